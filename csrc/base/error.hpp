@@ -1,0 +1,32 @@
+// The one exception of oddrank's C++ code and the checks that throw it.
+// Cold paths only: hot paths are noexcept and count what they could not do.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace oddrank {
+
+// Maps to oddrank.OddrankError in Python. The message says what failed, on what, why, and what to
+// do.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A system call that failed; errno is kept so that callers can decide. Maps to
+// oddrank.OddrankError.
+class SystemError : public Error {
+ public:
+  // `what` names the call and its object ("open /dev/shm/x"); the text of `number` is appended.
+  SystemError(const std::string& what, int number);
+  int number() const noexcept { return number_; }
+
+ private:
+  int number_;
+};
+
+// Throws SystemError with the current errno.
+[[noreturn]] void throw_errno(const std::string& what);
+
+}  // namespace oddrank

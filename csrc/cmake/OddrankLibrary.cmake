@@ -1,0 +1,69 @@
+# Two verbs: oddrank_library(subject [subjects it uses...]) and oddrank_module(name sources... LIBRARIES subjects...).
+# A file in a subject's folder is part of it: the list is a glob that is looked at on every build.
+set(ODDRANK_PARTS "" CACHE INTERNAL "JSON members, one per module, for the build report")
+
+# csrc/<subject>/**/*.cpp without bind*.cpp becomes the static library oddrank_<subject>.
+function(oddrank_library subject)
+  set(folder ${PROJECT_SOURCE_DIR}/csrc/${subject})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/bind[a-z_]*\\.cpp$")
+  add_library(oddrank_${subject} STATIC ${sources})
+  target_include_directories(oddrank_${subject} PUBLIC ${PROJECT_SOURCE_DIR}/csrc)
+  list(TRANSFORM ARGN PREPEND oddrank_ OUTPUT_VARIABLE uses)
+  target_link_libraries(oddrank_${subject} PUBLIC ${uses} Threads::Threads ${CMAKE_DL_LIBS}
+                        PRIVATE oddrank_warnings)
+endfunction()
+
+# A Python extension module: its list of bindings plus csrc/<subject>/bind.cpp of every library.
+function(oddrank_module name source)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES")
+  set(sources csrc/${source} ${arg_SOURCES})
+  foreach(subject IN LISTS arg_LIBRARIES)
+    list(APPEND sources csrc/${subject}/bind.cpp)
+  endforeach()
+  pybind11_add_module(${name} MODULE ${sources})
+  list(TRANSFORM arg_LIBRARIES PREPEND oddrank_ OUTPUT_VARIABLE libraries)
+  target_link_libraries(${name} PRIVATE ${libraries} oddrank_warnings)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/csrc)
+  # Static libraries must not export their symbols from the module either.
+  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  string(STRIP "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}" flags)
+  target_compile_definitions(${name} PRIVATE
+    ODDRANK_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"
+    ODDRANK_COMPILER_FLAGS="${flags}" ODDRANK_VERSION="${SKBUILD_PROJECT_VERSION}")
+  install(TARGETS ${name} LIBRARY DESTINATION oddrank)
+  oddrank_part(${name} "" "")
+endfunction()
+
+# Notes one module in the build report: an empty reason means that it is built.
+function(oddrank_part name reason advice)
+  foreach(text reason advice)
+    string(REPLACE "\\" "\\\\" ${text} "${${text}}")
+    string(REPLACE "\"" "\\\"" ${text} "${${text}}")
+  endforeach()
+  set(member "  \"${name}\": {\"reason\": \"${reason}\", \"advice\": \"${advice}\"}")
+  set(ODDRANK_PARTS "${ODDRANK_PARTS}" "${member}" CACHE INTERNAL "")
+  if(reason)
+    set(ODDRANK_NOTES "${ODDRANK_NOTES}" "oddrank: ${name} is not built: ${reason}. ${advice}"
+        CACHE INTERNAL "")
+  else()
+    set(ODDRANK_NOTES "${ODDRANK_NOTES}" "oddrank: ${name} is built" CACHE INTERNAL "")
+  endif()
+endfunction()
+set(ODDRANK_NOTES "" CACHE INTERNAL "")
+
+# oddrank/_build.py tells _native.py at run time why a module is absent (a module, since an editable install redirects
+# imports only); the same lines end the build's log.
+function(oddrank_write_build_report)
+  list(FILTER ODDRANK_PARTS INCLUDE REGEX ".")
+  list(JOIN ODDRANK_PARTS ",\n" members)
+  file(WRITE ${CMAKE_BINARY_DIR}/_build.py
+       "\"\"\"Written by the build: why a compiled part is absent ('' where it was built).\"\"\"\n\nPARTS: dict[str, dict[str, str]] = {\n${members}\n}\n")
+  install(FILES ${CMAKE_BINARY_DIR}/_build.py DESTINATION oddrank)
+  list(FILTER ODDRANK_NOTES INCLUDE REGEX ".")
+  foreach(note IN LISTS ODDRANK_NOTES)
+    message(STATUS "${note}")
+    install(CODE "message(STATUS [==[${note}]==])")
+  endforeach()
+endfunction()

@@ -1,0 +1,13 @@
+// oddrank._core: the module that is always built. A list of its parts and nothing else.
+#include <pybind11/pybind11.h>
+
+#include "control/bind.hpp"
+#include "modules/module.hpp"
+#include "printing/bind.hpp"
+
+PYBIND11_MODULE(_core, m) {
+  m.doc() = "oddrank's native core: printing and control. Use the functions of `oddrank` instead.";
+  oddrank::begin_module(m);
+  oddrank::bind_control(m);
+  oddrank::bind_printing(m);
+}

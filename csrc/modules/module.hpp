@@ -1,0 +1,27 @@
+// What every module starts with: the mapping of our exceptions and the facts of its build.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "base/error.hpp"
+
+namespace oddrank {
+
+// Maps oddrank::Error to oddrank.OddrankError and sets `build_info`: compiler, flags, version.
+inline void begin_module(pybind11::module_& m) {
+  namespace py = pybind11;
+  py::register_local_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const Error& e) {
+      py::set_error(py::module_::import("oddrank.errors").attr("OddrankError"), e.what());
+    }
+  });
+  py::dict info;
+  info["compiler"] = ODDRANK_COMPILER;
+  info["flags"] = ODDRANK_COMPILER_FLAGS;
+  info["version"] = ODDRANK_VERSION;
+  m.attr("build_info") = info;
+}
+
+}  // namespace oddrank

@@ -1,0 +1,8 @@
+"""The command line: a table of command names and modules, and the one place where errors become exit codes."""
+
+import sys
+
+
+def main() -> None:
+    """Entry of `oddrank`, `python -m oddrank`, `torchrun -m oddrank` and `srun oddrank`."""
+    sys.exit("no commands yet")

@@ -1,0 +1,18 @@
+"""The exceptions that oddrank raises. Each message says what failed, on what, why, and what to do."""
+
+
+class OddrankError(Exception):
+    """Something that oddrank was asked to do could not be done.
+
+    Commands turn it into one line on stderr and the exit code `exit_code`.
+    """
+
+    exit_code = 2
+
+
+class MissingPartError(OddrankError):
+    """A compiled part of oddrank (`_core`, `_cuda`, `_torch`) is absent or does not fit; the message says what to type."""
+
+
+class LaunchError(OddrankError):
+    """The launcher's environment variables contradict each other or are not numbers."""
