@@ -20,7 +20,7 @@ selftest: $(VENV)/.built  ## set up, build, then test 4 ranks on what is here (R
 	$(python) -m torch.distributed.run --nproc-per-node $(RANKS) -m oddrank selftest
 
 test: $(VENV)/.built-test build/ctest/.configured  ## set up, build, then run the C++ and the Python tests
-	cmake="$$($(python) .ci/cmake.py)"; "$$cmake" --build build/ctest && cd build/ctest && "$$(dirname "$$cmake")/ctest" --output-on-failure -j 2
+	cmake="$$($(python) .ci/find_cmake.py)"; "$$cmake" --build build/ctest && cd build/ctest && "$$(dirname "$$cmake")/ctest" --output-on-failure -j 2
 	$(python) -m pytest
 
 soak: $(VENV)/.built-test  ## repeat the fault matrix and the printing test REPEATS times, write benchmarks/results
@@ -48,11 +48,11 @@ $(VENV)/.ready: requirements-torch.txt .ci/setup
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(sources)
-	$(python) -m pip install --no-build-isolation -e .
+	$(python) -m pip install -q --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.built-test: $(VENV)/.built
-	$(python) -m pip install --no-build-isolation -e '.[test]'
+	$(python) -m pip install -q 'oddrank[test]'
 	@touch $@
 
 build/ctest/.configured: $(VENV)/.built-test CMakeLists.txt tests/CMakeLists.txt
