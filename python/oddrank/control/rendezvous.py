@@ -1,0 +1,98 @@
+"""How the ranks find rank 0: by torch's store, in a thread that may be abandoned.
+
+No call of the store obeys its timeout when the store's host is stopped or cut off, so nobody waits
+for this thread without a deadline; the guards talk to each other without the store.
+"""
+
+import os
+import sys
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from oddrank.errors import OddrankError
+
+if TYPE_CHECKING:
+    from oddrank.control.session import Session
+    from oddrank.launch import Launch
+
+ADDRESS = "ODDRANK_CONTROL_ADDR"
+
+
+class Rendezvous:
+    """Meets the other ranks in the background; finished() says whether that is done."""
+
+    def __init__(self, launch: "Launch", session: "Session", seconds: float) -> None:
+        self._launch, self._session, self._seconds = launch, session, seconds
+        self._store: Any = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._meet, name="oddrank-rendezvous", daemon=True)
+        self.error: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finished(self, seconds: float) -> bool:
+        """Waits at most so long. Raises what the thread raised."""
+        self._thread.join(seconds)
+        if self.error is not None:
+            raise self.error
+        return not self._thread.is_alive()
+
+    def store(self) -> Any:
+        """torch's store of this job: the launcher's where it has one, else rank 0 hosts it."""
+        with self._lock:
+            if self._store is None:
+                self._store = _open_store(self._launch, self._seconds)
+            return self._store
+
+    def _meet(self) -> None:
+        given = os.environ.get(ADDRESS)
+        try:
+            if self._launch.world == 1:
+                return
+            if given:
+                if self._launch.rank != 0:
+                    self._session.connect(given)
+                return
+            # A launcher that restarts ranks keeps its store: do not read the last run's address.
+            key = f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+            store = self.store()
+            if self._launch.rank == 0:
+                store.set(key, self._session.address())
+            else:
+                self._session.connect(store.get(key).decode())
+        except Exception as error:
+            self.error = error
+            if self._launch.rank != 0:  # rank 0 has a judge who says it
+                text = str(error).partition("\n")[0]
+                sys.stderr.write(f"oddrank: rank {self._launch.rank} cannot find rank 0: {text}\n")
+
+
+def check(launch: "Launch") -> None:
+    """OddrankError where the ranks could never meet."""
+    if launch.world > 1 and launch.master is None and not os.environ.get(ADDRESS):
+        raise OddrankError(
+            f"{launch.world} ranks, and no way to meet:"
+            " export MASTER_ADDR (rank 0's host) and MASTER_PORT, or start them with torchrun"
+        )
+
+
+def _open_store(launch: "Launch", seconds: float) -> Any:
+    # Every failed call of the store prints 20 lines of C++ back trace otherwise.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from torch.distributed import HashStore, TCPStore
+
+    if launch.master is None:
+        return HashStore()
+    host, port = launch.master
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return TCPStore(
+        host,
+        port,
+        launch.world,
+        is_master=launch.rank == 0 and not hosted,
+        timeout=timedelta(seconds=seconds),
+        wait_for_workers=False,
+        multi_tenant=not hosted,
+    )
