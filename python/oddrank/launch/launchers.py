@@ -45,12 +45,22 @@ class Launcher:
 
 
 def _is_step(environ: Environ) -> bool:
-    """A step of srun that has this node: sbatch inside a step passes the step's variables on."""
+    """A step of srun, and this process one of its tasks.
+
+    sbatch, called in a step, passes the step's variables on to a batch script that is task 0 of
+    nothing: its node, its tasks or its list of tasks on this node then do not fit the step.
+    """
     step = number(environ, "SLURM_STEP_ID")
     if step is None or step[1] >= _FIRST_SPECIAL_STEP:
         return False
     names, here = environ.get("SLURM_STEP_NODELIST"), environ.get("SLURMD_NODENAME")
-    return not names or not here or here in hostlist.expand(names)
+    if names and here and here not in hostlist.expand(names):
+        return False
+    if environ.get("SLURM_GTIDS") != "0" or "SLURM_HET_SIZE" in environ:
+        return True
+    of_step, of_job = number(environ, "SLURM_STEP_NUM_TASKS"), number(environ, "SLURM_NTASKS")
+    same = not of_step or not of_job or of_step[1] == of_job[1]
+    return same and _step_tasks_here(environ) in (None, 1)
 
 
 def _step_tasks_here(environ: Environ) -> int | None:
