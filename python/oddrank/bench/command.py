@@ -8,7 +8,7 @@ from oddrank import launch, render
 from oddrank.bench import row, sweep
 from oddrank.bench.case import Case, parse_sizes
 from oddrank.cli import fail_on_option, json_option
-from oddrank.control import join, runner
+from oddrank.control import runner
 from oddrank.errors import OddrankError
 from oddrank.finding import Report
 
@@ -55,7 +55,7 @@ def run(  # noqa: PLR0917 (one a click option)
     backend: str,
     json_path: str | None,
     fail_on: frozenset[str],
-) -> int:
+) -> None:
     """Sweep all_reduce over sizes; algbw and busbw as nccl-tests defines them.
 
     torchrun --nproc-per-node 4 -m oddrank bench run --sizes 8:64M
@@ -85,5 +85,5 @@ def run(  # noqa: PLR0917 (one a click option)
             render.deliver(report, json_path)
         return report.exit_code(fail_on)
 
-    stages = [join.STAGE, *sweep.stages(cases, iters, deadline)]
-    return runner.run(stages, here, deadline=deadline, conclude=conclude)
+    stages = sweep.stages(cases, iters, deadline)
+    runner.run(stages, here, deadline=deadline, conclude=conclude)

@@ -20,7 +20,8 @@ _BUFFERS = 4
 def stages(cases: Sequence[Case], iterations: int, seconds: float) -> list[Stage]:
     """The table of a sweep; a stage is named after its case."""
     return [
-        Stage("connect", seconds, measure=_connect, plan=plan_backend),
+        Stage("devices", seconds, measure=_count_devices),
+        Stage("connect", seconds, measure=_connect, plan=_plan_backend),
         *(_stage(case, iterations, seconds) for case in cases),
     ]
 
@@ -30,11 +31,17 @@ def row_of(stage: str, case: Case, rounds: Rounds) -> Row:
     return summarise(case, rounds.of(stage), rounds.world)
 
 
-def plan_backend(rounds: Rounds) -> str:
-    """nccl where every rank has a GPU to itself, else gloo; from what join found."""
-    return (
-        "nccl" if all(r["gpus"] >= r["local_world"] for r in rounds.of("join").values()) else "gloo"
-    )
+def _count_devices(context: Context) -> dict[str, int]:
+    context.step("import torch")
+    import torch
+
+    return {"gpus": torch.cuda.device_count(), "local_world": context.launch.local_world}
+
+
+def _plan_backend(rounds: Rounds) -> str:
+    """nccl where every rank has a GPU to itself, else gloo."""
+    ranks = rounds.of("devices").values()
+    return "nccl" if all(r["gpus"] >= r["local_world"] for r in ranks) else "gloo"
 
 
 def _connect(context: Context) -> dict[str, Any]:

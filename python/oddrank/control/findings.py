@@ -4,18 +4,72 @@ One function a cause; the only place with these sentences.
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from oddrank.control.culprits import Culprit
 from oddrank.control.stages import Rounds
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Who, fold
 
+if TYPE_CHECKING:
+    from oddrank.control.root import Round
+
 _SOURCE = "guard"
 
 
-def of(culprit: Culprit, rounds: Rounds) -> Finding:
-    """The finding for one culprit."""
-    return _CAUSES[culprit.cause](culprit, rounds)
+def of_round(round: "Round", found: Sequence[Culprit], rounds: Rounds) -> list[Finding]:
+    """The findings of a round that did not come to its end."""
+    missing = any(culprit.cause == "never-came" for culprit in found)
+    excuse = _cannot_come(round) if missing else None
+    told = [_CAUSES[c.cause](c, rounds) for c in found if not (excuse and c.cause == "never-came")]
+    if excuse:
+        told.append(excuse)
+    return told + [_claimed_twice(line) for line in round.odd]
+
+
+def _cannot_come(round: "Round") -> Finding | None:
+    """Why healthy ranks may look missing: they are then not named."""
+    missing = [rank for rank, s in round.states.items() if s.contact == "never"]
+    who = f"rank {fold(missing)} did not come"
+    confidence = Confidence("medium", "healthy ranks could not have come either")
+    if round.limits:
+        return Finding(
+            condition="unknown",
+            who=Who("rank"),
+            cause="open-files",
+            what=f"{who}, and need not be missing: {round.limits}",
+            stage="join",
+            evidence=(Evidence(round.limits, "open-file limit"),),
+            confidence=confidence,
+            next=("ulimit -Hn", "ulimit -n $(ulimit -Hn)"),
+        )
+    if round.states[0].resolver_slow:
+        text = f"the resolver of {round.states[0].host} does not answer within a second"
+        return Finding(
+            condition="unknown",
+            who=Who("rank"),
+            cause="resolver",
+            what=f"{who}, and need not be missing: {text}; torch's store asks it",
+            stage="join",
+            evidence=(Evidence(text, "reverse DNS of its own address"),),
+            confidence=confidence,
+            next=("cat /etc/resolv.conf; time getent hosts $(hostname -i)",),
+        )
+    return None
+
+
+def _claimed_twice(text: str) -> Finding:
+    """Two processes with one rank, or ranks of different worlds."""
+    return Finding(
+        condition="mismatch",
+        who=Who("rank"),
+        cause="claimed-twice",
+        what=text,
+        stage="join",
+        evidence=(Evidence(text, _SOURCE),),
+        confidence=Confidence("high", "both came to rank 0"),
+        next=("compare RANK and WORLD_SIZE of the processes",),
+    )
 
 
 def _killed(culprit: Culprit, rounds: Rounds) -> Finding:
@@ -191,7 +245,7 @@ def _evidence(culprit: Culprit, rounds: Rounds) -> tuple[Evidence, ...]:
 def _where(rounds: Rounds, rank: int) -> str:
     s = rounds.states[rank]
     waits = ", waiting for the others" if s.waiting else ""
-    return f"rank {rank}: pid {s.pid} {s.state}, {s.progress} steps done, last {s.step!r}{waits}"
+    return f"rank {rank}: pid {s.pid} {s.state}, step {s.step!r}{waits}"
 
 
 def _signal_name(number: int) -> str:

@@ -1,29 +1,18 @@
-"""The first stage of every command with ranks: who came, from which place on its host."""
+"""The first stage of every command with ranks: who came, from which place on its host.
 
-from typing import Any
+Nothing is measured: a rank's result is that its guard has come.
+"""
 
 from oddrank.control import findings
-from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.control.stages import Rounds
 from oddrank.finding import Finding
 
-
-def _measure(context: Context) -> dict[str, Any]:
-    context.step("meet the other ranks")
-    context.meet()
-    context.step("import torch")
-    import torch
-
-    context.step("count GPUs")
-    launch = context.launch
-    return {
-        "local_rank": launch.local_rank,
-        "local_world": launch.local_world,
-        "launcher": launch.launcher,
-        "gpus": torch.cuda.device_count(),
-    }
+NAME = "join"
+SECONDS = 30.0
 
 
-def _judge(rounds: Rounds) -> list[Finding]:
+def judge(rounds: Rounds) -> list[Finding]:
+    """Two ranks of a host in one place."""
     return [
         findings.wrong_local_rank(rounds, rank, expected, twins)
         for rank, expected, twins in _misplaced(rounds)
@@ -48,6 +37,3 @@ def _misplaced(rounds: Rounds) -> list[tuple[int, int, list[int]]]:
             if twins and has[rank] != expected:
                 found.append((rank, expected, twins))
     return found
-
-
-STAGE = Stage("join", 30, _measure, _judge)

@@ -17,27 +17,21 @@ if TYPE_CHECKING:
     from oddrank.launch import Launch
 
 ADDRESS = "ODDRANK_CONTROL_ADDR"
+# What rank 0 does once it can be found: as it waits for the others, it is not at fault any more.
+_PUBLISHED = "wait for the others"
 
 
 class Rendezvous:
-    """Meets the other ranks in the background; finished() says whether that is done."""
+    """Meets the other ranks in the background; the worker need not know how it goes."""
 
     def __init__(self, launch: "Launch", session: "Session", seconds: float) -> None:
         self._launch, self._session, self._seconds = launch, session, seconds
         self._store: Any = None
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._meet, name="oddrank-rendezvous", daemon=True)
-        self.error: BaseException | None = None
 
     def start(self) -> None:
-        self._thread.start()
-
-    def finished(self, seconds: float) -> bool:
-        """Waits at most so long. Raises what the thread raised."""
-        self._thread.join(seconds)
-        if self.error is not None:
-            raise self.error
-        return not self._thread.is_alive()
+        thread = threading.Thread(target=self._meet, name="oddrank-rendezvous", daemon=True)
+        thread.start()
 
     def store(self) -> Any:
         """torch's store of this job: the launcher's where it has one, else rank 0 hosts it."""
@@ -47,26 +41,24 @@ class Rendezvous:
             return self._store
 
     def _meet(self) -> None:
-        given = os.environ.get(ADDRESS)
         try:
-            if self._launch.world == 1:
-                return
-            if given:
-                if self._launch.rank != 0:
-                    self._session.connect(given)
-                return
+            self._exchange()
+        except Exception as error:
+            text = str(error).partition("\n")[0]
+            sys.stderr.write(f"oddrank: rank {self._launch.rank} cannot meet the others: {text}\n")
+
+    def _exchange(self) -> None:
+        session = self._session
+        if self._launch.world > 1 and not os.environ.get(ADDRESS):
             # A launcher that restarts ranks keeps its store: do not read the last run's address.
             key = f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
             store = self.store()
-            if self._launch.rank == 0:
-                store.set(key, self._session.address())
-            else:
-                self._session.connect(store.get(key).decode())
-        except Exception as error:
-            self.error = error
-            if self._launch.rank != 0:  # rank 0 has a judge who says it
-                text = str(error).partition("\n")[0]
-                sys.stderr.write(f"oddrank: rank {self._launch.rank} cannot find rank 0: {text}\n")
+            if self._launch.rank != 0:
+                session.connect(store.get(key).decode())
+                return
+            store.set(key, session.address())
+        if self._launch.rank == 0 and session.stage == "join":
+            session.progress(_PUBLISHED, waiting=True)
 
 
 def check(launch: "Launch") -> None:

@@ -7,21 +7,21 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from oddrank.control import findings, rendezvous
-from oddrank.control.culprits import culprits
+from oddrank.control import findings, join, rendezvous
+from oddrank.control.culprits import Culprit, culprits
+from oddrank.control.root import Root, Round
+from oddrank.control.session import Member, Session, SessionEnded, start
 from oddrank.control.stages import Rounds, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 
 if TYPE_CHECKING:
-    from oddrank.control.root import Root, Round
-    from oddrank.control.session import Session
     from oddrank.launch import Launch
 
 # Before the deadline the judge must have said its verdict and told the guards.
-_RESERVE = 0.7
+_RESERVE = 1.0
 # Guards of one node fall silent one after the other.
 _GUARDS_SETTLE = 1.0
 _SKIP = "skip"
@@ -46,8 +46,8 @@ def run(
     deadline: float,
     conclude: Callable[[Outcome], int],
     on_stage: Callable[[Stage, Rounds], None] | None = None,
-) -> int:
-    """This rank's part in a command over all ranks; returns its exit code.
+) -> NoReturn:
+    """This rank's part in a command over all ranks; ends the process with its exit code.
 
     deadline: seconds from now, for everything. conclude: says the verdict and gives the exit code
     of all ranks; runs in the judge's process, as does on_stage after each stage that came through.
@@ -55,29 +55,30 @@ def run(
     if importlib.util.find_spec("torch") is None:
         raise OddrankError("torch is missing: pip install torch")
     rendezvous.check(launch)
-    # Late: an import of torch by one of these would come before the guard's fork.
-    from oddrank.control.session import Member, start
-
-    def judge(root: "Root") -> int:
-        walk = _Walk(root, stages, began + deadline - _RESERVE, on_stage)
-        return walk.judge(conclude)
-
-    began = time.monotonic()
     member = Member(
         launch.rank, launch.local_rank, launch.world, launch.local_world, launch.node, launch.host
     )
-    session = start(member, deadline=deadline, judge=judge)
+    end = time.monotonic() + deadline - _RESERVE
+    session = start(
+        member,
+        deadline=deadline,
+        judge=lambda root: _Walk(root, stages, end, on_stage).judge(conclude),
+    )
     meeting = rendezvous.Rendezvous(launch, session, deadline)
     meeting.start()
-    return _work(stages, _Place(launch, session, meeting, deadline))
+    code = _work(stages, _Worker(launch, session, meeting, deadline))
+    # Not through the interpreter's end: threads of torch that wait for a lost rank would delay it.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @dataclass
-class _Place:
-    """The Context of a worker."""
+class _Worker:
+    """The Context of a rank."""
 
     launch: "Launch"
-    session: "Session"
+    session: Session
     meeting: rendezvous.Rendezvous
     seconds: float
     parameters: Any = None
@@ -89,32 +90,21 @@ class _Place:
     def store(self) -> Any:
         return self.meeting.store()
 
-    def meet(self) -> None:
-        while not self.meeting.finished(0.1):
-            pass
 
-
-def _work(stages: Sequence[Stage], place: _Place) -> int:
-    from oddrank.control.session import SessionEnded
-
-    session = place.session
+def _work(stages: Sequence[Stage], worker: _Worker) -> int:
+    """Measures stage after stage; after an exception waits for the end. Returns the exit code."""
+    session = worker.session
     try:
         for stage in stages:
-            try:
-                told = session.enter(stage.name)
-                place.parameters = json.loads(told) if told else None
-                if place.parameters == _SKIP:
-                    session.publish(b"null")
-                else:
-                    session.publish(json.dumps(stage.measure(place)).encode())
-            except SessionEnded:
-                raise
-            except Exception as error:
-                session.fail(_one_line(error))
-                break
-        return int(session.finish())
+            told = session.enter(stage.name)
+            worker.parameters = json.loads(told)
+            measured = None if worker.parameters == _SKIP else stage.measure(worker)
+            session.publish(json.dumps(measured).encode())
     except SessionEnded as ended:
-        return int(ended.exit_code)
+        return ended.exit_code
+    except Exception as error:
+        session.fail(_one_line(error))
+    return session.finish()
 
 
 def _one_line(error: BaseException) -> str:
@@ -127,7 +117,7 @@ class _Walk:
 
     def __init__(
         self,
-        root: "Root",
+        root: Root,
         stages: Sequence[Stage],
         end: float,
         on_stage: Callable[[Stage, Rounds], None] | None,
@@ -137,45 +127,42 @@ class _Walk:
 
     def judge(self, conclude: Callable[[Outcome], int]) -> int:
         """Walks, says the verdict, and only then lets the ranks end: launchers print after that."""
-        code = 2
-        try:
+        if self._join():
             for stage in self._stages:
                 if not self._walk(stage):
                     break
-            code = conclude(self._outcome)
-        except OddrankError as error:
-            sys.stderr.write(f"oddrank: {error}\n")
-        finally:
-            self._root.end(code)
+        code = conclude(self._outcome)
+        self._root.end(code)
         return code
+
+    def _join(self) -> bool:
+        began = time.monotonic()
+        seconds = min(join.SECONDS, self._end - began)
+        self._root.open_join(seconds)
+        round, found = self._settle(join.NAME, began + seconds)
+        if not self._came_through(join.NAME, began, round, found):
+            return False
+        self._outcome.findings += join.judge(self._outcome.rounds)
+        return True
 
     def _walk(self, stage: Stage) -> bool:
         """One stage; False where there is no going on."""
         outcome, rounds = self._outcome, self._outcome.rounds
         doubted = [f for f in outcome.findings if stage.confirms and f.stage == stage.confirms]
         skip = bool(stage.confirms) and not doubted
+        parameters = _SKIP if skip else stage.plan(rounds)
         began = time.monotonic()
         seconds = min(stage.seconds, self._end - began)
         if seconds <= 0:
             outcome.complete = False
-            outcome.why = (
-                f"the deadline came before stage {stage.name}, and nothing points at anybody"
-            )
+            outcome.why = _WHY["late"].format(stage=stage.name)
             return False
-        self._root.go(stage.name, seconds, json.dumps(_SKIP if skip else stage.plan(rounds)))
-        round, found = self._settle(stage, began + seconds)
-        rounds.states = dict(round.states)
-        took = time.monotonic() - began
-        if not skip or found or round.reason != "complete":
-            outcome.seconds[stage.name], outcome.came[stage.name] = took, len(round.results)
-            _say(f"{stage.name:<12} {len(round.results)}/{rounds.world}  {took:.1f} s")
-        if found or round.reason != "complete":
-            outcome.findings += [findings.of(culprit, rounds) for culprit in found]
-            outcome.complete = False
-            outcome.why = _WHY[round.reason].format(stage=stage.name)
-            return False
-        if skip:
+        self._root.go(stage.name, seconds, json.dumps(parameters))
+        round, found = self._settle(stage.name, began + seconds)
+        if skip and round.reason == "complete":
             return True
+        if not self._came_through(stage.name, began, round, found):
+            return False
         rounds.results[stage.name] = {r: json.loads(data) for r, data in round.results.items()}
         judged = stage.judge(rounds)
         if judged and doubted:
@@ -185,12 +172,28 @@ class _Walk:
             self._on_stage(stage, rounds)
         return True
 
-    def _settle(self, stage: Stage, end: float) -> tuple["Round", list[Any]]:
+    def _came_through(
+        self, name: str, began: float, round: Round, found: Sequence[Culprit]
+    ) -> bool:
+        """Notes and shows how far the ranks came; False where not all did."""
+        outcome, rounds = self._outcome, self._outcome.rounds
+        rounds.states = dict(round.states)
+        took = time.monotonic() - began
+        outcome.seconds[name], outcome.came[name] = took, len(round.results)
+        _say(f"{name:<12} {len(round.results)}/{rounds.world}  {took:.1f} s")
+        if round.reason == "complete":
+            return True
+        outcome.findings += findings.of_round(round, found, rounds)
+        outcome.complete = False
+        outcome.why = _WHY[round.reason].format(stage=name)
+        return False
+
+    def _settle(self, stage: str, end: float) -> tuple[Round, list[Culprit]]:
         """Collects until the round is through, somebody can be named, or its time is over."""
         while True:
-            round = self._root.collect(stage.name)
+            round = self._root.collect(stage)
             if round.reason == "complete":
-                return round, culprits(round)
+                return round, []
             if time.monotonic() >= end:
                 round = replace(round, reason="deadline")
             found = culprits(round)
@@ -202,13 +205,14 @@ class _Walk:
             # Only victims so far: who tore them down is not seen yet.
             time.sleep(min(0.25, max(0.0, end - time.monotonic())))
 
-    def _again(self, round: "Round") -> tuple["Round", list[Any]]:
+    def _again(self, round: Round) -> tuple[Round, list[Culprit]]:
         states = {state.rank: state for state in self._root.snapshot()}
         round = replace(round, states=states)
         return round, culprits(round)
 
 
 _WHY = {
+    "late": "the deadline came before stage {stage}, and nothing points at anybody",
     "complete": "",
     "fault": "a rank failed in stage {stage}",
     "deadline": "the deadline came in stage {stage}, and nothing points at anybody",

@@ -66,6 +66,11 @@ class Session:
         """The pid of this rank's guard."""
         return int(self._worker.guard)
 
+    @property
+    def stage(self) -> str:
+        """The stage that this rank is in."""
+        return self._stage
+
     def connect(self, address: str) -> None:
         """Hand the root's address to the guard. Any thread. OddrankError if it is malformed."""
         if not self._known:

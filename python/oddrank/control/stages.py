@@ -22,9 +22,6 @@ class Context(Protocol):
     def step(self, text: str, *, waiting: bool = False) -> None:
         """Says what this rank does next; waiting: a collective, which only ends with the others."""
 
-    def meet(self) -> None:
-        """Comes back once this rank has done its part for the others to find rank 0."""
-
     def store(self) -> Any:
         """torch's store, where the ranks exchange addresses."""
 
@@ -65,6 +62,7 @@ def no_plan(rounds: Rounds) -> Any:
 class Stage:
     """One row of a command's table.
 
+    The table does not list join, with which every command begins.
     seconds: its own deadline, cut to what is left of the command's.
     measure: in every rank; gives what JSON can hold. Only here may torch be imported.
     judge: pure, in the judge's process, once all results are there.

@@ -22,13 +22,13 @@ from oddrank.selftest.stages import STAGES
 )
 @json_option
 @fail_on_option
-def command(deadline: float, json_path: str | None, fail_on: frozenset[str]) -> int:
+def command(deadline: float, json_path: str | None, fail_on: frozenset[str]) -> None:
     """Test the ranks of this job, on GPUs if every rank has one, else on the CPU.
 
     torchrun --nproc-per-node 4 -m oddrank selftest
     """
     here = launch.current()
-    return runner.run(
+    runner.run(
         STAGES,
         here,
         deadline=deadline,

@@ -20,8 +20,8 @@ _SMALLEST = 1 << 20
 
 def plan(rounds: Rounds) -> str:
     """GPU where every rank has one to itself: never two ranks on one, never some on each."""
-    joined = rounds.of("join").values()
-    return GPU if all(r["gpus"] >= r["local_world"] for r in joined) else CPU
+    ranks = rounds.of("environment").values()
+    return GPU if all(r["gpus"] >= r["local_world"] for r in ranks) else CPU
 
 
 def backend(rounds: Rounds) -> str:

@@ -23,9 +23,10 @@ _SETTINGS = ("shm_bytes", "gpus", *_LIMITS)
 
 
 def _measure(context: Context) -> dict[str, Any]:
-    context.step("read versions and limits")
+    context.step("import torch")
     import torch
 
+    context.step("read versions and limits")
     facts: dict[str, Any] = {
         "hostname": context.launch.host,
         "python": platform.python_version(),
@@ -37,6 +38,7 @@ def _measure(context: Context) -> dict[str, Any]:
         "machine": platform.machine(),
         "kernel": platform.release(),
         "gpus": torch.cuda.device_count(),
+        "local_world": context.launch.local_world,
         "shm_bytes": None,
         "shm_free": None,
     }
