@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from oddrank.finding import FAILING, Who, fold
 from reports import finding, report
 
@@ -57,7 +56,12 @@ def test_the_surer_name_comes_first():
 
 @pytest.mark.parametrize(
     ("fail_on", "codes"),
-    [(FAILING, [0, 1, 1, 3]), ({"odd"}, [0, 1, 0, 0]), ({"incomplete"}, [0, 0, 0, 3]), ((), [0] * 4)],
+    [
+        (FAILING, [0, 1, 1, 3]),
+        ({"odd"}, [0, 1, 0, 0]),
+        ({"incomplete"}, [0, 0, 0, 3]),
+        ((), [0] * 4),
+    ],
 )
 def test_fail_on_picks_what_is_not_zero(fail_on, codes):
     reports = [report(), report(finding()), report(UNKNOWN), report(complete=False)]

@@ -5,7 +5,6 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from oddrank import render
 from oddrank.finding import Who
 from reports import finding, report
@@ -31,9 +30,7 @@ def test_the_odd_rank_comes_first_with_evidence_and_the_others_are_folded():
         "selftest: odd",
         "rank 5 (node1, GPU 5) is stuck: stopped in stage all_reduce",
     ]
-    assert (
-        "state T for: 3.1 s, median of the others 0.2 s, spread 2.00% [/proc/7/stat]" in text
-    )
+    assert "state T for: 3.1 s, median of the others 0.2 s, spread 2.00% [/proc/7/stat]" in text
     assert "kill -CONT 7" in text
     assert "nothing found against: ranks 0-4,6-999" in text
     assert "\x1b" not in text
@@ -62,7 +59,8 @@ def test_a_deadline_says_who_is_not_proven_healthy_by_saying_nothing():
 )
 def test_nothing_in_a_text_moves_the_cursor_or_turns_it(evil):
     text = shown(report(finding(what=f"a{evil}b", who=Who("rank", (1,), evil), cause=evil)))
-    assert evil not in text.replace("\n", "") if evil != "\n" else "a\\nb" in text
+    assert evil not in text.replace("\n", "")
+    assert any(line.startswith("a\\") and line.endswith("b") for line in text.splitlines())
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

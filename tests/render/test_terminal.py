@@ -4,11 +4,13 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 SHOW = """
 import sys
+from pathlib import Path
 from oddrank import render
 from reports import finding, report
 render.report(report(finding(what="[red]a\\x1b[2Jb[/red] :smile: \\u5927")), sys.stdout)
@@ -24,7 +26,12 @@ def on_terminal(**environ):
         [sys.executable, "-c", SHOW],
         stdin=subprocess.DEVNULL,
         stdout=follower,
-        env={**clean, "TERM": "xterm-256color", "PYTHONPATH": "tests", **environ},
+        env={
+            **clean,
+            "TERM": "xterm-256color",
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            **environ,
+        },
     )
     os.close(follower)
     chunks = []
