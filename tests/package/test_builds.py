@@ -1,5 +1,6 @@
 """Wheel, sdist and editable install, with old and new CMake, without git: built for real."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+import oddrank
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.whole_build, pytest.mark.timeout(300)]
@@ -43,12 +46,11 @@ def pip(venv: Path, *arguments: object, path: str | None = None, **environ: str)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
-def installed_core(venv: Path) -> str:
-    """Where the fresh environment finds _core; asked outside the tree."""
-    code = "import oddrank._native as n; print(n.core().__file__)"
-    return subprocess.check_output(
-        [venv / "bin" / "python", "-I", "-c", code], text=True, cwd="/"
-    ).strip()
+def built_with(venv: Path) -> dict[str, str]:
+    """What the fresh environment's _core says of its build; asked outside the tree."""
+    code = "import json, oddrank._native as n; print(json.dumps(n.core().build_info))"
+    python = venv / "bin" / "python"
+    return json.loads(subprocess.check_output([python, "-I", "-c", code], text=True, cwd="/"))
 
 
 def path_without(*names: str, tmp_path: Path) -> str:
@@ -82,7 +84,7 @@ def test_an_sdist_builds_and_installs_where_there_is_no_git(
     assert {"LICENSE", "Makefile", "csrc/modules/core.cpp", "tests/CMakeLists.txt"} <= names
     assert not [name for name in names if name.endswith((".so", ".o", ".pyc"))]
     pip(venv, "install", "--no-build-isolation", "--no-deps", sdist, path=path)
-    assert "site-packages/oddrank/_core" in installed_core(venv)
+    assert built_with(venv)["version"] == oddrank.__version__
 
 
 def test_a_wheel_holds_the_package_and_nothing_else(source: Path, venv: Path, tmp_path: Path):
@@ -102,7 +104,7 @@ def test_an_editable_install_serves_python_from_the_tree(source: Path, venv: Pat
     code = "import oddrank; print(oddrank.__file__)"
     found = subprocess.check_output([venv / "bin" / "python", "-I", "-c", code], text=True, cwd="/")
     assert found.strip() == str(source / "python" / "oddrank" / "__init__.py")
-    assert str(source) in installed_core(venv)
+    assert built_with(venv)["version"] == oddrank.__version__
 
 
 def test_the_distribution_s_cmake_builds_it_too(source: Path, venv: Path):
@@ -110,4 +112,5 @@ def test_the_distribution_s_cmake_builds_it_too(source: Path, venv: Path):
     if system is None:
         pytest.skip("no CMake from the distribution")
     pip(venv, "install", "--no-build-isolation", "--no-deps", source, CMAKE_EXECUTABLE=system)
-    assert installed_core(venv)
+    version = subprocess.check_output([system, "--version"], text=True).split()[2]
+    assert built_with(venv)["cmake"] == version
