@@ -32,12 +32,10 @@ def _programs(*names: str) -> Callable[[], bool]:
 def _succeeds(*command: str) -> Callable[[], bool]:
     def probe() -> bool:
         try:
-            return (
-                subprocess.run(command, capture_output=True, timeout=10, check=False).returncode
-                == 0
-            )
+            done = subprocess.run(command, capture_output=True, timeout=10, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return False
+        return done.returncode == 0
 
     return probe
 
