@@ -225,7 +225,9 @@ def _marked(mark: str) -> list[tuple[int, dict[str, str]]]:
             with suppress(OSError):  # ended, or a zombie
                 text = Path(entry.path, "environ").read_bytes()
                 if needle in text:
-                    pairs = (pair.partition("=") for pair in text.decode(errors="replace").split("\0"))
+                    pairs = (
+                        pair.partition("=") for pair in text.decode(errors="replace").split("\0")
+                    )
                     found.append((int(entry.name), {name: value for name, _, value in pairs}))
     return found
 

@@ -4,6 +4,7 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+
 from oddrank.control.culprits import culprits
 
 

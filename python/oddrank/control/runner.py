@@ -7,18 +7,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from oddrank.control import findings, join, rendezvous
 from oddrank.control.culprits import Culprit, culprits
+from oddrank.control.meeting_point import path_under
 from oddrank.control.root import Root, Round
 from oddrank.control.session import Member, Session, SessionEnded, start
 from oddrank.control.stages import Rounds, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
-
-if TYPE_CHECKING:
-    from oddrank.launch import Launch
+from oddrank.launch import Launch, job_folder
 
 # Before the deadline the judge must have said its verdict and told the guards.
 _RESERVE = 1.0
@@ -41,7 +40,7 @@ class Outcome:
 
 def run(
     stages: Sequence[Stage],
-    launch: "Launch",
+    launch: Launch,
     *,
     deadline: float,
     conclude: Callable[[Outcome], int],
@@ -63,6 +62,7 @@ def run(
         member,
         deadline=deadline,
         judge=lambda root: _Walk(root, stages, end, on_stage).judge(conclude),
+        meeting_point=_meeting_point(launch),
     )
     meeting = rendezvous.Rendezvous(launch, session, deadline)
     meeting.start()
@@ -73,11 +73,18 @@ def run(
     os._exit(code)
 
 
+def _meeting_point(launch: Launch) -> str:
+    """Only where one process a host and a run starts the ranks, after which it can be named."""
+    if launch.launcher not in ("torchrun", "slurm", "openmpi", "pmi"):
+        return ""
+    return path_under(job_folder(launch), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
 @dataclass
 class _Worker:
     """The Context of a rank."""
 
-    launch: "Launch"
+    launch: Launch
     session: Session
     meeting: rendezvous.Rendezvous
     seconds: float
