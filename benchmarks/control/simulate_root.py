@@ -1,4 +1,4 @@
-"""How long does a root need to hear 10,000 guards come, and to run a stage with them; how much memory?
+"""What do 10,000 guards cost the root: seconds to join, seconds of a stage round, memory?
 
 The guards are simulated by one other process (swarm.cpp, compiled here) over loopback; the root is
 the real one, with its states fetched into Python twice a second as a progress display would do.

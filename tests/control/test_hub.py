@@ -5,12 +5,13 @@ import resource
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
+
 from control import wire_peer as wire
 from control.wire_peer import Peer
-
 from oddrank import _native
 from oddrank.control import Root
 
@@ -83,7 +84,9 @@ def test_a_stranger_that_says_nothing_is_closed_after_some_seconds():
     assert stranger.receive() is None
 
 
-@pytest.mark.parametrize("broken", [b"\xff\xff\xff\x7f\x07", wire.frame(99), wire.frame(wire.STATE)])
+@pytest.mark.parametrize(
+    "broken", [b"\xff\xff\xff\x7f\x07", wire.frame(99), wire.frame(wire.STATE)]
+)
 def test_a_guard_that_breaks_the_rules_is_closed_and_only_that(broken):
     hub = Hub(2)
     hub.root.open_join(10)
@@ -142,7 +145,6 @@ def test_states_are_asked_for_once_more_when_a_stage_fails():
     hub.root.go("s", 5)
     alive.expect(wire.GO)
     dead.send(wire.state(1, life=3))
-    import threading
 
     def answer():
         (question,) = struct.unpack("<I", alive.expect(wire.REPORT))
@@ -191,7 +193,8 @@ def test_the_soft_limit_of_open_files_is_raised():
     script = (
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1]))\n"
         "from oddrank import _native; c = _native.core(); fd, _ = c.control_listen(0)\n"
-        "hub = c.Hub(fd, 60, 't', 'h', 5.0); print(r.getrlimit(r.RLIMIT_NOFILE)[0], hub.notes()[0])"
+        "hub = c.Hub(fd, 60, 't', 'h', 5.0)\n"
+        "print(r.getrlimit(r.RLIMIT_NOFILE)[0], hub.notes()[0])"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert out.stdout.split() == [str(resource.getrlimit(resource.RLIMIT_NOFILE)[1])]

@@ -30,7 +30,9 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
 
 def hello(token: str, rank: int, world: int, *, node: int = 0, version: int = VERSION) -> bytes:
     body = struct.pack("<I", version) + text(token)
-    body += struct.pack("<6iQ", rank, world, rank, world, node, 1000 + rank, 5) + text(f"host{node}")
+    body += struct.pack("<6iQ", rank, world, rank, world, node, 1000 + rank, 5) + text(
+        f"host{node}"
+    )
     return frame(HELLO, body)
 
 
