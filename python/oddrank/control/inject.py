@@ -127,9 +127,9 @@ class Injector:
     def progress(self, step: str) -> None:
         """A step begins; `step` of a fault is the step's text or one word of it."""
         for fault in self._faults:
-            if fault.stage == self._stage and fault.step is not None:
-                if fault.step == step or fault.step in step.split():
-                    _KINDS[fault.kind](fault)
+            here = fault.stage == self._stage and fault.step is not None
+            if here and (fault.step == step or fault.step in step.split()):
+                _KINDS[fault.kind](fault)
 
     def has(self, kind: str) -> bool:
         """Whether the current stage has a fault of `kind`, for those that the stage consumes."""

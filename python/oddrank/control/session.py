@@ -1,5 +1,6 @@
 """A worker's session with the root: start it before torch is imported."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -168,7 +169,10 @@ def start(
     if member.rank == 0:
         listener, address, guards_address = _listen(core, given)
         leave(meeting_point, address)
-        _fork_judge(core, listener, address, member, deadline, judge)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if os.fork() == 0:
+            _be_judge(listener, address, member, deadline, judge)
         os.close(listener)
     worker = core.start_worker(
         member.rank,
@@ -202,19 +206,11 @@ def _listen(core: Any, given: str) -> tuple[int, str, str]:
     return listener, f"{','.join(hosts)}:{port}#{token}", f"{own}:{port}#{token}"
 
 
-def _fork_judge(
-    core: Any,
-    listener: int,
-    address: str,
-    member: Member,
-    deadline: float,
-    judge: Callable[[Root], int],
-) -> None:
+def _be_judge(
+    listener: int, address: str, member: Member, deadline: float, judge: Callable[[Root], int]
+) -> NoReturn:
     """The judge is a process of its own: rank 0's worker may hang or die like any other."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if os.fork() != 0:
-        return
+    core = _native.core()
     code = 2
     try:
         os.setsid()
@@ -249,8 +245,6 @@ def _judge(root: Root, judge: Callable[[Root], int]) -> int:
 
 def _leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(OSError, ValueError):
             stream.flush()
-        except (OSError, ValueError):
-            pass
     os._exit(code)  # the judge is a copy of the worker: none of its exit handlers are ours
