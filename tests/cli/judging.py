@@ -4,6 +4,7 @@ import os
 import signal
 
 import click
+
 from oddrank import OddrankError, render
 from oddrank.cli import fail_on_option, json_option
 from reports import finding, report

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+
 from oddrank import __version__, cli
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "oddrank"

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from oddrank import OddrankError
 from oddrank.finding import SCHEMA_FILE, Report, check_writable, envelope, write_json
 from reports import finding, report

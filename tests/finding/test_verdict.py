@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from oddrank.finding import FAILING, Who, fold
 from reports import finding, report
 

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from launch import environments as made
 from oddrank import LaunchError, launch
 

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+
 from launch import environments as made
 from oddrank import launch
 
@@ -95,6 +96,19 @@ def test_ranks_of_one_host_find_a_master_and_ranks_of_several_are_not_given_a_wr
     one_host = {**made.OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
     assert launch.current(one_host).master[0] == "127.0.0.1"
     assert launch.current(made.OPEN_MPI).master is None
+
+
+def test_ranks_of_one_mpirun_agree_on_a_port_behind_a_wrapper_script_each(monkeypatch):
+    one_host = {**made.OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_NAMESPACE": "18922864"}
+    mine = launch.current(one_host)
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert launch.current(one_host).master == mine.master
+    assert launch.current({**one_host, "PMIX_NAMESPACE": "18922865"}).master != mine.master
+
+
+def test_ranks_started_by_hand_from_two_shells_agree_on_a_port():
+    environ = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+    assert launch.current(environ).master == ("localhost", 29500)
 
 
 def test_plain_variables_are_a_launch_too():

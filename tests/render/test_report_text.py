@@ -5,6 +5,7 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from oddrank import render
 from oddrank.finding import Who
 from reports import finding, report
