@@ -43,13 +43,15 @@ endfunction()
 # The folder of nccl.h. The wheel is looked for by the interpreter that we install into, without the PYTHONPATH by which
 # pip's build isolation hides that interpreter's own site-packages.
 function(oddrank_find_nccl_header result)
-  set(wheel_script "import importlib.util as u, os; s = u.find_spec('nvidia.nccl'); "
-      "print(*(os.path.join(p, 'include') for p in s.submodule_search_locations), sep=chr(59))")
-  string(CONCAT wheel_script ${wheel_script})
+  string(CONCAT script
+    "import importlib.util, os\n"
+    "for folder in importlib.util.find_spec('nvidia.nccl').submodule_search_locations:\n"
+    "    print(os.path.join(folder, 'include'))\n")
   execute_process(
     COMMAND ${CMAKE_COMMAND} -E env --unset=PYTHONPATH --unset=PYTHONNOUSERSITE
-            ${Python_EXECUTABLE} -c "${wheel_script}"
+            ${Python_EXECUTABLE} -c "${script}"
     OUTPUT_VARIABLE wheel OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  string(REPLACE "\n" ";" wheel "${wheel}")
   if(ODDRANK_NCCL_INCLUDE)
     find_path(folder nccl.h NO_CACHE NO_DEFAULT_PATH PATHS ${ODDRANK_NCCL_INCLUDE})
   else()

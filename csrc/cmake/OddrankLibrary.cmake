@@ -28,6 +28,13 @@ function(oddrank_module name source)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/csrc)
   # Static libraries must not export their symbols from the module either.
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
+  # Nor what templates of libstdc++ leave behind: those have default visibility in spite of ours. libtorch's headers,
+  # however, have inline variables that must be one with the library's, so _torch keeps them.
+  if(NOT name STREQUAL "_torch")
+    set(exports ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/module.map)
+    target_link_options(${name} PRIVATE -Wl,--version-script=${exports})
+    set_target_properties(${name} PROPERTIES LINK_DEPENDS ${exports})
+  endif()
   string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
   string(STRIP "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}" flags)
   target_compile_definitions(${name} PRIVATE

@@ -10,6 +10,7 @@
 #include "base/dynlib.hpp"
 #include "base/error.hpp"
 #include "cuda/check.hpp"
+#include "cuda/devices.hpp"
 
 namespace oddrank::nccl {
 namespace {
@@ -47,7 +48,7 @@ Found find_library(const std::string& wheel) {
                                           "/lib64/" + kSoname);
   for (const auto& [source, file] : places) {
     if (auto library = DynamicLibrary::open(file, &why)) return {library, source};
-    looked += "; " + source + ": " + why;
+    looked.append("; ").append(source).append(": ").append(why);
   }
   throw Error("NCCL was not found. Looked at " + looked + ". Type: pip install nvidia-nccl-cu" +
               std::to_string(CUDART_VERSION / 1000) +
@@ -123,11 +124,14 @@ void check(ncclResult_t result, const char* call, ncclComm_t comm) {
   const Api& api = loaded();
   const char* last = api.GetLastError(comm);
   const std::string where = cuda::place();
-  throw Error(
-      std::string(call) + " failed with NCCL error " + std::to_string(static_cast<int>(result)) +
-      ": " + api.GetErrorString(result) +
-      (last != nullptr && *last != '\0' ? "; NCCL's last message: " + std::string(last) : "") +
-      (where.empty() ? "" : "; " + where));
+  std::string text = std::string(call) + " failed with NCCL error " +
+                     std::to_string(static_cast<int>(result)) + ": " + api.GetErrorString(result);
+  if (last != nullptr && *last != '\0') text.append("; NCCL's last message: ").append(last);
+  if (!where.empty()) text.append("; ").append(where);
+  if (result == ncclUnhandledCudaError && !cuda::driver_version()) {
+    text.append("; ").append(cuda::driver_problem());
+  }
+  throw Error(text);
 }
 
 }  // namespace oddrank::nccl

@@ -11,12 +11,12 @@
 namespace oddrank::nccl {
 
 // Since 2.14.3: a library without one of them is refused.
-#define ODDRANK_NCCL_REQUIRED(X)                                                              \
-  X(GetVersion)                                                                               \
-  X(GetErrorString) X(GetLastError) X(GetUniqueId) X(CommInitRankConfig) X(CommGetAsyncError) \
-      X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommCount) X(CommUserRank) X(AllReduce)   \
-          X(AllGather) X(ReduceScatter) X(Broadcast) X(Reduce) X(Send) X(Recv) X(GroupStart)  \
-              X(GroupEnd)
+#define ODDRANK_NCCL_REQUIRED(X)                                                            \
+  X(GetVersion)                                                                             \
+  X(GetErrorString)                                                                         \
+  X(GetLastError) X(GetUniqueId) X(CommInitRankConfig) X(CommGetAsyncError) X(CommFinalize) \
+      X(CommDestroy) X(CommAbort) X(CommCount) X(CommUserRank) X(AllReduce) X(AllGather)    \
+          X(ReduceScatter) X(Broadcast) X(Reduce) X(Send) X(Recv) X(GroupStart) X(GroupEnd)
 
 // Newer: null where the library lacks it. Needs no more than the oldest nccl.h we build with
 // (2.19).
@@ -25,6 +25,7 @@ namespace oddrank::nccl {
 
 // api.AllReduce(...) is ncclAllReduce(...) of the loaded library.
 struct Api {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member's name can't stand in parentheses.
 #define ODDRANK_NCCL_MEMBER(name) decltype(&::nccl##name) name = nullptr;
   ODDRANK_NCCL_REQUIRED(ODDRANK_NCCL_MEMBER)
   ODDRANK_NCCL_OPTIONAL(ODDRANK_NCCL_MEMBER)
