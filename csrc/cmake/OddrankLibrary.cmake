@@ -39,7 +39,8 @@ function(oddrank_module name source)
   string(STRIP "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}" flags)
   target_compile_definitions(${name} PRIVATE
     ODDRANK_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"
-    ODDRANK_COMPILER_FLAGS="${flags}" ODDRANK_VERSION="${SKBUILD_PROJECT_VERSION}")
+    ODDRANK_COMPILER_FLAGS="${flags}" ODDRANK_VERSION="${SKBUILD_PROJECT_VERSION}"
+    ODDRANK_CMAKE_VERSION="${CMAKE_VERSION}")
   install(TARGETS ${name} LIBRARY DESTINATION oddrank)
   oddrank_part(${name} "" "")
 endfunction()

@@ -7,7 +7,7 @@
 
 namespace oddrank {
 
-// Maps oddrank::Error to oddrank.OddrankError and sets `build_info`: compiler, flags, version.
+// Maps oddrank::Error to oddrank.OddrankError and sets `build_info`: compiler, flags, CMake, version.
 inline void begin_module(pybind11::module_& m) {
   namespace py = pybind11;
   py::register_local_exception_translator([](std::exception_ptr error) {
@@ -20,6 +20,7 @@ inline void begin_module(pybind11::module_& m) {
   py::dict info;
   info["compiler"] = ODDRANK_COMPILER;
   info["flags"] = ODDRANK_COMPILER_FLAGS;
+  info["cmake"] = ODDRANK_CMAKE_VERSION;
   info["version"] = ODDRANK_VERSION;
   m.attr("build_info") = info;
 }

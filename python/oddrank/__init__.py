@@ -15,7 +15,14 @@ _LAZY = {
     "install": "oddrank.printing.install",
 }
 
-__all__ = ["LaunchError", "MissingPartError", "OddrankError", "__version__", "install", "printflock"]
+__all__ = [
+    "LaunchError",
+    "MissingPartError",
+    "OddrankError",
+    "__version__",
+    "install",
+    "printflock",
+]
 
 
 def __getattr__(name: str) -> Any:

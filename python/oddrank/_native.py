@@ -1,4 +1,4 @@
-"""The only importer of the compiled parts: says of each whether it is there, and if not why and what to type."""
+"""The only importer of the compiled parts: says whether each is there, and if not what to type."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,5 +52,7 @@ def core() -> Any:
 
 def _require(part: Part) -> Any:
     if part.module is None:
-        raise MissingPartError(f"oddrank.{part.name} is missing: {part.reason}. {part.advice}".rstrip())
+        raise MissingPartError(
+            f"oddrank.{part.name} is missing: {part.reason}. {part.advice}".rstrip()
+        )
     return part.module

@@ -1,4 +1,4 @@
-"""The command line: a table of command names and modules, and the one place where errors become exit codes."""
+"""The command line: a table of commands, and the one place where errors become exit codes."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The exceptions that oddrank raises. Each message says what failed, on what, why, and what to do."""
+"""The exceptions that oddrank raises: each says what failed, on what, why, and what to do."""
 
 
 class OddrankError(Exception):
@@ -11,7 +11,10 @@ class OddrankError(Exception):
 
 
 class MissingPartError(OddrankError):
-    """A compiled part of oddrank (`_core`, `_cuda`, `_torch`) is absent or does not fit; the message says what to type."""
+    """A compiled part (`_core`, `_cuda`, `_torch`) is absent or does not fit.
+
+    The message says what to type.
+    """
 
 
 class LaunchError(OddrankError):

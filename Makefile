@@ -1,0 +1,60 @@
+# The commands of this repository. `make help` lists them; README.md shows the two that users need.
+PYTHON ?= python3
+VENV ?= .venv
+REPEATS ?= 20
+RANKS ?= 4
+# CPU ranks share the cores: one thread each keeps the self-test from measuring the scheduler.
+export OMP_NUM_THREADS ?= 1
+
+python := $(VENV)/bin/python
+# What the compiled parts depend on. Folders of python/ are listed for their mtime: an editable install must see new files.
+sources := CMakeLists.txt pyproject.toml $(shell find csrc -type f) $(shell find python -type d -not -name __pycache__)
+
+.DEFAULT_GOAL := help
+.PHONY: help selftest test soak gpu-check lint format venv clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+selftest: $(VENV)/.built  ## set up, build, then test 4 ranks on what is here (RANKS=n, GPUs if any, else CPU)
+	$(python) -m torch.distributed.run --nproc-per-node $(RANKS) -m oddrank selftest
+
+test: $(VENV)/.built-test build/ctest/.configured  ## set up, build, then run the C++ and the Python tests
+	cmake="$$($(python) .ci/find_cmake.py)"; "$$cmake" --build build/ctest && cd build/ctest && "$$(dirname "$$cmake")/ctest" --output-on-failure -j 2
+	$(python) -m pytest
+
+soak: $(VENV)/.built-test  ## repeat the fault matrix and the printing test REPEATS times, write benchmarks/results
+	$(python) -m pytest -m soak --repeats $(REPEATS)
+
+gpu-check: export PIP_NO_INDEX = 1
+gpu-check: $(VENV)/.built  ## on a machine with a GPU: build offline, run the gpu tests and GPU benchmarks
+	$(python) -m oddrank doctor
+	$(python) -m pytest -m gpu --require=gpu,cuda-build,torch
+	for script in benchmarks/gpu/*.py; do $(python) $$script --json benchmarks/results/$$(basename $$script .py).json || exit 1; done
+
+lint: $(VENV)/.built-test  ## ruff, mypy, clang-format, clang-tidy
+	.ci/lint $(python)
+
+format: $(VENV)/.built-test  ## rewrite the sources in the house style
+	$(python) -m ruff check --fix . && $(python) -m ruff format . && find csrc tests benchmarks -name '*.[ch]pp' -o -name '*.cu' | xargs clang-format -i
+
+venv: $(VENV)/.ready  ## only make the virtual environment, with torch in it
+
+clean:  ## remove what was built (not the virtual environment)
+	rm -rf build dist $(VENV)/.built $(VENV)/.built-test
+
+$(VENV)/.ready: requirements-torch.txt .ci/setup
+	.ci/setup "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.ready $(sources)
+	$(python) -m pip install -q --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.built-test: $(VENV)/.built
+	$(python) -m pip install -q 'oddrank[test]'
+	@touch $@
+
+build/ctest/.configured: $(VENV)/.built-test CMakeLists.txt tests/CMakeLists.txt
+	.ci/configure-ctest $(python) build/ctest
+	@touch $@

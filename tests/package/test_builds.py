@@ -1,0 +1,116 @@
+"""Wheel, sdist and editable install, with old and new CMake, without git: built for real."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import oddrank
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.whole_build, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of the tree without git and without what was built."""
+    copy = tmp_path / "source"
+    ignore = shutil.ignore_patterns(".git", "build", ".venv", "__pycache__", "dist", ".*_cache")
+    shutil.copytree(ROOT, copy, ignore=ignore)
+    return copy
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """An environment that sees the packages of the one that runs the tests, but not oddrank."""
+    folder = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    seen = [p for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
+    (site,) = folder.glob("lib/python*/site-packages")
+    # Plain lines add folders without running their .pth files: an editable oddrank stays unseen.
+    (site / "outer.pth").write_text("\n".join(seen))
+    return folder
+
+
+def pip(venv: Path, *arguments: object, path: str | None = None, **environ: str) -> None:
+    environ = {**os.environ, "ODDRANK_CUDA": "OFF", "ODDRANK_TORCH": "OFF", **environ}
+    environ["PATH"] = path or environ["PATH"]
+    command = [venv / "bin" / "python", "-m", "pip", *arguments]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def built_with(venv: Path) -> dict[str, str]:
+    """What the fresh environment's _core says of its build; asked outside the tree."""
+    code = "import json, oddrank._native as n; print(json.dumps(n.core().build_info))"
+    python = venv / "bin" / "python"
+    return json.loads(subprocess.check_output([python, "-I", "-c", code], text=True, cwd="/"))
+
+
+def path_without(*names: str, tmp_path: Path) -> str:
+    """A PATH with the compiler, make and the linker but none of the named programs."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for place in reversed(os.environ["PATH"].split(":")):
+        for program in Path(place).glob("*") if Path(place).is_dir() else ():
+            if program.name not in names:
+                (folder / program.name).unlink(missing_ok=True)
+                (folder / program.name).symlink_to(program)
+    return str(folder)
+
+
+def test_an_sdist_builds_and_installs_where_there_is_no_git(
+    source: Path, venv: Path, tmp_path: Path
+):
+    path = path_without("git", tmp_path=tmp_path)
+    assert shutil.which("git", path=path) is None
+    build = "import scikit_build_core.build as b, sys; b.build_sdist(sys.argv[1])"
+    subprocess.run(
+        [venv / "bin" / "python", "-c", build, tmp_path / "dist"],
+        cwd=source,
+        check=True,
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.DEVNULL,
+    )
+    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"LICENSE", "Makefile", "csrc/modules/core.cpp", "tests/CMakeLists.txt"} <= names
+    assert not [name for name in names if name.endswith((".so", ".o", ".pyc"))]
+    pip(venv, "install", "--no-build-isolation", "--no-deps", sdist, path=path)
+    assert built_with(venv)["version"] == oddrank.__version__
+
+
+def test_a_wheel_holds_the_package_and_nothing_else(source: Path, venv: Path, tmp_path: Path):
+    pip(venv, "wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path / "dist", source)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {
+        "oddrank",
+        f"{wheel.name.rsplit('-', 3)[0]}.dist-info",
+    }
+    assert "oddrank/py.typed" in names
+    assert "oddrank/report.schema.json" in names
+
+
+def test_an_editable_install_serves_python_from_the_tree(source: Path, venv: Path):
+    pip(venv, "install", "--no-build-isolation", "--no-deps", "-e", source)
+    code = "import oddrank; print(oddrank.__file__)"
+    found = subprocess.check_output([venv / "bin" / "python", "-I", "-c", code], text=True, cwd="/")
+    assert found.strip() == str(source / "python" / "oddrank" / "__init__.py")
+    assert built_with(venv)["version"] == oddrank.__version__
+
+
+def test_the_distribution_s_cmake_builds_it_too(source: Path, venv: Path):
+    system = shutil.which("cmake", path="/usr/bin")
+    if system is None:
+        pytest.skip("no CMake from the distribution")
+    pip(venv, "install", "--no-build-isolation", "--no-deps", source, CMAKE_EXECUTABLE=system)
+    version = subprocess.check_output([system, "--version"], text=True).split()[2]
+    assert built_with(venv)["cmake"] == version
