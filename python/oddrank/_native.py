@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -48,6 +50,41 @@ def core_part() -> Part:
 def core() -> Any:
     """The module `_core`, or MissingPartError."""
     return _require(core_part())
+
+
+@lru_cache(maxsize=1)
+def cuda_part() -> Part:
+    """`_cuda`: present where it was built, with or without a driver or NCCL on this machine."""
+    return _load("_cuda")
+
+
+def cuda() -> Any:
+    """The module `_cuda`, or MissingPartError."""
+    return _require(cuda_part())
+
+
+def load_nccl() -> dict[str, Any]:
+    """Loads NCCL into this process: the copy torch has loaded, if there is one.
+
+    Returns path, version (22809), version_text, source (which step of the search found it),
+    missing (newer functions it lacks), mapped (all copies in the process), warning ("" if one).
+    OddrankError says where it looked.
+    """
+    info: dict[str, Any] = cuda().load_nccl(nccl_wheel())
+    return info
+
+
+def nccl_wheel() -> str:
+    """libnccl.so.2 of the environment's nvidia-nccl wheel; "" where there is none."""
+    try:
+        spec = find_spec("nvidia.nccl")
+    except (ImportError, ValueError):
+        return ""
+    for folder in (spec and spec.submodule_search_locations) or ():
+        file = Path(folder) / "lib" / "libnccl.so.2"
+        if file.exists():
+            return str(file)
+    return ""
 
 
 @lru_cache(maxsize=1)

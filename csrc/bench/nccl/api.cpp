@@ -112,6 +112,15 @@ std::vector<std::string> mapped_libraries() {
   return files;
 }
 
+std::string several_libraries_warning() {
+  const auto files = mapped_libraries();
+  if (files.size() < 2) return {};
+  std::string text =
+      "several NCCLs are loaded in this process, torch may use another than oddrank:";
+  for (const auto& file : files) text.append(" ").append(file);
+  return text;
+}
+
 std::string version_text(int version) {
   // 2.8 and older counted in thousands: 2804 = 2.8.4.
   const int unit = version < 10000 ? 1000 : 10000;
