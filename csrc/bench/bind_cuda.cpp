@@ -29,6 +29,7 @@ py::dict load_nccl(const std::string& wheel) {
   d["source"] = api->source;
   d["missing"] = api->missing;
   d["mapped"] = nccl::mapped_libraries();
+  d["warning"] = nccl::several_libraries_warning();
   return d;
 }
 

@@ -40,23 +40,25 @@ function(oddrank_cuda_architectures result)
   set(${result} ${list} PARENT_SCOPE)
 endfunction()
 
-# The folder of nccl.h. The wheel is looked for by the interpreter that we install into, without the PYTHONPATH by which
-# pip's build isolation hides that interpreter's own site-packages.
+# The folder of nccl.h. The wheel is looked for by the interpreter that we install into: as it is, then without the
+# PYTHONPATH by which pip's build isolation hides that interpreter's own site-packages.
 function(oddrank_find_nccl_header result)
-  set(wheel_script "import importlib.util as u, os; s = u.find_spec('nvidia.nccl'); "
-      "print(*(os.path.join(p, 'include') for p in s.submodule_search_locations), sep=chr(59))")
-  string(CONCAT wheel_script ${wheel_script})
-  execute_process(
-    COMMAND ${CMAKE_COMMAND} -E env --unset=PYTHONPATH --unset=PYTHONNOUSERSITE
-            ${Python_EXECUTABLE} -c "${wheel_script}"
-    OUTPUT_VARIABLE wheel OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  string(CONCAT script
+    "import importlib.util, os\n"
+    "for folder in importlib.util.find_spec('nvidia.nccl').submodule_search_locations:\n"
+    "    print(os.path.join(folder, 'include'))\n")
+  set(isolation_off ${CMAKE_COMMAND} -E env --unset=PYTHONPATH --unset=PYTHONNOUSERSITE --)
+  execute_process(COMMAND ${Python_EXECUTABLE} -c "${script}" OUTPUT_VARIABLE wheel ERROR_QUIET)
+  execute_process(COMMAND ${isolation_off} ${Python_EXECUTABLE} -c "${script}"
+                  OUTPUT_VARIABLE hidden_wheel ERROR_QUIET)
+  string(REPLACE "\n" ";" wheels "${wheel}${hidden_wheel}")
   if(ODDRANK_NCCL_INCLUDE)
     find_path(folder nccl.h NO_CACHE NO_DEFAULT_PATH PATHS ${ODDRANK_NCCL_INCLUDE})
   else()
     find_path(folder nccl.h NO_CACHE NO_DEFAULT_PATH PATHS
               ${CUDAToolkit_INCLUDE_DIRS} "$ENV{NCCL_HOME}/include")
     if(NOT folder)
-      find_path(folder nccl.h NO_CACHE PATHS ${wheel})
+      find_path(folder nccl.h NO_CACHE PATHS ${wheels})
     endif()
   endif()
   set(${result} "${folder}" PARENT_SCOPE)
@@ -133,6 +135,9 @@ if(ODDRANK_CUDA STREQUAL "OFF")
   oddrank_part(_cuda "it was switched off (ODDRANK_CUDA=OFF)"
                "Install oddrank again with ODDRANK_CUDA=AUTO and --no-cache-dir --force-reinstall")
 else()
+  if(NOT CMAKE_CUDA_COMPILER)
+    unset(CMAKE_CUDA_COMPILER CACHE)  # "not found" is kept in the build folder, a toolkit may have come since
+  endif()
   oddrank_point_at_nvcc()
   # Tells a compiler that does not work from one that does without ending the build. enable_language() must be
   # called here, at the top: not in a function.

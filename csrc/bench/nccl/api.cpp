@@ -10,6 +10,7 @@
 #include "base/dynlib.hpp"
 #include "base/error.hpp"
 #include "cuda/check.hpp"
+#include "cuda/devices.hpp"
 
 namespace oddrank::nccl {
 namespace {
@@ -47,7 +48,7 @@ Found find_library(const std::string& wheel) {
                                           "/lib64/" + kSoname);
   for (const auto& [source, file] : places) {
     if (auto library = DynamicLibrary::open(file, &why)) return {library, source};
-    looked += "; " + source + ": " + why;
+    looked.append("; ").append(source).append(": ").append(why);
   }
   throw Error("NCCL was not found. Looked at " + looked + ". Type: pip install nvidia-nccl-cu" +
               std::to_string(CUDART_VERSION / 1000) +
@@ -111,6 +112,15 @@ std::vector<std::string> mapped_libraries() {
   return files;
 }
 
+std::string several_libraries_warning() {
+  const auto files = mapped_libraries();
+  if (files.size() < 2) return {};
+  std::string text =
+      "several NCCLs are loaded in this process, torch may use another than oddrank:";
+  for (const auto& file : files) text.append(" ").append(file);
+  return text;
+}
+
 std::string version_text(int version) {
   // 2.8 and older counted in thousands: 2804 = 2.8.4.
   const int unit = version < 10000 ? 1000 : 10000;
@@ -123,11 +133,14 @@ void check(ncclResult_t result, const char* call, ncclComm_t comm) {
   const Api& api = loaded();
   const char* last = api.GetLastError(comm);
   const std::string where = cuda::place();
-  throw Error(
-      std::string(call) + " failed with NCCL error " + std::to_string(static_cast<int>(result)) +
-      ": " + api.GetErrorString(result) +
-      (last != nullptr && *last != '\0' ? "; NCCL's last message: " + std::string(last) : "") +
-      (where.empty() ? "" : "; " + where));
+  std::string text = std::string(call) + " failed with NCCL error " +
+                     std::to_string(static_cast<int>(result)) + ": " + api.GetErrorString(result);
+  if (last != nullptr && *last != '\0') text.append("; NCCL's last message: ").append(last);
+  if (!where.empty()) text.append("; ").append(where);
+  if (result == ncclUnhandledCudaError && !cuda::driver_version()) {
+    text.append("; ").append(cuda::driver_problem());
+  }
+  throw Error(text);
 }
 
 }  // namespace oddrank::nccl

@@ -11,12 +11,13 @@
 namespace oddrank::nccl {
 
 // Since 2.14.3: a library without one of them is refused.
-#define ODDRANK_NCCL_REQUIRED(X)                                                              \
-  X(GetVersion)                                                                               \
-  X(GetErrorString) X(GetLastError) X(GetUniqueId) X(CommInitRankConfig) X(CommGetAsyncError) \
-      X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommCount) X(CommUserRank) X(AllReduce)   \
-          X(AllGather) X(ReduceScatter) X(Broadcast) X(Reduce) X(Send) X(Recv) X(GroupStart)  \
-              X(GroupEnd)
+#define ODDRANK_NCCL_REQUIRED(X)                                                           \
+  X(GetVersion)                                                                            \
+  X(GetErrorString)                                                                        \
+  X(GetLastError)                                                                          \
+  X(GetUniqueId) X(CommInitRankConfig) X(CommGetAsyncError) X(CommFinalize) X(CommDestroy) \
+      X(CommAbort) X(CommCount) X(CommUserRank) X(AllReduce) X(AllGather) X(ReduceScatter) \
+          X(Broadcast) X(Reduce) X(Send) X(Recv) X(GroupStart) X(GroupEnd)
 
 // Newer: null where the library lacks it. Needs no more than the oldest nccl.h we build with
 // (2.19).
@@ -25,6 +26,7 @@ namespace oddrank::nccl {
 
 // api.AllReduce(...) is ncclAllReduce(...) of the loaded library.
 struct Api {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member's name can't stand in parentheses.
 #define ODDRANK_NCCL_MEMBER(name) decltype(&::nccl##name) name = nullptr;
   ODDRANK_NCCL_REQUIRED(ODDRANK_NCCL_MEMBER)
   ODDRANK_NCCL_OPTIONAL(ODDRANK_NCCL_MEMBER)
@@ -44,9 +46,10 @@ const Api& load(const std::string& wheel);
 // The table, or Error if load() has not succeeded yet.
 const Api& loaded();
 
-// Every libnccl.so mapped into this process: more than one means that torch and we may run
-// different code.
+// Every libnccl.so mapped into this process, by what its memory map says.
 std::vector<std::string> mapped_libraries();
+// One sentence where there are several: torch and we may then run different code. Else empty.
+std::string several_libraries_warning();
 // "2.28.9" of 22809.
 std::string version_text(int version);
 
