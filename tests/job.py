@@ -128,7 +128,7 @@ def job(
             began = time.monotonic()
             try:
                 left = _watch(live, deadline, output, after, act)
-                codes = tuple(_wait(one) for one in launchers)
+                codes = tuple(_wait(one, one.pid in live.spared) for one in launchers)
             finally:
                 _kill_all(mark)
         said = json.loads(report.read_text()) if report.exists() else None
@@ -246,9 +246,9 @@ def _parent(pid: int) -> int:
     return 0
 
 
-def _wait(launcher: subprocess.Popen[bytes]) -> int | None:
+def _wait(launcher: subprocess.Popen[bytes], stopped: bool) -> int | None:
     try:
-        return launcher.wait(_LAUNCHER_SECONDS)
+        return launcher.wait(0 if stopped else _LAUNCHER_SECONDS)
     except subprocess.TimeoutExpired:
         launcher.kill()
         launcher.wait(5)

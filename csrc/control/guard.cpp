@@ -65,7 +65,7 @@ void GuardLoop::run() {
     step(monotonic_ns());
   }
   // All guards of the host have it by now, or it leads nowhere any more.
-  if (link_.has_address()) ::unlink(options_.meeting_point.c_str());
+  if (link_.has_address()) remove_meeting_point(options_.meeting_point);
 }
 
 void GuardLoop::step(std::int64_t now) {

@@ -197,6 +197,7 @@ bool Hub::flush(Connection& connection) {
 void Hub::drop(int fd, std::int64_t now) {
   const auto index = static_cast<std::size_t>(fd);
   const int rank = connections_[index]->rank;
+  const bool unreachable = connections_[index]->channel.unreachable();
   if (connections_[index]->answered < question_)
     unanswered_ -= unanswered_ > 0 && rank >= 0 ? 1 : 0;
   connections_[index].reset();
@@ -207,7 +208,7 @@ void Hub::drop(int fd, std::int64_t now) {
     return;
   }
   fd_of_rank_[static_cast<std::size_t>(rank)] = -1;
-  if (!ended_) ranks_.set_contact(rank, Contact::kClosed, now);
+  if (!ended_) ranks_.set_contact(rank, unreachable ? Contact::kSilent : Contact::kClosed, now);
 }
 
 void Hub::sweep(std::int64_t now) {

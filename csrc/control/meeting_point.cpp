@@ -25,4 +25,14 @@ std::string read_meeting_point(const std::string& path) {
   return got > 0 ? std::string(text.data(), static_cast<std::size_t>(got)) : "";
 }
 
+void remove_meeting_point(const std::string& path) noexcept {
+  if (path.empty()) return;
+  ::unlink(path.c_str());
+  std::array<char, 4096> folder{};
+  const std::size_t size = path.rfind('/');
+  if (size == std::string::npos || size >= folder.size()) return;
+  path.copy(folder.data(), size);
+  ::rmdir(folder.data());
+}
+
 }  // namespace oddrank::control

@@ -61,6 +61,8 @@ class Channel {
   bool receive();
   std::optional<Frame> next() { return reader_.next(); }
   bool broken() const noexcept { return reader_.broken(); }
+  // Whether the peer is gone because nothing comes through to it, not because it closed.
+  bool unreachable() const noexcept { return unreachable_; }
   void raise_limit(std::size_t limit) noexcept { reader_.raise_limit(limit); }
 
  private:
@@ -68,6 +70,7 @@ class Channel {
   FrameReader reader_;
   std::string unsent_;
   std::size_t sent_ = 0;
+  bool unreachable_ = false;
 };
 
 }  // namespace oddrank::control

@@ -54,6 +54,7 @@ RAISED = {"failed": "RuntimeError: no"}
         ({**KILLED, "state": "zombie"}, "killed"),
         ({**KILLED, "signal": signal.SIGSEGV}, "killed"),
         (EXITED, "exited"),
+        ({"state": "dead"}, "ended"),
         ({"state": "stopped"}, "stopped"),
     ],
 )

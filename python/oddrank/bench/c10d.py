@@ -70,7 +70,8 @@ class Group:
     def contribution(self, case: Case) -> Any:
         """What this rank puts into the case."""
         dtype = getattr(self._torch, case.dtype)
-        return pattern.contribution(self.rank, self.world, case.count, dtype, self.device)
+        values = pattern.contribution(self.rank, self.world, case.count, dtype, self.device)
+        return self._context.own(values)
 
     def run(self, case: Case, tensor: Any) -> None:
         """The collective, in place, through to its end."""

@@ -19,6 +19,7 @@ Cause = Literal[
     "never-came",  # no word from the rank's guard, while rank 0's address was published
     "killed",  # ended by a signal
     "exited",  # ended by itself before it was allowed to
+    "ended",  # by a signal or by _exit(): its launcher asked first, and the kernel tells only once
     "stopped",  # SIGSTOP, a debugger, a frozen container
     "raised",  # an exception
     "uninterruptible",  # D state: inside the kernel, usually a file system or a driver
@@ -87,7 +88,7 @@ def _fault(round: "Round", s: "RankState") -> tuple[Cause | None, bool]:
     """What is wrong with one rank, and whether by its own fault: others can tear it down."""
     if s.state in ("dead", "zombie"):
         if s.signal is None:
-            return "exited", not s.sigterm
+            return "ended" if s.exit_code is None else "exited", not s.sigterm
         return "killed", not (s.sigterm or (s.waiting and s.signal == signal.SIGABRT))
     if s.state == "stopped":
         return "stopped", True

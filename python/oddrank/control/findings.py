@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from oddrank.control.root import Round
 
 _SOURCE = "guard"
+_OOM = "dmesg -T | grep -i 'killed process'"
 
 
 def of_round(round: "Round", found: Sequence[Culprit], rounds: Rounds) -> list[Finding]:
@@ -76,7 +77,7 @@ def _killed(culprit: Culprit, rounds: Rounds) -> Finding:
     number: int = rounds.states[culprit.ranks[0]].signal or 0
     name = _signal_name(number)
     advices: dict[int, str] = {
-        signal.SIGKILL: "dmesg -T | grep -i 'killed process'",
+        signal.SIGKILL: _OOM,
         signal.SIGSEGV: "ulimit -c unlimited; run again and look at the core with gdb",
         signal.SIGBUS: "df -h /dev/shm",
     }
@@ -85,8 +86,13 @@ def _killed(culprit: Culprit, rounds: Rounds) -> Finding:
 
 def _exited(culprit: Culprit, rounds: Rounds) -> Finding:
     code = rounds.states[culprit.ranks[0]].exit_code
-    how = "ended" if code is None else f"exited with code {code}"
-    return _finding("dead", culprit, rounds, f"{how} by itself in")
+    return _finding("dead", culprit, rounds, f"exited with code {code} by itself in")
+
+
+def _ended(culprit: Culprit, rounds: Rounds) -> Finding:
+    return _finding(
+        "dead", culprit, rounds, "ended suddenly (how: see its launcher's output) in", _OOM
+    )
 
 
 def _stopped(culprit: Culprit, rounds: Rounds) -> Finding:
@@ -195,6 +201,7 @@ def wrong_local_rank(rounds: Rounds, rank: int, expected: int, twins: list[int])
 _CAUSES: dict[str, Callable[[Culprit, Rounds], Finding]] = {
     "killed": _killed,
     "exited": _exited,
+    "ended": _ended,
     "stopped": _stopped,
     "raised": _raised,
     "uninterruptible": _uninterruptible,

@@ -7,6 +7,7 @@ for this thread without a deadline; the guards talk to each other without the st
 import os
 import sys
 import threading
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,9 @@ class Rendezvous:
     """Meets the other ranks in the background; the worker need not know how it goes."""
 
     def __init__(self, launch: "Launch", session: "Session", seconds: float) -> None:
-        self._launch, self._session, self._seconds = launch, session, seconds
+        self._launch, self._session = launch, session
+        # Before the deadline, so that there is time to say that nobody was there.
+        self._end = time.monotonic() + seconds - 1.5
         self._store: Any = None
         self._lock = threading.Lock()
 
@@ -37,15 +40,19 @@ class Rendezvous:
         """torch's store of this job: the launcher's where it has one, else rank 0 hosts it."""
         with self._lock:
             if self._store is None:
-                self._store = _open_store(self._launch, self._seconds)
+                self._store = _open_store(self._launch, self._end)
             return self._store
 
     def _meet(self) -> None:
         try:
             self._exchange()
         except Exception as error:
+            where = ":".join(str(part) for part in self._launch.master or ())
             text = str(error).partition("\n")[0]
-            sys.stderr.write(f"oddrank: rank {self._launch.rank} cannot meet the others: {text}\n")
+            sys.stderr.write(
+                f"oddrank: rank {self._launch.rank} finds no rank 0 by the store at {where}"
+                f" (was it started?): {text}\n"
+            )
 
     def _exchange(self) -> None:
         session = self._session
@@ -70,7 +77,7 @@ def check(launch: "Launch") -> None:
         )
 
 
-def _open_store(launch: "Launch", seconds: float) -> Any:
+def _open_store(launch: "Launch", end: float) -> Any:
     # Every failed call of the store prints 20 lines of C++ back trace otherwise.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from torch.distributed import HashStore, TCPStore
@@ -84,7 +91,7 @@ def _open_store(launch: "Launch", seconds: float) -> Any:
         port,
         launch.world,
         is_master=launch.rank == 0 and not hosted,
-        timeout=timedelta(seconds=seconds),
+        timeout=timedelta(seconds=max(1.0, end - time.monotonic())),
         wait_for_workers=False,
         multi_tenant=not hosted,
     )

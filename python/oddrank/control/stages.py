@@ -22,6 +22,9 @@ class Context(Protocol):
     def step(self, text: str, *, waiting: bool = False) -> None:
         """Says what this rank does next; waiting: a collective, which only ends with the others."""
 
+    def own(self, values: Any) -> Any:
+        """The tensor that this rank puts into a collective, on its way there: tests spoil it."""
+
     def store(self) -> Any:
         """torch's store, where the ranks exchange addresses."""
 

@@ -47,6 +47,7 @@ def _rows(outcome: Outcome) -> list[tuple[str, str, str, str]]:
     for name, seconds in outcome.seconds.items():
         conditions = {f.condition for f in outcome.findings if f.stage == name}
         came = f"{outcome.came[name]}/{outcome.rounds.world}"
-        result = ", ".join(sorted(conditions)) or ("ok" if name in outcome.rounds.results else "-")
+        through = outcome.came[name] == outcome.rounds.world
+        result = ", ".join(sorted(conditions)) or ("ok" if through else "-")
         rows.append((name, came, f"{seconds:.1f}", result))
     return rows
