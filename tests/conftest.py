@@ -79,9 +79,13 @@ def pytest_configure(config: pytest.Config) -> None:
     _known(_required(config), "--require")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         _known(_needs(item), item.nodeid)
+    if "soak" not in config.getoption("-m"):  # many minutes: only when asked for
+        soak = [item for item in items if item.get_closest_marker("soak")]
+        items[:] = [item for item in items if item not in soak]
+        config.hook.pytest_deselected(items=soak)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

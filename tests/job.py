@@ -1,4 +1,4 @@
-"""Real jobs under real launchers, for tests: start one, hurt it, read its verdict, see that all of it is gone.
+"""Real jobs under real launchers, for tests: start, hurt, read the verdict, see that all is gone.
 
 verdict = job(ranks=4, inject="stop:rank=2,stage=all_reduce", deadline=10)
 assert verdict.names(rank=2, stage="all_reduce")
@@ -139,7 +139,7 @@ def job(
 Plan = list[tuple[int, list[str], dict[str, str]]]
 
 
-def _torchrun(
+def _torchrun(  # noqa: PLR0917
     tool: list[str],
     ranks: int,
     nodes: int,
@@ -164,7 +164,7 @@ def _torchrun(
     ]
 
 
-def _bare(
+def _bare(  # noqa: PLR0917
     tool: list[str],
     ranks: int,
     nodes: int,

@@ -1,11 +1,13 @@
 """Two hosts on one machine: network namespaces with host names of their own, joined by one link."""
 
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+_NUMBERS = itertools.count()
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
@@ -32,9 +34,9 @@ class Host:
 @contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
     """node0 and node1, gone with everything in them at the end. Needs root."""
-    own = os.getpid() % 60000
+    own = f"{os.getpid() % 100000}{next(_NUMBERS)}"
     hosts = tuple(
-        Host(f"node{i}", f"oddrank-{own}-{i}", f"10.231.7.{i + 1}", f"odd{own}-{i}") for i in (0, 1)
+        Host(f"node{i}", f"oddrank-{own}-{i}", f"10.231.7.{i + 1}", f"odd{own}_{i}") for i in (0, 1)
     )
     first, second = hosts
     try:
