@@ -20,7 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+
 from netns import PATH, Host
+from oddrank.finding import SCHEMA_FILE
 
 _MARK = "ODDRANK_TEST_JOB"
 # Between the start of a rank's process and the moment from which it counts its deadline.
@@ -132,6 +135,8 @@ def job(
             finally:
                 _kill_all(mark)
         said = json.loads(report.read_text()) if report.exists() else None
+        if said is not None:
+            jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
         text = output.read_text(errors="replace")
         return Verdict(said, text, time.monotonic() - began, codes, left)
 

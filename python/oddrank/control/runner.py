@@ -12,17 +12,19 @@ from typing import Any, NoReturn
 from oddrank.control import findings, join, rendezvous
 from oddrank.control.culprits import Culprit, culprits
 from oddrank.control.meeting_point import path_under
-from oddrank.control.root import Root, Round
+from oddrank.control.root import Root, Round, Snapshot
 from oddrank.control.session import Member, Session, SessionEnded, start
 from oddrank.control.stages import Rounds, Stage
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding
+from oddrank.finding import Finding, fold
 from oddrank.launch import Launch, job_folder
 
 # Before the deadline the judge must have said its verdict and told the guards.
 _RESERVE = 1.0
 # Guards of one node fall silent one after the other.
 _GUARDS_SETTLE = 1.0
+# A stage that takes longer shows whom it waits for.
+_SHOW_EVERY = 5.0
 _SKIP = "skip"
 
 
@@ -136,6 +138,8 @@ class _Walk:
     ) -> None:
         self._root, self._stages, self._end, self._on_stage = root, stages, end, on_stage
         self._outcome = Outcome(Rounds(root.world))
+        self._shown = 0.0
+        self._width = max(len(name) for name in (join.NAME, *(stage.name for stage in stages)))
 
     def judge(self, conclude: Callable[[Outcome], int]) -> int:
         """Walks, says the verdict, and only then lets the ranks end: launchers print after that."""
@@ -148,7 +152,7 @@ class _Walk:
         return code
 
     def _join(self) -> bool:
-        began = time.monotonic()
+        began = self._shown = time.monotonic()
         seconds = min(join.SECONDS, self._end - began)
         self._root.open_join(seconds)
         round, found = self._settle(join.NAME, began + seconds)
@@ -163,7 +167,7 @@ class _Walk:
         doubted = [f for f in outcome.findings if stage.confirms and f.stage == stage.confirms]
         skip = bool(stage.confirms) and not doubted
         parameters = _SKIP if skip else stage.plan(rounds)
-        began = time.monotonic()
+        began = self._shown = time.monotonic()
         seconds = min(stage.seconds, self._end - began)
         if seconds <= 0:
             outcome.complete = False
@@ -192,7 +196,7 @@ class _Walk:
         rounds.states = dict(round.states)
         took = time.monotonic() - began
         outcome.seconds[name], outcome.came[name] = took, len(round.results)
-        _say(f"{name:<12} {len(round.results)}/{rounds.world}  {took:.1f} s")
+        _say(f"{name:<{self._width}}  {len(round.results)}/{rounds.world}  {took:.1f} s")
         if round.reason == "complete":
             return True
         outcome.findings += findings.of_round(round, found, rounds)
@@ -203,7 +207,7 @@ class _Walk:
     def _settle(self, stage: str, end: float) -> tuple[Round, list[Culprit]]:
         """Collects until the round is through, somebody can be named, or its time is over."""
         while True:
-            round = self._root.collect(stage)
+            round = self._root.collect(stage, self._show, _SHOW_EVERY)
             if round.reason == "complete":
                 return round, []
             if time.monotonic() >= end:
@@ -216,6 +220,21 @@ class _Walk:
                 return round, found
             # Only victims so far: who tore them down is not seen yet.
             time.sleep(min(0.25, max(0.0, end - time.monotonic())))
+
+    def _show(self, now: Snapshot) -> None:
+        """A line every few seconds for who sits and waits."""
+        if time.monotonic() - self._shown < _SHOW_EVERY - 0.1:
+            return
+        self._shown = time.monotonic()
+        missing = [
+            s.rank
+            for s in now.states
+            if s.contact == "never" or (now.stage != join.NAME and not s.published)
+        ]
+        _say(
+            f"{now.stage:<{self._width}}  {now.results}/{now.world}  waiting for rank"
+            f" {fold(missing)}, at most {now.remaining:.0f} s"
+        )
 
     def _again(self, round: Round) -> tuple[Round, list[Culprit]]:
         states = {state.rank: state for state in self._root.snapshot()}

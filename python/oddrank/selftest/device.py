@@ -52,12 +52,17 @@ def verify(device: str, launch: "Launch", size: int) -> dict[str, Any] | None:
 
 def free_host_memory() -> float:
     """Bytes to be had on this host: what the kernel calls available, within the cgroup's limit."""
-    limits = [_available()]
-    for usage, limit in _cgroup_files():
+    return min(_available(), free_in_cgroups())
+
+
+def free_in_cgroups(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> float:
+    """Bytes until the first limit of this process's cgroups; infinite where there is none."""
+    left = float("inf")
+    for usage, limit in _cgroup_files(proc, root):
         used, most = _read_number(usage), _read_number(limit)
         if used is not None and most is not None:
-            limits.append(max(0.0, most - used))
-    return min(limits)
+            left = min(left, max(0.0, most - used))
+    return left
 
 
 def _available() -> float:
@@ -68,9 +73,7 @@ def _available() -> float:
     return float("inf")
 
 
-def _cgroup_files(
-    proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup"
-) -> list[tuple[str, str]]:
+def _cgroup_files(proc: str, root: str) -> list[tuple[str, str]]:
     """(usage, limit) of this process's cgroup and of all above it: any may be what counts."""
     try:
         with open(proc, encoding="utf-8", errors="replace") as file:
