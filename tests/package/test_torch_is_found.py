@@ -24,8 +24,14 @@ class Configured:
             self.part = namespace["PARTS"]["_torch"]
 
 
-def configure(tmp_path: Path, mode: str, **torches: str) -> Configured:
-    """Configures with a fake torch (version=, header= text of one) before all others."""
+def configure(
+    tmp_path: Path,
+    mode: str,
+    version: str | None = None,
+    header: str | None = None,
+    python: Path | str = sys.executable,
+) -> Configured:
+    """Configures with a fake torch of that version, with one header, before all others."""
     cmake = shutil.which("cmake")
     if cmake is None:
         pytest.skip("no cmake on PATH")
@@ -33,15 +39,15 @@ def configure(tmp_path: Path, mode: str, **torches: str) -> Configured:
         [sys.executable, "-m", "pybind11", "--cmakedir"], text=True
     ).strip()
     environ = dict(os.environ)
-    if torches:
+    if version is not None:
         package = tmp_path / "site" / "torch"
         package.mkdir(parents=True)
         (package / "__init__.py").write_text("raise SystemExit('the build must not import torch')")
-        (package / "version.py").write_text(f"__version__ = '{torches['version']}'\n")
-        if "header" in torches:
-            header = package / "include/torch/csrc/distributed/c10d/ProcessGroup.hpp"
-            header.parent.mkdir(parents=True)
-            header.write_text(torches["header"])
+        (package / "version.py").write_text(f"__version__ = '{version}'\n")
+        if header is not None:
+            file = package / "include/torch/csrc/distributed/c10d/ProcessGroup.hpp"
+            file.parent.mkdir(parents=True)
+            file.write_text(header)
             (package / "lib").mkdir()
             (package / "lib" / "libtorch_cpu.so").touch()
         environ["PYTHONPATH"] = str(tmp_path / "site")
@@ -49,7 +55,7 @@ def configure(tmp_path: Path, mode: str, **torches: str) -> Configured:
         [
             *(cmake, "-S", ROOT, "-B", tmp_path / "build", "-DODDRANK_CUDA=OFF"),
             *(f"-DODDRANK_TORCH={mode}", f"-Dpybind11_DIR={pybind11}"),
-            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DPython_EXECUTABLE={python}",
         ],
         env=environ,
         capture_output=True,
@@ -65,6 +71,15 @@ def test_a_torch_that_is_too_old_is_skipped_with_the_reason(tmp_path: Path):
     assert done.part["reason"] == "torch 1.13.1 is too old, 2.11 is needed"
     assert "torch >= 2.11" in done.part["advice"]
     assert "oddrank: _torch is not built: torch 1.13.1 is too old" in done.log
+
+
+def test_an_interpreter_without_torch_is_named(tmp_path: Path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    python = tmp_path / "bare" / "bin" / "python"
+    done = configure(tmp_path, "AUTO", python=python)
+    assert not done.failed, done.log
+    assert done.part["reason"] == f"no torch was found by {python} when oddrank was built"
+    assert "--no-build-isolation" in done.part["advice"]
 
 
 def test_on_fails_where_auto_skips(tmp_path: Path):
