@@ -1,0 +1,12 @@
+#!/bin/sh
+# Tests every rank of an allocation before the real job starts. Run it once per node, as you would run torchrun:
+#   NODES=2 NODE_RANK=0 MASTER_ADDR=node0 ./selftest.sh      and on the other node
+#   NODES=2 NODE_RANK=1 MASTER_ADDR=node0 ./selftest.sh
+# The verdict is printed by rank 0's node and written to $REPORT. torchrun turns every non-zero exit code into 1:
+# read the verdict from the report.
+set -u
+gpus=$(python3 -c 'import torch; print(torch.cuda.device_count() or 2)')
+python3 -m torch.distributed.run \
+    --nnodes "${NODES:-1}" --node-rank "${NODE_RANK:-0}" --nproc-per-node "${RANKS_PER_NODE:-$gpus}" \
+    --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \
+    -m oddrank selftest --deadline "${DEADLINE:-60}" --json "${REPORT:-selftest.json}" "$@"
