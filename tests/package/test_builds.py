@@ -123,8 +123,10 @@ def torch_of(venv: Path) -> str:
     return subprocess.check_output([python, "-I", "-c", code], text=True, cwd="/").strip()
 
 
+@pytest.mark.needs("torch")
 def test_an_isolated_build_finds_the_torch_that_the_environment_sees(source: Path, venv: Path):
-    torch = pytest.importorskip("torch", reason="torch")
+    import torch
+
     probe = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir"]
     probe += ["--timeout", "5", "--retries", "0", "-d", str(venv / "probe"), "pybind11"]
     if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
@@ -133,10 +135,12 @@ def test_an_isolated_build_finds_the_torch_that_the_environment_sees(source: Pat
     assert torch_of(venv) == torch.__version__
 
 
+@pytest.mark.needs("torch")
 def test_a_wheel_s_torch_part_loads_in_another_environment(
     source: Path, venv: Path, tmp_path: Path
 ):
-    torch = pytest.importorskip("torch", reason="torch")
+    import torch
+
     python = Path(sys.executable)
     pip(
         python.parents[1],

@@ -59,19 +59,16 @@ def test_a_part_that_was_not_built_says_why_and_what_to_type():
     assert "not mapped" in text
 
 
+@pytest.mark.needs("torch-build")
 def test_another_patch_version_or_build_of_the_same_minor_fits():
-    part = _native.torch_part()
-    if part.module is None:
-        pytest.skip(f"torch-build: {part.reason}")
-    minor = ".".join(part.module.build_info["torch"].split(".")[:2])
+    minor = ".".join(_native.torch().build_info["torch"].split(".")[:2])
     text = answer_of(
         f'_native.build_report = lambda: {{"_torch": {{"reason": "", "torch": "{minor}.99+x"}}}}'
     )
     assert text == "mapped\n"
 
 
+@pytest.mark.needs("torch-build")
 def test_the_build_report_names_the_torch_that_the_module_was_compiled_with():
-    part = _native.torch_part()
-    if part.module is None:
-        pytest.skip(f"torch-build: {part.reason}")
-    assert _native.build_report()["_torch"]["torch"] == part.module.build_info["torch"]
+    built_with = _native.torch().build_info["torch"]
+    assert _native.build_report()["_torch"]["torch"] == built_with
