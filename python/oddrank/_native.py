@@ -50,6 +50,42 @@ def core() -> Any:
     return _require(core_part())
 
 
+@lru_cache(maxsize=1)
+def torch_part() -> Part:
+    """`_torch`: present when the torch that runs is of the minor version it was built against.
+
+    Imports torch. A torch that does not fit is noticed before the module is loaded: its symbols
+    would be missing, or worse, mean something else.
+    """
+    reinstall = "pip install --no-cache-dir --force-reinstall --no-deps oddrank"
+    advice = f"Type: {reinstall} (offline or with uv add --no-build-isolation)"
+    built = build_report().get("_torch", {})
+    if built.get("reason"):
+        return Part("_torch", None, built["reason"], built["advice"])
+    against = built.get("torch", "")
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: one of torch's own libraries is missing
+        install = f"Type: pip install 'torch=={_minor(against)}.*'"
+        return Part("_torch", None, f"torch cannot be imported: {error}", install)
+    running = str(torch.__version__)
+    if _minor(running) != _minor(against):
+        reason = f"it was built against torch {against or 'unknown'}, but this is torch {running}"
+        return Part("_torch", None, reason, advice)
+    part = _load("_torch")
+    return part if part.module else Part("_torch", None, part.reason, advice)
+
+
+def torch() -> Any:
+    """The module `_torch`, or MissingPartError."""
+    return _require(torch_part())
+
+
+def _minor(version: str) -> str:
+    """The 2.13 of 2.13.0+cpu: what decides whether a build fits."""
+    return ".".join(version.split(".")[:2])
+
+
 def _require(part: Part) -> Any:
     if part.module is None:
         raise MissingPartError(
