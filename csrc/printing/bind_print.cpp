@@ -22,6 +22,8 @@ struct Names {
   PyObject* write = PyUnicode_InternFromString("write");
   PyObject* fileno = PyUnicode_InternFromString("fileno");
   PyObject* errors = PyUnicode_InternFromString("errors");
+  PyObject* standard_output = PyUnicode_InternFromString("stdout");
+  PyObject* sys = PyModule_GetDict(PyImport_AddModule("sys"));  // both are borrowed
 };
 
 const Names& names() {
@@ -240,7 +242,7 @@ void print(PyObject* const* args, Py_ssize_t count, PyObject* keywords) {
   check_string(options.sep, "sep");
   check_string(options.end, "end");
   if (options.file == nullptr || options.file == Py_None) {
-    options.file = PySys_GetObject("stdout");
+    options.file = PyDict_GetItemWithError(names().sys, names().standard_output);
     if (options.file == nullptr) {
       PyErr_SetString(PyExc_RuntimeError, "lost sys.stdout");
       throw py::error_already_set();

@@ -9,9 +9,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -24,7 +26,12 @@ namespace oddrank::printing {
 namespace {
 
 constexpr std::int64_t kSliceNs = 50'000'000;
-constexpr int kSpins = 40;
+constexpr int kSpins = 20;
+// Naps before a waiter queues up at the mutex. Whoever is queued must be woken by a system call at
+// every unlock, which doubles the price of a line; who naps costs the holder nothing.
+constexpr int kNaps = 24;
+constexpr std::int64_t kFirstNapNs = 30'000;
+constexpr std::int64_t kLongestNapNs = 250'000;
 
 std::atomic<std::uint32_t> cached_pid{0};
 
@@ -44,6 +51,11 @@ std::uint64_t mix(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xbf58'476d'1ce4'e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d0'49bb'1331'11ebULL;
   return x ^ (x >> 31);
+}
+
+std::uint64_t key_of(std::uint64_t major_number, std::uint64_t minor_number,
+                     std::uint64_t inode) noexcept {
+  return mix(mix(major_number << 32 | minor_number) + inode) | 1;
 }
 
 char process_state(std::uint32_t pid) noexcept {
@@ -91,10 +103,16 @@ void relax() noexcept {
 
 }  // namespace
 
+// Not fstat: asking for the times of a file makes the next write to it store new ones, which
+// doubles the price of that write (multigrain timestamps, Linux 6.13).
 std::uint64_t output_key(int fd) noexcept {
-  struct stat output {};
-  if (::fstat(fd, &output) != 0) return 0;
-  return mix(mix(output.st_dev) + output.st_ino) | 1;
+  struct statx output {};
+  if (::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &output) != 0) {
+    struct stat plain {};  // no statx: an old kernel or a sandbox
+    if (errno == EBADF || ::fstat(fd, &plain) != 0) return 0;
+    return key_of(major(plain.st_dev), minor(plain.st_dev), plain.st_ino);
+  }
+  return key_of(output.stx_dev_major, output.stx_dev_minor, output.stx_ino);
 }
 
 Turn::Turn(Table& table, std::uint64_t key, std::int64_t timeout_ms) noexcept
@@ -112,7 +130,18 @@ bool Turn::try_take() noexcept {
   return false;
 }
 
+// A short sleep, each time twice as long, and a look.
+bool Turn::nap() noexcept {
+  const std::int64_t length = std::min(kFirstNapNs << std::min(naps_, 8), kLongestNapNs);
+  const timespec pause{0, length};
+  ::nanosleep(&pause, nullptr);
+  ++naps_;
+  return try_take();
+}
+
 bool Turn::wait(int fd) noexcept {
+  while (naps_ < kNaps)
+    if (nap()) return true;
   number_ = output_.lane.load(std::memory_order_acquire);
   if (moved_ns_ == 0) watch(monotonic_ns());
   const int result = lock_for_a_slice(lane().mutex);

@@ -43,6 +43,7 @@ class Turn {
  private:
   Lane& lane() const noexcept { return output_.lanes[number_ % kLanes]; }
   bool settle(int result) noexcept;
+  bool nap() noexcept;
   bool stuck(int fd) noexcept;
   void abandon() noexcept;
   void watch(std::int64_t now) noexcept;
@@ -51,7 +52,8 @@ class Turn {
   const std::uint64_t key_;
   const std::int64_t timeout_ns_;
   std::uint32_t number_ = 0;  // of the lane that is tried or held
-  bool held_ = false;         // false while writing without the lock: every lane was given up
+  int naps_ = 0;
+  bool held_ = false;  // false while writing without the lock: every lane was given up
   bool after_cut_ = false;
   std::uint32_t turns_ = 0;       // of the lane when last looked at
   std::int64_t moved_ns_ = 0;     // when the lane last changed hands, as far as seen

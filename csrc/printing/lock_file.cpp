@@ -62,17 +62,35 @@ Table* map(int file, int flags) {
   return memory == MAP_FAILED ? nullptr : static_cast<Table*>(memory);
 }
 
+bool has_room(int file) {
+  struct stat entry {};
+  return ::fstat(file, &entry) == 0 && entry.st_size >= static_cast<off_t>(sizeof(Table));
+}
+
+Table* map_file(int file) {
+  Table* table = map(file, MAP_SHARED);
+  if (table == nullptr) throw_errno("mmap the lock file");
+  return table;
+}
+
+bool is_made(const Table& table) {
+  return table.magic.load(std::memory_order_acquire) == kMagic && table.size == sizeof(Table);
+}
+
 Table* join(const std::string& folder) {
   const Fd place = open_private_folder(folder);
   const Fd file = open_private_file(place.get(), file_name(), O_RDWR | O_CREAT);
+  Table* table = has_room(file.get()) ? map_file(file.get()) : nullptr;
+  if (table != nullptr && is_made(*table)) return table;
   lock_to_make(file.get());
-  // Blocks are taken now: a full /dev/shm is an error here, never a SIGBUS later.
-  if (const int error = ::posix_fallocate(file.get(), 0, sizeof(Table)); error != 0)
-    throw SystemError("make room for the lock file", error);
-  Table* table = map(file.get(), MAP_SHARED);
-  if (table == nullptr) throw_errno("mmap the lock file");
+  if (table == nullptr) {
+    // Blocks are taken now: a full /dev/shm is an error here, never a SIGBUS later.
+    if (const int error = ::posix_fallocate(file.get(), 0, sizeof(Table)); error != 0)
+      throw SystemError("make room for the lock file", error);
+    table = map_file(file.get());
+  }
   // The maker may have died half-way; nobody uses a table without its magic, so it is made again.
-  if (table->magic.load(std::memory_order_acquire) != kMagic) make_table(*table);
+  if (!is_made(*table)) make_table(*table);
   return table;
 }
 
