@@ -36,7 +36,7 @@ class Rounds:
     world: int
     states: dict[int, "RankState"] = field(default_factory=dict)
     results: dict[str, dict[int, Any]] = field(default_factory=dict)
-    device: str = ""  # what a rank's device is called, once that is known: "GPU"
+    device: str = ""  # what the ranks compute on, once that is known: "GPU" or "CPU"
 
     def of(self, stage: str) -> dict[int, Any]:
         return self.results.get(stage, {})
@@ -49,7 +49,8 @@ class Rounds:
         host = hosts.pop() if len(hosts) == 1 else None
         if len(named) != 1 or host is None:
             return Who("rank", named, host)
-        return Who("rank", named, host, f"{self.device or 'local rank'} {known[0].local_rank}")
+        name = "GPU" if self.device == "GPU" else "local rank"
+        return Who("rank", named, host, f"{name} {known[0].local_rank}")
 
 
 def nobody_is_odd(rounds: Rounds) -> list[Finding]:

@@ -7,7 +7,7 @@ import click
 from oddrank import launch
 from oddrank.cli import fail_on_option, json_option
 from oddrank.control import runner
-from oddrank.selftest.runner import conclude
+from oddrank.selftest.runner import conclude, note_device
 from oddrank.selftest.stages import STAGES
 
 
@@ -26,6 +26,9 @@ def command(deadline: float, json_path: str | None, fail_on: frozenset[str]) -> 
     """Test the ranks of this job, on GPUs if every rank has one, else on the CPU.
 
     torchrun --nproc-per-node 4 -m oddrank selftest
+
+    Under torchrun a node that never comes keeps all others from starting, this test too: start
+    the ranks with srun, mpirun or RANK and WORLD_SIZE to be told which ones are missing.
     """
     here = launch.current()
     runner.run(
@@ -33,4 +36,5 @@ def command(deadline: float, json_path: str | None, fail_on: frozenset[str]) -> 
         here,
         deadline=deadline,
         conclude=partial(conclude, launch=here, json_path=json_path, fail_on=fail_on),
+        on_stage=note_device,
     )

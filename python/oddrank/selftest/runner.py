@@ -3,6 +3,7 @@
 import sys
 
 from oddrank.control.runner import Outcome
+from oddrank.control.stages import Rounds, Stage
 from oddrank.finding import Report
 from oddrank.launch import Launch
 from oddrank.render import deliver, table
@@ -20,11 +21,17 @@ def report_of(outcome: Outcome, launch: Launch) -> Report:
     return Report.of(
         "selftest",
         launch.as_world(),
-        {"stages": stages, "environment": environment},
+        {"device": outcome.rounds.device or None, "stages": stages, "environment": environment},
         outcome.findings,
         complete=outcome.complete,
         why=outcome.why,
     )
+
+
+def note_device(stage: Stage, rounds: Rounds) -> None:
+    """From the stage that has tested it on, ranks are named with their GPU."""
+    if stage.name == "device":
+        rounds.device = next(iter(rounds.of("device").values()))["device"]
 
 
 def conclude(

@@ -1,0 +1,40 @@
+"""The self-test and a sweep on real GPUs, with nccl."""
+
+import subprocess
+
+import pytest
+
+from job import job
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def gpus() -> int:
+    return len(subprocess.check_output(["nvidia-smi", "-L"], text=True).splitlines())
+
+
+def test_every_gpu_is_tested_by_a_rank_of_its_own(gpus):
+    verdict = job(gpus, deadline=120)
+    assert verdict.healthy(), str(verdict)
+    assert verdict.report["data"]["device"] == "GPU"
+    assert verdict.gone()
+
+
+def test_more_ranks_than_gpus_are_tested_on_the_cpu(gpus):
+    verdict = job(gpus + 1, deadline=120)
+    assert verdict.healthy(), str(verdict)
+    assert verdict.report["data"]["device"] == "CPU"
+
+
+def test_a_sweep_runs_on_nccl(gpus):
+    verdict = job(gpus, command=("bench", "run", "--sizes", "8:64M:x64"), deadline=120)
+    assert verdict.healthy(), str(verdict)
+    assert {row["backend"] for row in verdict.report["data"]["rows"]} == {"c10d:nccl"}
+
+
+def test_a_rank_that_stops_is_named_with_its_gpu(gpus):
+    verdict = job(gpus, inject="stop:rank=0,stage=barrier", deadline=60)
+    assert verdict.names(rank=0, stage="barrier"), str(verdict)
+    assert verdict.report["findings"][0]["who"]["device"] == "GPU 0"
+    assert verdict.gone()
