@@ -194,13 +194,20 @@ bool Channel::send(Kind kind, std::string_view payload) {
   return flush();
 }
 
+bool Channel::unreachable() const noexcept {
+  return error_ == ETIMEDOUT || error_ == EHOSTUNREACH || error_ == ENETUNREACH ||
+         error_ == ENETDOWN;
+}
+
 bool Channel::flush() {
   while (wants_write()) {
     const ssize_t sent = ::send(socket_.get(), unsent_.data() + sent_, unsent_.size() - sent_,
                                 MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      return errno == EAGAIN || errno == EWOULDBLOCK;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+      error_ = errno;
+      return false;
     }
     sent_ += static_cast<std::size_t>(sent);
   }
@@ -215,7 +222,11 @@ bool Channel::receive() {
   for (int turn = 0; turn < 16; ++turn) {
     const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (got < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+      error_ = errno;
+      return false;
+    }
     if (got == 0) return false;
     reader_.feed(buffer.data(), static_cast<std::size_t>(got));
     if (reader_.broken()) return false;

@@ -61,6 +61,10 @@ class Channel {
   bool receive();
   std::optional<Frame> next() { return reader_.next(); }
   bool broken() const noexcept { return reader_.broken(); }
+  // errno of what ended the stream; 0: none, or the peer closed it.
+  int error() const noexcept { return error_; }
+  // Whether it ended because nothing came back from the peer's host, rather than by its will.
+  bool unreachable() const noexcept;
   void raise_limit(std::size_t limit) noexcept { reader_.raise_limit(limit); }
 
  private:
@@ -68,6 +72,7 @@ class Channel {
   FrameReader reader_;
   std::string unsent_;
   std::size_t sent_ = 0;
+  int error_ = 0;
 };
 
 }  // namespace oddrank::control
