@@ -2,11 +2,12 @@
 # A file in a subject's folder is part of it: the list is a glob that is looked at on every build.
 set(ODDRANK_PARTS "" CACHE INTERNAL "JSON members, one per module, for the build report")
 
-# csrc/<subject>/**/*.cpp without bind*.cpp becomes the static library oddrank_<subject>.
+# csrc/<subject>/**/*.cpp becomes the static library oddrank_<subject>, without bind*.cpp and the folders nccl/ and
+# torch/ (see OddrankCuda.cmake and OddrankTorch.cmake).
 function(oddrank_library subject)
-  set(folder ${PROJECT_SOURCE_DIR}/csrc/${subject})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/bind[a-z_]*\\.cpp$")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+       ${PROJECT_SOURCE_DIR}/csrc/${subject}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/(bind[a-z_]*|nccl/.*|torch/.*)\\.cpp$")
   add_library(oddrank_${subject} STATIC ${sources})
   target_include_directories(oddrank_${subject} PUBLIC ${PROJECT_SOURCE_DIR}/csrc)
   list(TRANSFORM ARGN PREPEND oddrank_ OUTPUT_VARIABLE uses)
@@ -14,9 +15,10 @@ function(oddrank_library subject)
                         PRIVATE oddrank_warnings)
 endfunction()
 
-# A Python extension module: its list of bindings plus csrc/<subject>/bind.cpp of every library.
+# A Python extension module: its list of bindings plus csrc/<subject>/bind.cpp of every library. BUILT_AGAINST: key and
+# value, for the build report.
 function(oddrank_module name source)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES;BUILT_AGAINST")
   set(sources csrc/${source} ${arg_SOURCES})
   foreach(subject IN LISTS arg_LIBRARIES)
     list(APPEND sources csrc/${subject}/bind.cpp)
@@ -27,6 +29,13 @@ function(oddrank_module name source)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/csrc)
   # Static libraries must not export their symbols from the module either.
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
+  # Nor what templates of libstdc++ leave behind: those have default visibility in spite of ours. libtorch's headers,
+  # however, have inline variables that must be one with the library's, so _torch keeps them.
+  if(NOT name STREQUAL "_torch")
+    set(exports ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/module.map)
+    target_link_options(${name} PRIVATE -Wl,--version-script=${exports})
+    set_target_properties(${name} PROPERTIES LINK_DEPENDS ${exports})
+  endif()
   string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
   string(STRIP "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}" flags)
   target_compile_definitions(${name} PRIVATE
@@ -34,22 +43,29 @@ function(oddrank_module name source)
     ODDRANK_COMPILER_FLAGS="${flags}" ODDRANK_VERSION="${SKBUILD_PROJECT_VERSION}"
     ODDRANK_CMAKE_VERSION="${CMAKE_VERSION}")
   install(TARGETS ${name} LIBRARY DESTINATION oddrank)
-  oddrank_part(${name} "" "")
+  oddrank_part(${name} "" "" ${arg_BUILT_AGAINST})
 endfunction()
 
-# Notes one module in the build report: an empty reason means that it is built.
+# Notes one module in the build report: an empty reason means that it is built. Pairs of key and value may follow.
 function(oddrank_part name reason advice)
   foreach(text reason advice)
     string(REPLACE "\\" "\\\\" ${text} "${${text}}")
     string(REPLACE "\"" "\\\"" ${text} "${${text}}")
   endforeach()
-  set(member "  \"${name}\": {\"reason\": \"${reason}\", \"advice\": \"${advice}\"}")
+  set(pairs "\"reason\": \"${reason}\", \"advice\": \"${advice}\"")
+  set(against "")
+  while(ARGN)
+    list(POP_FRONT ARGN key value)
+    string(APPEND pairs ", \"${key}\": \"${value}\"")
+    string(APPEND against " against ${key} ${value}")
+  endwhile()
+  set(member "  \"${name}\": {${pairs}}")
   set(ODDRANK_PARTS "${ODDRANK_PARTS}" "${member}" CACHE INTERNAL "")
   if(reason)
     set(ODDRANK_NOTES "${ODDRANK_NOTES}" "oddrank: ${name} is not built: ${reason}. ${advice}"
         CACHE INTERNAL "")
   else()
-    set(ODDRANK_NOTES "${ODDRANK_NOTES}" "oddrank: ${name} is built" CACHE INTERNAL "")
+    set(ODDRANK_NOTES "${ODDRANK_NOTES}" "oddrank: ${name} is built${against}" CACHE INTERNAL "")
   endif()
 endfunction()
 set(ODDRANK_NOTES "" CACHE INTERNAL "")

@@ -74,7 +74,8 @@ void bind_worker(py::module_& m) {
   m.def(
       "start_worker",
       [](int rank, int world, int local_rank, int local_world, int node, std::string host,
-         std::string address, bool published, double deadline, double join_deadline) {
+         std::string address, std::string meeting_point, bool published, double deadline,
+         double join_deadline) {
         GuardOptions options;
         options.rank = rank;
         options.world = world;
@@ -83,6 +84,7 @@ void bind_worker(py::module_& m) {
         options.node = node;
         options.host = std::move(host);
         options.address = std::move(address);
+        options.meeting_point = std::move(meeting_point);
         options.published = published;
         options.deadline_ns = ns_in(deadline);
         options.join_deadline_ns = ns_in(join_deadline);

@@ -2,6 +2,8 @@
 #include "control/guard.hpp"
 
 #include <poll.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -9,6 +11,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "control/guard_loop.hpp"
+#include "control/meeting_point.hpp"
 #include "control/partial_view.hpp"
 
 namespace oddrank::control {
@@ -18,6 +21,10 @@ constexpr int kTickMs = 50;
 constexpr std::int64_t kResolverNs = 1'000 * kMs;
 // Without a root, a worker that its launcher has told to end may do so soon.
 constexpr std::int64_t kTerminatedNs = 2'000 * kMs;
+// With a meeting point a neighbour may still bring the address: to a worker that its launcher has
+// told to end (and will kill 30 s later), and to the guard of one that died.
+constexpr std::int64_t kNeighbourNs = 12'000 * kMs;
+constexpr std::int64_t kMeetingPointNs = 40 * kMs;
 constexpr std::int64_t kPatienceNs = 700 * kMs;
 // What has just happened on this node shows in /proc after a moment.
 constexpr std::int64_t kSettleNs = 300 * kMs;
@@ -61,11 +68,14 @@ void GuardLoop::run() {
     ::poll(polls.data(), polls.size(), kTickMs);
     step(monotonic_ns());
   }
+  // All guards of the host have it by now, or it leads nowhere any more.
+  if (link_.has_address()) remove_meeting_point(options_.meeting_point);
 }
 
 void GuardLoop::step(std::int64_t now) {
   hear_worker();
   look_at_worker(now);
+  look_at_meeting_point(now);
   link_.tick(now);
   const bool was_up = link_.up();
   for (const Frame& frame : link_.work(now)) hear_root(frame);
@@ -80,6 +90,20 @@ void GuardLoop::step(std::int64_t now) {
     }
   }
   check_deadlines(now);
+}
+
+void GuardLoop::look_at_meeting_point(std::int64_t now) {
+  if (link_.has_address() || options_.meeting_point.empty()) return;
+  if (now - last_look_ < kMeetingPointNs) return;
+  last_look_ = now;
+  const std::string address = read_meeting_point(options_.meeting_point);
+  if (address.empty()) return;
+  try {
+    dial(address);
+  } catch (const Error&) {
+    // Not an address: written by another version. The worker will bring one.
+    options_.meeting_point.clear();
+  }
 }
 
 void GuardLoop::hear_worker() {
@@ -204,16 +228,25 @@ void GuardLoop::check_deadlines(std::int64_t now) {
     lose_root("never reached the root, " + link_.trouble(), kSettleNs, kPatienceNs);
   }
   const std::int64_t terminated = page_.terminated_ns.load();
-  if (!was_up_ && terminated != 0 && now - terminated > kTerminatedNs) end_worker(1, kPatienceNs);
+  const std::int64_t patience = options_.meeting_point.empty() ? kTerminatedNs : kNeighbourNs;
+  if (!was_up_ && terminated != 0 && now - terminated > patience) end_worker(1, kPatienceNs);
   if (now >= options_.deadline_ns + 700 * kMs) {
     lose_root("the root gave no verdict by the deadline", 0, kLastPatienceNs);
   }
   if (loss_ && (now >= loss_->speak_at || now >= options_.deadline_ns + 700 * kMs)) speak_and_end();
 }
 
+// Whether a neighbour may bring the address after this worker died: while their launcher lives.
+bool GuardLoop::may_still_be_told(std::int64_t now) const {
+  return !options_.meeting_point.empty() && now - changed_ns_ < kNeighbourNs && launcher_ > 1 &&
+         ::kill(launcher_, 0) == 0;
+}
+
 bool GuardLoop::done() const {
   // A worker that died before its guard knew of a root has nobody left to be reported to.
-  if (worker_dead_) return ending_ || !link_.has_address();
+  if (worker_dead_) {
+    return ending_ || (!link_.has_address() && !may_still_be_told(monotonic_ns()));
+  }
   return ending_ && monotonic_ns() >= kill_at_ + 300 * kMs;
 }
 

@@ -16,6 +16,7 @@ struct GuardOptions {
   std::int32_t rank = 0, world = 1, local_rank = 0, local_world = 1, node = 0;
   std::string host;
   std::string address;                // of the root; empty: the worker will hand it over
+  std::string meeting_point;          // a file where the address may appear; empty: none
   bool published = false;             // the root listens at `address` already
   std::int64_t deadline_ns = 0;       // CLOCK_MONOTONIC: the verdict should be out
   std::int64_t join_deadline_ns = 0;  // the root should have been reached

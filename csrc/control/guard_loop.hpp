@@ -20,6 +20,8 @@ class GuardLoop {
 
  private:
   void dial(const std::string& address);
+  void look_at_meeting_point(std::int64_t now);
+  bool may_still_be_told(std::int64_t now) const;
   void step(std::int64_t now);
   void hear_worker();
   void hear_root(const Frame& frame);
@@ -42,6 +44,7 @@ class GuardLoop {
   bool worker_dead_ = false;
   Life life_ = Life::kRunning;
   std::int64_t changed_ns_ = 0;
+  std::int64_t last_look_ = 0;
   bool orphaned_ = false;
   Link link_;
   bool was_up_ = false;

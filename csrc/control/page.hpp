@@ -15,7 +15,7 @@ namespace oddrank::control {
 
 // One consistent picture of the worker's progress.
 struct Mark {
-  std::uint64_t progress = 0;  // number of marks so far
+  std::uint64_t progress = 0;  // stage number << 32 | marks in that stage
   std::uint32_t stage_number = 0;
   std::uint8_t waiting = 0;  // inside a collective, that is waiting for others
   std::uint8_t published = 0;

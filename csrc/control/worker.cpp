@@ -79,7 +79,8 @@ Worker::Worker(GuardOptions options, Page& page, Fd socket, Fd signals)
 }
 
 void Worker::mark_stage(std::uint32_t number, std::string_view stage) noexcept {
-  ++mark_.progress;
+  // Not simply the next mark: ranks may come to the same stage by different numbers of steps.
+  mark_.progress = static_cast<std::uint64_t>(number) << 32;
   mark_.stage_number = number;
   mark_.waiting = 0;
   mark_.published = 0;

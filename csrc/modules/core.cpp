@@ -4,10 +4,12 @@
 #include "control/bind.hpp"
 #include "modules/module.hpp"
 #include "printing/bind.hpp"
+#include "selftest/bind.hpp"
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "oddrank's native core: printing and control. Use the functions of `oddrank` instead.";
   oddrank::begin_module(m);
   oddrank::bind_control(m);
   oddrank::bind_printing(m);
+  oddrank::bind_selftest(m);
 }

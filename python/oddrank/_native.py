@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -48,6 +50,77 @@ def core_part() -> Part:
 def core() -> Any:
     """The module `_core`, or MissingPartError."""
     return _require(core_part())
+
+
+@lru_cache(maxsize=1)
+def cuda_part() -> Part:
+    """`_cuda`: present where it was built, with or without a driver or NCCL on this machine."""
+    return _load("_cuda")
+
+
+def cuda() -> Any:
+    """The module `_cuda`, or MissingPartError."""
+    return _require(cuda_part())
+
+
+def load_nccl() -> dict[str, Any]:
+    """Loads NCCL into this process: the copy torch has loaded, if there is one.
+
+    Returns path, version (22809), version_text, source (which step of the search found it),
+    missing (newer functions it lacks), mapped (all copies in the process), warning ("" if one).
+    OddrankError says where it looked.
+    """
+    info: dict[str, Any] = cuda().load_nccl(nccl_wheel())
+    return info
+
+
+def nccl_wheel() -> str:
+    """libnccl.so.2 of the environment's nvidia-nccl wheel; "" where there is none."""
+    try:
+        spec = find_spec("nvidia.nccl")
+    except (ImportError, ValueError):
+        return ""
+    for folder in (spec and spec.submodule_search_locations) or ():
+        file = Path(folder) / "lib" / "libnccl.so.2"
+        if file.exists():
+            return str(file)
+    return ""
+
+
+@lru_cache(maxsize=1)
+def torch_part() -> Part:
+    """`_torch`: present when the torch that runs is of the minor version it was built against.
+
+    Imports torch. A torch that does not fit is noticed before the module is loaded: its symbols
+    would be missing, or worse, mean something else.
+    """
+    reinstall = "pip install --no-cache-dir --force-reinstall --no-deps oddrank"
+    advice = f"Type: {reinstall} (offline or with uv add --no-build-isolation)"
+    built = build_report().get("_torch", {})
+    if built.get("reason"):
+        return Part("_torch", None, built["reason"], built["advice"])
+    against = built.get("torch", "")
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: one of torch's own libraries is missing
+        install = f"Type: pip install 'torch=={_minor(against)}.*'"
+        return Part("_torch", None, f"torch cannot be imported: {error}", install)
+    running = str(torch.__version__)
+    if _minor(running) != _minor(against):
+        reason = f"it was built against torch {against or 'unknown'}, but this is torch {running}"
+        return Part("_torch", None, reason, advice)
+    part = _load("_torch")
+    return part if part.module else Part("_torch", None, part.reason, advice)
+
+
+def torch() -> Any:
+    """The module `_torch`, or MissingPartError."""
+    return _require(torch_part())
+
+
+def _minor(version: str) -> str:
+    """The 2.13 of 2.13.0+cpu: what decides whether a build fits."""
+    return ".".join(version.split(".")[:2])
 
 
 def _require(part: Part) -> Any:

@@ -96,7 +96,8 @@ def test_a_rank_whose_launcher_died_says_so(job, tmp_path):
 _BLACKHOLE = """
 set -e
 ip link set lo up
-ip link add hole type dummy
+ip link add hole type veth peer name nowhere
+ip link set nowhere up
 ip address add 10.77.0.1/24 dev hole
 ip link set hole up
 ip neighbour add 10.77.0.53 lladdr 02:00:00:00:00:01 dev hole
@@ -111,7 +112,7 @@ def test_a_resolver_that_answers_nothing_is_told(tmp_path):
     resolv = str(tmp_path / "resolv")
     unshare = ["unshare", "--net", "--mount", "sh", "-c", _BLACKHOLE, "sh", resolv]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False).returncode:
-        pytest.skip("needs netns: network namespaces with a dummy device (root)")
+        pytest.skip("needs netns: network namespaces (root)")
     own = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "ODDRANK_TESTING": "1"}
     own["ODDRANK_INJECT"] = "slow:rank=0,stage=second,seconds=1.5"
     program = [sys.executable, str(Ranks.program), str(tmp_path), "8", "5"]

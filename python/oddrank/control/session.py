@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from oddrank import _native
 from oddrank.control.inject import Injector
+from oddrank.control.meeting_point import leave
 from oddrank.control.root import Root
 from oddrank.errors import OddrankError
 
@@ -45,10 +46,18 @@ class SessionEnded(Exception):
 class Session:
     """One per process. `enter`, `progress`, `publish` and `fail` belong to the main thread."""
 
-    def __init__(self, worker: Any, address: str | None, known: bool, deadline: float) -> None:
+    def __init__(
+        self,
+        worker: Any,
+        address: str | None,
+        known: bool,
+        deadline: float,
+        meeting_point: str = "",
+    ) -> None:
         self._worker = worker
         self._address = address
         self._known = known
+        self._meeting_point = meeting_point
         self._ends = time.monotonic() + deadline
         self._injector = Injector(())
         self._stage = "join"
@@ -67,10 +76,16 @@ class Session:
         """The pid of this rank's guard."""
         return int(self._worker.guard)
 
+    @property
+    def stage(self) -> str:
+        """The stage that this rank is in."""
+        return self._stage
+
     def connect(self, address: str) -> None:
         """Hand the root's address to the guard. Any thread. OddrankError if it is malformed."""
         if not self._known:
             self._known = True
+            leave(self._meeting_point, address)
             self._worker.send_address(address)
 
     def next(self) -> tuple[str, str]:
@@ -134,11 +149,13 @@ def start(
     deadline: float,
     judge: Callable[[Root], int],
     join_seconds: float | None = None,
+    meeting_point: str = "",
 ) -> Session:
     """Fork this rank's guard, and on rank 0 the judge; return the worker's session.
 
     `deadline`: seconds from now for the whole run; all processes are gone 2 s later at the latest.
     `join_seconds`: after which a guard that has not reached the root gives up (default: deadline).
+    `meeting_point`: see meeting_point.py; "" where the ranks of a host can't agree on one.
     Call before torch is imported and before threads exist. From then on SIGTERM and SIGINT are
     events of the session and end nothing by themselves.
     """
@@ -151,6 +168,7 @@ def start(
         core.control_parse_address(given)  # here, while there is somebody to tell
     if member.rank == 0:
         listener, address, guards_address = _listen(core, given)
+        leave(meeting_point, address)
         sys.stdout.flush()
         sys.stderr.flush()
         if os.fork() == 0:
@@ -164,11 +182,12 @@ def start(
         member.node,
         member.host,
         guards_address,
+        meeting_point,
         member.rank == 0,
         deadline,
         min(deadline, join_seconds if join_seconds is not None else deadline),
     )
-    session = Session(worker, address, bool(guards_address), deadline)
+    session = Session(worker, address, bool(guards_address), deadline, meeting_point)
     session._injector = injector
     injector.enter("join")
     return session

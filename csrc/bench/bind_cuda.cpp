@@ -1,0 +1,84 @@
+// Bindings of csrc/bench that need NCCL: translate types, release the GIL; no logic.
+#include "bench/bind_cuda.hpp"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "bench/nccl/communicator.hpp"
+
+namespace oddrank {
+namespace py = pybind11;
+
+namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+py::dict load_nccl(const std::string& wheel) {
+  const nccl::Api* api = nullptr;
+  {
+    py::gil_scoped_release unlocked;
+    api = &nccl::load(wheel);
+  }
+  py::dict d;
+  d["path"] = api->path;
+  d["version"] = api->version;
+  d["version_text"] = nccl::version_text(api->version);
+  d["source"] = api->source;
+  d["missing"] = api->missing;
+  d["mapped"] = nccl::mapped_libraries();
+  d["warning"] = nccl::several_libraries_warning();
+  return d;
+}
+
+nccl::UniqueId to_unique_id(const py::bytes& bytes) {
+  const std::string_view view(bytes);
+  nccl::UniqueId id{};
+  if (view.size() != id.size()) {
+    throw Error("an NCCL unique id has " + std::to_string(id.size()) + " bytes, not " +
+                std::to_string(view.size()));
+  }
+  std::copy(view.begin(), view.end(), id.begin());
+  return id;
+}
+
+Deadline after(double seconds) {
+  return Deadline::after_ms(static_cast<std::int64_t>(seconds * 1e3));
+}
+
+}  // namespace
+
+void bind_bench_cuda(py::module_& m) {
+  m.def("load_nccl", &load_nccl, py::arg("wheel") = "",
+        "Loads NCCL once per process; `wheel`: libnccl.so.2 of the nvidia-nccl wheel, or ''.");
+  m.def(
+      "nccl_unique_id",
+      [] {
+        nccl::UniqueId id;
+        {
+          py::gil_scoped_release unlocked;
+          id = nccl::make_unique_id();
+        }
+        return py::bytes(id.data(), id.size());
+      },
+      "A new 128-byte id for one communicator.");
+  py::class_<nccl::Communicator>(m, "Communicator", "A non-blocking NCCL communicator.")
+      .def(py::init([](const py::bytes& id, int rank, int world, int device, double seconds) {
+             const nccl::UniqueId unique_id = to_unique_id(id);
+             py::gil_scoped_release unlocked;
+             return std::make_unique<nccl::Communicator>(unique_id, rank, world, device,
+                                                         after(seconds));
+           }),
+           py::arg("unique_id"), py::arg("rank"), py::arg("world"), py::kw_only(),
+           py::arg("device") = -1, py::arg("seconds") = 60.0)
+      .def_property_readonly("rank", &nccl::Communicator::rank)
+      .def_property_readonly("world", &nccl::Communicator::world)
+      .def(
+          "close", [](nccl::Communicator& self, double seconds) { self.close(after(seconds)); },
+          py::kw_only(), py::arg("seconds") = 10.0, Unlocked())
+      .def("abort", &nccl::Communicator::abort, Unlocked());
+}
+
+}  // namespace oddrank

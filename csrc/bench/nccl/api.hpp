@@ -1,0 +1,60 @@
+// The NCCL library of this process: found and loaded at run time, never linked, so that one build
+// works without NCCL and joins the copy that torch has loaded. Types come from nccl.h; the
+// functions only through the table below.
+#pragma once
+
+#include <nccl.h>
+
+#include <string>
+#include <vector>
+
+namespace oddrank::nccl {
+
+// Since 2.14.3: a library without one of them is refused.
+#define ODDRANK_NCCL_REQUIRED(X)                                                           \
+  X(GetVersion)                                                                            \
+  X(GetErrorString)                                                                        \
+  X(GetLastError)                                                                          \
+  X(GetUniqueId) X(CommInitRankConfig) X(CommGetAsyncError) X(CommFinalize) X(CommDestroy) \
+      X(CommAbort) X(CommCount) X(CommUserRank) X(AllReduce) X(AllGather) X(ReduceScatter) \
+          X(Broadcast) X(Reduce) X(Send) X(Recv) X(GroupStart) X(GroupEnd)
+
+// Newer: null where the library lacks it. Needs no more than the oldest nccl.h we build with
+// (2.19).
+#define ODDRANK_NCCL_OPTIONAL(X) \
+  X(CommSplit) X(MemAlloc) X(MemFree) X(CommRegister) X(CommDeregister)
+
+// api.AllReduce(...) is ncclAllReduce(...) of the loaded library.
+struct Api {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member's name can't stand in parentheses.
+#define ODDRANK_NCCL_MEMBER(name) decltype(&::nccl##name) name = nullptr;
+  ODDRANK_NCCL_REQUIRED(ODDRANK_NCCL_MEMBER)
+  ODDRANK_NCCL_OPTIONAL(ODDRANK_NCCL_MEMBER)
+#undef ODDRANK_NCCL_MEMBER
+
+  std::string path;                  // the file that answers, symbolic links resolved
+  int version = 0;                   // 22809 = 2.28.9, asked of the library
+  std::string source;                // which step of the search found it
+  std::vector<std::string> missing;  // optional functions that it lacks
+};
+
+// Loads NCCL once per process; later calls return the same table. The order: ODDRANK_NCCL_LIBRARY
+// (then nothing else is tried), the copy already in the process, `wheel` (path of the nvidia-nccl
+// wheel's libnccl.so.2; may be empty), the loader's own search, the CUDA toolkit. Throws Error that
+// says where it looked.
+const Api& load(const std::string& wheel);
+// The table, or Error if load() has not succeeded yet.
+const Api& loaded();
+
+// Every libnccl.so mapped into this process, by what its memory map says.
+std::vector<std::string> mapped_libraries();
+// One sentence where there are several: torch and we may then run different code. Else empty.
+std::string several_libraries_warning();
+// "2.28.9" of 22809.
+std::string version_text(int version);
+
+// Throws Error with call, code, NCCL's text and last message, device and rank. ncclInProgress is
+// not an error.
+void check(ncclResult_t result, const char* call, ncclComm_t comm = nullptr);
+
+}  // namespace oddrank::nccl

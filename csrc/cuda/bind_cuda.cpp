@@ -1,0 +1,58 @@
+// Bindings of csrc/cuda: translate types, release the GIL; no logic.
+#include "cuda/bind_cuda.hpp"
+
+#include "cuda/check.hpp"
+#include "cuda/devices.hpp"
+
+namespace oddrank {
+namespace py = pybind11;
+
+namespace {
+
+py::tuple version_tuple(int version) { return py::make_tuple(version / 1000, version % 1000 / 10); }
+
+py::dict to_dict(const cuda::Device& device) {
+  py::dict d;
+  d["index"] = device.index;
+  d["name"] = device.name;
+  d["uuid"] = device.uuid;
+  d["pci_bus_id"] = device.pci_bus;
+  d["memory_bytes"] = device.memory_bytes;
+  d["compute_capability"] =
+      py::make_tuple(device.compute_capability[0], device.compute_capability[1]);
+  d["multiprocessors"] = device.multiprocessors;
+  return d;
+}
+
+}  // namespace
+
+void bind_cuda(py::module_& m) {
+  m.def("set_rank", &cuda::set_rank, py::arg("rank"), "The rank that error messages name.");
+  m.def(
+      "driver_version",
+      []() -> py::object {
+        const auto version = cuda::driver_version();
+        return version ? py::object(version_tuple(*version)) : py::none();
+      },
+      "(major, minor) of the newest CUDA the driver knows; None without a driver.");
+  m.def(
+      "runtime_version", [] { return version_tuple(cuda::runtime_version()); },
+      "(major, minor) of the CUDA runtime inside this module.");
+  m.def("device_count", &cuda::device_count, py::call_guard<py::gil_scoped_release>(),
+        "Number of GPUs; OddrankError without a usable driver.");
+  m.def(
+      "devices",
+      [] {
+        std::vector<cuda::Device> devices;
+        {
+          py::gil_scoped_release unlocked;
+          devices = cuda::devices();
+        }
+        py::list list;
+        for (const auto& device : devices) list.append(to_dict(device));
+        return list;
+      },
+      "One dict per GPU; OddrankError without a usable driver.");
+}
+
+}  // namespace oddrank

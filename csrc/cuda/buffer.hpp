@@ -1,0 +1,42 @@
+// Owned memory of a GPU, and the choice of the GPU.
+// C++17: included by .cu files.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "cuda/check.hpp"
+
+namespace oddrank::cuda {
+
+// Makes `device` this thread's device; its context is made here, so this may take a second.
+inline void select_device(int device) { ODDRANK_CUDA_CHECK(cudaSetDevice(device)); }
+
+// Plain cudaMalloc memory of the current device. Freeing waits for all work of the device: see
+// abandon().
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes) : bytes_(bytes) {
+    ODDRANK_CUDA_CHECK(cudaMalloc(&data_, bytes));
+  }
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Buffer& operator=(Buffer&&) = delete;
+  ~Buffer() {
+    if (data_ != nullptr) cudaFree(data_);
+  }
+
+  template <class T>
+  T* as() const noexcept {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const noexcept { return bytes_; }
+  // Forgets the memory: for work that does not end, since cudaFree would wait for it.
+  void abandon() noexcept { data_ = nullptr; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+}  // namespace oddrank::cuda

@@ -1,0 +1,72 @@
+// Builds the messages of CUDA errors.
+#include "cuda/check.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/dynlib.hpp"
+
+namespace oddrank::cuda {
+namespace {
+
+std::atomic<int> known_rank{-1};
+
+// "cudaMalloc(&data, bytes)" -> "cudaMalloc"
+std::string_view function_name(std::string_view call) { return call.substr(0, call.find('(')); }
+
+std::string no_device_problem() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return "no CUDA device: the driver sees none" +
+         (visible != nullptr ? " (CUDA_VISIBLE_DEVICES=" + std::string(visible) + ")"
+                             : std::string()) +
+         ". Check nvidia-smi -L and what the job scheduler or container was asked for";
+}
+
+}  // namespace
+
+void set_rank(int rank) noexcept { known_rank.store(rank); }
+
+std::string place() {
+  std::string text;
+  int device = -1;
+  if (::cudaGetDevice(&device) == cudaSuccess) text = "device " + std::to_string(device);
+  ::cudaGetLastError();
+  if (const int rank = known_rank.load(); rank >= 0) {
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  }
+  return text;
+}
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string driver_problem() {
+  std::string why;
+  if (!DynamicLibrary::open("libcuda.so.1", &why)) {
+    return "no CUDA driver: " + why +
+           ". Install NVIDIA's driver, or give the container its GPUs (docker run --gpus all, "
+           "apptainer --nv)";
+  }
+  int driver = 0;
+  ::cudaDriverGetVersion(&driver);
+  ::cudaGetLastError();
+  if (driver == 0)
+    return "no CUDA driver: libcuda.so.1 is there but does not answer. Check nvidia-smi";
+  return "the CUDA driver is too old: it knows CUDA " + version_text(driver) +
+         ", this oddrank was built with " + version_text(CUDART_VERSION) +
+         ". Update the driver, or install oddrank with an older nvcc (CUDACXX)";
+}
+
+void throw_error(cudaError_t code, const char* call) {
+  ::cudaGetLastError();
+  if (code == cudaErrorInsufficientDriver) throw Error(driver_problem());
+  if (code == cudaErrorNoDevice) throw Error(no_device_problem());
+  const std::string where = place();
+  throw Error(std::string(function_name(call)) + " failed with " + ::cudaGetErrorName(code) + " (" +
+              std::to_string(static_cast<int>(code)) + "): " + ::cudaGetErrorString(code) +
+              (where.empty() ? "" : "; " + where));
+}
+
+}  // namespace oddrank::cuda

@@ -1,0 +1,267 @@
+"""What was found, as data: findings, the verdict and exit code, the JSON. Words are render.py's."""
+
+import json
+import math
+import os
+import stat
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from oddrank._version import __version__
+from oddrank.errors import OddrankError
+
+SCHEMA = "oddrank.report/1"
+SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
+
+Kind = Literal["rank", "gpu", "link", "node", "file", "line"]
+Level = Literal["high", "medium", "low"]
+Verdict = Literal["healthy", "odd", "unknown", "incomplete"]
+Condition = Literal[
+    "stuck", "slow", "late", "broken", "dead",
+    "missing", "different", "mismatch", "suspicious", "unknown",
+]  # fmt: skip
+
+# Verdict -> exit code; 2 is "could not run" and belongs to OddrankError.
+EXIT_CODES: dict[Verdict, int] = {"healthy": 0, "odd": 1, "unknown": 1, "incomplete": 3}
+FAILING: frozenset[str] = frozenset(EXIT_CODES) - {"healthy"}
+
+
+@dataclass(frozen=True)
+class Who:
+    """Whom a finding names; `str()` of it stands in sentences: rank 3 (node1, GPU 1)."""
+
+    kind: Kind
+    ranks: tuple[int, ...] = ()
+    host: str | None = None
+    device: str | None = None
+
+    def __str__(self) -> str:
+        place = ", ".join(part for part in (self.host, self.device) if part)
+        ranks = f"rank{'s' if len(set(self.ranks)) > 1 else ''} {fold(self.ranks)}"
+        name, detail = (ranks, place) if self.kind in ("rank", "gpu") else (self.kind, ranks)
+        if not self.ranks:
+            return f"{self.kind} {place}".rstrip()
+        if name == self.kind and place:
+            name = f"{name} {place}"
+        return f"{name} ({detail})" if detail else name
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One observation and where it was read; a value has its unit, the peers' median and spread."""
+
+    text: str
+    source: str
+    value: float | None = None
+    unit: str | None = None
+    median: float | None = None
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """How sure, and why."""
+
+    level: Level
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is wrong with somebody. `what` is a whole sentence, the name included."""
+
+    condition: Condition
+    who: Who
+    cause: str
+    what: str
+    stage: str | None = None
+    evidence: tuple[Evidence, ...] = ()
+    confidence: Confidence
+    next: tuple[str, ...] = ()
+
+    def names_somebody(self) -> bool:
+        return self.condition != "unknown"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A tool's answer. Make it with `Report.of`, which derives verdict and summary."""
+
+    tool: str
+    world: Mapping[str, Any]
+    data: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+    verdict: Verdict
+    summary: str
+    why: str = field(default="", compare=False)
+
+    @staticmethod
+    def of(
+        tool: str,
+        world: Mapping[str, Any],
+        data: Mapping[str, Any],
+        findings: Iterable[Finding],
+        *,
+        complete: bool,
+        why: str = "",
+    ) -> "Report":
+        """The report, surest names first, otherwise in the order given (causes before victims).
+
+        complete: everything was measured before the deadline. why: a sentence on what was not, or
+        on what was; it is the summary where there is no finding.
+        Somebody named is odd, deadline or not; nobody named is incomplete after a deadline, and
+        unknown where a finding says so.
+        """
+        ordered = tuple(sorted(findings, key=_weight))
+        verdict: Verdict
+        if any(finding.names_somebody() for finding in ordered):
+            verdict = "odd"
+        elif not complete:
+            verdict = "incomplete"
+        else:
+            verdict = "unknown" if ordered else "healthy"
+        return Report(
+            tool, world, data, ordered, verdict, _summary(verdict, world, ordered, why), why
+        )
+
+    def envelope(self) -> dict[str, Any]:
+        """The JSON of report.schema.json."""
+        return {
+            **envelope(self.tool, self.world, self.data),
+            "verdict": self.verdict,
+            "summary": self.summary,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+    def exit_code(self, fail_on: frozenset[str] = FAILING) -> int:
+        """0 healthy, 1 named or unknown, 3 deadline and nobody named; 0 if not in `fail_on`."""
+        return EXIT_CODES[self.verdict] if self.verdict in fail_on else 0
+
+
+def envelope(tool: str, world: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON of a command that shows and does not judge."""
+    return {
+        "schema": SCHEMA,
+        "tool": tool,
+        "version": __version__,
+        "world": dict(world),
+        "data": dict(data),
+    }
+
+
+def fold(ranks: Iterable[int]) -> str:
+    """Ranks as ranges, each once and in order: `0-5,7`."""
+    ranges: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def check_writable(path: str) -> None:
+    """OddrankError if `write_json` could not write there: asked before a command runs."""
+    if path != "-":
+        target = _target(path)
+        if _is_special(target):
+            if not os.access(target, os.W_OK):
+                raise _unwritable(path, "no permission")
+            return
+        temporary = _open_beside(path, target)
+        os.close(temporary[0])
+        os.unlink(temporary[1])
+
+
+def write_json(envelope: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Writes to `-` (stdout) or, whole or not at all, to a file. NaN and infinities become null."""
+    text = json.dumps(_plain(envelope), indent=1, allow_nan=False) + "\n"
+    path = os.fspath(path)
+    if path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    target = _target(path)
+    try:
+        if _is_special(target):  # a pipe or /dev/null: nothing to replace
+            target.write_text(text, encoding="ascii")
+            return
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from error
+    descriptor, temporary = _open_beside(path, target)
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+        os.replace(temporary, target)
+    except OSError as error:
+        os.unlink(temporary)
+        raise _unwritable(path, error.strerror) from error
+
+
+def _weight(finding: Finding) -> tuple[bool, bool, int]:
+    return (
+        not finding.names_somebody(),
+        finding.condition == "suspicious",
+        ("high", "medium", "low").index(finding.confidence.level),
+    )
+
+
+def _summary(
+    verdict: Verdict, world: Mapping[str, Any], findings: tuple[Finding, ...], why: str
+) -> str:
+    if findings:
+        same = len(findings) - 1
+        more = f" (and {same} more finding{'s' if same > 1 else ''})" if same else ""
+        return findings[0].what + more
+    if why:
+        return why
+    if verdict == "incomplete":
+        return "the deadline came before all results, and nothing points at anybody"
+    size = world.get("size")
+    if not isinstance(size, int):
+        return "nothing found"
+    return "1 rank is healthy" if size == 1 else f"all {size} ranks are healthy"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: it has no NaN, and a report must not fail on its own numbers."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    return _plain(value.item()) if hasattr(value, "item") else str(value)  # item: numpy, torch
+
+
+def _target(path: str) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _is_special(target: Path) -> bool:
+    try:
+        return not (stat.S_ISREG(os.stat(target).st_mode) or target.is_dir())
+    except OSError:
+        return False
+
+
+def _open_beside(path: str, target: Path) -> tuple[int, str]:
+    """A new file in the target's folder, its mode from the umask (mkstemp's would be 0600)."""
+    temporary = f"{target}.{os.urandom(6).hex()}.tmp"
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from error
+
+
+def _unwritable(path: str, reason: str | None) -> OddrankError:
+    return OddrankError(
+        f"cannot write {path}: {reason}; give --json a file in a folder you can write, or -"
+    )

@@ -1,0 +1,131 @@
+"""The table of launchers: which variables say what, and when they are this process's own.
+
+Variables are inherited. torchrun, mpirun and mpiexec start their ranks themselves and may stand in
+a SLURM step, whose variables are then their agent's; a batch script and an interactive shell carry
+SLURM_PROCID=0 and SLURM_NTASKS without being a rank of anything.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oddrank.launch import hostlist
+from oddrank.launch.variables import Environ, find, number
+
+# Steps that SLURM makes by itself (interactive, batch, extern, pending) are numbered from here.
+_FIRST_SPECIAL_STEP = 0xFFFFFFF0
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A launcher's variables; where several names stand in one text, the first that is set counts.
+
+    mark: a variable without which the others are leftovers.
+    identity: what tells this job from others on the host, the same in all its ranks.
+    relabels: starts no processes, but names those of another launcher, or nobody's, anew.
+    """
+
+    name: str
+    rank: str
+    world: str
+    local_rank: str
+    local_world: str = ""
+    node: str = ""
+    nodes: str = ""
+    mark: str = ""
+    identity: str = ""
+    relabels: bool = False
+    is_ours: Callable[[Environ], bool] = lambda environ: True
+    count_here: Callable[[Environ], int | None] = lambda environ: None
+    first_host: Callable[[Environ], str | None] = lambda environ: None
+
+    def is_active(self, environ: Environ) -> bool:
+        return (
+            find(environ, self.mark or self.rank) is not None
+            and find(environ, self.rank) is not None
+            and self.is_ours(environ)
+        )
+
+
+def _is_step(environ: Environ) -> bool:
+    """A step of srun, and this process one of its tasks.
+
+    sbatch, called in a step, passes the step's variables on to a batch script that is task 0 of
+    nothing: its node, its tasks or its list of tasks on this node then do not fit the step.
+    """
+    step = number(environ, "SLURM_STEP_ID")
+    if step is None or step[1] >= _FIRST_SPECIAL_STEP:
+        return False
+    names, here = environ.get("SLURM_STEP_NODELIST"), environ.get("SLURMD_NODENAME")
+    if names and here and here not in hostlist.expand(names):
+        return False
+    if environ.get("SLURM_GTIDS") != "0" or "SLURM_HET_SIZE" in environ:
+        return True
+    of_step, of_job = number(environ, "SLURM_STEP_NUM_TASKS"), number(environ, "SLURM_NTASKS")
+    same = not of_step or not of_job or of_step[1] == of_job[1]
+    return same and _step_tasks_here(environ) in (None, 1)
+
+
+def _step_tasks_here(environ: Environ) -> int | None:
+    counts = find(environ, "SLURM_STEP_TASKS_PER_NODE SLURM_TASKS_PER_NODE")
+    node = number(environ, "SLURM_NODEID")
+    return hostlist.count_at(counts[1], node[1]) if counts and node else None
+
+
+def _step_first_host(environ: Environ) -> str | None:
+    names = find(environ, "SLURM_STEP_NODELIST SLURM_NODELIST SLURM_JOB_NODELIST")
+    return hostlist.first(names[1]) if names else None
+
+
+# Innermost first: of two that are active, the upper one was started by the lower one.
+LAUNCHERS = (
+    Launcher(
+        "torchrun",
+        mark="TORCHELASTIC_RUN_ID",
+        rank="RANK",
+        world="WORLD_SIZE",
+        local_rank="LOCAL_RANK",
+        local_world="LOCAL_WORLD_SIZE",
+        node="GROUP_RANK",
+        nodes="GROUP_WORLD_SIZE",
+    ),
+    Launcher(
+        "openmpi",
+        rank="OMPI_COMM_WORLD_RANK",
+        world="OMPI_COMM_WORLD_SIZE",
+        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+        local_world="OMPI_COMM_WORLD_LOCAL_SIZE",
+        identity="PMIX_NAMESPACE OMPI_MCA_ess_base_jobid",
+    ),
+    Launcher(  # Hydra (MPICH, Intel MPI), PALS (PBS on Cray), MVAPICH
+        "pmi",
+        rank="PMI_RANK PALS_RANKID",
+        world="PMI_SIZE",
+        local_rank="MPI_LOCALRANKID PALS_LOCAL_RANKID PMI_LOCAL_RANK MV2_COMM_WORLD_LOCAL_RANK"
+        " LOCAL_RANK",
+        local_world="MPI_LOCALNRANKS PALS_LOCAL_SIZE PMI_LOCAL_SIZE MV2_COMM_WORLD_LOCAL_SIZE"
+        " LOCAL_WORLD_SIZE",
+        node="PALS_NODEID",
+        identity="PALS_APID PMI_JOBID",
+    ),
+    Launcher(
+        "slurm",
+        mark="SLURM_STEP_ID",
+        rank="SLURM_PROCID",
+        world="SLURM_STEP_NUM_TASKS SLURM_NTASKS",
+        local_rank="SLURM_LOCALID",
+        node="SLURM_NODEID",
+        nodes="SLURM_STEP_NUM_NODES SLURM_NNODES",
+        is_ours=_is_step,
+        count_here=_step_tasks_here,
+        first_host=_step_first_host,
+    ),
+    Launcher(
+        "env",
+        rank="RANK",
+        world="WORLD_SIZE",
+        local_rank="LOCAL_RANK",
+        local_world="LOCAL_WORLD_SIZE",
+        node="GROUP_RANK NODE_RANK",
+        relabels=True,
+    ),
+)

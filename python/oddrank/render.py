@@ -1,0 +1,194 @@
+"""How it is said: reports and tables for people. The only importer of rich, on a terminal only.
+
+Every text is somebody else's (host names, exception messages, file names): control characters are
+shown, never obeyed, and what the stream's encoding lacks is escaped rather than raised.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+from oddrank.finding import Evidence, Finding, Report, fold, write_json
+
+_MAX_TEXT = 1000
+_MAX_FINDINGS = 12
+_STYLES = {
+    "healthy": "bold green",
+    "odd": "bold red",
+    "unknown": "bold yellow",
+    "incomplete": "bold yellow",
+}
+# Condition -> style of a finding's line; the rest is red.
+_MILD = {"suspicious": "yellow", "unknown": "yellow"}
+
+# A line of output and its style.
+Line = tuple[str, str]
+
+
+def report(report: Report, stream: TextIO) -> None:
+    """The verdict, its sentence, the findings with evidence, and the ranks not named."""
+    lines: list[Line] = [
+        (f"{report.tool}: {report.verdict}", _STYLES[report.verdict]),
+        (report.summary, ""),
+    ]
+    for finding in report.findings[:_MAX_FINDINGS]:
+        lines += _finding_lines(finding, report.summary)
+    lines += _folded_lines(report.findings[_MAX_FINDINGS:])
+    rest = _not_named(report)
+    if report.findings and rest:
+        lines.append(
+            (
+                f"nothing found against: rank{'s' if len(rest) > 1 else ''} {_short(fold(rest))}",
+                "green",
+            )
+        )
+    if report.findings and report.why:
+        lines.append((report.why, ""))
+    _write(lines, stream)
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], stream: TextIO, *, title: str = ""
+) -> None:
+    """Columns of text, numbers to the right, None as `-`; rows in the order of the caller."""
+    cells = [[safe("-" if cell is None else str(cell), stream) for cell in row] for row in rows]
+    heads = [safe(column, stream) for column in columns]
+    right = [_all_numbers(row[i] for row in cells) for i in range(len(heads))]
+    if _has_style(stream):
+        _rich_table(safe(title, stream), heads, cells, right, stream)
+        return
+    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
+    if title:
+        print(safe(title, stream), file=stream)
+    for line in [heads, ["-" * width for width in widths], *cells]:
+        padded = [
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(line, widths, right, strict=True)
+        ]
+        print("  ".join(padded).rstrip(), file=stream)
+    stream.flush()
+
+
+def line(text: str, stream: TextIO, style: str = "") -> None:
+    """One line: progress, a hint, an error."""
+    _write([(text, style)], stream)
+
+
+def deliver(report_: Report, json_path: str | None) -> None:
+    """The end of a command that judges: JSON where --json says, the verdict beside it."""
+    try:
+        if json_path is not None:
+            write_json(report_.envelope(), json_path)
+    finally:
+        report(report_, sys.stderr if json_path == "-" else sys.stdout)
+
+
+def safe(text: str, stream: TextIO | None = None) -> str:
+    """The text on one line; nothing in it moves a cursor, turns direction, or can't be encoded."""
+    if len(text) > _MAX_TEXT:
+        text = f"{text[:_MAX_TEXT]}... ({len(text) - _MAX_TEXT} more characters)"
+    text = "".join(c if c.isprintable() else _escape(c) for c in text)
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _finding_lines(finding: Finding, summary: str) -> Iterable[Line]:
+    style = _MILD.get(finding.condition, "red")
+    where = f", stage {finding.stage}" if finding.stage else ""
+    yield "", ""
+    yield f"  {_short(str(finding.who))}: {finding.condition} ({finding.cause}{where})", style
+    if finding.what != summary:
+        yield f"    {finding.what}", ""
+    for evidence in finding.evidence:
+        yield f"    evidence    {_evidence(evidence)}", ""
+    yield f"    confidence  {finding.confidence.level}: {finding.confidence.why}", ""
+    for command in finding.next:
+        yield f"    next        {command}", "bold"
+
+
+def _evidence(evidence: Evidence) -> str:
+    unit = f" {evidence.unit}" if evidence.unit else ""
+    numbers = []
+    if evidence.value is not None:
+        numbers.append(f"{evidence.value:.4g}{unit}")
+    if evidence.median is not None:
+        numbers.append(f"median of the others {evidence.median:.4g}{unit}")
+    if evidence.spread is not None:
+        numbers.append(f"spread {evidence.spread:.2%}")
+    return f"{evidence.text}{': ' if numbers else ''}{', '.join(numbers)} [{evidence.source}]"
+
+
+def _folded_lines(findings: Sequence[Finding]) -> Iterable[Line]:
+    """Findings beyond the screen, one line per condition, cause and stage."""
+    groups: dict[tuple[str, str, str | None], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.condition, finding.cause, finding.stage), []).append(finding)
+    if groups:
+        yield "", ""
+    for (condition, cause, stage), members in groups.items():
+        ranks = {rank for member in members for rank in member.who.ranks}
+        who = f"ranks {_short(fold(ranks))}" if ranks else f"{len(members)} more"
+        where = f", stage {stage}" if stage else ""
+        yield f"  {who}: {condition} ({cause}{where})", _MILD.get(condition, "red")
+
+
+def _not_named(report: Report) -> list[int]:
+    size = report.world.get("size")
+    named = {rank for finding in report.findings for rank in finding.who.ranks}
+    return [rank for rank in range(size) if rank not in named] if isinstance(size, int) else []
+
+
+def _short(text: str, limit: int = 160) -> str:
+    return text if len(text) <= limit else f"{text[:limit].rpartition(',')[0]},..."
+
+
+def _all_numbers(cells: Iterable[str]) -> bool:
+    """Whether a column reads better from the right: numbers, with or without a unit."""
+    texts = [cell for cell in cells if cell != "-"]
+    return bool(texts) and all(text.lstrip("+-")[:1].isdigit() for text in texts)
+
+
+def _has_style(stream: TextIO) -> bool:
+    """A terminal that wants colours."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", ""):
+        return False
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def _write(lines: Iterable[Line], stream: TextIO) -> None:
+    made = [(safe(text, stream), style) for text, style in lines]
+    if not _has_style(stream):
+        for text, _ in made:
+            print(text, file=stream)
+        stream.flush()
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False, emoji=False)  # obeys NO_COLOR
+    for text, style in made:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _rich_table(
+    title: str, heads: list[str], cells: list[list[str]], right: list[bool], stream: TextIO
+) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
+    for head, to_right in zip(heads, right, strict=True):
+        made.add_column(Text(head), justify="right" if to_right else "left", overflow="fold")
+    for row in cells:
+        made.add_row(*(Text(cell) for cell in row))
+    Console(file=stream, highlight=False, emoji=False).print(made)
