@@ -27,7 +27,7 @@ macro(oddrank_judge_torch)
   set(oddrank_torch_advice "Install torch >= ${oddrank_torch_minimum}, then: ${again}")
   if(ODDRANK_TORCH STREQUAL "OFF")
     set(oddrank_torch_reason "ODDRANK_TORCH was OFF when oddrank was built")
-    set(oddrank_torch_advice "ODDRANK_TORCH=ON ${again}")
+    set(oddrank_torch_advice "Type: ODDRANK_TORCH=ON ${again}")
   elseif(NOT oddrank_torch_root)
     set(oddrank_torch_reason "no torch was found by ${Python_EXECUTABLE} when oddrank was built")
     string(APPEND oddrank_torch_advice

@@ -1,4 +1,4 @@
-"""Prints `folder;version` of the torch that this interpreter would import, without importing it; nothing if there is none."""
+"""Prints `folder;version` of the torch that this interpreter would import; does not import it."""
 
 import importlib.util
 import os

@@ -157,6 +157,6 @@ def _verdicts(ctx: click.Context, option: click.Parameter, value: str) -> frozen
         return frozenset()
     if not chosen or not chosen <= finding.FAILING:
         raise click.BadParameter(
-            f"{value!r} is not a list of {', '.join(sorted(finding.FAILING))}, and not none"
+            f"{value!r} is neither none nor some of {','.join(sorted(finding.FAILING))}"
         )
     return chosen

@@ -55,7 +55,7 @@ def table(
     cells = [[safe("-" if cell is None else str(cell), stream) for cell in row] for row in rows]
     heads = [safe(column, stream) for column in columns]
     right = [_all_numbers(row[i] for row in cells) for i in range(len(heads))]
-    if _is_terminal(stream):
+    if _has_style(stream):
         _rich_table(safe(title, stream), heads, cells, right, stream)
         return
     widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
@@ -148,22 +148,24 @@ def _short(text: str, limit: int = 160) -> str:
 
 
 def _all_numbers(cells: Iterable[str]) -> bool:
+    """Whether a column reads better from the right: numbers, with or without a unit."""
     texts = [cell for cell in cells if cell != "-"]
-    return bool(texts) and all(
-        text.replace(".", "", 1).replace("-", "", 1)[:1].isdigit() for text in texts
-    )
+    return bool(texts) and all(text.lstrip("+-")[:1].isdigit() for text in texts)
 
 
-def _is_terminal(stream: TextIO) -> bool:
+def _has_style(stream: TextIO) -> bool:
+    """A terminal that wants colours."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", ""):
+        return False
     try:
-        return stream.isatty() and os.environ.get("TERM") != "dumb"
+        return stream.isatty()
     except ValueError:  # closed
         return False
 
 
 def _write(lines: Iterable[Line], stream: TextIO) -> None:
     made = [(safe(text, stream), style) for text, style in lines]
-    if not _is_terminal(stream):
+    if not _has_style(stream):
         for text, _ in made:
             print(text, file=stream)
         stream.flush()

@@ -114,3 +114,44 @@ def test_the_distribution_s_cmake_builds_it_too(source: Path, venv: Path):
     pip(venv, "install", "--no-build-isolation", "--no-deps", source, CMAKE_EXECUTABLE=system)
     version = subprocess.check_output([system, "--version"], text=True).split()[2]
     assert built_with(venv)["cmake"] == version
+
+
+def torch_of(venv: Path) -> str:
+    """The torch that the fresh environment's _torch was built against, after loading it."""
+    code = "import oddrank._native as n; print(n.torch().build_info['torch'])"
+    python = venv / "bin" / "python"
+    return subprocess.check_output([python, "-I", "-c", code], text=True, cwd="/").strip()
+
+
+@pytest.mark.needs("torch")
+def test_an_isolated_build_finds_the_torch_that_the_environment_sees(source: Path, venv: Path):
+    import torch
+
+    probe = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir"]
+    probe += ["--timeout", "5", "--retries", "0", "-d", str(venv / "probe"), "pybind11"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no package index for the isolated build")
+    pip(venv, "install", "--no-deps", "--no-cache-dir", source, ODDRANK_TORCH="ON")
+    assert torch_of(venv) == torch.__version__
+
+
+@pytest.mark.needs("torch")
+def test_a_wheel_s_torch_part_loads_in_another_environment(
+    source: Path, venv: Path, tmp_path: Path
+):
+    import torch
+
+    python = Path(sys.executable)
+    pip(
+        python.parents[1],
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        tmp_path / "dist",
+        source,
+        ODDRANK_TORCH="ON",
+    )
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    pip(venv, "install", "--no-deps", "--no-index", wheel)
+    assert torch_of(venv) == torch.__version__

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <typeinfo>
 #include <utility>
 
 namespace oddrank::trace {
@@ -38,9 +39,9 @@ CollectiveList& list() {
   return *entries;
 }
 
-// Which argument is the message, where it is not the first one named input...: "" = none. What the
-// ranks of a group hand in is compared first, and all of them hand it in, but in a scatter only the
-// root.
+// Which argument is the message, where it is not the first one named input... or tensors: "" =
+// none. The input, since every rank hands one in and ranks can be compared; in a scatter only the
+// root does.
 struct MessageArgument {
   std::string_view op;
   std::string_view argument;
@@ -70,13 +71,48 @@ std::int64_t bytes_of(const c10::IValue& value) {
   return sum;
 }
 
+// Where an operation has what we look at; read from its schema, since torch versions differ.
+struct Shape {
+  std::size_t arguments = 0;
+  std::size_t group = 0;
+  std::optional<std::size_t> message;
+  bool returns_work = false;
+  bool point_to_point = false;
+};
+
+// Empty for an operation without a process group.
+std::optional<Shape> shape_of(std::string_view op, const c10::FunctionSchema& schema) {
+  Shape shape;
+  std::optional<std::size_t> group;
+  shape.arguments = schema.arguments().size();
+  for (std::size_t i = 0; i < shape.arguments; ++i) {
+    const std::string& name = schema.arguments()[i].name();
+    if (!shape.message && is_message(op, name)) shape.message = i;
+    if (name == "process_group") group = i;
+  }
+  if (!group) return std::nullopt;
+  shape.group = *group;
+  const auto& returns = schema.returns();
+  shape.returns_work =
+      !returns.empty() && returns.back().type()->kind() == c10::TypeKind::ClassType;
+  shape.point_to_point = op.starts_with("send") || op.starts_with("recv");
+  return shape;
+}
+
+// The group's own counter of collectives.
+std::int64_t count_of(c10d::ProcessGroup& group) noexcept {
+  try {
+    return static_cast<std::int64_t>(group.getSequenceNumberForGroup());
+  } catch (...) {
+    return Collective::kNoSequence;
+  }
+}
+
 // One operation's kernel. Recording never throws into the user's call; what the operation itself
 // throws passes through.
 class Recorder final : public c10::OperatorKernel {
  public:
-  Recorder(std::string op, std::size_t arguments, std::size_t group,
-           std::optional<std::size_t> message)
-      : op_(std::move(op)), arguments_(arguments), group_(group), message_(message) {}
+  Recorder(std::string op, const Shape& shape) : op_(std::move(op)), shape_(shape) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
@@ -90,19 +126,19 @@ class Recorder final : public c10::OperatorKernel {
     c10::intrusive_ptr<c10d::ProcessGroup> group;
     const CollectiveList::Ticket ticket = issued(*stack, group);
     op.redispatchBoxed(below, stack);
-    if (ticket != CollectiveList::kNoTicket) list().numbered(ticket, sequence(*stack, group));
+    if (ticket != CollectiveList::kNoTicket) list().numbered(ticket, sequence(*stack, *group));
   }
 
  private:
   CollectiveList::Ticket issued(const torch::jit::Stack& stack,
                                 c10::intrusive_ptr<c10d::ProcessGroup>& group) const noexcept {
     try {
-      const auto argument = stack.end() - static_cast<std::ptrdiff_t>(arguments_);
+      const c10::IValue* argument = stack.data() + (stack.size() - shape_.arguments);
       Collective entry;
       entry.thread = syscall(SYS_gettid);  // glibc 2.28 has no gettid()
       entry.op = op_.c_str();
-      if (message_) entry.bytes = bytes_of(argument[static_cast<std::ptrdiff_t>(*message_)]);
-      group = argument[static_cast<std::ptrdiff_t>(group_)].toCustomClass<c10d::ProcessGroup>();
+      if (shape_.message) entry.bytes = bytes_of(argument[*shape_.message]);
+      group = argument[shape_.group].toCustomClass<c10d::ProcessGroup>();
       entry.group = group->getGroupName();
       return list().issued(std::move(entry));
     } catch (...) {
@@ -110,30 +146,34 @@ class Recorder final : public c10::OperatorKernel {
     }
   }
 
-  // The backend's number for this operation. Works of some backends have none, and NCCL returns no
-  // Work for a blocking call: then the group's own counter, which another thread may have moved on
-  // in the meantime.
-  static std::int64_t sequence(const torch::jit::Stack& stack,
-                               const c10::intrusive_ptr<c10d::ProcessGroup>& group) noexcept {
+  // The backend's number for what was just issued. NCCL returns no Work for a blocking call: then
+  // the group's counter, which another thread may have moved on in the meantime.
+  std::int64_t sequence(const torch::jit::Stack& stack, c10d::ProcessGroup& group) noexcept {
     try {
-      if (!stack.empty() && stack.back().isObject()) {
-        if (const auto work = stack.back().toCustomClass<c10d::Work>()) {
-          return static_cast<std::int64_t>(work->getSequencenumber());
-        }
+      if (shape_.returns_work) {
+        if (const auto work = stack.back().toCustomClass<c10d::Work>()) return number_of(*work);
       }
-    } catch (...) {  // this Work has no number
-    }
-    try {
-      return static_cast<std::int64_t>(group->getSequenceNumberForGroup());
     } catch (...) {
+      return Collective::kNoSequence;
+    }
+    return shape_.point_to_point ? Collective::kNoSequence : count_of(group);
+  }
+
+  // A Work that has no number throws, which takes 30 us: once for each kind of Work will do.
+  std::int64_t number_of(const c10d::Work& work) noexcept {
+    if (unnumbered_.load(std::memory_order_relaxed) == &typeid(work))
+      return Collective::kNoSequence;
+    try {
+      return static_cast<std::int64_t>(work.getSequencenumber());
+    } catch (...) {
+      unnumbered_.store(&typeid(work), std::memory_order_relaxed);
       return Collective::kNoSequence;
     }
   }
 
   const std::string op_;
-  const std::size_t arguments_;
-  const std::size_t group_;
-  const std::optional<std::size_t> message_;
+  const Shape shape_;
+  std::atomic<const std::type_info*> unnumbered_ = nullptr;
 };
 
 // A kernel for every c10d operation that has a process group among its arguments, whatever this
@@ -142,22 +182,16 @@ void install() {
   auto* library = new torch::Library(torch::Library::IMPL, "c10d", c10::DispatchKey::BackendSelect,
                                      __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
+  constexpr std::string_view kNamespace = "c10d::";
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.getNamespace() != "c10d" || !name.overload_name.empty()) continue;
+    if (!name.name.starts_with(kNamespace) || !name.overload_name.empty()) continue;
     const auto handle = dispatcher.findSchema(name);
     if (!handle) continue;
-    const auto& arguments = handle->schema().arguments();
-    const std::string op = name.name.substr(std::string_view("c10d::").size());
-    std::optional<std::size_t> group;
-    std::optional<std::size_t> message;
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
-      if (!message && is_message(op, arguments[i].name())) message = i;
-      if (arguments[i].name() == "process_group") group = i;
-    }
-    if (!group) continue;
-    library->impl(op.c_str(),
-                  torch::CppFunction::makeFromBoxedKernel(c10::BoxedKernel::makeFromFunctor(
-                      std::make_unique<Recorder>(op, arguments.size(), *group, message))));
+    const std::string op = name.name.substr(kNamespace.size());
+    const std::optional<Shape> shape = shape_of(op, handle->schema());
+    if (!shape) continue;
+    auto kernel = c10::BoxedKernel::makeFromFunctor(std::make_unique<Recorder>(op, *shape));
+    library->impl(op.c_str(), torch::CppFunction::makeFromBoxedKernel(std::move(kernel)));
   }
   pthread_atfork([] { list().lock(); }, [] { list().unlock(); }, [] { list().unlock(); });
 }

@@ -20,6 +20,7 @@ class Launcher:
     """A launcher's variables; where several names stand in one text, the first that is set counts.
 
     mark: a variable without which the others are leftovers.
+    identity: what tells this job from others on the host, the same in all its ranks.
     relabels: starts no processes, but names those of another launcher, or nobody's, anew.
     """
 
@@ -31,6 +32,7 @@ class Launcher:
     node: str = ""
     nodes: str = ""
     mark: str = ""
+    identity: str = ""
     relabels: bool = False
     is_ours: Callable[[Environ], bool] = lambda environ: True
     count_here: Callable[[Environ], int | None] = lambda environ: None
@@ -45,12 +47,22 @@ class Launcher:
 
 
 def _is_step(environ: Environ) -> bool:
-    """A step of srun that has this node: sbatch inside a step passes the step's variables on."""
+    """A step of srun, and this process one of its tasks.
+
+    sbatch, called in a step, passes the step's variables on to a batch script that is task 0 of
+    nothing: its node, its tasks or its list of tasks on this node then do not fit the step.
+    """
     step = number(environ, "SLURM_STEP_ID")
     if step is None or step[1] >= _FIRST_SPECIAL_STEP:
         return False
     names, here = environ.get("SLURM_STEP_NODELIST"), environ.get("SLURMD_NODENAME")
-    return not names or not here or here in hostlist.expand(names)
+    if names and here and here not in hostlist.expand(names):
+        return False
+    if environ.get("SLURM_GTIDS") != "0" or "SLURM_HET_SIZE" in environ:
+        return True
+    of_step, of_job = number(environ, "SLURM_STEP_NUM_TASKS"), number(environ, "SLURM_NTASKS")
+    same = not of_step or not of_job or of_step[1] == of_job[1]
+    return same and _step_tasks_here(environ) in (None, 1)
 
 
 def _step_tasks_here(environ: Environ) -> int | None:
@@ -82,6 +94,7 @@ LAUNCHERS = (
         world="OMPI_COMM_WORLD_SIZE",
         local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
         local_world="OMPI_COMM_WORLD_LOCAL_SIZE",
+        identity="PMIX_NAMESPACE OMPI_MCA_ess_base_jobid",
     ),
     Launcher(  # Hydra (MPICH, Intel MPI), PALS (PBS on Cray), MVAPICH
         "pmi",
@@ -92,6 +105,7 @@ LAUNCHERS = (
         local_world="MPI_LOCALNRANKS PALS_LOCAL_SIZE PMI_LOCAL_SIZE MV2_COMM_WORLD_LOCAL_SIZE"
         " LOCAL_WORLD_SIZE",
         node="PALS_NODEID",
+        identity="PALS_APID PMI_JOBID",
     ),
     Launcher(
         "slurm",

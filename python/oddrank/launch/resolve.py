@@ -149,16 +149,23 @@ def _master(row: Launcher, environ: Environ, *, one_host: bool) -> tuple[str, in
     if not host:
         return None
     port = number(environ, "MASTER_PORT")
-    if port is None:  # the job's name is the same in all of a SLURM step, and on one host
-        return host, _port(job.job_name(environ)) if first or one_host else _DEFAULT_PORT
+    if port is None:
+        return host, _derived_port(row, environ) if first or one_host else _DEFAULT_PORT
     if not 0 < port[1] < 65536:
         raise LaunchError(f"{say(port)} is no port: set it to a number from 1 to 65535")
     return host, port[1]
 
 
-def _port(name: str) -> int:
-    """A port of 20000-29999: below those that Linux gives to clients."""
-    return 20000 + zlib.crc32(name.encode()) % 10000
+def _derived_port(row: Launcher, environ: Environ) -> int:
+    """A port of 20000-29999 (below those that Linux gives to clients), by the job's identity.
+
+    Ranks that were started by hand have only their parents, which may differ: torch's port.
+    """
+    if row.relabels:
+        return _DEFAULT_PORT
+    identity = find(environ, row.identity)
+    name = identity[1] if identity else job.job_name(environ)
+    return 20000 + zlib.crc32(name.encode(errors="replace")) % 10000
 
 
 def _is_here(host: str) -> bool:

@@ -2,7 +2,7 @@
 
 Seen are calls of torch.distributed, DDP's gradient buckets, functional and compiled collectives and
 point-to-point operations, from any thread; other operations cost nothing more. Not seen are replays
-of CUDA graphs and what is sent past torch.distributed.
+of CUDA graphs, groups whose class is written in Python, and what is sent past torch.distributed.
 """
 
 from typing import NamedTuple

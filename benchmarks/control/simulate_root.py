@@ -1,0 +1,128 @@
+"""What do 10,000 guards cost the root: seconds to join, seconds of a stage round, memory?
+
+The guards are simulated by one other process (swarm.cpp, compiled here) over loopback; the root is
+the real one, with its states fetched into Python twice a second as a progress display would do.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from oddrank import _native
+from oddrank.control import Root
+
+HERE = Path(__file__).parent
+SOURCES = ["base/error.cpp", "control/wire.cpp", "control/messages.cpp", "control/net.cpp"]
+
+
+def build(folder: Path) -> Path:
+    """The swarm's executable."""
+    csrc = HERE.parents[1] / "csrc"
+    swarm = folder / "swarm"
+    sources = [str(HERE / "swarm.cpp"), *(str(csrc / name) for name in SOURCES)]
+    compiler = os.environ.get("CXX", "c++")
+    subprocess.run([compiler, "-std=c++20", "-O2", f"-I{csrc}", *sources, "-o", swarm], check=True)
+    return swarm
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
+    """One root from listen to end; runs in a process of its own so that memory starts afresh."""
+    core = _native.core()
+    listener, port = core.control_listen(0)
+    root = Root(core.Hub(listener, world, "secret", "localhost", 120.0), world, 120.0)
+    guards = subprocess.Popen([swarm, str(port), "secret", str(world)], stdin=subprocess.PIPE)
+    assert guards.stdin is not None
+    time.sleep(0.2)
+    root.open_join(60)
+    start = time.monotonic()
+    guards.stdin.write(b"go\n")
+    guards.stdin.flush()
+    joined = root.collect("join", on_progress=lambda snapshot: None)
+    join_s = time.monotonic() - start
+    rounds_s = []
+    reasons = [joined.reason]
+    for number in range(rounds):
+        start = time.monotonic()
+        root.go(f"stage{number}", 30)
+        done = root.collect(f"stage{number}", on_progress=lambda snapshot: None)
+        rounds_s.append(time.monotonic() - start)
+        reasons.append(done.reason)
+        assert len(done.results) == world or done.reason != "complete"
+    time.sleep(3.0)  # heartbeats only
+    idle = time.process_time()
+    time.sleep(3.0)
+    idle_cpu = (time.process_time() - idle) / 3.0
+    silent = sum(state.contact != "ok" for state in root.snapshot())
+    memory = resident_mb()
+    start = time.monotonic()
+    root.end(0)
+    end_s = time.monotonic() - start
+    code = guards.wait(30)
+    return {
+        "join_s": join_s,
+        "round_s": statistics.median(rounds_s),
+        "round_max_s": max(rounds_s),
+        "end_s": end_s,
+        "resident_mb": memory,
+        "idle_cpu": idle_cpu,
+        "silent": silent,
+        "complete": set(reasons) == {"complete"} and code == 0,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=10_000)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--once", type=Path, help=argparse.SUPPRESS)  # the swarm's executable
+    options = parser.parse_args()
+    if options.once:
+        print(json.dumps(run_once(options.once, options.ranks, options.rounds)))
+        return 0
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+        swarm = build(Path(folder))
+        for _ in range(options.repeats):
+            command = [sys.executable, __file__, "--once", swarm, "--ranks", str(options.ranks)]
+            command += ["--rounds", str(options.rounds)]
+            out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+            runs.append(json.loads(out.stdout))
+    result: dict[str, object] = {
+        "benchmark": "control/simulate_root",
+        "ranks": options.ranks,
+        "repeats": options.repeats,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "complete": all(run["complete"] for run in runs),
+        "silent_ranks": max(run["silent"] for run in runs),
+    }
+    print(f"{options.ranks} guards, {options.repeats} runs{'':14}median      worst   wanted")
+    wanted = {"join_s": 5.0, "round_s": 1.0, "round_max_s": 1.0, "resident_mb": 200.0}
+    for name in ("join_s", "round_s", "round_max_s", "end_s", "resident_mb", "idle_cpu"):
+        values = [run[name] for run in runs]
+        result[name] = {"median": statistics.median(values), "worst": max(values)}
+        limit = f"<= {wanted[name]:g}" if name in wanted else ""
+        print(f"  {name:32}{statistics.median(values):10.3f} {max(values):10.3f}   {limit}")
+    print(f"  complete: {result['complete']}, ranks wrongly silent: {result['silent_ranks']}")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+    return 0 if result["complete"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

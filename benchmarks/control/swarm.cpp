@@ -1,0 +1,141 @@
+// Many guards in one process, for measuring the root: swarm PORT TOKEN WORLD; starts at a line on
+// stdin. Each says hello, beats, answers every stage with its state and 256 bytes, and leaves at
+// end.
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "control/messages.hpp"
+#include "control/net.hpp"
+#include "control/wire.hpp"
+
+namespace {
+
+using namespace oddrank;
+using namespace oddrank::control;
+
+struct Guard {
+  Channel channel{Fd()};
+  bool connected = false;
+  std::int64_t next_ping_ns = 0;
+};
+
+class Swarm {
+ public:
+  Swarm(std::uint16_t port, std::string token, int world)
+      : port_(port),
+        token_(std::move(token)),
+        guards_(static_cast<std::size_t>(world)),
+        epoll_(::epoll_create1(0)) {}
+
+  void run() {
+    for (std::size_t rank = 0; rank < guards_.size(); ++rank) connect(rank);
+    std::array<epoll_event, 512> events{};
+    while (open_ > 0) {
+      const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 50);
+      for (int i = 0; i < count; ++i) work(events[static_cast<std::size_t>(i)].data.u32);
+      beat(monotonic_ns());
+    }
+  }
+
+ private:
+  void connect(std::size_t rank) {
+    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    const auto to = numeric_address("127.0.0.1", port_);
+    if (!socket ||
+        (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to->storage), to->size) != 0 &&
+         errno != EINPROGRESS)) {
+      std::perror("swarm: connect");
+      std::exit(1);
+    }
+    tune_connection(socket.get(), 5000);
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLOUT;
+    event.data.u32 = static_cast<std::uint32_t>(rank);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event);
+    guards_[rank].channel = Channel(std::move(socket));
+    ++open_;
+  }
+
+  void work(std::size_t rank) {
+    Guard& guard = guards_[rank];
+    if (guard.channel.fd() < 0) return;
+    if (!guard.connected) {
+      guard.connected = true;
+      Hello hello;
+      hello.token = token_;
+      hello.rank = hello.pid = static_cast<std::int32_t>(rank);
+      hello.world = static_cast<std::int32_t>(guards_.size());
+      hello.node = hello.rank / 8;
+      hello.local_rank = hello.rank % 8;
+      hello.host = "node" + std::to_string(hello.node);
+      guard.channel.send(Kind::kHello, hello.pack());
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.u32 = static_cast<std::uint32_t>(rank);
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, guard.channel.fd(), &event);
+    }
+    bool open = guard.channel.receive();
+    while (auto frame = guard.channel.next()) open = hear(guard, rank, *frame) && open;
+    if (open) return;
+    guard.channel = Channel(Fd());
+    --open_;
+  }
+
+  bool hear(Guard& guard, std::size_t rank, const Frame& frame) {
+    State state;
+    state.stage = "simulated";
+    if (frame.kind == Kind::kWelcome) {
+      heartbeat_ns_ = std::int64_t{Welcome::unpack(frame.payload)->heartbeat_ms} * 1'000'000;
+      // Real guards start at different times: beats are spread over the interval.
+      guard.next_ping_ns = monotonic_ns() + heartbeat_ns_ * static_cast<std::int64_t>(rank) /
+                                                static_cast<std::int64_t>(guards_.size());
+    } else if (frame.kind == Kind::kGo) {
+      const std::uint32_t stage = Go::unpack(frame.payload)->stage_number;
+      state.stage_number = stage;
+      guard.channel.send(Kind::kState, state.pack());
+      guard.channel.send(Kind::kResult, Packer().u32(stage).take() + std::string(256, 'r'));
+    } else if (frame.kind == Kind::kReport) {
+      state.report = Unpacker(frame.payload).u32();
+      guard.channel.send(Kind::kState, state.pack());
+    }
+    return frame.kind != Kind::kEnd;
+  }
+
+  void beat(std::int64_t now) {
+    if (heartbeat_ns_ == 0) return;
+    for (Guard& guard : guards_) {
+      if (guard.next_ping_ns == 0 || now < guard.next_ping_ns || guard.channel.fd() < 0) continue;
+      guard.next_ping_ns = now + heartbeat_ns_;
+      guard.channel.send(Kind::kPing, "");
+    }
+  }
+
+  std::uint16_t port_;
+  std::string token_;
+  std::vector<Guard> guards_;
+  Fd epoll_;
+  int open_ = 0;
+  std::int64_t heartbeat_ns_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  Swarm swarm(static_cast<std::uint16_t>(std::atoi(argv[1])), argv[2], std::atoi(argv[3]));
+  if (std::getchar() == EOF) return 1;
+  swarm.run();
+}

@@ -1,0 +1,95 @@
+"""Shared by all benchmarks: paired repetitions, ratios with their spread, machine facts, --json FILE.
+
+A ratio is taken within each repetition, between runs that follow each other, so that a slow minute
+of the machine touches both sides; the table shows min, median and max of those ratios.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+REPETITIONS = 7
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to judge the figures; no host name."""
+    cpu = ""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    return {
+        "min": min(values),
+        "median": statistics.median(values),
+        "max": max(values),
+    }
+
+
+def paired(
+    sides: Mapping[str, Callable[[], float]], repetitions: int = REPETITIONS
+) -> dict[str, list[float]]:
+    """Runs all sides once per repetition (the order turns round); each returns its own figure."""
+    figures: dict[str, list[float]] = {name: [] for name in sides}
+    names = list(sides)
+    for repetition in range(repetitions):
+        for name in names if repetition % 2 == 0 else reversed(names):
+            figures[name].append(sides[name]())
+    return figures
+
+
+def ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, float]:
+    """Spread of over/under, repetition by repetition."""
+    return spread([a / b for a, b in zip(over, under, strict=True)])
+
+
+def parser(question: str, default_repetitions: int = REPETITIONS) -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(description=question)
+    arguments.add_argument("--json", metavar="FILE", help="write the figures here, - for stdout")
+    arguments.add_argument("--repetitions", type=int, default=default_repetitions)
+    return arguments
+
+
+def report(name: str, rows: Sequence[Mapping[str, Any]], file: str | None, **more: Any) -> None:
+    """Prints `rows` (scalars, or spreads as min/median/max) as a table and writes them as JSON."""
+    if file != "-":
+        _print_table(rows)
+    if file is None:
+        return
+    text = json.dumps({"benchmark": name, "machine": machine(), **more, "rows": list(rows)}, indent=1)
+    if file == "-":
+        print(text)
+        return
+    temporary = Path(file + ".new")
+    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.replace(file)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " / ".join(f"{value[key]:.3g}" for key in ("min", "median", "max"))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [columns, *([_cell(row.get(column, "")) for column in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    for line in cells:
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        sys.stdout.write(text.rstrip() + "\n")

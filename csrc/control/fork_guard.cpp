@@ -1,0 +1,73 @@
+// Forks the guard and makes it independent of everything around it.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "control/guard_loop.hpp"
+
+namespace oddrank::control {
+namespace {
+
+void close_range_of(unsigned first, unsigned last) noexcept {
+  if (first > last) return;
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, first, last, 0) == 0) return;
+#endif
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const unsigned end = std::min<unsigned>(
+      last, static_cast<unsigned>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 16)));
+  for (unsigned fd = first; fd <= end; ++fd) ::close(static_cast<int>(fd));
+}
+
+void keep_only(int socket) noexcept {
+  const auto kept = static_cast<unsigned>(socket);
+  close_range_of(3, kept - 1);
+  close_range_of(kept + 1, ~0U);
+}
+
+void reset_signals() noexcept {
+  struct sigaction action {};
+  for (int number = 1; number < NSIG; ++number) {
+    const bool ignored = number == SIGTERM || number == SIGINT || number == SIGHUP ||
+                         number == SIGPIPE || number == SIGQUIT || number == SIGUSR1 ||
+                         number == SIGUSR2;
+    action.sa_handler = ignored ? SIG_IGN : SIG_DFL;
+    ::sigaction(number, &action, nullptr);
+  }
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+}  // namespace
+
+pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
+  const pid_t worker = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) throw_errno("fork the guard of rank " + std::to_string(options.rank));
+  if (child > 0) return child;
+  try {
+    ::setsid();
+    keep_only(guard_socket);
+    reset_signals();
+    ::prctl(PR_SET_NAME, "oddrank-guard");
+    kill_this_process_at(options.deadline_ns + 1'500'000'000);
+    GuardLoop(options, page, Fd(guard_socket), worker).run();
+  } catch (const std::exception& error) {
+    const std::string line = std::string("oddrank: guard failed: ") + error.what() + "\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    ::_exit(2);
+  }
+  ::_exit(0);  // never back into Python, no handlers of the worker
+}
+
+}  // namespace oddrank::control

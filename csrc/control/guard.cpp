@@ -1,0 +1,238 @@
+// The guard's loop: watches its worker, speaks for it, ends it.
+#include "control/guard.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "control/guard_loop.hpp"
+#include "control/meeting_point.hpp"
+#include "control/partial_view.hpp"
+
+namespace oddrank::control {
+namespace {
+constexpr std::int64_t kMs = 1'000'000;
+constexpr int kTickMs = 50;
+constexpr std::int64_t kResolverNs = 1'000 * kMs;
+// Without a root, a worker that its launcher has told to end may do so soon.
+constexpr std::int64_t kTerminatedNs = 2'000 * kMs;
+// With a meeting point a neighbour may still bring the address: to a worker that its launcher has
+// told to end (and will kill 30 s later), and to the guard of one that died.
+constexpr std::int64_t kNeighbourNs = 12'000 * kMs;
+constexpr std::int64_t kMeetingPointNs = 40 * kMs;
+constexpr std::int64_t kPatienceNs = 700 * kMs;
+constexpr std::int64_t kLastPatienceNs = 400 * kMs;
+}  // namespace
+
+GuardLoop::GuardLoop(GuardOptions options, Page& page, Fd worker_socket, pid_t worker)
+    : options_(std::move(options)),
+      page_(page),
+      worker_(worker),
+      launcher_(worker_.parent()),
+      to_worker_(std::move(worker_socket)) {
+  if (!options_.address.empty()) dial(options_.address);
+}
+
+void GuardLoop::dial(const std::string& address) {
+  Hello hello;
+  hello.rank = options_.rank;
+  hello.world = options_.world;
+  hello.local_rank = options_.local_rank;
+  hello.local_world = options_.local_world;
+  hello.node = options_.node;
+  hello.host = options_.host.substr(0, 200);
+  hello.pid = worker_.pid();
+  hello.start_time = worker_.start_time();
+  link_.dial(RootAddress::parse(address), std::move(hello),
+             options_.published || options_.address.empty());
+}
+
+void GuardLoop::run() {
+  while (!done()) {
+    std::vector<pollfd> polls;
+    if (worker_open_) {
+      const short events = to_worker_.wants_write() ? POLLIN | POLLOUT : POLLIN;
+      polls.push_back({to_worker_.fd(), events, 0});
+    }
+    if (!worker_dead_) polls.push_back({worker_.fd(), POLLIN, 0});  // fd -1 is skipped by poll()
+    link_.add_polls(polls);
+    ::poll(polls.data(), polls.size(), kTickMs);
+    step(monotonic_ns());
+  }
+  // All guards of the host have it by now, or it leads nowhere any more.
+  if (link_.has_address()) remove_meeting_point(options_.meeting_point);
+}
+
+void GuardLoop::step(std::int64_t now) {
+  hear_worker();
+  look_at_worker(now);
+  look_at_meeting_point(now);
+  link_.tick(now);
+  const bool was_up = link_.up();
+  for (const Frame& frame : link_.work(now)) hear_root(frame);
+  if (link_.up()) {
+    if (!was_up) report(now, 0);
+    for (const Frame& frame : outbox_) link_.send(frame.kind, frame.payload);
+    outbox_.clear();
+    if (now - last_ping_ >= link_.welcome().heartbeat_ms * kMs) {
+      last_ping_ = now;
+      if (page_.read().progress != reported_.progress) report(now, 0);
+      link_.send(Kind::kPing, {});
+    }
+  }
+  check_deadlines(now);
+}
+
+void GuardLoop::look_at_meeting_point(std::int64_t now) {
+  if (link_.has_address() || options_.meeting_point.empty()) return;
+  if (now - last_look_ < kMeetingPointNs) return;
+  last_look_ = now;
+  const std::string address = read_meeting_point(options_.meeting_point);
+  if (address.empty()) return;
+  try {
+    dial(address);
+  } catch (const Error&) {
+    // Not an address: written by another version. The worker will bring one.
+    options_.meeting_point.clear();
+  }
+}
+
+void GuardLoop::hear_worker() {
+  if (!worker_open_) return;
+  worker_open_ = to_worker_.flush() && to_worker_.receive();
+  while (auto frame = to_worker_.next()) {
+    if (frame->kind == Kind::kAddress) {
+      if (!link_.has_address()) dial(frame->payload);
+    } else if (frame->kind == Kind::kResult || frame->kind == Kind::kFail) {
+      // The root reads "was it waiting" from the state that comes just before.
+      outbox_.push_back({Kind::kState, state(monotonic_ns()).pack()});
+      outbox_.push_back(std::move(*frame));
+    }
+  }
+}
+
+void GuardLoop::hear_root(const Frame& frame) {
+  if (frame.kind == Kind::kGo) {
+    if (worker_open_) to_worker_.send(frame.kind, frame.payload);
+  } else if (frame.kind == Kind::kEnd) {
+    end_worker(Unpacker(frame.payload).i32(), kPatienceNs);
+  } else if (frame.kind == Kind::kReport) {
+    look_at_worker(monotonic_ns());
+    report(monotonic_ns(), Unpacker(frame.payload).u32());
+  } else if (frame.kind == Kind::kRoster) {
+    roster_ = Roster::unpack(frame.payload);
+  }
+}
+
+void GuardLoop::look_at_worker(std::int64_t now) {
+  if (worker_dead_) return;
+  // The worker closes its end by dying only: what it wrote before has been read above.
+  const Life before = life_;
+  life_ = worker_.look().life;
+  if (life_ != before) changed_ns_ = now;
+  if (life_ == Life::kDead) {
+    hear_worker();
+    worker_dead_ = true;
+  }
+  const bool orphaned = launcher_ > 1 && worker_.parent() != launcher_;
+  const bool slow = resolver_slow(now);
+  if (life_ != before || orphaned != reported_.orphaned || slow != reported_.resolver_slow ||
+      page_.terminated.load() != reported_.terminated) {
+    orphaned_ = orphaned;
+    report(now, 0);
+  }
+}
+
+bool GuardLoop::resolver_slow(std::int64_t now) const {
+  const std::int64_t started = page_.resolver_started.load();
+  const std::int64_t answered = page_.resolver_answered.load();
+  return started != 0 && (answered != 0 ? answered : now) - started > kResolverNs;
+}
+
+State GuardLoop::state(std::int64_t now) const {
+  const ProcessState& process = worker_.last();
+  const Mark mark = page_.read();
+  State state;
+  state.life = life_;
+  state.signal = process.signal;
+  state.exit_code = process.exit_code;
+  const std::int32_t noted = page_.exit_noted.load();
+  if (life_ == Life::kDead && state.signal == 0 && state.exit_code < 0 && noted != INT_MIN) {
+    state.exit_code = noted & 0xff;
+  }
+  state.wchan = process.wchan;
+  state.stage = mark.stage;
+  state.step = mark.step;
+  state.stage_number = mark.stage_number;
+  state.progress = mark.progress;
+  state.waiting = mark.waiting != 0;
+  state.published = mark.published != 0;
+  state.terminated = page_.terminated.load();
+  state.terminated_by = page_.terminated_by.load();
+  state.orphaned = orphaned_;
+  state.resolver_slow = resolver_slow(now);
+  state.fault_age_ns = life_ == Life::kRunning ? -1 : now - changed_ns_;
+  return state;
+}
+
+void GuardLoop::report(std::int64_t now, std::uint32_t question) {
+  reported_ = state(now);
+  reported_.report = question;
+  link_.send(Kind::kState, reported_.pack());
+}
+
+void GuardLoop::end_worker(int code, std::int64_t patience_ns) {
+  if (ending_) return;
+  ending_ = true;
+  kill_at_ = monotonic_ns() + patience_ns;
+  if (worker_open_) to_worker_.send(Kind::kEnd, Packer().i32(code).take());
+}
+
+void GuardLoop::lose_root(const std::string& why, std::int64_t patience_ns) {
+  if (ending_) return;
+  // Where the root was never reached, its own node has the root's own words.
+  const bool reached = link_.up() || roster_ || was_up_;
+  if ((roster_ || options_.local_rank == 0) && (reached || options_.node != 0)) {
+    print_partial_view(options_, roster_, why, page_.read().stage, life_);
+  }
+  end_worker(1, patience_ns);
+}
+
+void GuardLoop::check_deadlines(std::int64_t now) {
+  was_up_ = was_up_ || link_.up();
+  if (ending_) {
+    if (now >= kill_at_ && !worker_dead_) worker_.kill();
+    return;
+  }
+  if (link_.lost()) lose_root("lost the root, " + link_.trouble(), kPatienceNs);
+  if (!was_up_ && now >= options_.join_deadline_ns) {
+    lose_root("never reached the root, " + link_.trouble(), kPatienceNs);
+  }
+  const std::int64_t terminated = page_.terminated_ns.load();
+  const std::int64_t patience = options_.meeting_point.empty() ? kTerminatedNs : kNeighbourNs;
+  if (!was_up_ && terminated != 0 && now - terminated > patience) end_worker(1, kPatienceNs);
+  if (now >= options_.deadline_ns + 700 * kMs) {
+    lose_root("the root gave no verdict by the deadline", kLastPatienceNs);
+  }
+}
+
+// Whether a neighbour may bring the address after this worker died: while their launcher lives.
+bool GuardLoop::may_still_be_told(std::int64_t now) const {
+  return !options_.meeting_point.empty() && now - changed_ns_ < kNeighbourNs && launcher_ > 1 &&
+         ::kill(launcher_, 0) == 0;
+}
+
+bool GuardLoop::done() const {
+  // A worker that died before its guard knew of a root has nobody left to be reported to.
+  if (worker_dead_) {
+    return ending_ || (!link_.has_address() && !may_still_be_told(monotonic_ns()));
+  }
+  return ending_ && monotonic_ns() >= kill_at_ + 300 * kMs;
+}
+
+}  // namespace oddrank::control

@@ -1,0 +1,155 @@
+// The hub's calls from outside its thread.
+#include "control/hub.hpp"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+
+namespace oddrank::control {
+namespace {
+constexpr std::int64_t kMs = 1'000'000;
+constexpr rlim_t kSpareFiles = 32;  // for Python, reports and libraries of this process
+
+// Every guard beats at this pace: the root hears some 5,000 a second at most.
+std::uint32_t heartbeat_of(int world) {
+  return static_cast<std::uint32_t>(std::max(250, world / 5));
+}
+
+std::uint32_t silence_of(const HubOptions& options, std::uint32_t heartbeat_ms) {
+  const std::int64_t left = (options.deadline_ns - monotonic_ns()) / kMs;
+  const auto wanted = static_cast<std::uint32_t>(std::clamp<std::int64_t>(left / 4, 2000, 5000));
+  return std::max(wanted, heartbeat_ms * 5 / 2);
+}
+
+rlim_t raise_open_files() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+auto time_point(std::int64_t ns) {
+  return std::chrono::steady_clock::now() + std::chrono::nanoseconds(ns - monotonic_ns());
+}
+}  // namespace
+
+Hub::Hub(Fd listener, HubOptions options)
+    : options_(std::move(options)),
+      listener_(std::move(listener)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      fd_of_rank_(static_cast<std::size_t>(options_.world), -1),
+      ranks_(options_.world, 0) {
+  if (!epoll_ || !wake_) throw_errno("epoll_create1 or eventfd for the root");
+  welcome_.heartbeat_ms =
+      options_.heartbeat_ms != 0 ? options_.heartbeat_ms : heartbeat_of(options_.world);
+  welcome_.silence_ms =
+      options_.silence_ms != 0 ? options_.silence_ms : silence_of(options_, welcome_.heartbeat_ms);
+  ranks_ = Ranks(options_.world, welcome_.silence_ms * kMs);
+  const rlim_t files = raise_open_files();
+  most_connections_ =
+      static_cast<std::size_t>(files > 2 * kSpareFiles ? files - kSpareFiles : kSpareFiles);
+  if (most_connections_ < static_cast<std::size_t>(options_.world)) {
+    notes_.limits = "the open-file limit on " + options_.host + " (" + std::to_string(files) +
+                    ", hard) lets at most " + std::to_string(most_connections_) + " of " +
+                    std::to_string(options_.world) +
+                    " ranks reach the root: raise it (ulimit -Hn, LimitNOFILE)";
+  }
+  for (const int fd : {listener_.get(), wake_.get()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw_errno("epoll_ctl");
+  }
+  ranks_.begin(0, options_.deadline_ns, monotonic_ns());
+  thread_ = std::thread(&Hub::serve, this);
+}
+
+Hub::~Hub() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+void Hub::post(Kind kind, std::string payload) {
+  commands_.push_back({kind, std::move(payload)});
+  ++commands_posted_;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void Hub::begin(std::uint32_t number, const std::string& stage, const std::string& parameters,
+                std::int64_t deadline_ns) {
+  std::string payload = Go{number, stage, parameters}.pack();
+  if (stage.size() > 47 || payload.size() > kSmallFrame - 64) {
+    throw Error("stage \"" + stage.substr(0, 48) +
+                "\": a stage's name takes at most 47 bytes, its parameters 65,000");
+  }
+  const std::lock_guard lock(mutex_);
+  ranks_.begin(number, deadline_ns, monotonic_ns());
+  if (number != 0) post(Kind::kGo, std::move(payload));
+}
+
+Reason Hub::wait(std::int64_t until_ns) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const std::int64_t now = monotonic_ns();
+    const Reason reason = ranks_.decide(now, full_);
+    if (reason != Reason::kOpen || now >= until_ns) return reason;
+    // Graces and deadlines end without any message: look every 20 ms.
+    changed_.wait_until(lock, time_point(std::min(until_ns, now + 20 * kMs)));
+  }
+}
+
+void Hub::refresh(std::int64_t until_ns) {
+  std::unique_lock lock(mutex_);
+  ++question_;
+  post(Kind::kReport, Packer().u32(question_).take());
+  const std::uint64_t mine = commands_posted_;
+  changed_.wait_until(lock, time_point(until_ns),
+                      [&] { return commands_done_ >= mine && unanswered_ == 0; });
+}
+
+void Hub::send_roster() {
+  const std::lock_guard lock(mutex_);
+  post(Kind::kRoster, {});
+}
+
+void Hub::end(int exit_code, std::int64_t until_ns) {
+  std::unique_lock lock(mutex_);
+  ended_ = true;
+  post(Kind::kEnd, Packer().i32(exit_code).take());
+  const std::uint64_t mine = commands_posted_;
+  changed_.wait_until(lock, time_point(until_ns),
+                      [&] { return commands_done_ >= mine && unsent_ == 0; });
+}
+
+std::vector<RankRecord> Hub::snapshot() {
+  const std::lock_guard lock(mutex_);
+  return ranks_.records();
+}
+
+int Hub::result_count() {
+  const std::lock_guard lock(mutex_);
+  return ranks_.results();
+}
+
+HubNotes Hub::notes() {
+  const std::lock_guard lock(mutex_);
+  return notes_;
+}
+
+}  // namespace oddrank::control

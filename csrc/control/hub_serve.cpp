@@ -1,0 +1,286 @@
+// The hub's thread: accepts, hears, sends. Whatever a peer does costs that peer only.
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+
+#include "base/clock.hpp"
+#include "control/hub.hpp"
+
+namespace oddrank::control {
+namespace {
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kStrangerNs = 5'000 * kMs;
+constexpr std::int64_t kSweepNs = 200 * kMs;
+// A turn that took longer was our own pause (stopped, starved), not the guards' silence.
+constexpr std::int64_t kPauseNs = 500 * kMs;
+constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
+
+bool same_secret(std::string_view a, std::string_view b) noexcept {
+  if (a.size() != b.size()) return false;
+  unsigned different = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    different |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  }
+  return different == 0;
+}
+}  // namespace
+
+void Hub::serve() {
+  std::array<epoll_event, 512> events{};
+  last_turn_ns_ = monotonic_ns();
+  for (;;) {
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 100);
+    const std::int64_t now = monotonic_ns();
+    const std::lock_guard lock(mutex_);
+    if (stop_) return;
+    if (now - last_turn_ns_ > kPauseNs) {
+      for (int rank = 0; rank < ranks_.world(); ++rank) {
+        ranks_.record(rank).last_heard_ns += now - last_turn_ns_;
+      }
+    }
+    last_turn_ns_ = now;
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[static_cast<std::size_t>(i)].data.fd;
+      if (fd == listener_.get()) {
+        accept_all(now);
+      } else if (fd == wake_.get()) {
+        std::uint64_t number = 0;
+        [[maybe_unused]] const ssize_t got = ::read(fd, &number, sizeof number);
+      } else {
+        work(fd, events[static_cast<std::size_t>(i)].events, now);
+      }
+    }
+    run_commands(now);
+    sweep(now);
+    changed_.notify_all();
+  }
+}
+
+// Closes the stranger that has been silent longest. False if there is none.
+bool Hub::make_room() {
+  if (strangers_ == 0) return false;
+  int oldest = -1;
+  for (std::size_t fd = 0; fd < connections_.size(); ++fd) {
+    const auto& one = connections_[fd];
+    if (!one || one->rank >= 0) continue;
+    if (oldest < 0 ||
+        one->accepted_ns < connections_[static_cast<std::size_t>(oldest)]->accepted_ns) {
+      oldest = static_cast<int>(fd);
+    }
+  }
+  if (oldest >= 0) drop(oldest, monotonic_ns());
+  return oldest >= 0;
+}
+
+void Hub::accept_all(std::int64_t now) {
+  for (int turn = 0; turn < 512; ++turn) {
+    if (open_ >= most_connections_ && !(strangers_ > 64 && make_room())) {
+      full_ = open_ - strangers_ < static_cast<std::size_t>(options_.world);
+      return;
+    }
+    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+      if (errno == EMFILE || errno == ENFILE) {
+        if (make_room()) continue;
+        full_ = true;
+        if (notes_.limits.empty()) {
+          notes_.limits = "no more files can be opened on " + options_.host + ": only " +
+                          std::to_string(open_) + " ranks have reached the root";
+        }
+      }
+      return;
+    }
+    tune_connection(socket.get(), static_cast<int>(welcome_.silence_ms));
+    const int fd = socket.get();
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) continue;
+    const auto index = static_cast<std::size_t>(fd);
+    if (connections_.size() <= index) connections_.resize(index + 1);
+    connections_[index] = std::make_unique<Connection>(
+        Connection{Channel(std::move(socket), kStrangerFrame), -1, now, 0});
+    ++open_;
+    ++strangers_;
+  }
+}
+
+void Hub::work(int fd, std::uint32_t events, std::int64_t now) {
+  const auto index = static_cast<std::size_t>(fd);
+  if (index >= connections_.size() || !connections_[index]) return;
+  Connection& one = *connections_[index];
+  bool good = true;
+  if ((events & EPOLLOUT) != 0) good = flush(one);
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+    const bool open = one.channel.receive();
+    while (auto frame = one.channel.next()) {
+      if (!hear(one, *frame, now)) {
+        drop(fd, now);
+        return;
+      }
+    }
+    good = good && open && !one.channel.broken();
+  }
+  if (!good) drop(fd, now);
+}
+
+bool Hub::hear(Connection& connection, const Frame& frame, std::int64_t now) {
+  if (connection.rank < 0) return frame.kind == Kind::kHello && hear_hello(connection, frame, now);
+  const int rank = connection.rank;
+  ranks_.record(rank).last_heard_ns = now;
+  ranks_.set_contact(rank, Contact::kOk, now);
+  if (frame.kind == Kind::kPing) {
+    return connection.channel.send(Kind::kPong, {}) && flush(connection);
+  }
+  if (frame.kind == Kind::kState) {
+    auto state = State::unpack(frame.payload);
+    if (!state) return false;
+    if (state->report == question_ && connection.answered < question_) {
+      connection.answered = question_;
+      unanswered_ -= unanswered_ > 0 ? 1 : 0;
+    }
+    if (!ended_) ranks_.set_state(rank, std::move(*state), now);
+    return true;
+  }
+  Unpacker in(frame.payload);
+  const std::uint32_t stage = in.u32();
+  if (frame.kind == Kind::kResult && in.ok()) {
+    ranks_.set_result(rank, stage, in.rest());
+    return true;
+  }
+  if (frame.kind == Kind::kFail) {
+    ranks_.set_failure(rank, stage, in.text(4096), now);
+    return in.ok();
+  }
+  return false;
+}
+
+bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t now) {
+  auto hello = Hello::unpack(frame.payload);
+  if (!hello || !same_secret(hello->token, options_.token)) return false;
+  const std::string who = "rank " + std::to_string(hello->rank) + " (" + hello->host + ", pid " +
+                          std::to_string(hello->pid) + ")";
+  const bool fits =
+      hello->world == options_.world && hello->rank >= 0 && hello->rank < options_.world;
+  if (!fits || ranks_.record(hello->rank).contact != Contact::kNever) {
+    note(fits ? who + " came although that rank was already here (pid " +
+                    std::to_string(ranks_.record(hello->rank).hello.pid) + " on " +
+                    ranks_.record(hello->rank).hello.host + ")"
+              : who + " says that the world has " + std::to_string(hello->world) +
+                    " ranks; the root says " + std::to_string(options_.world));
+    static_cast<void>(connection.channel.send(Kind::kEnd, Packer().i32(1).take()));
+    return false;
+  }
+  connection.rank = hello->rank;
+  connection.channel.raise_limit(kResultFrame);
+  --strangers_;
+  fd_of_rank_[static_cast<std::size_t>(hello->rank)] = connection.channel.fd();
+  ranks_.joined(connection.rank, std::move(*hello), now);
+  return connection.channel.send(Kind::kWelcome, welcome_.pack()) && flush(connection);
+}
+
+// Asks for EPOLLOUT while something is unsent. False once the peer is gone or does not read.
+bool Hub::flush(Connection& connection) {
+  const bool good = connection.channel.flush();
+  epoll_event event{};
+  event.events = connection.channel.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.fd = connection.channel.fd();
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.channel.fd(), &event);
+  return good && connection.channel.unsent() < kMostUnsent;
+}
+
+void Hub::drop(int fd, std::int64_t now) {
+  const auto index = static_cast<std::size_t>(fd);
+  const int rank = connections_[index]->rank;
+  const bool unreachable = connections_[index]->channel.unreachable();
+  if (connections_[index]->answered < question_)
+    unanswered_ -= unanswered_ > 0 && rank >= 0 ? 1 : 0;
+  connections_[index].reset();
+  --open_;
+  if (rank < 0) {
+    --strangers_;
+    ++notes_.foreign;
+    return;
+  }
+  fd_of_rank_[static_cast<std::size_t>(rank)] = -1;
+  if (!ended_) ranks_.set_contact(rank, unreachable ? Contact::kSilent : Contact::kClosed, now);
+}
+
+void Hub::sweep(std::int64_t now) {
+  if (now - last_sweep_ns_ < kSweepNs) return;
+  last_sweep_ns_ = now;
+  if (strangers_ > 0) {
+    for (std::size_t fd = 0; fd < connections_.size(); ++fd) {
+      const auto& one = connections_[fd];
+      if (one && one->rank < 0 && now - one->accepted_ns > kStrangerNs) {
+        drop(static_cast<int>(fd), now);
+      }
+    }
+  }
+  if (ended_) return;
+  for (int rank = 0; rank < ranks_.world(); ++rank) {
+    const RankRecord& one = ranks_.record(rank);
+    if (one.contact == Contact::kOk && now - one.last_heard_ns > welcome_.silence_ms * kMs) {
+      ranks_.set_contact(rank, Contact::kSilent, now);
+    }
+  }
+}
+
+void Hub::run_commands(std::int64_t now) {
+  for (const Command& command : commands_) {
+    if (command.kind == Kind::kRoster) {
+      deal_roster();
+      continue;
+    }
+    if (command.kind == Kind::kReport) unanswered_ = 0;
+    for (const int fd : fd_of_rank_) {
+      if (fd < 0) continue;
+      Connection& one = *connections_[static_cast<std::size_t>(fd)];
+      // A silent guard will not answer; it is told all the same, in case it comes back.
+      const bool listens = ranks_.record(one.rank).contact == Contact::kOk;
+      if (command.kind == Kind::kReport && listens) ++unanswered_;
+      if (command.kind == Kind::kReport && !listens) one.answered = question_;
+      if (!one.channel.send(command.kind, command.payload) || !flush(one)) drop(fd, now);
+    }
+  }
+  commands_done_ += commands_.size();
+  commands_.clear();
+  unsent_ = 0;
+  if (!ended_) return;
+  for (const int fd : fd_of_rank_) {
+    if (fd < 0) continue;
+    const Connection& one = *connections_[static_cast<std::size_t>(fd)];
+    if (ranks_.record(one.rank).contact == Contact::kOk) unsent_ += one.channel.unsent();
+  }
+}
+
+void Hub::deal_roster() {
+  std::map<std::pair<int, std::string>, Roster> nodes;
+  for (int rank = 0; rank < ranks_.world(); ++rank) {
+    const Hello& hello = ranks_.record(rank).hello;
+    if (hello.rank < 0) continue;
+    Roster& roster = nodes[{hello.node, hello.host}];
+    roster.root_host = options_.host;
+    roster.processes.push_back({rank, hello.pid, hello.start_time});
+  }
+  for (const auto& [node, roster] : nodes) {
+    for (const auto& process : roster.processes) {
+      const int fd = fd_of_rank_[static_cast<std::size_t>(process.rank)];
+      if (fd < 0) continue;
+      Connection& one = *connections_[static_cast<std::size_t>(fd)];
+      if (one.channel.send(Kind::kRoster, roster.pack())) static_cast<void>(flush(one));
+      break;
+    }
+  }
+}
+
+void Hub::note(std::string text) {
+  if (notes_.odd.size() < 16) notes_.odd.push_back(std::move(text));
+}
+
+}  // namespace oddrank::control

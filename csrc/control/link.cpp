@@ -1,0 +1,141 @@
+// Dials the root and notices when it falls silent.
+#include "control/link.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace oddrank::control {
+namespace {
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kNextTryNs = 300 * kMs;
+constexpr std::int64_t kTryNs = 4'000 * kMs;
+constexpr std::int64_t kRefusedNs = 5'000 * kMs;
+// A pause of our own (stopped, starved) that must not be taken for the root's silence.
+constexpr std::int64_t kPauseNs = 500 * kMs;
+
+std::string text_of(int number) { return std::generic_category().message(number); }
+}  // namespace
+
+void Link::dial(const RootAddress& address, Hello hello, bool published) {
+  if (has_address()) return;
+  addresses_ = address.resolve();
+  refused_.assign(addresses_.size(), false);
+  hello_ = std::move(hello);
+  hello_.token = address.token;
+  published_ = published;
+  trouble_ = "no answer from " + address.text().substr(0, address.text().find('#'));
+}
+
+void Link::start_try(std::int64_t now) {
+  for (std::size_t i = 0; i < addresses_.size(); ++i) {
+    const std::size_t address = (next_ + i) % addresses_.size();
+    const bool open = std::any_of(tries_.begin(), tries_.end(),
+                                  [&](const Try& one) { return one.address == address; });
+    if (open) continue;
+    next_ = address + 1;
+    last_start_ = now;
+    const SocketAddress& to = addresses_[address];
+    Fd socket(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket) return;
+    tune_connection(socket.get(), static_cast<int>(kTryNs / kMs));
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to.storage), to.size) != 0 &&
+        errno != EINPROGRESS) {
+      trouble_ = text_of(errno);
+      refused_[address] = true;
+      return;
+    }
+    tries_.push_back(Try{address, Channel(std::move(socket), kSmallFrame), now});
+    return;
+  }
+}
+
+void Link::lose(const std::string& why) {
+  lost_ = true;
+  up_ = false;
+  trouble_ = why;
+  tries_.clear();
+}
+
+void Link::tick(std::int64_t now) {
+  if (last_tick_ != 0 && now - last_tick_ > kPauseNs) last_heard_ += now - last_tick_;
+  last_tick_ = now;
+  if (up_ && now - last_heard_ > welcome_.silence_ms * kMs) {
+    lose("silent for " + std::to_string((now - last_heard_) / kMs) + " ms");
+  }
+  if (!dialing()) return;
+  tries_.remove_if([&](const Try& one) { return now - one.started > kTryNs; });
+  if (now - last_start_ >= kNextTryNs) start_try(now);
+  if (!std::all_of(refused_.begin(), refused_.end(), [](bool refused) { return refused; })) return;
+  if (refused_since_ == 0) refused_since_ = now;
+  if (published_ && now - refused_since_ > kRefusedNs) lose("refused: " + trouble_);
+}
+
+void Link::add_polls(std::vector<pollfd>& polls) const {
+  for (const Try& one : tries_) {
+    const bool writes = !one.connected || one.channel.wants_write();
+    polls.push_back({one.channel.fd(), static_cast<short>(POLLIN | (writes ? POLLOUT : 0)), 0});
+  }
+}
+
+// False once this try has failed.
+bool Link::work_try(Try& one, std::vector<Frame>& frames) {
+  if (!one.connected) {
+    pollfd entry{one.channel.fd(), POLLOUT, 0};
+    if (::poll(&entry, 1, 0) <= 0) return true;
+    int number = 0;
+    socklen_t size = sizeof number;
+    ::getsockopt(one.channel.fd(), SOL_SOCKET, SO_ERROR, &number, &size);
+    if (number != 0) {
+      trouble_ = text_of(number);
+      refused_[one.address] = number != ETIMEDOUT;
+      return false;
+    }
+    one.connected = true;
+    if (!one.channel.send(Kind::kHello, hello_.pack())) return false;
+  }
+  const bool open = one.channel.flush() && one.channel.receive();
+  while (auto frame = one.channel.next()) frames.push_back(std::move(*frame));
+  if (!open && !up_) {
+    refused_[one.address] = true;
+    trouble_ = "the connection was closed before the root's welcome";
+  }
+  return open && !one.channel.broken();
+}
+
+std::vector<Frame> Link::work(std::int64_t now) {
+  std::vector<Frame> frames;
+  for (auto one = tries_.begin(); one != tries_.end();) {
+    std::vector<Frame> fresh;
+    const bool open = work_try(*one, fresh);
+    if (!fresh.empty()) last_heard_ = now;
+    if (!up_ && !fresh.empty() && fresh.front().kind == Kind::kWelcome) {
+      if (const auto welcome = Welcome::unpack(fresh.front().payload)) {
+        welcome_ = *welcome;
+        up_ = true;
+        tune_connection(one->channel.fd(), static_cast<int>(welcome_.silence_ms));
+        fresh.erase(fresh.begin());
+      }
+    }
+    // A root may refuse a hello by end alone (the rank is taken): that is an answer too.
+    const bool refused = !up_ && !fresh.empty() && fresh.front().kind == Kind::kEnd;
+    if (up_ || refused) frames.insert(frames.end(), fresh.begin(), fresh.end());
+    if (up_) {
+      if (!open) {
+        lose("its connection was closed");
+      } else {
+        tries_.splice(tries_.begin(), tries_, one);
+        tries_.erase(std::next(tries_.begin()), tries_.end());
+      }
+      return frames;
+    }
+    one = open ? std::next(one) : tries_.erase(one);
+  }
+  return frames;
+}
+
+void Link::send(Kind kind, std::string_view payload) {
+  if (up_ && !tries_.front().channel.send(kind, payload)) lose("its connection was closed");
+}
+
+}  // namespace oddrank::control

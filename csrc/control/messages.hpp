@@ -1,0 +1,80 @@
+// What the frames say: one struct per kind with more than one field, each with pack and unpack.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace oddrank::control {
+
+// What a process is doing, as the kernel says.
+enum class Life : std::uint8_t { kRunning, kStopped, kZombie, kDead, kUninterruptible };
+const char* name_of(Life life) noexcept;
+
+// Guard to root, first of all.
+struct Hello {
+  std::string token;
+  std::int32_t rank = 0, world = 0, local_rank = 0, local_world = 0, node = 0;
+  std::int32_t pid = 0;
+  std::uint64_t start_time = 0;  // of the worker: its pid may be used again
+  std::string host;
+
+  std::string pack() const;
+  // Empty where the payload is malformed, of another wire version, or out of range.
+  static std::optional<Hello> unpack(std::string_view payload);
+};
+
+// Guard to root: everything known of the worker.
+struct State {
+  Life life = Life::kRunning;
+  std::int32_t signal = 0;      // that killed it; 0: none known
+  std::int32_t exit_code = -1;  // -1: none known
+  std::string wchan;
+  std::string stage, step;
+  std::uint32_t stage_number = 0;
+  std::uint64_t progress = 0;
+  bool waiting = false, published = false;
+  std::int32_t terminated = 0;     // SIGTERM or SIGINT seen; 0: none
+  std::int32_t terminated_by = 0;  // pid of the sender as the worker sees it
+  bool orphaned = false;           // its launcher is gone
+  bool resolver_slow = false;      // reverse DNS of its own address gives no answer
+  std::int64_t fault_age_ns = -1;  // how long ago the guard saw life change; -1: running
+  std::uint32_t report = 0;        // the root's question that this answers; 0: none
+
+  std::string pack() const;
+  static std::optional<State> unpack(std::string_view payload);
+};
+
+// Root to guard to worker.
+struct Go {
+  std::uint32_t stage_number = 0;
+  std::string stage, parameters;
+
+  std::string pack() const;
+  static std::optional<Go> unpack(std::string_view payload);
+};
+
+// Root to guard: how often to be heard.
+struct Welcome {
+  std::uint32_t heartbeat_ms = 250, silence_ms = 2000;
+
+  std::string pack() const;
+  static std::optional<Welcome> unpack(std::string_view payload);
+};
+
+// Root to the lowest guard of a node: whom to look at if the root is lost.
+struct Roster {
+  struct Process {
+    std::int32_t rank = 0, pid = 0;
+    std::uint64_t start_time = 0;
+  };
+  std::string root_host;
+  std::vector<Process> processes;
+
+  std::string pack() const;
+  static std::optional<Roster> unpack(std::string_view payload);
+};
+
+}  // namespace oddrank::control

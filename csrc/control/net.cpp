@@ -1,0 +1,239 @@
+// Sockets of the control plane.
+#include "control/net.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "base/error.hpp"
+
+namespace oddrank::control {
+namespace {
+
+constexpr int kBacklog = 16384;  // the kernel cuts it to net.core.somaxconn
+
+const char* const kAddressForm =
+    "expected ip[,ip...]:port#token, for example 10.0.0.1:29600#any-secret-word";
+
+std::string numeric_text(const sockaddr* address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* bytes = nullptr;
+  if (address->sa_family == AF_INET) {
+    bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  } else {
+    bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  }
+  if (::inet_ntop(address->sa_family, bytes, text.data(), text.size()) == nullptr) return {};
+  return text.data();
+}
+
+Fd listen_on_family(int family, std::uint16_t port) {
+  Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return {};
+  const int on = 1;
+  const int off = 0;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (family == AF_INET6) {
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
+  const auto any = numeric_address(family == AF_INET6 ? "::" : "0.0.0.0", port);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any->storage), any->size) != 0 ||
+      ::listen(socket.get(), kBacklog) != 0) {
+    return {};
+  }
+  return socket;
+}
+
+}  // namespace
+
+std::optional<SocketAddress> numeric_address(const std::string& host, std::uint16_t port) {
+  SocketAddress address;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  if (::inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    address.size = sizeof *v4;
+    return address;
+  }
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (::inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    address.size = sizeof *v6;
+    return address;
+  }
+  return std::nullopt;
+}
+
+std::string RootAddress::text() const {
+  std::string joined;
+  for (const std::string& host : hosts) joined += (joined.empty() ? "" : ",") + host;
+  return joined + ":" + std::to_string(port) + "#" + token;
+}
+
+RootAddress RootAddress::parse(const std::string& text) {
+  RootAddress address;
+  const std::size_t hash = text.find('#');
+  const std::size_t colon = text.rfind(':', hash);
+  if (hash == std::string::npos || colon == std::string::npos || hash + 1 == text.size() ||
+      text.size() - hash > 128) {
+    throw Error("root address \"" + text.substr(0, hash) + "\": " + kAddressForm);
+  }
+  address.token = text.substr(hash + 1);
+  const std::string port = text.substr(colon + 1, hash - colon - 1);
+  const bool digits =
+      !port.empty() && port.size() <= 5 &&
+      std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const int number = digits ? std::stoi(port) : 0;
+  if (number < 1 || number > 65535) {
+    throw Error("root address \"" + text.substr(0, hash) + "\": bad port; " + kAddressForm);
+  }
+  address.port = static_cast<std::uint16_t>(number);
+  for (std::size_t at = 0; at <= colon && address.hosts.size() < 64;) {
+    const std::size_t end = std::min(text.find(',', at), colon);
+    std::string host = text.substr(at, end - at);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+      host = host.substr(1, host.size() - 2);
+    }
+    if (!numeric_address(host, 1)) {
+      throw Error("root address \"" + text.substr(0, hash) + "\": \"" + host +
+                  "\" is not a numeric address; " + kAddressForm);
+    }
+    address.hosts.push_back(host);
+    at = end + 1;
+  }
+  return address;
+}
+
+std::vector<SocketAddress> RootAddress::resolve() const {
+  std::vector<SocketAddress> all;
+  for (const std::string& host : hosts) {
+    if (auto address = numeric_address(host, port)) all.push_back(*address);
+  }
+  return all;
+}
+
+std::vector<std::string> interface_addresses(const std::string& first) {
+  std::vector<std::string> found;
+  std::vector<std::string> later;
+  std::vector<std::string> loopback;
+  if (numeric_address(first, 0)) found.push_back(first);
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {first.empty() ? "127.0.0.1" : first};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const std::string text = numeric_text(entry->ifa_addr);
+    if (text.empty() || text.rfind("fe80", 0) == 0) continue;  // link-local needs a scope
+    if ((entry->ifa_flags & IFF_LOOPBACK) != 0) {
+      loopback.push_back(text);
+    } else {
+      (family == AF_INET ? found : later).push_back(text);
+    }
+  }
+  found.insert(found.end(), later.begin(), later.end());
+  if (found.empty()) found = loopback;
+  if (found.empty()) found.emplace_back("127.0.0.1");
+  std::vector<std::string> unique;
+  for (const std::string& host : found) {
+    if (std::find(unique.begin(), unique.end(), host) == unique.end()) unique.push_back(host);
+  }
+  unique.resize(std::min<std::size_t>(unique.size(), 32));
+  return unique;
+}
+
+std::string random_token() {
+  std::array<unsigned char, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw_errno("getrandom");
+  }
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+Fd listen_on(std::uint16_t port) {
+  Fd socket = listen_on_family(AF_INET6, port);
+  if (!socket) socket = listen_on_family(AF_INET, port);
+  if (!socket) throw_errno("listen on port " + std::to_string(port));
+  return socket;
+}
+
+std::uint16_t port_of(int listener) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (::getsockname(listener, reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
+    throw_errno("getsockname");
+  }
+  // sin_port and sin6_port lie at the same place.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+void tune_connection(int socket, int silence_ms) noexcept {
+  const int on = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+}
+
+bool Channel::send(Kind kind, std::string_view payload) {
+  unsent_ += encode(kind, payload);
+  return flush();
+}
+
+namespace {
+bool is_unreachable(int error) noexcept {
+  return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
+}
+}  // namespace
+
+bool Channel::flush() {
+  while (wants_write()) {
+    const ssize_t sent = ::send(socket_.get(), unsent_.data() + sent_, unsent_.size() - sent_,
+                                MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+      unreachable_ = is_unreachable(errno);
+      return false;
+    }
+    sent_ += static_cast<std::size_t>(sent);
+  }
+  std::string().swap(unsent_);
+  sent_ = 0;
+  return true;
+}
+
+bool Channel::receive() {
+  static thread_local std::array<char, std::size_t{64} << 10> buffer;
+  // A bounded number of turns: one busy peer must neither starve the others nor fill memory.
+  for (int turn = 0; turn < 16; ++turn) {
+    const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+      unreachable_ = is_unreachable(errno);
+      return false;
+    }
+    if (got == 0) return false;
+    reader_.feed(buffer.data(), static_cast<std::size_t>(got));
+    if (reader_.broken()) return false;
+    if (static_cast<std::size_t>(got) < buffer.size()) return true;
+  }
+  return true;
+}
+
+}  // namespace oddrank::control

@@ -1,0 +1,178 @@
+// Reads /proc and pidfds.
+#include "control/process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+
+namespace oddrank::control {
+namespace {
+
+// The first version of the kernel's struct pidfd_info, which older headers lack.
+struct PidfdInfo {
+  std::uint64_t mask;
+  std::uint64_t cgroup;
+  std::uint32_t pid, tgid, ppid;
+  std::array<std::uint32_t, 8> ids;
+  std::int32_t wait_status;
+};
+static_assert(sizeof(PidfdInfo) == 64);
+constexpr std::uint64_t kInfoExit = 1 << 3;
+constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
+constexpr std::int64_t kUninterruptibleAfterNs = 1'000'000'000;
+
+std::size_t read_file(const char* path, char* buffer, std::size_t size) noexcept {
+  const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!file) return 0;
+  const ssize_t got = ::read(file.get(), buffer, size - 1);
+  const std::size_t length = got > 0 ? static_cast<std::size_t>(got) : 0;
+  buffer[length] = 0;
+  return length;
+}
+
+void set_wait_status(ProcessState& state, int status) noexcept {
+  if (WIFSIGNALED(status)) {
+    state.signal = WTERMSIG(status);
+  } else if (WIFEXITED(status)) {
+    state.exit_code = WEXITSTATUS(status);
+  }
+}
+
+}  // namespace
+
+ProcStat read_stat(pid_t pid) noexcept {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
+  std::array<char, 2048> text{};
+  ProcStat stat;
+  if (read_file(path.data(), text.data(), text.size()) == 0) return stat;
+  // The command's name may hold anything: the fields start after the last ')'.
+  const char* at = std::strrchr(text.data(), ')');
+  if (at == nullptr || at[1] != ' ') return stat;
+  at += 2;
+  for (int field = 3; *at != 0; ++field) {
+    if (field == 3) stat.state = *at;
+    if (field == 4) stat.parent = static_cast<pid_t>(std::strtol(at, nullptr, 10));
+    if (field == 14 || field == 15) stat.cpu_ticks += std::strtoull(at, nullptr, 10);
+    if (field == 22) stat.start_time = std::strtoull(at, nullptr, 10);
+    if (field == 52) stat.wait_status = static_cast<int>(std::strtol(at, nullptr, 10));
+    at += std::strcspn(at, " ");
+    if (*at == ' ') ++at;
+  }
+  return stat;
+}
+
+std::string read_wchan(pid_t pid) {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/wchan", pid);
+  std::array<char, 128> text{};
+  const std::size_t size = read_file(path.data(), text.data(), text.size());
+  std::string name(text.data(), size);
+  const bool is_symbol = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '.';
+  });
+  return is_symbol && name != "0" ? name : std::string{};
+}
+
+ProcessWatch::ProcessWatch(pid_t pid) : pid_(pid) {
+#ifdef SYS_pidfd_open
+  pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+#endif
+  const ProcStat stat = read_stat(pid);
+  start_time_ = stat.start_time;
+  parent_ = stat.parent;
+}
+
+bool ProcessWatch::dead_by_pidfd() const noexcept {
+  if (!pidfd_) return false;
+  pollfd entry{pidfd_.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+void ProcessWatch::note_death(const ProcStat& stat) {
+  state_.life = Life::kDead;
+  state_.wchan.clear();
+  if (stat.state == 'Z' || stat.state == 'X') {
+    set_wait_status(state_, stat.wait_status);
+    return;
+  }
+  if (!pidfd_) return;
+  PidfdInfo info{};
+  info.mask = kInfoExit;
+  if (::ioctl(pidfd_.get(), kGetInfo, &info) == 0 && (info.mask & kInfoExit) != 0) {
+    set_wait_status(state_, info.wait_status);
+  }
+}
+
+const ProcessState& ProcessWatch::look() {
+  if (state_.life == Life::kDead) return state_;
+  const bool ended = dead_by_pidfd();
+  ProcStat stat = read_stat(pid_);
+  const bool gone = stat.state == 0 || (start_time_ != 0 && stat.start_time != start_time_);
+  if (gone) stat.state = 0;
+  if (ended || gone || (!pidfd_ && stat.state == 'Z')) {
+    note_death(stat);
+    return state_;
+  }
+  parent_ = stat.parent;
+  if (stat.state == 'D') {
+    if (uninterruptible_since_ == 0 || uninterruptible_ticks_ != stat.cpu_ticks) {
+      uninterruptible_since_ = monotonic_ns();
+      uninterruptible_ticks_ = stat.cpu_ticks;
+    }
+  } else {
+    uninterruptible_since_ = 0;
+  }
+  const Life before = state_.life;
+  if (stat.state == 'T' || stat.state == 't') {
+    state_.life = Life::kStopped;
+  } else if (stat.state == 'Z' || stat.state == 'X') {
+    state_.life = Life::kZombie;  // its main thread has ended, others go on
+  } else if (uninterruptible_since_ != 0 &&
+             monotonic_ns() - uninterruptible_since_ >= kUninterruptibleAfterNs) {
+    state_.life = Life::kUninterruptible;
+    if (before != state_.life) state_.wchan = read_wchan(pid_);
+  } else {
+    state_.life = Life::kRunning;
+  }
+  if (state_.life != Life::kUninterruptible) state_.wchan.clear();
+  return state_;
+}
+
+void ProcessWatch::kill() noexcept {
+  if (state_.life == Life::kDead) return;
+#ifdef SYS_pidfd_send_signal
+  if (pidfd_) {
+    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+    return;
+  }
+#endif
+  if (start_time_ != 0 && read_stat(pid_).start_time == start_time_) ::kill(pid_, SIGKILL);
+}
+
+void kill_this_process_at(std::int64_t deadline_ns) {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGKILL;
+  timer_t timer{};
+  if (::timer_create(CLOCK_MONOTONIC, &event, &timer) != 0) throw_errno("timer_create");
+  itimerspec at{};
+  at.it_value.tv_sec = deadline_ns / 1'000'000'000;
+  at.it_value.tv_nsec = deadline_ns % 1'000'000'000;
+  if (::timer_settime(timer, TIMER_ABSTIME, &at, nullptr) != 0) throw_errno("timer_settime");
+}
+
+}  // namespace oddrank::control

@@ -1,0 +1,175 @@
+// Bookkeeping of ranks and the end of a stage.
+#include "control/ranks.hpp"
+
+#include <algorithm>
+
+namespace oddrank::control {
+namespace {
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kQuickGraceNs = 500 * kMs;
+constexpr std::int64_t kStoppedGraceNs = 2'000 * kMs;
+constexpr std::int64_t kTerminatedGraceNs = 2'000 * kMs;
+}  // namespace
+
+const char* name_of(Contact contact) noexcept {
+  switch (contact) {
+    case Contact::kNever:
+      return "never";
+    case Contact::kOk:
+      return "ok";
+    case Contact::kSilent:
+      return "silent";
+    case Contact::kClosed:
+      return "closed";
+  }
+  return "never";
+}
+
+const char* name_of(Reason reason) noexcept {
+  switch (reason) {
+    case Reason::kOpen:
+      return "";
+    case Reason::kComplete:
+      return "complete";
+    case Reason::kFault:
+      return "fault";
+    case Reason::kDeadline:
+      return "deadline";
+    case Reason::kTerminated:
+      return "terminated";
+  }
+  return "";
+}
+
+Ranks::Ranks(int world, std::int64_t silence_ns)
+    : records_(static_cast<std::size_t>(world)), silence_ns_(silence_ns) {
+  for (RankRecord& record : records_) {
+    record.hello.rank = record.hello.node = record.hello.local_rank = -1;
+  }
+}
+
+std::int64_t Ranks::grace(const RankRecord& record) const noexcept {
+  if (record.contact == Contact::kSilent || record.contact == Contact::kClosed) {
+    return kQuickGraceNs;
+  }
+  // Having never come is a fault of every stage but join.
+  if (record.contact == Contact::kNever) return stage_ == 0 ? 0 : kQuickGraceNs;
+  switch (record.state.life) {
+    case Life::kDead:
+    case Life::kZombie:
+      return kQuickGraceNs;
+    case Life::kStopped:
+      return kStoppedGraceNs;
+    case Life::kUninterruptible:  // may come back: the stage's deadline decides
+    case Life::kRunning:
+      break;
+  }
+  if (!record.failed) return 0;
+  // Who failed while waiting for others is a victim: what it saw may need longer to show here.
+  return record.state.waiting ? std::max(kStoppedGraceNs, silence_ns_ + kQuickGraceNs)
+                              : kQuickGraceNs;
+}
+
+void Ranks::note_fault(RankRecord& record, std::int64_t happened, std::int64_t now) {
+  const bool had = record.fault_known_ns != 0;
+  const bool has = grace(record) != 0;
+  if (has && !had) {
+    record.fault_ns = happened;
+    record.fault_known_ns = now;
+    ++faults_;
+  } else if (had && !has) {
+    record.fault_ns = record.fault_known_ns = 0;
+    --faults_;
+  }
+}
+
+void Ranks::joined(int rank, Hello hello, std::int64_t now) {
+  RankRecord& one = record(rank);
+  one.contact = Contact::kOk;
+  one.hello = std::move(hello);
+  one.hello.token.clear();
+  one.state.stage = "join";
+  one.last_heard_ns = now;
+  if (stage_ == 0 && !one.has_result) {
+    one.has_result = true;
+    ++results_;
+  }
+  note_fault(one, now, now);
+}
+
+void Ranks::set_state(int rank, State state, std::int64_t now) {
+  RankRecord& one = record(rank);
+  if (state.terminated != 0 && one.terminated_known_ns == 0) {
+    one.terminated_known_ns = now;
+    ++terminated_;
+  }
+  const std::int64_t age = std::max<std::int64_t>(state.fault_age_ns, 0);
+  one.state = std::move(state);
+  note_fault(one, now - age, now);
+}
+
+void Ranks::set_result(int rank, std::uint32_t stage, std::string payload) {
+  RankRecord& one = record(rank);
+  if (stage != stage_ || stage == 0 || one.has_result) return;
+  one.has_result = true;
+  one.result = std::make_shared<const std::string>(std::move(payload));
+  ++results_;
+}
+
+void Ranks::set_failure(int rank, std::uint32_t stage, std::string text, std::int64_t now) {
+  RankRecord& one = record(rank);
+  // In join a failure counts although the rank has come.
+  if (stage != stage_ || one.failed) return;
+  one.failed = true;
+  one.failure = std::move(text);
+  note_fault(one, now, now);
+}
+
+void Ranks::set_contact(int rank, Contact contact, std::int64_t now) {
+  RankRecord& one = record(rank);
+  if (one.contact == contact) return;
+  one.contact = contact;
+  note_fault(one, now, now);
+}
+
+void Ranks::begin(std::uint32_t stage, std::int64_t deadline_ns, std::int64_t now) {
+  stage_ = stage;
+  began_ns_ = now;
+  deadline_ns_ = deadline_ns;
+  results_ = 0;
+  for (RankRecord& one : records_) {
+    one.has_result = stage == 0 && one.contact != Contact::kNever;
+    results_ += one.has_result ? 1 : 0;
+    one.result.reset();
+    // A rank that failed in an earlier stage stays failed: it will not come to this one.
+    note_fault(one, now, now);
+  }
+}
+
+Reason Ranks::decide(std::int64_t now, bool full) const {
+  if (results_ == world() && faults_ == 0) return Reason::kComplete;
+  // Everybody's result is here: what has happened to somebody since then is for the next stage.
+  if (results_ == world() && stage_ != 0) return Reason::kComplete;
+  if (full && now - began_ns_ > kQuickGraceNs) return Reason::kFault;
+  if (faults_ > 0) {
+    int accounted = 0;
+    bool over = false;
+    for (const RankRecord& one : records_) {
+      const std::int64_t grace_ns = grace(one);
+      const bool quick = grace_ns != 0 && one.state.life != Life::kStopped;
+      accounted += (one.has_result && stage_ != 0) || quick ? 1 : 0;
+      over = over || (grace_ns != 0 && now - std::max(one.fault_known_ns, began_ns_) >= grace_ns);
+    }
+    if (over || accounted == world()) return Reason::kFault;
+  } else if (terminated_ > 0) {
+    for (const RankRecord& one : records_) {
+      if (one.terminated_known_ns != 0 &&
+          now - std::max(one.terminated_known_ns, began_ns_) >= kTerminatedGraceNs) {
+        return Reason::kTerminated;
+      }
+    }
+  }
+  return now >= deadline_ns_ ? Reason::kDeadline : Reason::kOpen;
+}
+
+}  // namespace oddrank::control

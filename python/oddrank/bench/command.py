@@ -1,0 +1,89 @@
+"""`oddrank bench`: how fast the collectives of these ranks are."""
+
+import sys
+
+import click
+
+from oddrank import launch, render
+from oddrank.bench import row, sweep
+from oddrank.bench.case import Case, parse_sizes
+from oddrank.cli import fail_on_option, json_option
+from oddrank.control import runner
+from oddrank.errors import OddrankError
+from oddrank.finding import Report
+
+
+def _sizes(ctx: click.Context, option: click.Parameter, value: str) -> list[int]:
+    try:
+        return parse_sizes(value)
+    except OddrankError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.group()
+def command() -> None:
+    """Time collectives on all ranks, every size verified by value."""
+
+
+@command.command()
+@click.option(
+    "--sizes",
+    default="8:256M:x2",
+    show_default=True,
+    metavar="MIN:MAX[:xN]",
+    callback=_sizes,
+    help="Bytes of one rank's buffer, from MIN to MAX in factors of N; K, M, G are powers of 1024.",
+)
+@click.option("--iters", type=click.IntRange(1, 100_000), default=20, show_default=True,
+              help="Timed iterations a size, at most; fewer where they take long.")  # fmt: skip
+@click.option(
+    "--deadline",
+    type=click.FloatRange(1, 86400),
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="Everything ends by then; what was measured is printed.",
+)
+@click.option("--backend", type=click.Choice(["c10d"]), default="c10d", show_default=True,
+              help="c10d: torch.distributed, nccl with GPUs, gloo without.")  # fmt: skip
+@json_option
+@fail_on_option
+def run(  # noqa: PLR0917 (one a click option)
+    sizes: list[int],
+    iters: int,
+    deadline: float,
+    backend: str,
+    json_path: str | None,
+    fail_on: frozenset[str],
+) -> None:
+    """Sweep all_reduce over sizes; algbw and busbw as nccl-tests defines them.
+
+    torchrun --nproc-per-node 4 -m oddrank bench run --sizes 8:64M
+    """
+    here = launch.current()
+    cases = [Case("all_reduce", "float32", size) for size in sizes]
+    by_stage = {str(case): case for case in cases}
+
+    def conclude(outcome: runner.Outcome) -> int:
+        rows = [
+            sweep.row_of(name, case, outcome.rounds)
+            for name, case in by_stage.items()
+            if outcome.rounds.of(name)
+        ]
+        report = Report.of(
+            "bench",
+            here.as_world(),
+            {"rows": [r.as_data() for r in rows]},
+            outcome.findings,
+            complete=outcome.complete,
+            why=outcome.why,
+        )
+        try:
+            out = sys.stderr if json_path == "-" else sys.stdout
+            render.table(row.COLUMNS, [r.cells() for r in rows], out)
+        finally:
+            render.deliver(report, json_path)
+        return report.exit_code(fail_on)
+
+    stages = sweep.stages(cases, iters, deadline)
+    runner.run(stages, here, deadline=deadline, conclude=conclude)

@@ -1,0 +1,262 @@
+"""The causes that all commands with ranks share: a rank died, stopped, raised, never came.
+
+One function a cause; the only place with these sentences.
+"""
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from oddrank.control.culprits import Culprit
+from oddrank.control.stages import Rounds
+from oddrank.finding import Condition, Confidence, Evidence, Finding, Who, fold
+
+if TYPE_CHECKING:
+    from oddrank.control.root import Round
+
+_SOURCE = "guard"
+_OOM = "dmesg -T | grep -i 'killed process'"
+
+
+def of_round(round: "Round", found: Sequence[Culprit], rounds: Rounds) -> list[Finding]:
+    """The findings of a round that did not come to its end."""
+    missing = any(culprit.cause == "never-came" for culprit in found)
+    excuse = _cannot_come(round) if missing else None
+    told = [_CAUSES[c.cause](c, rounds) for c in found if not (excuse and c.cause == "never-came")]
+    if excuse:
+        told.append(excuse)
+    return told + [_claimed_twice(line) for line in round.odd]
+
+
+def _cannot_come(round: "Round") -> Finding | None:
+    """Why healthy ranks may look missing: they are then not named."""
+    missing = [rank for rank, s in round.states.items() if s.contact == "never"]
+    who = f"rank {fold(missing)} did not come"
+    confidence = Confidence("medium", "healthy ranks could not have come either")
+    if round.limits:
+        return Finding(
+            condition="unknown",
+            who=Who("rank"),
+            cause="open-files",
+            what=f"{who}, and need not be missing: {round.limits}",
+            stage="join",
+            evidence=(Evidence(round.limits, "open-file limit"),),
+            confidence=confidence,
+            next=("ulimit -Hn", "ulimit -n $(ulimit -Hn)"),
+        )
+    if round.states[0].resolver_slow:
+        text = f"the resolver of {round.states[0].host} does not answer within a second"
+        return Finding(
+            condition="unknown",
+            who=Who("rank"),
+            cause="resolver",
+            what=f"{who}, and need not be missing: {text}; torch's store asks it",
+            stage="join",
+            evidence=(Evidence(text, "reverse DNS of its own address"),),
+            confidence=confidence,
+            next=("cat /etc/resolv.conf; time getent hosts $(hostname -i)",),
+        )
+    return None
+
+
+def _claimed_twice(text: str) -> Finding:
+    """Two processes with one rank, or ranks of different worlds."""
+    return Finding(
+        condition="mismatch",
+        who=Who("rank"),
+        cause="claimed-twice",
+        what=text,
+        stage="join",
+        evidence=(Evidence(text, _SOURCE),),
+        confidence=Confidence("high", "both came to rank 0"),
+        next=("compare RANK and WORLD_SIZE of the processes",),
+    )
+
+
+def _killed(culprit: Culprit, rounds: Rounds) -> Finding:
+    number: int = rounds.states[culprit.ranks[0]].signal or 0
+    name = _signal_name(number)
+    advices: dict[int, str] = {
+        signal.SIGKILL: _OOM,
+        signal.SIGSEGV: "ulimit -c unlimited; run again and look at the core with gdb",
+        signal.SIGBUS: "df -h /dev/shm",
+    }
+    return _finding("dead", culprit, rounds, f"killed by {name} in", advices.get(number))
+
+
+def _exited(culprit: Culprit, rounds: Rounds) -> Finding:
+    code = rounds.states[culprit.ranks[0]].exit_code
+    return _finding("dead", culprit, rounds, f"exited with code {code} by itself in")
+
+
+def _ended(culprit: Culprit, rounds: Rounds) -> Finding:
+    return _finding(
+        "dead", culprit, rounds, "ended suddenly (how: see its launcher's output) in", _OOM
+    )
+
+
+def _stopped(culprit: Culprit, rounds: Rounds) -> Finding:
+    pid = rounds.states[culprit.ranks[0]].pid
+    return _finding(
+        "stuck", culprit, rounds, "stopped in", f"grep -E 'State|TracerPid' /proc/{pid}/status"
+    )
+
+
+def _raised(culprit: Culprit, rounds: Rounds) -> Finding:
+    text = rounds.states[culprit.ranks[0]].failed or ""
+    return _finding("broken", culprit, rounds, f"raised {text[:300]} in")
+
+
+def _uninterruptible(culprit: Culprit, rounds: Rounds) -> Finding:
+    where = rounds.states[culprit.ranks[0]].wchan or "not readable"
+    return _finding(
+        "stuck", culprit, rounds, f"inside the kernel (D state, {where}) in", "dmesg -T | tail"
+    )
+
+
+def _no_progress(culprit: Culprit, rounds: Rounds) -> Finding:
+    state = rounds.states[culprit.ranks[0]]
+    step = f"after step {state.step!r} of" if state.step else "in"
+    return _finding(
+        "stuck", culprit, rounds, f"no progress {step}", f"py-spy dump --pid {state.pid}"
+    )
+
+
+def _never_came(culprit: Culprit, rounds: Rounds) -> Finding:
+    who = rounds.who(culprit.ranks)
+    verb = "has" if len(culprit.ranks) == 1 else "have"
+    return Finding(
+        condition="missing",
+        who=who,
+        cause=culprit.cause,
+        what=f"{who} never came: {verb} not been heard of by the end of stage {culprit.stage}",
+        stage=culprit.stage,
+        evidence=(
+            Evidence(f"{rounds.world - len(culprit.ranks)} of {rounds.world} ranks came", _SOURCE),
+        ),
+        confidence=Confidence("high", "all other ranks found the way"),
+        next=("was it started? does it reach MASTER_ADDR:MASTER_PORT and rank 0's host?",),
+    )
+
+
+def _node(culprit: Culprit, rounds: Rounds) -> Finding:
+    """A whole node: its guards ended, or fell silent."""
+    ended = culprit.cause == "node-lost"
+    host = rounds.states[culprit.ranks[0]].host if culprit.ranks else None
+    who = Who("node" if ended else "link", culprit.ranks, host)
+    what = (
+        f"{who} is dead: all of its processes ended in"
+        if ended
+        else f"{who} is broken: no word from the node, it stopped or its network is cut, since"
+    )
+    return Finding(
+        condition="dead" if ended else "broken",
+        who=who,
+        cause=culprit.cause,
+        what=f"{what} stage {culprit.stage}",
+        stage=culprit.stage,
+        evidence=_evidence(culprit, rounds),
+        confidence=Confidence("high", "every guard of the node was lost, and no other"),
+        next=(f"ping {host or 'the node'}",),
+    )
+
+
+def _guard_lost(culprit: Culprit, rounds: Rounds) -> Finding:
+    how = "ended" if rounds.states[culprit.ranks[0]].contact == "closed" else "fell silent"
+    return _finding("broken", culprit, rounds, f"its guard process {how} in")
+
+
+def _all_wait(culprit: Culprit, rounds: Rounds) -> Finding:
+    waiting = fold(culprit.victims)
+    return Finding(
+        condition="unknown",
+        who=Who("rank", ()),
+        cause=culprit.cause,
+        what=f"nobody can be named: ranks {waiting} wait for each other in stage {culprit.stage}",
+        stage=culprit.stage,
+        evidence=_evidence(culprit, rounds),
+        confidence=Confidence("low", "no rank is behind the others without waiting itself"),
+        next=("run again; if it hangs again, test the network between the nodes",),
+    )
+
+
+def wrong_local_rank(rounds: Rounds, rank: int, expected: int, twins: list[int]) -> Finding:
+    """Two ranks of a host with one local rank: they would share a GPU."""
+    who = rounds.who([rank])
+    has = rounds.states[rank].local_rank
+    return Finding(
+        condition="different",
+        who=who,
+        cause="wrong-local-rank",
+        what=f"{who} has the local rank of rank {fold(twins)}: {has} where {expected} is due",
+        stage="join",
+        evidence=(Evidence(f"rank {fold([rank, *twins])}: LOCAL_RANK={has}", "environment", has),),
+        confidence=Confidence(
+            "high", "launchers number the ranks of a host in the order of their ranks"
+        ),
+        next=("set LOCAL_RANK to the rank's place on its host, from 0",),
+    )
+
+
+_CAUSES: dict[str, Callable[[Culprit, Rounds], Finding]] = {
+    "killed": _killed,
+    "exited": _exited,
+    "ended": _ended,
+    "stopped": _stopped,
+    "raised": _raised,
+    "uninterruptible": _uninterruptible,
+    "no-progress": _no_progress,
+    "never-came": _never_came,
+    "node-lost": _node,
+    "link-cut": _node,
+    "guard-lost": _guard_lost,
+    "all-wait": _all_wait,
+}
+
+
+def _finding(
+    condition: Condition, culprit: Culprit, rounds: Rounds, how: str, advice: str | None = None
+) -> Finding:
+    who = rounds.who(culprit.ranks)
+    sure = Confidence("high", "its guard saw it")
+    unsure = Confidence("medium", "it alone left the collective, and nothing else explains why")
+    return Finding(
+        condition=condition,
+        who=who,
+        cause=culprit.cause,
+        what=f"{who} is {condition}: {how} stage {culprit.stage}",
+        stage=culprit.stage,
+        evidence=_evidence(culprit, rounds),
+        confidence=sure if culprit.certain else unsure,
+        next=(advice,) if advice else (),
+    )
+
+
+def _evidence(culprit: Culprit, rounds: Rounds) -> tuple[Evidence, ...]:
+    """Where each culprit stood, then where its victims stand."""
+    own = [_where(rounds, rank) for rank in culprit.ranks[:4]]
+    places: dict[str, list[int]] = {}
+    for rank in culprit.victims:
+        s = rounds.states[rank]
+        if s.contact == "never":
+            doing = "has not come yet"
+        elif s.failed is not None:
+            doing = f"gave up in stage {s.stage}: {s.failed[:200]}"
+        else:
+            doing = f"{'waits in' if s.waiting else 'is in'} stage {s.stage}, step {s.step!r}"
+        places.setdefault(doing, []).append(rank)
+    others = [f"rank {fold(ranks)} {doing}" for doing, ranks in places.items()]
+    return tuple(Evidence(text, _SOURCE) for text in own + others)
+
+
+def _where(rounds: Rounds, rank: int) -> str:
+    s = rounds.states[rank]
+    waits = ", waiting for the others" if s.waiting else ""
+    return f"rank {rank}: pid {s.pid} {s.state}, step {s.step!r}{waits}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,97 @@
+"""How the ranks find rank 0: by torch's store, in a thread that may be abandoned.
+
+No call of the store obeys its timeout when the store's host is stopped or cut off, so nobody waits
+for this thread without a deadline; the guards talk to each other without the store.
+"""
+
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from oddrank.errors import OddrankError
+
+if TYPE_CHECKING:
+    from oddrank.control.session import Session
+    from oddrank.launch import Launch
+
+ADDRESS = "ODDRANK_CONTROL_ADDR"
+# What rank 0 does once it can be found: as it waits for the others, it is not at fault any more.
+_PUBLISHED = "wait for the others"
+
+
+class Rendezvous:
+    """Meets the other ranks in the background; the worker need not know how it goes."""
+
+    def __init__(self, launch: "Launch", session: "Session", seconds: float) -> None:
+        self._launch, self._session = launch, session
+        # Before the deadline, so that there is time to say that nobody was there.
+        self._end = time.monotonic() + seconds - 1.5
+        self._store: Any = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        thread = threading.Thread(target=self._meet, name="oddrank-rendezvous", daemon=True)
+        thread.start()
+
+    def store(self) -> Any:
+        """torch's store of this job: the launcher's where it has one, else rank 0 hosts it."""
+        with self._lock:
+            if self._store is None:
+                self._store = _open_store(self._launch, self._end)
+            return self._store
+
+    def _meet(self) -> None:
+        try:
+            self._exchange()
+        except Exception as error:
+            where = ":".join(str(part) for part in self._launch.master or ())
+            text = str(error).partition("\n")[0]
+            sys.stderr.write(
+                f"oddrank: rank {self._launch.rank} finds no rank 0 by the store at {where}"
+                f" (was it started?): {text}\n"
+            )
+
+    def _exchange(self) -> None:
+        session = self._session
+        if self._launch.world > 1 and not os.environ.get(ADDRESS):
+            # A launcher that restarts ranks keeps its store: do not read the last run's address.
+            key = f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+            store = self.store()
+            if self._launch.rank != 0:
+                session.connect(store.get(key).decode())
+                return
+            store.set(key, session.address())
+        if self._launch.rank == 0 and session.stage == "join":
+            session.progress(_PUBLISHED, waiting=True)
+
+
+def check(launch: "Launch") -> None:
+    """OddrankError where the ranks could never meet."""
+    if launch.world > 1 and launch.master is None and not os.environ.get(ADDRESS):
+        raise OddrankError(
+            f"{launch.world} ranks, and no way to meet:"
+            " export MASTER_ADDR (rank 0's host) and MASTER_PORT, or start them with torchrun"
+        )
+
+
+def _open_store(launch: "Launch", end: float) -> Any:
+    # Every failed call of the store prints 20 lines of C++ back trace otherwise.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from torch.distributed import HashStore, TCPStore
+
+    if launch.master is None:
+        return HashStore()
+    host, port = launch.master
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return TCPStore(
+        host,
+        port,
+        launch.world,
+        is_master=launch.rank == 0 and not hosted,
+        timeout=timedelta(seconds=max(1.0, end - time.monotonic())),
+        wait_for_workers=False,
+        multi_tenant=not hosted,
+    )

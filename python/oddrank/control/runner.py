@@ -1,0 +1,259 @@
+"""Walks a table of stages over all ranks: workers measure, the judge judges, all by a deadline."""
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from oddrank.control import findings, join, rendezvous
+from oddrank.control.culprits import Culprit, culprits
+from oddrank.control.meeting_point import path_under
+from oddrank.control.root import Root, Round, Snapshot
+from oddrank.control.session import Member, Session, SessionEnded, start
+from oddrank.control.stages import Rounds, Stage
+from oddrank.errors import OddrankError
+from oddrank.finding import Finding, fold
+from oddrank.launch import Launch, job_folder
+
+# Before the deadline the judge must have said its verdict and told the guards.
+_RESERVE = 1.0
+# Guards of one node fall silent one after the other.
+_GUARDS_SETTLE = 1.0
+# A stage that takes longer shows whom it waits for.
+_SHOW_EVERY = 5.0
+_SKIP = "skip"
+
+
+@dataclass
+class Outcome:
+    """What the judge has when the table is through, or cannot go on."""
+
+    rounds: Rounds
+    findings: list[Finding] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)  # of each stage, also the last one
+    came: dict[str, int] = field(default_factory=dict)  # how many ranks gave a result for it
+    complete: bool = True
+    why: str = ""  # not complete: what came in between
+
+
+def run(
+    stages: Sequence[Stage],
+    launch: Launch,
+    *,
+    deadline: float,
+    conclude: Callable[[Outcome], int],
+    on_stage: Callable[[Stage, Rounds], None] | None = None,
+) -> NoReturn:
+    """This rank's part in a command over all ranks; ends the process with its exit code.
+
+    deadline: seconds from now, for everything. conclude: says the verdict and gives the exit code
+    of all ranks; runs in the judge's process, as does on_stage after each stage that came through.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise OddrankError("torch is missing: pip install torch")
+    rendezvous.check(launch)
+    member = Member(
+        launch.rank, launch.local_rank, launch.world, launch.local_world, launch.node, launch.host
+    )
+    end = time.monotonic() + deadline - _RESERVE
+    session = start(
+        member,
+        deadline=deadline,
+        judge=lambda root: _Walk(root, stages, end, on_stage).judge(conclude),
+        meeting_point=_meeting_point(launch),
+    )
+    meeting = rendezvous.Rendezvous(launch, session, deadline)
+    meeting.start()
+    code = _work(stages, _Worker(launch, session, meeting, deadline))
+    # Not through the interpreter's end: threads of torch that wait for a lost rank would delay it.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _meeting_point(launch: Launch) -> str:
+    """Only where one process a host and a run starts the ranks, after which it can be named."""
+    if launch.launcher not in ("torchrun", "slurm", "openmpi", "pmi"):
+        return ""
+    return path_under(job_folder(launch), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+@dataclass
+class _Worker:
+    """The Context of a rank."""
+
+    launch: Launch
+    session: Session
+    meeting: rendezvous.Rendezvous
+    seconds: float
+    parameters: Any = None
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def step(self, text: str, *, waiting: bool = False) -> None:
+        self.session.progress(text, waiting=waiting)
+
+    def own(self, values: Any) -> Any:
+        if self.session.injected("value"):
+            values[len(values) // 2] += 1
+        return values
+
+    def store(self) -> Any:
+        return self.meeting.store()
+
+
+def _work(stages: Sequence[Stage], worker: _Worker) -> int:
+    """Measures stage after stage; after an exception waits for the end. Returns the exit code."""
+    session = worker.session
+    try:
+        for stage in stages:
+            told = session.enter(stage.name)
+            worker.parameters = json.loads(told)
+            measured = None if worker.parameters == _SKIP else stage.measure(worker)
+            session.publish(json.dumps(measured).encode())
+    except SessionEnded as ended:
+        return ended.exit_code
+    except Exception as error:
+        session.fail(_one_line(error))
+    return session.finish()
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split("\n", 1)[0].split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class _Walk:
+    """The judge's side of one run."""
+
+    def __init__(
+        self,
+        root: Root,
+        stages: Sequence[Stage],
+        end: float,
+        on_stage: Callable[[Stage, Rounds], None] | None,
+    ) -> None:
+        self._root, self._stages, self._end, self._on_stage = root, stages, end, on_stage
+        self._outcome = Outcome(Rounds(root.world))
+        self._shown = 0.0
+        self._width = max(len(name) for name in (join.NAME, *(stage.name for stage in stages)))
+
+    def judge(self, conclude: Callable[[Outcome], int]) -> int:
+        """Walks, says the verdict, and only then lets the ranks end: launchers print after that."""
+        if self._join():
+            for stage in self._stages:
+                if not self._walk(stage):
+                    break
+        code = conclude(self._outcome)
+        self._root.end(code)
+        return code
+
+    def _join(self) -> bool:
+        began = self._shown = time.monotonic()
+        seconds = min(join.SECONDS, self._end - began)
+        self._root.open_join(seconds)
+        round, found = self._settle(join.NAME, began + seconds)
+        if not self._came_through(join.NAME, began, round, found):
+            return False
+        self._outcome.findings += join.judge(self._outcome.rounds)
+        return True
+
+    def _walk(self, stage: Stage) -> bool:
+        """One stage; False where there is no going on."""
+        outcome, rounds = self._outcome, self._outcome.rounds
+        doubted = [f for f in outcome.findings if stage.confirms and f.stage == stage.confirms]
+        skip = bool(stage.confirms) and not doubted
+        parameters = _SKIP if skip else stage.plan(rounds)
+        began = self._shown = time.monotonic()
+        seconds = min(stage.seconds, self._end - began)
+        if seconds <= 0:
+            outcome.complete = False
+            outcome.why = _WHY["late"].format(stage=stage.name)
+            return False
+        self._root.go(stage.name, seconds, json.dumps(parameters))
+        round, found = self._settle(stage.name, began + seconds)
+        if skip and round.reason == "complete":
+            return True
+        if not self._came_through(stage.name, began, round, found):
+            return False
+        rounds.results[stage.name] = {r: json.loads(data) for r, data in round.results.items()}
+        judged = stage.judge(rounds)
+        if judged and doubted:
+            outcome.findings = [f for f in outcome.findings if f not in doubted]
+        outcome.findings += judged
+        if self._on_stage is not None:
+            self._on_stage(stage, rounds)
+        return True
+
+    def _came_through(
+        self, name: str, began: float, round: Round, found: Sequence[Culprit]
+    ) -> bool:
+        """Notes and shows how far the ranks came; False where not all did."""
+        outcome, rounds = self._outcome, self._outcome.rounds
+        rounds.states = dict(round.states)
+        took = time.monotonic() - began
+        outcome.seconds[name], outcome.came[name] = took, len(round.results)
+        _say(f"{name:<{self._width}}  {len(round.results)}/{rounds.world}  {took:.1f} s")
+        if round.reason == "complete":
+            return True
+        outcome.findings += findings.of_round(round, found, rounds)
+        outcome.complete = False
+        outcome.why = _WHY[round.reason].format(stage=name)
+        return False
+
+    def _settle(self, stage: str, end: float) -> tuple[Round, list[Culprit]]:
+        """Collects until the round is through, somebody can be named, or its time is over."""
+        while True:
+            round = self._root.collect(stage, self._show, _SHOW_EVERY)
+            if round.reason == "complete":
+                return round, []
+            if time.monotonic() >= end:
+                round = replace(round, reason="deadline")
+            found = culprits(round)
+            if any(culprit.cause in ("guard-lost", "link-cut", "node-lost") for culprit in found):
+                time.sleep(min(_GUARDS_SETTLE, max(0.0, end - time.monotonic())))
+                return self._again(round)
+            if found or round.reason in ("deadline", "terminated"):
+                return round, found
+            # Only victims so far: who tore them down is not seen yet.
+            time.sleep(min(0.25, max(0.0, end - time.monotonic())))
+
+    def _show(self, now: Snapshot) -> None:
+        """A line every few seconds for who sits and waits."""
+        if time.monotonic() - self._shown < _SHOW_EVERY - 0.1:
+            return
+        self._shown = time.monotonic()
+        missing = [
+            s.rank
+            for s in now.states
+            if s.contact == "never" or (now.stage != join.NAME and not s.published)
+        ]
+        _say(
+            f"{now.stage:<{self._width}}  {now.results}/{now.world}  waiting for rank"
+            f" {fold(missing)}, at most {now.remaining:.0f} s"
+        )
+
+    def _again(self, round: Round) -> tuple[Round, list[Culprit]]:
+        states = {state.rank: state for state in self._root.snapshot()}
+        round = replace(round, states=states)
+        return round, culprits(round)
+
+
+_WHY = {
+    "late": "the deadline came before stage {stage}, and nothing points at anybody",
+    "complete": "",
+    "fault": "a rank failed in stage {stage}",
+    "deadline": "the deadline came in stage {stage}, and nothing points at anybody",
+    "terminated": "the launcher ended the job in stage {stage}, and nothing points at anybody",
+}
+
+
+def _say(line: str) -> None:
+    try:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+    except OSError:  # a closed pipe must not cost the verdict
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115

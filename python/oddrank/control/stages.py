@@ -1,0 +1,82 @@
+"""What a stage is: every rank measures, the judge judges; and what each is given for it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from oddrank.finding import Finding, Who
+
+if TYPE_CHECKING:
+    from oddrank.control.root import RankState
+    from oddrank.launch import Launch
+
+
+class Context(Protocol):
+    """What a measurement is given, in the worker."""
+
+    launch: "Launch"
+    parameters: Any  # what this stage's plan() said: the same on every rank
+    seconds: float  # of the whole command: no wait inside a stage needs to be shorter
+    kept: dict[str, Any]  # what a stage leaves for later ones of its rank (the process group)
+
+    def step(self, text: str, *, waiting: bool = False) -> None:
+        """Says what this rank does next; waiting: a collective, which only ends with the others."""
+
+    def own(self, values: Any) -> Any:
+        """The tensor that this rank puts into a collective, on its way there: tests spoil it."""
+
+    def store(self) -> Any:
+        """torch's store, where the ranks exchange addresses."""
+
+
+@dataclass
+class Rounds:
+    """What a judgement is given: who the ranks are, and their results by stage and rank."""
+
+    world: int
+    states: dict[int, "RankState"] = field(default_factory=dict)
+    results: dict[str, dict[int, Any]] = field(default_factory=dict)
+    device: str = ""  # what a rank's device is called, once that is known: "GPU"
+
+    def of(self, stage: str) -> dict[int, Any]:
+        return self.results.get(stage, {})
+
+    def who(self, ranks: Iterable[int]) -> Who:
+        """A rank with its host and device, or several, with the host where it is one."""
+        named = tuple(sorted(ranks))
+        known = [self.states[rank] for rank in named if rank in self.states]
+        hosts = {s.host for s in known if s.contact != "never"}
+        host = hosts.pop() if len(hosts) == 1 else None
+        if len(named) != 1 or host is None:
+            return Who("rank", named, host)
+        return Who("rank", named, host, f"{self.device or 'local rank'} {known[0].local_rank}")
+
+
+def nobody_is_odd(rounds: Rounds) -> list[Finding]:
+    """The judgement of a stage that only has to be come through."""
+    return []
+
+
+def no_plan(rounds: Rounds) -> Any:
+    return None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of a command's table.
+
+    The table does not list join, with which every command begins.
+    seconds: its own deadline, cut to what is left of the command's.
+    measure: in every rank; gives what JSON can hold. Only here may torch be imported.
+    judge: pure, in the judge's process, once all results are there.
+    plan: what the ranks shall do, from earlier stages; reaches them as context.parameters.
+    confirms: an earlier stage; this one is walked through only if that one found something, and
+    what it finds then takes the place of that.
+    """
+
+    name: str
+    seconds: float
+    measure: Callable[[Context], Any]
+    judge: Callable[[Rounds], list[Finding]] = nobody_is_odd
+    plan: Callable[[Rounds], Any] = no_plan
+    confirms: str = ""

@@ -1,0 +1,36 @@
+"""`oddrank selftest`: is this allocation healthy, and which rank is not."""
+
+from functools import partial
+
+import click
+
+from oddrank import launch
+from oddrank.cli import fail_on_option, json_option
+from oddrank.control import runner
+from oddrank.selftest.runner import conclude
+from oddrank.selftest.stages import STAGES
+
+
+@click.command()
+@click.option(
+    "--deadline",
+    type=click.FloatRange(1, 86400),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="Everything ends by then; stages have shorter ones of their own.",
+)
+@json_option
+@fail_on_option
+def command(deadline: float, json_path: str | None, fail_on: frozenset[str]) -> None:
+    """Test the ranks of this job, on GPUs if every rank has one, else on the CPU.
+
+    torchrun --nproc-per-node 4 -m oddrank selftest
+    """
+    here = launch.current()
+    runner.run(
+        STAGES,
+        here,
+        deadline=deadline,
+        conclude=partial(conclude, launch=here, json_path=json_path, fail_on=fail_on),
+    )

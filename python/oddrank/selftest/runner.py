@@ -1,0 +1,53 @@
+"""The end of a self-test: from the judge's outcome to report, JSON and exit code."""
+
+import sys
+
+from oddrank.control.runner import Outcome
+from oddrank.finding import Report
+from oddrank.launch import Launch
+from oddrank.render import deliver, table
+
+_COLUMNS = ("stage", "ranks", "seconds", "result")
+
+
+def report_of(outcome: Outcome, launch: Launch) -> Report:
+    """The verdict of a self-test."""
+    stages = [
+        {"name": name, "seconds": round(seconds, 3), "ranks": outcome.came[name]}
+        for name, seconds in outcome.seconds.items()
+    ]
+    environment = {str(rank): facts for rank, facts in outcome.rounds.of("environment").items()}
+    return Report.of(
+        "selftest",
+        launch.as_world(),
+        {"stages": stages, "environment": environment},
+        outcome.findings,
+        complete=outcome.complete,
+        why=outcome.why,
+    )
+
+
+def conclude(
+    outcome: Outcome, launch: Launch, json_path: str | None, fail_on: frozenset[str]
+) -> int:
+    """Says the verdict; returns every rank's exit code."""
+    report = report_of(outcome, launch)
+    out = sys.stderr if json_path == "-" else sys.stdout
+    try:
+        table(_COLUMNS, _rows(outcome), out)
+        print(file=out)
+    finally:
+        deliver(report, json_path)
+    return report.exit_code(fail_on)
+
+
+def _rows(outcome: Outcome) -> list[tuple[str, str, str, str]]:
+    """One line a stage, to the one that ended the run."""
+    rows = []
+    for name, seconds in outcome.seconds.items():
+        conditions = {f.condition for f in outcome.findings if f.stage == name}
+        came = f"{outcome.came[name]}/{outcome.rounds.world}"
+        through = outcome.came[name] == outcome.rounds.world
+        result = ", ".join(sorted(conditions)) or ("ok" if through else "-")
+        rows.append((name, came, f"{seconds:.1f}", result))
+    return rows

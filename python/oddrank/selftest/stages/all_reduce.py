@@ -1,0 +1,33 @@
+"""Sums over all ranks, every value checked: exact in float32 and bfloat16, up to 64 MiB."""
+
+from typing import Any
+
+from oddrank.bench import c10d, findings
+from oddrank.bench.case import Case
+from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.finding import Finding
+from oddrank.selftest import device
+
+CASES = tuple(
+    Case("all_reduce", dtype, size)
+    for size in (8, 4 << 10, 1 << 20, 64 << 20)
+    for dtype in ("float32", "bfloat16")
+)
+
+
+def _plan(rounds: Rounds) -> str:
+    return device.backend(rounds)
+
+
+def _measure(context: Context) -> dict[str, Any]:
+    group = c10d.connect(context, context.parameters)
+    mismatches = [c10d.as_payload(group.verify(case)) for case in CASES]
+    return {"backend": group.backend, "mismatches": [m for m in mismatches if m is not None]}
+
+
+def _judge(rounds: Rounds) -> list[Finding]:
+    seen = [m for result in rounds.of("all_reduce").values() for m in result["mismatches"]]
+    return [findings.wrong_values(rounds, "all_reduce", seen)] if seen else []
+
+
+STAGE = Stage("all_reduce", 40, _measure, _judge, _plan)

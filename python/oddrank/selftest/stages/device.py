@@ -1,0 +1,30 @@
+"""Allocate memory on every rank's device, write a pattern, read it back."""
+
+from typing import Any
+
+from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.finding import Finding
+from oddrank.selftest import device, findings
+
+
+def _plan(rounds: Rounds) -> str:
+    return device.plan(rounds)
+
+
+def _measure(context: Context) -> dict[str, Any]:
+    size = device.memory_to_verify(context.parameters, context.launch)
+    context.step(f"verify {size >> 20} MiB of {context.parameters} memory")
+    wrong = device.verify(context.parameters, context.launch, size)
+    context.step("verified")
+    return {"device": context.parameters, "bytes": size, "wrong": wrong}
+
+
+def _judge(rounds: Rounds) -> list[Finding]:
+    return [
+        findings.bad_memory(rounds, rank, result["device"], result["bytes"], result["wrong"])
+        for rank, result in rounds.of("device").items()
+        if result["wrong"] is not None
+    ]
+
+
+STAGE = Stage("device", 20, _measure, _judge, _plan)

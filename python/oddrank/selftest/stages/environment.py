@@ -1,0 +1,100 @@
+"""What every rank runs on, compared across ranks: versions, /dev/shm, limits."""
+
+import os
+import platform
+import resource
+from typing import Any
+
+from oddrank._version import __version__
+from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.finding import Finding
+from oddrank.selftest import findings
+
+# Limit -> what it is called in a shell.
+_LIMITS = {
+    "nofile": resource.RLIMIT_NOFILE,
+    "memlock": resource.RLIMIT_MEMLOCK,
+    "stack": resource.RLIMIT_STACK,
+    "core": resource.RLIMIT_CORE,
+}
+# Compared: a difference breaks jobs, or makes them odd. What is not here is only shown.
+_VERSIONS = ("python", "torch", "oddrank", "cuda", "nccl", "driver", "machine")
+_SETTINGS = ("shm_bytes", "gpus", *_LIMITS)
+
+
+def _measure(context: Context) -> dict[str, Any]:
+    context.step("import torch")
+    import torch
+
+    context.step("read versions and limits")
+    facts: dict[str, Any] = {
+        "hostname": context.launch.host,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "oddrank": __version__,
+        "cuda": torch.version.cuda,
+        "nccl": _nccl(torch),
+        "driver": _driver(),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "gpus": torch.cuda.device_count(),
+        "local_world": context.launch.local_world,
+        "shm_bytes": None,
+        "shm_free": None,
+    }
+    try:
+        shm = os.statvfs("/dev/shm")
+        facts["shm_bytes"] = shm.f_blocks * shm.f_frsize
+        facts["shm_free"] = shm.f_bavail * shm.f_frsize
+    except OSError:
+        pass  # a container without it: shown as none, and compared
+    for name, limit in _LIMITS.items():
+        facts[name] = "/".join(_limit(value) for value in resource.getrlimit(limit))
+    return facts
+
+
+def _nccl(torch: Any) -> str | None:
+    if not torch.cuda.is_available():
+        return None
+    return ".".join(str(part) for part in torch.cuda.nccl.version())
+
+
+def _driver() -> str | None:
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as file:
+            return file.readline().partition("  ")[2].split("  ")[0].strip() or None
+    except OSError:
+        return None
+
+
+def _limit(value: int) -> str:
+    return "unlimited" if value == resource.RLIM_INFINITY else str(value)
+
+
+def _judge(rounds: Rounds) -> list[Finding]:
+    facts = rounds.of("environment")
+    found = []
+    for name in (*_VERSIONS, *_SETTINGS):
+        groups = _groups({rank: values.get(name) for rank, values in facts.items()})
+        if len(groups) == 1:
+            continue
+        common, ranks = max(groups.items(), key=lambda group: len(group[1]))
+        if 2 * len(ranks) <= len(facts):
+            found.append(findings.no_majority(rounds, name, groups))
+            continue
+        found += [
+            findings.deviates(rounds, name, others, value, common, breaks=name in _VERSIONS)
+            for value, others in groups.items()
+            if value != common
+        ]
+    return found
+
+
+def _groups(values: dict[int, Any]) -> dict[Any, list[int]]:
+    groups: dict[Any, list[int]] = {}
+    for rank, value in values.items():
+        groups.setdefault(value, []).append(rank)
+    return groups
+
+
+STAGE = Stage("environment", 20, _measure, _judge)

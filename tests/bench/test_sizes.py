@@ -1,0 +1,44 @@
+"""The sizes of a sweep, as typed."""
+
+import pytest
+
+from oddrank.bench.case import Case, parse_sizes, size_text
+from oddrank.errors import OddrankError
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("8:64", [8, 16, 32, 64]),
+        ("8:64:x8", [8, 64]),
+        ("1K:1M:x1024", [1 << 10, 1 << 20]),
+        ("256M", [256 << 20]),
+        ("4kib", [4096]),
+        ("12:52", [12, 24, 48]),
+    ],
+)
+def test_sizes_are_a_range_with_a_factor(text, sizes):
+    assert parse_sizes(text) == sizes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "8:", ":8", "64:8", "8:64:2", "8:64:x1", "8:64:x0", "1:2:3:4", "6", "0", "-8", "8.5",
+     "8T", "9999G", "8:64:x-2", "\u0668", "8 : 64 : x2 :", "1e9"],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_with_what_to_write(text):
+    with pytest.raises(OddrankError, match="as in 8:256M:x2"):
+        parse_sizes(text)
+
+
+def test_a_case_counts_elements_of_its_dtype():
+    assert Case("all_reduce", "float32", 64).count == 16
+    assert Case("all_reduce", "bfloat16", 64).count == 32
+    assert str(Case("all_reduce", "float32", 64 << 20)) == "all_reduce float32 64 MiB"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(8, "8 B"), (1 << 10, "1 KiB"), (1536, "1536 B"), (3 << 30, "3 GiB")]
+)
+def test_only_exact_sizes_are_shortened(size, text):
+    assert size_text(size) == text

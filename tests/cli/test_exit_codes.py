@@ -1,0 +1,130 @@
+"""What a command's end looks like from outside: exit code, stdout, stderr."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+MAIN = """
+import sys
+from oddrank import cli
+cli._COMMANDS["judge"] = ("cli.judging", "Judge a job of four ranks.")
+cli.main()
+"""
+
+
+def oddrank(*arguments, cwd=None, **environ):
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *arguments],
+        env={**os.environ, "PYTHONPATH": str(TESTS), **environ},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("fault", "code"), [("none", 0), ("odd", 1), ("deadline", 3)])
+def test_the_verdict_is_the_exit_code(fault, code):
+    assert oddrank("judge", fault).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("fault", "fail_on", "code"),
+    [
+        ("odd", "odd", 1),
+        ("odd", "incomplete", 0),
+        ("odd", "none", 0),
+        ("deadline", "odd", 0),
+        ("deadline", "odd,incomplete", 3),
+    ],
+)
+def test_fail_on_picks_which_verdicts_fail(fault, fail_on, code):
+    assert oddrank("judge", fault, "--fail-on", fail_on).returncode == code
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--no-such-option"],
+        ["no-such-command"],
+        ["judge", "--no-such-option"],
+        ["judge", "one", "too-many"],
+        ["judge", "--json"],
+        ["judge", "--json", "/no/such/folder/report.json"],
+        ["judge", "--fail-on", "red"],
+        ["judge", "--fail-on", "healthy"],
+        ["judge", "--fail-on", ""],
+    ],
+)
+def test_bad_input_is_one_line_that_says_what_to_do_and_nothing_runs(arguments):
+    run = oddrank(*arguments)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert len(run.stderr.splitlines()) == 1
+    assert "--help" in run.stderr or "--json" in run.stderr
+
+
+def test_an_error_of_ours_is_one_harmless_line():
+    run = oddrank("judge", "refuse")
+    assert run.returncode == 2
+    last = run.stderr.splitlines()[-1]
+    assert last == "oddrank: no rank \\x1b[2J is here: start one\\nsecond line"
+
+
+def test_an_unexpected_exception_keeps_its_traceback():
+    run = oddrank("judge", "bug")
+    assert run.returncode == 1
+    assert "Traceback" in run.stderr
+    assert "ValueError: a bug" in run.stderr
+
+
+def test_an_interrupt_is_130_without_a_traceback():
+    run = oddrank("judge", "interrupt")
+    assert run.returncode == 130
+    assert "Traceback" not in run.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error_of_ours():
+    run = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "judge", "flood"],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    run.stdout.read(1)
+    run.stdout.close()
+    assert run.wait(timeout=10) == 141
+    assert b"Error" not in run.stderr.read()
+
+
+def test_json_to_stdout_is_alone_there():
+    run = oddrank("judge", "odd", "--json", "-")
+    assert json.loads(run.stdout)["verdict"] == "odd"
+    assert "rank 2" in run.stderr
+
+
+def test_json_goes_to_its_file_and_the_verdict_to_people(tmp_path):
+    run = oddrank("judge", "odd", "--json", "report.json", cwd=tmp_path)
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "odd"
+    assert "rank 2" in run.stdout
+    assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_only_rank_0_needs_the_folder_of_the_json_file():
+    environ = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "n1"}
+    absent = ["judge", "--json", "/no/such/folder/report.json"]
+    assert "running" not in oddrank(*absent, RANK="0", **environ).stderr
+    assert "running" in oddrank(*absent, RANK="1", **environ).stderr
+
+
+def test_one_rank_of_each_node_complains_about_the_command_line_they_share():
+    environ = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "localhost"}
+    silent = oddrank("judge", "--no-such-option", LOCAL_RANK="1", **environ)
+    assert (silent.returncode, silent.stderr) == (2, "")
+    assert "No such option" in oddrank("--no-such-option", LOCAL_RANK="0", **environ).stderr

@@ -1,0 +1,117 @@
+"""What a test needs and whether it is here: `@pytest.mark.needs("mpi")`, `pytest --require=mpi`.
+
+A skip is a hole in the tests: --require turns the skips of the named things into failures.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The machine is shared with ranks under test: how long one example takes proves nothing.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+
+_SAMPLES = Path(__file__).parents[1] / "shared" / "samples"
+
+
+def _module(name: str) -> Callable[[], bool]:
+    return lambda: find_spec(name) is not None
+
+
+def _programs(*names: str) -> Callable[[], bool]:
+    return lambda: all(shutil.which(name, path=_system_path()) for name in names)
+
+
+def _succeeds(*command: str) -> Callable[[], bool]:
+    def probe() -> bool:
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+    return probe
+
+
+def _system_path() -> str:
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+# Name -> whether it is here. A thing that tests may need is one row.
+PROBES: dict[str, Callable[[], bool]] = {
+    "torch": _module("torch"),
+    "torch-build": _module("oddrank._torch"),
+    "cuda-build": _module("oddrank._cuda"),
+    "gpu": _succeeds("nvidia-smi", "-L"),
+    "mpi": _programs("mpirun"),
+    "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch"),
+    "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),
+    "samples": _SAMPLES.is_dir,
+}
+
+
+@cache
+def is_here(name: str) -> bool:
+    return PROBES[name]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require",
+        default="",
+        metavar="NAMES",
+        help=f"fail, don't skip, where one of these is missing: {','.join(PROBES)}",
+    )
+    parser.addoption(
+        "--repeats", type=int, default=1, help="how often a test marked soak repeats its fault"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"needs(*names): any of {', '.join(PROBES)}")
+    _known(_required(config), "--require")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        _known(_needs(item), item.nodeid)
+    if "soak" not in config.getoption("-m"):  # many minutes: only when asked for
+        soak = [item for item in items if item.get_closest_marker("soak")]
+        items[:] = [item for item in items if item not in soak]
+        config.hook.pytest_deselected(items=soak)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for name in _needs(item):
+        if not is_here(name):
+            if name in _required(item.config):
+                pytest.fail(f"{name} is required and not here", pytrace=False)
+            pytest.skip(f"needs {name}")
+
+
+@pytest.fixture
+def repeats(request: pytest.FixtureRequest) -> int:
+    """How often a soak test repeats: `make soak REPEATS=20`."""
+    return int(request.config.getoption("--repeats"))
+
+
+def _required(config: pytest.Config) -> list[str]:
+    return [name for name in config.getoption("--require").split(",") if name]
+
+
+def _needs(item: pytest.Item) -> list[str]:
+    marked = [name for mark in item.iter_markers("needs") for name in mark.args]
+    return marked + ["gpu"] * (item.get_closest_marker("gpu") is not None)
+
+
+def _known(names: list[str], where: str) -> None:
+    unknown = sorted(set(names) - set(PROBES))
+    if unknown:
+        raise pytest.UsageError(f"{where}: {', '.join(unknown)} is none of {', '.join(PROBES)}")

@@ -1,0 +1,97 @@
+"""The program that control's tests run as every rank: three stages, no torch, verdict as JSON.
+
+Arguments: a folder for the verdict and the root's address, the run's deadline, a stage's deadline.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from oddrank.control import Member, Root, Session, SessionEnded, start
+
+STAGES = ("first", "second", "third")
+
+
+def judge(root: Root, folder: Path, stage_seconds: float) -> int:
+    root.open_join(stage_seconds)
+    round_ = root.collect("join")
+    for stage in STAGES:
+        if round_.reason != "complete":
+            break
+        root.go(stage, stage_seconds, json.dumps({"stage": stage}))
+        round_ = root.collect(stage, on_progress=lambda snapshot: None)
+    verdict = {
+        "stage": round_.stage,
+        "reason": round_.reason,
+        "results": {rank: value.decode() for rank, value in round_.results.items()},
+        "states": [dataclasses.asdict(state) for state in round_.states.values()],
+        "limits": round_.limits,
+        "odd": round_.odd,
+        "foreign": root.foreign,
+    }
+    put(folder / "verdict.json", json.dumps(verdict))
+    return 0 if round_.reason == "complete" else 1
+
+
+def put(file: Path, text: str) -> None:
+    file.with_suffix(".part").write_text(text)
+    file.with_suffix(".part").rename(file)
+
+
+def meet(session: Session, folder: Path, seconds: float) -> None:
+    """Stands for the store: rank 0 publishes the root's address, the others fetch it."""
+    if session.address():
+        put(folder / "address", session.address() or "")
+    end = time.monotonic() + seconds
+    while session.needs_address and time.monotonic() < end:
+        if (folder / "address").exists():
+            session.connect((folder / "address").read_text())
+        time.sleep(0.01)
+
+
+def run_stages(session: Session) -> None:
+    rank = int(os.environ["RANK"])
+    for stage in STAGES:
+        try:
+            assert json.loads(session.enter(stage)) == {"stage": stage}
+            session.progress("step 1")
+            session.progress("step 2", waiting=True)
+            session.publish(f"{stage} of {rank}".encode())
+        except RuntimeError as error:
+            session.fail(f"{type(error).__name__}: {error}")
+            return
+
+
+def main() -> int:
+    folder, deadline, stage_seconds = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    nodes = int(os.environ.get("TEST_NODES", "1"))
+    local_world = world // nodes
+    member = Member(
+        rank=rank,
+        local_rank=rank % local_world,
+        world=world,
+        local_world=local_world,
+        node=rank // local_world,
+        host=f"host{rank // local_world}",
+    )
+    session = start(
+        member,
+        deadline=deadline,
+        judge=lambda root: judge(root, folder, stage_seconds),
+        join_seconds=float(os.environ.get("TEST_JOIN", deadline)),
+    )
+    put(folder / f"guard{rank}", str(session.guard))
+    try:
+        meet(session, folder, stage_seconds)
+        run_stages(session)
+        return session.finish()
+    except SessionEnded as ended:
+        return ended.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Starts the ranks of a job as plain processes, breaks them, and reads the judge's verdict."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_PROGRAM = Path(__file__).with_name("rank_program.py")
+# Everything must be gone this long after the deadline; the rest is this machine's own slowness.
+GRACE = 2.0
+SLACK = 1.0
+
+
+class Ranks:
+    """One job. Every process of it, guards and judge too, carries a mark in its environment."""
+
+    def __init__(
+        self,
+        folder: Path,
+        world: int,
+        *,
+        inject: str = "",
+        deadline: float = 6.0,
+        stage: float = 3.0,
+        nodes: int = 1,
+        never: tuple[int, ...] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.mark = uuid.uuid4().hex
+        self.deadline = deadline
+        self.started = time.monotonic()
+        self.stderr = folder / "stderr"
+        self.workers: dict[int, subprocess.Popen[bytes]] = {}
+        for rank in set(range(world)) - set(never):
+            own = {
+                **os.environ,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(world),
+                "TEST_NODES": str(nodes),
+                "TEST_MARK": self.mark,
+                "ODDRANK_TESTING": "1",
+                "ODDRANK_INJECT": inject,
+                **(environ or {}),
+            }
+            with self.stderr.open("ab") as stderr:
+                self.workers[rank] = subprocess.Popen(
+                    [sys.executable, _PROGRAM, folder, str(deadline), str(stage)],
+                    env=own,
+                    stderr=stderr,
+                    stdout=stderr,
+                )
+
+    def processes(self) -> dict[int, str]:
+        """Living processes of this job: pid -> name. Zombies have ended."""
+        found = {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() not in (entry / "environ").read_bytes():
+                    continue
+                name, _, rest = (entry / "stat").read_text().rpartition(")")
+                if rest.split()[0] != "Z":
+                    found[int(entry.name)] = name.partition("(")[2]
+            except (OSError, IndexError):
+                continue
+        return found
+
+    def guard(self, rank: int) -> int:
+        return int(self.wait_for(self.folder / f"guard{rank}").read_text())
+
+    def judge(self) -> int:
+        while True:
+            for pid, name in self.processes().items():
+                if name == "oddrank-judge":
+                    return pid
+            time.sleep(0.01)
+
+    def wait_for(self, file: Path) -> Path:
+        while not file.exists():
+            assert time.monotonic() < self.started + self.deadline, f"{file.name} never came"
+            time.sleep(0.01)
+        return file
+
+    def signal(self, pid: int, number: int = signal.SIGKILL) -> None:
+        os.kill(pid, number)
+
+    def verdict(self) -> dict[str, Any]:
+        """What the judge wrote; "states" by rank."""
+        verdict: dict[str, Any] = json.loads(
+            self.wait_for(self.folder / "verdict.json").read_text()
+        )
+        verdict["states"] = {state["rank"]: state for state in verdict["states"]}
+        return verdict
+
+    def faults(self) -> dict[int, str]:
+        """Rank -> what is wrong with it, as the judge was told."""
+        wrong = {}
+        for rank, state in self.verdict()["states"].items():
+            if state["contact"] != "ok":
+                wrong[rank] = state["contact"]
+            elif state["failed"]:
+                wrong[rank] = "raised"
+            elif state["state"] == "dead":
+                wrong[rank] = f"signal {state['signal']}" if state["signal"] else "exited"
+            elif state["state"] != "running":
+                wrong[rank] = state["state"]
+        return wrong
+
+    def codes(self) -> dict[int, int]:
+        """Exit codes of all workers, which must have ended in time."""
+        self.assert_gone()
+        return {rank: worker.wait(1) for rank, worker in self.workers.items()}
+
+    def assert_gone(self) -> None:
+        """All processes of the job end by deadline + 2 s."""
+        last = self.started + self.deadline + GRACE + SLACK
+        while self.processes() and time.monotonic() < last:
+            for worker in self.workers.values():
+                worker.poll()
+            time.sleep(0.02)
+        assert not self.processes(), f"still here: {self.processes()}\n{self.words()}"
+
+    def words(self) -> str:
+        return self.stderr.read_text()
+
+    def clear(self) -> None:
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        for worker in self.workers.values():
+            worker.wait(5)

@@ -1,0 +1,263 @@
+"""Who is blamed for a round that did not end: every rule as rows of a table, no process."""
+
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from oddrank.control.culprits import culprits
+
+
+def rank(number, **facts):
+    """A healthy rank of a world of two nodes with two ranks each, changed by `facts`."""
+    node = number // 2
+    healthy = dict(
+        rank=number,
+        host=f"node{node}",
+        node=node,
+        local_rank=number % 2,
+        contact="ok",
+        state="running",
+        signal=None,
+        exit_code=None,
+        stage="all_reduce",
+        step="",
+        progress=10,
+        waiting=False,
+        failed=None,
+        sigterm=False,
+    )
+    return SimpleNamespace(**{**healthy, **facts})
+
+
+def blamed(*changed, world=4, through=(), reason="fault", stage="all_reduce"):
+    """(cause, ranks) of every culprit, when all other ranks wait inside the collective."""
+    states = {r: rank(r, waiting=r not in through, stage=stage) for r in range(world)}
+    states |= {s.rank: s for s in changed}
+    results = {r: b"{}" for r in through}
+    found = culprits(SimpleNamespace(stage=stage, results=results, states=states, reason=reason))
+    return [(c.cause, c.ranks) for c in found]
+
+
+KILLED = {"state": "dead", "signal": signal.SIGKILL}
+ABORTED = {"state": "dead", "signal": signal.SIGABRT}
+EXITED = {"state": "dead", "exit_code": 0}
+RAISED = {"failed": "RuntimeError: no"}
+
+
+@pytest.mark.parametrize("who", [0, 2])
+@pytest.mark.parametrize("waiting", [False, True])
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        (KILLED, "killed"),
+        ({**KILLED, "state": "zombie"}, "killed"),
+        ({**KILLED, "signal": signal.SIGSEGV}, "killed"),
+        (EXITED, "exited"),
+        ({"state": "dead"}, "ended"),
+        ({"state": "stopped"}, "stopped"),
+    ],
+)
+def test_a_rank_that_ended_or_stopped_is_named_wherever_it_stood(who, waiting, facts, cause):
+    assert blamed(rank(who, waiting=waiting, **facts)) == [(cause, (who,))]
+
+
+@pytest.mark.parametrize("who", [0, 2])
+@pytest.mark.parametrize(("facts", "cause"), [(RAISED, "raised"), (ABORTED, "killed")])
+def test_a_rank_that_raised_or_aborted_outside_a_collective_is_named(who, facts, cause):
+    assert blamed(rank(who, **facts)) == [(cause, (who,))]
+
+
+@pytest.mark.parametrize("victim", [RAISED, ABORTED])
+@pytest.mark.parametrize("own", [KILLED, EXITED, RAISED, {"state": "stopped"}])
+def test_ranks_that_were_torn_down_inside_the_collective_are_victims(victim, own):
+    others = [rank(r, waiting=True, **victim) for r in (0, 1, 3)]
+    (cause, ranks), *more = blamed(rank(2, **own), *others)
+    assert (ranks, more) == ((2,), [])
+    assert cause in ("killed", "exited", "raised", "stopped")
+
+
+def test_victims_are_listed_beside_the_culprit():
+    states = {r: rank(r, waiting=True) for r in range(4)} | {2: rank(2, **KILLED)}
+    round = SimpleNamespace(stage="barrier", results={0: b""}, states=states, reason="fault")
+    assert culprits(round)[0].victims == (1, 3)
+
+
+@pytest.mark.parametrize("end", [KILLED, {"state": "dead", "signal": signal.SIGTERM}, EXITED])
+def test_a_rank_ended_by_its_launcher_after_anothers_death_is_a_victim(end):
+    assert blamed(rank(2, **KILLED), rank(3, sigterm=True, **end)) == [("killed", (2,))]
+
+
+def test_ranks_that_only_the_launcher_ended_name_nobody():
+    everyone = [rank(r, sigterm=True, **KILLED) for r in range(4)]
+    assert blamed(*everyone, reason="terminated") == []
+
+
+def test_two_ranks_with_faults_of_their_own_are_both_named():
+    assert blamed(rank(2, **KILLED), rank(3, state="stopped")) == [
+        ("killed", (2,)),
+        ("stopped", (3,)),
+    ]
+
+
+def test_a_rank_that_died_after_it_gave_its_result_is_named():
+    assert blamed(rank(1, **KILLED), through=(0, 1, 2, 3)) == [("killed", (1,))]
+
+
+def test_a_complete_round_names_nobody():
+    assert blamed(through=(0, 1, 2, 3), reason="complete") == []
+
+
+# Nobody ended: the round's deadline came.
+
+
+def test_the_rank_that_waits_for_nobody_and_came_least_far_is_stuck():
+    assert blamed(rank(2, progress=7), reason="deadline") == [("no-progress", (2,))]
+
+
+def test_a_slower_rank_that_waits_is_not_blamed_for_the_one_that_does_not():
+    late = rank(1, progress=7, waiting=True)
+    assert blamed(rank(2, progress=7), late, reason="deadline") == [("no-progress", (2,))]
+
+
+def test_of_two_that_wait_for_nobody_the_one_behind_is_named():
+    ahead, behind = rank(1, progress=9), rank(3, progress=4)
+    assert blamed(ahead, behind, reason="deadline") == [("no-progress", (3,))]
+    assert blamed(rank(1, progress=4), behind, reason="deadline") == [
+        ("no-progress", (1,)),
+        ("no-progress", (3,)),
+    ]
+
+
+def test_the_only_rank_without_a_result_is_stuck():
+    assert blamed(rank(2), through=(0, 1, 3), reason="deadline") == [("no-progress", (2,))]
+
+
+def test_all_waiting_for_each_other_is_unknown_and_names_nobody():
+    assert blamed(reason="deadline") == [("all-wait", ())]
+
+
+def test_a_waiter_behind_everybody_who_works_is_unknown_and_names_nobody():
+    behind = rank(1, progress=5, waiting=True)
+    assert blamed(rank(2, progress=8), behind, reason="deadline") == [("all-wait", ())]
+
+
+def test_a_minority_in_another_place_is_not_blamed_for_being_few():
+    """Three ranks hang in step 7, one waits in step 9: it is ahead, they are not."""
+    assert blamed(rank(2, progress=9, waiting=True), reason="deadline") == [("all-wait", ())]
+
+
+def test_nobody_is_named_before_the_deadline_for_being_behind():
+    assert blamed(rank(2, progress=7), rank(1, waiting=True, **RAISED)) == []
+
+
+def test_a_stuck_rank_explains_those_that_gave_up_waiting_for_it():
+    gave_up = [rank(r, waiting=True, **RAISED) for r in (0, 1, 3)]
+    assert blamed(rank(2, progress=7), *gave_up, reason="deadline") == [("no-progress", (2,))]
+
+
+def test_the_only_one_that_left_the_collective_is_waited_for_and_waits_for_nobody():
+    left = rank(2, waiting=True, **RAISED)
+    assert blamed(left) == []  # another may still explain it
+    assert blamed(left, reason="deadline") == [("raised", (2,))]
+
+
+def test_several_that_left_the_collective_for_no_visible_reason_name_nobody():
+    left = [rank(r, waiting=True, **RAISED) for r in (1, 2)]
+    assert blamed(*left, reason="deadline") == [("all-wait", ())]
+
+
+def test_uninterruptible_counts_only_at_the_deadline():
+    assert blamed(rank(2, state="uninterruptible")) == []
+    stuck = rank(2, state="uninterruptible", waiting=True)
+    assert blamed(stuck, reason="deadline") == [("uninterruptible", (2,))]
+    reading = rank(2, state="uninterruptible")
+    assert blamed(reading, through=(0, 1, 2, 3), reason="deadline") == []
+
+
+# Join: who came?
+
+NEVER = {"contact": "never", "host": "", "node": -1, "stage": ""}
+
+
+def test_a_rank_that_never_came_is_named_when_the_time_to_join_is_over():
+    missing = rank(3, **NEVER)
+    facts = {"through": (0, 1, 2), "stage": "join"}
+    assert blamed(missing, reason="fault", **facts) == []
+    assert blamed(missing, reason="deadline", **facts) == [("never-came", (3,))]
+
+
+def test_ranks_that_never_came_are_one_finding():
+    missing = [rank(r, **NEVER) for r in (2, 3)]
+    assert blamed(*missing, reason="deadline", through=(0, 1), stage="join") == [
+        ("never-came", (2, 3))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause", "reason"),
+    [
+        (KILLED, "killed", "fault"),
+        ({"state": "stopped"}, "stopped", "fault"),
+        (RAISED, "raised", "fault"),
+        ({}, "no-progress", "deadline"),
+    ],
+)
+def test_rank_0_alone_is_named_when_it_never_published_its_address(facts, cause, reason):
+    nobody = [rank(r, **NEVER) for r in (1, 2, 3)]
+    root = rank(0, stage="join", **facts)
+    for through in ((), (0,)):  # rank 0's guard always comes
+        found = blamed(root, *nobody, reason=reason, stage="join", through=through)
+        assert found == [(cause, (0,))]
+
+
+def test_all_others_are_missing_when_rank_0_did_publish_its_address():
+    nobody = [rank(r, **NEVER) for r in (1, 2, 3)]
+    root = rank(0, stage="join", waiting=True)
+    assert blamed(root, *nobody, reason="deadline", through=(0,), stage="join") == [
+        ("never-came", (1, 2, 3))
+    ]
+
+
+def test_a_death_among_those_who_came_goes_before_those_who_have_not_come_yet():
+    assert blamed(rank(1, **KILLED), rank(3, **NEVER), through=(0,), stage="join") == [
+        ("killed", (1,))
+    ]
+
+
+# Guards that no longer speak.
+
+
+@pytest.mark.parametrize(("contact", "cause"), [("silent", "link-cut"), ("closed", "node-lost")])
+def test_a_node_of_which_all_guards_are_lost_is_one_finding(contact, cause):
+    node1 = [rank(r, contact=contact) for r in (2, 3)]
+    assert blamed(*node1) == [(cause, (2, 3))]
+
+
+def test_the_survivors_of_a_lost_node_are_victims_also_when_they_raise():
+    node1 = [rank(r, contact="silent") for r in (2, 3)]
+    gave_up = [rank(r, waiting=True, **RAISED) for r in (0, 1)]
+    assert blamed(*node1, *gave_up) == [("link-cut", (2, 3))]
+
+
+def test_when_every_other_node_is_silent_the_roots_own_link_is_named():
+    others = [rank(r, contact="silent") for r in range(2, 8)]
+    assert blamed(*others, world=8) == [("link-cut", (0, 1))]
+
+
+def test_when_every_other_node_has_ended_they_are_named():
+    others = [rank(r, contact="closed") for r in range(2, 6)]
+    assert blamed(*others, world=6) == [("node-lost", (2, 3)), ("node-lost", (4, 5))]
+
+
+@pytest.mark.parametrize("contact", ["silent", "closed"])
+def test_a_single_guard_that_is_lost_does_not_condemn_its_node(contact):
+    assert blamed(rank(3, contact=contact)) == [("guard-lost", (3,))]
+    assert blamed(rank(1, contact=contact)) == [("guard-lost", (1,))]
+
+
+def test_the_stage_is_the_one_in_which_the_culprit_stands():
+    states = {r: rank(r, waiting=True) for r in range(4)}
+    states[2] = rank(2, stage="device", **KILLED)
+    round = SimpleNamespace(stage="all_reduce", results={}, states=states, reason="fault")
+    assert culprits(round)[0].stage == "device"

@@ -1,0 +1,86 @@
+"""Every cause that a round can have is one finding that the report's schema accepts."""
+
+import json
+import signal
+from typing import get_args
+
+import jsonschema
+import pytest
+
+from oddrank.control import culprits, findings
+from oddrank.control.root import RankState, Round
+from oddrank.control.stages import Rounds
+from oddrank.finding import SCHEMA_FILE, Report
+
+CONDITIONS = {
+    "never-came": "missing",
+    "killed": "dead",
+    "exited": "dead",
+    "ended": "dead",
+    "stopped": "stuck",
+    "raised": "broken",
+    "uninterruptible": "stuck",
+    "no-progress": "stuck",
+    "node-lost": "dead",
+    "link-cut": "broken",
+    "guard-lost": "broken",
+    "all-wait": "unknown",
+}
+
+
+def rounds(**facts):
+    """Four ranks on two nodes; rank 2 as `facts` say."""
+    states = {r: RankState(r, f"node{r // 2}", r // 2, r % 2, 7, "ok") for r in range(4)}
+    known = {"host": "node1", "node": 1, "local_rank": 0, "pid": 7, "contact": "ok"}
+    states[2] = RankState(2, **{**known, "stage": "device", **facts})
+    return Rounds(4, states)
+
+
+def told(culprit, seen, **facts):
+    over = Round("device", {}, seen.states, "fault", **facts)
+    found = findings.of_round(over, [culprit], seen)
+    report = Report.of("selftest", {"size": 4}, {}, found, complete=False)
+    envelope = json.loads(json.dumps(report.envelope()))
+    jsonschema.validate(envelope, json.loads(SCHEMA_FILE.read_text()))
+    return found
+
+
+def test_the_table_of_conditions_knows_every_cause():
+    assert set(get_args(culprits.Cause)) == set(CONDITIONS)
+
+
+@pytest.mark.parametrize("cause", CONDITIONS)
+def test_a_cause_is_one_finding_with_its_ranks_and_stage(cause):
+    ranks = {"all-wait": (), "node-lost": (2, 3), "link-cut": (2, 3)}.get(cause, (2,))
+    culprit = culprits.Culprit(cause, ranks, "device", victims=(0, 1))
+    seen = rounds(signal=signal.SIGKILL, exit_code=1, failed="ValueError: no", step="verify")
+    (finding,) = told(culprit, seen)
+    assert (finding.condition, finding.cause) == (CONDITIONS[cause], cause)
+    assert (finding.who.ranks, finding.stage) == (ranks, "device")
+    assert "stage device" in finding.what
+
+
+def test_a_sentence_says_who_where_and_how():
+    culprit = culprits.Culprit("stopped", (2,), "device")
+    (finding,) = told(culprit, rounds(state="stopped"))
+    assert finding.what == "rank 2 (node1, local rank 0) is stuck: stopped in stage device"
+
+
+@pytest.mark.parametrize(
+    ("facts", "limits", "cause"),
+    [({}, "only 64 files", "open-files"), ({"resolver_slow": True}, "", "resolver")],
+)
+def test_what_keeps_healthy_ranks_away_is_told_and_they_are_not_named(facts, limits, cause):
+    seen = rounds(contact="never")
+    seen.states[0] = RankState(0, "node0", 0, 0, 7, "ok", **facts)
+    culprit = culprits.Culprit("never-came", (2,), "join")
+    (finding,) = told(culprit, seen, limits=limits)
+    assert (finding.condition, finding.cause, finding.who.ranks) == ("unknown", cause, ())
+
+
+def test_a_rank_that_came_twice_is_told():
+    line = "rank 2 (node1, pid 9) came although that rank was already here"
+    culprit = culprits.Culprit("never-came", (3,), "join")
+    found = told(culprit, rounds(), odd=(line,))
+    assert [f.cause for f in found] == ["never-came", "claimed-twice"]
+    assert found[1].what == line

@@ -1,0 +1,200 @@
+"""The hub alone, with guards written in the test: strangers, limits, silence, many ranks."""
+
+import os
+import resource
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from control import wire_peer as wire
+from control.wire_peer import Peer
+from oddrank import _native
+from oddrank.control import Root
+
+TOKEN = "a-secret"
+
+
+class Hub:
+    def __init__(self, world, *, deadline=20.0, silence_ms=0, heartbeat_ms=0):
+        core = _native.core()
+        listener, self.port = core.control_listen(0)
+        hub = core.Hub(listener, world, TOKEN, "roothost", deadline, heartbeat_ms, silence_ms)
+        self.root = Root(hub, world, deadline)
+        self.world = world
+
+    def join(self, rank, **options):
+        peer = Peer(self.port).send(wire.hello(TOKEN, rank, self.world, **options))
+        peer.expect(wire.WELCOME)
+        return peer
+
+
+def test_500_ranks_join_and_publish_a_stage():
+    world = 500
+    hub = Hub(world)
+    hub.root.open_join(10)
+    peers = [hub.join(rank, node=rank // 8) for rank in range(world)]
+    assert hub.root.collect("join").reason == "complete"
+    hub.root.go("s", 10, "parameters")
+    for rank, peer in enumerate(peers):
+        number, size = struct.unpack_from("<II", peer.expect(wire.GO))
+        assert (number, size) == (1, 1)
+        peer.send(wire.state(number)).send(wire.result(number, b"%d" % rank))
+    round_ = hub.root.collect("s")
+    assert round_.reason == "complete"
+    assert round_.results == {rank: b"%d" % rank for rank in range(world)}
+    hub.root.end(7)
+    assert all(peer.expect(wire.END) == struct.pack("<i", 7) for peer in peers)
+
+
+GARBAGE = {
+    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "zeros": bytes(4096),
+    "huge length": b"\xff\xff\xff\xff\x01",
+    "random": os.urandom(4096),
+    "wrong token": wire.hello("a-guess!", 1, 2),
+    "another version": wire.hello(TOKEN, 1, 2, version=99),
+    "a result before hello": wire.result(1, b"x" * 1000),
+    "a cut hello": wire.frame(wire.HELLO, wire.hello(TOKEN, 1, 2)[5:30]),
+    "a hello too long": wire.frame(wire.HELLO, wire.hello(TOKEN, 1, 2)[5:] + bytes(3000)),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_strangers_are_dropped_and_disturb_nobody(kind):
+    hub = Hub(2)
+    hub.root.open_join(10)
+    first = hub.join(0)
+    stranger = Peer(hub.port).send(GARBAGE[kind])
+    assert stranger.receive() is None
+    second = hub.join(1)
+    assert hub.root.collect("join").reason == "complete"
+    assert hub.root.foreign == 1
+    for peer in (first, second):
+        peer.send(wire.frame(wire.PING)).expect(wire.PONG)
+
+
+def test_a_stranger_that_says_nothing_is_closed_after_some_seconds():
+    hub = Hub(1)
+    stranger = Peer(hub.port)
+    stranger.socket.settimeout(8)
+    assert stranger.receive() is None
+
+
+@pytest.mark.parametrize(
+    "broken", [b"\xff\xff\xff\x7f\x07", wire.frame(99), wire.frame(wire.STATE)]
+)
+def test_a_guard_that_breaks_the_rules_is_closed_and_only_that(broken):
+    hub = Hub(2)
+    hub.root.open_join(10)
+    good, bad = hub.join(0), hub.join(1)
+    bad.send(broken)
+    while bad.receive() is not None:
+        pass
+    assert [state.contact for state in hub.root.snapshot()] == ["ok", "closed"]
+    good.send(wire.frame(wire.PING)).expect(wire.PONG)
+
+
+def test_a_rank_claimed_twice_and_another_world_are_told():
+    hub = Hub(2)
+    first = hub.join(0)
+    again = Peer(hub.port).send(wire.hello(TOKEN, 0, 2))
+    assert again.expect(wire.END) == struct.pack("<i", 1)
+    other = Peer(hub.port).send(wire.hello(TOKEN, 1, 3))
+    assert other.expect(wire.END) == struct.pack("<i", 1)
+    assert "rank 0" in hub.root.odd[0]
+    assert "was already here" in hub.root.odd[0]
+    assert "says that the world has 3 ranks; the root says 2" in hub.root.odd[1]
+    first.send(wire.frame(wire.PING)).expect(wire.PONG)
+
+
+def test_results_of_another_stage_do_not_count():
+    hub = Hub(1)
+    peer = hub.join(0)
+    hub.root.go("s", 0.5)
+    peer.expect(wire.GO)
+    peer.send(wire.result(7, b"of the future")).send(wire.result(0, b"of join"))
+    round_ = hub.root.collect("s")
+    assert round_.reason == "deadline"
+    assert round_.results == {}
+
+
+def test_a_silent_guard_is_told_and_forgiven_when_it_speaks_again():
+    hub = Hub(2, silence_ms=600, heartbeat_ms=100)
+    hub.root.open_join(5)
+    loud, quiet = hub.join(0), hub.join(1)
+    end = time.monotonic() + 5
+    while hub.root.snapshot()[1].contact != "silent":
+        loud.send(wire.frame(wire.PING))
+        time.sleep(0.05)
+        assert time.monotonic() < end
+    assert hub.root.snapshot()[0].contact == "ok"
+    quiet.send(wire.frame(wire.PING)).expect(wire.PONG)
+    state = hub.root.snapshot()[1]
+    assert (state.contact, state.first_fault_ns) == ("ok", 0)
+
+
+def test_states_are_asked_for_once_more_when_a_stage_fails():
+    hub = Hub(2)
+    hub.root.open_join(5)
+    dead, alive = hub.join(0), hub.join(1)
+    hub.root.collect("join")
+    hub.root.go("s", 5)
+    alive.expect(wire.GO)
+    dead.send(wire.state(1, life=3))
+
+    def answer():
+        (question,) = struct.unpack("<I", alive.expect(wire.REPORT))
+        alive.send(wire.state(1, report=question, progress=41))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    round_ = hub.root.collect("s")
+    thread.join()
+    assert round_.reason == "fault"
+    assert round_.states[1].progress == 41
+    assert (round_.states[0].state, round_.states[0].signal) == ("dead", 9)
+
+
+_FEW_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+sys.path.insert(0, sys.argv[1])
+from control.test_hub import Hub, TOKEN, wire, Peer
+hub = Hub(200)
+print(hub.port, flush=True)
+hub.root.open_join(10)
+round_ = hub.root.collect("join")
+came = sum(state.contact == "ok" for state in round_.states.values())
+print(round_.reason, came, round_.limits, flush=True)
+"""
+
+
+def test_an_open_file_limit_below_the_world_is_told_at_once():
+    tests = os.path.dirname(os.path.dirname(__file__))
+    child = subprocess.Popen(
+        [sys.executable, "-c", _FEW_FILES, tests], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    port = int(child.stdout.readline())
+    peers = [Peer(port).send(wire.hello(TOKEN, rank, 200)) for rank in range(120)]
+    reason, came, limits = child.stdout.readline().split(" ", 2)
+    assert (reason, came) == ("fault", "68")
+    assert limits.startswith("the open-file limit on roothost (100, hard) lets at most 68 of 200")
+    del peers
+    child.kill()
+    child.wait()
+
+
+def test_the_soft_limit_of_open_files_is_raised():
+    script = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1]))\n"
+        "from oddrank import _native; c = _native.core(); fd, _ = c.control_listen(0)\n"
+        "hub = c.Hub(fd, 60, 't', 'h', 5.0)\n"
+        "print(r.getrlimit(r.RLIMIT_NOFILE)[0], hub.notes()[0])"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == [str(resource.getrlimit(resource.RLIMIT_NOFILE)[1])]

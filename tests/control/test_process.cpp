@@ -1,0 +1,104 @@
+// A process that is not our child's parent's business is seen in every state, and how it died.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "base/clock.hpp"
+#include "control/page.hpp"
+#include "control/partial_view.hpp"
+#include "control/process.hpp"
+
+namespace oddrank::control {
+namespace {
+
+pid_t child(const std::function<void()>& body) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    body();
+    ::_exit(0);
+  }
+  return pid;
+}
+
+bool becomes(ProcessWatch& watch, Life life) {
+  const Deadline deadline = Deadline::after_ms(5000);
+  while (watch.look().life != life && !deadline.passed()) ::usleep(1000);
+  return watch.last().life == life;
+}
+
+TEST(ProcessWatch, sees_stop_continue_and_the_signal_that_kills) {
+  const pid_t pid = child([] { ::pause(); });
+  ProcessWatch watch(pid);
+  EXPECT_EQ(watch.look().life, Life::kRunning);
+  ::kill(pid, SIGSTOP);
+  EXPECT_TRUE(becomes(watch, Life::kStopped));
+  ::kill(pid, SIGCONT);
+  EXPECT_TRUE(becomes(watch, Life::kRunning));
+  watch.kill();
+  EXPECT_TRUE(becomes(watch, Life::kDead));
+  EXPECT_EQ(watch.last().signal, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+}
+
+TEST(ProcessWatch, reads_the_exit_code_of_a_zombie) {
+  const pid_t pid = child([] { ::_exit(42); });
+  ProcessWatch watch(pid);
+  EXPECT_TRUE(becomes(watch, Life::kDead));
+  EXPECT_EQ(watch.last().exit_code, 42);
+  EXPECT_EQ(watch.last().signal, 0);
+  ::waitpid(pid, nullptr, 0);
+}
+
+TEST(ProcessWatch, knows_a_death_that_its_parent_has_collected_before) {
+  const pid_t pid = child([] {
+    ::usleep(20'000);
+    ::raise(SIGKILL);
+  });
+  ProcessWatch watch(pid);
+  ::waitpid(pid, nullptr, 0);
+  EXPECT_EQ(watch.look().life, Life::kDead);
+  // Kernels before 6.15 have forgotten the signal by now; never is a wrong one named.
+  EXPECT_TRUE(watch.last().signal == SIGKILL || watch.last().signal == 0);
+  EXPECT_EQ(watch.last().exit_code, -1);
+}
+
+TEST(ProcessWatch, takes_no_other_process_for_one_that_was_never_there) {
+  ProcessWatch watch(0x3ffffff);
+  EXPECT_EQ(watch.look().life, Life::kDead);
+}
+
+TEST(KillTimer, ends_a_stopped_process_too) {
+  const pid_t pid = child([] {
+    kill_this_process_at(monotonic_ns() + 200'000'000);
+    ::raise(SIGSTOP);
+  });
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+}
+
+TEST(Page, gives_one_consistent_mark_and_cuts_what_is_too_long) {
+  Page page;
+  Mark mark;
+  mark.progress = 7;
+  Mark::set(mark.stage, std::string(1000, 's'));
+  Mark::set(mark.step, "step");
+  page.write(mark);
+  const Mark read = page.read();
+  EXPECT_EQ(read.progress, 7U);
+  EXPECT_EQ(std::string(read.stage), std::string(sizeof mark.stage - 1, 's'));
+  EXPECT_STREQ(read.step, "step");
+}
+
+TEST(Fold, writes_ranks_as_ranges) {
+  EXPECT_EQ(fold({}), "");
+  EXPECT_EQ(fold({3}), "3");
+  EXPECT_EQ(fold({7, 0, 1, 2, 5}), "0-2,5,7");
+}
+
+}  // namespace
+}  // namespace oddrank::control

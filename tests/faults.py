@@ -1,0 +1,123 @@
+"""The self-test's fault matrix: what is done to a job, and whom the verdict must name for it."""
+
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from job import Live, Verdict, job
+from netns import Host
+
+STAGES = ("join", "environment", "device", "all_reduce", "barrier")
+# Kind of ODDRANK_INJECT -> how the table of results calls it.
+RANK_FAULTS = {
+    "kill": "rank SIGKILLed",
+    "stop": "rank SIGSTOPped",
+    "segfault": "rank segfaulted",
+    "sleep": "rank asleep",
+    "raise": "rank raises",
+    "exit0": "rank exits 0 early",
+    "gil": "rank holds the GIL for ever",
+}
+# Ends well before a stage's own deadline, and leaves a loaded machine the time to get there.
+DEADLINE = 10.0
+_NODE_DEADLINE = 14.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell: run it, in two namespaces if it needs hosts; is the verdict right?"""
+
+    fault: str
+    where: str  # ranks and nodes, and who is hurt
+    stage: str
+    run: Callable[[Sequence[Host]], Verdict]
+    right: Callable[[Verdict], bool]
+    needs_hosts: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.fault}, {self.where}, {self.stage}"
+
+
+def healthy(ranks: int, nodes: int = 1) -> Case:
+    def run(hosts: Sequence[Host]) -> Verdict:
+        return job(ranks, nodes, hosts=hosts, deadline=60)
+
+    where = f"{ranks} ranks, {nodes} node{'s' * (nodes > 1)}"
+    return Case("healthy", where, "-", run, Verdict.healthy, nodes > 1)
+
+
+def hurt_rank(kind: str, rank: int, stage: str, *, ranks: int = 4, nodes: int = 1) -> Case:
+    def run(hosts: Sequence[Host]) -> Verdict:
+        inject = f"{kind}:rank={rank},stage={stage}"
+        deadline = DEADLINE if nodes == 1 else _NODE_DEADLINE
+        return job(ranks, nodes, hosts=hosts, inject=inject, deadline=deadline)
+
+    def right(verdict: Verdict) -> bool:
+        return verdict.names(rank=rank, stage=stage)
+
+    where = f"rank {rank} of {ranks}, {nodes} node{'s' * (nodes > 1)}"
+    return Case(RANK_FAULTS[kind], where, stage, run, right, nodes > 1)
+
+
+def hurt_node(node: int, number: signal.Signals, stage: str) -> Case:
+    """The launcher of a node and its two ranks are killed or stopped while the other node waits."""
+
+    def run(hosts: Sequence[Host]) -> Verdict:
+        return _during(stage, node, hosts, lambda live: live.signal_node(node, number))
+
+    def right(verdict: Verdict) -> bool:
+        return verdict.names(rank=_ranks_of(node), stage=stage)
+
+    how = "killed" if number == signal.SIGKILL else "stopped"
+    return Case(f"whole node {how}", f"node {node} of 2", stage, run, right, needs_hosts=True)
+
+
+def cut_link(stage: str) -> Case:
+    def run(hosts: Sequence[Host]) -> Verdict:
+        return _during(stage, 1, hosts, lambda live: hosts[1].cut())
+
+    def right(verdict: Verdict) -> bool:
+        cut = verdict.causes == {"link-cut"}
+        return cut and verdict.names(rank=_ranks_of(1), stage=stage)
+
+    return Case("link between the nodes cut", "node 1 of 2", stage, run, right, needs_hosts=True)
+
+
+def wrong_local_rank(rank: int, local_rank: int) -> Case:
+    def run(hosts: Sequence[Host]) -> Verdict:
+        return job(4, local_ranks={rank: local_rank}, deadline=30)
+
+    def right(verdict: Verdict) -> bool:
+        named = verdict.names(rank=rank, stage="join")
+        return named and verdict.causes == {"wrong-local-rank"}
+
+    return Case("wrong LOCAL_RANK", f"rank {rank} of 4", "join", run, right)
+
+
+def never_started(rank: int, ranks: int) -> Case:
+    def run(hosts: Sequence[Host]) -> Verdict:
+        return job(ranks, launcher="env", absent=[rank], deadline=DEADLINE)
+
+    def right(verdict: Verdict) -> bool:
+        return verdict.causes == {"never-came"} and verdict.names(rank=rank, stage="join")
+
+    return Case("never started", f"rank {rank} of {ranks}, no torchrun", "join", run, right)
+
+
+def _during(stage: str, victim: int, hosts: Sequence[Host], act: Callable[[Live], None]) -> Verdict:
+    """Acts once `stage` has begun, which a slow rank of the other node holds open."""
+    slow = 0 if victim == 1 else 3
+    before = STAGES[STAGES.index(stage) - 1]
+    return job(
+        4,
+        nodes=2,
+        hosts=hosts,
+        inject=f"slow:rank={slow},stage={stage},seconds=5",
+        deadline=_NODE_DEADLINE,
+        after=f"{before:<12} 4/4",
+        act=act,
+    )
+
+
+def _ranks_of(node: int) -> tuple[int, int]:
+    return (2 * node, 2 * node + 1)

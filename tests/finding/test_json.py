@@ -1,0 +1,134 @@
+"""The envelope fits its schema, and the file is whole or absent."""
+
+import json
+import os
+import stat
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oddrank import OddrankError
+from oddrank.finding import SCHEMA_FILE, Report, check_writable, envelope, write_json
+from reports import finding, report
+
+SCHEMA = json.loads(SCHEMA_FILE.read_text())
+CHECKER = jsonschema.Draft202012Validator(SCHEMA)
+
+
+def test_the_schema_is_one():
+    CHECKER.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        report(),
+        report(finding()),
+        report(finding(), finding(condition="unknown"), complete=False),
+        report(finding(condition="unknown")),
+        report(complete=False),
+    ],
+)
+def test_every_verdict_fits_the_schema(made, tmp_path):
+    write_json(made.envelope(), tmp_path / "report.json")
+    CHECKER.validate(json.loads((tmp_path / "report.json").read_text()))
+
+
+def test_a_command_that_shows_and_does_not_judge_fits_the_schema():
+    CHECKER.validate(envelope("doctor", {}, {"parts": []}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"verdict": "fine"},
+        {"verdict": "healthy"},
+        {"findings": []},
+        {"summary": None},
+        {"extra": 1},
+        {"world": {"size": 0}},
+    ],
+)
+def test_what_is_no_report_does_not_fit_the_schema(wrong):
+    assert not CHECKER.is_valid(report(finding()).envelope() | wrong)
+
+
+@given(st.floats(), st.text(), st.dictionaries(st.text(), st.floats() | st.text()))
+def test_any_number_and_any_text_become_json(value, text, data):
+    made = Report.of("bench", {"size": 2}, data, [finding(what=text or "x")], complete=True)
+    path = f"/dev/shm/oddrank-test-{os.getpid()}.json"
+    try:
+        write_json({**made.envelope(), "value": value}, path)
+        with open(path, encoding="ascii") as file:
+            read = json.load(file, parse_constant=pytest.fail)
+    finally:
+        os.unlink(path)
+    assert read["findings"][0]["what"] == (text or "x")
+    assert read["value"] == (value if abs(value) < float("inf") else None)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    write_json({"a": numpy.int64(3), "b": numpy.float32("nan")}, tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": 3, "b": None}
+
+
+def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_text("old")
+    write_json({"a": 1}, path)
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_the_umask_decides_who_may_read_it(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_json({}, tmp_path / "report.json")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "report.json").stat().st_mode) == 0o640
+
+
+def test_a_link_is_written_through(tmp_path):
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    write_json({"a": 1}, tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text()) == {"a": 1}
+
+
+def test_dash_is_stdout(capsys):
+    check_writable("-")
+    write_json({"a": 1}, "-")
+    assert json.loads(capsys.readouterr().out) == {"a": 1}
+
+
+def test_a_pipe_is_written_and_not_replaced(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    check_writable(str(path))
+    write_json({"a": 1}, path)
+    assert json.loads(os.read(reader, 100)) == {"a": 1}
+    os.close(reader)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_a_full_disk_is_told_in_one_line():
+    with pytest.raises(OddrankError, match="No space left"):
+        write_json({}, "/dev/full")
+
+
+@pytest.mark.parametrize("name", ["absent/report.json", ".", "", "a" * 300, "file/report.json"])
+def test_what_can_not_be_written_is_refused_in_one_line_and_nothing_is_left(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    for write in (check_writable, lambda path: write_json({}, path)):
+        with pytest.raises(OddrankError) as caught:
+            write(name)
+        assert "--json" in str(caught.value)
+    assert os.listdir(tmp_path) == ["file"]

@@ -1,0 +1,81 @@
+"""What can't be true is refused, with both variables and both values."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launch import environments as made
+from oddrank import LaunchError, launch
+
+
+def one_line(error):
+    assert "\n" not in str(error)
+    return str(error)
+
+
+def refusal(environ):
+    with pytest.raises(LaunchError) as caught:
+        launch.current(environ)
+    return one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"RANK": "8"}, ("RANK=8", "WORLD_SIZE=8")),
+        ({"LOCAL_RANK": "4"}, ("LOCAL_RANK=4", "LOCAL_WORLD_SIZE=4")),
+        ({"LOCAL_WORLD_SIZE": "9"}, ("LOCAL_WORLD_SIZE=9", "WORLD_SIZE=8")),
+        ({"GROUP_RANK": "2"}, ("GROUP_RANK=2", "GROUP_WORLD_SIZE=2")),
+        ({"WORLD_SIZE": ""}, ("RANK=5", "WORLD_SIZE")),
+        ({"WORLD_SIZE": "0"}, ("WORLD_SIZE=0",)),
+        ({"RANK": "-1"}, ("RANK='-1'",)),
+        ({"RANK": "one"}, ("RANK='one'",)),
+        ({"RANK": "\u0661"}, ("RANK='\u0661'",)),
+        ({"WORLD_SIZE": "99999999999"}, ("WORLD_SIZE='99999999999'",)),
+        ({"MASTER_PORT": "70000"}, ("MASTER_PORT=70000",)),
+    ],
+)
+def test_torchruns_numbers_must_fit_each_other(change, named):
+    text = refusal(made.torchrun(5, 1, 1, local_world=4, nodes=2) | change)
+    assert all(part in text for part in named)
+
+
+def test_a_rank_that_is_not_slurms_in_a_world_of_the_same_size_is_refused():
+    text = refusal({**made.STEP[2], "RANK": "1", "WORLD_SIZE": "3"})
+    assert "RANK=1 and SLURM_PROCID=2" in text
+
+
+def test_a_leftover_world_of_one_does_not_split_a_step_into_lone_ranks():
+    text = refusal({**made.STEP[2], "RANK": "0", "WORLD_SIZE": "1"})
+    assert "WORLD_SIZE=1 and SLURM_STEP_NUM_TASKS=3" in text
+
+
+def test_a_pods_rank_is_not_taken_for_that_of_mpiruns_process():
+    text = refusal({**made.OPEN_MPI, "RANK": "1", "WORLD_SIZE": "16", "MASTER_ADDR": "pod-0"})
+    assert "WORLD_SIZE=16 and OMPI_COMM_WORLD_SIZE=4" in text
+
+
+def test_a_rank_without_a_world_is_refused():
+    assert "RANK=1 is set without WORLD_SIZE" in refusal({"RANK": "1"})
+
+
+def test_mpi_ranks_without_any_local_rank_are_told_to_export_one():
+    assert "LOCAL_RANK" in refusal({"PMI_RANK": "1", "PMI_SIZE": "2"})
+    assert launch.current({"PMI_RANK": "1", "PMI_SIZE": "2", "LOCAL_RANK": "1"}).local_rank == 1
+
+
+NAMES = sorted({*made.STEP[0], *made.torchrun(0, 0, 0, local_world=1, nodes=1), *made.HYDRA})
+VALUES = st.one_of(st.integers(-2, 20).map(str), st.text(max_size=8), st.just("n[0-3]"))
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES))
+def test_any_environment_gives_a_possible_place_or_one_clear_line(environ):
+    try:
+        me = launch.current(environ)
+    except LaunchError as error:
+        one_line(error)
+    else:
+        assert 0 <= me.rank < me.world
+        assert 0 <= me.local_rank < me.local_world
+        assert me.node >= 0
+        assert "/" not in me.job

@@ -1,0 +1,45 @@
+"""The real torchrun and the real Open MPI, asked who their ranks are."""
+
+import subprocess
+import sys
+
+import pytest
+
+ASK = """
+from oddrank import launch
+me = launch.current()
+print(me.launcher, me.rank, me.world, me.local_rank, me.local_world, me.node, me.nodes, me.job)
+assert me.master is not None
+"""
+
+
+def answers(script, *launcher):
+    run = subprocess.run(
+        [*launcher, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return sorted(line.split() for line in run.stdout.splitlines())
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "ask.py").write_text(ASK)
+    return tmp_path / "ask.py"
+
+
+@pytest.mark.needs("torch")
+def test_torchrun_starts_two_ranks_that_know_it(script):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    one, two = answers(script, *torchrun)
+    assert one[:7] == ["torchrun", "0", "2", "0", "2", "0", "1"]
+    assert two[:7] == ["torchrun", "1", "2", "1", "2", "0", "1"]
+    assert one[7] == two[7]
+
+
+@pytest.mark.needs("mpi")
+def test_mpirun_starts_two_ranks_that_know_it(script):
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable]
+    one, two = answers(script, *mpirun)
+    assert one[:7] == ["openmpi", "0", "2", "0", "2", "0", "1"]
+    assert two[:7] == ["openmpi", "1", "2", "1", "2", "0", "1"]
+    assert one[7] == two[7]

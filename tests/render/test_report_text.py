@@ -1,0 +1,117 @@
+"""What people read: plain where it is not a terminal, short where all is well, harmless always."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oddrank import render
+from oddrank.finding import Who
+from reports import finding, report
+
+
+def shown(made, encoding="utf-8"):
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, errors="strict", write_through=True)
+    render.report(made, stream)
+    return raw.getvalue().decode(encoding)
+
+
+def test_a_healthy_job_of_a_thousand_ranks_takes_two_lines():
+    assert shown(report(size=1000)).splitlines() == [
+        "selftest: healthy",
+        "all 1000 ranks are healthy",
+    ]
+
+
+def test_the_odd_rank_comes_first_with_evidence_and_the_others_are_folded():
+    text = shown(report(finding(rank=5), size=1000))
+    assert text.splitlines()[:2] == [
+        "selftest: odd",
+        "rank 5 (node1, GPU 5) is stuck: stopped in stage all_reduce",
+    ]
+    assert "state T for: 3.1 s, median of the others 0.2 s, spread 2.00% [/proc/7/stat]" in text
+    assert "kill -CONT 7" in text
+    assert "nothing found against: ranks 0-4,6-999" in text
+    assert "\x1b" not in text
+
+
+def test_five_hundred_dead_ranks_still_fit_a_screen():
+    dead = [finding(rank=rank, condition="dead", cause="killed") for rank in range(0, 1000, 2)]
+    text = shown(report(*dead, size=1000))
+    assert len(text.splitlines()) < 100
+    assert max(map(len, text.splitlines())) < 250
+    assert "rank 0 " in text
+
+
+def test_one_rank_in_three_findings_is_not_called_fine():
+    text = shown(report(finding(rank=0), finding(rank=0, condition="slow"), size=2))
+    assert "nothing found against: rank 1\n" in text
+
+
+def test_a_deadline_says_who_is_not_proven_healthy_by_saying_nothing():
+    assert "nothing found against" not in shown(report(complete=False))
+
+
+@pytest.mark.parametrize(
+    "evil",
+    ["\x1b[2J", "\x1b]0;title\x07", "\r", "\n", "\x9b31m", "\u202e", "\u2028", "\x00", "\udc9b"],
+)
+def test_nothing_in_a_text_moves_the_cursor_or_turns_it(evil):
+    text = shown(report(finding(what=f"a{evil}b", who=Who("rank", (1,), evil), cause=evil)))
+    assert evil not in text.replace("\n", "")
+    assert any(line.startswith("a\\") and line.endswith("b") for line in text.splitlines())
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_encoding_shows_any_text(encoding):
+    text = shown(report(finding(what="größer 大 \U0001f600 \udc80")), encoding)
+    assert "gr" in text
+
+
+@given(st.text())
+def test_safe_text_is_one_printable_line_and_safe_again(text):
+    once = render.safe(text)
+    assert once.isprintable()
+    assert len(once.splitlines()) <= 1
+    assert render.safe(once) == once or len(text) > 1000
+
+
+def test_an_endless_text_is_cut_and_says_so():
+    assert "(9000 more characters)" in render.safe("x" * 10_000)
+
+
+def test_a_table_aligns_numbers_to_the_right_and_none_is_a_dash():
+    stream = io.StringIO()
+    rows = [["8 B", 1.5, "ok"], ["256 MiB", 12000, None]]
+    render.table(["bytes", "median_us", "check"], rows, stream, title="all_reduce")
+    assert stream.getvalue().splitlines() == [
+        "all_reduce",
+        "  bytes  median_us  check",
+        "-------  ---------  -----",
+        "    8 B        1.5  ok",
+        "256 MiB      12000  -",
+    ]
+
+
+def test_a_table_without_rows_is_its_head():
+    stream = io.StringIO()
+    render.table(["a", "b"], [], stream)
+    assert stream.getvalue().splitlines() == ["a  b", "-  -"]
+
+
+def test_json_to_stdout_leaves_stdout_to_the_json(capsys):
+    render.deliver(report(finding()), "-")
+    out, err = capsys.readouterr()
+    assert out.startswith("{\n")
+    assert out.endswith("}\n")
+    assert "selftest: odd" in err
+
+
+def test_the_verdict_is_said_even_where_the_json_can_not_be_written(capsys):
+    from oddrank import OddrankError
+
+    with pytest.raises(OddrankError):
+        render.deliver(report(finding()), "/dev/full")
+    assert "selftest: odd" in capsys.readouterr().out

@@ -1,0 +1,67 @@
+"""On a real terminal: colours, unless NO_COLOR or the terminal can't; nobody else's escapes."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHOW = """
+import sys
+from pathlib import Path
+from oddrank import render
+from reports import finding, report
+render.report(report(finding(what="[red]a\\x1b[2Jb[/red] :smile: \\u5927")), sys.stdout)
+render.table(["[bold]rank", "us"], [["\\x1b[2J", 1.5]], sys.stdout, title="\\x1b[2Jt")
+"""
+
+
+def on_terminal(**environ):
+    """What the script wrote to its terminal."""
+    leader, follower = pty.openpty()
+    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    run = subprocess.Popen(
+        [sys.executable, "-c", SHOW],
+        stdin=subprocess.DEVNULL,
+        stdout=follower,
+        env={
+            **clean,
+            "TERM": "xterm-256color",
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            **environ,
+        },
+    )
+    os.close(follower)
+    chunks = []
+    while True:
+        try:
+            chunk = os.read(leader, 65536)
+        except OSError:  # EIO: the other side is gone
+            break
+        if not chunk:
+            break
+        chunks.append(chunk)
+    os.close(leader)
+    assert run.wait(timeout=10) == 0
+    return b"".join(chunks).decode()
+
+
+def test_a_terminal_gets_colours_and_no_escapes_of_strangers():
+    text = on_terminal()
+    assert "\x1b[1;31m" in text
+    assert "\x1b[2J" not in text
+    assert "[red]a\\x1b[2Jb[/red] :smile:" in text
+    assert "[bold]rank" in text
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_who_wants_no_colours_gets_plain_text(environ):
+    assert "\x1b" not in on_terminal(**environ)
+
+
+def test_a_c_locale_is_no_reason_to_fail():
+    plain_c = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    for environ in (plain_c, {**plain_c, "PYTHONIOENCODING": "ascii:strict"}):
+        assert "\\u5927" in on_terminal(**environ)

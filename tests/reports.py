@@ -1,0 +1,26 @@
+"""Findings and reports to test with."""
+
+from oddrank.finding import Confidence, Evidence, Finding, Report, Who
+
+SURE = Confidence("high", "it does not wait for anybody")
+
+
+def finding(rank=2, condition="stuck", cause="host-stopped", level="high", **changes):
+    who = changes.pop("who", Who("rank", (rank,), "node1", f"GPU {rank}"))
+    return Finding(
+        **{
+            "condition": condition,
+            "who": who,
+            "cause": cause,
+            "what": f"{who} is {condition}: stopped in stage all_reduce",
+            "stage": "all_reduce",
+            "evidence": (Evidence("state T for", "/proc/7/stat", 3.1, "s", 0.2, 0.02),),
+            "confidence": Confidence(level, "it waits for nobody"),
+            "next": ("kill -CONT 7",),
+            **changes,
+        }
+    )
+
+
+def report(*findings, size=4, complete=True, **changes):
+    return Report.of("selftest", {"size": size}, {}, findings, complete=complete, **changes)

@@ -1,0 +1,199 @@
+"""One rank of a real gloo job: runs SCENARIOS with the recorder on, writes what it recorded.
+
+collectives_job.py RANK WORLD FOLDER
+"""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch.nn.parallel import DistributedDataParallel
+
+from oddrank.trace import collectives
+
+SCENARIOS: dict[str, Callable[[int], object]] = {}
+
+
+def scenario(run: Callable[[int], object]) -> Callable[[int], object]:
+    SCENARIOS[run.__name__] = run
+    return run
+
+
+def train(recorded: bool) -> list[float]:
+    """Three steps of DDP, a bucket per parameter, the last recorded; the parameters afterwards."""
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
+    model = DistributedDataParallel(layers, bucket_cap_mb=1e-6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        if step == 2 and recorded:  # DDP has arranged its buckets after the first step
+            collectives.start()
+        optimizer.zero_grad()
+        model(torch.full((5, 4), float(dist.get_rank() + step))).square().sum().backward()
+        optimizer.step()
+    return [value for p in model.parameters() for value in p.flatten().tolist()]
+
+
+@scenario
+def ddp_step(rank: int) -> object:
+    return train(recorded=True)
+
+
+@scenario
+def functional_calls(rank: int) -> object:
+    x = torch.ones(10)
+    total = functional.all_reduce(x, "sum", dist.group.WORLD) + 0
+    gathered = functional.all_gather_tensor(x, 0, dist.group.WORLD) + 0
+    return [total.sum().item(), gathered.sum().item()]
+
+
+@scenario
+def compiled_all_reduce(rank: int) -> object:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return functional.all_reduce(x * 2, "sum", dist.group.WORLD) + 1
+
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True)
+    compiled(torch.ones(7))
+    collectives.start()  # tracing sends nothing, the run does
+    return compiled(torch.ones(7)).tolist()
+
+
+@scenario
+def point_to_point(rank: int) -> object:
+    x = torch.full((6,), float(rank), dtype=torch.float64)
+    if rank == 0:
+        dist.send(x, 1)
+        dist.recv(x, 1)
+    else:
+        other = torch.empty_like(x)
+        dist.recv(other, 0)
+        dist.send(x, 0)
+        x = other
+    return x.tolist()
+
+
+@scenario
+def barriers_and_a_second_group(rank: int) -> object:
+    dist.barrier()
+    group = dist.new_group([0, 1])
+    collectives.start()
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.all_reduce(torch.ones(2))
+    dist.all_reduce(torch.ones(4), group=group)
+    dist.barrier(group=group)
+    dist.barrier()
+    return group.group_name
+
+
+@scenario
+def rooted_and_gathering(rank: int) -> object:
+    x = torch.ones(10)
+    parts = [torch.ones(10), torch.ones(10)]
+    dist.broadcast(x, 0)
+    dist.reduce(x, 0)
+    dist.scatter(x, parts if rank == 0 else None, 0)
+    dist.gather(x, parts if rank == 0 else None, 0)
+    dist.all_gather(parts, x)
+    dist.all_to_all_single(torch.empty(20), torch.ones(20))
+    with dist._coalescing_manager():
+        dist.all_reduce(x)
+        dist.all_reduce(x)
+    return None
+
+
+@scenario
+def issued_by_two_threads(rank: int) -> object:
+    def issue() -> None:
+        dist.all_reduce(torch.ones(5))
+
+    other = threading.Thread(target=issue)
+    other.start()
+    other.join()
+    issue()
+    return [other.native_id, threading.get_native_id()]
+
+
+@scenario
+def an_operation_that_raises(rank: int) -> object:
+    group = dist.group.WORLD
+    messages = []
+    for _ in ("recorded", "not recorded"):
+        try:
+            group.broadcast(torch.ones(1).to_sparse(), root=0).wait()
+        except NotImplementedError as error:
+            messages.append(str(error).splitlines()[0])
+        collectives.stop()
+    return messages
+
+
+@scenario
+def more_than_the_limit(rank: int) -> object:
+    collectives.start(limit=3)
+    for size in range(1, 6):
+        dist.all_reduce(torch.ones(size))
+    return collectives.dropped()
+
+
+@scenario
+def after_stop(rank: int) -> object:
+    dist.all_reduce(torch.ones(1))
+    collectives.stop()
+    x = torch.ones(2)
+    dist.all_reduce(x)
+    return x.tolist()
+
+
+@scenario
+def many_threads_at_once(rank: int) -> object:
+    """Each thread has its own group of one rank, so that no order between ranks is needed."""
+    groups = [dist.new_group([r]) for r in range(2) for _ in range(4)][4 * rank : 4 * rank + 4]
+    collectives.start(limit=50)
+
+    def issue(group: dist.ProcessGroup) -> None:
+        for _ in range(100):
+            dist.all_reduce(torch.ones(1), group=group)
+
+    threads = [threading.Thread(target=issue, args=(group,)) for group in groups]
+    for thread in threads:
+        thread.start()
+    longest = 0
+    while any(thread.is_alive() for thread in threads):
+        longest = max(longest, len(collectives.records()))
+    return [len(collectives.records()), collectives.dropped(), longest]
+
+
+@scenario
+def a_forked_child_reads_the_list(rank: int) -> object:
+    dist.all_reduce(torch.ones(1))
+    child = os.fork()
+    if child == 0:
+        os._exit(len(collectives.records()))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main() -> None:
+    rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world
+    )
+    found: dict[str, dict[str, object]] = {
+        "before_the_recorder": {"result": train(recorded=False), "records": []}
+    }
+    for name, run in SCENARIOS.items():
+        dist.barrier()
+        collectives.start()
+        result = run(rank)
+        collectives.stop()
+        found[name] = {"result": result, "records": collectives.records()}
+    (folder / f"rank{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+main()

@@ -1,0 +1,165 @@
+"""What two real gloo ranks issue is exactly what the recorder lists."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oddrank import _native
+from oddrank.trace.collectives import Collective
+
+pytestmark = pytest.mark.needs("torch-build")
+JOB = Path(__file__).with_name("collectives_job.py")
+
+
+class Job:
+    """What both ranks recorded and returned, by scenario."""
+
+    def __init__(self, ranks: list[dict[str, dict[str, Any]]]) -> None:
+        self.ranks = ranks
+
+    def result(self, scenario: str, rank: int = 0) -> Any:
+        return self.ranks[rank][scenario]["result"]
+
+    def records(self, scenario: str, rank: int = 0) -> list[Collective]:
+        return [Collective(*fields) for fields in self.ranks[rank][scenario]["records"]]
+
+    def issued(self, scenario: str, rank: int = 0) -> list[tuple[str, int]]:
+        return [(r.op, r.bytes) for r in self.records(scenario, rank)]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    _native.torch()  # a misfit is told once, here
+    folder = tmp_path_factory.mktemp("job")
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, JOB, str(rank), "2", folder],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        output = [rank.communicate(timeout=60)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(output)
+    return Job([json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)])
+
+
+def consecutive(records: list[Collective]) -> bool:
+    """Whether the backend numbered them without a gap, in the order of issue."""
+    first = records[0].seq
+    assert first is not None
+    return [r.seq for r in records] == list(range(first, first + len(records)))
+
+
+def test_ddp_s_buckets_are_seen_though_no_python_line_issues_them(job: Job):
+    # One bucket a parameter, last layer first: 2 and 3 x 2, then 3 and 4 x 3 floats.
+    expected = [("allreduce_", 4 * n) for n in (2, 6, 3, 12)]
+    for rank in (0, 1):
+        assert job.issued("ddp_step", rank) == expected
+        assert consecutive(job.records("ddp_step", rank))
+        assert {r.group for r in job.records("ddp_step", rank)} == {"0"}
+
+
+def test_functional_collectives_are_seen(job: Job):
+    assert job.issued("functional_calls") == [
+        ("allreduce_", 40),
+        ("allgather_into_tensor_coalesced_", 40),
+    ]
+    assert job.result("functional_calls") == [20.0, 20.0]
+
+
+def test_a_compiled_all_reduce_is_seen_each_time_it_runs_and_not_when_it_is_traced(job: Job):
+    assert job.issued("compiled_all_reduce") == [("allreduce_", 28)]
+    assert job.result("compiled_all_reduce") == [5.0] * 7
+
+
+def test_send_and_recv_are_each_side_s_own(job: Job):
+    assert job.issued("point_to_point", rank=0) == [("send", 48), ("recv_", 48)]
+    assert job.issued("point_to_point", rank=1) == [("recv_", 48), ("send", 48)]
+    assert job.result("point_to_point", rank=0) == [1.0] * 6
+    assert job.result("point_to_point", rank=1) == [0.0] * 6
+
+
+def test_each_group_has_its_own_numbers_and_a_barrier_has_no_bytes(job: Job):
+    name = job.result("barriers_and_a_second_group")
+    records = job.records("barriers_and_a_second_group")
+    assert [(r.group, r.op, r.bytes) for r in records] == [
+        (name, "allreduce_", 12),
+        ("0", "allreduce_", 8),
+        (name, "allreduce_", 16),
+        (name, "barrier", 0),
+        ("0", "barrier", 0),
+    ]
+    assert consecutive([r for r in records if r.group == name])
+    assert consecutive([r for r in records if r.group == "0"])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_bytes_are_the_same_on_root_and_others(job: Job, rank: int):
+    assert job.issued("rooted_and_gathering", rank) == [
+        ("broadcast_", 40),
+        ("reduce_", 40),
+        ("scatter_", 40),
+        ("gather_", 40),
+        ("allgather_", 40),
+        ("alltoall_base_", 80),
+        ("allreduce_coalesced_", 80),
+    ]
+
+
+def test_the_ranks_of_a_group_agree_on_every_number(job: Job):
+    for scenario in ("ddp_step", "functional_calls", "rooted_and_gathering"):
+        first, second = ([r[1:] for r in job.records(scenario, rank)] for rank in (0, 1))
+        assert first == second
+
+
+def test_the_thread_is_the_one_that_issued(job: Job):
+    assert [r.thread for r in job.records("issued_by_two_threads")] == job.result(
+        "issued_by_two_threads"
+    )
+
+
+def test_an_error_of_the_operation_reaches_the_user_as_without_the_recorder(job: Job):
+    recorded, unrecorded = job.result("an_operation_that_raises")
+    assert recorded == unrecorded
+    # Listed, but never issued to the end.
+    assert [(r.op, r.seq) for r in job.records("an_operation_that_raises")] == [
+        ("broadcast_", None)
+    ]
+
+
+def test_the_newest_stay_when_the_list_is_full(job: Job):
+    assert job.issued("more_than_the_limit") == [("allreduce_", 4 * n) for n in (3, 4, 5)]
+    assert job.result("more_than_the_limit") == 2
+
+
+def test_after_stop_operations_work_and_are_not_listed(job: Job):
+    assert job.result("after_stop") == [2.0, 2.0]
+    assert job.issued("after_stop") == [("allreduce_", 4)]
+
+
+def test_training_gives_the_same_bits_with_the_recorder_and_before_it_was_loaded(job: Job):
+    assert job.result("ddp_step") == job.result("before_the_recorder")
+
+
+def test_four_threads_and_a_reader_lose_nothing_but_what_the_limit_costs(job: Job):
+    kept, dropped, longest = job.result("many_threads_at_once")
+    assert (kept, dropped) == (50, 350)
+    assert longest <= 50
+    by_group: dict[str, list[int | None]] = {}
+    for record in job.records("many_threads_at_once"):
+        by_group.setdefault(record.group, []).append(record.seq)
+    assert all(seqs == sorted(seqs, key=lambda s: s or 0) for seqs in by_group.values())
+
+
+def test_a_forked_child_can_read_the_list(job: Job):
+    assert job.result("a_forked_child_reads_the_list") == 1
