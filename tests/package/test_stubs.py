@@ -20,7 +20,7 @@ def names_of(body: list[ast.stmt], prefix: str = "") -> set[str]:
     """Functions, classes with their methods, variables; not the stub's own imports."""
     found = set()
     for node in body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             found.add(prefix + node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             found.add(prefix + node.target.id)
@@ -30,12 +30,10 @@ def names_of(body: list[ast.stmt], prefix: str = "") -> set[str]:
 
 
 def names_in(thing: object, prefix: str = "") -> set[str]:
-    """What a module or class exports; of the special methods only the constructor."""
+    """What a module or class exports. No special methods: pybind11 gives each class an __init__."""
     found = set()
     for name, value in vars(thing).items():
-        if name.startswith("_") and name != "__init__":
-            continue
-        if name == "__init__" and not inspect.isclass(thing):
+        if name.startswith("_"):
             continue
         found.add(prefix + name)
         if inspect.isclass(value):
