@@ -96,7 +96,8 @@ def wrong_local_rank(rank: int, local_rank: int) -> Case:
 
 def never_started(rank: int, ranks: int) -> Case:
     def run(hosts: Sequence[Host]) -> Verdict:
-        return job(ranks, launcher="env", absent=[rank], deadline=DEADLINE)
+        # The others are named too if they take longer to import torch than join lasts.
+        return job(ranks, launcher="env", absent=[rank], deadline=5.0 + 3 * ranks)
 
     def right(verdict: Verdict) -> bool:
         return verdict.causes == {"never-came"} and verdict.names(rank=rank, stage="join")

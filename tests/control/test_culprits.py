@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from oddrank.control.culprits import culprits
+from oddrank.control.culprits import PUBLISHING, culprits
 
 
 def rank(number, **facts):
@@ -209,6 +209,13 @@ def test_rank_0_alone_is_named_when_it_never_published_its_address(facts, cause,
     for through in ((), (0,)):  # rank 0's guard always comes
         found = blamed(root, *nobody, reason=reason, stage="join", through=through)
         assert found == [(cause, (0,))]
+
+
+def test_nobody_is_named_when_rank_0s_address_did_not_get_through():
+    nobody = [rank(r, **NEVER) for r in (1, 2, 3)]
+    root = rank(0, stage="join", step=PUBLISHING)
+    found = blamed(root, *nobody, reason="deadline", stage="join", through=(0,))
+    assert found == [("no-address", ())]
 
 
 def test_all_others_are_missing_when_rank_0_did_publish_its_address():

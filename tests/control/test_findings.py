@@ -24,6 +24,7 @@ CONDITIONS = {
     "node-lost": "dead",
     "link-cut": "broken",
     "guard-lost": "broken",
+    "no-address": "unknown",
     "all-wait": "unknown",
 }
 
@@ -51,7 +52,9 @@ def test_the_table_of_conditions_knows_every_cause():
 
 @pytest.mark.parametrize("cause", CONDITIONS)
 def test_a_cause_is_one_finding_with_its_ranks_and_stage(cause):
-    ranks = {"all-wait": (), "node-lost": (2, 3), "link-cut": (2, 3)}.get(cause, (2,))
+    ranks = {"all-wait": (), "no-address": (), "node-lost": (2, 3), "link-cut": (2, 3)}.get(
+        cause, (2,)
+    )
     culprit = culprits.Culprit(cause, ranks, "device", victims=(0, 1))
     seen = rounds(signal=signal.SIGKILL, exit_code=1, failed="ValueError: no", step="verify")
     (finding,) = told(culprit, seen)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from oddrank.control.root import RankState, Round
 
 JOIN = "join"
+# Rank 0's step in join until its address is where the others look; then it waits for them.
+PUBLISHING = "publish the address"
 
 Cause = Literal[
     "never-came",  # no word from the rank's guard, while rank 0's address was published
@@ -27,13 +29,14 @@ Cause = Literal[
     "node-lost",  # every connection of a node was closed: the node, or all of its processes, ended
     "link-cut",  # every guard of a node fell silent: the node stopped, or the network to it
     "guard-lost",  # one guard fell silent or ended while its neighbours go on
+    "no-address",  # nobody: rank 0's address did not get to where the others look
     "all-wait",  # nobody: every rank that is not through waits for the others
 ]
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """`ranks` (none for all-wait) and why; `victims` are the others that did not come through."""
+    """`ranks` (none where nobody can be named) and why; `victims`: the others without a result."""
 
     cause: Cause
     ranks: tuple[int, ...]
@@ -64,7 +67,7 @@ def culprits(round: "Round") -> list[Culprit]:
         if cause is not None and own
     ]
     if _nobody_could_come(round, never):
-        sure = [c for c in sure if c.ranks == (0,)] or _stuck(round, {0: states[0]})
+        sure = [c for c in sure if c.ranks == (0,)] or _no_address(round, states[0])
     elif not sure:
         suffered = {rank: cause for rank, (cause, _) in faults.items() if cause is not None}
         sure = _unexplained(round, came, suffered, never)
@@ -134,6 +137,13 @@ def _nobody_could_come(round: "Round", never: tuple[int, ...]) -> bool:
         return False
     root = round.states[0]
     return _fault(round, root)[0] is not None or (round.reason == "deadline" and not root.waiting)
+
+
+def _no_address(round: "Round", root: "RankState") -> list[Culprit]:
+    """The store may be slow, or the import of torch: rank 0 is stuck only if it did not try."""
+    if root.step == PUBLISHING:
+        return [Culprit("no-address", (), JOIN)]
+    return [Culprit("no-progress", (0,), _stage(round, root))]
 
 
 def _unexplained(

@@ -134,8 +134,11 @@ def _never_came(culprit: Culprit, rounds: Rounds) -> Finding:
         evidence=(
             Evidence(f"{rounds.world - len(culprit.ranks)} of {rounds.world} ranks came", _SOURCE),
         ),
-        confidence=Confidence("high", "all other ranks found the way"),
-        next=("was it started? does it reach MASTER_ADDR:MASTER_PORT and rank 0's host?",),
+        confidence=Confidence("medium", "others found the way; it may only be slow to start"),
+        next=(
+            "was it started? does it reach MASTER_ADDR:MASTER_PORT and rank 0's host?",
+            "if its import of torch is slow: --deadline 300",
+        ),
     )
 
 
@@ -198,6 +201,23 @@ def wrong_local_rank(rounds: Rounds, rank: int, expected: int, twins: list[int])
     )
 
 
+def _no_address(culprit: Culprit, rounds: Rounds) -> Finding:
+    text = "rank 0's address did not get into torch's store, so that nobody could come"
+    return Finding(
+        condition="unknown",
+        who=Who("rank"),
+        cause=culprit.cause,
+        what=f"nobody can be named: {text} by the end of stage {culprit.stage}",
+        stage=culprit.stage,
+        evidence=_evidence(culprit, rounds),
+        confidence=Confidence("low", "the store, or a slow import of torch, may be the reason"),
+        next=(
+            "time python -c 'import torch'  (on rank 0's host)",
+            "give it longer: --deadline 300",
+        ),
+    )
+
+
 _CAUSES: dict[str, Callable[[Culprit, Rounds], Finding]] = {
     "killed": _killed,
     "exited": _exited,
@@ -211,6 +231,7 @@ _CAUSES: dict[str, Callable[[Culprit, Rounds], Finding]] = {
     "link-cut": _node,
     "guard-lost": _guard_lost,
     "all-wait": _all_wait,
+    "no-address": _no_address,
 }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from oddrank.control import findings, join, rendezvous
-from oddrank.control.culprits import Culprit, culprits
+from oddrank.control.culprits import PUBLISHING, Culprit, culprits
 from oddrank.control.meeting_point import path_under
 from oddrank.control.root import Root, Round, Snapshot
 from oddrank.control.session import Member, Session, SessionEnded, start
@@ -67,6 +67,7 @@ def run(
         meeting_point=_meeting_point(launch),
     )
     meeting = rendezvous.Rendezvous(launch, session, deadline)
+    session.progress(PUBLISHING if launch.rank == 0 else "find rank 0")
     meeting.start()
     code = _work(stages, _Worker(launch, session, meeting, deadline))
     # Not through the interpreter's end: threads of torch that wait for a lost rank would delay it.
@@ -153,7 +154,7 @@ class _Walk:
 
     def _join(self) -> bool:
         began = self._shown = time.monotonic()
-        seconds = min(join.SECONDS, self._end - began)
+        seconds = join.SHARE * (self._end - began)
         self._root.open_join(seconds)
         round, found = self._settle(join.NAME, began + seconds)
         if not self._came_through(join.NAME, began, round, found):
@@ -201,7 +202,7 @@ class _Walk:
             return True
         outcome.findings += findings.of_round(round, found, rounds)
         outcome.complete = False
-        outcome.why = _WHY[round.reason].format(stage=name)
+        outcome.why = _WHY["named" if found else round.reason].format(stage=name)
         return False
 
     def _settle(self, stage: str, end: float) -> tuple[Round, list[Culprit]]:
@@ -244,8 +245,8 @@ class _Walk:
 
 _WHY = {
     "late": "the deadline came before stage {stage}, and nothing points at anybody",
-    "complete": "",
-    "fault": "a rank failed in stage {stage}",
+    "named": "the stages after {stage} were not run",
+    "fault": "a rank failed in stage {stage}, and nothing points at anybody",
     "deadline": "the deadline came in stage {stage}, and nothing points at anybody",
     "terminated": "the launcher ended the job in stage {stage}, and nothing points at anybody",
 }
