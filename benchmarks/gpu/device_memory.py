@@ -10,7 +10,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
-
 from oddrank import OddrankError, _native
 
 BYTES = 4 << 30  # far beyond any L2 cache
