@@ -1,4 +1,4 @@
-"""Shared by all benchmarks: paired repetitions, ratios with their spread, machine facts, --json FILE.
+"""Shared by all benchmarks: paired repetitions, ratios with spread, machine facts, --json FILE.
 
 A ratio is taken within each repetition, between runs that follow each other, so that a slow minute
 of the machine touches both sides; the table shows min, median and max of those ratios.
@@ -71,7 +71,9 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], file: str | None, **mor
         _print_table(rows)
     if file is None:
         return
-    text = json.dumps({"benchmark": name, "machine": machine(), **more, "rows": list(rows)}, indent=1)
+    text = json.dumps(
+        {"benchmark": name, "machine": machine(), **more, "rows": list(rows)}, indent=1
+    )
     if file == "-":
         print(text)
         return

@@ -1,4 +1,7 @@
-"""Eight ranks print long lines at once and none is mixed: torchrun --nproc-per-node 8 print_from_ranks.py"""
+"""Ranks print long lines at once and none is mixed.
+
+torchrun --nproc-per-node 8 print_from_ranks.py
+"""
 
 import oddrank
 

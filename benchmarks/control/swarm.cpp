@@ -76,6 +76,7 @@ class Swarm {
       hello.world = static_cast<std::int32_t>(guards_.size());
       hello.node = hello.rank / 8;
       hello.local_rank = hello.rank % 8;
+      hello.remaining_ms = 120'000;
       hello.host = "node" + std::to_string(hello.node);
       guard.channel.send(Kind::kHello, hello.pack());
       epoll_event event{};

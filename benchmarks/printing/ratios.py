@@ -2,7 +2,8 @@
 
 Each side: N processes append lines of 64 bytes to the same file, started together. Figure: seconds
 from the start signal to the exit of the last, per line. `c` = flock + write + unlock in C;
-`recipe` = the Python function that opens a lock file, flocks, prints, unlocks; `print` = flush=True, no lock.
+`recipe` = the Python function that opens a lock file, flocks, prints, unlocks; `print` = no lock,
+flush=True.
 """
 
 import argparse
@@ -78,7 +79,9 @@ def run(command: list[str], writers: int, out: Path) -> float:
     return seconds
 
 
-def measure(writers: int, lines: int, repetitions: int, folder: Path, loop: Path) -> dict[str, object]:
+def measure(
+    writers: int, lines: int, repetitions: int, folder: Path, loop: Path
+) -> dict[str, object]:
     lock, out = folder / "lock", folder / "out"
 
     def python(kind: str, count: int) -> float:
@@ -88,7 +91,9 @@ def measure(writers: int, lines: int, repetitions: int, folder: Path, loop: Path
     per_writer = lines // writers
     figures = harness.paired(
         {
-            "c": lambda: run([str(loop), str(lock), str(per_writer)], writers, out) / (per_writer * writers),
+            "c": lambda: (
+                run([str(loop), str(lock), str(per_writer)], writers, out) / (per_writer * writers)
+            ),
             "printflock": lambda: python("printflock", per_writer),
             "recipe": lambda: python("recipe", per_writer // 8),
             "print": lambda: python("print", per_writer),

@@ -17,7 +17,6 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
-
 from oddrank.trace import collectives
 
 OPERATIONS = 30_000

@@ -100,7 +100,8 @@ Fd open_private_folder(const std::string& path) {
     const std::string part = parts.front();
     parts.pop_front();
     check_way(stat_of(folder.get(), name), name.empty() ? "/" : name);
-    const std::string child = name + "/" + part;
+    std::string child = name;
+    child.append("/").append(part);
     Fd next(::openat(folder.get(), part.c_str(), kFolderFlags));
     if (!next && errno == ENOENT) {
       if (::mkdirat(folder.get(), part.c_str(), 0700) != 0 && errno != EEXIST)

@@ -148,6 +148,7 @@ void bind_hub(py::module_& m) {
              return results;
            })
       .def("result_count", &Hub::result_count)
+      .def("remaining", [](Hub& self) { return static_cast<double>(self.remaining_ns()) / 1e9; })
       .def("notes", [](Hub& self) {
         const HubNotes notes = self.notes();
         py::list odd;

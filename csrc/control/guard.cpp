@@ -26,6 +26,8 @@ constexpr std::int64_t kTerminatedNs = 2'000 * kMs;
 constexpr std::int64_t kNeighbourNs = 12'000 * kMs;
 constexpr std::int64_t kMeetingPointNs = 40 * kMs;
 constexpr std::int64_t kPatienceNs = 700 * kMs;
+// What has just happened on this node shows in /proc after a moment.
+constexpr std::int64_t kSettleNs = 300 * kMs;
 constexpr std::int64_t kLastPatienceNs = 400 * kMs;
 }  // namespace
 
@@ -48,6 +50,8 @@ void GuardLoop::dial(const std::string& address) {
   hello.host = options_.host.substr(0, 200);
   hello.pid = worker_.pid();
   hello.start_time = worker_.start_time();
+  hello.remaining_ms =
+      static_cast<std::uint32_t>(Deadline::at_ns(options_.deadline_ns).remaining_ms());
   link_.dial(RootAddress::parse(address), std::move(hello),
              options_.published || options_.address.empty());
 }
@@ -193,14 +197,21 @@ void GuardLoop::end_worker(int code, std::int64_t patience_ns) {
   if (worker_open_) to_worker_.send(Kind::kEnd, Packer().i32(code).take());
 }
 
-void GuardLoop::lose_root(const std::string& why, std::int64_t patience_ns) {
-  if (ending_) return;
+void GuardLoop::lose_root(const std::string& why, std::int64_t speak_in_ns,
+                          std::int64_t patience_ns) {
+  if (ending_ || loss_) return;
   // Where the root was never reached, its own node has the root's own words.
-  const bool reached = link_.up() || roster_ || was_up_;
-  if ((roster_ || options_.local_rank == 0) && (reached || options_.node != 0)) {
-    print_partial_view(options_, roster_, why, page_.read().stage, life_);
+  const bool speaker = (roster_ || options_.local_rank == 0) && (was_up_ || options_.node != 0);
+  // The others' workers stay until the speaker has looked at them, beat by beat later than here.
+  const std::int64_t wait_ns = speaker ? speak_in_ns : 4 * speak_in_ns;
+  loss_ = Loss{why, monotonic_ns() + wait_ns, patience_ns, speaker};
+}
+
+void GuardLoop::speak_and_end() {
+  if (loss_->speaker) {
+    print_partial_view(options_, roster_, loss_->why, page_.read().stage, life_);
   }
-  end_worker(1, patience_ns);
+  end_worker(1, loss_->patience_ns);
 }
 
 void GuardLoop::check_deadlines(std::int64_t now) {
@@ -209,16 +220,20 @@ void GuardLoop::check_deadlines(std::int64_t now) {
     if (now >= kill_at_ && !worker_dead_) worker_.kill();
     return;
   }
-  if (link_.lost()) lose_root("lost the root, " + link_.trouble(), kPatienceNs);
+  if (link_.lost()) {
+    const std::string what = was_up_ ? "lost the root, " : "never reached the root, ";
+    lose_root(what + link_.trouble(), kSettleNs, kPatienceNs);
+  }
   if (!was_up_ && now >= options_.join_deadline_ns) {
-    lose_root("never reached the root, " + link_.trouble(), kPatienceNs);
+    lose_root("never reached the root, " + link_.trouble(), kSettleNs, kPatienceNs);
   }
   const std::int64_t terminated = page_.terminated_ns.load();
   const std::int64_t patience = options_.meeting_point.empty() ? kTerminatedNs : kNeighbourNs;
   if (!was_up_ && terminated != 0 && now - terminated > patience) end_worker(1, kPatienceNs);
   if (now >= options_.deadline_ns + 700 * kMs) {
-    lose_root("the root gave no verdict by the deadline", kLastPatienceNs);
+    lose_root("the root gave no verdict by the deadline", 0, kLastPatienceNs);
   }
+  if (loss_ && (now >= loss_->speak_at || now >= options_.deadline_ns + 700 * kMs)) speak_and_end();
 }
 
 // Whether a neighbour may bring the address after this worker died: while their launcher lives.

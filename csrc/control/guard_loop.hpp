@@ -30,7 +30,8 @@ class GuardLoop {
   State state(std::int64_t now) const;
   void report(std::int64_t now, std::uint32_t question);
   void end_worker(int code, std::int64_t patience_ns);
-  void lose_root(const std::string& why, std::int64_t patience_ns);
+  void lose_root(const std::string& why, std::int64_t speak_in_ns, std::int64_t patience_ns);
+  void speak_and_end();
   void check_deadlines(std::int64_t now);
   bool done() const;
 
@@ -51,6 +52,13 @@ class GuardLoop {
   State reported_;
   std::int64_t last_ping_ = 0;
   std::optional<Roster> roster_;
+  // The root is lost: from then on no word of it can come.
+  struct Loss {
+    std::string why;
+    std::int64_t speak_at, patience_ns;
+    bool speaker;
+  };
+  std::optional<Loss> loss_;
   bool ending_ = false;
   std::int64_t kill_at_ = 0;
 };

@@ -70,6 +70,7 @@ Hub::Hub(Fd listener, HubOptions options)
     event.data.fd = fd;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw_errno("epoll_ctl");
   }
+  earliest_deadline_ns_ = options_.deadline_ns;
   ranks_.begin(0, options_.deadline_ns, monotonic_ns());
   thread_ = std::thread(&Hub::serve, this);
 }
@@ -145,6 +146,11 @@ std::vector<RankRecord> Hub::snapshot() {
 int Hub::result_count() {
   const std::lock_guard lock(mutex_);
   return ranks_.results();
+}
+
+std::int64_t Hub::remaining_ns() {
+  const std::lock_guard lock(mutex_);
+  return earliest_deadline_ns_ - monotonic_ns();
 }
 
 HubNotes Hub::notes() {

@@ -55,6 +55,8 @@ class Hub {
 
   std::vector<RankRecord> snapshot();
   int result_count();
+  // Until the earliest deadline of any process of the job.
+  std::int64_t remaining_ns();
   HubNotes notes();
 
  private:
@@ -62,7 +64,8 @@ class Hub {
     Channel channel;
     int rank = -1;  // -1: a stranger, no hello yet
     std::int64_t accepted_ns = 0;
-    std::uint32_t answered = 0;
+    std::uint32_t answered = 0;  // the last question
+    bool writes = false;         // epoll tells when it can be written
   };
   struct Command {
     Kind kind;
@@ -71,11 +74,13 @@ class Hub {
 
   void serve();
   void accept_all(std::int64_t now);
-  bool make_room();
+  bool make_room(std::int64_t now);
   void work(int fd, std::uint32_t events, std::int64_t now);
   bool hear(Connection& connection, const Frame& frame, std::int64_t now);
   bool hear_hello(Connection& connection, const Frame& frame, std::int64_t now);
-  bool flush(Connection& connection);
+  bool tell(Connection& connection, Kind kind, std::string_view payload);
+  bool watch_writes(Connection& connection);
+  void listen_again(bool on);
   void drop(int fd, std::int64_t now);
   void sweep(std::int64_t now);
   void run_commands(std::int64_t now);
@@ -93,6 +98,7 @@ class Hub {
   std::vector<int> fd_of_rank_;                           // the thread's alone
   std::size_t open_ = 0;
   std::size_t strangers_ = 0;
+  bool listening_ = true;
   std::int64_t last_turn_ns_ = 0;
   std::int64_t last_sweep_ns_ = 0;
 
@@ -100,6 +106,7 @@ class Hub {
   std::condition_variable changed_;
   Ranks ranks_;
   HubNotes notes_;
+  std::int64_t earliest_deadline_ns_ = 0;
   bool full_ = false;  // out of descriptors: nobody else can join
   std::vector<Command> commands_;
   std::uint32_t question_ = 0;

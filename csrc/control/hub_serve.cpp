@@ -15,6 +15,7 @@ namespace oddrank::control {
 namespace {
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kStrangerNs = 5'000 * kMs;
+constexpr std::int64_t kPoliteNs = 1'000 * kMs;
 constexpr std::int64_t kSweepNs = 200 * kMs;
 // A turn that took longer was our own pause (stopped, starved), not the guards' silence.
 constexpr std::int64_t kPauseNs = 500 * kMs;
@@ -61,32 +62,32 @@ void Hub::serve() {
   }
 }
 
-// Closes the stranger that has been silent longest. False if there is none.
-bool Hub::make_room() {
-  if (strangers_ == 0) return false;
+// Closes the stranger that has been silent longest, a second at least: guards of ours may just have
+// come. False if there is none.
+bool Hub::make_room(std::int64_t now) {
   int oldest = -1;
-  for (std::size_t fd = 0; fd < connections_.size(); ++fd) {
+  std::int64_t accepted = now - kPoliteNs;
+  for (std::size_t fd = 0; strangers_ > 0 && fd < connections_.size(); ++fd) {
     const auto& one = connections_[fd];
-    if (!one || one->rank >= 0) continue;
-    if (oldest < 0 ||
-        one->accepted_ns < connections_[static_cast<std::size_t>(oldest)]->accepted_ns) {
-      oldest = static_cast<int>(fd);
-    }
+    if (!one || one->rank >= 0 || one->accepted_ns >= accepted) continue;
+    oldest = static_cast<int>(fd);
+    accepted = one->accepted_ns;
   }
-  if (oldest >= 0) drop(oldest, monotonic_ns());
+  if (oldest >= 0) drop(oldest, now);
   return oldest >= 0;
 }
 
 void Hub::accept_all(std::int64_t now) {
   for (int turn = 0; turn < 512; ++turn) {
-    if (open_ >= most_connections_ && !(strangers_ > 64 && make_room())) {
-      full_ = open_ - strangers_ < static_cast<std::size_t>(options_.world);
+    if (open_ >= most_connections_ && !make_room(now)) {
+      listen_again(false);
       return;
     }
     Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
       if (errno == EMFILE || errno == ENFILE) {
-        if (make_room()) continue;
+        if (make_room(now)) continue;
+        listen_again(false);
         full_ = true;
         if (notes_.limits.empty()) {
           notes_.limits = "no more files can be opened on " + options_.host + ": only " +
@@ -104,10 +105,19 @@ void Hub::accept_all(std::int64_t now) {
     const auto index = static_cast<std::size_t>(fd);
     if (connections_.size() <= index) connections_.resize(index + 1);
     connections_[index] = std::make_unique<Connection>(
-        Connection{Channel(std::move(socket), kStrangerFrame), -1, now, 0});
+        Connection{Channel(std::move(socket), kStrangerFrame), -1, now});
     ++open_;
     ++strangers_;
   }
+}
+
+// Off while there is no room: a waiting connection would wake epoll for ever.
+void Hub::listen_again(bool on) {
+  listening_ = on;
+  epoll_event event{};
+  event.events = on ? static_cast<std::uint32_t>(EPOLLIN) : 0U;
+  event.data.fd = listener_.get();
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
 }
 
 void Hub::work(int fd, std::uint32_t events, std::int64_t now) {
@@ -115,9 +125,11 @@ void Hub::work(int fd, std::uint32_t events, std::int64_t now) {
   if (index >= connections_.size() || !connections_[index]) return;
   Connection& one = *connections_[index];
   bool good = true;
-  if ((events & EPOLLOUT) != 0) good = flush(one);
+  if ((events & EPOLLOUT) != 0) good = one.channel.flush() && watch_writes(one);
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
     const bool open = one.channel.receive();
+    // Parts of a long result count as signs of life.
+    if (open && one.rank >= 0) ranks_.record(one.rank).last_heard_ns = now;
     while (auto frame = one.channel.next()) {
       if (!hear(one, *frame, now)) {
         drop(fd, now);
@@ -132,10 +144,9 @@ void Hub::work(int fd, std::uint32_t events, std::int64_t now) {
 bool Hub::hear(Connection& connection, const Frame& frame, std::int64_t now) {
   if (connection.rank < 0) return frame.kind == Kind::kHello && hear_hello(connection, frame, now);
   const int rank = connection.rank;
-  ranks_.record(rank).last_heard_ns = now;
   ranks_.set_contact(rank, Contact::kOk, now);
   if (frame.kind == Kind::kPing) {
-    return connection.channel.send(Kind::kPong, {}) && flush(connection);
+    return tell(connection, Kind::kPong, {});
   }
   if (frame.kind == Kind::kState) {
     auto state = State::unpack(frame.payload);
@@ -180,18 +191,26 @@ bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t no
   connection.channel.raise_limit(kResultFrame);
   --strangers_;
   fd_of_rank_[static_cast<std::size_t>(hello->rank)] = connection.channel.fd();
+  earliest_deadline_ns_ =
+      std::min(earliest_deadline_ns_, now + std::int64_t{hello->remaining_ms} * kMs);
   ranks_.joined(connection.rank, std::move(*hello), now);
-  return connection.channel.send(Kind::kWelcome, welcome_.pack()) && flush(connection);
+  return tell(connection, Kind::kWelcome, welcome_.pack());
 }
 
-// Asks for EPOLLOUT while something is unsent. False once the peer is gone or does not read.
-bool Hub::flush(Connection& connection) {
-  const bool good = connection.channel.flush();
-  epoll_event event{};
-  event.events = connection.channel.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  event.data.fd = connection.channel.fd();
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.channel.fd(), &event);
-  return good && connection.channel.unsent() < kMostUnsent;
+bool Hub::tell(Connection& connection, Kind kind, std::string_view payload) {
+  return connection.channel.send(kind, payload) && watch_writes(connection);
+}
+
+// Asks for EPOLLOUT while something is unsent. False where the peer does not read.
+bool Hub::watch_writes(Connection& connection) {
+  if (connection.channel.wants_write() != connection.writes) {
+    connection.writes = connection.channel.wants_write();
+    epoll_event event{};
+    event.events = connection.writes ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    event.data.fd = connection.channel.fd();
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.channel.fd(), &event);
+  }
+  return connection.channel.unsent() < kMostUnsent;
 }
 
 void Hub::drop(int fd, std::int64_t now) {
@@ -214,6 +233,8 @@ void Hub::drop(int fd, std::int64_t now) {
 void Hub::sweep(std::int64_t now) {
   if (now - last_sweep_ns_ < kSweepNs) return;
   last_sweep_ns_ = now;
+  if (!listening_ && open_ < most_connections_) listen_again(true);
+  full_ = full_ || open_ - strangers_ >= most_connections_;
   if (strangers_ > 0) {
     for (std::size_t fd = 0; fd < connections_.size(); ++fd) {
       const auto& one = connections_[fd];
@@ -245,7 +266,7 @@ void Hub::run_commands(std::int64_t now) {
       const bool listens = ranks_.record(one.rank).contact == Contact::kOk;
       if (command.kind == Kind::kReport && listens) ++unanswered_;
       if (command.kind == Kind::kReport && !listens) one.answered = question_;
-      if (!one.channel.send(command.kind, command.payload) || !flush(one)) drop(fd, now);
+      if (!tell(one, command.kind, command.payload)) drop(fd, now);
     }
   }
   commands_done_ += commands_.size();
@@ -273,7 +294,7 @@ void Hub::deal_roster() {
       const int fd = fd_of_rank_[static_cast<std::size_t>(process.rank)];
       if (fd < 0) continue;
       Connection& one = *connections_[static_cast<std::size_t>(fd)];
-      if (one.channel.send(Kind::kRoster, roster.pack())) static_cast<void>(flush(one));
+      static_cast<void>(tell(one, Kind::kRoster, roster.pack()));
       break;
     }
   }

@@ -24,7 +24,8 @@ void Link::dial(const RootAddress& address, Hello hello, bool published) {
   hello_ = std::move(hello);
   hello_.token = address.token;
   published_ = published;
-  trouble_ = "no answer from " + address.text().substr(0, address.text().find('#'));
+  where_ = address.text().substr(0, address.text().find('#'));
+  trouble_ = "no answer from " + where_;
 }
 
 void Link::start_try(std::int64_t now) {
@@ -41,7 +42,7 @@ void Link::start_try(std::int64_t now) {
     tune_connection(socket.get(), static_cast<int>(kTryNs / kMs));
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to.storage), to.size) != 0 &&
         errno != EINPROGRESS) {
-      trouble_ = text_of(errno);
+      trouble_ = "no answer from " + where_ + " (" + text_of(errno) + ")";
       refused_[address] = true;
       return;
     }
@@ -57,6 +58,11 @@ void Link::lose(const std::string& why) {
   tries_.clear();
 }
 
+void Link::lose_channel(const Channel& channel) {
+  lose(channel.unreachable() ? "silent (" + text_of(channel.error()) + ")"
+                             : "its connection was closed");
+}
+
 void Link::tick(std::int64_t now) {
   if (last_tick_ != 0 && now - last_tick_ > kPauseNs) last_heard_ += now - last_tick_;
   last_tick_ = now;
@@ -68,7 +74,7 @@ void Link::tick(std::int64_t now) {
   if (now - last_start_ >= kNextTryNs) start_try(now);
   if (!std::all_of(refused_.begin(), refused_.end(), [](bool refused) { return refused; })) return;
   if (refused_since_ == 0) refused_since_ = now;
-  if (published_ && now - refused_since_ > kRefusedNs) lose("refused: " + trouble_);
+  if (published_ && now - refused_since_ > kRefusedNs) lose(trouble_);
 }
 
 void Link::add_polls(std::vector<pollfd>& polls) const {
@@ -87,7 +93,7 @@ bool Link::work_try(Try& one, std::vector<Frame>& frames) {
     socklen_t size = sizeof number;
     ::getsockopt(one.channel.fd(), SOL_SOCKET, SO_ERROR, &number, &size);
     if (number != 0) {
-      trouble_ = text_of(number);
+      trouble_ = "no answer from " + where_ + " (" + text_of(number) + ")";
       refused_[one.address] = number != ETIMEDOUT;
       return false;
     }
@@ -98,7 +104,7 @@ bool Link::work_try(Try& one, std::vector<Frame>& frames) {
   while (auto frame = one.channel.next()) frames.push_back(std::move(*frame));
   if (!open && !up_) {
     refused_[one.address] = true;
-    trouble_ = "the connection was closed before the root's welcome";
+    trouble_ = "no welcome from " + where_ + " (closed)";
   }
   return open && !one.channel.broken();
 }
@@ -122,7 +128,7 @@ std::vector<Frame> Link::work(std::int64_t now) {
     if (up_ || refused) frames.insert(frames.end(), fresh.begin(), fresh.end());
     if (up_) {
       if (!open) {
-        lose("its connection was closed");
+        lose_channel(one->channel);
       } else {
         tries_.splice(tries_.begin(), tries_, one);
         tries_.erase(std::next(tries_.begin()), tries_.end());
@@ -135,7 +141,7 @@ std::vector<Frame> Link::work(std::int64_t now) {
 }
 
 void Link::send(Kind kind, std::string_view payload) {
-  if (up_ && !tries_.front().channel.send(kind, payload)) lose("its connection was closed");
+  if (up_ && !tries_.front().channel.send(kind, payload)) lose_channel(tries_.front().channel);
 }
 
 }  // namespace oddrank::control

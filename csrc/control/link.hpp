@@ -46,6 +46,7 @@ class Link {
   void start_try(std::int64_t now);
   bool work_try(Try& one, std::vector<Frame>& frames);
   void lose(const std::string& why);
+  void lose_channel(const Channel& channel);
 
   std::vector<SocketAddress> addresses_;
   std::vector<bool> refused_;
@@ -53,6 +54,7 @@ class Link {
   bool published_ = false;
   bool up_ = false;
   bool lost_ = false;
+  std::string where_;  // the addresses, without the token
   std::string trouble_ = "no address was published";
   Welcome welcome_;
   std::list<Try> tries_;  // once up: the one that was welcomed

@@ -32,6 +32,7 @@ std::string Hello::pack() const {
       .i32(node)
       .i32(pid)
       .u64(start_time)
+      .u32(remaining_ms)
       .text(host)
       .take();
 }
@@ -48,6 +49,7 @@ std::optional<Hello> Hello::unpack(std::string_view payload) {
   hello.node = in.i32();
   hello.pid = in.i32();
   hello.start_time = in.u64();
+  hello.remaining_ms = in.u32();
   hello.host = in.text(256);
   if (!in.ok()) return std::nullopt;
   return hello;

@@ -18,7 +18,8 @@ struct Hello {
   std::string token;
   std::int32_t rank = 0, world = 0, local_rank = 0, local_world = 0, node = 0;
   std::int32_t pid = 0;
-  std::uint64_t start_time = 0;  // of the worker: its pid may be used again
+  std::uint64_t start_time = 0;    // of the worker: its pid may be used again
+  std::uint32_t remaining_ms = 0;  // until this rank's own deadline: the earliest binds all
   std::string host;
 
   std::string pack() const;

@@ -194,11 +194,10 @@ bool Channel::send(Kind kind, std::string_view payload) {
   return flush();
 }
 
-namespace {
-bool is_unreachable(int error) noexcept {
-  return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
+bool Channel::unreachable() const noexcept {
+  return error_ == ETIMEDOUT || error_ == EHOSTUNREACH || error_ == ENETUNREACH ||
+         error_ == ENETDOWN;
 }
-}  // namespace
 
 bool Channel::flush() {
   while (wants_write()) {
@@ -207,7 +206,7 @@ bool Channel::flush() {
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
-      unreachable_ = is_unreachable(errno);
+      error_ = errno;
       return false;
     }
     sent_ += static_cast<std::size_t>(sent);
@@ -225,7 +224,7 @@ bool Channel::receive() {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
-      unreachable_ = is_unreachable(errno);
+      error_ = errno;
       return false;
     }
     if (got == 0) return false;

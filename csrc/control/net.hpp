@@ -61,8 +61,10 @@ class Channel {
   bool receive();
   std::optional<Frame> next() { return reader_.next(); }
   bool broken() const noexcept { return reader_.broken(); }
-  // Whether the peer is gone because nothing comes through to it, not because it closed.
-  bool unreachable() const noexcept { return unreachable_; }
+  // errno of what ended the stream; 0: none, or the peer closed it.
+  int error() const noexcept { return error_; }
+  // Whether it ended because nothing came back from the peer's host, rather than by its will.
+  bool unreachable() const noexcept;
   void raise_limit(std::size_t limit) noexcept { reader_.raise_limit(limit); }
 
  private:
@@ -70,7 +72,7 @@ class Channel {
   FrameReader reader_;
   std::string unsent_;
   std::size_t sent_ = 0;
-  bool unreachable_ = false;
+  int error_ = 0;
 };
 
 }  // namespace oddrank::control

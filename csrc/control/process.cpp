@@ -32,6 +32,7 @@ struct PidfdInfo {
 static_assert(sizeof(PidfdInfo) == 64);
 constexpr std::uint64_t kInfoExit = 1 << 3;
 constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
+constexpr std::int64_t kZombieAfterNs = 300'000'000;
 constexpr std::int64_t kUninterruptibleAfterNs = 1'000'000'000;
 
 std::size_t read_file(const char* path, char* buffer, std::size_t size) noexcept {
@@ -140,7 +141,9 @@ const ProcessState& ProcessWatch::look() {
   if (stat.state == 'T' || stat.state == 't') {
     state_.life = Life::kStopped;
   } else if (stat.state == 'Z' || stat.state == 'X') {
-    state_.life = Life::kZombie;  // its main thread has ended, others go on
+    // Its main thread has ended, others go on: for a moment that is so in every exit.
+    if (zombie_since_ == 0) zombie_since_ = monotonic_ns();
+    if (monotonic_ns() - zombie_since_ >= kZombieAfterNs) state_.life = Life::kZombie;
   } else if (uninterruptible_since_ != 0 &&
              monotonic_ns() - uninterruptible_since_ >= kUninterruptibleAfterNs) {
     state_.life = Life::kUninterruptible;

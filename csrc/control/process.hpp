@@ -57,6 +57,7 @@ class ProcessWatch {
   std::uint64_t start_time_ = 0;
   pid_t parent_ = 0;
   ProcessState state_;
+  std::int64_t zombie_since_ = 0;
   std::int64_t uninterruptible_since_ = 0;
   std::uint64_t uninterruptible_ticks_ = 0;
 };

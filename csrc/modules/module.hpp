@@ -7,7 +7,8 @@
 
 namespace oddrank {
 
-// Maps oddrank::Error to oddrank.OddrankError and sets `build_info`: compiler, flags, CMake, version.
+// Maps oddrank::Error to oddrank.OddrankError and sets `build_info`: compiler, flags, CMake,
+// version.
 inline void begin_module(pybind11::module_& m) {
   namespace py = pybind11;
   py::register_local_exception_translator([](std::exception_ptr error) {

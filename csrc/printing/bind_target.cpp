@@ -1,6 +1,5 @@
 // Decides which file objects may be written natively: real standard streams, as Python made them.
 #include <array>
-#include <cstring>
 
 #include "printing/bind.hpp"
 
@@ -35,9 +34,9 @@ bool is_exactly(PyObject* object, PyObject* type) {
   return reinterpret_cast<PyObject*>(Py_TYPE(object)) == type;
 }
 
-struct Known {
-  py::object file;
-  py::object encoding;  // reconfigure() makes a new one
+struct Known {  // owns its two references
+  PyObject* file = nullptr;
+  PyObject* encoding = nullptr;  // reconfigure() makes a new one
   Target target;
 };
 
@@ -73,10 +72,14 @@ Target find_target(PyObject* file) {
   auto encoding = py::reinterpret_steal<py::object>(PyObject_GetAttr(file, names().encoding));
   if (!encoding) throw py::error_already_set();
   for (const Known& one : known)
-    if (one.file.ptr() == file && one.encoding.is(encoding)) return one.target;
+    if (one.file == file && one.encoding == encoding.ptr()) return one.target;
   const Target target = examine(file, encoding);
-  if (target.fd >= 0)
-    known[next++ % known.size()] = {py::reinterpret_borrow<py::object>(file), encoding, target};
+  if (target.fd >= 0) {
+    Known& slot = known[next++ % known.size()];
+    const auto former_file = py::reinterpret_steal<py::object>(slot.file);
+    const auto former_encoding = py::reinterpret_steal<py::object>(slot.encoding);
+    slot = {py::handle(file).inc_ref().ptr(), encoding.release().ptr(), target};
+  }
   return target;
 }
 

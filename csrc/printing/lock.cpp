@@ -27,6 +27,8 @@ namespace {
 
 constexpr std::int64_t kSliceNs = 50'000'000;
 constexpr int kSpins = 20;
+// A holder that runs may only be short of CPU time: it gets this many timeouts.
+constexpr std::int64_t kRunningFactor = 10;
 // Naps before a waiter queues up at the mutex. Whoever is queued must be woken by a system call at
 // every unlock, which doubles the price of a line; who naps costs the holder nothing.
 constexpr int kNaps = 24;
@@ -203,11 +205,17 @@ bool Turn::stuck(int fd) noexcept {
     watch(now);
     return false;
   }
-  if (!accepts_bytes(fd)) accepted_ns_ = now;
-  if (now - moved_ns_ < timeout_ns_) return false;
+  if (now - moved_ns_ < timeout_ns_) {
+    if (!accepts_bytes(fd)) accepted_ns_ = now;
+    return false;
+  }
   const std::uint32_t pid = lane().holder.load(std::memory_order_relaxed);
   const char state = process_state(pid);
-  if (runs(state) && now - accepted_ns_ < timeout_ns_) return false;
+  if (runs(state)) {
+    // A full pipe, a slow disk: it waits for what all would wait for.
+    if (state == 'D' || !accepts_bytes(fd)) accepted_ns_ = now;
+    if (now - accepted_ns_ < kRunningFactor * timeout_ns_) return false;
+  }
   abandoned_ = {pid, state};
   return true;
 }

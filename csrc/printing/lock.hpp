@@ -29,7 +29,7 @@ class Turn {
   bool try_take() noexcept;
   // Sleeps for one slice at most (50 ms), so that the caller can look at signals in between. True:
   // write now. A holder that is stopped or gone is abandoned after the timeout; one that runs only
-  // when `fd` has accepted bytes for all that time, since otherwise nobody could write anyway.
+  // after ten of them, in which `fd` always accepted bytes: else nobody could write anyway.
   bool wait(int fd) noexcept;
   // Somebody was cut in the middle of a line: start on a new one.
   bool after_cut() const noexcept { return after_cut_; }

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_PROGRAM = Path(__file__).with_name("rank_program.py")
 # Everything must be gone this long after the deadline; the rest is this machine's own slowness.
 GRACE = 2.0
 SLACK = 1.0
@@ -19,6 +18,8 @@ SLACK = 1.0
 
 class Ranks:
     """One job. Every process of it, guards and judge too, carries a mark in its environment."""
+
+    program = Path(__file__).with_name("rank_program.py")
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Ranks:
             }
             with self.stderr.open("ab") as stderr:
                 self.workers[rank] = subprocess.Popen(
-                    [sys.executable, _PROGRAM, folder, str(deadline), str(stage)],
+                    [sys.executable, self.program, folder, str(deadline), str(stage)],
                     env=own,
                     stderr=stderr,
                     stdout=stderr,

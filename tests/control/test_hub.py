@@ -191,7 +191,8 @@ def test_an_open_file_limit_below_the_world_is_told_at_once():
 
 def test_the_soft_limit_of_open_files_is_raised():
     script = (
-        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1]))\n"
+        "import resource as r\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (64, r.getrlimit(r.RLIMIT_NOFILE)[1]))\n"
         "from oddrank import _native; c = _native.core(); fd, _ = c.control_listen(0)\n"
         "hub = c.Hub(fd, 60, 't', 'h', 5.0)\n"
         "print(r.getrlimit(r.RLIMIT_NOFILE)[0], hub.notes()[0])"

@@ -28,12 +28,18 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
     return struct.pack("<IB", len(payload) + 1, kind) + payload
 
 
-def hello(token: str, rank: int, world: int, *, node: int = 0, version: int = VERSION) -> bytes:
+def hello(
+    token: str,
+    rank: int,
+    world: int,
+    *,
+    node: int = 0,
+    version: int = VERSION,
+    remaining_ms: int = 60_000,
+) -> bytes:
     body = struct.pack("<I", version) + text(token)
-    body += struct.pack("<6iQ", rank, world, rank, world, node, 1000 + rank, 5) + text(
-        f"host{node}"
-    )
-    return frame(HELLO, body)
+    body += struct.pack("<6iQI", rank, world, rank, world, node, 1000 + rank, 5, remaining_ms)
+    return frame(HELLO, body + text(f"host{node}"))
 
 
 def state(

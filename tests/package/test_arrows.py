@@ -15,7 +15,7 @@ CPP = {
     "trace": {"base"},
     "bench": {"base", "cuda"},
     "selftest": {"base", "cuda", "bench"},
-    "modules": {"base", "control", "printing", "trace", "bench", "selftest"},
+    "modules": {"base", "cuda", "control", "printing", "trace", "bench", "selftest"},
 }
 
 # Leaves, which every subject may use, and what each of them may use itself.

@@ -10,14 +10,14 @@
 
 namespace oddrank::nccl {
 
+// clang-format off
 // Since 2.14.3: a library without one of them is refused.
-#define ODDRANK_NCCL_REQUIRED(X)                                                           \
-  X(GetVersion)                                                                            \
-  X(GetErrorString)                                                                        \
-  X(GetLastError)                                                                          \
-  X(GetUniqueId) X(CommInitRankConfig) X(CommGetAsyncError) X(CommFinalize) X(CommDestroy) \
-      X(CommAbort) X(CommCount) X(CommUserRank) X(AllReduce) X(AllGather) X(ReduceScatter) \
-          X(Broadcast) X(Reduce) X(Send) X(Recv) X(GroupStart) X(GroupEnd)
+#define ODDRANK_NCCL_REQUIRED(X) \
+  X(GetVersion) X(GetErrorString) X(GetLastError) X(GetUniqueId) X(CommInitRankConfig) \
+  X(CommGetAsyncError) X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommCount) X(CommUserRank) \
+  X(AllReduce) X(AllGather) X(ReduceScatter) X(Broadcast) X(Reduce) X(Send) X(Recv) \
+  X(GroupStart) X(GroupEnd)
+// clang-format on
 
 // Newer: null where the library lacks it. Needs no more than the oldest nccl.h we build with
 // (2.19).

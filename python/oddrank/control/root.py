@@ -9,6 +9,8 @@ Contact = Literal["never", "ok", "silent", "closed"]
 Life = Literal["running", "stopped", "zombie", "dead", "uninterruptible"]
 Reason = Literal["complete", "fault", "deadline", "terminated"]
 
+# The verdict is to be out by the deadline: stages end this much earlier (or 10 % of the run).
+_VERDICT_SECONDS = 1.0
 # How long the guards get to say how their workers are, once a stage is over without all results.
 _REFRESH_SECONDS = 0.3
 _END_SECONDS = 0.3
@@ -71,15 +73,18 @@ class Root:
         """`deadline` in seconds from now, for all stages together."""
         self.world = world
         self._hub = hub
-        self._ends = time.monotonic() + deadline
+        self._reserve = min(_VERDICT_SECONDS, deadline / 10)
         self._stage = "join"
         self._number = 0
-        self._stage_ends = self._ends
+        self._stage_ends = 0.0
         self.ended = False
 
     def remaining(self) -> float:
-        """Seconds until the deadline of the whole run, at least 0."""
-        return max(0.0, self._ends - time.monotonic())
+        """Seconds that stages may still take: until shortly before the deadline of the run.
+
+        The run's deadline is that of the rank that started first, of those that have come.
+        """
+        return max(0.0, float(self._hub.remaining()) - self._reserve)
 
     @property
     def limits(self) -> str:
@@ -109,7 +114,7 @@ class Root:
 
     def _begin(self, stage: str, seconds: float) -> None:
         self._stage = stage
-        self._stage_ends = min(time.monotonic() + seconds, self._ends)
+        self._stage_ends = time.monotonic() + min(seconds, self.remaining())
 
     def collect(
         self,

@@ -19,9 +19,15 @@ class Prefix:
 
     def __post_init__(self) -> None:
         try:
-            names = [name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None]
+            names = [
+                name
+                for _, name, _, _ in string.Formatter().parse(self.template)
+                if name is not None
+            ]
         except ValueError as error:
-            raise OddrankError(f"prefix {self.template!r}: {error}; write {{{{ for a brace") from None
+            raise OddrankError(
+                f"prefix {self.template!r}: {error}; write {{{{ for a brace"
+            ) from None
         for name in names:
             if name not in FIELDS:
                 raise OddrankError(
@@ -55,7 +61,7 @@ _current = Prefix("")
 
 
 def set_prefix(template: str) -> str:
-    """Puts `template` before each line of printflock from now on; returns the one before ("": none).
+    """Puts `template` before each line of printflock from now on; returns the former ("": none).
 
     Raises OddrankError for an unknown field, LaunchError for a contradicting environment.
     """

@@ -1,4 +1,4 @@
-"""`printflock`: print() that never mixes lines. Opens the lock once, when this module is imported."""
+"""`printflock`: print() that never mixes lines. Importing this module opens the lock, once."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def _warn(text: str) -> None:
 
 
 def _open() -> str:
-    """Opens the lock of this user on this host, which the ranks of a job share; returns its path."""
+    """Opens the lock file that all processes of this user on this host share; returns its path."""
     path, refused = _native.core().printing_open(
         [str(folder) for folder in base_folders()],
         timeout_s(os.environ.get("ODDRANK_PRINT_TIMEOUT")),

@@ -1,0 +1,60 @@
+"""How near to the GPU's own copy does the self-test read and write its memory?
+
+verify_memory writes and reads a pattern; the yardstick is cudaMemcpy within the GPU, which reads
+and writes each byte once, so its rate counts both. Times are taken on the GPU.
+"""
+
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+from oddrank import OddrankError, _native
+
+BYTES = 4 << 30  # far beyond any L2 cache
+
+
+def rates(device: int, bytes_: int) -> dict[str, float]:
+    """GB/s of one test and one copy right after it."""
+    cuda = _native.cuda()
+    test = cuda.verify_memory(device, bytes_, seed=bytes_)
+    if test["mismatches"]["count"]:
+        raise OddrankError(f"GPU {device} does not hold what is written: {test['mismatches']}")
+    copy = statistics.median(cuda.time_copies(device, bytes_, 3))
+    return {
+        "write": test["bytes"] / test["write_seconds"] / 1e9,
+        "read": test["bytes"] / test["read_seconds"] / 1e9,
+        "copy": 2 * bytes_ / copy / 1e9,
+    }
+
+
+def main() -> None:
+    options = harness.parser(__doc__.splitlines()[0]).parse_args()
+    gpus = _native.cuda().devices()
+    if not gpus:
+        raise OddrankError("this benchmark needs a GPU, and the driver sees none")
+    rows = []
+    for gpu in gpus:
+        bytes_ = min(BYTES, gpu["memory_bytes"] // 4)
+        rates(gpu["index"], bytes_)  # the context and the clocks come up
+        runs = [rates(gpu["index"], bytes_) for _ in range(options.repetitions)]
+        figures = {name: [run[name] for run in runs] for name in ("write", "read", "copy")}
+        rows.append(
+            {
+                "gpu": f"{gpu['index']} {gpu['name']}",
+                "GiB": bytes_ / 2**30,
+                **{f"{name} GB/s": harness.spread(values) for name, values in figures.items()},
+                "read / copy": harness.ratio(figures["read"], figures["copy"]),
+                "write / copy": harness.ratio(figures["write"], figures["copy"]),
+            }
+        )
+    harness.report("gpu/device_memory", rows, options.json, cuda=_native.cuda().build_info)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OddrankError as error:
+        print(f"device_memory: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,56 @@
+"""Runs code in a fresh process: NCCL is loaded once per process and never unloaded."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from oddrank import _native
+
+_BEGIN = """
+import ctypes, json, os, time
+from oddrank import _native
+from oddrank.errors import OddrankError
+
+def error_of(function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except OddrankError as error:
+        return str(error)
+    return None
+"""
+
+
+def real_nccl() -> str:
+    """libnccl.so.2 of the nvidia-nccl wheel, by which `_cuda` was built."""
+    file = _native.nccl_wheel()
+    assert file, "no nvidia-nccl wheel: pip install nvidia-nccl-cu13"
+    return file
+
+
+def in_process(code: str, *, seconds: float = 10, **environ: str) -> tuple[Any, str]:
+    """What the code left in `answer`, and all that it printed before."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL", "ODDRANK_NCCL"))}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{_BEGIN}\n{code}\nprint(json.dumps(answer))"],
+        env={**clean, **environ},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed, _, answer = done.stdout.rstrip("\n").rpartition("\n")
+    return json.loads(answer), printed
+
+
+def make_fake(folder: Path, *flags: str) -> Path:
+    """libnccl.so.2 of fake_nccl.cpp."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / "libnccl.so.2"
+    source = Path(__file__).with_name("fake_nccl.cpp")
+    command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2"]
+    subprocess.run([*command, *flags, source, "-o", made], check=True)
+    return made

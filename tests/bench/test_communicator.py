@@ -1,0 +1,62 @@
+"""Making a communicator ends by its deadline, whatever is missing, and the process goes on."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.nccl_process import in_process, make_fake
+
+pytestmark = pytest.mark.needs("cuda-build")
+
+MAKE = """
+_native.load_nccl()
+cuda = _native.cuda()
+begin = time.monotonic()
+said = error_of(cuda.Communicator, cuda.nccl_unique_id(), {rank}, 2, seconds={seconds}, **{more})
+answer = [said, time.monotonic() - begin, len(cuda.nccl_unique_id())]
+"""
+
+
+def make(*, rank: int = 0, seconds: float = 5, more: str = "{}", **environ: str):
+    return in_process(MAKE.format(rank=rank, seconds=seconds, more=more), **environ)
+
+
+def test_without_a_driver_the_real_nccl_s_error_names_the_call_and_the_reason():
+    if in_process("answer = _native.cuda().driver_version()")[0]:
+        pytest.skip("this machine has a driver")
+    (said, _, id_bytes), _ = make()
+    assert said.startswith("ncclCommInitRankConfig failed with NCCL error 1")
+    assert "no CUDA driver" in said
+    assert id_bytes == 128, "NCCL works on"
+
+
+def test_without_a_driver_choosing_a_gpu_fails_before_nccl():
+    if in_process("answer = _native.cuda().driver_version()")[0]:
+        pytest.skip("this machine has a driver")
+    (said, _, id_bytes), _ = make(more='{"device": 0}')
+    assert said.startswith("no CUDA driver")
+    assert id_bytes == 128
+
+
+def test_where_the_others_never_come_the_half_made_communicator_is_aborted(tmp_path: Path):
+    fake = make_fake(tmp_path)
+    (said, took, _), printed = make(seconds=0.3, ODDRANK_NCCL_LIBRARY=str(fake))
+    assert "the 2 ranks did not agree before the deadline (rank 0)" in said
+    assert took >= 0.3
+    assert printed == "aborted 1", "once, and the one that was made"
+
+
+def test_an_abort_that_hangs_does_not_hold_us(tmp_path: Path):
+    fake = make_fake(tmp_path)
+    environ = {"ODDRANK_NCCL_LIBRARY": str(fake), "FAKE_NCCL_ABORT_HANGS": "1"}
+    (said, _, id_bytes), printed = make(seconds=0.1, **environ)
+    assert "did not agree" in said
+    assert printed == "aborted 1"
+    assert id_bytes == 128
+
+
+def test_an_id_of_the_wrong_size_is_refused():
+    said, _ = in_process(
+        "_native.load_nccl()\nanswer = error_of(_native.cuda().Communicator, b'short', 0, 2)"
+    )
+    assert said == "an NCCL unique id has 128 bytes, not 5"

@@ -1,0 +1,121 @@
+"""How a session begins: by a given address, in spite of a dead resolver, never with bad input."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from control.ranks import Ranks
+from oddrank.control import Member, inject, start
+from oddrank.errors import OddrankError
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def alone() -> Member:
+    return Member(rank=0, local_rank=0, world=1, local_world=1, node=0, host="h")
+
+
+def test_a_given_address_replaces_the_store(job):
+    address = f"127.0.0.1:{free_port()}#a-secret-word"
+    ranks = job(3, environ={"ODDRANK_CONTROL_ADDR": address})
+    assert set(ranks.codes().values()) == {0}
+    assert ranks.verdict()["reason"] == "complete"
+
+
+def test_ranks_find_a_root_that_starts_later_than_they_do(job, tmp_path):
+    address = {"ODDRANK_CONTROL_ADDR": f"127.0.0.1:{free_port()}#a-secret-word"}
+    late = job(2, never=(0,), environ=address)
+    time.sleep(1)
+    assert late.workers[1].poll() is None
+    own = {**os.environ, **address, "RANK": "0", "WORLD_SIZE": "2", "TEST_MARK": late.mark}
+    with late.stderr.open("ab") as stderr:
+        program = str(Ranks.program)
+        root = subprocess.Popen(
+            [sys.executable, program, late.folder, "6", "3"], env=own, stderr=stderr, stdout=stderr
+        )
+    assert root.wait(8) == 0
+    assert late.codes() == {1: 0}
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "node1:80#x", "10.0.0.1:80", "10.0.0.1:0#x"])
+def test_an_address_that_is_none_is_one_clear_line(monkeypatch, address):
+    monkeypatch.setenv("ODDRANK_CONTROL_ADDR", address)
+    with pytest.raises(OddrankError, match=r"expected ip\[,ip...\]:port#token"):
+        start(alone(), deadline=1, judge=lambda root: 0)
+
+
+def test_faults_are_refused_outside_tests(monkeypatch):
+    monkeypatch.setenv("ODDRANK_INJECT", "kill:rank=0,stage=first")
+    monkeypatch.delenv("ODDRANK_TESTING", raising=False)
+    with pytest.raises(OddrankError, match="ODDRANK_TESTING=1"):
+        start(alone(), deadline=1, judge=lambda root: 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["kill", "burn:rank=1,stage=s", "kill:rank=1", "kill:rank=x,stage=s"]
+)
+def test_a_malformed_fault_is_one_clear_line(text):
+    with pytest.raises(OddrankError, match="ODDRANK_INJECT"):
+        inject.parse(text)
+
+
+def test_several_faults_are_read_from_one_variable():
+    assert inject.parse("kill:rank=2,stage=a; slow:rank=1,stage=b,step=64 MiB,seconds=0.5") == (
+        inject.Fault("kill", 2, "a"),
+        inject.Fault("slow", 1, "b", "64 MiB", 0.5),
+    )
+
+
+def test_a_rank_whose_launcher_died_says_so(job, tmp_path):
+    ranks = job(2, never=(1,), inject="sleep:rank=0,stage=first", deadline=5, stage=3)
+    own = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "TEST_MARK": ranks.mark}
+    command = f"'{sys.executable}' '{Ranks.program}' '{ranks.folder}' 5 3 & wait"
+    with ranks.stderr.open("ab") as stderr:
+        launcher = subprocess.Popen(["sh", "-c", command], env=own, stderr=stderr, stdout=stderr)
+    ranks.guard(1)
+    time.sleep(0.5)
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    states = ranks.verdict()["states"]
+    assert [states[rank]["orphaned"] for rank in (0, 1)] == [False, True]
+    ranks.assert_gone()
+
+
+# A network of its own in which packets to the name server vanish.
+_BLACKHOLE = """
+set -e
+ip link set lo up
+ip link add hole type veth peer name nowhere
+ip link set nowhere up
+ip address add 10.77.0.1/24 dev hole
+ip link set hole up
+ip neighbour add 10.77.0.53 lladdr 02:00:00:00:00:01 dev hole
+echo 'nameserver 10.77.0.53' > "$1"
+mount --bind "$1" /etc/resolv.conf
+shift
+exec "$@"
+"""
+
+
+def test_a_resolver_that_answers_nothing_is_told(tmp_path):
+    resolv = str(tmp_path / "resolv")
+    unshare = ["unshare", "--net", "--mount", "sh", "-c", _BLACKHOLE, "sh", resolv]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False).returncode:
+        pytest.skip("needs netns: network namespaces (root)")
+    own = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "ODDRANK_TESTING": "1"}
+    own["ODDRANK_INJECT"] = "slow:rank=0,stage=second,seconds=1.5"
+    program = [sys.executable, str(Ranks.program), str(tmp_path), "8", "5"]
+    subprocess.run([*unshare, *program], env=own, check=True, timeout=10)
+    (state,) = json.loads((tmp_path / "verdict.json").read_text())["states"]
+    assert state["resolver_slow"]

@@ -1,0 +1,158 @@
+"""doctor tells what is here and what is not, and never hangs on what it asks."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from oddrank import _native, finding
+from oddrank.doctor import bounded, parts, probes
+
+
+def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oddrank", "doctor", *arguments],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def examined(**environ: str):
+    done = doctor("--json", "-", **environ)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    return report, done.stderr
+
+
+def on_path(folder: Path, body: str) -> str:
+    """A PYTHONPATH on which torch is a module with this body."""
+    package = folder / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text(body)
+    info = folder / "torch-9.9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n")
+    return str(folder)
+
+
+def test_the_json_is_the_envelope_and_the_table_is_beside_it():
+    report, table = examined()
+    jsonschema.validate(report, json.loads(finding.SCHEMA_FILE.read_text()))
+    assert report["tool"] == "doctor"
+    assert "verdict" not in report
+    for name in ("oddrank", "Python", "_core", "_cuda", "_torch", "torch", "NCCL", "job folder"):
+        assert any(line.split()[:1] == [name.split()[0]] for line in table.splitlines()), name
+
+
+def test_without_json_the_table_is_the_output(tmp_path: Path):
+    done = doctor()
+    assert done.returncode == 0
+    assert "_core" in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_build_is_told():
+    report, _ = examined()
+    build = report["data"]["parts"]["_core"]["build"]
+    assert build["compiler"]
+    assert build["flags"].startswith("-O")
+
+
+@pytest.mark.needs("torch")
+def test_torch_is_told_with_its_version_and_backends():
+    report, _ = examined()
+    assert "gloo" in report["data"]["torch"]["backends"]
+    assert report["data"]["torch"]["version"][0].isdigit()
+
+
+@pytest.mark.needs("cuda-build")
+def test_the_nccl_that_a_benchmark_would_load_is_told():
+    report, _ = examined()
+    assert report["data"]["nccl"]["version"] >= 22800
+    assert Path(report["data"]["nccl"]["path"]).name.startswith("libnccl.so")
+
+
+@pytest.mark.needs("cuda-build")
+def test_without_a_driver_the_table_says_what_to_do():
+    if _native.cuda().driver_version():
+        pytest.skip("this machine has a driver")
+    report, table = examined()
+    assert report["data"]["cuda"]["driver"] is None
+    assert report["data"]["cuda"]["runtime"]
+    assert "no CUDA driver: libcuda.so.1" in table
+
+
+def test_a_missing_part_says_why_and_what_to_type(monkeypatch: pytest.MonkeyPatch):
+    absent = _native.Part("_cuda", None, "nvcc was not found", "Install the CUDA toolkit")
+    data = {"present": False, "reason": absent.reason, "advice": absent.advice}
+    assert probes.part_facts(absent) == data
+    assert parts._part_row("_cuda", data) == (
+        "_cuda",
+        "missing",
+        "nvcc was not found. Install the CUDA toolkit",
+    )
+
+
+def test_a_torch_whose_import_hangs_costs_the_deadline_and_no_more(tmp_path: Path):
+    path = on_path(tmp_path, "import time\ntime.sleep(1000)")
+    begin = time.monotonic()
+    done = doctor("--deadline", "2", PYTHONPATH=path)
+    assert done.returncode == 0
+    assert time.monotonic() - begin < 10
+    assert "the torch probe hung and was killed" in done.stdout
+    assert "NCCL" in done.stdout
+
+
+def test_a_torch_that_crashes_is_named_with_its_signal(tmp_path: Path):
+    path = on_path(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    assert "the probe was ended by SIGSEGV" in doctor(PYTHONPATH=path).stdout
+
+
+def test_a_torch_that_cannot_be_imported_says_its_error(tmp_path: Path):
+    path = on_path(tmp_path, "raise OSError('libcudart.so.13: cannot open shared object file')")
+    report, table = examined(PYTHONPATH=path)
+    assert report["data"]["torch"]["version"] == "9.9"
+    assert "import torch fails: OSError: libcudart.so.13" in table
+
+
+def test_a_torch_that_prints_does_not_confuse_the_probe(tmp_path: Path):
+    path = on_path(tmp_path, "print('hello', flush=True)\nraise ImportError('no')")
+    assert "import torch fails: ImportError: no" in doctor(PYTHONPATH=path).stdout
+
+
+def test_an_interrupted_question_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(on_path(tmp_path, "import time\ntime.sleep(1000)"))
+
+    def interrupt(self: bounded._Child, *_: float) -> None:
+        children.append(self._process)
+        raise KeyboardInterrupt
+
+    children: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(bounded._Child, "answer", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bounded.ask(["torch"], 60)
+    assert children[0].poll() is not None
+
+
+def test_contradicting_launch_variables_are_a_row(tmp_path: Path):
+    done = doctor(RANK="5", LOCAL_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
+    assert done.returncode == 0
+    launcher = [line for line in done.stdout.splitlines() if line.startswith("launcher")]
+    assert "wrong" in launcher[0]
+    assert "RANK" in launcher[0]
+
+
+def test_in_a_job_one_rank_of_a_node_speaks(tmp_path: Path):
+    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+    place |= {"MASTER_PORT": "1", "RANK": "1", "LOCAL_RANK": "1"}
+    done = doctor("--json", str(tmp_path / "report.json"), **place)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (tmp_path / "report.json").exists()

@@ -1,0 +1,64 @@
+"""Configures the build with what a machine may have of nvcc and nccl.h, right and wrong."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(180)]
+
+
+def configure(folder: Path, *arguments: str, cmake: str = "cmake", **environ: str) -> str:
+    """The log of configuring; an error is part of it."""
+    pybind11 = [sys.executable, "-m", "pybind11", "--cmakedir"]
+    command = [
+        cmake, "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DODDRANK_TORCH=OFF",
+        f"-DPython_EXECUTABLE={sys.executable}",
+        f"-Dpybind11_DIR={subprocess.check_output(pybind11, text=True).strip()}",
+        *arguments,
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, env={**os.environ, **environ}, capture_output=True, text=True, check=False
+    )
+    log = " ".join((done.stdout + done.stderr).split())
+    assert (done.returncode == 0) == ("CMake Error" not in log), log
+    return log
+
+
+def test_a_cudacxx_that_is_no_compiler_leaves_cuda_out_and_says_so(tmp_path: Path):
+    log = configure(tmp_path, CUDACXX="/bin/false")
+    assert "oddrank: _cuda is not built: /bin/false cannot compile CUDA code" in log
+    assert "oddrank: _core is built" in log
+
+
+def test_where_cuda_was_asked_for_its_absence_is_an_error(tmp_path: Path):
+    log = configure(tmp_path, "-DODDRANK_CUDA=ON", CUDACXX="/bin/false")
+    assert "CMake Error" in log
+    assert "ODDRANK_CUDA=ON, but /bin/false cannot compile CUDA code" in log
+
+
+def test_without_nccl_h_the_reason_names_the_wheel_to_install(tmp_path: Path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    log = configure(tmp_path / "build", f"-DODDRANK_NCCL_INCLUDE={empty}")
+    assert re.search("_cuda is not built: nccl.h was not found .* pip install nvidia-nccl-cu", log)
+
+
+def test_an_old_nccl_h_is_refused_by_its_version(tmp_path: Path):
+    (tmp_path / "nccl.h").write_text("#define NCCL_MAJOR 2\n#define NCCL_MINOR 8\n")
+    log = configure(tmp_path / "build", f"-DODDRANK_NCCL_INCLUDE={tmp_path}")
+    assert "nccl.h is of NCCL 2.8, older than 2.19" in log
+
+
+def test_the_distribution_s_cmake_builds_cuda_too(tmp_path: Path):
+    system = shutil.which("cmake", path="/usr/bin")
+    if system is None:
+        pytest.skip("no CMake from the distribution")
+    log = configure(tmp_path, "-DODDRANK_CUDA_ARCHITECTURES=90-real", cmake=system)
+    assert "oddrank: _cuda is built" in log, log
+    subprocess.run([system, "--build", tmp_path, "--target", "_cuda"], check=True)

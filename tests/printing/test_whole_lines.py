@@ -1,0 +1,182 @@
+"""Lines of many writers stay whole in files, pipes and terminals."""
+
+import os
+import pty
+import random
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from oddrank import printflock
+from printing import people
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "printing"))
+import soak_mixed_lines as soak
+
+WRITERS = 4
+LINES = 150
+WRITER = """
+import sys
+sys.path[:0] = {path!r}
+import soak_mixed_lines as soak
+from oddrank import printflock
+sizes = soak.random.Random({writer})
+for number in range({lines}):
+    printflock(soak.make_line({writer}, number, int({longest} ** sizes.random())))
+"""
+
+
+def writers(stdout: int, longest: int = soak.LONGEST) -> list:
+    path = [str(Path(soak.__file__).parent)]
+    return [
+        people.start(WRITER.format(path=path, writer=writer, lines=LINES, longest=longest), stdout)
+        for writer in range(WRITERS)
+    ]
+
+
+def read_all(fd: int, checker: soak.Checker) -> None:
+    while True:
+        try:
+            piece = os.read(fd, 1 << 20)
+        except OSError:  # a terminal whose last writer is gone
+            break
+        if not piece:
+            break
+        checker.feed(piece.replace(b"\r\n", b"\n"))
+    checker.end()
+
+
+def all_whole(checker: soak.Checker) -> bool:
+    assert (checker.cut, checker.blank, checker.mixed) == (0, 0, 0), checker.examples[:3]
+    return checker.whole == WRITERS * LINES
+
+
+@pytest.mark.parametrize("flags", [os.O_APPEND, 0], ids=["appended", "shared-offset"])
+def test_in_a_file(tmp_path, flags):
+    fd = os.open(tmp_path / "out", os.O_RDWR | os.O_CREAT | flags)
+    for process in writers(fd):
+        people.finish(process)
+    checker = soak.Checker()
+    os.lseek(fd, 0, os.SEEK_SET)
+    read_all(fd, checker)
+    os.close(fd)
+    assert all_whole(checker)
+
+
+def test_in_a_pipe():
+    source, sink = os.pipe()
+    started = writers(sink)
+    os.close(sink)
+    checker = soak.Checker()
+    read_all(source, checker)
+    os.close(source)
+    for process in started:
+        people.finish(process)
+    assert all_whole(checker)
+
+
+def test_on_a_terminal():
+    master, terminal = pty.openpty()
+    started = writers(terminal, longest=5000)
+    os.close(terminal)
+    checker = soak.Checker()
+    read_all(master, checker)
+    os.close(master)
+    for process in started:
+        people.finish(process)
+    assert all_whole(checker)
+
+
+def test_from_threads_and_forked_children_at_once():
+    # The children fork while other threads print: none may be born with a lock that never opens.
+    code = """
+import os, sys, threading
+sys.path[:0] = {path!r}
+import soak_mixed_lines as soak
+from oddrank import printflock
+def say(writer, lines):
+    for number in range(lines):
+        printflock(soak.make_line(writer, number, (number * 7919 + writer) % 5000 + 1))
+threads = [threading.Thread(target=say, args=(i, 200)) for i in range(2)]
+for thread in threads: thread.start()
+children = []
+for child in range(10):
+    pid = os.fork()
+    if pid == 0:
+        say(10 + child, 20)
+        os._exit(0)
+    children.append(pid)
+for thread in threads: thread.join()
+sys.exit(any(os.waitpid(pid, 0)[1] for pid in children))
+"""
+    source, sink = os.pipe()
+    process = people.start(code.format(path=[str(Path(soak.__file__).parent)]), sink)
+    os.close(sink)
+    checker = soak.Checker()
+    read_all(source, checker)
+    os.close(source)
+    people.finish(process)
+    assert (checker.cut, checker.blank, checker.mixed) == (0, 0, 0), checker.examples[:3]
+    assert checker.whole == 2 * 200 + 10 * 20
+
+
+def test_through_a_file_object_of_their_own_in_each_process(tmp_path):
+    # Buffered files, opened by name: the whole line is written while the lock is held.
+    code = (
+        "from oddrank import printflock\nfile = open({path!r}, 'a')\n"
+        "for i in range(100): printflock('{name}' * 3000, file=file)"
+    )
+    path = tmp_path / "log"
+    started = [people.start(code.format(path=str(path), name=name)) for name in "abcd"]
+    for process in started:
+        people.finish(process)
+    lines = path.read_text().splitlines()
+    assert len(lines) == 400
+    assert {(line[0], len(line), len(set(line))) for line in lines} == {
+        (name, 3000, 1) for name in "abcd"
+    }
+
+
+def test_threads_share_one_python_file_object():
+    class Pieces:
+        def __init__(self):
+            self.text = ""
+
+        def write(self, text):
+            for letter in text:
+                self.text += letter
+
+    file = Pieces()
+    threads = [
+        threading.Thread(target=lambda n=n: [printflock(n * 50, file=file) for _ in range(50)])
+        for n in "abcd"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(people.DEADLINE_S)
+    assert {(len(line), len(set(line))) for line in file.text.splitlines()} == {(50, 1)}
+
+
+def test_a_write_that_prints_is_no_deadlock():
+    class Echo:
+        def __init__(self):
+            self.seen = []
+
+        def write(self, text):
+            self.seen.append(text)
+            if len(self.seen) < 3:
+                printflock("again", file=self)
+
+    file = Echo()
+    printflock("first", file=file)
+    assert file.seen == ["first\n", "again\n", "again\n"]
+
+
+@pytest.mark.soak
+def test_under_random_kills_no_line_mixes(repeats):
+    for row in soak.soak(lines=10_000 * repeats, seed=random.randrange(1 << 30)):
+        assert row["mixed"] == 0, row
+        assert row["cut"] <= row["kills"], row

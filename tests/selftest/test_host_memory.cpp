@@ -1,0 +1,71 @@
+// The memory test finds every bit that does not hold what was written.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/error.hpp"
+#include "selftest/host_memory.hpp"
+
+namespace oddrank::selftest {
+namespace {
+
+constexpr std::uint64_t kSeed = 0x123456789ABCDEF0;
+
+TEST(HostMemory, HealthyMemoryHasNoMismatch) {
+  const MemoryResult result = verify_host_memory(1 << 20, kSeed);
+  EXPECT_EQ(result.bytes, std::size_t{1} << 20);
+  EXPECT_EQ(result.mismatches.count, 0U);
+}
+
+TEST(HostMemory, AnyFlippedBitIsFoundWhereItIs) {
+  std::vector<std::uint64_t> words(10'000);
+  for (std::size_t bit = 0; bit < 64; ++bit) {
+    fill_pattern(words.data(), words.size(), kSeed, 0);
+    const std::size_t index = bit * 997 % words.size();
+    words[index] ^= std::uint64_t{1} << bit;
+    Mismatches found;
+    find_mismatches(words.data(), words.size(), kSeed, 0, found);
+    EXPECT_EQ(found.count, 1U);
+    EXPECT_EQ(found.index, index);
+    EXPECT_EQ(found.got ^ found.expected, std::uint64_t{1} << bit);
+  }
+}
+
+TEST(HostMemory, AStuckBitIsFoundWhateverItsValue) {
+  for (const std::uint64_t stuck : {std::uint64_t{0}, std::uint64_t{1} << 17}) {
+    std::vector<std::uint64_t> words(64);
+    Mismatches found;
+    for (const std::uint64_t flip : kPasses) {
+      fill_pattern(words.data(), words.size(), kSeed, flip);
+      words[5] = (words[5] & ~(std::uint64_t{1} << 17)) | stuck;
+      find_mismatches(words.data(), words.size(), kSeed, flip, found);
+    }
+    EXPECT_EQ(found.count, 1U) << "one of the two passes must see it";
+    EXPECT_EQ(found.index, 5U);
+  }
+}
+
+TEST(HostMemory, AWriteToAnotherAddressIsFound) {
+  std::vector<std::uint64_t> words(1 << 16);
+  fill_pattern(words.data(), words.size(), kSeed, 0);
+  words[1 << 12] = words[1 << 15];
+  Mismatches found;
+  find_mismatches(words.data(), words.size(), kSeed, 0, found);
+  EXPECT_EQ(found.count, 1U);
+}
+
+TEST(HostMemory, YesterdaysPatternDoesNotFit) {
+  std::vector<std::uint64_t> words(1000);
+  fill_pattern(words.data(), words.size(), kSeed, 0);
+  Mismatches found;
+  find_mismatches(words.data(), words.size(), kSeed + 1, 0, found);
+  EXPECT_EQ(found.count, 1000U);
+}
+
+TEST(HostMemory, MoreThanThereIsIsRefusedInWords) {
+  EXPECT_THROW(verify_host_memory(std::size_t{1} << 62, kSeed), SystemError);
+  EXPECT_THROW(verify_host_memory(7, kSeed), Error);
+}
+
+}  // namespace
+}  // namespace oddrank::selftest
