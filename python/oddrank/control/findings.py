@@ -239,8 +239,12 @@ def _finding(
     condition: Condition, culprit: Culprit, rounds: Rounds, how: str, advice: str | None = None
 ) -> Finding:
     who = rounds.who(culprit.ranks)
-    sure = Confidence("high", "its guard saw it")
-    unsure = Confidence("medium", "it alone left the collective, and nothing else explains why")
+    if culprit.cause == "no-progress":
+        sure = Confidence("medium", "it waits for nobody and is behind; slow looks the same")
+    elif culprit.certain:
+        sure = Confidence("high", "its guard saw it")
+    else:
+        sure = Confidence("medium", "it alone left the collective, and nothing else explains why")
     return Finding(
         condition=condition,
         who=who,
@@ -248,7 +252,7 @@ def _finding(
         what=f"{who} is {condition}: {how} stage {culprit.stage}",
         stage=culprit.stage,
         evidence=_evidence(culprit, rounds),
-        confidence=sure if culprit.certain else unsure,
+        confidence=sure,
         next=(advice,) if advice else (),
     )
 
@@ -260,20 +264,27 @@ def _evidence(culprit: Culprit, rounds: Rounds) -> tuple[Evidence, ...]:
     for rank in culprit.victims:
         s = rounds.states[rank]
         if s.contact == "never":
-            doing = "has not come yet"
+            doing = "not come yet"
         elif s.failed is not None:
             doing = f"gave up in stage {s.stage}: {s.failed[:200]}"
         else:
-            doing = f"{'waits in' if s.waiting else 'is in'} stage {s.stage}, step {s.step!r}"
+            doing = f"{'waiting' if s.waiting else 'at work'} in stage {s.stage}{_step(s.step)}"
         places.setdefault(doing, []).append(rank)
-    others = [f"rank {fold(ranks)} {doing}" for doing, ranks in places.items()]
+    others = [
+        f"rank{'s' if len(ranks) > 1 else ''} {fold(ranks)}: {doing}"
+        for doing, ranks in places.items()
+    ]
     return tuple(Evidence(text, _SOURCE) for text in own + others)
 
 
 def _where(rounds: Rounds, rank: int) -> str:
     s = rounds.states[rank]
     waits = ", waiting for the others" if s.waiting else ""
-    return f"rank {rank}: pid {s.pid} {s.state}, step {s.step!r}{waits}"
+    return f"rank {rank}: process {s.pid} {s.state}{_step(s.step)}{waits}"
+
+
+def _step(step: str) -> str:
+    return f", step {step!r}" if step else ""
 
 
 def _signal_name(number: int) -> str:

@@ -30,4 +30,4 @@ def _judge(rounds: Rounds) -> list[Finding]:
     return [findings.wrong_values(rounds, "all_reduce", seen)] if seen else []
 
 
-STAGE = Stage("all_reduce", 40, _measure, _judge, _plan)
+STAGE = Stage("all_reduce", 120, _measure, _judge, _plan)

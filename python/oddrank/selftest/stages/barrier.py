@@ -9,4 +9,4 @@ def _measure(context: Context) -> None:
     c10d.connect(context, context.parameters).barrier()
 
 
-STAGE = Stage("barrier", 15, _measure, plan=device.backend)
+STAGE = Stage("barrier", 60, _measure, plan=device.backend)

@@ -27,4 +27,4 @@ def _judge(rounds: Rounds) -> list[Finding]:
     ]
 
 
-STAGE = Stage("device", 20, _measure, _judge, _plan)
+STAGE = Stage("device", 60, _measure, _judge, _plan)

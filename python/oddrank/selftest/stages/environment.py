@@ -97,4 +97,5 @@ def _groups(values: dict[int, Any]) -> dict[Any, list[int]]:
     return groups
 
 
-STAGE = Stage("environment", 20, _measure, _judge)
+# Long: many ranks import torch from one busy file system.
+STAGE = Stage("environment", 300, _measure, _judge)

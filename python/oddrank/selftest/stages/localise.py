@@ -39,4 +39,4 @@ def _judge(rounds: Rounds) -> list[Finding]:
     )
 
 
-STAGE = Stage("localise", 20, _measure, _judge, _plan, confirms="all_reduce")
+STAGE = Stage("localise", 60, _measure, _judge, _plan, confirms="all_reduce")
