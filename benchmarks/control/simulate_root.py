@@ -7,7 +7,6 @@ the real one, with its states fetched into Python twice a second as a progress d
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
 from oddrank import _native
 from oddrank.control import Root
 
@@ -82,12 +83,13 @@ def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
     }
 
 
+WANTED = {"join_s": 5.0, "round_s": 1.0, "round_max_s": 1.0, "resident_mb": 200.0}
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = harness.parser(__doc__)
     parser.add_argument("--ranks", type=int, default=10_000)
-    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--once", type=Path, help=argparse.SUPPRESS)  # the swarm's executable
     options = parser.parse_args()
     if options.once:
@@ -96,32 +98,34 @@ def main() -> int:
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         swarm = build(Path(folder))
-        for _ in range(options.repeats):
-            command = [sys.executable, __file__, "--once", swarm, "--ranks", str(options.ranks)]
-            command += ["--rounds", str(options.rounds)]
+        command = [sys.executable, __file__, "--once", swarm, "--ranks", str(options.ranks)]
+        command += ["--rounds", str(options.rounds)]
+        for _ in range(options.repetitions):
             out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
             runs.append(json.loads(out.stdout))
-    result: dict[str, object] = {
-        "benchmark": "control/simulate_root",
-        "ranks": options.ranks,
-        "repeats": options.repeats,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "complete": all(run["complete"] for run in runs),
-        "silent_ranks": max(run["silent"] for run in runs),
-    }
-    print(f"{options.ranks} guards, {options.repeats} runs{'':14}median      worst   wanted")
-    wanted = {"join_s": 5.0, "round_s": 1.0, "round_max_s": 1.0, "resident_mb": 200.0}
-    for name in ("join_s", "round_s", "round_max_s", "end_s", "resident_mb", "idle_cpu"):
-        values = [run[name] for run in runs]
-        result[name] = {"median": statistics.median(values), "worst": max(values)}
-        limit = f"<= {wanted[name]:g}" if name in wanted else ""
-        print(f"  {name:32}{statistics.median(values):10.3f} {max(values):10.3f}   {limit}")
-    print(f"  complete: {result['complete']}, ranks wrongly silent: {result['silent_ranks']}")
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
-    return 0 if result["complete"] else 1
+    figures = [name for name, value in runs[0].items() if isinstance(value, float)]
+    rows = [
+        {
+            "figure": name,
+            "min/median/max": harness.spread([run[name] for run in runs]),
+            "wanted": f"<= {WANTED[name]:g}" if name in WANTED else "",
+        }
+        for name in figures
+    ]
+    complete = all(run["complete"] for run in runs)
+    silent = max(run["silent"] for run in runs)
+    harness.report(
+        "control/simulate_root",
+        rows,
+        options.json,
+        ranks=options.ranks,
+        complete=complete,
+        wrongly_silent=silent,
+    )
+    print(
+        f"all stages complete: {complete}; ranks wrongly called silent: {silent}", file=sys.stderr
+    )
+    return 0 if complete and not silent else 1
 
 
 if __name__ == "__main__":
