@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <map>
 
 #include "base/clock.hpp"
 #include "control/hub.hpp"
@@ -278,30 +277,6 @@ void Hub::run_commands(std::int64_t now) {
     const Connection& one = *connections_[static_cast<std::size_t>(fd)];
     if (ranks_.record(one.rank).contact == Contact::kOk) unsent_ += one.channel.unsent();
   }
-}
-
-void Hub::deal_roster() {
-  std::map<std::pair<int, std::string>, Roster> nodes;
-  for (int rank = 0; rank < ranks_.world(); ++rank) {
-    const Hello& hello = ranks_.record(rank).hello;
-    if (hello.rank < 0) continue;
-    Roster& roster = nodes[{hello.node, hello.host}];
-    roster.root_host = options_.host;
-    roster.processes.push_back({rank, hello.pid, hello.start_time});
-  }
-  for (const auto& [node, roster] : nodes) {
-    for (const auto& process : roster.processes) {
-      const int fd = fd_of_rank_[static_cast<std::size_t>(process.rank)];
-      if (fd < 0) continue;
-      Connection& one = *connections_[static_cast<std::size_t>(fd)];
-      static_cast<void>(tell(one, Kind::kRoster, roster.pack()));
-      break;
-    }
-  }
-}
-
-void Hub::note(std::string text) {
-  if (notes_.odd.size() < 16) notes_.odd.push_back(std::move(text));
 }
 
 }  // namespace oddrank::control

@@ -38,7 +38,7 @@ def command() -> None:
               help="Timed iterations a size, at most; fewer where they take long.")  # fmt: skip
 @click.option(
     "--deadline",
-    type=click.FloatRange(1, 86400),
+    type=click.FloatRange(5, 86400),
     default=300,
     show_default=True,
     metavar="SECONDS",

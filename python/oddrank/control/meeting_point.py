@@ -29,8 +29,8 @@ def leave(path: str, address: str) -> None:
         return
     file = Path(path)
     with suppress(OSError):  # full, read-only or another's: the store brings the address too
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (file.parent, file.parent.parent):
+        for folder in (file.parent.parent, file.parent):  # the user's, the job's
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             seen = folder.lstat()
             if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
                 return

@@ -33,6 +33,8 @@ class Rendezvous:
         self._lock = threading.Lock()
 
     def start(self) -> None:
+        # Every failed call of the store prints 20 lines of C++ back trace otherwise.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         thread = threading.Thread(target=self._meet, name="oddrank-rendezvous", daemon=True)
         thread.start()
 
@@ -78,8 +80,6 @@ def check(launch: "Launch") -> None:
 
 
 def _open_store(launch: "Launch", end: float) -> Any:
-    # Every failed call of the store prints 20 lines of C++ back trace otherwise.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from torch.distributed import HashStore, TCPStore
 
     if launch.master is None:

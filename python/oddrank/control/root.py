@@ -129,27 +129,28 @@ class Root:
         if stage != self._stage:
             raise ValueError(f"collect({stage!r}) while {self._stage!r} is the current stage")
         reason = ""
+        states: list[RankState] = []
         while not reason:
             reason = self._hub.wait(every if on_progress else 3600.0)
             if reason and reason != "complete":
                 self._hub.refresh(_REFRESH_SECONDS)
                 if self._hub.wait(0.0) == "complete":
                     reason = "complete"
+            states = self.snapshot() if reason or on_progress else []
             if on_progress:
-                on_progress(self._snapshot())
+                on_progress(self._progress(states))
         if stage == "join":
             self._hub.send_roster()
         return Round(
             stage=stage,
             results=self._hub.results(),
-            states={state.rank: state for state in self.snapshot()},
+            states={state.rank: state for state in states},
             reason=reason,  # type: ignore[arg-type]  # the native names are those of Reason
             limits=self.limits,
             odd=self.odd,
         )
 
-    def _snapshot(self) -> Snapshot:
-        states = self.snapshot()
+    def _progress(self, states: list[RankState]) -> Snapshot:
         remaining = max(0.0, self._stage_ends - time.monotonic())
         return Snapshot(self._stage, self.world, self._hub.result_count(), remaining, states)
 

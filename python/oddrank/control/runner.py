@@ -21,7 +21,7 @@ from oddrank.launch import Launch, job_folder
 
 # Before the deadline the judge must have said its verdict and told the guards.
 _RESERVE = 1.0
-# Guards of one node fall silent one after the other.
+_SILENT = ("guard-lost", "link-cut", "node-lost")
 _GUARDS_SETTLE = 1.0
 # A stage that takes longer shows whom it waits for.
 _SHOW_EVERY = 5.0
@@ -214,9 +214,11 @@ class _Walk:
             if time.monotonic() >= end:
                 round = replace(round, reason="deadline")
             found = culprits(round)
-            if any(culprit.cause in ("guard-lost", "link-cut", "node-lost") for culprit in found):
+            if any(culprit.cause in _SILENT for culprit in found):
+                # The guards of one node fall silent one after the other, and may come back.
                 time.sleep(min(_GUARDS_SETTLE, max(0.0, end - time.monotonic())))
-                return self._again(round)
+                round = replace(round, states={s.rank: s for s in self._root.snapshot()})
+                found = culprits(round)
             if found or round.reason in ("deadline", "terminated"):
                 return round, found
             # Only victims so far: who tore them down is not seen yet.
@@ -233,14 +235,9 @@ class _Walk:
             if s.contact == "never" or (now.stage != join.NAME and not s.published)
         ]
         _say(
-            f"{now.stage:<{self._width}}  {now.results}/{now.world}  waiting for rank"
-            f" {fold(missing)}, at most {now.remaining:.0f} s"
+            f"{now.stage:<{self._width}}  {now.results}/{now.world}  waiting for"
+            f" rank{'s' if len(missing) > 1 else ''} {fold(missing)}, at most {now.remaining:.0f} s"
         )
-
-    def _again(self, round: Round) -> tuple[Round, list[Culprit]]:
-        states = {state.rank: state for state in self._root.snapshot()}
-        round = replace(round, states=states)
-        return round, culprits(round)
 
 
 _WHY = {

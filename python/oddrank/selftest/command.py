@@ -14,7 +14,7 @@ from oddrank.selftest.stages import STAGES
 @click.command()
 @click.option(
     "--deadline",
-    type=click.FloatRange(1, 86400),
+    type=click.FloatRange(5, 86400),
     default=60,
     show_default=True,
     metavar="SECONDS",

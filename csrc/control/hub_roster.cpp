@@ -1,0 +1,32 @@
+// What the hub tells about ranks to others: rosters to the lowest guards, notes to the judge.
+#include <map>
+
+#include "control/hub.hpp"
+
+namespace oddrank::control {
+
+void Hub::deal_roster() {
+  std::map<std::pair<int, std::string>, Roster> nodes;
+  for (int rank = 0; rank < ranks_.world(); ++rank) {
+    const Hello& hello = ranks_.record(rank).hello;
+    if (hello.rank < 0) continue;
+    Roster& roster = nodes[{hello.node, hello.host}];
+    roster.root_host = options_.host;
+    roster.processes.push_back({rank, hello.pid, hello.start_time});
+  }
+  for (const auto& [node, roster] : nodes) {
+    for (const auto& process : roster.processes) {
+      const int fd = fd_of_rank_[static_cast<std::size_t>(process.rank)];
+      if (fd < 0) continue;
+      Connection& one = *connections_[static_cast<std::size_t>(fd)];
+      static_cast<void>(tell(one, Kind::kRoster, roster.pack()));
+      break;
+    }
+  }
+}
+
+void Hub::note(std::string text) {
+  if (notes_.odd.size() < 16) notes_.odd.push_back(std::move(text));
+}
+
+}  // namespace oddrank::control

@@ -1,0 +1,51 @@
+"""Where the address is left for the guards of a host: a file of this user's, whole or absent."""
+
+import os
+import stat
+from pathlib import Path
+
+from oddrank.control.meeting_point import leave, path_under
+
+ADDRESS = "10.0.0.1:29511#secret"
+
+
+def test_the_name_belongs_to_whoever_started_the_ranks_and_to_one_run(tmp_path):
+    first = path_under(tmp_path, "0")
+    assert first == path_under(tmp_path, "0")
+    assert first != path_under(tmp_path, "1")
+    assert f"-{os.getppid()}-" in first
+
+
+def test_the_address_is_left_for_this_user_alone(tmp_path):
+    path = tmp_path / "user" / "job" / "root"
+    leave(str(path), ADDRESS)
+    assert path.read_text() == ADDRESS
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for folder in (path.parent, path.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert list(path.parent.iterdir()) == [path]  # nothing temporary is left
+
+
+def test_a_second_worker_may_leave_it_again(tmp_path):
+    path = tmp_path / "job" / "root"
+    leave(str(path), ADDRESS)
+    leave(str(path), ADDRESS)
+    assert path.read_text() == ADDRESS
+
+
+def test_a_folder_that_leads_elsewhere_is_not_used(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "job").symlink_to(elsewhere)
+    leave(str(tmp_path / "job" / "root"), ADDRESS)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_no_room_is_no_error(tmp_path):
+    leave("", ADDRESS)
+    leave("/proc/oddrank/root", ADDRESS)
+    file = tmp_path / "file"
+    file.write_text("")
+    leave(str(file / "job" / "root"), ADDRESS)
+    assert file.read_text() == ""
+    assert not Path("/proc/oddrank").exists()
