@@ -29,7 +29,8 @@ soak: $(VENV)/.built-test  ## repeat the fault matrix and the printing test REPE
 gpu-check: export PIP_NO_INDEX = 1
 gpu-check: $(VENV)/.built  ## on a machine with a GPU: build offline, run the gpu tests and GPU benchmarks
 	$(python) -m oddrank doctor
-	$(python) -m pytest -m gpu --require=gpu,cuda-build,torch
+	@# Only the files with such tests: what the others import may not be on that machine.
+	$(python) -m pytest -m gpu --require=gpu,cuda-build,torch $$(grep -lr --include='test_*.py' 'mark.gpu' tests)
 	for script in benchmarks/gpu/*.py; do $(python) $$script --json benchmarks/results/$$(basename $$script .py).json || exit 1; done
 
 lint: $(VENV)/.built-test  ## ruff, mypy, clang-format, clang-tidy

@@ -5,11 +5,10 @@ import os
 import platform
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ from netns import two_hosts
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.needs("torch", "netns"),
-    pytest.mark.timeout(7200),
+    pytest.mark.timeout(14400),
 ]
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "selftest_soak.json"
@@ -53,30 +52,54 @@ MATRIX = [
 
 
 @pytest.fixture(scope="module")
-def table() -> Iterator[list[dict[str, Any]]]:
-    """The rows of the results, written after the last one."""
-    rows: list[dict[str, Any]] = []
-    yield rows
+def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[Case, list[Future[str]]]]:
+    """All runs of the cases that were asked for, as many at a time as there are cores.
+
+    A job's time is mostly waiting, so that two of them on two cores do not hurt each other. The
+    table of results is written at the end.
+    """
+    repeats = request.config.getoption("--repeats")
+    cases = [
+        item.callspec.params["case"]
+        for item in request.session.items
+        if item.path == request.path and isinstance(item, pytest.Function)
+    ]
+    pool = ThreadPoolExecutor(os.cpu_count())
+    times = {case: repeats * 5 // 2 if case in HEALTHY else repeats for case in cases}
+    runs = {case: [pool.submit(run_once, case) for _ in range(times[case])] for case in cases}
+    yield runs
+    pool.shutdown(cancel_futures=True)
+    rows = [
+        {
+            "fault": case.fault,
+            "where": case.where,
+            "stage": case.stage,
+            "right": sum(is_right(run) for run in made),
+            "total": len(made),
+        }
+        for case, made in runs.items()
+    ]
     world = {"machine": platform.machine(), "cores": os.cpu_count(), "date": str(date.today())}
     RESULTS.write_text(json.dumps({"machine": world, "rows": rows}, indent=1) + "\n")
 
 
 @pytest.mark.parametrize("case", HEALTHY, ids=str)
-def test_healthy_ranks_stay_healthy(case, repeats, table):
-    repeat(case, repeats * 5 // 2, table)
+def test_healthy_ranks_stay_healthy(case: Case, outcomes: dict[Case, list[Future[str]]]) -> None:
+    assert_all_right(outcomes[case])
 
 
 @pytest.mark.parametrize("case", MATRIX, ids=str)
-def test_the_fault_is_found_every_time(case, repeats, table):
-    repeat(case, repeats, table)
+def test_the_fault_is_found_every_time(case: Case, outcomes: dict[Case, list[Future[str]]]) -> None:
+    assert_all_right(outcomes[case])
 
 
-def repeat(case: Case, times: int, table: list[dict[str, Any]]) -> None:
-    """Each job takes the work of two cores or so: that many at a time."""
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
-        wrong = [text for text in pool.map(lambda _: run_once(case), range(times)) if text]
-    facts = {"fault": case.fault, "where": case.where, "stage": case.stage}
-    table.append({**facts, "right": times - len(wrong), "total": times})
+def is_right(run: Future[str]) -> bool:
+    return not run.cancelled() and run.exception() is None and not run.result()
+
+
+def assert_all_right(runs: list[Future[str]]) -> None:
+    wrong = [text for run in runs if (text := run.result())]
+    assert runs
     assert not wrong, "\n\n".join(wrong)
 
 
