@@ -86,12 +86,15 @@ def _open_store(launch: "Launch", end: float) -> Any:
         return HashStore()
     host, port = launch.master
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return TCPStore(
+    left = max(1.0, end - time.monotonic())
+    store = TCPStore(
         host,
         port,
         launch.world,
         is_master=launch.rank == 0 and not hosted,
-        timeout=timedelta(seconds=max(1.0, end - time.monotonic())),
+        timeout=timedelta(seconds=left / 2),  # it tries twice
         wait_for_workers=False,
         multi_tenant=not hosted,
     )
+    store.set_timeout(timedelta(seconds=max(1.0, end - time.monotonic())))
+    return store
