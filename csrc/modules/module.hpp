@@ -11,7 +11,7 @@ namespace oddrank {
 // version.
 inline void begin_module(pybind11::module_& m) {
   namespace py = pybind11;
-  py::register_local_exception_translator([](std::exception_ptr error) {
+  py::register_local_exception_translator([](const std::exception_ptr& error) {
     try {
       if (error) std::rethrow_exception(error);
     } catch (const Error& e) {
