@@ -3,6 +3,9 @@
 
 #include <pybind11/pybind11.h>
 
+#include <exception>
+#include <utility>
+
 #include "base/error.hpp"
 
 namespace oddrank {
@@ -11,9 +14,9 @@ namespace oddrank {
 // version.
 inline void begin_module(pybind11::module_& m) {
   namespace py = pybind11;
-  py::register_local_exception_translator([](const std::exception_ptr& error) {
+  py::register_local_exception_translator([](std::exception_ptr error) {
     try {
-      if (error) std::rethrow_exception(error);
+      if (error) std::rethrow_exception(std::move(error));
     } catch (const Error& e) {
       py::set_error(py::module_::import("oddrank.errors").attr("OddrankError"), e.what());
     }
