@@ -3,6 +3,7 @@
 A command's module is imported when the command runs (its attribute `command`): --help loads none.
 """
 
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -59,6 +60,18 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, message="oddrank %(version)s")
 def _oddrank() -> None:
     """Find the odd rank: which one is stuck, slow, broken or different, and why."""
+
+
+class Seconds(click.FloatRange):
+    """A time in seconds; a range alone lets NaN through."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value} is not a number of seconds", param, ctx)
+        return seconds
 
 
 def json_option(command: Command) -> Command:

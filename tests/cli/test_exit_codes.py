@@ -128,3 +128,15 @@ def test_one_rank_of_each_node_complains_about_the_command_line_they_share():
     silent = oddrank("judge", "--no-such-option", LOCAL_RANK="1", **environ)
     assert (silent.returncode, silent.stderr) == (2, "")
     assert "No such option" in oddrank("--no-such-option", LOCAL_RANK="0", **environ).stderr
+
+
+def test_not_a_number_is_no_deadline():
+    done = subprocess.run(
+        [sys.executable, "-m", "oddrank", "selftest", "--deadline", "nan"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "not a number of seconds" in done.stderr
+    assert done.stderr.count("\n") == 1

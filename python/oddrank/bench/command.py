@@ -7,7 +7,7 @@ import click
 from oddrank import launch, render
 from oddrank.bench import row, sweep
 from oddrank.bench.case import Case, parse_sizes
-from oddrank.cli import fail_on_option, json_option
+from oddrank.cli import Seconds, fail_on_option, json_option
 from oddrank.control import runner
 from oddrank.errors import OddrankError
 from oddrank.finding import Report
@@ -38,7 +38,7 @@ def command() -> None:
               help="Timed iterations a size, at most; fewer where they take long.")  # fmt: skip
 @click.option(
     "--deadline",
-    type=click.FloatRange(5, 86400),
+    type=Seconds(5, 86400),
     default=300,
     show_default=True,
     metavar="SECONDS",
@@ -70,13 +70,14 @@ def run(  # noqa: PLR0917 (one a click option)
             for name, case in by_stage.items()
             if outcome.rounds.of(name)
         ]
+        measured = any(r.median_us is not None for r in rows)
         report = Report.of(
             "bench",
             here.as_world(),
             {"rows": [r.as_data() for r in rows]},
             outcome.findings,
-            complete=outcome.complete,
-            why=outcome.why,
+            complete=outcome.complete and measured,
+            why=outcome.why or ("" if measured else "no size could be measured"),
         )
         try:
             out = sys.stderr if json_path == "-" else sys.stdout

@@ -199,11 +199,25 @@ class _Walk:
         outcome.seconds[name], outcome.came[name] = took, len(round.results)
         _say(f"{name:<{self._width}}  {len(round.results)}/{rounds.world}  {took:.1f} s")
         if round.reason == "complete":
-            return True
+            return not self._interrupted(name, round)
         outcome.findings += findings.of_round(round, found, rounds)
         outcome.complete = False
-        outcome.why = _WHY["named" if found else round.reason].format(stage=name)
+        outcome.why = _WHY["named" if found else round.reason].format(stage=name, who=_who(round))
         return False
+
+    def _interrupted(self, name: str, round: Round) -> bool:
+        """Whether somebody wants the end though all is well.
+
+        A launcher also sends SIGTERM because a rank has died: the next round names that one.
+        """
+        if not any(s.sigterm for s in round.states.values()):
+            return False
+        time.sleep(_GUARDS_SETTLE)
+        if any(s.contact != "ok" or s.state != "running" for s in self._root.snapshot()):
+            return False
+        self._outcome.complete = False
+        self._outcome.why = _WHY["interrupted"].format(stage=name)
+        return True
 
     def _settle(self, stage: str, end: float) -> tuple[Round, list[Culprit]]:
         """Collects until the round is through, somebody can be named, or its time is over."""
@@ -240,12 +254,23 @@ class _Walk:
         )
 
 
+def _who(round: Round) -> str:
+    """Who waited for others when the job was ended, and who did not: to look at, not to blame."""
+    missing = [s for s in round.states.values() if s.rank not in round.results]
+    waiting = [s.rank for s in missing if s.waiting]
+    others = [s.rank for s in missing if not s.waiting and s.contact != "never"]
+    if not waiting or not others:
+        return ""
+    return f"; it waited in: {fold(waiting)}, and was elsewhere in: {fold(others)}"
+
+
 _WHY = {
     "late": "the deadline came before stage {stage}, and nothing points at anybody",
     "named": "the stages after {stage} were not run",
     "fault": "a rank failed in stage {stage}, and nothing points at anybody",
     "deadline": "the deadline came in stage {stage}, and nothing points at anybody",
-    "terminated": "the launcher ended the job in stage {stage}, and nothing points at anybody",
+    "terminated": "SIGTERM or SIGINT ended the job in stage {stage}, and nobody can be named{who}",
+    "interrupted": "SIGTERM or SIGINT ended the job after stage {stage}, with nothing found",
 }
 
 

@@ -5,7 +5,7 @@ import sys
 import click
 
 from oddrank import finding, launch, render
-from oddrank.cli import json_option
+from oddrank.cli import Seconds, json_option
 from oddrank.doctor import parts
 from oddrank.errors import LaunchError, OddrankError
 
@@ -15,7 +15,7 @@ from oddrank.errors import LaunchError, OddrankError
 @click.option(
     "--deadline",
     "seconds",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

@@ -5,7 +5,7 @@ from functools import partial
 import click
 
 from oddrank import launch
-from oddrank.cli import fail_on_option, json_option
+from oddrank.cli import Seconds, fail_on_option, json_option
 from oddrank.control import runner
 from oddrank.selftest.runner import conclude, note_device
 from oddrank.selftest.stages import STAGES
@@ -14,7 +14,7 @@ from oddrank.selftest.stages import STAGES
 @click.command()
 @click.option(
     "--deadline",
-    type=click.FloatRange(5, 86400),
+    type=Seconds(5, 86400),
     default=60,
     show_default=True,
     metavar="SECONDS",

@@ -24,8 +24,17 @@ def report_of(outcome: Outcome, launch: Launch) -> Report:
         {"device": outcome.rounds.device or None, "stages": stages, "environment": environment},
         outcome.findings,
         complete=outcome.complete,
-        why=outcome.why,
+        why=outcome.why or _all_well(outcome, launch),
     )
+
+
+def _all_well(outcome: Outcome, launch: Launch) -> str:
+    """The summary where nothing was found: it must say what was tested, and how many."""
+    tested = outcome.rounds.device or "nothing"
+    if launch.launcher == "alone":
+        return f"1 rank is healthy, tested on {tested} (no launcher found: this process alone)"
+    ranks = "1 rank is" if launch.world == 1 else f"all {launch.world} ranks are"
+    return f"{ranks} healthy, tested on {tested}"
 
 
 def note_device(stage: Stage, rounds: Rounds) -> None:

@@ -1,0 +1,29 @@
+"""A job that goes well ends when it is told to, and does not call itself healthy then."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.needs("torch")
+SWEEP = ["bench", "run", "--sizes", "8:64M", "--iters", "100000", "--deadline", "60"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_goes_well_ends_when_it_is_told_to(number):
+    command = [sys.executable, "-m", "oddrank", *SWEEP]
+    sweep = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert sweep.stderr is not None
+    assert sweep.stderr.readline().startswith("join")
+    sweep.send_signal(number)
+    said, _ = sweep.communicate(timeout=40)
+    assert sweep.returncode == 3
+    assert "bench: incomplete\nSIGTERM or SIGINT ended the job" in said
+
+
+def test_a_sweep_that_measured_nothing_is_not_healthy():
+    command = [sys.executable, "-m", "oddrank", "bench", "run", "--sizes", "64G:64G"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "no size could be measured" in done.stdout
