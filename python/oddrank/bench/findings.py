@@ -20,7 +20,7 @@ def wrong_values(rounds: Rounds, stage: str, seen: Sequence[Mapping[str, Any]]) 
         confidence=Confidence(
             "low", "every rank adds to every value: who sees it need not have caused it"
         ),
-        next=("oddrank selftest: it finds out which rank's values are wrong",),
+        next=("run oddrank selftest several times: it compares every rank's own values",),
     )
 
 
