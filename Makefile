@@ -49,7 +49,9 @@ $(VENV)/.ready: requirements-torch.txt .ci/setup
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(sources)
+	@echo "building oddrank for $$($(python) -V): a minute or two"
 	$(python) -m pip install -q --no-build-isolation -e .
+	@$(python) -c 'from oddrank import _native as n; print(*n.summary(), sep="\n")'
 	@touch $@
 
 $(VENV)/.built-test: $(VENV)/.built

@@ -152,7 +152,9 @@ void bind_hub(py::module_& m) {
       .def("notes", [](Hub& self) {
         const HubNotes notes = self.notes();
         py::list odd;
-        for (const std::string& line : notes.odd) odd.append(text(line));
+        for (const OddClaim& claim : notes.odd) {
+          odd.append(py::make_tuple(claim.rank, claim.other_world, text(claim.text)));
+        }
         return py::make_tuple(text(notes.limits), odd, notes.foreign);
       });
 }

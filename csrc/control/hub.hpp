@@ -24,11 +24,18 @@ struct HubOptions {
   std::uint32_t silence_ms = 0;    // 0: by the time until the deadline
 };
 
+// A process of this job that was turned away: its rank was taken, or it is of another world.
+struct OddClaim {
+  int rank = -1;  // that it says it is
+  bool other_world = false;
+  std::string text;
+};
+
 // What a caller sees besides the ranks.
 struct HubNotes {
-  std::string limits;            // why ranks may be unable to connect; "" if nothing is known
-  std::vector<std::string> odd;  // ranks claimed twice, other worlds; at most 16
-  std::uint64_t foreign = 0;     // connections that were not of this job
+  std::string limits;         // why ranks may be unable to connect; "" if nothing is known
+  std::vector<OddClaim> odd;  // at most 16
+  std::uint64_t foreign = 0;  // connections that were not of this job
 };
 
 // The constructor starts the thread, the destructor stops it. Connections that do not say the
@@ -86,7 +93,7 @@ class Hub {
   void run_commands(std::int64_t now);
   void post(Kind kind, std::string payload);
   void deal_roster();
-  void note(std::string text);
+  void turn_away(OddClaim claim);
 
   HubOptions options_;
   Fd listener_;

@@ -25,8 +25,8 @@ void Hub::deal_roster() {
   }
 }
 
-void Hub::note(std::string text) {
-  if (notes_.odd.size() < 16) notes_.odd.push_back(std::move(text));
+void Hub::turn_away(OddClaim claim) {
+  if (notes_.odd.size() < 16) notes_.odd.push_back(std::move(claim));
 }
 
 }  // namespace oddrank::control

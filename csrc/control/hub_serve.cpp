@@ -178,11 +178,12 @@ bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t no
   const bool fits =
       hello->world == options_.world && hello->rank >= 0 && hello->rank < options_.world;
   if (!fits || ranks_.record(hello->rank).contact != Contact::kNever) {
-    note(fits ? who + " came although that rank was already here (pid " +
-                    std::to_string(ranks_.record(hello->rank).hello.pid) + " on " +
-                    ranks_.record(hello->rank).hello.host + ")"
-              : who + " says that the world has " + std::to_string(hello->world) +
-                    " ranks; the root says " + std::to_string(options_.world));
+    turn_away({hello->rank, !fits,
+               fits ? who + " came although that rank was already here (pid " +
+                          std::to_string(ranks_.record(hello->rank).hello.pid) + " on " +
+                          ranks_.record(hello->rank).hello.host + ")"
+                    : who + " says that the world has " + std::to_string(hello->world) +
+                          " ranks; the root says " + std::to_string(options_.world)});
     static_cast<void>(connection.channel.send(Kind::kEnd, Packer().i32(1).take()));
     return false;
   }

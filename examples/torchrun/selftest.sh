@@ -5,8 +5,9 @@
 # The verdict is printed by rank 0's node and written to $REPORT. torchrun turns every non-zero exit code into 1:
 # read the verdict from the report.
 set -u
-gpus=$(python3 -c 'import torch; print(torch.cuda.device_count() or 2)')
-python3 -m torch.distributed.run \
+python=${PYTHON:-python3}
+gpus=$("$python" -c 'import torch; print(torch.cuda.device_count() or 2)')
+"$python" -m torch.distributed.run \
     --nnodes "${NODES:-1}" --node-rank "${NODE_RANK:-0}" --nproc-per-node "${RANKS_PER_NODE:-$gpus}" \
     --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \
     -m oddrank selftest --deadline "${DEADLINE:-60}" --json "${REPORT:-selftest.json}" "$@"

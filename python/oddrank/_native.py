@@ -31,6 +31,14 @@ def build_report() -> dict[str, dict[str, str]]:
     return report
 
 
+def summary() -> list[str]:
+    """One line a module: what the last build made, and why not the rest."""
+    return [
+        f"  {name}: {built['reason'] + '; ' + built['advice'] if built['reason'] else 'built'}"
+        for name, built in build_report().items()
+    ]
+
+
 def _load(name: str) -> Part:
     try:
         return Part(name, import_module(f"oddrank.{name}"))

@@ -60,6 +60,10 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, message="oddrank %(version)s")
 def _oddrank() -> None:
     """Find the odd rank: which one is stuck, slow, broken or different, and why."""
+    from oddrank import launch
+
+    if launch.fakes_terminals():
+        os.environ["NO_COLOR"] = "1"
 
 
 class Seconds(click.FloatRange):
@@ -152,6 +156,8 @@ def _writable(ctx: click.Context, option: click.Parameter, value: str | None) ->
     """Only rank 0 writes; another node may not even have the folder."""
     from oddrank import finding, launch
 
+    if value == "":
+        raise click.BadParameter("it is empty: give it a file, or - for stdout")
     if value is not None:
         try:
             writes = launch.current().rank == 0

@@ -181,8 +181,13 @@ def write_json(envelope: Mapping[str, Any], path: str | os.PathLike[str]) -> Non
     text = json.dumps(_plain(envelope), indent=1, allow_nan=False) + "\n"
     path = os.fspath(path)
     if path == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _unwritable("stdout", error.strerror) from error
         return
     target = _target(path)
     try:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+# What launchers of single processes call a job, the same in all of its ranks on all hosts.
+_LAUNCHERS_NAMES = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "PMI_JOBID")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._:@+=-]")
 
 
@@ -16,7 +18,8 @@ def job_name(environ: Mapping[str, str] = os.environ) -> str:
     """The job's name, the same in every rank of it, safe as a file name.
 
     TORCHELASTIC_RUN_ID unless "none", else SLURM's job and step, else MASTER_ADDR:MASTER_PORT, else
-    the parent's pid and start time (ranks started by one parent share it).
+    what an MPI launcher calls it, else the parent's pid and start time (ranks started by one parent
+    share it).
     """
     run = environ.get("TORCHELASTIC_RUN_ID", "none")
     if run not in {"", "none"}:
@@ -25,6 +28,9 @@ def job_name(environ: Mapping[str, str] = os.environ) -> str:
         return _file_name(f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}")
     if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         return _file_name(f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}")
+    for name in _LAUNCHERS_NAMES:
+        if environ.get(name):
+            return _file_name(f"mpi-{environ[name]}")
     parent = os.getppid()
     return f"pid-{parent}-{start_time(parent)}"
 

@@ -36,7 +36,7 @@ def report(report: Report, stream: TextIO) -> None:
         lines += _finding_lines(finding, report.summary)
     lines += _folded_lines(report.findings[_MAX_FINDINGS:])
     rest = _not_named(report)
-    if report.findings and rest:
+    if rest and any(finding.names_somebody() for finding in report.findings):
         lines.append(
             (
                 f"nothing found against: rank{'s' if len(rest) > 1 else ''} {_short(fold(rest))}",
@@ -75,13 +75,49 @@ def line(text: str, stream: TextIO, style: str = "") -> None:
     _write([(text, style)], stream)
 
 
-def deliver(report_: Report, json_path: str | None) -> None:
-    """The end of a command that judges: JSON where --json says, the verdict beside it."""
+def deliver(
+    report_: Report,
+    json_path: str | None,
+    columns: Sequence[str] = (),
+    rows: Iterable[Sequence[object]] = (),
+) -> None:
+    """The end of a command that judges: table, JSON where --json says, verdict.
+
+    Whoever does not read on (`| head`) takes nothing from the rest. Where stdout can't be written,
+    the verdict goes to stderr; where the JSON can't, the verdict is said before the error.
+    """
+    stream = sys.stderr if json_path == "-" else sys.stdout
     try:
         if json_path is not None:
             write_json(report_.envelope(), json_path)
+    except BrokenPipeError:
+        _discard(sys.stdout)
     finally:
-        report(report_, sys.stderr if json_path == "-" else sys.stdout)
+        try:
+            _say_all(report_, columns, rows, stream)
+        except BrokenPipeError:
+            _discard(stream)
+        except OSError as error:
+            _discard(stream)
+            line(f"oddrank: cannot write the verdict to stdout: {error.strerror}", sys.stderr)
+            report(report_, sys.stderr)
+
+
+def _say_all(
+    report_: Report,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    stream: TextIO,
+) -> None:
+    if columns:
+        table(columns, rows, stream)
+        print(file=stream)
+    report(report_, stream)
+
+
+def _discard(stream: TextIO) -> None:
+    """What is buffered could not be written, and is not to be tried again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def safe(text: str, stream: TextIO | None = None) -> str:

@@ -15,7 +15,7 @@ def test_a_sweep_prints_a_table_and_writes_its_rows():
     assert verdict.healthy(), str(verdict)
     assert verdict.gone()
     rows = verdict.report["data"]["rows"]
-    assert [row["bytes"] for row in rows] == [8, 512, 32768]
+    assert [row["bytes"] for row in rows] == [8, 512, 32768, 1 << 20]
     for row in rows:
         assert (row["backend"], row["collective"]) == ("c10d:gloo", "all_reduce")
         assert (row["dtype"], row["n"], row["check"]) == ("float32", 2, "ok")
@@ -43,6 +43,17 @@ def test_a_rank_that_dies_in_a_sweep_is_named_and_what_was_measured_is_kept():
     )
     assert verdict.names(rank=1, stage=last), str(verdict)
     assert [row["bytes"] for row in verdict.report["data"]["rows"]] == [1024, 2048]
+    assert verdict.gone()
+
+
+def test_a_deadline_too_short_for_a_sweep_blames_nobody():
+    sizes = [1, 2, 4, 8, 16, 32]
+    slow = [f"slow:rank=1,stage=all_reduce float32 {n} KiB,step=done,seconds=0.4" for n in sizes]
+    # Nine iterations of each size: 21 s.
+    command = ("bench", "run", "--sizes", "1K:32K")
+    verdict = job(2, command=command, inject=";".join(slow), deadline=12)
+    assert verdict.report["verdict"] == "incomplete", str(verdict)
+    assert "a longer --deadline may help" in verdict.report["summary"]
     assert verdict.gone()
 
 

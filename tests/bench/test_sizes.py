@@ -14,7 +14,7 @@ from oddrank.errors import OddrankError
         ("1K:1M:x1024", [1 << 10, 1 << 20]),
         ("256M", [256 << 20]),
         ("4kib", [4096]),
-        ("12:52", [12, 24, 48]),
+        ("12:52", [12, 24, 48, 52]),
     ],
 )
 def test_sizes_are_a_range_with_a_factor(text, sizes):

@@ -56,6 +56,7 @@ def test_fail_on_picks_which_verdicts_fail(fault, fail_on, code):
         ["judge", "--no-such-option"],
         ["judge", "one", "too-many"],
         ["judge", "--json"],
+        ["judge", "--json", ""],
         ["judge", "--json", "/no/such/folder/report.json"],
         ["judge", "--fail-on", "red"],
         ["judge", "--fail-on", "healthy"],
@@ -101,6 +102,45 @@ def test_a_reader_that_leaves_early_is_no_error_of_ours():
     run.stdout.close()
     assert run.wait(timeout=10) == 141
     assert b"Error" not in run.stderr.read()
+
+
+def judged(stdout, *arguments):
+    """Exit code and stderr of a command that names somebody, with its output going to `stdout`."""
+    run = subprocess.run(
+        [sys.executable, "-c", MAIN, "judge", "odd", *arguments],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "Traceback" not in run.stderr
+    return run.returncode, run.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json", "-"]])
+def test_a_reader_that_has_gone_does_not_change_the_verdict(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert judged(writer, *arguments)[0] == 1
+    os.close(writer)
+
+
+def test_where_stdout_is_full_the_verdict_goes_to_stderr():
+    with open("/dev/full", "w", encoding="ascii") as full:
+        code, said = judged(full)
+    assert code == 1
+    assert "No space left" in said
+    assert "rank 2" in said
+
+
+def test_json_that_does_not_fit_is_an_error_of_one_line_beside_the_verdict():
+    with open("/dev/full", "w", encoding="ascii") as full:
+        code, said = judged(full, "--json", "-")
+    assert code == 2
+    assert said.count("No space left") == 1
+    assert "rank 2" in said
 
 
 def test_json_to_stdout_is_alone_there():

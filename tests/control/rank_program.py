@@ -29,7 +29,7 @@ def judge(root: Root, folder: Path, stage_seconds: float) -> int:
         "results": {rank: value.decode() for rank, value in round_.results.items()},
         "states": [dataclasses.asdict(state) for state in round_.states.values()],
         "limits": round_.limits,
-        "odd": round_.odd,
+        "odd": [claim.text for claim in round_.odd],
         "foreign": root.foreign,
     }
     put(folder / "verdict.json", json.dumps(verdict))

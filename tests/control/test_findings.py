@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from oddrank.control import culprits, findings
-from oddrank.control.root import RankState, Round
+from oddrank.control.root import OddClaim, RankState, Round
 from oddrank.control.stages import Rounds
 from oddrank.finding import SCHEMA_FILE, Report
 
@@ -82,8 +82,16 @@ def test_what_keeps_healthy_ranks_away_is_told_and_they_are_not_named(facts, lim
 
 
 def test_a_rank_that_came_twice_is_told():
-    line = "rank 2 (node1, pid 9) came although that rank was already here"
+    claim = OddClaim(2, False, "rank 2 (node1, pid 9) came although that rank was already here")
     culprit = culprits.Culprit("never-came", (3,), "join")
-    found = told(culprit, rounds(), odd=(line,))
+    found = told(culprit, rounds(), odd=(claim,))
     assert [f.cause for f in found] == ["never-came", "claimed-twice"]
-    assert found[1].what == line
+    assert found[1].what == claim.text
+
+
+def test_a_rank_of_another_world_did_come():
+    claim = OddClaim(3, True, "rank 3 (node1, pid 9) says that the world has 8 ranks; the root 4")
+    (finding,) = told(culprits.Culprit("never-came", (3,), "join"), rounds(), odd=(claim,))
+    assert (finding.cause, finding.what) == ("other-world", claim.text)
+    both = told(culprits.Culprit("never-came", (2, 3), "join"), rounds(), odd=(claim,))
+    assert [(f.cause, f.who.ranks) for f in both] == [("never-came", (2,)), ("other-world", ())]

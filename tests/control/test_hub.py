@@ -105,9 +105,11 @@ def test_a_rank_claimed_twice_and_another_world_are_told():
     assert again.expect(wire.END) == struct.pack("<i", 1)
     other = Peer(hub.port).send(wire.hello(TOKEN, 1, 3))
     assert other.expect(wire.END) == struct.pack("<i", 1)
-    assert "rank 0" in hub.root.odd[0]
-    assert "was already here" in hub.root.odd[0]
-    assert "says that the world has 3 ranks; the root says 2" in hub.root.odd[1]
+    taken, stranger = hub.root.odd
+    assert (taken.rank, taken.other_world) == (0, False)
+    assert "was already here" in taken.text
+    assert (stranger.rank, stranger.other_world) == (1, True)
+    assert "says that the world has 3 ranks; the root says 2" in stranger.text
     first.send(wire.frame(wire.PING)).expect(wire.PONG)
 
 

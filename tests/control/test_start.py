@@ -63,11 +63,27 @@ def test_faults_are_refused_outside_tests(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["kill", "burn:rank=1,stage=s", "kill:rank=1", "kill:rank=x,stage=s"]
+    "text",
+    [
+        "kill",
+        "burn:rank=1,stage=s",
+        "kill:rank=1",
+        "kill:rank=x,stage=s",
+        "kill:rank=1,stage=s,seconds=2",
+    ],
 )
 def test_a_malformed_fault_is_one_clear_line(text):
     with pytest.raises(OddrankError, match="ODDRANK_INJECT"):
         inject.parse(text)
+
+
+@pytest.mark.parametrize("fault", ["kill:rank=1,stage=frist", "kill:rank=2,stage=first"])
+def test_a_fault_that_could_never_happen_is_one_clear_line(monkeypatch, fault):
+    monkeypatch.setenv("ODDRANK_INJECT", fault)
+    with pytest.raises(OddrankError, match="ODDRANK_INJECT: no"):
+        inject.check(["first", "second"], 2)
+    monkeypatch.setenv("ODDRANK_INJECT", "kill:rank=1,stage=first;stop:rank=0,stage=join")
+    inject.check(["first", "second"], 2)
 
 
 def test_several_faults_are_read_from_one_variable():

@@ -32,6 +32,18 @@ def examined(**environ: str):
     return report, done.stderr
 
 
+def test_a_folder_that_cannot_be_used_is_told(tmp_path):
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir(mode=0o777)
+    open_to_all.chmod(0o777)
+    files = examined(ODDRANK_DIR=str(open_to_all))[0]["data"]["files"]
+    assert str(open_to_all) in files["problem"]
+    assert not files["lock"].startswith(str(open_to_all))
+    mine = examined(ODDRANK_DIR=str(tmp_path / "mine"))[0]["data"]["files"]
+    assert mine["problem"] == ""
+    assert mine["lock"].startswith(str(tmp_path / "mine"))
+
+
 def on_path(folder: Path, body: str) -> str:
     """A PYTHONPATH on which torch is a module with this body."""
     package = folder / "torch"

@@ -59,6 +59,13 @@ def test_a_rank_without_a_world_is_refused():
     assert "RANK=1 is set without WORLD_SIZE" in refusal({"RANK": "1"})
 
 
+@pytest.mark.parametrize("half", [{"WORLD_SIZE": "4"}, {"LOCAL_RANK": "1"}])
+def test_a_command_over_ranks_refuses_a_world_without_a_rank(half):
+    with pytest.raises(LaunchError, match="is set without RANK: set both or neither"):
+        launch.refuse_half(half)
+    launch.refuse_half({"WORLD_SIZE": "1", "LOCAL_RANK": "0"})
+
+
 def test_mpi_ranks_without_any_local_rank_are_told_to_export_one():
     assert "LOCAL_RANK" in refusal({"PMI_RANK": "1", "PMI_SIZE": "2"})
     assert launch.current({"PMI_RANK": "1", "PMI_SIZE": "2", "LOCAL_RANK": "1"}).local_rank == 1

@@ -18,12 +18,12 @@ render.table(["[bold]rank", "us"], [["\\x1b[2J", 1.5]], sys.stdout, title="\\x1b
 """
 
 
-def on_terminal(**environ):
+def on_terminal(script=SHOW, **environ):
     """What the script wrote to its terminal."""
     leader, follower = pty.openpty()
     clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
     run = subprocess.Popen(
-        [sys.executable, "-c", SHOW],
+        [sys.executable, "-c", script],
         stdin=subprocess.DEVNULL,
         stdout=follower,
         env={
@@ -65,3 +65,15 @@ def test_a_c_locale_is_no_reason_to_fail():
     plain_c = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     for environ in (plain_c, {**plain_c, "PYTHONIOENCODING": "ascii:strict"}):
         assert "\\u5927" in on_terminal(**environ)
+
+
+def test_a_terminal_that_mpirun_puts_in_front_of_a_file_gets_no_colours():
+    script = """
+from oddrank import cli
+cli._COMMANDS["judge"] = ("cli.judging", "Judge a job of four ranks.")
+cli.main(["judge", "odd", "--fail-on", "none"])
+"""
+    ours = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}
+    ours |= {"OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    assert "\x1b[" in on_terminal(script)
+    assert "\x1b[" not in on_terminal(script, **ours)

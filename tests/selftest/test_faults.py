@@ -96,6 +96,11 @@ def test_wrong_sums_that_nobody_can_be_blamed_for_name_nobody():
     verdict = job(inject="value:rank=2,stage=all_reduce", deadline=30)
     assert verdict.report["verdict"] == "unknown", str(verdict)
     assert verdict.names(rank=[], stage="all_reduce")
+    (finding,) = verdict.report["findings"]
+    assert "gathered" in finding["confidence"]["why"]
+    assert [e["text"].split(":")[0] for e in finding["evidence"][:4]] == [
+        f"rank {rank}" for rank in range(4)
+    ]
 
 
 def test_the_verdict_comes_once_and_before_the_launchers_own_words():

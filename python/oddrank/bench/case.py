@@ -35,7 +35,10 @@ def size_text(size: int) -> str:
 
 
 def parse_sizes(text: str) -> list[int]:
-    """`8:256M`, `8:256M:x4` or one size; K, M, G are powers of 1024. OddrankError: what is not."""
+    """`8:256M`, `8:256M:x4` or one size; K, M, G are powers of 1024. OddrankError: what is not.
+
+    The largest size is always among them, however many factors it is above the smallest.
+    """
     parts = text.split(":")
     if not 1 <= len(parts) <= 3:
         raise _bad(text, "too many colons")
@@ -49,10 +52,10 @@ def parse_sizes(text: str) -> list[int]:
     if largest < smallest:
         raise _bad(text, "the largest size is below the smallest")
     sizes = []
-    while smallest <= largest:
+    while smallest < largest:
         sizes.append(smallest)
         smallest *= factor
-    return sizes
+    return [*sizes, largest]
 
 
 def _parse_size(text: str, whole: str) -> int:

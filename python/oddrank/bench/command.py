@@ -1,7 +1,5 @@
 """`oddrank bench`: how fast the collectives of these ranks are."""
 
-import sys
-
 import click
 
 from oddrank import launch, render
@@ -9,6 +7,7 @@ from oddrank.bench import row, sweep
 from oddrank.bench.case import Case, parse_sizes
 from oddrank.cli import Seconds, fail_on_option, json_option
 from oddrank.control import runner
+from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
 from oddrank.finding import Report
 
@@ -32,7 +31,7 @@ def command() -> None:
     show_default=True,
     metavar="MIN:MAX[:xN]",
     callback=_sizes,
-    help="Bytes of one rank's buffer, from MIN to MAX in factors of N; K, M, G are powers of 1024.",
+    help="Bytes of one rank's buffer, from MIN in factors of N, and MAX; K, M, G: powers of 1024.",
 )
 @click.option("--iters", type=click.IntRange(1, 100_000), default=20, show_default=True,
               help="Timed iterations a size, at most; fewer where they take long.")  # fmt: skip
@@ -64,7 +63,7 @@ def run(  # noqa: PLR0917 (one a click option)
     cases = [Case("all_reduce", "float32", size) for size in sizes]
     by_stage = {str(case): case for case in cases}
 
-    def conclude(outcome: runner.Outcome) -> int:
+    def conclude(outcome: Outcome) -> int:
         rows = [
             sweep.row_of(name, case, outcome.rounds)
             for name, case in by_stage.items()
@@ -79,11 +78,7 @@ def run(  # noqa: PLR0917 (one a click option)
             complete=outcome.complete and measured,
             why=outcome.why or ("" if measured else "no size could be measured"),
         )
-        try:
-            out = sys.stderr if json_path == "-" else sys.stdout
-            render.table(row.COLUMNS, [r.cells() for r in rows], out)
-        finally:
-            render.deliver(report, json_path)
+        render.deliver(report, json_path, row.COLUMNS, [r.cells() for r in rows])
         return report.exit_code(fail_on)
 
     stages = sweep.stages(cases, iters, deadline)

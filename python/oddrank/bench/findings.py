@@ -1,26 +1,42 @@
 """The causes that a sweep can name, and the self-test's all_reduce with it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from oddrank.control.stages import Rounds
-from oddrank.finding import Confidence, Evidence, Finding, Who, fold
+from oddrank.finding import Confidence, Evidence, Finding, Who
 
 
 def wrong_values(rounds: Rounds, stage: str, seen: Sequence[Mapping[str, Any]]) -> Finding:
     """Wrong sums were seen; by whom says nothing about who caused them."""
-    observers = fold(m["observer"] for m in seen)
+    observers = Who("rank", tuple(m["observer"] for m in seen))
     return Finding(
         condition="unknown",
         who=Who("rank"),
         cause="wrong-values",
-        what=f"wrong values in stage {stage}, seen by rank {observers}; who caused them is unknown",
+        what=f"wrong values in stage {stage}, seen by {observers}; who caused them is unknown",
         stage=stage,
         evidence=mismatch_evidence(seen),
         confidence=Confidence(
             "low", "every rank adds to every value: who sees it need not have caused it"
         ),
         next=("run oddrank selftest several times: it compares every rank's own values",),
+    )
+
+
+def not_localised(rounds: Rounds, stage: str, seen: Sequence[Mapping[str, Any]]) -> Finding:
+    """Gathered one by one afterwards, nobody's values are wrong in the eyes of all."""
+    return replace(
+        wrong_values(rounds, stage, seen),
+        confidence=Confidence(
+            "low", "gathered without arithmetic afterwards, no rank's values were wrong for all"
+        ),
+        next=(
+            "run it again, several times: the fault comes and goes",
+            "run it on halves of the ranks: the fault goes with one of them",
+        ),
     )
 
 
@@ -44,6 +60,13 @@ def wrong_contribution(
 
 
 def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]:
+    """Of every observer the first one, before the second of any."""
+    nth: Counter[int] = Counter()
+    places = []
+    for m in seen:
+        places.append(nth[m["observer"]])
+        nth[m["observer"]] += 1
+    seen = [m for _, m in sorted(zip(places, seen, strict=True), key=lambda pair: pair[0])]
     return tuple(
         Evidence(
             f"rank {m['observer']}: {m['case']}: {m['wrong']} wrong values,"

@@ -5,6 +5,7 @@ One function a cause; the only place with these sentences.
 
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oddrank.control.culprits import Culprit
@@ -12,7 +13,7 @@ from oddrank.control.stages import Rounds
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Who, fold
 
 if TYPE_CHECKING:
-    from oddrank.control.root import Round
+    from oddrank.control.root import OddClaim, Round
 
 _SOURCE = "guard"
 _OOM = "dmesg -T | grep -i 'killed process'"
@@ -22,10 +23,16 @@ def of_round(round: "Round", found: Sequence[Culprit], rounds: Rounds) -> list[F
     """The findings of a round that did not come to its end."""
     missing = any(culprit.cause == "never-came" for culprit in found)
     excuse = _cannot_come(round) if missing else None
-    told = [_CAUSES[c.cause](c, rounds) for c in found if not (excuse and c.cause == "never-came")]
+    came = {claim.rank for claim in round.odd if claim.other_world}
+    found = [replace(c, ranks=tuple(r for r in c.ranks if r not in came)) for c in found]
+    told = [
+        _CAUSES[c.cause](c, rounds)
+        for c in found
+        if c.cause != "never-came" or (c.ranks and not excuse)
+    ]
     if excuse:
         told.append(excuse)
-    return told + [_claimed_twice(line) for line in round.odd]
+    return told + [_other_world(c) if c.other_world else _claimed_twice(c) for c in round.odd]
 
 
 def _cannot_come(round: "Round") -> Finding | None:
@@ -59,17 +66,26 @@ def _cannot_come(round: "Round") -> Finding | None:
     return None
 
 
-def _claimed_twice(text: str) -> Finding:
-    """Two processes with one rank, or ranks of different worlds."""
+def _claimed_twice(claim: "OddClaim") -> Finding:
+    """Two processes with one rank."""
+    return _mismatch(claim, "claimed-twice", "both came to rank 0", "RANK")
+
+
+def _other_world(claim: "OddClaim") -> Finding:
+    """It came, and was turned away: it counts other ranks than rank 0 does."""
+    return _mismatch(claim, "other-world", "it said so itself", "WORLD_SIZE")
+
+
+def _mismatch(claim: "OddClaim", cause: str, why: str, variable: str) -> Finding:
     return Finding(
         condition="mismatch",
         who=Who("rank"),
-        cause="claimed-twice",
-        what=text,
+        cause=cause,
+        what=claim.text,
         stage="join",
-        evidence=(Evidence(text, _SOURCE),),
-        confidence=Confidence("high", "both came to rank 0"),
-        next=("compare RANK and WORLD_SIZE of the processes",),
+        evidence=(Evidence(claim.text, _SOURCE),),
+        confidence=Confidence("high", why),
+        next=(f"compare {variable} of the processes",),
     )
 
 
@@ -96,9 +112,12 @@ def _ended(culprit: Culprit, rounds: Rounds) -> Finding:
 
 
 def _stopped(culprit: Culprit, rounds: Rounds) -> Finding:
-    pid = rounds.states[culprit.ranks[0]].pid
     return _finding(
-        "stuck", culprit, rounds, "stopped in", f"grep -E 'State|TracerPid' /proc/{pid}/status"
+        "stuck",
+        culprit,
+        rounds,
+        "stopped in",
+        "look for who stopped it: a debugger, kill -STOP, a suspended job, a frozen container",
     )
 
 
@@ -118,7 +137,11 @@ def _no_progress(culprit: Culprit, rounds: Rounds) -> Finding:
     state = rounds.states[culprit.ranks[0]]
     step = f"after step {state.step!r} of" if state.step else "in"
     return _finding(
-        "stuck", culprit, rounds, f"no progress {step}", f"py-spy dump --pid {state.pid}"
+        "stuck",
+        culprit,
+        rounds,
+        f"no progress {step}",
+        "again with a longer --deadline; while it hangs, on its host: py-spy dump --pid PID",
     )
 
 
@@ -179,7 +202,10 @@ def _all_wait(culprit: Culprit, rounds: Rounds) -> Finding:
         stage=culprit.stage,
         evidence=_evidence(culprit, rounds),
         confidence=Confidence("low", "no rank is behind the others without waiting itself"),
-        next=("run again; if it hangs again, test the network between the nodes",),
+        next=(
+            "if this stage only takes long: a longer --deadline",
+            "run again; if it hangs again, test the network between the nodes",
+        ),
     )
 
 

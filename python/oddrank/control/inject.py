@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -88,9 +88,11 @@ def parse(text: str) -> tuple[Fault, ...]:
 
 def _fault(text: str) -> Fault:
     kind, _, rest = text.partition(":")
-    form = "expected kind:rank=N,stage=NAME[,step=TEXT][,seconds=S], kinds: " + ", ".join(_KINDS)
+    form = "expected kind:rank=N,stage=NAME[,step=TEXT], of slow also [,seconds=S]; kinds: "
+    form += ", ".join(_KINDS)
     pairs = dict(pair.strip().partition("=")[::2] for pair in rest.split(",") if pair.strip())
-    if kind not in _KINDS or not {"rank", "stage"} <= set(pairs) <= _FIELDS:
+    fields = _FIELDS | {"seconds"} if kind == "slow" else _FIELDS
+    if kind not in _KINDS or not {"rank", "stage"} <= set(pairs) <= fields:
         raise OddrankError(f"ODDRANK_INJECT: {text!r}: {form}")
     try:
         rank, seconds = int(pairs["rank"]), float(pairs.get("seconds", "1"))
@@ -99,7 +101,17 @@ def _fault(text: str) -> Fault:
     return Fault(kind, rank, pairs["stage"], pairs.get("step"), seconds)
 
 
-_FIELDS = {"rank", "stage", "step", "seconds"}
+_FIELDS = {"rank", "stage", "step"}
+
+
+def check(stages: Sequence[str], world: int) -> None:
+    """OddrankError where a fault of ODDRANK_INJECT could never happen in these stages."""
+    for fault in parse(os.environ.get("ODDRANK_INJECT", "")):
+        if fault.stage not in ("join", *stages):
+            known = ", ".join(("join", *stages))
+            raise OddrankError(f"ODDRANK_INJECT: no stage {fault.stage!r}: there are {known}")
+        if not 0 <= fault.rank < world:
+            raise OddrankError(f"ODDRANK_INJECT: no rank {fault.rank}: there are {world}")
 
 
 class Injector:

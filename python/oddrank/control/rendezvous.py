@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from oddrank.errors import OddrankError
+from oddrank.launch import refuse_half
 
 if TYPE_CHECKING:
     from oddrank.control.session import Session
@@ -72,9 +73,12 @@ class Rendezvous:
 
 def check(launch: "Launch") -> None:
     """OddrankError where the ranks could never meet."""
-    if launch.world > 1 and launch.master is None and not os.environ.get(ADDRESS):
+    if launch.launcher == "alone":
+        refuse_half()
+    if launch.world > 1 and launch.master is None:
+        alone = f" ({ADDRESS} is for the guards)" if os.environ.get(ADDRESS) else ""
         raise OddrankError(
-            f"{launch.world} ranks, and no way to meet:"
+            f"{launch.world} ranks, and no way for torch to connect them{alone}:"
             " export MASTER_ADDR (rank 0's host) and MASTER_PORT, or start them with torchrun"
         )
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Contact = Literal["never", "ok", "silent", "closed"]
@@ -44,6 +44,15 @@ class RankState:
 
 
 @dataclass(frozen=True)
+class OddClaim:
+    """A process of this job that was turned away; the order of fields is the native one's."""
+
+    rank: int  # that it says it is
+    other_world: bool  # its world has another size; else its rank was taken
+    text: str
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """Live progress of the stage that is being collected."""
 
@@ -63,7 +72,7 @@ class Round:
     states: dict[int, RankState]
     reason: Reason
     limits: str = ""  # why ranks may have been unable to come (open files); "" where not so
-    odd: tuple[str, ...] = field(default=())  # ranks claimed twice, ranks of another world
+    odd: tuple[OddClaim, ...] = ()
 
 
 class Root:
@@ -92,9 +101,9 @@ class Root:
         return str(self._hub.notes()[0])
 
     @property
-    def odd(self) -> tuple[str, ...]:
-        """One line for each process that claimed a taken rank or another world size."""
-        return tuple(self._hub.notes()[1])
+    def odd(self) -> tuple[OddClaim, ...]:
+        """The first 16 processes that claimed a taken rank or another world size."""
+        return tuple(OddClaim(*claim) for claim in self._hub.notes()[1])
 
     @property
     def foreign(self) -> int:

@@ -1,4 +1,4 @@
-"""Walks a table of stages over all ranks: workers measure, the judge judges, all by a deadline."""
+"""Walks a table of stages over all ranks, by a deadline: here the workers' side, who measure."""
 
 import importlib.util
 import json
@@ -6,38 +6,21 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from oddrank.control import findings, join, rendezvous
-from oddrank.control.culprits import PUBLISHING, Culprit, culprits
+from oddrank.control import rendezvous
+from oddrank.control.culprits import PUBLISHING
+from oddrank.control.inject import check
 from oddrank.control.meeting_point import path_under
-from oddrank.control.root import Root, Round, Snapshot
 from oddrank.control.session import Member, Session, SessionEnded, start
 from oddrank.control.stages import Rounds, Stage
+from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, fold
 from oddrank.launch import Launch, job_folder
 
 # Before the deadline the judge must have said its verdict and told the guards.
 _RESERVE = 1.0
-_SILENT = ("guard-lost", "link-cut", "node-lost")
-_GUARDS_SETTLE = 1.0
-# A stage that takes longer shows whom it waits for.
-_SHOW_EVERY = 5.0
-_SKIP = "skip"
-
-
-@dataclass
-class Outcome:
-    """What the judge has when the table is through, or cannot go on."""
-
-    rounds: Rounds
-    findings: list[Finding] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)  # of each stage, also the last one
-    came: dict[str, int] = field(default_factory=dict)  # how many ranks gave a result for it
-    complete: bool = True
-    why: str = ""  # not complete: what came in between
 
 
 def run(
@@ -56,6 +39,7 @@ def run(
     if importlib.util.find_spec("torch") is None:
         raise OddrankError("torch is missing: pip install torch")
     rendezvous.check(launch)
+    check([stage.name for stage in stages], launch.world)
     member = Member(
         launch.rank, launch.local_rank, launch.world, launch.local_world, launch.node, launch.host
     )
@@ -63,7 +47,7 @@ def run(
     session = start(
         member,
         deadline=deadline,
-        judge=lambda root: _Walk(root, stages, end, on_stage).judge(conclude),
+        judge=lambda root: Walk(root, stages, end, on_stage).judge(conclude),
         meeting_point=_meeting_point(launch),
     )
     meeting = rendezvous.Rendezvous(launch, session, deadline)
@@ -113,7 +97,7 @@ def _work(stages: Sequence[Stage], worker: _Worker) -> int:
         for stage in stages:
             told = session.enter(stage.name)
             worker.parameters = json.loads(told)
-            measured = None if worker.parameters == _SKIP else stage.measure(worker)
+            measured = None if worker.parameters == SKIP else stage.measure(worker)
             session.publish(json.dumps(measured).encode())
     except SessionEnded as ended:
         return ended.exit_code
@@ -125,158 +109,3 @@ def _work(stages: Sequence[Stage], worker: _Worker) -> int:
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split("\n", 1)[0].split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-class _Walk:
-    """The judge's side of one run."""
-
-    def __init__(
-        self,
-        root: Root,
-        stages: Sequence[Stage],
-        end: float,
-        on_stage: Callable[[Stage, Rounds], None] | None,
-    ) -> None:
-        self._root, self._stages, self._end, self._on_stage = root, stages, end, on_stage
-        self._outcome = Outcome(Rounds(root.world))
-        self._shown = 0.0
-        self._width = max(len(name) for name in (join.NAME, *(stage.name for stage in stages)))
-
-    def judge(self, conclude: Callable[[Outcome], int]) -> int:
-        """Walks, says the verdict, and only then lets the ranks end: launchers print after that."""
-        if self._join():
-            for stage in self._stages:
-                if not self._walk(stage):
-                    break
-        code = conclude(self._outcome)
-        self._root.end(code)
-        return code
-
-    def _join(self) -> bool:
-        began = self._shown = time.monotonic()
-        seconds = join.SHARE * (self._end - began)
-        self._root.open_join(seconds)
-        round, found = self._settle(join.NAME, began + seconds)
-        if not self._came_through(join.NAME, began, round, found):
-            return False
-        self._outcome.findings += join.judge(self._outcome.rounds)
-        return True
-
-    def _walk(self, stage: Stage) -> bool:
-        """One stage; False where there is no going on."""
-        outcome, rounds = self._outcome, self._outcome.rounds
-        doubted = [f for f in outcome.findings if stage.confirms and f.stage == stage.confirms]
-        skip = bool(stage.confirms) and not doubted
-        parameters = _SKIP if skip else stage.plan(rounds)
-        began = self._shown = time.monotonic()
-        seconds = min(stage.seconds, self._end - began)
-        if seconds <= 0:
-            outcome.complete = False
-            outcome.why = _WHY["late"].format(stage=stage.name)
-            return False
-        self._root.go(stage.name, seconds, json.dumps(parameters))
-        round, found = self._settle(stage.name, began + seconds)
-        if skip and round.reason == "complete":
-            return True
-        if not self._came_through(stage.name, began, round, found):
-            return False
-        rounds.results[stage.name] = {r: json.loads(data) for r, data in round.results.items()}
-        judged = stage.judge(rounds)
-        if judged and doubted:
-            outcome.findings = [f for f in outcome.findings if f not in doubted]
-        outcome.findings += judged
-        if self._on_stage is not None:
-            self._on_stage(stage, rounds)
-        return True
-
-    def _came_through(
-        self, name: str, began: float, round: Round, found: Sequence[Culprit]
-    ) -> bool:
-        """Notes and shows how far the ranks came; False where not all did."""
-        outcome, rounds = self._outcome, self._outcome.rounds
-        rounds.states = dict(round.states)
-        took = time.monotonic() - began
-        outcome.seconds[name], outcome.came[name] = took, len(round.results)
-        _say(f"{name:<{self._width}}  {len(round.results)}/{rounds.world}  {took:.1f} s")
-        if round.reason == "complete":
-            return not self._interrupted(name, round)
-        outcome.findings += findings.of_round(round, found, rounds)
-        outcome.complete = False
-        outcome.why = _WHY["named" if found else round.reason].format(stage=name, who=_who(round))
-        return False
-
-    def _interrupted(self, name: str, round: Round) -> bool:
-        """Whether somebody wants the end though all is well.
-
-        A launcher also sends SIGTERM because a rank has died: the next round names that one.
-        """
-        if not any(s.sigterm for s in round.states.values()):
-            return False
-        time.sleep(_GUARDS_SETTLE)
-        if any(s.contact != "ok" or s.state != "running" for s in self._root.snapshot()):
-            return False
-        self._outcome.complete = False
-        self._outcome.why = _WHY["interrupted"].format(stage=name)
-        return True
-
-    def _settle(self, stage: str, end: float) -> tuple[Round, list[Culprit]]:
-        """Collects until the round is through, somebody can be named, or its time is over."""
-        while True:
-            round = self._root.collect(stage, self._show, _SHOW_EVERY)
-            if round.reason == "complete":
-                return round, []
-            if time.monotonic() >= end:
-                round = replace(round, reason="deadline")
-            found = culprits(round)
-            if any(culprit.cause in _SILENT for culprit in found):
-                # The guards of one node fall silent one after the other, and may come back.
-                time.sleep(min(_GUARDS_SETTLE, max(0.0, end - time.monotonic())))
-                round = replace(round, states={s.rank: s for s in self._root.snapshot()})
-                found = culprits(round)
-            if found or round.reason in ("deadline", "terminated"):
-                return round, found
-            # Only victims so far: who tore them down is not seen yet.
-            time.sleep(min(0.25, max(0.0, end - time.monotonic())))
-
-    def _show(self, now: Snapshot) -> None:
-        """A line every few seconds for who sits and waits."""
-        if time.monotonic() - self._shown < _SHOW_EVERY - 0.1:
-            return
-        self._shown = time.monotonic()
-        missing = [
-            s.rank
-            for s in now.states
-            if s.contact == "never" or (now.stage != join.NAME and not s.published)
-        ]
-        _say(
-            f"{now.stage:<{self._width}}  {now.results}/{now.world}  waiting for"
-            f" rank{'s' if len(missing) > 1 else ''} {fold(missing)}, at most {now.remaining:.0f} s"
-        )
-
-
-def _who(round: Round) -> str:
-    """Who waited for others when the job was ended, and who did not: to look at, not to blame."""
-    missing = [s for s in round.states.values() if s.rank not in round.results]
-    waiting = [s.rank for s in missing if s.waiting]
-    others = [s.rank for s in missing if not s.waiting and s.contact != "never"]
-    if not waiting or not others:
-        return ""
-    return f"; it waited in: {fold(waiting)}, and was elsewhere in: {fold(others)}"
-
-
-_WHY = {
-    "late": "the deadline came before stage {stage}, and nothing points at anybody",
-    "named": "the stages after {stage} were not run",
-    "fault": "a rank failed in stage {stage}, and nothing points at anybody",
-    "deadline": "the deadline came in stage {stage}, and nothing points at anybody",
-    "terminated": "SIGTERM or SIGINT ended the job in stage {stage}, and nobody can be named{who}",
-    "interrupted": "SIGTERM or SIGINT ended the job after stage {stage}, with nothing found",
-}
-
-
-def _say(line: str) -> None:
-    try:
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
-    except OSError:  # a closed pipe must not cost the verdict
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115

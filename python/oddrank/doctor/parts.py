@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import oddrank
-from oddrank import _native, launch
+from oddrank import _native, job, launch
 from oddrank.doctor import bounded
 from oddrank.doctor.probes import part_facts
 from oddrank.errors import LaunchError
@@ -47,6 +47,7 @@ def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
         "cuda": answers["gpu"],
         "nccl": torch["nccl"],
         "launch": _launch(environ),
+        "files": _files(environ),
     }
 
 
@@ -67,6 +68,7 @@ def rows(data: Facts) -> Iterator[Row]:
     if data["nccl"].get("warning"):
         yield "NCCL", "warning", data["nccl"]["warning"]
     yield from _launch_rows(data["launch"])
+    yield _files_row(data["files"])
 
 
 def _part_row(name: str, part: Facts) -> Row:
@@ -142,6 +144,23 @@ def _launch_rows(me: Facts) -> Iterator[Row]:
     where = f"rank {me['rank']} of {me['world']}, node {me['node']} of {me['nodes']} ({me['host']})"
     yield "launcher", "ok", f"{me['launcher']}, {where}"
     yield "job folder", "ok", me["folder"]
+
+
+def _files(environ: Mapping[str, str]) -> Facts:
+    """Where printflock's lock really is: opened here as printflock does."""
+    core = _native.core_part().module
+    if core is None:
+        return {"lock": None, "problem": "not known without _core"}
+    folders = [str(folder) for folder in job.base_folders(environ)]
+    path, refused = core.printing_open(folders, 1.0)
+    return {"lock": path or None, "problem": refused}
+
+
+def _files_row(files: Facts) -> Row:
+    if not files["problem"]:
+        return "lock file", "ok", files["lock"]
+    place = f"{files['lock']} is used" if files["lock"] else "lines of other processes may mix in"
+    return "lock file", "warning", f"{files['problem']}; {place}"
 
 
 def _dotted(version: list[int]) -> str:

@@ -20,7 +20,7 @@ class Launcher:
     """A launcher's variables; where several names stand in one text, the first that is set counts.
 
     mark: a variable without which the others are leftovers.
-    identity: what tells this job from others on the host, the same in all its ranks.
+    fakes_terminals: its ranks write to terminals of its own, which lead to wherever stdout leads.
     relabels: starts no processes, but names those of another launcher, or nobody's, anew.
     """
 
@@ -32,7 +32,7 @@ class Launcher:
     node: str = ""
     nodes: str = ""
     mark: str = ""
-    identity: str = ""
+    fakes_terminals: bool = False
     relabels: bool = False
     is_ours: Callable[[Environ], bool] = lambda environ: True
     count_here: Callable[[Environ], int | None] = lambda environ: None
@@ -94,7 +94,7 @@ LAUNCHERS = (
         world="OMPI_COMM_WORLD_SIZE",
         local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
         local_world="OMPI_COMM_WORLD_LOCAL_SIZE",
-        identity="PMIX_NAMESPACE OMPI_MCA_ess_base_jobid",
+        fakes_terminals=True,
     ),
     Launcher(  # Hydra (MPICH, Intel MPI), PALS (PBS on Cray), MVAPICH
         "pmi",
@@ -105,7 +105,6 @@ LAUNCHERS = (
         local_world="MPI_LOCALNRANKS PALS_LOCAL_SIZE PMI_LOCAL_SIZE MV2_COMM_WORLD_LOCAL_SIZE"
         " LOCAL_WORLD_SIZE",
         node="PALS_NODEID",
-        identity="PALS_APID PMI_JOBID",
     ),
     Launcher(
         "slurm",

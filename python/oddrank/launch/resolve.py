@@ -70,6 +70,23 @@ def current(environ: Environ = os.environ) -> Launch:
     return Launch("alone", 0, 0, 1, 1, 0, 1, os.uname().nodename, None, job.job_name(environ))
 
 
+def refuse_half(environ: Environ = os.environ) -> None:
+    """LaunchError for a size or a local rank without a rank, which a batch script may well export.
+
+    For commands over ranks: one process would take itself for the whole job.
+    """
+    for row in (row for row in LAUNCHERS if row.relabels):
+        for names, harmless in ((row.world, 1), (row.local_rank, 0)):
+            found = number(environ, names)
+            if found and found[1] != harmless:
+                raise LaunchError(f"{say(found)} is set without {row.rank}: set both or neither")
+
+
+def fakes_terminals(environ: Environ = os.environ) -> bool:
+    """Whether this rank's stdout looks like a terminal, whatever the launcher's own is."""
+    return any(row.fakes_terminals and row.is_active(environ) for row in LAUNCHERS)
+
+
 def job_folder(launch: Launch, environ: Environ = os.environ) -> Path:
     """Where this job's files lie on this host: a name; who writes there makes and checks it."""
     return job.job_folder(environ)
@@ -163,9 +180,7 @@ def _derived_port(row: Launcher, environ: Environ) -> int:
     """
     if row.relabels:
         return _DEFAULT_PORT
-    identity = find(environ, row.identity)
-    name = identity[1] if identity else job.job_name(environ)
-    return 20000 + zlib.crc32(name.encode(errors="replace")) % 10000
+    return 20000 + zlib.crc32(job.job_name(environ).encode()) % 10000
 
 
 def _is_here(host: str) -> bool:

@@ -1,12 +1,10 @@
 """The end of a self-test: from the judge's outcome to report, JSON and exit code."""
 
-import sys
-
-from oddrank.control.runner import Outcome
 from oddrank.control.stages import Rounds, Stage
+from oddrank.control.walk import Outcome
 from oddrank.finding import Report
 from oddrank.launch import Launch
-from oddrank.render import deliver, table
+from oddrank.render import deliver
 
 _COLUMNS = ("stage", "ranks", "seconds", "result")
 
@@ -48,12 +46,7 @@ def conclude(
 ) -> int:
     """Says the verdict; returns every rank's exit code."""
     report = report_of(outcome, launch)
-    out = sys.stderr if json_path == "-" else sys.stdout
-    try:
-        table(_COLUMNS, _rows(outcome), out)
-        print(file=out)
-    finally:
-        deliver(report, json_path)
+    deliver(report, json_path, _COLUMNS, _rows(outcome))
     return report.exit_code(fail_on)
 
 

@@ -29,14 +29,12 @@ def _measure(context: Context) -> dict[str, Any]:
 
 
 def _judge(rounds: Rounds) -> list[Finding]:
-    """Only who is wrong in the eyes of all: a rank that receives badly sees everybody wrong."""
+    """Named is only who is wrong in the eyes of all: who receives badly sees everybody wrong."""
     views = [set(result["wrong"]) for result in rounds.of("localise").values()]
     agreed = set.intersection(*views)
-    return (
-        [findings.wrong_contribution(rounds, "all_reduce", sorted(agreed), _seen(rounds))]
-        if agreed
-        else []
-    )
+    if agreed:
+        return [findings.wrong_contribution(rounds, "all_reduce", sorted(agreed), _seen(rounds))]
+    return [findings.not_localised(rounds, "all_reduce", _seen(rounds))]
 
 
 STAGE = Stage("localise", 60, _measure, _judge, _plan, confirms="all_reduce")

@@ -1,0 +1,49 @@
+"""Whether the ranks still came further when a deadline came: slow is not stuck."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from oddrank.control.culprits import Culprit
+
+if TYPE_CHECKING:
+    from oddrank.control.root import RankState
+
+# Guards tell marks with their heartbeats. A rank that has just moved is not stuck yet; while
+# anybody moves, those who all wait for each other do not wait in vain.
+_JUST_NOW = 0.5
+_LATELY = 5.0
+
+
+class Motion:
+    """When each rank of the job was last seen to come further."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[int, tuple[int, float]] = {}
+
+    def see(self, states: Iterable["RankState"]) -> None:
+        now = self._clock()
+        for s in states:
+            last = self._seen.get(s.rank)
+            if last is None or last[0] != s.progress:
+                self._seen[s.rank] = (s.progress, now)
+
+    def goes_on(self) -> bool:
+        """Whether any rank moved lately."""
+        return self._youngest(self._seen) < _LATELY
+
+    def excuse(self, found: Sequence[Culprit]) -> list[Culprit]:
+        """`found` without those who only look stuck because the time was short."""
+        return [culprit for culprit in found if not self._only_slow(culprit)]
+
+    def _only_slow(self, culprit: Culprit) -> bool:
+        if culprit.cause == "all-wait":
+            return self.goes_on()
+        return culprit.cause == "no-progress" and self._youngest(culprit.ranks) < _JUST_NOW
+
+    def _youngest(self, ranks: Iterable[int]) -> float:
+        """Seconds since the last move of any of them."""
+        moves = [self._seen[rank][1] for rank in ranks if rank in self._seen]
+        return self._clock() - max(moves, default=-math.inf)
