@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 REPEATS ?= 20
-RANKS ?= 4
+# Set RANKS to choose; without it as many as there are GPUs, or 4 on the CPU.
+RANKS ?=
 # CPU ranks share the cores: one thread each keeps the self-test from measuring the scheduler.
 export OMP_NUM_THREADS ?= 1
 
@@ -16,8 +17,9 @@ sources := CMakeLists.txt pyproject.toml $(shell find csrc -type f) $(shell find
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-selftest: $(VENV)/.built  ## set up, build, then test 4 ranks on what is here (RANKS=n, GPUs if any, else CPU)
-	$(python) -m torch.distributed.run --nproc-per-node $(RANKS) -m oddrank selftest
+selftest: $(VENV)/.built  ## set up, build, then test one rank a GPU, or 4 on the CPU (RANKS=n chooses)
+	ranks=$(RANKS); [ -n "$$ranks" ] || ranks=$$($(python) -c 'import torch; print(torch.cuda.device_count() or 4)'); \
+	$(python) -m torch.distributed.run --nproc-per-node $$ranks -m oddrank selftest
 
 test: $(VENV)/.built-test build/ctest/.configured  ## set up, build, then run the C++ and the Python tests
 	cmake="$$($(python) .ci/find_cmake.py)"; "$$cmake" --build build/ctest && cd build/ctest && "$$(dirname "$$cmake")/ctest" --output-on-failure -j 2

@@ -47,6 +47,7 @@ void bind_worker(py::module_& m) {
   py::class_<Worker, std::unique_ptr<Worker, py::nodelete>>(m, "Worker")
       .def("mark_stage", &Worker::mark_stage)
       .def("mark_step", &Worker::mark_step)
+      .def("mark_waiting_in_join", &Worker::mark_waiting_in_join)
       .def("wait",
            [](Worker& self, double seconds) {
              Worker::Signal signal;
@@ -94,6 +95,8 @@ void bind_worker(py::module_& m) {
 }
 
 void bind_hub(py::module_& m) {
+  m.def("ignore_launchers_signals", &ignore_launchers_signals,
+        "Those that launchers and people send to all processes of a job.");
   py::class_<Hub>(m, "Hub")
       .def(py::init([](int listener, int world, std::string token, std::string host,
                        double deadline, unsigned heartbeat_ms, unsigned silence_ms) {

@@ -36,19 +36,23 @@ void keep_only(int socket) noexcept {
 
 void reset_signals() noexcept {
   struct sigaction action {};
-  for (int number = 1; number < NSIG; ++number) {
-    const bool ignored = number == SIGTERM || number == SIGINT || number == SIGHUP ||
-                         number == SIGPIPE || number == SIGQUIT || number == SIGUSR1 ||
-                         number == SIGUSR2;
-    action.sa_handler = ignored ? SIG_IGN : SIG_DFL;
-    ::sigaction(number, &action, nullptr);
-  }
+  action.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) ::sigaction(number, &action, nullptr);
+  ignore_launchers_signals();
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 }  // namespace
+
+void ignore_launchers_signals() noexcept {
+  struct sigaction action {};
+  action.sa_handler = SIG_IGN;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    ::sigaction(number, &action, nullptr);
+  }
+}
 
 pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
   const pid_t worker = ::getpid();

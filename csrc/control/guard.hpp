@@ -27,4 +27,7 @@ struct GuardOptions {
 // and ends by deadline + 1.5 s whatever happens. Throws SystemError. Call before threads matter.
 pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket);
 
+// What launchers and people send to all processes of a job ends neither guard nor judge.
+void ignore_launchers_signals() noexcept;
+
 }  // namespace oddrank::control

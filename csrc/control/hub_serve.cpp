@@ -177,11 +177,14 @@ bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t no
                           std::to_string(hello->pid) + ")";
   const bool fits =
       hello->world == options_.world && hello->rank >= 0 && hello->rank < options_.world;
-  if (!fits || ranks_.record(hello->rank).contact != Contact::kNever) {
+  const RankRecord* taken = fits ? &ranks_.record(hello->rank) : nullptr;
+  if (taken != nullptr && taken->contact == Contact::kNever) taken = nullptr;
+  // A guard dials several of the root's addresses; one of its hellos has come before.
+  if (taken != nullptr && taken->hello.is_of_same_process(*hello)) return false;
+  if (!fits || taken != nullptr) {
     turn_away({hello->rank, !fits,
                fits ? who + " came although that rank was already here (pid " +
-                          std::to_string(ranks_.record(hello->rank).hello.pid) + " on " +
-                          ranks_.record(hello->rank).hello.host + ")"
+                          std::to_string(taken->hello.pid) + " on " + taken->hello.host + ")"
                     : who + " says that the world has " + std::to_string(hello->world) +
                           " ranks; the root says " + std::to_string(options_.world)});
     static_cast<void>(connection.channel.send(Kind::kEnd, Packer().i32(1).take()));

@@ -66,6 +66,10 @@ void Link::lose_channel(const Channel& channel) {
 void Link::tick(std::int64_t now) {
   if (last_tick_ != 0 && now - last_tick_ > kPauseNs) last_heard_ += now - last_tick_;
   last_tick_ = now;
+  // A root that takes parts of a long result is alive, though its pong has to wait for our ping.
+  const std::size_t unsent = up_ ? tries_.front().channel.unsent() : 0;
+  if (unsent < unsent_) last_heard_ = now;
+  unsent_ = unsent;
   if (up_ && now - last_heard_ > welcome_.silence_ms * kMs) {
     lose("silent for " + std::to_string((now - last_heard_) / kMs) + " ms");
   }

@@ -63,6 +63,7 @@ class Link {
   std::int64_t refused_since_ = 0;
   std::int64_t last_heard_ = 0;
   std::int64_t last_tick_ = 0;
+  std::size_t unsent_ = 0;  // at the last tick
 };
 
 }  // namespace oddrank::control

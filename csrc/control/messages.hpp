@@ -22,6 +22,9 @@ struct Hello {
   std::uint32_t remaining_ms = 0;  // until this rank's own deadline: the earliest binds all
   std::string host;
 
+  bool is_of_same_process(const Hello& other) const {
+    return pid == other.pid && start_time == other.start_time && host == other.host;
+  }
   std::string pack() const;
   // Empty where the payload is malformed, of another wire version, or out of range.
   static std::optional<Hello> unpack(std::string_view payload);

@@ -35,7 +35,7 @@ static_assert(sizeof(Mark) % 8 == 0);
 
 class Page {
  public:
-  // Order: odd sequence, words, even sequence. Callers are serialised (they hold the GIL).
+  // Order: odd sequence, words, even sequence. Callers are serialised (Worker's mutex).
   void write(const Mark& mark) noexcept {
     std::array<std::uint64_t, kWords> words{};
     std::memcpy(words.data(), &mark, sizeof mark);

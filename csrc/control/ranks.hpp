@@ -19,7 +19,7 @@ struct RankRecord {
   State state;
   bool has_result = false;                    // of the current stage
   std::shared_ptr<const std::string> result;  // shared: snapshots are taken while it grows
-  bool failed = false;                        // in the current stage
+  bool failed = false;                        // in this stage or before: it comes to no other
   std::string failure;
   // When the first of its faults happened (state, contact or failure), on the root's monotonic
   // clock; 0: none. A rank that goes on after a stop has none.

@@ -79,6 +79,7 @@ Worker::Worker(GuardOptions options, Page& page, Fd socket, Fd signals)
 }
 
 void Worker::mark_stage(std::uint32_t number, std::string_view stage) noexcept {
+  const std::lock_guard lock(mark_mutex_);
   // Not simply the next mark: ranks may come to the same stage by different numbers of steps.
   mark_.progress = static_cast<std::uint64_t>(number) << 32;
   mark_.stage_number = number;
@@ -90,8 +91,18 @@ void Worker::mark_stage(std::uint32_t number, std::string_view stage) noexcept {
 }
 
 void Worker::mark_step(std::string_view step, bool waiting) noexcept {
+  const std::lock_guard lock(mark_mutex_);
   ++mark_.progress;
   mark_.waiting = waiting ? 1 : 0;
+  Mark::set(mark_.step, step);
+  page_.write(mark_);
+}
+
+void Worker::mark_waiting_in_join(std::string_view step) noexcept {
+  const std::lock_guard lock(mark_mutex_);
+  if (mark_.stage_number != 0) return;
+  ++mark_.progress;
+  mark_.waiting = 1;
   Mark::set(mark_.step, step);
   page_.write(mark_);
 }
@@ -171,17 +182,26 @@ void Worker::send_address(const std::string& address) {
 }
 
 void Worker::publish(std::string_view payload) {
-  const std::string number = Packer().u32(mark_.stage_number).take();
-  mark_.published = 1;
-  mark_.waiting = 0;
-  ++mark_.progress;
-  page_.write(mark_);
-  write_frame(Kind::kResult, number + std::string(payload));
+  std::string frame;
+  {
+    const std::lock_guard lock(mark_mutex_);
+    frame = Packer().u32(mark_.stage_number).take();
+    mark_.published = 1;
+    mark_.waiting = 0;
+    ++mark_.progress;
+    page_.write(mark_);
+  }
+  write_frame(Kind::kResult, frame.append(payload));
 }
 
 void Worker::fail(std::string_view text) {
   // The mark stays as it was: whether the rank was waiting tells a victim from a culprit.
-  write_frame(Kind::kFail, Packer().u32(mark_.stage_number).text(text.substr(0, 2000)).take());
+  std::uint32_t number = 0;
+  {
+    const std::lock_guard lock(mark_mutex_);
+    number = mark_.stage_number;
+  }
+  write_frame(Kind::kFail, Packer().u32(number).text(text.substr(0, 2000)).take());
 }
 
 void Worker::write_frame(Kind kind, std::string_view payload) {

@@ -24,9 +24,11 @@ class Worker {
   // other threads exist. Throws SystemError.
   static Worker& start(const GuardOptions& options);
 
-  // Marks: callers hold the GIL, which makes them one writer. About 100 ns.
+  // Marks, from any thread. About 100 ns.
   void mark_stage(std::uint32_t number, std::string_view stage) noexcept;
   void mark_step(std::string_view step, bool waiting) noexcept;
+  // For a thread that does not know how far the others are: nothing once a stage has begun.
+  void mark_waiting_in_join(std::string_view step) noexcept;
 
   struct Signal {
     enum class What : std::uint8_t { kGo, kEnd, kLost, kTimeout } what = What::kTimeout;
@@ -54,7 +56,8 @@ class Worker {
   Fd socket_;
   Fd signals_;
   pid_t guard_ = -1;
-  Mark mark_;
+  std::mutex mark_mutex_;
+  Mark mark_;           // guarded by it, and the page's writes with it
   FrameReader reader_;  // the watchdog's alone
 
   std::mutex write_mutex_;

@@ -192,7 +192,11 @@ def write_json(envelope: Mapping[str, Any], path: str | os.PathLike[str]) -> Non
     target = _target(path)
     try:
         if _is_special(target):  # a pipe or /dev/null: nothing to replace
-            target.write_text(text, encoding="ascii")
+            # Without a reader a pipe would keep us here: an error then.
+            descriptor = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(descriptor, True)
+            with open(descriptor, "w", encoding="ascii") as stream:
+                stream.write(text)
             return
     except OSError as error:
         raise _unwritable(path, error.strerror) from error

@@ -81,26 +81,25 @@ def deliver(
     columns: Sequence[str] = (),
     rows: Iterable[Sequence[object]] = (),
 ) -> None:
-    """The end of a command that judges: table, JSON where --json says, verdict.
+    """The end of a command that judges: table and verdict, then JSON where --json says.
 
     Whoever does not read on (`| head`) takes nothing from the rest. Where stdout can't be written,
-    the verdict goes to stderr; where the JSON can't, the verdict is said before the error.
+    the verdict goes to stderr. What is slow to write, the JSON on a file system, comes last.
     """
     stream = sys.stderr if json_path == "-" else sys.stdout
+    try:
+        _say_all(report_, columns, rows, stream)
+    except BrokenPipeError:
+        _discard(stream)
+    except OSError as error:
+        _discard(stream)
+        line(f"oddrank: cannot write the verdict to stdout: {error.strerror}", sys.stderr)
+        report(report_, sys.stderr)
     try:
         if json_path is not None:
             write_json(report_.envelope(), json_path)
     except BrokenPipeError:
         _discard(sys.stdout)
-    finally:
-        try:
-            _say_all(report_, columns, rows, stream)
-        except BrokenPipeError:
-            _discard(stream)
-        except OSError as error:
-            _discard(stream)
-            line(f"oddrank: cannot write the verdict to stdout: {error.strerror}", sys.stderr)
-            report(report_, sys.stderr)
 
 
 def _say_all(

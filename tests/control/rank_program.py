@@ -22,6 +22,7 @@ def judge(root: Root, folder: Path, stage_seconds: float) -> int:
         if round_.reason != "complete":
             break
         root.go(stage, stage_seconds, json.dumps({"stage": stage}))
+        put(folder / f"go-{stage}", "")
         round_ = root.collect(stage, on_progress=lambda snapshot: None)
     verdict = {
         "stage": round_.stage,
@@ -52,11 +53,12 @@ def meet(session: Session, folder: Path, seconds: float) -> None:
         time.sleep(0.01)
 
 
-def run_stages(session: Session) -> None:
+def run_stages(session: Session, folder: Path) -> None:
     rank = int(os.environ["RANK"])
     for stage in STAGES:
         try:
             assert json.loads(session.enter(stage)) == {"stage": stage}
+            put(folder / f"{stage}{rank}", "")
             session.progress("step 1")
             session.progress("step 2", waiting=True)
             session.publish(f"{stage} of {rank}".encode())
@@ -87,7 +89,7 @@ def main() -> int:
     put(folder / f"guard{rank}", str(session.guard))
     try:
         meet(session, folder, stage_seconds)
-        run_stages(session)
+        run_stages(session, folder)
         return session.finish()
     except SessionEnded as ended:
         return ended.exit_code

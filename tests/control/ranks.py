@@ -76,11 +76,18 @@ class Ranks:
         return int(self.wait_for(self.folder / f"guard{rank}").read_text())
 
     def judge(self) -> int:
-        while True:
+        while time.monotonic() < self.started + self.deadline:
             for pid, name in self.processes().items():
                 if name == "oddrank-judge":
                     return pid
             time.sleep(0.01)
+        raise AssertionError("no judge was started")
+
+    def in_stage(self, stage: str, *through: int) -> None:
+        """Waits until `stage` has begun and the ranks `through` stand in it."""
+        self.wait_for(self.folder / f"go-{stage}")
+        for rank in through:
+            self.wait_for(self.folder / f"{stage}{rank}")
 
     def wait_for(self, file: Path) -> Path:
         while not file.exists():

@@ -26,6 +26,7 @@ def rank(number, **facts):
         waiting=False,
         failed=None,
         sigterm=False,
+        first_fault_ns=0,
     )
     return SimpleNamespace(**{**healthy, **facts})
 
@@ -268,3 +269,23 @@ def test_the_stage_is_the_one_in_which_the_culprit_stands():
     states[2] = rank(2, stage="device", **KILLED)
     round = SimpleNamespace(stage="all_reduce", results={}, states=states, reason="fault")
     assert culprits(round)[0].stage == "device"
+
+
+def test_whose_fault_came_first_is_named_first():
+    late, early = {**KILLED, "first_fault_ns": 9}, {**KILLED, "first_fault_ns": 5}
+    assert blamed(rank(1, **late), rank(3, **early)) == [("killed", (3,)), ("killed", (1,))]
+
+
+def test_of_two_nodes_that_lose_each_other_neither_is_surely_the_cause():
+    silent = [rank(r, contact="silent") for r in (2, 3)]
+    states = {r: rank(r, waiting=True) for r in range(2)} | {s.rank: s for s in silent}
+    made = SimpleNamespace(stage="device", results={}, states=states, reason="fault")
+    (culprit,) = culprits(made)
+    assert (culprit.cause, culprit.ranks, culprit.certain) == ("link-cut", (2, 3), False)
+
+
+@pytest.mark.parametrize(("facts", "cause"), [(ABORTED, "killed"), (RAISED, "raised")])
+def test_a_rank_0_that_ends_while_it_waits_for_the_others_is_not_called_stuck(facts, cause):
+    never = [rank(r, contact="never") for r in (1, 2, 3)]
+    root = rank(0, waiting=True, stage="join", **facts)
+    assert blamed(root, *never, stage="join", reason="deadline") == [(cause, (0,))]

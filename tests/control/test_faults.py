@@ -88,8 +88,7 @@ def test_a_slow_rank_is_waited_for(job):
 
 def test_a_rank_that_goes_on_after_a_stop_is_no_fault(job):
     ranks = job(2, inject="sleep:rank=0,stage=second;slow:rank=1,stage=first,seconds=1.5", stage=4)
-    ranks.wait_for(ranks.folder / "guard1")
-    time.sleep(0.3)
+    ranks.in_stage("first", 0)
     ranks.signal(ranks.workers[1].pid, signal.SIGSTOP)
     time.sleep(0.7)
     ranks.signal(ranks.workers[1].pid, signal.SIGCONT)

@@ -98,10 +98,19 @@ def test_a_guard_that_breaks_the_rules_is_closed_and_only_that(broken):
     good.send(wire.frame(wire.PING)).expect(wire.PONG)
 
 
-def test_a_rank_claimed_twice_and_another_world_are_told():
+def test_a_guard_that_comes_on_a_second_path_is_no_second_process():
     hub = Hub(2)
     first = hub.join(0)
     again = Peer(hub.port).send(wire.hello(TOKEN, 0, 2))
+    assert again.receive() is None  # closed; an end would be for the worker
+    assert hub.root.odd == ()
+    first.send(wire.frame(wire.PING)).expect(wire.PONG)
+
+
+def test_a_rank_claimed_twice_and_another_world_are_told():
+    hub = Hub(2)
+    first = hub.join(0)
+    again = Peer(hub.port).send(wire.hello(TOKEN, 0, 2, pid=77))
     assert again.expect(wire.END) == struct.pack("<i", 1)
     other = Peer(hub.port).send(wire.hello(TOKEN, 1, 3))
     assert other.expect(wire.END) == struct.pack("<i", 1)

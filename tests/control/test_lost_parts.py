@@ -13,8 +13,7 @@ def partial_views(ranks):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_without_its_judge_each_node_says_what_it_sees(job, number):
     ranks = job(4, nodes=2, inject="sleep:rank=2,stage=second", deadline=8, stage=7)
-    ranks.wait_for(ranks.folder / "guard2")
-    time.sleep(0.7)  # all are in stage second, waiting for rank 2
+    ranks.in_stage("second", 0, 1, 3)
     ranks.signal(ranks.workers[3].pid, signal.SIGSTOP)
     ranks.signal(ranks.judge(), number)
     codes = ranks.codes()
@@ -40,7 +39,7 @@ def test_ranks_whose_root_never_started_say_so_once_per_node(job):
 def test_a_lost_guard_is_told_as_such_and_its_worker_ends(job, rank, number):
     ranks = job(3, inject="sleep:rank=2,stage=second", deadline=7, stage=6)
     guard = ranks.guard(rank)
-    time.sleep(0.7)
+    ranks.in_stage("second", 0, 1)
     ranks.signal(guard, number)
     ranks.assert_gone()
     wanted = "closed" if number == signal.SIGKILL else "silent"
@@ -51,8 +50,7 @@ def test_a_lost_guard_is_told_as_such_and_its_worker_ends(job, rank, number):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_launchers_signal_is_an_event_and_not_an_end(job, number):
     ranks = job(3, inject="gil:rank=1,stage=second", deadline=7, stage=6)
-    ranks.guard(1)
-    time.sleep(0.7)
+    ranks.in_stage("second", 0, 2)
     for rank in (0, 1):
         ranks.signal(ranks.workers[rank].pid, number)
     codes = ranks.codes()
@@ -76,8 +74,7 @@ def test_a_death_explains_the_signals_that_follow_it(job):
 
 def test_everything_stopped_is_gone_by_the_deadline_all_the_same(job):
     ranks = job(3, inject="sleep:rank=1,stage=second", deadline=3, stage=2.5)
-    ranks.guard(2)
-    time.sleep(0.7)
+    ranks.in_stage("second", 0, 2)
     for pid in ranks.processes():
         ranks.signal(pid, signal.SIGSTOP)
     ranks.assert_gone()
@@ -86,7 +83,7 @@ def test_everything_stopped_is_gone_by_the_deadline_all_the_same(job):
 def test_a_whole_node_that_is_lost_shows_in_all_its_ranks(job):
     ranks = job(4, nodes=2, inject="sleep:rank=0,stage=second", deadline=8, stage=7)
     guards = [ranks.guard(2), ranks.guard(3)]
-    time.sleep(0.7)
+    ranks.in_stage("second", 1, 2, 3)
     for pid in [*guards, ranks.workers[2].pid, ranks.workers[3].pid]:
         ranks.signal(pid, signal.SIGSTOP)
     verdict = ranks.verdict()

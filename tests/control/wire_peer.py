@@ -36,9 +36,11 @@ def hello(
     node: int = 0,
     version: int = VERSION,
     remaining_ms: int = 60_000,
+    pid: int = 0,
 ) -> bytes:
+    pid = pid or 1000 + rank
     body = struct.pack("<I", version) + text(token)
-    body += struct.pack("<6iQI", rank, world, rank, world, node, 1000 + rank, 5, remaining_ms)
+    body += struct.pack("<6iQI", rank, world, rank, world, node, pid, 5, remaining_ms)
     return frame(HELLO, body + text(f"host{node}"))
 
 

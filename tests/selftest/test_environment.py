@@ -48,6 +48,13 @@ def test_what_may_differ_is_not_judged(name):
     assert judged(((1,), {name: "other"})) == []
 
 
+def test_sizes_that_differ_by_pages_are_alike():
+    assert judged(((0, 1), {"shm_bytes": (1 << 30) - 4096}), ((3,), {"shm_bytes": 1 << 30})) == []
+    assert judged(((2,), {"shm_bytes": 64 << 20})) == [
+        ("suspicious", "rank", (2,), "other-setting")
+    ]
+
+
 def test_a_whole_node_is_named_as_a_node():
     assert judged(((4, 5), {"torch": "2.11.0"}), ranks=6) == [
         ("different", "node", (4, 5), "other-version")

@@ -79,6 +79,8 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[Case, list[Future[
         }
         for case, made in runs.items()
     ]
+    if set(cases) != {*HEALTHY, *MATRIX}:
+        return  # a part of them must not stand for all
     world = {"machine": platform.machine(), "cores": os.cpu_count(), "date": str(date.today())}
     RESULTS.write_text(json.dumps({"machine": world, "rows": rows}, indent=1) + "\n")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from oddrank.bench import pattern
 from oddrank.bench.case import Case
+from oddrank.bench.place import gpu_index
 from oddrank.control.stages import Context
 
 _GROUP = "c10d"
@@ -48,7 +49,7 @@ class Group:
         self.backend, self.rank, self.world = backend, context.launch.rank, context.launch.world
         self.device = torch.device("cpu")
         if backend == "nccl":
-            self.device = torch.device("cuda", context.launch.local_rank)
+            self.device = torch.device("cuda", gpu_index(context.launch))
             torch.cuda.set_device(self.device)
         elif "GLOO_SOCKET_IFNAME" not in os.environ:
             # gloo asks the resolver for this host's name, which answers wrongly or not at all in

@@ -3,7 +3,7 @@
 import click
 
 from oddrank import launch, render
-from oddrank.bench import row, sweep
+from oddrank.bench import findings, row, sweep
 from oddrank.bench.case import Case, parse_sizes
 from oddrank.cli import Seconds, fail_on_option, json_option
 from oddrank.control import runner
@@ -43,19 +43,18 @@ def command() -> None:
     metavar="SECONDS",
     help="Everything ends by then; what was measured is printed.",
 )
-@click.option("--backend", type=click.Choice(["c10d"]), default="c10d", show_default=True,
-              help="c10d: torch.distributed, nccl with GPUs, gloo without.")  # fmt: skip
 @json_option
 @fail_on_option
-def run(  # noqa: PLR0917 (one a click option)
+def run(
     sizes: list[int],
     iters: int,
     deadline: float,
-    backend: str,
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> None:
-    """Sweep all_reduce over sizes; algbw and busbw as nccl-tests defines them.
+    """Sweep all_reduce of torch.distributed over sizes, nccl with GPUs, else gloo.
+
+    algbw and busbw are as nccl-tests defines them.
 
     torchrun --nproc-per-node 4 -m oddrank bench run --sizes 8:64M
     """
@@ -69,14 +68,15 @@ def run(  # noqa: PLR0917 (one a click option)
             for name, case in by_stage.items()
             if outcome.rounds.of(name)
         ]
-        measured = any(r.median_us is not None for r in rows)
+        if outcome.complete and all(r.median_us is None for r in rows):
+            outcome.findings.append(findings.nothing_measured(rows[0].reason or "no reason known"))
         report = Report.of(
             "bench",
             here.as_world(),
             {"rows": [r.as_data() for r in rows]},
             outcome.findings,
-            complete=outcome.complete and measured,
-            why=outcome.why or ("" if measured else "no size could be measured"),
+            complete=outcome.complete,
+            why=outcome.why,
         )
         render.deliver(report, json_path, row.COLUMNS, [r.cells() for r in rows])
         return report.exit_code(fail_on)

@@ -59,6 +59,19 @@ def wrong_contribution(
     )
 
 
+def nothing_measured(reason: str) -> Finding:
+    """A sweep without a single figure says nothing of anybody."""
+    return Finding(
+        condition="unknown",
+        who=Who("rank"),
+        cause="nothing-measured",
+        what=f"no size could be measured: {reason}",
+        evidence=(Evidence(reason, "memory"),),
+        confidence=Confidence("low", "nothing was measured"),
+        next=("--sizes with smaller ones",),
+    )
+
+
 def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]:
     """Of every observer the first one, before the second of any."""
     nth: Counter[int] = Counter()

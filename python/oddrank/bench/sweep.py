@@ -2,13 +2,17 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import c10d, findings
+from oddrank.bench import c10d, findings, place
 from oddrank.bench.case import Case
+from oddrank.bench.memory import free_host_memory
 from oddrank.bench.row import Row, summarise
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
+
+if TYPE_CHECKING:
+    from oddrank.launch import Launch
 
 _SECONDS_PER_SIZE = 2.0
 _FEWEST = 5
@@ -20,7 +24,7 @@ _BUFFERS = 4
 def stages(cases: Sequence[Case], iterations: int, seconds: float) -> list[Stage]:
     """The table of a sweep; a stage is named after its case."""
     return [
-        Stage("devices", seconds, measure=_count_devices),
+        Stage("devices", seconds, measure=_see_devices),
         Stage("connect", seconds, measure=_connect, plan=_plan_backend),
         *(_stage(case, iterations, seconds) for case in cases),
     ]
@@ -31,23 +35,18 @@ def row_of(stage: str, case: Case, rounds: Rounds) -> Row:
     return summarise(case, rounds.of(stage), rounds.world)
 
 
-def _count_devices(context: Context) -> dict[str, int]:
+def _see_devices(context: Context) -> dict[str, Any]:
     context.step("import torch")
-    import torch
-
-    return {"gpus": torch.cuda.device_count(), "local_world": context.launch.local_world}
+    return place.facts(context.launch)
 
 
 def _plan_backend(rounds: Rounds) -> str:
-    """nccl where every rank has a GPU to itself, else gloo."""
-    ranks = rounds.of("devices").values()
-    return "nccl" if all(r["gpus"] >= r["local_world"] for r in ranks) else "gloo"
+    return place.BACKENDS[place.choose(rounds.of("devices").values())]
 
 
 def _connect(context: Context) -> dict[str, Any]:
     group = c10d.connect(context, context.parameters)
-    free = _free_bytes(group) / context.launch.local_world
-    return {"backend": group.backend, "limit": -group.largest(-free)}
+    return {"backend": group.backend, "limit": -group.largest(-_free_bytes(group, context.launch))}
 
 
 def _stage(case: Case, iterations: int, seconds: float) -> Stage:
@@ -90,14 +89,10 @@ def _run_once(group: c10d.Group, case: Case, tensor: Any) -> float:
     return time.perf_counter() - began
 
 
-def _free_bytes(group: c10d.Group) -> float:
-    """Bytes to be had on this rank's device; a host's are shared by its ranks."""
+def _free_bytes(group: c10d.Group, launch: "Launch") -> float:
+    """Bytes that this rank may take: of its own GPU, or its part of what the host has left."""
     if group.backend == "nccl":
         import torch
 
         return float(torch.cuda.mem_get_info(group.device)[0]) * 0.8
-    with open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return float(line.split()[1]) * 1024 * 0.5
-    return float(1 << 30)
+    return free_host_memory() * 0.5 / launch.local_world

@@ -5,6 +5,7 @@ nobody, is the culprit. A rank that was torn down because of another is a victim
 Nothing here makes sentences: oddrank.control.findings does.
 """
 
+import math
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Culprit:
 
 
 def culprits(round: "Round") -> list[Culprit]:
-    """Who kept this round from its end, in the order of ranks.
+    """Who kept this round from its end, in the order of their faults, then of ranks.
 
     Empty: nobody, or nobody yet (after a fault that has only shown its victims so far; a later
     round that ends for the reason "deadline" always names someone, or all-wait).
@@ -77,8 +78,14 @@ def culprits(round: "Round") -> list[Culprit]:
     victims = tuple(sorted(set(unfinished) - named))
     return [
         Culprit(c.cause, c.ranks, c.stage, victims, c.certain)
-        for c in sorted(sure, key=lambda c: (c.ranks, c.cause))
+        for c in sorted(sure, key=lambda c: (_first_fault(states, c), c.ranks, c.cause))
     ]
+
+
+def _first_fault(states: Mapping[int, "RankState"], culprit: Culprit) -> float:
+    """When it began, on the judge's clock; at the end where nothing happened at a moment."""
+    times = (states[rank].first_fault_ns for rank in culprit.ranks)
+    return min((t for t in times if t > 0), default=math.inf)
 
 
 def _through(round: "Round", s: "RankState") -> bool:
@@ -112,8 +119,9 @@ def _lost(round: "Round") -> list[Culprit]:
         if node != home and all(s.contact in ("silent", "closed") for s in members)
     }
     mute = all(s.contact == "silent" for members in gone.values() for s in members)
-    if mute and len(gone) > 1 and len(gone) == len(nodes) - 1:
-        # The root hears none of the others: its own link is the one thing that they share.
+    # The root hears none of the others: its own link is the one thing that they share.
+    all_mute = mute and bool(gone) and len(gone) == len(nodes) - 1
+    if all_mute and len(gone) > 1:
         at_home = tuple(sorted(s.rank for s in nodes[home])) if home is not None else ()
         return [Culprit("link-cut", at_home, round.stage)]
     found = []
@@ -121,7 +129,9 @@ def _lost(round: "Round") -> list[Culprit]:
         if node in gone:
             closed = all(s.contact == "closed" for s in members)
             ranks = tuple(sorted(s.rank for s in members))
-            found.append(Culprit("node-lost" if closed else "link-cut", ranks, round.stage))
+            cause: Cause = "node-lost" if closed else "link-cut"
+            # Of two nodes either may have cut the link between them.
+            found.append(Culprit(cause, ranks, round.stage, certain=not all_mute))
         else:
             found += [
                 Culprit("guard-lost", (s.rank,), _stage(round, s))
@@ -141,6 +151,9 @@ def _nobody_could_come(round: "Round", never: tuple[int, ...]) -> bool:
 
 def _no_address(round: "Round", root: "RankState") -> list[Culprit]:
     """The store may be slow, or the import of torch: rank 0 is stuck only if it did not try."""
+    cause = _fault(round, root)[0]
+    if cause is not None:
+        return [Culprit(cause, (0,), JOIN)]
     if root.step == PUBLISHING:
         return [Culprit("no-address", (), JOIN)]
     return [Culprit("no-progress", (0,), _stage(round, root))]

@@ -21,15 +21,16 @@ _OOM = "dmesg -T | grep -i 'killed process'"
 
 def of_round(round: "Round", found: Sequence[Culprit], rounds: Rounds) -> list[Finding]:
     """The findings of a round that did not come to its end."""
-    missing = any(culprit.cause == "never-came" for culprit in found)
-    excuse = _cannot_come(round) if missing else None
+    some_never_came = any(culprit.cause == "never-came" for culprit in found)
+    excuse = _cannot_come(round) if some_never_came else None
     came = {claim.rank for claim in round.odd if claim.other_world}
-    found = [replace(c, ranks=tuple(r for r in c.ranks if r not in came)) for c in found]
-    told = [
-        _CAUSES[c.cause](c, rounds)
-        for c in found
-        if c.cause != "never-came" or (c.ranks and not excuse)
-    ]
+    told = []
+    for culprit in found:
+        missing = tuple(rank for rank in culprit.ranks if rank not in came)
+        if culprit.cause != "never-came":
+            told.append(_CAUSES[culprit.cause](culprit, rounds))
+        elif missing and not excuse:
+            told.append(_never_came(replace(culprit, ranks=missing), rounds))
     if excuse:
         told.append(excuse)
     return told + [_other_world(c) if c.other_world else _claimed_twice(c) for c in round.odd]
@@ -182,7 +183,9 @@ def _node(culprit: Culprit, rounds: Rounds) -> Finding:
         what=f"{what} stage {culprit.stage}",
         stage=culprit.stage,
         evidence=_evidence(culprit, rounds),
-        confidence=Confidence("high", "every guard of the node was lost, and no other"),
+        confidence=Confidence("high", "every guard of the node was lost, and no other")
+        if culprit.certain
+        else Confidence("low", "of two nodes that lose each other either may be the cause"),
         next=(f"ping {host or 'the node'}",),
     )
 
@@ -252,7 +255,6 @@ _CAUSES: dict[str, Callable[[Culprit, Rounds], Finding]] = {
     "raised": _raised,
     "uninterruptible": _uninterruptible,
     "no-progress": _no_progress,
-    "never-came": _never_came,
     "node-lost": _node,
     "link-cut": _node,
     "guard-lost": _guard_lost,
@@ -306,7 +308,8 @@ def _evidence(culprit: Culprit, rounds: Rounds) -> tuple[Evidence, ...]:
 def _where(rounds: Rounds, rank: int) -> str:
     s = rounds.states[rank]
     waits = ", waiting for the others" if s.waiting else ""
-    return f"rank {rank}: process {s.pid} {s.state}{_step(s.step)}{waits}"
+    orphaned = ", its launcher has gone" if s.orphaned else ""
+    return f"rank {rank}: process {s.pid} {s.state}{_step(s.step)}{waits}{orphaned}"
 
 
 def _step(step: str) -> str:

@@ -67,8 +67,8 @@ class Rendezvous:
                 session.connect(store.get(key).decode())
                 return
             store.set(key, session.address())
-        if self._launch.rank == 0 and session.stage == "join":
-            session.progress(_PUBLISHED, waiting=True)
+        if self._launch.rank == 0:
+            session.wait_in_join(_PUBLISHED)
 
 
 def check(launch: "Launch") -> None:

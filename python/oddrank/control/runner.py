@@ -1,10 +1,12 @@
 """Walks a table of stages over all ranks, by a deadline: here the workers' side, who measure."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import sys
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -41,7 +43,7 @@ def run(
     rendezvous.check(launch)
     check([stage.name for stage in stages], launch.world)
     member = Member(
-        launch.rank, launch.local_rank, launch.world, launch.local_world, launch.node, launch.host
+        launch.rank, launch.local_rank, launch.world, launch.local_world, _node(launch), launch.host
     )
     end = time.monotonic() + deadline - _RESERVE
     session = start(
@@ -60,9 +62,16 @@ def run(
     os._exit(code)
 
 
+def _node(launch: Launch) -> int:
+    """The same on all ranks of a host: by its name where the launcher does not number the hosts."""
+    if launch.node_is_known:
+        return launch.node
+    return zlib.crc32(launch.host.encode(errors="replace")) % (1 << 30)
+
+
 def _meeting_point(launch: Launch) -> str:
     """Only where one process a host and a run starts the ranks, after which it can be named."""
-    if launch.launcher not in ("torchrun", "slurm", "openmpi", "pmi"):
+    if not launch.one_parent:
         return ""
     return path_under(job_folder(launch), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
@@ -102,7 +111,8 @@ def _work(stages: Sequence[Stage], worker: _Worker) -> int:
     except SessionEnded as ended:
         return ended.exit_code
     except Exception as error:
-        session.fail(_one_line(error))
+        with contextlib.suppress(OddrankError):  # without its guard: finish() says so
+            session.fail(_one_line(error))
     return session.finish()
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import os
-import signal
 import socket
 import sys
 import time
@@ -44,7 +43,7 @@ class SessionEnded(Exception):
 
 
 class Session:
-    """One per process. `enter`, `progress`, `publish` and `fail` belong to the main thread."""
+    """One per process. What says nothing of threads belongs to the main thread."""
 
     def __init__(
         self,
@@ -118,6 +117,10 @@ class Session:
         """Mark what this rank does now; `waiting`: inside a collective. About 100 ns native."""
         self._worker.mark_step(step, waiting)
         self._injector.progress(step)
+
+    def wait_in_join(self, step: str) -> None:
+        """Mark that this rank waits for the others to come; from any thread, nothing later on."""
+        self._worker.mark_waiting_in_join(step)
 
     def publish(self, payload: bytes) -> None:
         """This rank's result of the stage: once, at most 64 MiB."""
@@ -214,8 +217,7 @@ def _be_judge(
     code = 2
     try:
         os.setsid()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+        core.ignore_launchers_signals()
         ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
         core.kill_this_process_in(deadline + _LAST_SECONDS)
         token = core.control_parse_address(address)[2]

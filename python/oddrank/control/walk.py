@@ -69,7 +69,7 @@ class Walk:
         if not self._came_through(join.NAME, began, round, found):
             return False
         self._outcome.findings += join.judge(self._outcome.rounds)
-        return True
+        return not self._interrupted(join.NAME)
 
     def _walk(self, stage: Stage) -> bool:
         """One stage; False where there is no going on."""
@@ -86,7 +86,8 @@ class Walk:
         self._root.go(stage.name, seconds, json.dumps(parameters))
         round, found = self._settle(stage.name, began + seconds)
         if skip and round.reason == "complete":
-            return True
+            rounds.states = dict(round.states)
+            return not self._interrupted(stage.name)
         if not self._came_through(stage.name, began, round, found):
             return False
         rounds.results[stage.name] = {r: json.loads(data) for r, data in round.results.items()}
@@ -96,7 +97,7 @@ class Walk:
         outcome.findings += judged
         if self._on_stage is not None:
             self._on_stage(stage, rounds)
-        return True
+        return not self._interrupted(stage.name)
 
     def _came_through(
         self, name: str, began: float, round: Round, found: Sequence[Culprit]
@@ -108,27 +109,28 @@ class Walk:
         outcome.seconds[name], outcome.came[name] = took, len(round.results)
         _say(f"{name:<{self._width}}  {len(round.results)}/{rounds.world}  {took:.1f} s")
         if round.reason == "complete":
-            return not self._interrupted(name, round)
+            return True
         outcome.findings += findings.of_round(round, found, rounds)
         outcome.complete = False
-        why = "named" if found else round.reason
+        why: str = "named" if found else round.reason
         if why == "deadline" and self._motion.goes_on():
             why = "slow"
-        outcome.why = _WHY[why].format(stage=name, who=_who(round))
+        outcome.why = _WHY[why].format(stage=name, who=_who(round), by=_sender(round))
         return False
 
-    def _interrupted(self, name: str, round: Round) -> bool:
-        """Whether somebody wants the end though all is well.
+    def _interrupted(self, name: str) -> bool:
+        """Whether somebody wants the end though all came through this stage.
 
         A launcher also sends SIGTERM because a rank has died: the next round names that one.
         """
-        if not any(s.sigterm for s in round.states.values()):
+        if not any(s.sigterm for s in self._outcome.rounds.states.values()):
             return False
         time.sleep(_GUARDS_SETTLE)
         if any(s.contact != "ok" or s.state != "running" for s in self._root.snapshot()):
             return False
         self._outcome.complete = False
-        self._outcome.why = _WHY["interrupted"].format(stage=name)
+        nothing = "" if self._outcome.findings else ", with nothing found until then"
+        self._outcome.why = _WHY["interrupted"].format(stage=name) + nothing
         return True
 
     def _settle(self, stage: str, end: float) -> tuple[Round, list[Culprit]]:
@@ -144,7 +146,7 @@ class Walk:
                 # The guards of one node fall silent one after the other, and may come back.
                 time.sleep(min(_GUARDS_SETTLE, max(0.0, end - time.monotonic())))
                 round = replace(round, states={s.rank: s for s in self._root.snapshot()})
-                found = culprits(round)
+                found = self._motion.excuse(culprits(round))
             if found or round.reason in ("deadline", "terminated"):
                 return round, found
             # Only victims so far: who tore them down is not seen yet.
@@ -177,6 +179,12 @@ def _who(round: Round) -> str:
     return f"; it waited in: {fold(waiting)}, and was elsewhere in: {fold(others)}"
 
 
+def _sender(round: Round) -> str:
+    """The process that sent the signal, which may be the launcher or somebody's kill."""
+    known = [s for s in round.states.values() if s.sigterm_by]
+    return f" (from process {known[0].sigterm_by} on {known[0].host})" if known else ""
+
+
 _WHY = {
     "late": "the deadline came before stage {stage}, and nothing points at anybody",
     "named": "the stages after {stage} were not run",
@@ -184,8 +192,9 @@ _WHY = {
     "slow": "the deadline came in stage {stage} while the ranks still came further: slow, not"
     " stuck; a longer --deadline may help",
     "deadline": "the deadline came in stage {stage}, and nothing points at anybody",
-    "terminated": "SIGTERM or SIGINT ended the job in stage {stage}, and nobody can be named{who}",
-    "interrupted": "SIGTERM or SIGINT ended the job after stage {stage}, with nothing found",
+    "terminated": "SIGTERM or SIGINT{by} ended the job in stage {stage}, and nobody can be"
+    " named{who}",
+    "interrupted": "SIGTERM or SIGINT ended the job after stage {stage}",
 }
 
 

@@ -1,6 +1,7 @@
 """What only importing torch or calling CUDA can tell. Runs in a child process: both can hang."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -83,3 +84,4 @@ def main(name: str) -> None:
     facts = PROBES[name]()
     sys.stdout.write("\n" + json.dumps(facts) + "\n")
     sys.stdout.flush()
+    os._exit(0)  # what libraries print as they end would come after it

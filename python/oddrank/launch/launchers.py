@@ -20,6 +20,7 @@ class Launcher:
     """A launcher's variables; where several names stand in one text, the first that is set counts.
 
     mark: a variable without which the others are leftovers.
+    one_parent: the ranks of a host have one parent process, and that runs nothing else.
     fakes_terminals: its ranks write to terminals of its own, which lead to wherever stdout leads.
     relabels: starts no processes, but names those of another launcher, or nobody's, anew.
     """
@@ -32,6 +33,7 @@ class Launcher:
     node: str = ""
     nodes: str = ""
     mark: str = ""
+    one_parent: bool = True
     fakes_terminals: bool = False
     relabels: bool = False
     is_ours: Callable[[Environ], bool] = lambda environ: True
@@ -125,6 +127,7 @@ LAUNCHERS = (
         local_rank="LOCAL_RANK",
         local_world="LOCAL_WORLD_SIZE",
         node="GROUP_RANK NODE_RANK",
+        one_parent=False,
         relabels=True,
     ),
 )

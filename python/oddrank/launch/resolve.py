@@ -27,8 +27,9 @@ _DEFAULT_PORT = 29500  # torch's
 class Launch:
     """One process's place in its job.
 
-    Where the launcher does not say, `node` and `nodes` assume that ranks are placed node by node,
-    and `local_world` is the most that there can be.
+    Where the launcher does not say, `node` and `nodes` assume that ranks are placed node by node
+    (`node_is_known` is then false), and `local_world` is the most that there can be.
+    one_parent: all ranks of this host are children of one process that starts this job alone.
     """
 
     launcher: str
@@ -41,6 +42,8 @@ class Launch:
     host: str
     master: tuple[str, int] | None
     job: str
+    node_is_known: bool = True
+    one_parent: bool = False
 
     def as_world(self) -> dict[str, object]:
         """The `world` entry of a report."""
@@ -156,6 +159,8 @@ def _read(row: Launcher, environ: Environ) -> Launch:
         host=os.uname().nodename,
         master=_master(row, environ, one_host=one_host),
         job=job.job_name(environ),
+        node_is_known=node is not None,
+        one_parent=row.one_parent,
     )
 
 
@@ -184,4 +189,5 @@ def _derived_port(row: Launcher, environ: Environ) -> int:
 
 
 def _is_here(host: str) -> bool:
+    """Whether `host` is this one, as far as that can be told without asking a resolver."""
     return host in ("localhost", "::1", os.uname().nodename) or host.startswith("127.")

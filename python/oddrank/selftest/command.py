@@ -6,7 +6,7 @@ import click
 
 from oddrank import launch
 from oddrank.cli import Seconds, fail_on_option, json_option
-from oddrank.control import runner
+from oddrank.control import join, runner
 from oddrank.selftest.runner import conclude, note_device
 from oddrank.selftest.stages import STAGES
 
@@ -18,7 +18,9 @@ from oddrank.selftest.stages import STAGES
     default=60,
     show_default=True,
     metavar="SECONDS",
-    help="Everything ends by then; stages have shorter ones of their own.",
+    help="Everything ends by then. A stage also has its own: "
+    + ", ".join(f"{stage.name} {stage.seconds:g}" for stage in STAGES)
+    + f"; join {join.SHARE:.0%} of the whole.",
 )
 @json_option
 @fail_on_option

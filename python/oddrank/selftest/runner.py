@@ -1,5 +1,6 @@
 """The end of a self-test: from the judge's outcome to report, JSON and exit code."""
 
+from oddrank.bench.place import CPU
 from oddrank.control.stages import Rounds, Stage
 from oddrank.control.walk import Outcome
 from oddrank.finding import Report
@@ -22,13 +23,15 @@ def report_of(outcome: Outcome, launch: Launch) -> Report:
         {"device": outcome.rounds.device or None, "stages": stages, "environment": environment},
         outcome.findings,
         complete=outcome.complete,
-        why=outcome.why or _all_well(outcome, launch),
+        why=outcome.why or ("" if outcome.findings else _all_well(outcome, launch)),
     )
 
 
 def _all_well(outcome: Outcome, launch: Launch) -> str:
     """The summary where nothing was found: it must say what was tested, and how many."""
     tested = outcome.rounds.device or "nothing"
+    if tested == CPU and any(r["gpus"] for r in outcome.rounds.of("environment").values()):
+        tested = "CPU only: there are GPUs, but not one for every rank"
     if launch.launcher == "alone":
         return f"1 rank is healthy, tested on {tested} (no launcher found: this process alone)"
     ranks = "1 rank is" if launch.world == 1 else f"all {launch.world} ranks are"

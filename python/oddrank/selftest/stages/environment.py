@@ -3,9 +3,12 @@
 import os
 import platform
 import resource
+import statistics
+from collections.abc import Mapping
 from typing import Any
 
 from oddrank._version import __version__
+from oddrank.bench import place
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
 from oddrank.selftest import findings
@@ -19,6 +22,7 @@ _LIMITS = {
 }
 # Compared: a difference breaks jobs, or makes them odd. What is not here is only shown.
 _VERSIONS = ("python", "torch", "oddrank", "cuda", "nccl", "driver", "machine")
+_NEAR = 0.1
 _SETTINGS = ("shm_bytes", "gpus", *_LIMITS)
 
 
@@ -37,8 +41,7 @@ def _measure(context: Context) -> dict[str, Any]:
         "driver": _driver(),
         "machine": platform.machine(),
         "kernel": platform.release(),
-        "gpus": torch.cuda.device_count(),
-        "local_world": context.launch.local_world,
+        **place.facts(context.launch),
         "shm_bytes": None,
         "shm_free": None,
     }
@@ -71,11 +74,22 @@ def _limit(value: int) -> str:
     return "unlimited" if value == resource.RLIM_INFINITY else str(value)
 
 
+def _rounded(sizes: Mapping[int, Any]) -> dict[int, Any]:
+    """Sizes near the median as the median: half of the memory differs by pages on equal hosts."""
+    known = [size for size in sizes.values() if isinstance(size, int)]
+    middle = statistics.median_low(known) if known else 0
+    return {
+        rank: middle if isinstance(size, int) and abs(size - middle) <= _NEAR * middle else size
+        for rank, size in sizes.items()
+    }
+
+
 def _judge(rounds: Rounds) -> list[Finding]:
     facts = rounds.of("environment")
     found = []
     for name in (*_VERSIONS, *_SETTINGS):
-        groups = _groups({rank: values.get(name) for rank, values in facts.items()})
+        seen = {rank: values.get(name) for rank, values in facts.items()}
+        groups = _groups(_rounded(seen) if name == "shm_bytes" else seen)
         if len(groups) == 1:
             continue
         common, ranks = max(groups.items(), key=lambda group: len(group[1]))
