@@ -105,7 +105,7 @@ struct Header {
   std::uint32_t parent_pid;
   std::uint64_t start_time;  // of the process, in clock ticks since boot: the pid may come again
   std::int32_t rank, local_rank, world, node;
-  std::uint32_t python;  // PY_VERSION_HEX
+  std::uint32_t python;    // PY_VERSION_HEX
   std::uint32_t is_child;  // forked or spawned by a rank: a DataLoader's worker
   char host[64];
   char boot_id[40];
@@ -131,7 +131,7 @@ static_assert(sizeof(Header) <= kPage);
 enum class EntryKind : std::uint32_t { kText = 1, kCode = 2, kGroup = 3, kOperation = 4 };
 
 struct EntryHead {
-  Word size;  // of the whole entry with padding; 0: no entry yet
+  Word size;          // of the whole entry with padding; 0: no entry yet
   std::uint32_t crc;  // CRC-32 of what follows this head
   std::uint32_t kind;
   std::uint32_t id;     // of its kind, from 1
@@ -139,25 +139,23 @@ struct EntryHead {
 };
 static_assert(sizeof(EntryHead) == 24);
 
-// Follows the head of a kCode entry; then `linetable` bytes, the qualified name, the file's name.
+// Follows the head of a kCode entry; then `linetable` bytes, the qualified name.
 struct CodeEntry {
   std::uint64_t source_hash;  // of the source file's bytes; 0: not known
   std::uint32_t first_line;
-  std::uint32_t level;
+  std::uint32_t level;  // of the filter
   std::uint32_t linetable;
-  std::uint32_t name;
-  std::uint32_t file;
-  std::uint32_t unused;
+  std::uint32_t file;  // id of a kText entry, which comes before; 0: none
 };
-static_assert(sizeof(CodeEntry) == 32);
+static_assert(sizeof(CodeEntry) == 24);
 
 // ---- threads
 enum class ThreadState : std::uint32_t { kFree = 0, kLive = 1, kEnded = 2 };
 
 struct ThreadSlot {
-  Word state;  // ThreadState | generation << 32: a slot is used again by a later thread
-  Word head;   // events ever written to the ring
-  Word depth;  // frames on the stack; may be more than it has room for
+  Word state;    // ThreadState | generation << 32: a slot is used again by a later thread
+  Word head;     // events ever written to the ring
+  Word depth;    // frames on the stack; may be more than it has room for
   Word changes;  // of the stack, for readers
   std::uint64_t python_id;  // threading.get_ident()
   std::uint64_t ring_offset;
@@ -165,7 +163,7 @@ struct ThreadSlot {
   std::uint32_t tid;          // native
   std::uint32_t stack_room;
   std::uint32_t unused;
-  char name[56];
+  char name[64];
   // Word stack[stack_room] follows: outermost first. Deeper frames share the last entry, which is
   // then the innermost one.
   Word* stack() noexcept { return reinterpret_cast<Word*>(this + 1); }
@@ -185,9 +183,9 @@ enum class MarkKind : std::uint16_t {
 struct MarkSlot {
   Word commit;  // claim number + 1; written last
   Word tsc;
-  Word value;  // the step, or the number of a section
-  Word who;    // native thread id 32 | length of text 16 | MarkKind 16
-  char text[32];
+  Word value;    // the step, or the number of a section
+  Word who;      // native thread id 32 | length of text 16 | MarkKind 16
+  Word text[4];  // bytes, not terminated
 };
 static_assert(sizeof(MarkSlot) == 64);
 
@@ -195,7 +193,7 @@ static_assert(sizeof(MarkSlot) == 64);
 enum class Phase : std::uint16_t { kBegin = 1, kEnd = 2 };
 
 struct CollectiveSlot {
-  Word commit;  // ring: claim number + 1; table of open ones: number + 1, 0 where free
+  Word commit;  // ring: claim number + 1; table of open ones: the number, 0 where free
   Word tsc;
   Word number;    // of the collective in this process: joins begin, end and the open one
   Word sequence;  // of its group, as the back end counts; all ones: not known
