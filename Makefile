@@ -18,7 +18,8 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 selftest: $(VENV)/.built  ## set up, build, then test one rank a GPU, or 4 on the CPU (RANKS=n chooses)
-	ranks=$(RANKS); [ -n "$$ranks" ] || ranks=$$($(python) -c 'import torch; print(torch.cuda.device_count() or 4)'); \
+	@ranks=$(RANKS); [ -n "$$ranks" ] || ranks=$$($(python) -c 'import torch; print(torch.cuda.device_count() or 4)'); \
+	echo "$(python) -m torch.distributed.run --nproc-per-node $$ranks -m oddrank selftest"; \
 	$(python) -m torch.distributed.run --nproc-per-node $$ranks -m oddrank selftest
 
 test: $(VENV)/.built-test build/ctest/.configured  ## set up, build, then run the C++ and the Python tests
