@@ -1,0 +1,56 @@
+// Bindings of csrc/trace: translate types; no logic.
+#include "trace/bind.hpp"
+
+#include <pybind11/stl.h>
+
+#include "base/error.hpp"
+#include "trace/hooks/eval_trace.hpp"
+#include "trace/hooks/tracer.hpp"
+
+namespace py = pybind11;
+
+namespace oddrank {
+namespace {
+
+using trace::ArmOptions;
+using trace::Filter;
+using trace::Tracer;
+
+void arm(const std::vector<std::string>& bases, const std::string& job, std::size_t bytes,
+         std::tuple<int, int, int, int> place, const std::string& host,
+         const std::string& arguments,
+         const std::vector<std::pair<std::string, std::string>>& rules,
+         std::vector<std::string> stdlib, std::vector<std::string> site) {
+  std::vector<trace::Rule> made;
+  for (const auto& [package, name] : rules) {
+    const auto level = trace::level_named(name);
+    if (!level) throw Error("packages: " + name + " is none of off, where, calls, lines");
+    made.push_back({package, *level});
+  }
+  ArmOptions options{bases, job, bytes, {}};
+  std::tie(options.process.rank, options.process.local_rank, options.process.world,
+           options.process.node) = place;
+  options.process.python = PY_VERSION_HEX;
+  options.process.host = host;
+  options.process.hook = "settrace";
+  options.process.arguments = arguments;
+  Tracer::get().start(std::move(options),
+                      Filter(std::move(made), {std::move(stdlib), std::move(site)}));
+  if (!trace::hook_this_thread()) throw py::error_already_set();
+}
+
+}  // namespace
+
+void bind_trace(py::module_& m) {
+  m.def("trace_arm", &arm);
+  m.def("trace_disarm", [] {
+    trace::unhook_this_thread();
+    Tracer::get().stop();
+  });
+  m.def("trace_check", [](bool on) { Tracer::get().check_every_event(on); });
+  m.def("trace_check_result", [] { return Tracer::get().check_result(); });
+  m.def("trace_path", [] { return Tracer::get().path(); });
+  m.def("trace_object", [] { return py::reinterpret_steal<py::object>(trace::trace_object()); });
+}
+
+}  // namespace oddrank

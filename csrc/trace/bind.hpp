@@ -1,0 +1,10 @@
+// Bindings of csrc/trace.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace oddrank {
+
+void bind_trace(pybind11::module_& m);
+
+}  // namespace oddrank

@@ -1,0 +1,99 @@
+// What differs between versions of CPython: how to walk the frames of a thread. The only file that
+// looks at PY_VERSION_HEX for it.
+//
+// Frames are walked by their links, never by PyFrame_GetBack(), which makes a frame object for each
+// on 3.11 and later. The views below name the leading fields of structs that CPython keeps to
+// itself; each version's are laid down with its ABI, and the tests compare every walk with
+// sys._getframe().
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+
+namespace oddrank::trace::cpython {
+
+#if PY_VERSION_HEX < 0x030B0000
+struct FrameView {
+  PyObject head_;
+  Py_ssize_t size_;
+  FrameView* previous;
+  PyCodeObject* code;
+};
+#elif PY_VERSION_HEX < 0x030C0000
+struct FrameView {
+  void* function_;
+  void* globals_;
+  void* builtins_;
+  void* locals_;
+  PyCodeObject* code;
+  void* object_;
+  FrameView* previous;
+  const _Py_CODEUNIT* instruction;
+};
+#else
+struct FrameView {
+  PyCodeObject* code;  // not a code object in frames that C pushes
+  FrameView* previous;
+  void* function_;
+  void* globals_;
+  void* builtins_;
+  void* locals_;
+  void* object_;
+  const _Py_CODEUNIT* instruction;
+};
+#endif
+
+constexpr bool kKnown = PY_VERSION_HEX < 0x030E0000;
+
+// A frame's identity: equal for one call of a function, and only compared.
+using Frame = const FrameView*;
+
+inline Frame frame_of(PyFrameObject* frame) noexcept {
+#if PY_VERSION_HEX < 0x030B0000
+  return reinterpret_cast<Frame>(frame);
+#else
+  struct ObjectView {
+    PyObject head_;
+    PyFrameObject* back_;
+    Frame frame;
+  };
+  return reinterpret_cast<const ObjectView*>(frame)->frame;
+#endif
+}
+
+// The innermost frame of a thread that runs Python now; nullptr where there is none.
+inline Frame innermost(const PyThreadState* state) noexcept {
+#if PY_VERSION_HEX < 0x030B0000
+  return reinterpret_cast<Frame>(state->frame);
+#elif PY_VERSION_HEX < 0x030D0000
+  return reinterpret_cast<Frame>(state->cframe->current_frame);
+#else
+  return reinterpret_cast<Frame>(state->current_frame);
+#endif
+}
+
+// Whether this is a call of Python code: C pushes frames without any on 3.12 and later.
+inline bool is_python(Frame frame) noexcept {
+  return frame->code != nullptr && PyCode_Check(reinterpret_cast<PyObject*>(frame->code));
+}
+
+inline Frame caller_of(Frame frame) noexcept {
+  Frame at = frame->previous;
+  while (at != nullptr && !is_python(at)) at = at->previous;
+  return at;
+}
+
+// Bytes from the begin of the code to the instruction that runs.
+inline std::uint32_t offset_of(Frame frame) noexcept {
+#if PY_VERSION_HEX < 0x030B0000
+  const int instruction = reinterpret_cast<const PyFrameObject*>(frame)->f_lasti;
+  return instruction < 0 ? 0 : static_cast<std::uint32_t>(instruction) * 2;
+#else
+  const auto* first = reinterpret_cast<const _Py_CODEUNIT*>(frame->code->co_code_adaptive);
+  const std::ptrdiff_t at = frame->instruction - first;
+  return at < 0 ? 0 : static_cast<std::uint32_t>(at) * sizeof(_Py_CODEUNIT);
+#endif
+}
+
+}  // namespace oddrank::trace::cpython
