@@ -76,3 +76,9 @@ def printflock(
 # selftest
 
 def verify_host_memory(bytes: int, seed: int, *, damage: int | None = None) -> dict[str, Any]: ...
+
+# trace
+
+def trace_lines(
+    version_hex: int, linetable: bytes, first_line: int, offsets: list[int]
+) -> list[int | None]: ...

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <Python.h>
+#include <frameobject.h>  // 3.10: what a frame is
 
 #include <cstdint>
 
