@@ -4,7 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "base/error.hpp"
-#include "trace/hooks/eval_trace.hpp"
+#include "trace/hooks/hook.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/read/linetable.hpp"
 
@@ -33,11 +33,12 @@ void arm(const std::vector<std::string>& bases, const std::string& job, std::siz
            options.process.node) = place;
   options.process.python = PY_VERSION_HEX;
   options.process.host = host;
-  options.process.hook = "settrace";
+  options.process.hook = trace::hook().name;
   options.process.arguments = arguments;
   Tracer::get().start(std::move(options),
-                      Filter(std::move(made), {std::move(stdlib), std::move(site)}));
-  if (!trace::hook_this_thread()) throw py::error_already_set();
+                      Filter(std::move(made), {std::move(stdlib), std::move(site)}),
+                      trace::hook());
+  if (!trace::arm_hook()) throw py::error_already_set();
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ void bind_trace(py::module_& m) {
       " None where there is none, and for a table that no CPython has written.");
   m.def("trace_arm", &arm);
   m.def("trace_disarm", [] {
-    trace::unhook_this_thread();
+    trace::disarm_hook();
     Tracer::get().stop();
   });
   m.def("trace_check", [](bool on) { Tracer::get().check_every_event(on); });

@@ -34,7 +34,13 @@ class CodeTable {
   const CodeInfo* insert(const PyCodeObject* code, CodeInfo info) noexcept;
   void erase(const PyCodeObject* code) noexcept;
   void clear() noexcept;
-  std::size_t size() const noexcept { return size_; }
+  // Calls `see` with every code object of the table.
+  template <typename See>
+  void each(See&& see) const {
+    for (std::size_t i = 0; i <= mask_; ++i) {
+      if (slots_[i].code != nullptr) see(slots_[i].code, slots_[i].info);
+    }
+  }
 
  private:
   struct Slot {

@@ -1,5 +1,5 @@
 // Events of PyEval_SetTrace and PyEval_SetProfile into the tracer.
-#include "trace/hooks/eval_trace.hpp"
+#include "trace/hooks/hook.hpp"
 
 #if PY_VERSION_HEX < 0x030C0000
 
@@ -14,6 +14,7 @@ constexpr int kGenerators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
 constexpr auto kLineByOffset =
     static_cast<std::uint8_t>(static_cast<std::uint8_t>(Kind::kLine) | kIsOffset);
 
+bool hook_this_thread();
 int on_trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
 int on_profile(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
 
@@ -128,14 +129,6 @@ int on_profile(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* ar
   return 0;
 }
 
-}  // namespace
-
-PyObject* trace_object() {
-  PyObject* object = the_object();
-  Py_XINCREF(object);
-  return object;
-}
-
 bool hook_this_thread() {
   PyObject* object = the_object();
   if (object == nullptr) return false;
@@ -147,7 +140,22 @@ bool hook_this_thread() {
   return PyErr_Occurred() == nullptr;
 }
 
-void unhook_this_thread() {
+}  // namespace
+
+const Hook& hook() noexcept {
+  static const Hook the_hook{"settrace", false, nullptr};
+  return the_hook;
+}
+
+PyObject* trace_object() {
+  PyObject* object = the_object();
+  Py_XINCREF(object);
+  return object;
+}
+
+bool arm_hook() { return hook_this_thread(); }
+
+void disarm_hook() {
   const PyThreadState* state = PyThreadState_Get();
   if (state->c_traceobj == the_object()) PyEval_SetTrace(nullptr, nullptr);
   if (state->c_profilefunc == &on_profile) PyEval_SetProfile(nullptr, nullptr);

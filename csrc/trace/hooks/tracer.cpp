@@ -126,7 +126,11 @@ void Thread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept {
 
 CodeInfo Thread::enter(cpython::Frame frame, Kind kind) noexcept {
   const cpython::Frame caller = cpython::caller_of(frame);
-  if (caller != nullptr ? !stands_on(caller) : !running_.empty()) resynchronise(caller);
+  if (Tracer::get().hook_.sparse) {
+    if (doubtful_) resynchronise(caller);
+  } else if (caller != nullptr ? !stands_on(caller) : !running_.empty()) {
+    resynchronise(caller);
+  }
   const CodeInfo info = Tracer::get().info_of(frame);
   push(frame, info, kind);
   if (info.level >= Level::kCalls && pen_ != nullptr) {
@@ -158,27 +162,40 @@ void Thread::move(cpython::Frame frame, std::uint32_t position, std::uint8_t kin
   pen_->append(place);
 }
 
+void Thread::enter_by_throw(cpython::Frame frame) noexcept {
+  resynchronise(frame);
+  doubtful_ = true;
+  if (running_.empty() || running_.back().frame != frame || pen_ == nullptr) return;
+  const CodeInfo info = running_.back().info;
+  if (info.level < Level::kCalls) return;
+  pen_->append(Place::of(info.id, kNoPosition, static_cast<std::uint8_t>(Kind::kThrow)));
+}
+
 void Thread::resynchronise(cpython::Frame innermost) noexcept {
-  ++resynchronised_;
+  doubtful_ = false;
   std::vector<cpython::Frame> frames;
   for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
     if (frames.size() >= kDeepest) break;
     frames.push_back(at);
   }
+  const bool sparse = Tracer::get().hook_.sparse;
   running_.clear();
   if (pen_ != nullptr) {
     pen_->clear_stack();
     pen_->append(Place::of(0, kNoPosition, static_cast<std::uint8_t>(Kind::kGap)));
   }
   for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-    push(*frame, Tracer::get().info_of(*frame), Kind::kLine);
+    const CodeInfo info = Tracer::get().info_of(*frame);
+    if (!sparse || info.level != Level::kOff) push(*frame, info, Kind::kLine);
   }
 }
 
 bool Thread::is_true_of(cpython::Frame innermost) const noexcept {
   auto known = running_.rbegin();
   std::size_t recorded = 0;
+  const bool sparse = Tracer::get().hook_.sparse;
   for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
+    if (sparse && Tracer::get().info_of(at).level == Level::kOff) continue;
     if (known == running_.rend() || known->frame != at) return false;
     recorded += known->info.level == Level::kOff ? 0 : 1;
     ++known;
@@ -193,7 +210,8 @@ Tracer& Tracer::get() {
 
 __thread Thread* Tracer::this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
-void Tracer::start(ArmOptions options, Filter filter) {
+void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
+  hook_ = hook;
   options_ = std::move(options);
   filter_ = std::move(filter);
   open(options_);
@@ -276,6 +294,9 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   }
   codes_.insert(code, info);
   watch_code(code);
+  if (info.level != Level::kOff && hook_.include != nullptr) {
+    hook_.include(const_cast<PyCodeObject*>(code), info.level);
+  }
   return info;
 }
 

@@ -24,7 +24,17 @@ struct ArmOptions {
   ProcessFacts process;
 };
 
-// One frame that runs in a thread, recorded or not.
+// How a version's hook works with the tracer.
+struct Hook {
+  const char* name = "";
+  // Events come only from code that is recorded, so that a thread's list has only such frames.
+  bool sparse = false;
+  // Asks for the events of a code object that is recorded; nullptr where they come anyway. May fail
+  // without an error.
+  void (*include)(PyCodeObject* code, Level level) = nullptr;
+};
+
+// One frame that runs in a thread; under a sparse hook only if it is recorded.
 struct Running {
   cpython::Frame frame = nullptr;
   CodeInfo info;
@@ -42,7 +52,7 @@ class Thread {
   }
   bool empty() const noexcept { return running_.empty(); }
 
-  // A frame begins (or goes on) on top of `frame->previous`; returns what it is.
+  // A frame begins (or goes on) on top of its caller; returns what it is.
   CodeInfo enter(cpython::Frame frame, Kind kind) noexcept;
   // The frame on top ends (or stands still); returns what its caller is.
   CodeInfo leave(cpython::Frame frame, Kind kind) noexcept;
@@ -51,6 +61,8 @@ class Thread {
 
   // Builds list and shadow stack anew, up to and with `innermost`.
   void resynchronise(cpython::Frame innermost) noexcept;
+  // throw() resumes a frame, and maybe others that it waits for without an event of theirs.
+  void enter_by_throw(cpython::Frame frame) noexcept;
   // Whether list and shadow stack are those of the frames from `innermost` outwards: for tests.
   bool is_true_of(cpython::Frame innermost) const noexcept;
 
@@ -60,7 +72,8 @@ class Thread {
 
   ThreadRecorder* pen_ = nullptr;
   std::uint64_t generation_ = 0;  // of the recorder that pen_ belongs to
-  std::uint64_t resynchronised_ = 0;
+  // A frame may have ended without an event: generators hand throw() on to those they wait for.
+  bool doubtful_ = false;
   std::vector<Running> running_;
 };
 
@@ -70,7 +83,7 @@ class Tracer {
   static Tracer& get();
 
   // Makes the file and becomes ready; the hooks are the caller's. Throws Error.
-  void start(ArmOptions options, Filter filter);
+  void start(ArmOptions options, Filter filter, const Hook& hook);
   // Hooks are gone: what was recorded stays.
   void stop() noexcept;
   bool running() const noexcept { return recorder_ != nullptr; }
@@ -101,6 +114,7 @@ class Tracer {
 
   // Code objects that are destroyed lose their entry: their address will be another's.
   void forget(const PyCodeObject* code) noexcept { codes_.erase(code); }
+  const CodeTable& codes() const noexcept { return codes_; }
 
  private:
   friend class Thread;
@@ -124,6 +138,7 @@ class Tracer {
   std::string path_;
   ArmOptions options_;
   Filter filter_{{}, {}};
+  Hook hook_;
   CodeTable codes_;
 };
 
