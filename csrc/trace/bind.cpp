@@ -67,7 +67,10 @@ void bind_trace(py::module_& m) {
   m.def("trace_check", [](bool on) { Tracer::get().check_every_event(on); });
   m.def("trace_check_result", [] { return Tracer::get().check_result(); });
   m.def("trace_path", [] { return Tracer::get().path(); });
-  m.def("trace_object", [] { return py::reinterpret_steal<py::object>(trace::trace_object()); });
+  m.def("trace_object", []() -> py::object {
+    PyObject* object = trace::trace_object();
+    return object == nullptr ? py::none() : py::reinterpret_steal<py::object>(object);
+  });
 }
 
 }  // namespace oddrank

@@ -30,18 +30,21 @@ struct FrameView {
   PyCodeObject* code;
   void* object_;
   FrameView* previous;
-  const _Py_CODEUNIT* instruction;
+  const char* instruction;
 };
 #else
 struct FrameView {
-  PyCodeObject* code;  // not a code object in frames that C pushes
+  PyCodeObject* code;
   FrameView* previous;
   void* function_;
   void* globals_;
   void* builtins_;
   void* locals_;
   void* object_;
-  const _Py_CODEUNIT* instruction;
+  const char* instruction;
+  int stack_top_;
+  std::uint16_t return_offset_;
+  char owner;
 };
 #endif
 
@@ -74,9 +77,15 @@ inline Frame innermost(const PyThreadState* state) noexcept {
 #endif
 }
 
-// Whether this is a call of Python code: C pushes frames without any on 3.12 and later.
+// Whether this is a call of Python code: from 3.12 on C pushes frames of its own on entry, of which
+// all but the links is undefined.
 inline bool is_python(Frame frame) noexcept {
-  return frame->code != nullptr && PyCode_Check(reinterpret_cast<PyObject*>(frame->code));
+#if PY_VERSION_HEX < 0x030C0000
+  return frame != nullptr;
+#else
+  constexpr char kOwnedByC = 3;
+  return frame->owner != kOwnedByC;
+#endif
 }
 
 inline Frame caller_of(Frame frame) noexcept {
@@ -91,9 +100,8 @@ inline std::uint32_t offset_of(Frame frame) noexcept {
   const int instruction = reinterpret_cast<const PyFrameObject*>(frame)->f_lasti;
   return instruction < 0 ? 0 : static_cast<std::uint32_t>(instruction) * 2;
 #else
-  const auto* first = reinterpret_cast<const _Py_CODEUNIT*>(frame->code->co_code_adaptive);
-  const std::ptrdiff_t at = frame->instruction - first;
-  return at < 0 ? 0 : static_cast<std::uint32_t>(at) * sizeof(_Py_CODEUNIT);
+  const std::ptrdiff_t at = frame->instruction - frame->code->co_code_adaptive;
+  return at < 0 ? 0 : static_cast<std::uint32_t>(at);
 #endif
 }
 

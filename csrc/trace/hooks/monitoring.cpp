@@ -13,14 +13,11 @@
 namespace oddrank::trace {
 namespace {
 
-// The bits of sys.monitoring.events, the same in 3.12-3.14.
-constexpr int kPyStart = 1 << 0;
-constexpr int kPyResume = 1 << 1;
-constexpr int kPyReturn = 1 << 2;
-constexpr int kPyYield = 1 << 3;
-constexpr int kLine = 1 << 5;
-constexpr int kPyThrow = 1 << 13;
-constexpr int kPyUnwind = 1 << 14;
+// The events we use; their bits differ between versions and are asked for.
+enum What : std::size_t { kStart, kResume, kReturn, kYield, kLine, kThrow, kUnwind, kEvents };
+constexpr std::array<const char*, kEvents> kNames = {
+    "PY_START", "PY_RESUME", "PY_RETURN", "PY_YIELD", "LINE", "PY_THROW", "PY_UNWIND"};
+std::array<int, kEvents> bits{};
 // Free for tools; 0-2 and 5 are debuggers', coverage's, profilers' and optimisers'.
 constexpr std::array<int, 2> kTools = {4, 3};
 
@@ -108,17 +105,8 @@ PyObject* on_throw(PyObject*, PyObject* const*, std::size_t, PyObject*) {
   return none();
 }
 
-struct Registration {
-  int event;
-  vectorcallfunc call;
-};
-constexpr std::array<Registration, 7> kRegistrations = {{{kPyStart, &on_start},
-                                                         {kPyResume, &on_resume},
-                                                         {kPyReturn, &on_return},
-                                                         {kPyYield, &on_yield},
-                                                         {kLine, &on_line},
-                                                         {kPyThrow, &on_throw},
-                                                         {kPyUnwind, &on_unwind}}};
+constexpr std::array<vectorcallfunc, kEvents> kCallbacks = {
+    &on_start, &on_resume, &on_return, &on_yield, &on_line, &on_throw, &on_unwind};
 
 PyTypeObject* callback_type() {
   static PyTypeObject type = [] {
@@ -159,21 +147,31 @@ bool take_tool() {
   return false;
 }
 
+bool ask_for_bits() {
+  PyObject* events = PyObject_GetAttrString(monitoring(), "events");
+  for (std::size_t what = 0; events != nullptr && what < kEvents; ++what) {
+    PyObject* bit = PyObject_GetAttrString(events, kNames[what]);
+    bits[what] = bit == nullptr ? 0 : static_cast<int>(PyLong_AsLong(bit));
+    Py_XDECREF(bit);
+  }
+  Py_XDECREF(events);
+  return PyErr_Occurred() == nullptr;
+}
+
 bool register_callbacks() {
   if (callback_type() == nullptr) return false;
-  for (const Registration& one : kRegistrations) {
+  for (std::size_t what = 0; what < kEvents; ++what) {
     auto* callback = PyObject_New(Callback, callback_type());
     if (callback == nullptr) return false;
-    callback->call = one.call;
-    const bool registered = call("register_callback", "iiN", tool, one.event, callback);
-    if (!registered) return false;
+    callback->call = kCallbacks[what];
+    if (!call("register_callback", "iiN", tool, bits[what], callback)) return false;
   }
   return true;
 }
 
 void include(PyCodeObject* code, Level level) {
-  const int lines = level == Level::kLines ? kLine : 0;
-  const int events = kPyStart | kPyResume | kPyReturn | kPyYield | lines;
+  const int lines = level == Level::kLines ? bits[kLine] : 0;
+  const int events = bits[kStart] | bits[kResume] | bits[kReturn] | bits[kYield] | lines;
   // Refused for the shims of Cython: they have no code of their own.
   if (!call("set_local_events", "iOi", tool, code, events)) PyErr_Clear();
 }
@@ -189,8 +187,9 @@ PyObject* trace_object() { return nullptr; }
 
 bool arm_hook() {
   if (disable == nullptr) disable = PyObject_GetAttrString(monitoring(), "DISABLE");
-  if (disable == nullptr || !take_tool() || !register_callbacks()) return false;
-  if (!call("set_events", "ii", tool, kPyStart | kPyResume | kPyThrow | kPyUnwind)) return false;
+  if (disable == nullptr || !ask_for_bits() || !take_tool() || !register_callbacks()) return false;
+  const int everywhere = bits[kStart] | bits[kResume] | bits[kThrow] | bits[kUnwind];
+  if (!call("set_events", "ii", tool, everywhere)) return false;
   // What an earlier arm() has switched off counts again.
   if (!call("restart_events", nullptr)) return false;
   Thread* thread = Tracer::get().here();
