@@ -217,7 +217,8 @@ bool Channel::flush() {
 }
 
 bool Channel::receive() {
-  static thread_local std::array<char, std::size_t{64} << 10> buffer;
+  // On the stack, and not filled: a thread_local one is room that every thread of the process pays.
+  std::array<char, std::size_t{64} << 10> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   // A bounded number of turns: one busy peer must neither starve the others nor fill memory.
   for (int turn = 0; turn < 16; ++turn) {
     const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
