@@ -5,6 +5,7 @@ A skip is a hole in the tests: --require turns the skips of the named things int
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -75,6 +76,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Started in the background, a shell has us ignore Ctrl-C, and our children after us.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", f"needs(*names): any of {', '.join(PROBES)}")
     _known(_required(config), "--require")
 
