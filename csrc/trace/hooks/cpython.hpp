@@ -77,14 +77,19 @@ inline Frame innermost(const PyThreadState* state) noexcept {
 #endif
 }
 
-// Whether this is a call of Python code: from 3.12 on C pushes frames of its own on entry, of which
-// all but the links is undefined.
+// Whether sys._getframe() shows it. From 3.12 on C pushes frames of its own on entry, of which all
+// but the links is undefined, and 3.13 a shim under __init__ that never gets to its first
+// instruction.
 inline bool is_python(Frame frame) noexcept {
 #if PY_VERSION_HEX < 0x030C0000
   return frame != nullptr;
 #else
+  constexpr char kOwnedByGenerator = 1;
   constexpr char kOwnedByC = 3;
-  return frame->owner != kOwnedByC;
+  if (frame->owner == kOwnedByC) return false;
+  const PyCodeObject* code = frame->code;
+  return frame->owner == kOwnedByGenerator ||
+         frame->instruction >= code->co_code_adaptive + 2 * code->_co_firsttraceable;
 #endif
 }
 
