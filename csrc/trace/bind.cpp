@@ -35,10 +35,11 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   options.process.host = host;
   options.process.hook = trace::hook().name;
   options.process.arguments = arguments;
-  Tracer::get().start(std::move(options),
-                      Filter(std::move(made), {std::move(stdlib), std::move(site)}), trace::hook());
+  Tracer::make().start(std::move(options),
+                       Filter(std::move(made), {std::move(stdlib), std::move(site)}),
+                       trace::hook());
   if (!trace::arm_hook()) throw py::error_already_set();
-  return Tracer::get().path();
+  return Tracer::make().path();
 }
 
 }  // namespace
@@ -70,7 +71,7 @@ void bind_trace(py::module_& m) {
       "trace_disarm",
       [] {
         trace::disarm_hook();
-        Tracer::get().stop();
+        Tracer::make().stop();
       },
       "Takes the hooks away; what was recorded stays.");
   m.def(
@@ -81,10 +82,10 @@ void bind_trace(py::module_& m) {
       },
       "For threading.settrace(): hooks the thread that calls it. None where threads need none.");
   m.def(
-      "trace_check", [](bool on) { Tracer::get().check_every_event(on); }, py::arg("on"),
+      "trace_check", [](bool on) { Tracer::make().check_every_event(on); }, py::arg("on"),
       "For tests: compares the shadow stack with the frames after every event.");
   m.def(
-      "trace_check_result", [] { return Tracer::get().check_result(); },
+      "trace_check_result", [] { return Tracer::make().check_result(); },
       "(events compared, stacks that were not those of the frames).");
   m.def(
       "trace_lines",

@@ -203,9 +203,11 @@ bool Thread::is_true_of(cpython::Frame innermost) const noexcept {
   return known == running_.rend() && (pen_ == nullptr || pen_->depth() == recorded);
 }
 
-Tracer& Tracer::get() {
-  static auto* const the_tracer = new Tracer;
-  return *the_tracer;
+Tracer* Tracer::instance = nullptr;
+
+Tracer& Tracer::make() {
+  if (instance == nullptr) instance = new Tracer;
+  return *instance;
 }
 
 __thread Thread* Tracer::this_thread __attribute__((tls_model("initial-exec"))) = nullptr;

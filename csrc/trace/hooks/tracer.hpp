@@ -79,8 +79,10 @@ class Thread {
 
 class Tracer {
  public:
-  // The tracer, made by the first arm() and never destroyed.
-  static Tracer& get();
+  // Made once and never destroyed: threads may record while the process ends. Holds the GIL.
+  static Tracer& make();
+  // The same on the hot path: only after make().
+  static Tracer& get() noexcept { return *instance; }
 
   // Makes the file and becomes ready; the hooks are the caller's. Throws Error.
   void start(ArmOptions options, Filter filter, const Hook& hook);
@@ -124,6 +126,7 @@ class Tracer {
   CodeInfo decide(cpython::Frame frame) noexcept;
   void open(const ArmOptions& options);
 
+  static Tracer* instance;
   // Found without a call: eight bytes of the room that glibc keeps for libraries loaded late.
   static __thread Thread* this_thread __attribute__((tls_model("initial-exec")));
 
