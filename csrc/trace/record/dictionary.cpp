@@ -1,6 +1,7 @@
 // Appends to the dictionary: the entry first, then its size, then the head.
 #include "trace/record/dictionary.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace oddrank::trace {
@@ -83,7 +84,7 @@ std::uint32_t DictionaryWriter::name_locked(EntryKind kind, std::string_view nam
   if (const auto found = known.find(key); found != known.end()) return found->second;
   char* at = begin(key.size());
   if (at == nullptr) return 0;
-  std::memcpy(at, key.data(), key.size());
+  std::copy(key.begin(), key.end(), at);
   const auto id = static_cast<std::uint32_t>(known.size() + 1);
   known.emplace(key, id);
   return finish(kind, id, key.size());
