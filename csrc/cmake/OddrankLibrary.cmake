@@ -2,12 +2,12 @@
 # A file in a subject's folder is part of it: the list is a glob that is looked at on every build.
 set(ODDRANK_PARTS "" CACHE INTERNAL "JSON members, one per module, for the build report")
 
-# csrc/<subject>/**/*.cpp becomes the static library oddrank_<subject>, without bind*.cpp and the folders nccl/ and
-# torch/ (see OddrankCuda.cmake and OddrankTorch.cmake).
+# csrc/<subject>/**/*.cpp becomes the static library oddrank_<subject>, without bind*.cpp and the folders nccl/, torch/
+# (see OddrankCuda.cmake and OddrankTorch.cmake) and hooks/ (which need Python.h).
 function(oddrank_library subject)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/csrc/${subject}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/(bind[a-z_]*|nccl/.*|torch/.*)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/(bind[a-z_]*|nccl/.*|torch/.*|hooks/.*)\\.cpp$")
   add_library(oddrank_${subject} STATIC ${sources})
   target_include_directories(oddrank_${subject} PUBLIC ${PROJECT_SOURCE_DIR}/csrc)
   list(TRANSFORM ARGN PREPEND oddrank_ OUTPUT_VARIABLE uses)

@@ -35,15 +35,6 @@ constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
 constexpr std::int64_t kZombieAfterNs = 300'000'000;
 constexpr std::int64_t kUninterruptibleAfterNs = 1'000'000'000;
 
-std::size_t read_file(const char* path, char* buffer, std::size_t size) noexcept {
-  const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!file) return 0;
-  const ssize_t got = ::read(file.get(), buffer, size - 1);
-  const std::size_t length = got > 0 ? static_cast<std::size_t>(got) : 0;
-  buffer[length] = 0;
-  return length;
-}
-
 void set_wait_status(ProcessState& state, int status) noexcept {
   if (WIFSIGNALED(status)) {
     state.signal = WTERMSIG(status);
@@ -54,33 +45,11 @@ void set_wait_status(ProcessState& state, int status) noexcept {
 
 }  // namespace
 
-ProcStat read_stat(pid_t pid) noexcept {
-  std::array<char, 64> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
-  std::array<char, 2048> text{};
-  ProcStat stat;
-  if (read_file(path.data(), text.data(), text.size()) == 0) return stat;
-  // The command's name may hold anything: the fields start after the last ')'.
-  const char* at = std::strrchr(text.data(), ')');
-  if (at == nullptr || at[1] != ' ') return stat;
-  at += 2;
-  for (int field = 3; *at != 0; ++field) {
-    if (field == 3) stat.state = *at;
-    if (field == 4) stat.parent = static_cast<pid_t>(std::strtol(at, nullptr, 10));
-    if (field == 14 || field == 15) stat.cpu_ticks += std::strtoull(at, nullptr, 10);
-    if (field == 22) stat.start_time = std::strtoull(at, nullptr, 10);
-    if (field == 52) stat.wait_status = static_cast<int>(std::strtol(at, nullptr, 10));
-    at += std::strcspn(at, " ");
-    if (*at == ' ') ++at;
-  }
-  return stat;
-}
-
 std::string read_wchan(pid_t pid) {
   std::array<char, 64> path{};
   std::snprintf(path.data(), path.size(), "/proc/%d/wchan", pid);
   std::array<char, 128> text{};
-  const std::size_t size = read_file(path.data(), text.data(), text.size());
+  const std::size_t size = read_small_file(path.data(), text.data(), text.size());
   std::string name(text.data(), size);
   const bool is_symbol = std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '.';

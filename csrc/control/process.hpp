@@ -7,19 +7,10 @@
 #include <string>
 
 #include "base/fd.hpp"
+#include "base/proc_stat.hpp"
 #include "control/messages.hpp"
 
 namespace oddrank::control {
-
-// What /proc/PID/stat says; state 0 where there is no such process.
-struct ProcStat {
-  char state = 0;
-  pid_t parent = 0;
-  std::uint64_t start_time = 0;  // in clock ticks since boot: tells a pid used again
-  std::uint64_t cpu_ticks = 0;
-  int wait_status = 0;  // as waitpid() gives it; of a zombie only
-};
-ProcStat read_stat(pid_t pid) noexcept;
 
 // The kernel function that a process sleeps in; "" where not readable.
 std::string read_wchan(pid_t pid);

@@ -5,6 +5,7 @@
 #include "modules/module.hpp"
 #include "printing/bind.hpp"
 #include "selftest/bind.hpp"
+#include "trace/bind.hpp"
 
 PYBIND11_MODULE(_core, m) {
   m.doc() = "oddrank's native core: printing and control. Use the functions of `oddrank` instead.";
@@ -12,4 +13,5 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_control(m);
   oddrank::bind_printing(m);
   oddrank::bind_selftest(m);
+  oddrank::bind_trace(m);
 }

@@ -76,3 +76,24 @@ def printflock(
 # selftest
 
 def verify_host_memory(bytes: int, seed: int, *, damage: int | None = None) -> dict[str, Any]: ...
+
+# trace
+
+def trace_arm(
+    folders: Sequence[str],
+    job: str,
+    bytes: int,
+    place: tuple[int, int, int, int],
+    host: str,
+    arguments: str,
+    rules: Sequence[tuple[str, str]],
+    stdlib: Sequence[str],
+    site: Sequence[str],
+) -> str: ...
+def trace_check(on: bool) -> None: ...
+def trace_check_result() -> tuple[int, int]: ...
+def trace_disarm() -> None: ...
+def trace_object() -> object: ...
+def trace_lines(
+    version_hex: int, linetable: bytes, first_line: int, offsets: list[int]
+) -> list[int | None]: ...

@@ -24,6 +24,7 @@ def rank(number, **facts):
         step="",
         progress=10,
         waiting=False,
+        published=False,
         failed=None,
         sigterm=False,
         first_fault_ns=0,
@@ -289,3 +290,18 @@ def test_a_rank_0_that_ends_while_it_waits_for_the_others_is_not_called_stuck(fa
     never = [rank(r, contact="never") for r in (1, 2, 3)]
     root = rank(0, waiting=True, stage="join", **facts)
     assert blamed(root, *never, stage="join", reason="deadline") == [(cause, (0,))]
+
+
+@pytest.mark.parametrize(
+    ("facts", "stage"),
+    [
+        ({"stage": "device", "published": True}, "all_reduce"),  # told, or about to be
+        ({"stage": "device"}, "device"),
+        ({"stage": "join"}, "join"),  # of which nobody gives a result
+    ],
+)
+def test_who_stopped_between_two_stages_is_due_in_the_second(facts, stage):
+    states = {r: rank(r, waiting=True) for r in range(4)} | {2: rank(2, state="stopped", **facts)}
+    made = SimpleNamespace(stage="all_reduce", results={}, states=states, reason="fault")
+    (culprit,) = culprits(made)
+    assert (culprit.ranks, culprit.stage) == ((2,), stage)

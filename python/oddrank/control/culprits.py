@@ -197,7 +197,8 @@ def _stuck(round: "Round", came: Mapping[int, "RankState"]) -> list[Culprit]:
 
 
 def _stage(round: "Round", s: "RankState") -> str:
-    return str(s.stage or round.stage)
+    """Where it stands: whoever has given its result for an earlier stage is due in this one."""
+    return round.stage if s.published or not s.stage else s.stage
 
 
 def _node(s: "RankState") -> tuple[int, str]:

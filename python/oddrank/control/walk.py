@@ -115,7 +115,7 @@ class Walk:
         why: str = "named" if found else round.reason
         if why == "deadline" and self._motion.goes_on():
             why = "slow"
-        outcome.why = _WHY[why].format(stage=name, who=_who(round), by=_sender(round))
+        outcome.why = _WHY[why].format(stage=name, who=_who(round), by=_sender(rounds))
         return False
 
     def _interrupted(self, name: str) -> bool:
@@ -130,7 +130,8 @@ class Walk:
             return False
         self._outcome.complete = False
         nothing = "" if self._outcome.findings else ", with nothing found until then"
-        self._outcome.why = _WHY["interrupted"].format(stage=name) + nothing
+        by = _sender(self._outcome.rounds)
+        self._outcome.why = _WHY["interrupted"].format(stage=name, by=by) + nothing
         return True
 
     def _settle(self, stage: str, end: float) -> tuple[Round, list[Culprit]]:
@@ -179,9 +180,9 @@ def _who(round: Round) -> str:
     return f"; it waited in: {fold(waiting)}, and was elsewhere in: {fold(others)}"
 
 
-def _sender(round: Round) -> str:
+def _sender(rounds: Rounds) -> str:
     """The process that sent the signal, which may be the launcher or somebody's kill."""
-    known = [s for s in round.states.values() if s.sigterm_by]
+    known = [s for s in rounds.states.values() if s.sigterm_by]
     return f" (from process {known[0].sigterm_by} on {known[0].host})" if known else ""
 
 
@@ -194,7 +195,7 @@ _WHY = {
     "deadline": "the deadline came in stage {stage}, and nothing points at anybody",
     "terminated": "SIGTERM or SIGINT{by} ended the job in stage {stage}, and nobody can be"
     " named{who}",
-    "interrupted": "SIGTERM or SIGINT ended the job after stage {stage}",
+    "interrupted": "SIGTERM or SIGINT{by} ended the job after stage {stage}",
 }
 
 

@@ -1,0 +1,8 @@
+// Declares the bindings of csrc/trace.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace oddrank {
+void bind_trace(pybind11::module_& m);
+}

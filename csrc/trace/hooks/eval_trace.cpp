@@ -1,0 +1,166 @@
+// Events of PyEval_SetTrace and PyEval_SetProfile into the tracer.
+#include "trace/hooks/hook.hpp"
+
+#if PY_VERSION_HEX < 0x030C0000
+
+#include <opcode.h>
+
+#include "trace/hooks/tracer.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+constexpr int kGenerators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+constexpr auto kLineByOffset =
+    static_cast<std::uint8_t>(static_cast<std::uint8_t>(Kind::kLine) | kIsOffset);
+
+bool hook_this_thread();
+int on_trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
+int on_profile(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
+
+// Call it makes a thread ours. It holds nothing, and there is one.
+PyObject* call_trace_object(PyObject* self, PyObject* args, PyObject* /*keywords*/) {
+  static_cast<void>(args);
+  if (!hook_this_thread()) return nullptr;
+  Py_INCREF(self);
+  return self;
+}
+
+PyTypeObject* trace_type() {
+  static PyTypeObject type = [] {
+    PyTypeObject made = {PyVarObject_HEAD_INIT(nullptr, 0)};
+    made.tp_name = "oddrank._core.TraceHook";
+    made.tp_basicsize = sizeof(PyObject);
+    made.tp_flags = Py_TPFLAGS_DEFAULT;
+    made.tp_doc = "oddrank's trace hook, as sys.gettrace() shows it.";
+    made.tp_call = &call_trace_object;
+    return made;
+  }();
+  static const int ready = PyType_Ready(&type);
+  return ready == 0 ? &type : nullptr;
+}
+
+PyObject* the_object() {
+  static PyObject* const object = trace_type() == nullptr ? nullptr : _PyObject_New(trace_type());
+  return object;
+}
+
+std::uint8_t opcode_at(cpython::Frame frame, std::uint32_t offset) noexcept {
+#if PY_VERSION_HEX < 0x030B0000
+  return static_cast<std::uint8_t>(PyBytes_AS_STRING(frame->code->co_code)[offset]);
+#else
+  return static_cast<std::uint8_t>(frame->code->co_code_adaptive[offset]);
+#endif
+}
+
+Kind how_it_begins(cpython::Frame frame) noexcept {
+  if ((frame->code->co_flags & kGenerators) == 0) return Kind::kCall;
+#if PY_VERSION_HEX < 0x030B0000
+  return reinterpret_cast<const PyFrameObject*>(frame)->f_lasti >= 0 ? Kind::kResume : Kind::kCall;
+#else
+  const std::uint32_t offset = cpython::offset_of(frame);
+  const bool resumes =
+      opcode_at(frame, offset) == RESUME && (frame->code->co_code_adaptive[offset + 1] & 3) != 0;
+  return resumes ? Kind::kResume : Kind::kCall;
+#endif
+}
+
+Kind how_it_ends(cpython::Frame frame, const PyObject* result) noexcept {
+  if (result == nullptr) return Kind::kUnwind;
+  if ((frame->code->co_flags & kGenerators) == 0) return Kind::kReturn;
+  const std::uint8_t opcode = opcode_at(frame, cpython::offset_of(frame));
+#if PY_VERSION_HEX < 0x030B0000
+  return opcode == YIELD_VALUE || opcode == YIELD_FROM ? Kind::kYield : Kind::kReturn;
+#else
+  return opcode == YIELD_VALUE ? Kind::kYield : Kind::kReturn;
+#endif
+}
+
+// Lines wanted: the trace function is there; else it is not. Another tool's is left alone.
+void want_lines(PyThreadState* state, bool wanted) noexcept {
+  if (state->c_traceobj != the_object()) return;
+  state->c_tracefunc = wanted ? &on_trace : nullptr;
+}
+
+void check(const Thread& thread, cpython::Frame innermost) noexcept {
+  Tracer& tracer = Tracer::get();
+  if (tracer.checks()) [[unlikely]]
+    tracer.checked(thread.is_true_of(innermost));
+}
+
+void begin(Thread& thread, cpython::Frame frame, bool toggles) noexcept {
+  const CodeInfo info = thread.enter(frame, how_it_begins(frame));
+  check(thread, frame);
+  if (toggles) want_lines(PyThreadState_Get(), info.level == Level::kLines);
+}
+
+void end(Thread& thread, cpython::Frame frame, const PyObject* result, bool toggles) noexcept {
+  const CodeInfo caller = thread.leave(frame, how_it_ends(frame, result));
+  check(thread, cpython::caller_of(frame));
+  if (toggles) want_lines(PyThreadState_Get(), caller.level == Level::kLines);
+}
+
+int on_trace(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argument) {
+  Thread* thread = Tracer::get().here();
+  if (thread == nullptr) return 0;
+  const cpython::Frame frame = cpython::frame_of(object);
+  if (what == PyTrace_LINE) [[likely]] {
+    thread->move(frame, cpython::offset_of(frame), kLineByOffset);
+    check(*thread, frame);
+    return 0;
+  }
+  const bool profiled = PyThreadState_Get()->c_profilefunc == &on_profile;
+  if (profiled) return 0;
+  if (what == PyTrace_CALL) begin(*thread, frame, false);
+  if (what == PyTrace_RETURN) end(*thread, frame, argument, false);
+  return 0;
+}
+
+int on_profile(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argument) {
+  if (what != PyTrace_CALL && what != PyTrace_RETURN) return 0;
+  Thread* thread = Tracer::get().here();
+  if (thread == nullptr) return 0;
+  const cpython::Frame frame = cpython::frame_of(object);
+  if (what == PyTrace_CALL) {
+    begin(*thread, frame, true);
+  } else {
+    end(*thread, frame, argument, true);
+  }
+  return 0;
+}
+
+bool hook_this_thread() {
+  PyObject* object = the_object();
+  if (object == nullptr) return false;
+  PyThreadState* state = PyThreadState_Get();
+  if (state->c_profilefunc == nullptr) PyEval_SetProfile(&on_profile, object);
+  PyEval_SetTrace(&on_trace, object);
+  Thread* thread = Tracer::get().here();
+  if (thread != nullptr) thread->resynchronise(cpython::innermost(state));
+  return PyErr_Occurred() == nullptr;
+}
+
+}  // namespace
+
+const Hook& hook() noexcept {
+  static const Hook the_hook{"settrace", false, nullptr};
+  return the_hook;
+}
+
+PyObject* trace_object() {
+  PyObject* object = the_object();
+  Py_XINCREF(object);
+  return object;
+}
+
+bool arm_hook() { return hook_this_thread(); }
+
+void disarm_hook() {
+  const PyThreadState* state = PyThreadState_Get();
+  if (state->c_traceobj == the_object()) PyEval_SetTrace(nullptr, nullptr);
+  if (state->c_profilefunc == &on_profile) PyEval_SetProfile(nullptr, nullptr);
+}
+
+}  // namespace oddrank::trace
+
+#endif

@@ -1,0 +1,55 @@
+// Matches modules and files against the rules.
+#include "trace/hooks/filter.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace oddrank::trace {
+namespace {
+
+constexpr std::size_t kGiant = 4000;
+constexpr std::array<std::string_view, 4> kNames = {"off", "where", "calls", "lines"};
+
+bool lies_in(std::string_view file, const std::vector<std::string>& folders) noexcept {
+  return std::any_of(folders.begin(), folders.end(),
+                     [file](const std::string& folder) { return file.starts_with(folder); });
+}
+
+}  // namespace
+
+std::optional<Level> level_named(std::string_view name) noexcept {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<Level>(i);
+  }
+  return std::nullopt;
+}
+
+Filter::Filter(std::vector<Rule> rules, Roots roots)
+    : rules_(std::move(rules)), roots_(std::move(roots)) {}
+
+const Rule* Filter::find(std::string_view package) const noexcept {
+  const auto found = std::find_if(rules_.begin(), rules_.end(),
+                                  [package](const Rule& rule) { return rule.package == package; });
+  return found == rules_.end() ? nullptr : &*found;
+}
+
+Level Filter::level_of(std::string_view module, std::string_view file,
+                       std::size_t instructions) const noexcept {
+  const Rule* rule = nullptr;
+  for (std::string_view package = module; rule == nullptr && !package.empty();) {
+    rule = find(package);
+    const std::size_t dot = package.rfind('.');
+    package = dot == std::string_view::npos ? std::string_view() : package.substr(0, dot);
+  }
+  if (rule == nullptr) {
+    const bool frozen = file.starts_with("<frozen ");
+    rule = find(lies_in(file, roots_.site)               ? "site-packages"
+                : frozen || lies_in(file, roots_.stdlib) ? "stdlib"
+                                                         : "uninstalled");
+  }
+  if (rule == nullptr) rule = find("*");
+  const Level level = rule == nullptr ? Level::kOff : rule->level;
+  return instructions > kGiant ? std::min(level, Level::kCalls) : level;
+}
+
+}  // namespace oddrank::trace

@@ -1,0 +1,46 @@
+// What is recorded of which code: decided once per code object.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trace/hooks/code_ids.hpp"
+
+namespace oddrank::trace {
+
+// A package and its level. Besides dotted names of packages: "stdlib", "site-packages" (installed,
+// not the standard library), "uninstalled" (the rest: scripts, clones, editable installs) and "*".
+struct Rule {
+  std::string package;
+  Level level = Level::kOff;
+};
+
+// Folders of the interpreter, with a slash at their end.
+struct Roots {
+  std::vector<std::string> stdlib;
+  std::vector<std::string> site;  // looked at first: it may lie inside the standard library's
+};
+
+std::optional<Level> level_named(std::string_view name) noexcept;
+
+class Filter {
+ public:
+  Filter(std::vector<Rule> rules, Roots roots);
+
+  // The rule of the longest package that `module` is or lies in; else that of where the file is;
+  // else that of "*"; else off. Code of more than 4,000 instructions is recorded by calls at most:
+  // CPython's own line events cost quadratic time there.
+  Level level_of(std::string_view module, std::string_view file,
+                 std::size_t instructions) const noexcept;
+
+ private:
+  const Rule* find(std::string_view package) const noexcept;
+
+  std::vector<Rule> rules_;
+  Roots roots_;
+};
+
+}  // namespace oddrank::trace

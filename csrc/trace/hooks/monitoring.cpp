@@ -1,0 +1,213 @@
+// Events of sys.monitoring into the tracer, on CPython 3.12 and later.
+//
+// PY_START and PY_RESUME are asked for everywhere and switched off, place by place, in code that is
+// not recorded: such code then runs at full speed. Code that is recorded gets its events locally.
+// PY_UNWIND and PY_THROW cannot be local before 3.15: they come from everywhere, and cost something
+// only where an exception passes.
+#include "trace/hooks/hook.hpp"
+
+#if PY_VERSION_HEX >= 0x030C0000
+
+#include <array>
+
+namespace oddrank::trace {
+namespace {
+
+// The events we use; their bits differ between versions and are asked for.
+enum What : std::size_t { kStart, kResume, kReturn, kYield, kLine, kThrow, kUnwind, kEvents };
+constexpr std::array<const char*, kEvents> kNames = {
+    "PY_START", "PY_RESUME", "PY_RETURN", "PY_YIELD", "LINE", "PY_THROW", "PY_UNWIND"};
+std::array<int, kEvents> bits{};
+// Free for tools; 0-2 and 5 are debuggers', coverage's, profilers' and optimisers'.
+constexpr std::array<int, 2> kTools = {4, 3};
+
+int tool = -1;
+PyObject* disable = nullptr;
+
+struct Callback {
+  PyObject_HEAD vectorcallfunc call;
+};
+
+PyObject* none() noexcept { Py_RETURN_NONE; }
+
+PyObject* off() noexcept {
+  Py_INCREF(disable);
+  return disable;
+}
+
+void check(const Thread& thread, cpython::Frame innermost) noexcept {
+  Tracer& tracer = Tracer::get();
+  if (tracer.checks()) [[unlikely]]
+    tracer.checked(thread.is_true_of(innermost));
+}
+
+PyObject* begins(Kind kind) noexcept {
+  Tracer& tracer = Tracer::get();
+  Thread* thread = tracer.here();
+  if (thread == nullptr) return none();
+  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
+  if (tracer.info_of(frame).level == Level::kOff) return off();
+  thread->enter(frame, kind);
+  check(*thread, frame);
+  return none();
+}
+
+PyObject* ends(Kind kind) noexcept {
+  Tracer& tracer = Tracer::get();
+  Thread* thread = tracer.here();
+  if (thread == nullptr) return none();
+  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
+  thread->leave(frame, kind);
+  check(*thread, cpython::caller_of(frame));
+  return none();
+}
+
+PyObject* on_start(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  return begins(Kind::kCall);
+}
+PyObject* on_resume(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  return begins(Kind::kResume);
+}
+PyObject* on_return(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  return ends(Kind::kReturn);
+}
+PyObject* on_yield(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  return ends(Kind::kYield);
+}
+
+PyObject* on_line(PyObject*, PyObject* const* args, std::size_t, PyObject*) {
+  Thread* thread = Tracer::get().here();
+  if (thread == nullptr) return none();
+  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
+  thread->move(frame, static_cast<std::uint32_t>(PyLong_AsLong(args[1])),
+               static_cast<std::uint8_t>(Kind::kLine));
+  check(*thread, frame);
+  return none();
+}
+
+PyObject* on_unwind(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  Tracer& tracer = Tracer::get();
+  Thread* thread = tracer.here();
+  if (thread == nullptr) return none();
+  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
+  if (!thread->stands_on(frame) && tracer.info_of(frame).level == Level::kOff) return none();
+  thread->leave(frame, Kind::kUnwind);
+  check(*thread, cpython::caller_of(frame));
+  return none();
+}
+
+PyObject* on_throw(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  Thread* thread = Tracer::get().here();
+  if (thread == nullptr) return none();
+  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
+  thread->enter_by_throw(frame);
+  check(*thread, frame);
+  return none();
+}
+
+constexpr std::array<vectorcallfunc, kEvents> kCallbacks = {
+    &on_start, &on_resume, &on_return, &on_yield, &on_line, &on_throw, &on_unwind};
+
+PyTypeObject* callback_type() {
+  static PyTypeObject type = [] {
+    PyTypeObject made = {PyVarObject_HEAD_INIT(nullptr, 0)};
+    made.tp_name = "oddrank._core.MonitoringCallback";
+    made.tp_basicsize = sizeof(Callback);
+    made.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
+    made.tp_vectorcall_offset = offsetof(Callback, call);
+    made.tp_call = &PyVectorcall_Call;
+    return made;
+  }();
+  static const int ready = PyType_Ready(&type);
+  return ready == 0 ? &type : nullptr;
+}
+
+PyObject* monitoring() noexcept { return PySys_GetObject("monitoring"); }  // borrowed
+
+// Calls a function of sys.monitoring; false with a Python error.
+template <typename... Args>
+bool call(const char* name, const char* format, Args... args) {
+  PyObject* result = PyObject_CallMethod(monitoring(), name, format, args...);
+  Py_XDECREF(result);
+  return result != nullptr;
+}
+
+bool take_tool() {
+  if (tool >= 0) return true;
+  for (const int candidate : kTools) {
+    if (call("use_tool_id", "is", candidate, "oddrank")) {
+      tool = candidate;
+      return true;
+    }
+    if (PyErr_ExceptionMatches(PyExc_ValueError) == 0) return false;
+    PyErr_Clear();
+  }
+  PyErr_SetString(PyExc_RuntimeError,
+                  "tools 3 and 4 of sys.monitoring are taken: disarm the other tools");
+  return false;
+}
+
+bool ask_for_bits() {
+  PyObject* events = PyObject_GetAttrString(monitoring(), "events");
+  for (std::size_t what = 0; events != nullptr && what < kEvents; ++what) {
+    PyObject* bit = PyObject_GetAttrString(events, kNames[what]);
+    bits[what] = bit == nullptr ? 0 : static_cast<int>(PyLong_AsLong(bit));
+    Py_XDECREF(bit);
+  }
+  Py_XDECREF(events);
+  return PyErr_Occurred() == nullptr;
+}
+
+bool register_callbacks() {
+  if (callback_type() == nullptr) return false;
+  for (std::size_t what = 0; what < kEvents; ++what) {
+    auto* callback = PyObject_New(Callback, callback_type());
+    if (callback == nullptr) return false;
+    callback->call = kCallbacks[what];
+    if (!call("register_callback", "iiN", tool, bits[what], callback)) return false;
+  }
+  return true;
+}
+
+void include(PyCodeObject* code, Level level) {
+  const int lines = level == Level::kLines ? bits[kLine] : 0;
+  const int events = bits[kStart] | bits[kResume] | bits[kReturn] | bits[kYield] | lines;
+  // Refused for the shims of Cython: they have no code of their own.
+  if (!call("set_local_events", "iOi", tool, code, events)) PyErr_Clear();
+}
+
+}  // namespace
+
+const Hook& hook() noexcept {
+  static const Hook the_hook{"monitoring", true, &include};
+  return the_hook;
+}
+
+PyObject* trace_object() { return nullptr; }
+
+bool arm_hook() {
+  if (disable == nullptr) disable = PyObject_GetAttrString(monitoring(), "DISABLE");
+  if (disable == nullptr || !ask_for_bits() || !take_tool() || !register_callbacks()) return false;
+  const int everywhere = bits[kStart] | bits[kResume] | bits[kThrow] | bits[kUnwind];
+  if (!call("set_events", "ii", tool, everywhere)) return false;
+  // What an earlier arm() has switched off counts again.
+  if (!call("restart_events", nullptr)) return false;
+  Thread* thread = Tracer::get().here();
+  if (thread != nullptr) thread->resynchronise(cpython::innermost(PyThreadState_Get()));
+  return true;
+}
+
+void disarm_hook() {
+  if (tool < 0) return;
+  if (!call("set_events", "ii", tool, 0)) PyErr_Clear();
+  Tracer::get().codes().each([](const PyCodeObject* code, const CodeInfo& info) {
+    if (info.level == Level::kOff) return;
+    if (!call("set_local_events", "iOi", tool, code, 0)) PyErr_Clear();
+  });
+  if (!call("free_tool_id", "i", tool)) PyErr_Clear();
+  tool = -1;
+}
+
+}  // namespace oddrank::trace
+
+#endif

@@ -1,0 +1,173 @@
+// Makes record files within their budget and removes those of jobs that are gone.
+#include "trace/record/place.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/private_folder.hpp"
+#include "base/proc_stat.hpp"
+#include "trace/record/layout.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+constexpr std::uint64_t kShare = 16;
+constexpr int kLockMs = 1000;
+constexpr const char* kSuffix = ".trace";
+
+using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
+
+// The names in a folder, without those that begin with a dot.
+std::vector<std::string> list(int folder) {
+  std::vector<std::string> names;
+  const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (copy < 0) return names;
+  const Folder entries(::fdopendir(copy), &::closedir);
+  if (!entries) {
+    ::close(copy);
+    return names;
+  }
+  while (const dirent* entry = ::readdir(entries.get())) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  return names;
+}
+
+Fd open_folder(int parent, const std::string& name) {
+  return Fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+// Bytes that the jobs' files in `base` take; sparse files count with what they really have.
+std::uint64_t bytes_in(int base) {
+  std::uint64_t sum = 0;
+  for (const std::string& job : list(base)) {
+    const Fd folder = open_folder(base, job);
+    if (!folder) continue;
+    for (const std::string& name : list(folder.get())) {
+      struct stat entry {};
+      if (::fstatat(folder.get(), name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) == 0) {
+        sum += static_cast<std::uint64_t>(entry.st_blocks) * 512;
+      }
+    }
+  }
+  return sum;
+}
+
+// Ranks that start together must see each other's files. Who can't have the lock in time goes on.
+void lock_base(int base) noexcept {
+  const Deadline deadline = Deadline::after_ms(kLockMs);
+  while (::flock(base, LOCK_EX | LOCK_NB) != 0 && !deadline.passed()) {
+    const timespec pause{0, 1'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+// The largest size of bytes, bytes/2, ... that fits the budget; 0 where none does.
+std::size_t fitting(int base, std::size_t bytes, std::uint64_t small_bytes, bool last) {
+  struct statvfs system {};
+  if (::fstatvfs(base, &system) != 0) return 0;
+  const std::uint64_t whole = std::uint64_t{system.f_blocks} * system.f_frsize;
+  const std::uint64_t free = std::uint64_t{system.f_bavail} * system.f_frsize;
+  if (whole < small_bytes && !last) return 0;
+  const std::uint64_t taken = bytes_in(base);
+  const std::uint64_t budget = whole / kShare;
+  const std::uint64_t room = std::min(budget > taken ? budget - taken : 0, free / 2);
+  while (bytes >= kFewestBytes && bytes > room) bytes /= 2;
+  return bytes >= kFewestBytes ? bytes : 0;
+}
+
+std::string file_name(std::int32_t rank) {
+  const pid_t pid = ::getpid();
+  return "rank" + std::to_string(rank) + "-" + std::to_string(pid) + "-" +
+         std::to_string(read_stat(pid).start_time) + kSuffix;
+}
+
+RecordPlace make_in(const std::string& base_path, const std::string& job, std::int32_t rank,
+                    std::size_t wanted, std::uint64_t small_bytes, bool last) {
+  const Fd base = open_private_folder(base_path);
+  lock_base(base.get());
+  const std::size_t bytes = fitting(base.get(), wanted, small_bytes, last);
+  if (bytes == 0) throw Error(base_path + ": no room for a record file");
+  const Fd folder = open_private_folder(base_path + "/" + job);
+  RecordPlace place{Fd(), bytes, base_path + "/" + job + "/" + file_name(rank)};
+  place.file = open_private_file(folder.get(), file_name(rank), O_RDWR | O_CREAT | O_EXCL);
+  if (const int error = ::posix_fallocate(place.file.get(), 0, static_cast<off_t>(bytes));
+      error != 0) {
+    ::unlinkat(folder.get(), file_name(rank).c_str(), 0);
+    throw SystemError("posix_fallocate " + place.path, error);
+  }
+  return place;
+}
+
+// "rank3-4711-98765.trace" -> whether that process lives; what is not such a name is no process.
+bool lives(const std::string& name) {
+  int rank = 0;
+  int pid = 0;
+  unsigned long long start = 0;
+  if (std::sscanf(name.c_str(), "rank%d-%d-%llu.trace", &rank, &pid, &start) != 3) return false;
+  const ProcStat stat = read_stat(pid);
+  return stat.state != 0 && stat.start_time == start;
+}
+
+struct Job {
+  std::string name;
+  std::int64_t changed;
+};
+
+}  // namespace
+
+RecordPlace make_record_file(const std::vector<std::string>& bases, const std::string& job,
+                             std::int32_t rank, std::size_t bytes, std::uint64_t small_bytes) {
+  std::string refused;
+  for (std::size_t i = 0; i < bases.size(); ++i) {
+    try {
+      return make_in(bases[i], job, rank, bytes, small_bytes, i + 1 == bases.size());
+    } catch (const Error& error) {
+      refused += (refused.empty() ? "" : "; ") + std::string(error.what());
+    }
+  }
+  throw Error("no record file can be made: " + refused);
+}
+
+int remove_dead_jobs(const std::string& base_path, const std::string& own, int keep) noexcept {
+  int removed = 0;
+  try {
+    const Fd base = open_private_folder(base_path);
+    std::vector<Job> dead;
+    for (const std::string& name : list(base.get())) {
+      const Fd folder = open_folder(base.get(), name);
+      struct stat entry {};
+      if (!folder || name == own || ::fstat(folder.get(), &entry) != 0) continue;
+      const std::vector<std::string> files = list(folder.get());
+      // A folder without record files is another subject's.
+      const bool ours = std::any_of(files.begin(), files.end(), [](const std::string& file) {
+        return file.size() > 6 && file.ends_with(kSuffix);
+      });
+      if (!ours || std::any_of(files.begin(), files.end(), &lives)) continue;
+      dead.push_back({name, entry.st_mtim.tv_sec * 1'000'000'000LL + entry.st_mtim.tv_nsec});
+    }
+    std::sort(dead.begin(), dead.end(),
+              [](const Job& a, const Job& b) { return a.changed > b.changed; });
+    for (std::size_t i = static_cast<std::size_t>(std::max(keep, 0)); i < dead.size(); ++i) {
+      const Fd folder = open_folder(base.get(), dead[i].name);
+      for (const std::string& file : list(folder.get())) ::unlinkat(folder.get(), file.c_str(), 0);
+      removed += ::unlinkat(base.get(), dead[i].name.c_str(), AT_REMOVEDIR) == 0 ? 1 : 0;
+    }
+  } catch (const std::exception&) {
+    // Clearing up is a courtesy: the next arm() tries again.
+  }
+  return removed;
+}
+
+}  // namespace oddrank::trace

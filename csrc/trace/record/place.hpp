@@ -1,0 +1,33 @@
+// Where record files lie, how much of a file system they may take, and who clears up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/fd.hpp"
+
+namespace oddrank::trace {
+
+// A new, empty file whose room is taken: writing to it never raises SIGBUS.
+struct RecordPlace {
+  Fd file;
+  std::size_t bytes = 0;
+  std::string path;
+};
+
+// Makes "rank<rank>-<pid>-<start time>.trace" in `base`/`job`, in the first base folder that is
+// this user's and has the room: all of oddrank's files in it together take at most a sixteenth of
+// its file system, and of a file system under `small_bytes` nothing is taken while there is another
+// folder left. Halves `bytes` down to 128 KiB before it gives up. Throws Error: why each folder was
+// refused.
+RecordPlace make_record_file(const std::vector<std::string>& bases, const std::string& job,
+                             std::int32_t rank, std::size_t bytes,
+                             std::uint64_t small_bytes = std::uint64_t{1} << 30);
+
+// Removes from `base` the folders of jobs whose recorded processes have all ended, but for the last
+// `keep` ones and `own`. Returns how many were removed; never throws for what it cannot remove.
+int remove_dead_jobs(const std::string& base, const std::string& own, int keep) noexcept;
+
+}  // namespace oddrank::trace

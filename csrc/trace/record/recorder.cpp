@@ -1,0 +1,170 @@
+// Maps the file, fills its header, hands out threads' slots and rings.
+#include "trace/record/recorder.hpp"
+
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <new>
+
+#include "base/error.hpp"
+#include "base/proc_stat.hpp"
+#include "trace/record/layout.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+std::uint64_t now(clockid_t clock) noexcept {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+char* map_file(const Fd& file, std::size_t bytes) {
+  void* memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+  if (memory == MAP_FAILED) throw_errno("mmap the record file");
+  return static_cast<char*>(memory);
+}
+
+// Everything but the magic number, without which nobody reads the file.
+Header* fill_header(char* map, std::size_t bytes, const ProcessFacts& facts) {
+  auto* header = new (map) Header;
+  header->version = kVersion;
+  header->endian = kEndian;
+  share_out(*header, bytes);
+  header->pid = static_cast<std::uint32_t>(::getpid());
+  header->parent_pid = static_cast<std::uint32_t>(::getppid());
+  header->start_time = read_stat(::getpid()).start_time;
+  header->rank = facts.rank;
+  header->local_rank = facts.local_rank;
+  header->world = facts.world;
+  header->node = facts.node;
+  header->python = facts.python;
+  header->is_child = facts.is_child ? 1 : 0;
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  set_text(header->boot_id, boot);
+  set_text(header->host, facts.host);
+  set_text(header->hook, facts.hook);
+  set_text(header->arguments, facts.arguments);
+  return header;
+}
+
+}  // namespace
+
+Recorder::Recorder(const Fd& file, std::size_t bytes, const ProcessFacts& facts)
+    : map_(map_file(file, bytes)),
+      header_(fill_header(map_, bytes, facts)),
+      dictionary_(map_ + header_->dictionary.offset, header_->dictionary.count,
+                  header_->dictionary_head, header_->lost_codes),
+      marks_(reinterpret_cast<MarkSlot*>(map_ + header_->marks.offset), header_->marks.count,
+             header_->marks_claimed),
+      collectives_(reinterpret_cast<CollectiveSlot*>(map_ + header_->collectives.offset),
+                   header_->collectives.count, header_->collectives_claimed,
+                   reinterpret_cast<CollectiveSlot*>(map_ + header_->open.offset),
+                   header_->open.count, header_->lost_collectives) {
+  refresh_clock();
+  std::atomic_thread_fence(std::memory_order_release);
+  std::memcpy(header_->magic, kMagic, sizeof kMagic);
+}
+
+Recorder::~Recorder() { ::munmap(map_, header_->size); }
+
+ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
+                                     std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  ThreadSlot* slot = nullptr;
+  bool fresh = false;
+  if (next_slot_ < header_->threads.count) {
+    slot = reinterpret_cast<ThreadSlot*>(map_ + header_->threads.offset +
+                                         std::uint64_t{next_slot_} * header_->threads.stride);
+    fresh = true;
+  } else if (!ended_.empty()) {
+    // The one that ended first: what happened last is what people look for.
+    slot = ended_.front();
+    ended_.erase(ended_.begin());
+  } else {
+    header_->lost_threads.fetch_add(1, std::memory_order_relaxed);
+    return nullptr;
+  }
+  const std::uint64_t generation = (slot->state.load(std::memory_order_relaxed) >> 32) + 1;
+  slot->state.store(generation << 32, std::memory_order_release);  // free: nobody reads it now
+  if (fresh) {
+    const std::uint32_t blocks = next_slot_ == 0 ? first_ring_blocks(*header_) : 1;
+    const Event* ring = take_blocks(blocks);
+    slot->ring_offset =
+        ring == nullptr ? 0
+                        : static_cast<std::uint64_t>(reinterpret_cast<const char*>(ring) - map_);
+    slot->ring_events =
+        ring == nullptr
+            ? 0
+            : static_cast<std::uint32_t>(blocks * (header_->rings.stride / sizeof(Event)));
+    ++next_slot_;
+  }
+  slot->head.store(0, std::memory_order_relaxed);
+  slot->depth.store(0, std::memory_order_relaxed);
+  slot->changes.store(0, std::memory_order_relaxed);
+  slot->python_id = python_id;
+  slot->tid = tid;
+  slot->stack_room = stack_room_of(*header_);
+  set_text(slot->name, name);
+  Event* ring =
+      slot->ring_events == 0 ? nullptr : reinterpret_cast<Event*>(map_ + slot->ring_offset);
+  auto* thread = new ThreadRecorder(*this, *slot, ring, slot->stack_room);
+  slot->state.store(generation << 32 | static_cast<std::uint64_t>(ThreadState::kLive),
+                    std::memory_order_release);
+  return thread;
+}
+
+void Recorder::end_thread(ThreadRecorder& thread) noexcept {
+  const std::lock_guard lock(mutex_);
+  ThreadSlot* slot = thread.slot_;
+  const std::uint64_t generation = slot->state.load(std::memory_order_relaxed) >> 32;
+  slot->state.store(generation << 32 | static_cast<std::uint64_t>(ThreadState::kEnded),
+                    std::memory_order_release);
+  ended_.push_back(slot);
+  delete &thread;
+}
+
+Event* Recorder::take_blocks(std::uint32_t blocks) noexcept {
+  const std::uint64_t taken = header_->blocks_taken.load(std::memory_order_relaxed);
+  if (taken + blocks > header_->rings.count) return nullptr;
+  header_->blocks_taken.store(taken + blocks, std::memory_order_relaxed);
+  return reinterpret_cast<Event*>(map_ + header_->rings.offset + taken * header_->rings.stride);
+}
+
+void Recorder::set_hook_state(HookState state, std::string_view displaced_by) noexcept {
+  set_text(header_->displaced_by, displaced_by);
+  header_->hook_state.store(static_cast<std::uint64_t>(state), std::memory_order_release);
+}
+
+void Recorder::refresh_clock() noexcept {
+  if (clock_busy_.exchange(true, std::memory_order_acquire)) return;
+  // The first pair stays: together with the last one it gives the rate.
+  const std::uint32_t turn = clock_turn_.load(std::memory_order_relaxed);
+  ClockPair& pair = header_->clocks[turn == 0 ? 0 : 1 + (turn - 1) % (kClockPairs - 1)];
+  clock_turn_.store(turn + 1, std::memory_order_relaxed);
+  pair.number.store(2 * turn + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  pair.tsc.store(read_tsc(), std::memory_order_relaxed);
+  pair.monotonic_ns.store(now(CLOCK_MONOTONIC), std::memory_order_relaxed);
+  pair.realtime_ns.store(now(CLOCK_REALTIME), std::memory_order_relaxed);
+  pair.number.store(2 * turn + 2, std::memory_order_release);
+  clock_busy_.store(false, std::memory_order_release);
+}
+
+ThreadRecorder::ThreadRecorder(Recorder& recorder, ThreadSlot& slot, Event* ring,
+                               std::uint32_t room)
+    : recorder_(&recorder),
+      slot_(&slot),
+      ring_(ring == nullptr ? &spare_ : ring),
+      mask_(ring == nullptr ? 0 : slot.ring_events - 1),
+      room_(room),
+      frames_(std::make_unique<const void*[]>(room)) {}
+
+void ThreadRecorder::refresh_clock() noexcept { recorder_->refresh_clock(); }
+
+}  // namespace oddrank::trace

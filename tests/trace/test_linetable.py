@@ -1,0 +1,75 @@
+"""Lines from co_linetable are those that each CPython on this machine says itself, at each byte."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oddrank import _native
+
+DUMP = Path(__file__).with_name("dump_linetables.py")
+
+
+def interpreter(minor: int) -> str | None:
+    """This one, pyenv's newest, or PATH's: as .ci/every-python looks for them."""
+    if minor == sys.version_info.minor:
+        return sys.executable
+    found = []
+    if shutil.which("pyenv"):
+        root = subprocess.run(["pyenv", "root"], capture_output=True, text=True, check=True)
+        versions = Path(root.stdout.strip(), "versions")
+        found = [p for p in versions.glob(f"3.{minor}.*") if re.fullmatch(r"[\d.]+", p.name)]
+    if found:
+        newest = max(found, key=lambda path: int(path.name.split(".")[2]))
+        return str(newest / "bin" / "python")
+    python = shutil.which(f"python3.{minor}")
+    # One of pyenv's shims may stand for a version that is not there.
+    if python and subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode:
+        return None
+    return python
+
+
+def truth(length: int, ranges: list[tuple[int, int, int | None]]) -> list[int | None]:
+    """The line of each byte of the code and of some beyond its end."""
+    lines: list[int | None] = [None] * (length + 3)
+    for start, end, line in ranges:
+        lines[start:end] = [line] * (end - start)
+    return lines
+
+
+@pytest.mark.parametrize("minor", [10, 11, 12, 13, *([14] if interpreter(14) else [])])
+def test_each_byte_of_bytecode_has_the_line_that_its_python_says(minor: int):
+    python = interpreter(minor)
+    if python is None:
+        pytest.skip(f"no CPython 3.{minor} here")
+    dump = subprocess.run([python, "-I", str(DUMP)], capture_output=True, text=True, check=True)
+    version, *rows = map(json.loads, dump.stdout.splitlines())
+    assert version >> 16 == 0x0300 + minor
+    trace_lines = _native.core().trace_lines
+    offsets, nowhere = 0, 0
+    for table, first, length, ranges in rows:
+        expected = truth(length, ranges)
+        found = trace_lines(version, bytes.fromhex(table), first, list(range(len(expected))))
+        assert found == expected, f"{table} from line {first}"
+        offsets += length
+        nowhere += expected.count(None) - 3
+    print(f"3.{minor}: {len(rows)} code objects, {offsets} offsets, {nowhere} without a line")
+    assert len(rows) > 4000
+    assert nowhere > 100, "some code should have no line"
+
+
+def test_a_table_or_version_that_no_python_has_gives_no_lines():
+    trace_lines = _native.core().trace_lines
+    code = truth.__code__
+    good = code.co_linetable
+    offsets = list(range(0, len(code.co_code), 2))
+    assert set(trace_lines(sys.hexversion, good, 1, offsets)) > {1}
+    nothing = [None] * len(offsets)
+    assert trace_lines(0x03090000, good, 1, offsets) == nothing
+    assert trace_lines(0x03FF0000, good, 1, offsets) == nothing
+    assert trace_lines(sys.hexversion, good + b"\0", 1, offsets) == nothing
+    assert trace_lines(sys.hexversion, b"", 1, offsets) == nothing

@@ -1,0 +1,109 @@
+// Record files stay within their budget, take the next folder where one is full, and are cleared
+// up.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/proc_stat.hpp"
+#include "trace/record/layout.hpp"
+#include "trace/record/place.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RecordPlaces : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = "/tmp/oddrank-place-XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    root = name;
+  }
+  void TearDown() override { fs::remove_all(root); }
+  // The folder of a job whose only process is `pid` with this start time.
+  void leave_job(const std::string& name, pid_t pid, std::uint64_t start) const {
+    fs::create_directories(root / name);
+    std::ofstream(root / name /
+                  ("rank0-" + std::to_string(pid) + "-" + std::to_string(start) + ".trace"));
+  }
+
+  fs::path root;
+};
+
+TEST_F(RecordPlaces, AFileHasItsRoomAndOnlyItsUserReadsIt) {
+  const RecordPlace place = make_record_file({root / "base"}, "job", 3, kRankBytes, 0);
+  struct stat entry {};
+  ASSERT_EQ(::fstat(place.file.get(), &entry), 0);
+  EXPECT_EQ(entry.st_mode & 0777, 0600U);
+  EXPECT_GE(static_cast<std::size_t>(entry.st_blocks) * 512, kRankBytes);
+  EXPECT_EQ(place.bytes, kRankBytes);
+  EXPECT_TRUE(place.path.starts_with((root / "base" / "job" / "rank3-").string()));
+  EXPECT_THROW(make_record_file({root / "base"}, "job", 3, kRankBytes, 0), Error)
+      << "one file a process";
+}
+
+TEST_F(RecordPlaces, ASmallFileSystemIsLeftAloneWhereThereIsAnother) {
+  const std::uint64_t all = ~std::uint64_t{0};
+  const RecordPlace place =
+      make_record_file({root / "small", root / "other"}, "job", 0, kChildBytes, all);
+  EXPECT_TRUE(place.path.starts_with((root / "other").string()));
+}
+
+// In a mount namespace of its own: exit code 0 if all is as it should be.
+int fill_small_tmpfs(const fs::path& folder) {
+  fs::create_directories(folder);
+  if (::unshare(CLONE_NEWNS) != 0) return 77;
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 77;
+  if (::mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=64m,mode=700") != 0) return 77;
+  // A sixteenth of 64 MiB: of ranks that start one after the other the first takes all.
+  const RecordPlace first = make_record_file({folder}, "job", 0, kRankBytes, 0);
+  if (first.bytes > kRankBytes || first.bytes < kRankBytes / 2) return 1;
+  std::size_t sum = first.bytes;
+  for (int rank = 1; rank < 40; ++rank) {
+    try {
+      sum += make_record_file({folder}, "job", rank, kRankBytes, 0).bytes;
+    } catch (const Error&) {
+      break;
+    }
+  }
+  return sum <= (std::size_t{64} << 20) / 16 ? 0 : 2;
+}
+
+TEST_F(RecordPlaces, AllFilesTogetherTakeASixteenthOfTheFileSystem) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(fill_small_tmpfs(root / "shm"));
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no right to mount here";
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(RecordPlaces, DeadJobsGoButTheLastOnesAndWhoLivesStays) {
+  for (int i = 0; i < 5; ++i) {
+    leave_job("dead" + std::to_string(i), 1 << 22, 1);
+    fs::last_write_time(root / ("dead" + std::to_string(i)),
+                        fs::file_time_type::clock::now() - std::chrono::hours(10 - i));
+  }
+  leave_job("alive", ::getpid(), read_stat(::getpid()).start_time);
+  leave_job("used-again", ::getpid(), 1);
+  leave_job("own", 1 << 22, 1);
+  fs::create_directories(root / "of-another-subject");
+  fs::permissions(root, fs::perms::owner_all);
+  EXPECT_EQ(remove_dead_jobs(root, "own", 3), 3);
+  for (const char* kept : {"dead3", "dead4", "used-again", "alive", "own", "of-another-subject"}) {
+    EXPECT_TRUE(fs::exists(root / kept)) << kept;
+  }
+}
+
+}  // namespace
+}  // namespace oddrank::trace

@@ -1,0 +1,236 @@
+// What is recorded lies in the file, whatever becomes of the process that recorded it.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "trace/record/layout.hpp"
+#include "trace/record/recorder.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+constexpr auto kOffsetLine =
+    static_cast<std::uint8_t>(static_cast<std::uint8_t>(Kind::kLine) | kIsOffset);
+
+Place line(std::uint32_t code, std::uint32_t position) {
+  return Place::of(code, position, static_cast<std::uint8_t>(Kind::kLine));
+}
+
+// A record file without a name, its recorder, and another mapping of it as a reader has one.
+struct Record {
+  explicit Record(std::size_t size = kRankBytes) : bytes(size), file(::memfd_create("record", 0)) {
+    EXPECT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+    recorder = std::make_unique<Recorder>(file, bytes, ProcessFacts{.rank = 3, .world = 8});
+    map = static_cast<char*>(::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0));
+  }
+  ~Record() { ::munmap(map, bytes); }
+  const Header& header() const { return *reinterpret_cast<const Header*>(map); }
+  const ThreadSlot& slot(std::uint32_t i) const {
+    return *reinterpret_cast<const ThreadSlot*>(map + header().threads.offset +
+                                                i * header().threads.stride);
+  }
+  std::vector<Place> stack(std::uint32_t i) const {
+    std::vector<Place> places;
+    const std::uint64_t depth = std::min<std::uint64_t>(slot(i).depth, slot(i).stack_room);
+    for (std::uint64_t at = 0; at < depth; ++at) places.push_back({slot(i).stack()[at].load()});
+    return places;
+  }
+  const Event* ring(std::uint32_t i) const {
+    return reinterpret_cast<const Event*>(map + slot(i).ring_offset);
+  }
+
+  std::size_t bytes;
+  Fd file;
+  std::unique_ptr<Recorder> recorder;
+  char* map = nullptr;
+};
+
+TEST(Layout, RegionsLieOneAfterTheOtherInsideTheFile) {
+  for (const std::size_t bytes : {kFewestBytes, kChildBytes, kRankBytes, std::size_t{64} << 20,
+                                  std::size_t{5'000'001}, std::size_t{1}}) {
+    Header header{};
+    share_out(header, bytes);
+    EXPECT_GE(header.size, kFewestBytes);
+    std::uint64_t end = kPage;
+    for (const Region& region : {header.dictionary, header.threads, header.open, header.marks,
+                                 header.collectives, header.rings}) {
+      EXPECT_GE(region.offset, end);
+      EXPECT_EQ(region.offset % 64, 0U);
+      EXPECT_GT(region.count, 0U);
+      end = region.offset + region.bytes();
+    }
+    EXPECT_LE(end, header.size);
+    EXPECT_GE(header.rings.count, first_ring_blocks(header) + 4);
+  }
+}
+
+TEST(Place, KeepsCodePositionAndKind) {
+  const Place place = Place::of(0xFFFFFFFE, 0x123456, kOffsetLine);
+  EXPECT_EQ(place.code(), 0xFFFFFFFE);
+  EXPECT_EQ(place.position(), 0x123456U);
+  EXPECT_EQ(place.kind(), Kind::kLine);
+  EXPECT_TRUE(place.is_offset());
+  EXPECT_EQ(line(1, 1 << 30).position(), kNoPosition);
+  EXPECT_FALSE(line(1, 7).is_offset());
+}
+
+TEST(ThreadRecorder, KeepsTheLastEventsInOrder) {
+  Record record;
+  ThreadRecorder* thread = record.recorder->add_thread(1, 2, "main");
+  const std::uint32_t room = record.slot(0).ring_events;
+  ASSERT_EQ(room, 65'536U);
+  for (std::uint32_t i = 0; i < room + 10; ++i) thread->append(line(1, i));
+  EXPECT_EQ(record.slot(0).head, room + 10);
+  for (std::uint32_t i = 10; i < room + 10; ++i) {
+    EXPECT_EQ(record.ring(0)[i % room].place, line(1, i).bits);
+  }
+  EXPECT_GT(record.ring(0)[9].tsc, record.ring(0)[10].tsc);
+  EXPECT_EQ(record.header().clocks[1].number % 2, 0U) << "clocks are read on the way";
+  EXPECT_GT(record.header().clocks[1].monotonic_ns, record.header().clocks[0].monotonic_ns);
+}
+
+TEST(ThreadRecorder, ItsStackFollowsTheFrames) {
+  Record record;
+  ThreadRecorder* thread = record.recorder->add_thread(1, 2, "main");
+  const int frames[3] = {};
+  for (std::uint32_t i = 0; i < 3; ++i) thread->enter(&frames[i], line(i + 1, 10));
+  thread->move(line(3, 11));
+  EXPECT_TRUE(thread->is_innermost(&frames[2]));
+  EXPECT_FALSE(thread->is_innermost(&frames[1]));
+  EXPECT_EQ(record.stack(0).back().position(), 11U);
+  thread->leave();
+  ASSERT_EQ(record.stack(0).size(), 2U);
+  EXPECT_EQ(record.stack(0).back().code(), 2U);
+  for (int i = 0; i < 5; ++i) thread->leave();
+  EXPECT_TRUE(record.stack(0).empty());
+}
+
+TEST(ThreadRecorder, BelowItsRoomTheInnermostFrameIsStillRight) {
+  Record record;
+  ThreadRecorder* thread = record.recorder->add_thread(1, 2, "main");
+  const std::uint32_t room = record.slot(0).stack_room;
+  std::vector<int> frames(room + 100);
+  for (std::uint32_t i = 0; i < frames.size(); ++i) thread->enter(&frames[i], line(i + 1, 1));
+  thread->move(line(static_cast<std::uint32_t>(frames.size()), 2));
+  EXPECT_EQ(record.slot(0).depth, frames.size());
+  EXPECT_EQ(record.stack(0).back().code(), frames.size());
+  EXPECT_EQ(record.stack(0)[room - 2].code(), room - 1);
+  for (int i = 0; i < 101; ++i) thread->leave();
+  EXPECT_TRUE(thread->is_innermost(&frames[room - 2]));
+}
+
+TEST(Recorder, ThreadsBeyondTheRingsKeepTheirStacksAndBeyondTheSlotsAreCounted) {
+  Record record(kChildBytes);
+  const std::uint32_t slots = record.header().threads.count;
+  std::vector<ThreadRecorder*> threads;
+  for (std::uint32_t i = 0; i < slots; ++i) {
+    threads.push_back(record.recorder->add_thread(i, i, "worker"));
+    threads.back()->enter(&threads, line(1, 1));
+    for (int k = 0; k < 10'000; ++k) threads.back()->append(line(1, 1));
+    EXPECT_EQ(record.stack(i).size(), 1U);
+  }
+  EXPECT_EQ(record.recorder->add_thread(9, 9, "one too many"), nullptr);
+  EXPECT_EQ(record.header().lost_threads, 1U);
+  record.recorder->end_thread(*threads[1]);
+  ASSERT_NE(record.recorder->add_thread(77, 77, "later"), nullptr);
+  EXPECT_EQ(record.slot(1).tid, 77U);
+  EXPECT_EQ(record.slot(1).state >> 32, 2U);
+  EXPECT_EQ(record.slot(1).head, 0U);
+}
+
+TEST(Dictionary, NamesOnceAndSaysWhenItIsFull) {
+  Record record(kFewestBytes);
+  DictionaryWriter& dictionary = record.recorder->dictionary();
+  EXPECT_EQ(dictionary.group("default"), 1U);
+  EXPECT_EQ(dictionary.operation("allreduce_"), 1U);
+  EXPECT_EQ(dictionary.group("default"), 1U);
+  EXPECT_EQ(dictionary.group("other"), 2U);
+  const std::string table(100, 'x');
+  std::uint32_t last = 0;
+  while (const std::uint32_t id =
+             dictionary.add_code({.name = "f", .file = "train.py", .linetable = table})) {
+    EXPECT_EQ(id, last + 1);
+    last = id;
+  }
+  EXPECT_GT(last, 100U);
+  EXPECT_LE(record.header().dictionary_head, record.header().dictionary.count);
+  EXPECT_GE(record.header().lost_codes, 1U);
+  EXPECT_EQ(crc32("123456789", 9), 0xCBF43926U);
+}
+
+TEST(Marks, OfManyThreadsAreAllThere) {
+  Record record;
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) record.recorder->marks().add(MarkKind::kMark, t, "text", t);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(record.header().marks_claimed, 2000U);
+  const auto* marks = reinterpret_cast<const MarkSlot*>(record.map + record.header().marks.offset);
+  for (std::uint64_t i = 0; i < 2000; ++i) EXPECT_EQ(marks[i].commit, i + 1);
+  record.recorder->step(41, 1);
+  EXPECT_EQ(record.header().step, 42U);
+}
+
+TEST(Collectives, ThoseThatAreOpenStayHoweverManyFollow) {
+  Record record;
+  CollectiveRing& ring = record.recorder->collectives();
+  const std::uint64_t hung = ring.begin({.group = 1, .operation = 2, .sequence = 7, .bytes = 64});
+  for (int i = 0; i < 10'000; ++i) ring.end(ring.begin({.group = 1, .operation = 3}));
+  const auto* open =
+      reinterpret_cast<const CollectiveSlot*>(record.map + record.header().open.offset);
+  std::vector<std::uint64_t> left;
+  for (std::uint32_t i = 0; i < record.header().open.count; ++i) {
+    if (open[i].commit != 0) left.push_back(open[i].sequence);
+  }
+  EXPECT_EQ(left, std::vector<std::uint64_t>{7});
+  ring.end(hung);
+  EXPECT_EQ(open[hung % record.header().open.count].commit, 0U);
+  EXPECT_EQ(record.header().lost_collectives, 0U);
+  for (int i = 0; i < 100; ++i) static_cast<void>(ring.begin({}));
+  EXPECT_EQ(record.header().lost_collectives, 100U - record.header().open.count);
+}
+
+TEST(Record, SurvivesTheDeathOfItsProcess) {
+  for (const int number : {SIGKILL, SIGSEGV, SIGABRT}) {
+    const Fd file(::memfd_create("record", 0));
+    ASSERT_EQ(::ftruncate(file.get(), kRankBytes), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      Recorder recorder(file, kRankBytes, {});
+      ThreadRecorder* thread = recorder.add_thread(1, 2, "main");
+      thread->enter(&recorder, line(1, 1));
+      for (std::uint32_t i = 0; i < 1000; ++i) {
+        thread->move(line(1, i));
+        thread->append(line(1, i));
+      }
+      ::signal(number, SIG_DFL);
+      ::raise(number);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(WTERMSIG(status), number);
+    auto* map =
+        static_cast<char*>(::mmap(nullptr, kRankBytes, PROT_READ, MAP_SHARED, file.get(), 0));
+    const auto* header = reinterpret_cast<const Header*>(map);
+    const auto* slot = reinterpret_cast<const ThreadSlot*>(map + header->threads.offset);
+    EXPECT_EQ(slot->head, 1000U);
+    EXPECT_EQ(Place{slot->stack()[0].load()}.position(), 999U);
+    ::munmap(map, kRankBytes);
+  }
+}
+
+}  // namespace
+}  // namespace oddrank::trace
