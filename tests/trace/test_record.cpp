@@ -30,7 +30,7 @@ Place line(std::uint32_t code, std::uint32_t position) {
 struct Record {
   explicit Record(std::size_t size = kRankBytes) : bytes(size), file(::memfd_create("record", 0)) {
     EXPECT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
-    recorder = std::make_unique<Recorder>(file, bytes, ProcessFacts{.rank = 3, .world = 8});
+    recorder = std::make_unique<Recorder>(file, bytes, ProcessFacts());
     map = static_cast<char*>(::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0));
   }
   ~Record() { ::munmap(map, bytes); }

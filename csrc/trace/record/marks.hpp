@@ -1,8 +1,8 @@
 // Marks and collectives: 64-byte slots that any thread claims by counting up. No Python.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
 
 #include "trace/record/format.hpp"
@@ -25,7 +25,7 @@ class MarkRing {
     std::atomic_thread_fence(std::memory_order_release);
     std::uint64_t words[4] = {};
     const std::size_t size = text.size() < sizeof words ? text.size() : sizeof words;
-    std::memcpy(words, text.data(), size);
+    std::copy_n(text.data(), size, reinterpret_cast<char*>(words));  // text may be null and empty
     slot.tsc.store(read_tsc(), std::memory_order_relaxed);
     slot.value.store(value, std::memory_order_relaxed);
     slot.who.store(std::uint64_t{tid} << 32 | size << 16 | static_cast<std::uint64_t>(kind),

@@ -113,10 +113,10 @@ ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
   set_text(slot->name, name);
   Event* ring =
       slot->ring_events == 0 ? nullptr : reinterpret_cast<Event*>(map_ + slot->ring_offset);
-  auto* thread = new ThreadRecorder(*this, *slot, ring, slot->stack_room);
+  pens_.emplace_back(new ThreadRecorder(*this, *slot, ring, slot->stack_room));
   slot->state.store(generation << 32 | static_cast<std::uint64_t>(ThreadState::kLive),
                     std::memory_order_release);
-  return thread;
+  return pens_.back().get();
 }
 
 void Recorder::end_thread(ThreadRecorder& thread) noexcept {
@@ -126,7 +126,7 @@ void Recorder::end_thread(ThreadRecorder& thread) noexcept {
   slot->state.store(generation << 32 | static_cast<std::uint64_t>(ThreadState::kEnded),
                     std::memory_order_release);
   ended_.push_back(slot);
-  delete &thread;
+  std::erase_if(pens_, [&](const auto& pen) { return pen.get() == &thread; });
 }
 
 Event* Recorder::take_blocks(std::uint32_t blocks) noexcept {

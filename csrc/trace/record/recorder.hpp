@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -39,7 +40,8 @@ class Recorder {
   // A pen for the calling thread, or nullptr where all slots are taken (counted). The first one has
   // the large ring; each later one a block, or its stack alone.
   ThreadRecorder* add_thread(std::uint64_t python_id, std::uint32_t tid, std::string_view name);
-  // The thread has ended: its slot stays readable until another thread needs it.
+  // The thread has ended and its pen with it: its slot stays readable until another thread needs
+  // it.
   void end_thread(ThreadRecorder& thread) noexcept;
 
   DictionaryWriter& dictionary() noexcept { return dictionary_; }
@@ -69,6 +71,7 @@ class Recorder {
   std::mutex mutex_;  // guards what follows
   std::uint32_t next_slot_ = 0;
   std::vector<ThreadSlot*> ended_;
+  std::vector<std::unique_ptr<ThreadRecorder>> pens_;  // of the threads that live
 };
 
 }  // namespace oddrank::trace
