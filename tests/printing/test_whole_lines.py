@@ -37,6 +37,7 @@ def writers(stdout: int, longest: int = soak.LONGEST) -> list:
 
 
 def read_all(fd: int, checker: soak.Checker) -> None:
+    held = b""  # a terminal's \r whose \n comes with the next piece
     while True:
         try:
             piece = os.read(fd, 1 << 20)
@@ -44,7 +45,10 @@ def read_all(fd: int, checker: soak.Checker) -> None:
             break
         if not piece:
             break
-        checker.feed(piece.replace(b"\r\n", b"\n"))
+        piece = held + piece
+        held = b"\r" if piece.endswith(b"\r") else b""
+        checker.feed(piece[: len(piece) - len(held)].replace(b"\r\n", b"\n"))
+    checker.feed(held)
     checker.end()
 
 
