@@ -1,0 +1,183 @@
+// Opens a record and checks its header before anything in it is used.
+#include "trace/read/file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+constexpr std::uint64_t kAnyStride = kLargestFile;
+
+Fd open_for_reading(const std::string& path) {
+  // O_NONBLOCK: open() of a pipe would wait for a writer.
+  Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (fd) return fd;
+  const int number = errno;
+  const char* advice = "look whether the job's folder is still there";
+  if (number == ELOOP) advice = "it is a symbolic link: name the file itself";
+  if (number == EACCES || number == EPERM) advice = "run as the job's user or as root";
+  throw SystemError("cannot open the record " + path + " (" + advice + ")", number);
+}
+
+std::string magic_is(const char (&magic)[8]) {
+  for (const char c : magic) {
+    if (c != 0) return "is not a record of oddrank: it begins with other bytes";
+  }
+  return "is not a record of oddrank, or its process died before it could begin one";
+}
+
+}  // namespace
+
+// The first page: a Header and what is behind it, aligned for its words.
+struct RecordFile::Page {
+  alignas(kPage) unsigned char bytes[kPage];
+  const Header& header() const noexcept { return *reinterpret_cast<const Header*>(bytes); }
+};
+
+RecordFile::RecordFile(const std::string& path) : RecordFile(open_for_reading(path), path) {}
+
+RecordFile::RecordFile(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {
+  struct stat found {};
+  if (::fstat(fd_.get(), &found) != 0) throw_errno("cannot look at the record " + path_);
+  if (!S_ISREG(found.st_mode)) {
+    throw Error("the record " + path_ + " is not a regular file: name a file that a rank wrote");
+  }
+  const auto on_disk = static_cast<std::uint64_t>(found.st_size);
+  if (on_disk < kPage) {
+    throw Error("the record " + path_ + " has " + std::to_string(on_disk) +
+                " bytes, less than a header: it was cut, or its process died before it began");
+  }
+  const auto page = this->header();
+  const Header& header = page->header();
+  check(header, on_disk);
+  size_ = header.size;
+
+  dictionary_ = checked(header.dictionary, "dictionary", 1, 1);
+  threads_ = checked(header.threads, "threads", sizeof(ThreadSlot) + sizeof(Word), kAnyStride);
+  rings_ = checked(header.rings, "rings", sizeof(Event), kAnyStride);
+  marks_ = checked(header.marks, "marks", sizeof(MarkSlot), sizeof(MarkSlot));
+  collectives_ =
+      checked(header.collectives, "collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
+  open_ = checked(header.open, "open collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
+
+  process_.pid = header.pid;
+  process_.parent_pid = header.parent_pid;
+  process_.start_time = header.start_time;
+  process_.rank = header.rank;
+  process_.local_rank = header.local_rank;
+  process_.world = header.world;
+  process_.node = header.node;
+  process_.python = header.python;
+  process_.is_child = header.is_child != 0;
+  process_.host = text_of(header.host);
+  process_.boot_id = text_of(header.boot_id);
+  process_.hook = text_of(header.hook);
+  process_.arguments = text_of(header.arguments);
+}
+
+std::unique_ptr<RecordFile::Page> RecordFile::header() const {
+  auto page = std::make_unique<Page>();
+  copy(0, page->bytes, sizeof page->bytes);
+  return page;
+}
+
+void RecordFile::check(const Header& header, std::uint64_t on_disk) const {
+  const auto refuse = [this](const std::string& why) {
+    throw Error("the record " + path_ + " " + why);
+  };
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) refuse(magic_is(header.magic));
+  if (header.endian != kEndian) {
+    refuse("has another byte order: read it on a machine like the one that wrote it");
+  }
+  if (header.version != kVersion) {
+    refuse("has version " + std::to_string(header.version) + " and this oddrank reads version " +
+           std::to_string(kVersion) + ": read it with the oddrank that the job uses");
+  }
+  if (header.size < kPage || header.size > kLargestFile) {
+    refuse("says that it has " + std::to_string(header.size) + " bytes: its header is broken");
+  }
+  if (header.size > on_disk) {
+    refuse("has only " + std::to_string(on_disk) + " of its " + std::to_string(header.size) +
+           " bytes: it was cut, copy it again");
+  }
+}
+
+Region RecordFile::checked(const Region& region, const char* name, std::uint64_t least_stride,
+                           std::uint64_t most_stride) const {
+  if (region.count == 0) return {};
+  // Strides of 1 are bytes; all others hold words.
+  const bool whole_words = region.stride == 1 || region.stride % sizeof(Word) == 0;
+  if (region.stride < least_stride || region.stride > most_stride || !whole_words ||
+      region.offset % sizeof(Word) != 0 || region.offset < sizeof(Header) ||
+      region.bytes() > size_ || region.offset > size_ - region.bytes()) {
+    throw Error("the record " + path_ + " has a broken header: its " + name + ", " +
+                std::to_string(region.count) + " times " + std::to_string(region.stride) +
+                " bytes at " + std::to_string(region.offset) + ", do not fit into " +
+                std::to_string(size_) + " bytes");
+  }
+  return region;
+}
+
+Counters RecordFile::counters() const {
+  const auto page = this->header();
+  const Header& header = page->header();
+  Counters now;
+  now.dictionary_bytes = value_of(header.dictionary_head);
+  now.blocks_taken = value_of(header.blocks_taken);
+  now.marks_claimed = value_of(header.marks_claimed);
+  now.collectives_claimed = value_of(header.collectives_claimed);
+  if (const std::uint64_t next = value_of(header.step); next != 0) now.step = next - 1;
+  now.hook_state = value_of(header.hook_state);
+  now.lost_threads = value_of(header.lost_threads);
+  now.lost_codes = value_of(header.lost_codes);
+  now.lost_collectives = value_of(header.lost_collectives);
+  now.displaced_by = text_of(header.displaced_by);
+  return now;
+}
+
+std::vector<ClockPicture> RecordFile::clocks() const {
+  const auto page = this->header();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const auto again = this->header();
+  std::vector<ClockPicture> whole;
+  for (std::size_t i = 0; i < kClockPairs; ++i) {
+    const ClockPair& pair = page->header().clocks[i];
+    const std::uint64_t number = value_of(pair.number);
+    // 0: never written; odd: being written, perhaps by a process that died meanwhile.
+    if (number == 0 || number % 2 != 0) continue;
+    if (std::memcmp(&pair, &again->header().clocks[i], sizeof pair) != 0) continue;
+    whole.push_back({value_of(pair.tsc), value_of(pair.monotonic_ns), value_of(pair.realtime_ns)});
+  }
+  return whole;
+}
+
+void RecordFile::copy(std::uint64_t offset, void* to, std::size_t size) const {
+  auto* at = static_cast<unsigned char*>(to);
+  while (size > 0) {
+    const ssize_t got = ::pread(fd_.get(), at, size, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_errno("cannot read the record " + path_);
+    if (got == 0) {
+      throw Error("the record " + path_ + " ended at byte " + std::to_string(offset) +
+                  " while it was read: somebody cut it, copy it again");
+    }
+    at += got;
+    offset += static_cast<std::uint64_t>(got);
+    size -= static_cast<std::size_t>(got);
+  }
+}
+
+std::vector<std::uint64_t> RecordFile::words(std::uint64_t offset, std::size_t bytes) const {
+  std::vector<std::uint64_t> copied((bytes + sizeof(Word) - 1) / sizeof(Word));
+  copy(offset, copied.data(), bytes);
+  return copied;
+}
+
+}  // namespace oddrank::trace

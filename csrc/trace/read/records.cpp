@@ -1,0 +1,107 @@
+// Copies slots twice: what is the same in both copies, and committed, is whole.
+#include "trace/read/records.hpp"
+
+#include <algorithm>
+
+namespace oddrank::trace {
+namespace {
+
+Mark record_of(const MarkSlot& slot) {
+  Mark mark;
+  mark.tsc = value_of(slot.tsc);
+  mark.value = value_of(slot.value);
+  const std::uint64_t who = value_of(slot.who);
+  mark.tid = static_cast<std::uint32_t>(who >> 32);
+  mark.kind = static_cast<MarkKind>(who & 0xFFFF);
+  const std::size_t length = std::min<std::size_t>(who >> 16 & 0xFFFF, sizeof slot.text);
+  mark.text.assign(reinterpret_cast<const char*>(slot.text), length);
+  return mark;
+}
+
+CollectiveRecord record_of(const CollectiveSlot& slot) {
+  CollectiveRecord record;
+  record.tsc = value_of(slot.tsc);
+  record.number = value_of(slot.number);
+  record.sequence = value_of(slot.sequence);
+  record.bytes = value_of(slot.bytes);
+  const std::uint64_t names = value_of(slot.names);
+  record.group = static_cast<std::uint32_t>(names >> 32);
+  record.operation = static_cast<std::uint32_t>(names);
+  const std::uint64_t who = value_of(slot.who);
+  record.tid = static_cast<std::uint32_t>(who >> 32);
+  record.data_type = static_cast<std::uint16_t>(who >> 16);
+  record.phase = static_cast<Phase>(who & 0xFFFF);
+  return record;
+}
+
+// `count` slots from the region's beginning, as two copies of their words.
+template <class Slot>
+struct TwoCopies {
+  TwoCopies(const RecordFile& file, const Region& region, std::uint64_t count)
+      : first(file.words(region.offset, count * sizeof(Slot))) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    second = file.words(region.offset, count * sizeof(Slot));
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  // Null where it changed in between.
+  const Slot* at(std::uint64_t i) const noexcept {
+    const std::size_t word = i * sizeof(Slot) / sizeof(Word);
+    if (std::memcmp(&first[word], &second[word], sizeof(Slot)) != 0) return nullptr;
+    return reinterpret_cast<const Slot*>(&second[word]);
+  }
+  std::vector<std::uint64_t> first, second;
+};
+
+// `claimed` looks up the region's counter as it stands.
+template <class Slot, class Record, class Claimed>
+Records<Record> read_ring(const RecordFile& file, const Region& region, Claimed claimed) {
+  Records<Record> records;
+  const std::uint64_t room = region.count;
+  const std::uint64_t used = std::min(claimed(), room);
+  const TwoCopies<Slot> copies(file, region, used);
+  // Looked up again after the copies: claim c + room takes the slot of claim c, whose commit word
+  // may still stand there while the new record is half written.
+  records.claimed = claimed();
+  const std::uint64_t oldest = records.claimed > room ? records.claimed - room : 0;
+  for (std::uint64_t i = 0; i < used; ++i) {
+    const Slot* slot = copies.at(i);
+    if (slot == nullptr) continue;
+    const std::uint64_t claim = value_of(slot->commit) - 1;  // all ones where nothing was committed
+    if (claim < oldest || claim >= records.claimed || claim % room != i) continue;
+    records.list.push_back(record_of(*slot));
+    records.list.back().claim = claim;
+  }
+  std::ranges::sort(records.list, {}, &Record::claim);
+  records.unfinished = std::min(records.claimed, room) - records.list.size();
+  return records;
+}
+
+}  // namespace
+
+Records<Mark> read_marks(const RecordFile& file) {
+  return read_ring<MarkSlot, Mark>(file, file.marks(),
+                                   [&file] { return file.counters().marks_claimed; });
+}
+
+Records<CollectiveRecord> read_collectives(const RecordFile& file) {
+  return read_ring<CollectiveSlot, CollectiveRecord>(
+      file, file.collectives(), [&file] { return file.counters().collectives_claimed; });
+}
+
+std::vector<CollectiveRecord> read_open_collectives(const RecordFile& file) {
+  std::vector<CollectiveRecord> records;
+  const Region& region = file.open();
+  const TwoCopies<CollectiveSlot> copies(file, region, region.count);
+  for (std::uint64_t i = 0; i < region.count; ++i) {
+    const CollectiveSlot* slot = copies.at(i);
+    if (slot == nullptr || value_of(slot->commit) == 0) continue;
+    // Its writer takes the number for the claim: another one is at work here.
+    if (value_of(slot->commit) != value_of(slot->number)) continue;
+    records.push_back(record_of(*slot));
+    records.back().claim = value_of(slot->commit);
+  }
+  std::ranges::sort(records, {}, &CollectiveRecord::claim);
+  return records;
+}
+
+}  // namespace oddrank::trace

@@ -1,0 +1,153 @@
+// Copies slots and rings, then looks whether their writer was faster.
+#include "trace/read/threads.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+
+namespace oddrank::trace {
+namespace {
+
+// More than any process has threads: bounds the time that a hostile file can take.
+constexpr std::uint32_t kMostSlots = 1 << 16;
+
+// A slot without its stack, by value.
+struct SlotHead {
+  alignas(ThreadSlot) unsigned char bytes[sizeof(ThreadSlot)];
+  const ThreadSlot& slot() const noexcept { return *reinterpret_cast<const ThreadSlot*>(bytes); }
+
+  std::uint64_t state_word() const noexcept { return value_of(slot().state); }
+  std::uint32_t state() const noexcept { return static_cast<std::uint32_t>(state_word()); }
+  std::uint32_t generation() const noexcept {
+    return static_cast<std::uint32_t>(state_word() >> 32);
+  }
+  bool in_use() const noexcept {
+    return state() == static_cast<std::uint32_t>(ThreadState::kLive) ||
+           state() == static_cast<std::uint32_t>(ThreadState::kEnded);
+  }
+  std::uint64_t depth() const noexcept { return value_of(slot().depth); }
+};
+
+std::uint64_t offset_of(const RecordFile& file, std::uint32_t slot) noexcept {
+  return file.threads().offset + std::uint64_t{slot} * file.threads().stride;
+}
+
+SlotHead read_head(const RecordFile& file, std::uint32_t slot) {
+  SlotHead head;
+  file.copy(offset_of(file, slot), head.bytes, sizeof head.bytes);
+  return head;
+}
+
+// What was copied before is older than what is copied after.
+void then() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+bool same_picture(const SlotHead& a, const SlotHead& b) noexcept {
+  return a.state_word() == b.state_word() && a.depth() == b.depth() &&
+         value_of(a.slot().changes) == value_of(b.slot().changes);
+}
+
+bool has_good_stack(const RecordFile& file, const SlotHead& head) noexcept {
+  const std::uint64_t room = (file.threads().stride - sizeof(ThreadSlot)) / sizeof(Word);
+  return head.slot().stack_room > 0 && head.slot().stack_room <= room;
+}
+
+bool has_good_ring(const RecordFile& file, const SlotHead& head) noexcept {
+  const Region& rings = file.rings();
+  const std::uint64_t offset = head.slot().ring_offset;
+  const std::uint64_t bytes = std::uint64_t{head.slot().ring_events} * sizeof(Event);
+  return std::has_single_bit(head.slot().ring_events) && offset % sizeof(Word) == 0 &&
+         offset >= rings.offset && bytes <= rings.bytes() &&
+         offset - rings.offset <= rings.bytes() - bytes;
+}
+
+std::vector<Place> read_stack(const RecordFile& file, const SlotHead& head, std::uint32_t slot) {
+  const std::uint64_t shown = std::min<std::uint64_t>(head.depth(), head.slot().stack_room);
+  std::vector<Place> stack(shown);
+  static_assert(sizeof(Place) == sizeof(Word));
+  file.copy(offset_of(file, slot) + sizeof(ThreadSlot), stack.data(), shown * sizeof(Place));
+  return stack;
+}
+
+// False where the slot became free or another sort of slot meanwhile: nothing to show then.
+bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsigned tries,
+                 Thread& thread) {
+  // What is shown beside the stack is of the look before it: as long as the look after it finds the
+  // same thread, no other one can have begun to fill in the slot.
+  SlotHead shown = head;
+  thread.torn = true;
+  for (unsigned tried = 0; thread.torn && (tried < tries || tried == 0); ++tried) {
+    shown = head;
+    thread.stack = read_stack(file, shown, slot);
+    then();
+    head = read_head(file, slot);
+    if (!head.in_use() || !has_good_stack(file, head)) return false;
+    thread.torn = !same_picture(shown, head);
+  }
+  const ThreadSlot& last = shown.slot();
+  thread.slot = slot;
+  thread.generation = shown.generation();
+  thread.state = static_cast<ThreadState>(shown.state());
+  thread.tid = last.tid;
+  thread.python_id = last.python_id;
+  thread.name = text_of(last.name);
+  thread.depth = shown.depth();
+  thread.cut = thread.depth > thread.stack.size();
+  thread.events = value_of(last.head);
+  if (has_good_ring(file, shown)) thread.capacity = last.ring_events;
+  return true;
+}
+
+}  // namespace
+
+Threads read_threads(const RecordFile& file, unsigned tries) {
+  Threads threads;
+  const std::uint32_t count = std::min(file.threads().count, kMostSlots);
+  for (std::uint32_t slot = 0; slot < count; ++slot) {
+    const SlotHead head = read_head(file, slot);
+    if (head.state() == static_cast<std::uint32_t>(ThreadState::kFree)) continue;
+    if (!head.in_use() || !has_good_stack(file, head)) {
+      ++threads.broken;
+      continue;
+    }
+    if (head.slot().ring_events != 0 && !has_good_ring(file, head)) ++threads.broken;
+    Thread thread;
+    if (read_thread(file, slot, head, tries, thread)) threads.list.push_back(std::move(thread));
+  }
+  return threads;
+}
+
+Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t last) {
+  Events events;
+  if (slot >= std::min(file.threads().count, kMostSlots)) return events;
+  const SlotHead before = read_head(file, slot);
+  if (!before.in_use() || !has_good_ring(file, before)) return events;
+  events.generation = before.generation();
+  const std::uint64_t room = before.slot().ring_events;
+  const std::uint64_t end = value_of(before.slot().head);
+  const std::uint64_t asked = std::min({last, end, room - 1});
+  events.first = end - asked;
+
+  // One or two runs: up to the ring's end and from its beginning.
+  std::vector<std::uint64_t> words(asked * 2);
+  const std::uint64_t start = events.first % room;
+  const std::uint64_t run = std::min(asked, room - start);
+  const std::uint64_t ring = before.slot().ring_offset;
+  then();
+  file.copy(ring + start * sizeof(Event), words.data(), run * sizeof(Event));
+  file.copy(ring, words.data() + run * 2, (asked - run) * sizeof(Event));
+  then();
+
+  const SlotHead after = read_head(file, slot);
+  const std::uint64_t now = value_of(after.slot().head);
+  const bool same_writer = after.in_use() && after.generation() == before.generation() &&
+                           after.slot().ring_offset == ring && after.slot().ring_events == room &&
+                           now >= end;
+  events.overwritten = same_writer ? std::min(asked, overwritten(events.first, room, now)) : asked;
+  for (std::uint64_t i = events.overwritten; i < asked; ++i) {
+    events.list.push_back({words[2 * i], Place{words[2 * i + 1]}});
+  }
+  events.first += events.overwritten;
+  return events;
+}
+
+}  // namespace oddrank::trace

@@ -1,0 +1,71 @@
+// Reads everything of a file that anybody may have made. For libFuzzer:
+//
+//   clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Icsrc tests/trace/fuzz_reader.cpp
+//       csrc/trace/read/*.cpp csrc/trace/record/*.cpp csrc/base/error.cpp -o fuzz_reader
+//
+// test_read_mutations.cpp feeds it without libFuzzer.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "trace/read/clock.hpp"
+#include "trace/read/dictionary.hpp"
+#include "trace/read/file.hpp"
+#include "trace/read/records.hpp"
+#include "trace/read/threads.hpp"
+
+namespace {
+
+// Touches every byte that a view shows, for the address sanitizer.
+std::size_t sum(const auto& bytes) {
+  std::size_t total = 0;
+  for (const auto byte : bytes) total += static_cast<unsigned char>(byte);
+  return total;
+}
+
+std::size_t read_everything(const oddrank::trace::RecordFile& file) {
+  namespace trace = oddrank::trace;
+  std::size_t total = sum(file.process().host) + file.counters().marks_claimed;
+  const trace::Clock clock(file.clocks());
+  const trace::Dictionary dictionary(file);
+  for (const trace::Code& code : dictionary.codes()) {
+    total += sum(code.qualified_name) + sum(code.file) + sum(code.linetable);
+  }
+  for (const trace::Thread& thread : trace::read_threads(file).list) {
+    for (const trace::Place place : thread.stack) {
+      total += dictionary.code(place.code()) != nullptr ? 1 : 0;
+    }
+    for (const trace::Moment& moment : trace::read_events(file, thread.slot, ~0ULL).list) {
+      total += clock.realtime_ns(moment.tsc).has_value() ? 1 : 0;
+    }
+  }
+  for (const trace::Mark& mark : trace::read_marks(file).list) total += sum(mark.text);
+  for (const auto& record : trace::read_collectives(file).list) {
+    total += sum(dictionary.group(record.group)) + sum(dictionary.operation(record.operation));
+  }
+  return total + trace::read_open_collectives(file).size();
+}
+
+}  // namespace
+
+// 0 where the input was read, 1 where it was refused; libFuzzer wants 0.
+int read_input(const std::uint8_t* data, std::size_t size) {
+  oddrank::Fd fd(::memfd_create("oddrank-fuzz", MFD_CLOEXEC));
+  if (!fd || ::write(fd.get(), data, size) != static_cast<ssize_t>(size)) return 1;
+  try {
+    volatile std::size_t used =
+        read_everything(oddrank::trace::RecordFile(std::move(fd), "of the fuzzer"));
+    static_cast<void>(used);
+  } catch (const oddrank::Error&) {
+    return 1;
+  }
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static_cast<void>(read_input(data, size));
+  return 0;
+}

@@ -1,0 +1,244 @@
+// Makes record files by hand, good and bad ones, without the recorder.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "trace/read/file.hpp"
+#include "trace/record/format.hpp"
+
+namespace oddrank::trace {
+
+// Stands in for the recorder's, and gives way to it where both are linked.
+[[gnu::weak]] std::uint32_t crc32(const void* data, std::size_t size) noexcept {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  std::uint32_t crc = ~0U;
+  for (std::size_t i = 0; i < size; ++i) {
+    crc ^= bytes[i];
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (0xEDB88320U & (0U - (crc & 1)));
+  }
+  return ~crc;
+}
+
+struct RecordSizes {
+  std::uint32_t dictionary = 4096;
+  std::uint32_t threads = 4;
+  std::uint32_t stack_room = 8;
+  std::uint32_t ring_events = 16;  // of each thread
+  std::uint32_t marks = 8;
+  std::uint32_t collectives = 8;
+  std::uint32_t open = 4;
+};
+
+// A memory file that holds a whole record, mapped: what is changed here, a reader sees at once.
+class RecordBuilder {
+ public:
+  explicit RecordBuilder(const RecordSizes& sizes = {}) : sizes_(sizes) {
+    Header layout{};
+    std::uint64_t at = kPage;
+    const auto place = [&at](std::uint32_t count, std::uint64_t stride) {
+      const Region region{at, count, static_cast<std::uint32_t>(stride)};
+      at += (region.bytes() + 7) / 8 * 8;
+      return region;
+    };
+    layout.dictionary = place(sizes.dictionary, 1);
+    layout.threads = place(sizes.threads, sizeof(ThreadSlot) + sizes.stack_room * sizeof(Word));
+    layout.rings = place(sizes.threads, sizes.ring_events * sizeof(Event));
+    layout.marks = place(sizes.marks, sizeof(MarkSlot));
+    layout.collectives = place(sizes.collectives, sizeof(CollectiveSlot));
+    layout.open = place(sizes.open, sizeof(CollectiveSlot));
+    size_ = at;
+    fd_.reset(::memfd_create("oddrank-record", MFD_CLOEXEC));
+    if (::ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0) throw_errno("ftruncate");
+    base_ = static_cast<char*>(
+        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
+    if (base_ == MAP_FAILED) throw_errno("mmap");
+    auto* made = new (base_) Header{};
+    made->dictionary = layout.dictionary;
+    made->threads = layout.threads;
+    made->rings = layout.rings;
+    made->marks = layout.marks;
+    made->collectives = layout.collectives;
+    made->open = layout.open;
+    std::memcpy(made->magic, kMagic, sizeof kMagic);
+    made->version = kVersion;
+    made->endian = kEndian;
+    made->size = size_;
+    made->pid = 4711;
+    made->rank = 3;
+    made->world = 8;
+    set_text(made->host, "node1");
+    set_text(made->hook, "monitoring");
+    set_text(made->arguments, "train.py --lr 1");
+  }
+  RecordBuilder(const RecordBuilder&) = delete;
+  RecordBuilder& operator=(const RecordBuilder&) = delete;
+  ~RecordBuilder() { ::munmap(base_, size_); }
+
+  std::uint64_t size() const { return size_; }
+  int fd() const { return fd_.get(); }
+  Header& header() { return *at<Header>(0); }
+  std::string_view bytes() const { return {base_, size_}; }
+  RecordFile open() const { return RecordFile(Fd(::dup(fd_.get())), "of the test"); }
+  template <class T>
+  T* at(std::uint64_t offset) {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+
+  // Writes a file with holes where there is nothing but zeros.
+  void save(const std::string& path) const {
+    const Fd out(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (::ftruncate(out.get(), static_cast<off_t>(size_)) != 0) throw_errno(path);
+    const std::string zeros(kPage, '\0');
+    for (std::uint64_t from = 0; from < size_; from += kPage) {
+      const std::string_view page = bytes().substr(from, kPage);
+      if (page == std::string_view(zeros).substr(0, page.size())) continue;
+      if (::pwrite(out.get(), page.data(), page.size(), static_cast<off_t>(from)) < 0) {
+        throw_errno(path);
+      }
+    }
+  }
+
+  // ---- dictionary
+  EntryHead& entry(EntryKind kind, std::uint32_t id, std::string_view rest) {
+    Word& head = header().dictionary_head;
+    auto* made = at<EntryHead>(header().dictionary.offset + head);
+    std::memcpy(static_cast<void*>(made + 1), rest.data(), rest.size());
+    made->crc = crc32(rest.data(), rest.size());
+    made->kind = static_cast<std::uint32_t>(kind);
+    made->id = id;
+    made->bytes = static_cast<std::uint32_t>(rest.size());
+    made->size = sizeof(EntryHead) + (rest.size() + 7) / 8 * 8;
+    head += made->size;
+    return *made;
+  }
+  EntryHead& code(std::uint32_t id, std::string_view name, std::uint32_t file,
+                  std::uint32_t first_line, std::string_view linetable = {}) {
+    const CodeEntry code{0xABCD, first_line, 2, static_cast<std::uint32_t>(linetable.size()), file};
+    std::string rest(reinterpret_cast<const char*>(&code), sizeof code);
+    return entry(EntryKind::kCode, id, rest.append(linetable).append(name));
+  }
+
+  // ---- threads
+  ThreadSlot& slot(std::uint32_t i) {
+    return *at<ThreadSlot>(header().threads.offset + std::uint64_t{i} * header().threads.stride);
+  }
+  ThreadSlot& thread(std::uint32_t i, std::string_view name, std::span<const Place> stack) {
+    ThreadSlot& made = slot(i);
+    made.python_id = 0x7000 + i;
+    made.ring_offset = header().rings.offset + std::uint64_t{i} * header().rings.stride;
+    made.ring_events = sizes_.ring_events;
+    made.tid = 100 + i;
+    made.stack_room = sizes_.stack_room;
+    set_text(made.name, name);
+    for (std::size_t frame = 0; frame < stack.size(); ++frame) {
+      made.stack()[std::min<std::size_t>(frame, sizes_.stack_room - 1)] = stack[frame].bits;
+    }
+    made.depth = stack.size();
+    made.state = static_cast<std::uint64_t>(ThreadState::kLive) | std::uint64_t{1} << 32;
+    return made;
+  }
+  // As the recorder does: the record first, the head second.
+  void event(std::uint32_t i, std::uint64_t tsc, Place place) {
+    ThreadSlot& of = slot(i);
+    const std::uint64_t head = of.head.load(std::memory_order_relaxed);
+    auto* ring = at<Event>(of.ring_offset);
+    ring[head % sizes_.ring_events].tsc.store(tsc, std::memory_order_relaxed);
+    ring[head % sizes_.ring_events].place.store(place.bits, std::memory_order_relaxed);
+    of.head.store(head + 1, std::memory_order_release);
+  }
+
+  // ---- marks and collectives
+  MarkSlot& mark(MarkKind kind, std::uint64_t value, std::string_view text) {
+    const std::uint64_t claim = header().marks_claimed++;
+    auto* made = at<MarkSlot>(header().marks.offset) + claim % sizes_.marks;
+    made->commit = 0;
+    made->tsc = 1000 + claim;
+    made->value = value;
+    made->who = std::uint64_t{77} << 32 | text.size() << 16 | static_cast<std::uint64_t>(kind);
+    char cut[sizeof made->text] = {};
+    std::memcpy(cut, text.data(), std::min(text.size(), sizeof cut));
+    std::memcpy(static_cast<void*>(made->text), cut, sizeof cut);
+    made->commit = claim + 1;
+    return *made;
+  }
+  CollectiveSlot& collective(Phase phase, std::uint64_t number) {
+    const std::uint64_t claim = header().collectives_claimed++;
+    auto* made = at<CollectiveSlot>(header().collectives.offset) + claim % sizes_.collectives;
+    fill(*made, phase, number);
+    made->commit = claim + 1;
+    return *made;
+  }
+  CollectiveSlot& open_collective(std::uint32_t i, std::uint64_t number) {
+    auto* made = at<CollectiveSlot>(header().open.offset) + i;
+    fill(*made, Phase::kBegin, number);
+    made->commit = number;
+    return *made;
+  }
+
+ private:
+  static void fill(CollectiveSlot& slot, Phase phase, std::uint64_t number) {
+    slot.commit = 0;
+    slot.tsc = 5000 + number;
+    slot.number = number;
+    slot.sequence = number * 10;
+    slot.bytes = 1 << 20;
+    slot.names = std::uint64_t{1} << 32 | 2;
+    slot.who = std::uint64_t{77} << 32 | std::uint64_t{6} << 16 | static_cast<std::uint64_t>(phase);
+  }
+
+  RecordSizes sizes_;
+  std::uint64_t size_ = 0;
+  Fd fd_;
+  char* base_ = nullptr;
+};
+
+// Something of everything.
+inline void fill_record(RecordBuilder& record) {
+  record.entry(EntryKind::kText, 1, "/home/user/train.py");
+  record.code(1, "main", 1, 10, std::string_view("\x80\x00\x01", 3));
+  record.code(2, "Trainer.step", 1, 40);
+  record.entry(EntryKind::kGroup, 1, "default_pg");
+  record.entry(EntryKind::kOperation, 2, "all_reduce");
+  const Place stack[] = {Place::of(1, 12, static_cast<std::uint8_t>(Kind::kLine)),
+                         Place::of(2, 44, static_cast<std::uint8_t>(Kind::kLine))};
+  record.thread(0, "MainThread", stack);
+  record.thread(2, "pin_memory", std::span(stack).first(1));
+  for (std::uint64_t i = 0; i < 40; ++i) record.event(0, 100 + i, stack[i % 2]);
+  record.mark(MarkKind::kStep, 6, "");
+  record.mark(MarkKind::kSectionBegin, 1, "forward");
+  record.collective(Phase::kBegin, 1);
+  record.collective(Phase::kEnd, 1);
+  record.collective(Phase::kBegin, 2);
+  record.open_collective(1, 2);
+  record.header().step = 7;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    ClockPair& pair = record.header().clocks[i];
+    pair.tsc = 1'000 + i * 2'000'000'000;
+    pair.monotonic_ns = 5'000 + i * 1'000'000'000;
+    pair.realtime_ns = 1'700'000'000'000'000'000 + i * 1'000'000'000;
+    pair.number = 2;
+  }
+}
+
+// What an Error of `act` says; empty where it throws none.
+template <class Act>
+std::string refusal(Act act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace oddrank::trace

@@ -1,0 +1,137 @@
+// The dictionary: what is whole is read, what is broken ends it and is counted.
+#include <algorithm>
+
+#include "record_builder.hpp"
+#include "trace/read/dictionary.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+void expect_broken(const Dictionary& dictionary, std::size_t entries, std::string_view why) {
+  EXPECT_EQ(dictionary.entries(), entries);
+  EXPECT_NE(dictionary.broken().find(why), std::string::npos) << dictionary.broken();
+}
+
+TEST(ReadDictionary, gives_every_kind_by_its_id) {
+  RecordBuilder record;
+  fill_record(record);
+  const Dictionary dictionary(record.open());
+  EXPECT_EQ(dictionary.broken(), "");
+  EXPECT_EQ(dictionary.entries(), 5U);
+  const Code* code = dictionary.code(1);
+  ASSERT_NE(code, nullptr);
+  EXPECT_EQ(code->qualified_name, "main");
+  EXPECT_EQ(code->file, "/home/user/train.py");
+  EXPECT_EQ(code->first_line, 10U);
+  EXPECT_EQ(code->level, 2U);
+  EXPECT_EQ(code->source_hash, 0xABCDU);
+  EXPECT_EQ(code->linetable.size(), 3U);
+  EXPECT_EQ(code->linetable[0], 0x80);
+  EXPECT_EQ(dictionary.code(2)->qualified_name, "Trainer.step");
+  EXPECT_EQ(dictionary.text(1), "/home/user/train.py");
+  EXPECT_EQ(dictionary.group(1), "default_pg");
+  EXPECT_EQ(dictionary.operation(2), "all_reduce");
+}
+
+TEST(ReadDictionary, an_id_that_is_not_there_is_nothing) {
+  RecordBuilder record;
+  fill_record(record);
+  record.code(9, "far", 12345, 1);
+  const Dictionary dictionary(record.open());
+  EXPECT_EQ(dictionary.code(0), nullptr);
+  EXPECT_EQ(dictionary.code(3), nullptr);
+  EXPECT_EQ(dictionary.code(~0U), nullptr);
+  EXPECT_EQ(dictionary.group(2), "");
+  ASSERT_NE(dictionary.code(9), nullptr);
+  EXPECT_EQ(dictionary.code(9)->file, "") << "names a file that the dictionary lacks";
+}
+
+TEST(ReadDictionary, ids_may_come_in_any_order_and_the_first_counts) {
+  RecordBuilder record;
+  for (const std::uint32_t id : {7U, 3U, 5U, 3U, 1U}) {
+    record.entry(EntryKind::kText, id, "text " + std::to_string(record.header().dictionary_head));
+  }
+  const Dictionary dictionary(record.open());
+  EXPECT_EQ(dictionary.text(7), "text 0");
+  EXPECT_EQ(dictionary.text(3), "text 32");
+  EXPECT_EQ(dictionary.text(1), "text 128");
+}
+
+TEST(ReadDictionary, outlives_its_file) {
+  auto record = std::make_unique<RecordBuilder>();
+  fill_record(*record);
+  Dictionary dictionary(record->open());
+  record.reset();
+  const Dictionary moved = std::move(dictionary);
+  EXPECT_EQ(moved.code(2)->file, "/home/user/train.py");
+}
+
+TEST(ReadDictionary, ends_at_the_first_broken_entry_and_keeps_those_before) {
+  const auto broken = [](auto change, std::string_view why) {
+    RecordBuilder record;
+    record.entry(EntryKind::kText, 1, "good");
+    change(record.entry(EntryKind::kText, 2, "this one is changed"));
+    record.entry(EntryKind::kText, 3, "good, and not reached");
+    const Dictionary dictionary(record.open());
+    expect_broken(dictionary, 1, why);
+    EXPECT_EQ(dictionary.text(1), "good");
+    EXPECT_EQ(dictionary.text(3), "");
+  };
+  broken([](EntryHead& e) { ++e.crc; }, "wrong checksum");
+  broken([](EntryHead& e) { ++*reinterpret_cast<char*>(&e + 1); }, "wrong checksum");
+  broken([](EntryHead& e) { e.size = 0; }, "not written yet");
+  broken([](EntryHead& e) { e.size += 4; }, "contradict");
+  broken([](EntryHead& e) { e.size += 8; }, "contradict");
+  broken([](EntryHead& e) { e.size = 8; }, "contradict");
+  broken([](EntryHead& e) { e.size = ~std::uint64_t{7}; }, "longer than what is left");
+  broken([](EntryHead& e) { e.size = 4096; }, "longer than what is left");
+  broken([](EntryHead& e) { e.bytes = ~0U; }, "contradict");
+  broken([](EntryHead& e) { e.bytes += 8; }, "contradict");
+  broken([](EntryHead& e) { e.kind = 99; }, "unknown kind");
+  broken([](EntryHead& e) { e.id = 0; }, "no id");
+  broken([](EntryHead& e) { e.kind = 2; }, "cut");
+}
+
+TEST(ReadDictionary, a_line_table_longer_than_its_entry_is_not_read) {
+  RecordBuilder record;
+  const CodeEntry code{0, 1, 0, 5, 0};
+  std::string rest(reinterpret_cast<const char*>(&code), sizeof code);
+  record.entry(EntryKind::kCode, 1, rest + "name");
+  expect_broken(Dictionary(record.open()), 0, "line table");
+}
+
+TEST(ReadDictionary, a_head_beyond_the_region_or_inside_an_entry_is_no_trap) {
+  RecordBuilder record;
+  fill_record(record);
+  const std::uint64_t good = record.header().dictionary_head;
+  record.header().dictionary_head = ~std::uint64_t{0};
+  expect_broken(Dictionary(record.open()), 5, "not written yet");
+  for (std::uint64_t head = 0; head < good; ++head) {
+    record.header().dictionary_head = head;
+    const Dictionary dictionary(record.open());
+    EXPECT_LT(dictionary.entries(), 5U);
+  }
+}
+
+TEST(ReadDictionary, entries_across_the_borders_of_chunks_are_whole) {
+  RecordSizes sizes;
+  sizes.dictionary = 2 << 20;
+  RecordBuilder record(sizes);
+  std::uint32_t id = 0;
+  for (const std::size_t size : {1000U, 70'000U, 300'001U, 5U, 262'144U, 400'000U, 3U}) {
+    ++id;
+    record.entry(EntryKind::kText, id, std::string(size, static_cast<char>('a' + id)));
+  }
+  while (record.header().dictionary_head < (2 << 20) - 2000) {
+    ++id;
+    record.entry(EntryKind::kText, id, std::string(id % 1500, 'z'));
+  }
+  const Dictionary dictionary(record.open());
+  EXPECT_EQ(dictionary.broken(), "");
+  EXPECT_EQ(dictionary.entries(), id);
+  EXPECT_EQ(dictionary.text(3), std::string(300'001, 'd'));
+  EXPECT_EQ(dictionary.text(id), std::string(id % 1500, 'z'));
+}
+
+}  // namespace
+}  // namespace oddrank::trace

@@ -1,0 +1,212 @@
+// Opening a record: what is not one, or is broken, gives one clear error and never a signal.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "record_builder.hpp"
+#include "trace/read/clock.hpp"
+#include "trace/read/file.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ReadFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "oddrank-read-XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  std::string path(const char* name) const { return root_ + "/" + name; }
+  static std::string why(const std::string& path) {
+    return refusal([&] { const RecordFile file(path); });
+  }
+  static std::string why(const RecordBuilder& record) {
+    return refusal([&] { record.open(); });
+  }
+
+  std::string root_;
+};
+
+void expect_in(const std::string& text, std::string_view part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+TEST_F(ReadFile, says_whose_it_is_and_where_it_stands) {
+  RecordBuilder record;
+  fill_record(record);
+  record.header().lost_codes = 5;
+  set_text(record.header().displaced_by, "coverage");
+  record.save(path("rank3"));
+  const RecordFile file(path("rank3"));
+  EXPECT_EQ(file.process().pid, 4711U);
+  EXPECT_EQ(file.process().rank, 3);
+  EXPECT_EQ(file.process().world, 8);
+  EXPECT_EQ(file.process().host, "node1");
+  EXPECT_EQ(file.process().arguments, "train.py --lr 1");
+  EXPECT_FALSE(file.process().is_child);
+  EXPECT_EQ(file.size(), record.size());
+  const Counters now = file.counters();
+  EXPECT_EQ(now.step, 6U);
+  EXPECT_EQ(now.lost_codes, 5U);
+  EXPECT_EQ(now.displaced_by, "coverage");
+  record.header().step = 0;
+  EXPECT_EQ(record.open().counters().step, std::nullopt);
+}
+
+TEST_F(ReadFile, cuts_texts_at_their_field_and_keeps_their_bytes) {
+  RecordBuilder record;
+  std::memset(record.header().host, 0xFF, sizeof record.header().host);
+  EXPECT_EQ(record.open().process().host, std::string(64, '\xFF'));
+}
+
+TEST_F(ReadFile, refuses_what_is_no_regular_file) {
+  expect_in(why(path("missing")), "cannot open the record " + path("missing"));
+  RecordBuilder().save(path("good"));
+  fs::create_symlink(path("good"), path("link"));
+  expect_in(why(path("link")), "symbolic link");
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  expect_in(why(path("pipe")), "not a regular file");
+  expect_in(why(root_), "not a regular file");
+  EXPECT_EQ(why(path("good")), "");
+}
+
+TEST_F(ReadFile, refuses_what_is_not_a_whole_record_of_this_version) {
+  RecordBuilder record;
+  record.save(path("file"));
+  fs::resize_file(path("file"), record.size() - 1);
+  expect_in(why(path("file")), "it was cut");
+  fs::resize_file(path("file"), kPage - 1);
+  expect_in(why(path("file")), "less than a header");
+  fs::resize_file(path("file"), 0);
+  expect_in(why(path("file")), "has 0 bytes");
+  fs::resize_file(path("file"), kPage);
+  expect_in(why(path("file")), "died before it could begin");
+
+  record.header().version = 2;
+  expect_in(why(record), "has version 2 and this oddrank reads version 1");
+  record.header().endian = 0x04030201;
+  expect_in(why(record), "byte order");
+  record.header().magic[0] = 'x';
+  expect_in(why(record), "not a record of oddrank");
+}
+
+TEST_F(ReadFile, a_longer_file_is_read_and_what_follows_is_not_looked_at) {
+  RecordBuilder record;
+  record.save(path("file"));
+  fs::resize_file(path("file"), record.size() + 5000);
+  EXPECT_EQ(RecordFile(path("file")).size(), record.size());
+}
+
+TEST_F(ReadFile, refuses_each_region_that_is_not_inside_the_file) {
+  for (Region Header::*which : {&Header::dictionary, &Header::threads, &Header::rings,
+                                &Header::marks, &Header::collectives, &Header::open}) {
+    RecordBuilder record;
+    Region& region = record.header().*which;
+    const Region good = region;
+    const std::uint64_t size = record.size();
+    for (const std::uint64_t offset :
+         {std::uint64_t{0}, std::uint64_t{8}, good.offset + 1, good.offset + 4, size,
+          size - good.bytes() + 8, ~std::uint64_t{7}, ~std::uint64_t{7} - good.bytes()}) {
+      region = good;
+      region.offset = offset;
+      expect_in(why(record), "broken header");
+    }
+    for (const std::uint32_t count : {~0U, 1U << 31, 1U << 16}) {
+      region = good;
+      region.count = count;
+      expect_in(why(record), "broken header");
+    }
+    for (const std::uint32_t stride : {0U, 3U, 12U, ~0U, ~7U}) {
+      region = good;
+      region.stride = stride;
+      expect_in(why(record), "broken header");
+    }
+    region = {~std::uint64_t{0}, 0, ~0U};
+    EXPECT_EQ(why(record), "") << "an empty region lies nowhere";
+    region = good;
+    EXPECT_EQ(why(record), "");
+  }
+}
+
+TEST_F(ReadFile, a_file_that_is_cut_while_it_is_read_is_an_error_and_no_signal) {
+  RecordBuilder record;
+  record.save(path("file"));
+  const RecordFile file(path("file"));
+  fs::resize_file(path("file"), kPage + 16);
+  EXPECT_EQ(file.words(kPage, 16).size(), 2U);
+  expect_in(refusal([&] { file.words(kPage, 24); }), "while it was read");
+  fs::resize_file(path("file"), 0);
+  expect_in(refusal([&] { file.counters(); }), "while it was read");
+}
+
+TEST_F(ReadFile, a_word_is_never_seen_half_written) {
+  RecordBuilder record;
+  std::jthread writer([&](const std::stop_token& stop) {
+    Word& word = record.header().step;
+    for (std::uint64_t value = 0; !stop.stop_requested(); value = ~value) {
+      word.store(value, std::memory_order_relaxed);
+    }
+  });
+  const RecordFile file = record.open();
+  for (int i = 0; i < 100'000; ++i) {
+    std::uint64_t word = 0;
+    file.copy(offsetof(Header, step), &word, sizeof word);
+    if (word != 0 && word != ~std::uint64_t{0}) ADD_FAILURE() << std::hex << word;
+  }
+}
+
+TEST_F(ReadFile, clocks_make_a_line_between_the_first_and_the_last_picture) {
+  RecordBuilder record;
+  fill_record(record);
+  ClockPair& written = record.header().clocks[2];
+  written.number = 3;  // odd: being written
+  written.tsc = ~std::uint64_t{0};
+  const Clock clock(record.open().clocks());
+  ASSERT_EQ(clock.knows(), Clock::Knows::kLine);
+  EXPECT_DOUBLE_EQ(clock.ticks_per_ns(), 2);
+  EXPECT_EQ(clock.span_ns(), 1'000'000'000U);
+  EXPECT_EQ(clock.realtime_ns(1'000), 1'700'000'000'000'000'000);
+  EXPECT_EQ(clock.realtime_ns(3'000), 1'700'000'000'000'001'000);
+  EXPECT_EQ(clock.realtime_ns(0), 1'699'999'999'999'999'500);
+  EXPECT_EQ(clock.realtime_ns(1'000 + 20'000'000'000'000), 1'700'010'000'000'000'000);
+}
+
+TEST_F(ReadFile, one_picture_of_the_clocks_knows_one_moment) {
+  RecordBuilder record;
+  fill_record(record);
+  record.header().clocks[1].number = 1;
+  const Clock clock(record.open().clocks());
+  ASSERT_EQ(clock.knows(), Clock::Knows::kOneMoment);
+  EXPECT_EQ(clock.realtime_ns(1'000), 1'700'000'000'000'000'000);
+  EXPECT_EQ(clock.realtime_ns(3'000), std::nullopt);
+  EXPECT_EQ(clock.realtime_ns(3'000, 2), 1'700'000'000'000'001'000);
+  record.header().clocks[0].number = 1;
+  EXPECT_EQ(Clock(record.open().clocks()).knows(), Clock::Knows::kNothing);
+}
+
+TEST_F(ReadFile, no_numbers_break_the_clock) {
+  const std::uint64_t extremes[] = {0, 1, 1ULL << 62, 1ULL << 63, ~0ULL - 1, ~0ULL};
+  for (const std::uint64_t a : extremes) {
+    for (const std::uint64_t b : extremes) {
+      for (const std::uint64_t c : extremes) {
+        const Clock clock({{a, 0, b}, {b, 0, c}, {c, 0, a}});
+        for (const std::uint64_t tsc : extremes) {
+          static_cast<void>(clock.realtime_ns(tsc));
+          static_cast<void>(clock.realtime_ns(tsc, 1e-300));
+          static_cast<void>(clock.realtime_ns(tsc, 0.001));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oddrank::trace
