@@ -2,6 +2,7 @@
 #include "base/proc_stat.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -42,6 +43,20 @@ ProcStat read_stat(pid_t pid) noexcept {
     if (*at == ' ') ++at;
   }
   return stat;
+}
+
+std::string boot_id() {
+  std::array<char, 64> text{};
+  const std::size_t size =
+      read_small_file("/proc/sys/kernel/random/boot_id", text.data(), text.size());
+  std::string id(text.data(), size);
+  while (!id.empty() && id.back() == '\n') id.pop_back();
+  return id;
+}
+
+std::uint64_t pid_namespace() noexcept {
+  struct stat link {};
+  return ::stat("/proc/self/ns/pid", &link) == 0 ? link.st_ino : 0;
 }
 
 }  // namespace oddrank

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace oddrank {
 
@@ -20,5 +21,12 @@ struct ProcStat {
   int wait_status = 0;  // as waitpid() gives it; of a zombie only
 };
 ProcStat read_stat(pid_t pid) noexcept;
+
+// A text of its own for each boot of a machine; empty where it is not readable.
+std::string boot_id();
+
+// The inode of this process's pid namespace, within which alone a pid names a process; 0 where it
+// is not readable.
+std::uint64_t pid_namespace() noexcept;
 
 }  // namespace oddrank

@@ -14,4 +14,5 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_printing(m);
   oddrank::bind_selftest(m);
   oddrank::bind_trace(m);
+  oddrank::bind_trace_read(m);
 }

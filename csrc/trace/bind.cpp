@@ -5,8 +5,10 @@
 
 #include "base/error.hpp"
 #include "trace/hooks/hook.hpp"
+#include "trace/hooks/marks.hpp"
 #include "trace/hooks/tracer.hpp"
-#include "trace/read/linetable.hpp"
+#include "trace/record/layout.hpp"
+#include "trace/record/place.hpp"
 
 namespace py = pybind11;
 
@@ -18,27 +20,37 @@ using trace::Filter;
 using trace::Tracer;
 
 std::string arm(const std::vector<std::string>& bases, const std::string& job, std::size_t bytes,
-                std::tuple<int, int, int, int> place, const std::string& host,
+                std::tuple<int, int, int, int> place, bool is_child, const std::string& host,
                 const std::string& arguments,
                 const std::vector<std::pair<std::string, std::string>>& rules,
                 std::vector<std::string> stdlib, std::vector<std::string> site) {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "oddrank records the main interpreter only: call arm() there");
+    throw py::error_already_set();
+  }
   std::vector<trace::Rule> made;
   for (const auto& [package, name] : rules) {
     const auto level = trace::level_named(name);
     if (!level) throw Error("packages: " + name + " is none of off, where, calls, lines");
     made.push_back({package, *level});
   }
-  ArmOptions options{bases, job, bytes, {}};
+  ArmOptions options{bases, job, is_child ? trace::kChildBytes : bytes, {}};
   std::tie(options.process.rank, options.process.local_rank, options.process.world,
            options.process.node) = place;
-  options.process.python = PY_VERSION_HEX;
+  options.process.is_child = is_child;
+  options.process.python = static_cast<std::uint32_t>(PY_VERSION_HEX);
   options.process.host = host;
   options.process.hook = trace::hook().name;
   options.process.arguments = arguments;
   Tracer::make().start(std::move(options),
                        Filter(std::move(made), {std::move(stdlib), std::move(site)}),
                        trace::hook());
-  if (!trace::arm_hook()) throw py::error_already_set();
+  if (!trace::arm_hook()) {
+    const py::error_already_set error;
+    Tracer::make().stop();
+    throw Error(std::string("cannot hook into Python: ") + error.what());
+  }
   return Tracer::make().path();
 }
 
@@ -46,27 +58,15 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
 
 void bind_trace(py::module_& m) {
   m.def(
-      "trace_lines",
-      [](std::uint32_t version_hex, const py::bytes& linetable, std::uint32_t first_line,
-         const std::vector<std::uint32_t>& offsets) {
-        const std::string_view bytes(linetable);
-        const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
-        const trace::LineTable table(version_hex, {data, bytes.size()}, first_line);
-        std::vector<std::optional<std::uint32_t>> lines;
-        lines.reserve(offsets.size());
-        for (const std::uint32_t offset : offsets) lines.push_back(table.line_at(offset));
-        return lines;
-      },
-      py::arg("version_hex"), py::arg("linetable"), py::arg("first_line"), py::arg("offsets"),
-      "The lines at these offsets (in bytes) of the bytecode of a code object of CPython 3.10-3.14;"
-      " None where there is none, and for a table that no CPython has written.");
-  m.def(
       "trace_arm", &arm, py::arg("folders"), py::arg("job"), py::arg("bytes"), py::arg("place"),
-      py::arg("host"), py::arg("arguments"), py::arg("rules"), py::arg("stdlib"), py::arg("site"),
-      "Makes the record file of this process and hooks into the interpreter. folders: the first "
-      "with room is taken; place: (rank, local rank, world, node); rules: (package, level), level "
-      "one of off, where, calls, lines; stdlib, site: folders with a slash at their end. Returns "
-      "the file's path.");
+      py::arg("is_child"), py::arg("host"), py::arg("arguments"), py::arg("rules"),
+      py::arg("stdlib"), py::arg("site"),
+      "Makes the record file of this process, or goes on with it, and hooks into the interpreter. "
+      "folders: the first with room is taken; bytes: of a rank's file, a child's is small; place: "
+      "(rank, local rank, world, node); rules: (package, level), level one of off, where, calls, "
+      "lines; stdlib, site: folders with a slash at their end. Returns the file's path.");
+  m.def(
+      "trace_armed", [] { return Tracer::current() != nullptr; }, "Whether this process records.");
   m.def(
       "trace_disarm",
       [] {
@@ -74,6 +74,13 @@ void bind_trace(py::module_& m) {
         Tracer::make().stop();
       },
       "Takes the hooks away; what was recorded stays.");
+  m.def("trace_remove_dead_jobs", &trace::remove_dead_jobs, py::arg("base"), py::arg("own"),
+        py::arg("keep"), py::call_guard<py::gil_scoped_release>(),
+        "Removes a base folder's jobs whose processes have all ended, but for the last `keep` and "
+        "`own`; returns how many.");
+  m.attr("step") = py::reinterpret_steal<py::object>(trace::make_step());
+  m.attr("mark") = py::reinterpret_steal<py::object>(trace::make_mark());
+  m.attr("section") = py::reinterpret_steal<py::object>(trace::section_type());
   m.def(
       "trace_object",
       []() -> py::object {

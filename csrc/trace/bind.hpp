@@ -4,5 +4,6 @@
 #include <pybind11/pybind11.h>
 
 namespace oddrank {
-void bind_trace(pybind11::module_& m);
+void bind_trace(pybind11::module_& m);       // the recorder
+void bind_trace_read(pybind11::module_& m);  // the reader
 }

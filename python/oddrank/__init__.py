@@ -11,6 +11,10 @@ from oddrank.errors import LaunchError, MissingPartError, OddrankError
 
 # Public name -> the module that holds it, imported on first use.
 _LAZY = {
+    "arm": "oddrank.trace.arm",
+    "step": "oddrank.trace.marks",
+    "mark": "oddrank.trace.marks",
+    "section": "oddrank.trace.marks",
     "printflock": "oddrank.printing.printflock",
     "install": "oddrank.printing.install",
 }
@@ -20,8 +24,12 @@ __all__ = [
     "MissingPartError",
     "OddrankError",
     "__version__",
+    "arm",
     "install",
+    "mark",
     "printflock",
+    "section",
+    "step",
 ]
 
 

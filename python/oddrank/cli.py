@@ -19,6 +19,7 @@ from oddrank.errors import LaunchError, OddrankError
 _COMMANDS = {
     "selftest": ("oddrank.selftest.command", "Is this allocation healthy; which rank is not."),
     "bench": ("oddrank.bench.command", "How fast are the collectives, who is late."),
+    "trace": ("oddrank.trace.command", "Where every rank is, or was when it died."),
     "doctor": ("oddrank.doctor.command", "What is built, loaded, missing, and what to type."),
 }  # fmt: skip
 
@@ -63,7 +64,9 @@ def _oddrank() -> None:
     from oddrank import launch
 
     if launch.fakes_terminals():
-        os.environ["NO_COLOR"] = "1"
+        from oddrank import render
+
+        render.be_plain()
 
 
 class Seconds(click.FloatRange):

@@ -11,6 +11,8 @@ from pathlib import Path
 
 # What launchers of single processes call a job, the same in all of its ranks on all hosts.
 _LAUNCHERS_NAMES = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "PMI_JOBID")
+INHERITED = "ODDRANK_JOB"
+"""Set by a process for those that it starts, which no launcher has given a name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._:@+=-]")
 
 
@@ -18,8 +20,8 @@ def job_name(environ: Mapping[str, str] = os.environ) -> str:
     """The job's name, the same in every rank of it, safe as a file name.
 
     TORCHELASTIC_RUN_ID unless "none", else SLURM's job and step, else MASTER_ADDR:MASTER_PORT, else
-    what an MPI launcher calls it, else the parent's pid and start time (ranks started by one parent
-    share it).
+    what an MPI launcher calls it, else ODDRANK_JOB, else the parent's pid and start time (ranks
+    started by one parent share it).
     """
     run = environ.get("TORCHELASTIC_RUN_ID", "none")
     if run not in {"", "none"}:
@@ -31,6 +33,8 @@ def job_name(environ: Mapping[str, str] = os.environ) -> str:
     for name in _LAUNCHERS_NAMES:
         if environ.get(name):
             return _file_name(f"mpi-{environ[name]}")
+    if environ.get(INHERITED):
+        return _file_name(environ[INHERITED])
     parent = os.getppid()
     return f"pid-{parent}-{start_time(parent)}"
 

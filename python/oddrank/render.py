@@ -22,6 +22,8 @@ _STYLES = {
 # Condition -> style of a finding's line; the rest is red.
 _MILD = {"suspicious": "yellow", "unknown": "yellow"}
 
+_plain = False
+
 # A line of output and its style.
 Line = tuple[str, str]
 
@@ -119,6 +121,12 @@ def _discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def be_plain() -> None:
+    """No colours in this process, whatever its streams look like."""
+    global _plain
+    _plain = True
+
+
 def safe(text: str, stream: TextIO | None = None) -> str:
     """The text on one line; nothing in it moves a cursor, turns direction, or can't be encoded."""
     if len(text) > _MAX_TEXT:
@@ -190,6 +198,8 @@ def _all_numbers(cells: Iterable[str]) -> bool:
 
 def _has_style(stream: TextIO) -> bool:
     """A terminal that wants colours."""
+    if _plain:
+        return False
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", ""):
         return False
     try:

@@ -109,7 +109,9 @@ def main():
     stdlib, site = [paths["stdlib"] + "/"], [paths["purelib"] + "/", paths["platlib"] + "/"]
     suspended = counter(3)  # begins before the tracer and goes on under it
     next(suspended)
-    core.trace_arm([folder], "job", 4 << 20, (0, 0, 1, 0), "host", "program", RULES, stdlib, site)
+    core.trace_arm(
+        [folder], "job", 4 << 20, (0, 0, 1, 0), False, "host", "program", RULES, stdlib, site
+    )
     if core.trace_object() is not None:
         threading.settrace(core.trace_object())
     core.trace_check(True)

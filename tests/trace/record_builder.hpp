@@ -18,17 +18,6 @@
 
 namespace oddrank::trace {
 
-// Stands in for the recorder's, and gives way to it where both are linked.
-[[gnu::weak]] std::uint32_t crc32(const void* data, std::size_t size) noexcept {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  std::uint32_t crc = ~0U;
-  for (std::size_t i = 0; i < size; ++i) {
-    crc ^= bytes[i];
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (0xEDB88320U & (0U - (crc & 1)));
-  }
-  return ~crc;
-}
-
 struct RecordSizes {
   std::uint32_t dictionary = 4096;
   std::uint32_t threads = 4;

@@ -76,10 +76,19 @@ Kind how_it_ends(cpython::Frame frame, const PyObject* result) noexcept {
 #endif
 }
 
+// Whose trace function the calling thread has: noted where it is not ours, or is ours again.
+bool is_ours(const PyThreadState* state) noexcept {
+  const bool ours = state->c_traceobj == the_object();
+  if (ours == Tracer::get().displaced()) [[unlikely]] {
+    PyObject* tool = state->c_traceobj == nullptr ? Py_None : state->c_traceobj;
+    Tracer::get().note_displaced(ours ? nullptr : tool);
+  }
+  return ours;
+}
+
 // Lines wanted: the trace function is there; else it is not. Another tool's is left alone.
 void want_lines(PyThreadState* state, bool wanted) noexcept {
-  if (state->c_traceobj != the_object()) return;
-  state->c_tracefunc = wanted ? &on_trace : nullptr;
+  if (is_ours(state)) state->c_tracefunc = wanted ? &on_trace : nullptr;
 }
 
 void check(const Thread& thread, cpython::Frame innermost) noexcept {
@@ -129,21 +138,46 @@ int on_profile(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* ar
   return 0;
 }
 
-bool hook_this_thread() {
+// Takes the trace slot of a thread, and its profile slot where that is free.
+bool take(PyThreadState* state) {
   PyObject* object = the_object();
   if (object == nullptr) return false;
+  if (state->c_profilefunc == nullptr && _PyEval_SetProfile(state, &on_profile, object) < 0) {
+    return false;
+  }
+  return _PyEval_SetTrace(state, &on_trace, object) == 0;
+}
+
+void release(PyThreadState* state) {
+  if (state->c_traceobj == the_object() && _PyEval_SetTrace(state, nullptr, nullptr) < 0) {
+    PyErr_Clear();
+  }
+  if (state->c_profilefunc == &on_profile && _PyEval_SetProfile(state, nullptr, nullptr) < 0) {
+    PyErr_Clear();
+  }
+}
+
+template <class Act>
+void each_thread(Act act) {
+  PyThreadState* state = PyInterpreterState_ThreadHead(PyThreadState_Get()->interp);
+  for (; state != nullptr; state = PyThreadState_Next(state)) act(state);
+}
+
+bool hook_this_thread() {
   PyThreadState* state = PyThreadState_Get();
-  if (state->c_profilefunc == nullptr) PyEval_SetProfile(&on_profile, object);
-  PyEval_SetTrace(&on_trace, object);
+  if (!take(state)) return false;
+  Tracer::get().note_displaced(nullptr);
   Thread* thread = Tracer::get().here();
   if (thread != nullptr) thread->resynchronise(cpython::innermost(state));
-  return PyErr_Occurred() == nullptr;
+  return true;
 }
+
+void look() { is_ours(PyThreadState_Get()); }
 
 }  // namespace
 
 const Hook& hook() noexcept {
-  static const Hook the_hook{"settrace", false, nullptr};
+  static const Hook the_hook{"settrace", false, nullptr, &look};
   return the_hook;
 }
 
@@ -153,13 +187,16 @@ PyObject* trace_object() {
   return object;
 }
 
-bool arm_hook() { return hook_this_thread(); }
-
-void disarm_hook() {
-  const PyThreadState* state = PyThreadState_Get();
-  if (state->c_traceobj == the_object()) PyEval_SetTrace(nullptr, nullptr);
-  if (state->c_profilefunc == &on_profile) PyEval_SetProfile(nullptr, nullptr);
+// Threads that run already are hooked too; what they stand in is known at their next event.
+bool arm_hook() {
+  const PyThreadState* self = PyThreadState_Get();
+  each_thread([self](PyThreadState* state) {
+    if (state != self && !take(state)) PyErr_Clear();
+  });
+  return hook_this_thread();
 }
+
+void disarm_hook() { each_thread(&release); }
 
 }  // namespace oddrank::trace
 

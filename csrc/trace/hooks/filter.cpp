@@ -33,6 +33,18 @@ const Rule* Filter::find(std::string_view package) const noexcept {
   return found == rules_.end() ? nullptr : &*found;
 }
 
+std::string_view Filter::where_it_lies(std::string_view module,
+                                       std::string_view file) const noexcept {
+  if (file.starts_with("<frozen ") || lies_in(file, roots_.stdlib)) {
+    return lies_in(file, roots_.site) ? "site-packages" : "stdlib";
+  }
+  if (lies_in(file, roots_.site)) return "site-packages";
+  // Code without a file is a program's own (python -c, a notebook's cell), or was made by some
+  // library for itself (a namedtuple's methods).
+  const bool made = file.starts_with('<') && module != "__main__";
+  return made ? "*" : "uninstalled";
+}
+
 Level Filter::level_of(std::string_view module, std::string_view file,
                        std::size_t instructions) const noexcept {
   const Rule* rule = nullptr;
@@ -42,10 +54,7 @@ Level Filter::level_of(std::string_view module, std::string_view file,
     package = dot == std::string_view::npos ? std::string_view() : package.substr(0, dot);
   }
   if (rule == nullptr) {
-    const bool frozen = file.starts_with("<frozen ");
-    rule = find(lies_in(file, roots_.site)               ? "site-packages"
-                : frozen || lies_in(file, roots_.stdlib) ? "stdlib"
-                                                         : "uninstalled");
+    rule = find(where_it_lies(module, file));
   }
   if (rule == nullptr) rule = find("*");
   const Level level = rule == nullptr ? Level::kOff : rule->level;

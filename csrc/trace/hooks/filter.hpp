@@ -16,12 +16,14 @@ namespace oddrank::trace {
 struct Rule {
   std::string package;
   Level level = Level::kOff;
+  bool operator==(const Rule&) const = default;
 };
 
 // Folders of the interpreter, with a slash at their end.
 struct Roots {
   std::vector<std::string> stdlib;
   std::vector<std::string> site;  // looked at first: it may lie inside the standard library's
+  bool operator==(const Roots&) const = default;
 };
 
 std::optional<Level> level_named(std::string_view name) noexcept;
@@ -29,6 +31,7 @@ std::optional<Level> level_named(std::string_view name) noexcept;
 class Filter {
  public:
   Filter(std::vector<Rule> rules, Roots roots);
+  bool operator==(const Filter&) const = default;
 
   // The rule of the longest package that `module` is or lies in; else that of where the file is;
   // else that of "*"; else off. Code of more than 4,000 instructions is recorded by calls at most:
@@ -37,6 +40,7 @@ class Filter {
                  std::size_t instructions) const noexcept;
 
  private:
+  std::string_view where_it_lies(std::string_view module, std::string_view file) const noexcept;
   const Rule* find(std::string_view package) const noexcept;
 
   std::vector<Rule> rules_;

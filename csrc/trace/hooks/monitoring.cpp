@@ -21,6 +21,8 @@ std::array<int, kEvents> bits{};
 // Free for tools; 0-2 and 5 are debuggers', coverage's, profilers' and optimisers'.
 constexpr std::array<int, 2> kTools = {4, 3};
 
+constexpr const char* kName = "oddrank";
+
 int tool = -1;
 PyObject* disable = nullptr;
 
@@ -135,7 +137,7 @@ bool call(const char* name, const char* format, Args... args) {
 bool take_tool() {
   if (tool >= 0) return true;
   for (const int candidate : kTools) {
-    if (call("use_tool_id", "is", candidate, "oddrank")) {
+    if (call("use_tool_id", "is", candidate, kName)) {
       tool = candidate;
       return true;
     }
@@ -176,10 +178,31 @@ void include(PyCodeObject* code, Level level) {
   if (!call("set_local_events", "iOi", tool, code, events)) PyErr_Clear();
 }
 
+// Nobody displaces a tool but by freeing its number.
+void look() {
+  PyObject* name = PyObject_CallMethod(monitoring(), "get_tool", "i", tool);
+  const bool ours = name != nullptr && PyUnicode_Check(name) != 0 &&
+                    PyUnicode_CompareWithASCIIString(name, kName) == 0;
+  if (name == nullptr) PyErr_Clear();
+  if (ours == Tracer::get().displaced()) {
+    Tracer::get().note_displaced(ours ? nullptr : name == nullptr ? Py_None : name);
+  }
+  Py_XDECREF(name);
+}
+
+// Code that runs already in some thread gets its events too.
+void include_running() {
+  PyThreadState* state = PyInterpreterState_ThreadHead(PyThreadState_Get()->interp);
+  for (; state != nullptr; state = PyThreadState_Next(state)) {
+    cpython::Frame frame = cpython::innermost(state);
+    for (; frame != nullptr; frame = cpython::caller_of(frame)) Tracer::get().info_of(frame);
+  }
+}
+
 }  // namespace
 
 const Hook& hook() noexcept {
-  static const Hook the_hook{"monitoring", true, &include};
+  static const Hook the_hook{"monitoring", true, &include, &look};
   return the_hook;
 }
 
@@ -192,6 +215,11 @@ bool arm_hook() {
   if (!call("set_events", "ii", tool, everywhere)) return false;
   // What an earlier arm() has switched off counts again.
   if (!call("restart_events", nullptr)) return false;
+  // So does what it has included.
+  Tracer::get().codes().each([](const PyCodeObject* code, const CodeInfo& info) {
+    if (info.level != Level::kOff) include(const_cast<PyCodeObject*>(code), info.level);
+  });
+  include_running();
   Thread* thread = Tracer::get().here();
   if (thread != nullptr) thread->resynchronise(cpython::innermost(PyThreadState_Get()));
   return true;

@@ -9,15 +9,16 @@
 #include <new>
 
 #include "base/error.hpp"
+#include "trace/hooks/names.hpp"
 #include "trace/record/layout.hpp"
 #include "trace/record/place.hpp"
+#include "trace/record/source_hash.hpp"
 
 namespace oddrank::trace {
 namespace {
 
 constexpr std::size_t kDeepest = 100'000;
-
-std::uint32_t native_id() noexcept { return static_cast<std::uint32_t>(::syscall(SYS_gettid)); }
+constexpr unsigned kNamelessCalls = 16;
 
 // UTF-8 of a str that stays alive; never raises.
 std::string_view view_of(PyObject* text) noexcept {
@@ -108,10 +109,17 @@ void watch_code(const PyCodeObject* /*code*/) noexcept {
 }  // namespace
 
 Thread::~Thread() {
-  Tracer& tracer = Tracer::get();
-  if (pen_ != nullptr && tracer.recorder() != nullptr && generation_ == tracer.generation_) {
-    tracer.recorder()->end_thread(*pen_);
-  }
+  // Not in a forked child: the slot is the parent's.
+  if (pen_ != nullptr && owner_ == Tracer::get().made_) owner_->end_thread(*pen_);
+}
+
+void Thread::find_name() noexcept {
+  --nameless_;
+  const KeepError keep;
+  const std::string name = thread_name(PyThreadState_Get());
+  if (name.empty()) return;
+  nameless_ = 0;
+  owner_->name_thread(*pen_, name);
 }
 
 void Thread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept {
@@ -133,6 +141,8 @@ CodeInfo Thread::enter(cpython::Frame frame, Kind kind) noexcept {
   }
   const CodeInfo info = Tracer::get().info_of(frame);
   push(frame, info, kind);
+  if (nameless_ != 0) [[unlikely]]
+    find_name();
   if (info.level >= Level::kCalls && pen_ != nullptr) {
     pen_->append(Place::of(info.id, kNoPosition, static_cast<std::uint8_t>(kind)));
   }
@@ -212,37 +222,81 @@ Tracer& Tracer::make() {
 
 __thread Thread* Tracer::this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
+__thread std::uint32_t Tracer::this_tid __attribute__((tls_model("initial-exec"))) = 0;
+
+std::uint32_t Tracer::ask_tid() noexcept {
+  this_tid = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+  return this_tid;
+}
+
 void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
-  hook_ = hook;
-  options_ = std::move(options);
-  filter_ = std::move(filter);
-  open(options_);
   static const int registered = ::pthread_atfork(nullptr, nullptr, &after_fork);
   static_cast<void>(registered);
+  hook_ = hook;
+  options_ = std::move(options);
+  if (made_ == nullptr) {
+    filter_ = std::move(filter);
+    open(options_);
+    return;
+  }
+  if (!(filter == filter_)) codes_.clear();
+  filter_ = std::move(filter);
+  generation_ = ++generations_;
+  recorder_.store(made_, std::memory_order_release);
+  made_->set_hook_state(HookState::kArmed);
 }
 
 void Tracer::open(const ArmOptions& options) {
   RecordPlace place =
       make_record_file(options.bases, options.job, options.process.rank, options.bytes);
-  recorder_ = new Recorder(place.file, place.bytes, options.process);
+  made_ = new Recorder(place.file, place.bytes, options.process);
+  made_->set_hook_state(HookState::kArmed);
   path_ = place.path;
   codes_.clear();
   generation_ = ++generations_;
+  recorder_.store(made_, std::memory_order_release);
 }
 
 void Tracer::stop() noexcept {
-  if (recorder_ != nullptr) recorder_->set_hook_state(HookState::kDisarmed);
-  recorder_ = nullptr;
+  if (Recorder* recorder = recorder_.exchange(nullptr, std::memory_order_acq_rel)) {
+    recorder->refresh_clock();
+    recorder->set_hook_state(HookState::kDisarmed);
+  }
   generation_ = 0;
+  displaced_ = false;
+}
+
+void Tracer::note_displaced(PyObject* tool) noexcept {
+  const bool now = tool != nullptr;
+  Recorder* recorder = this->recorder();
+  if (now == displaced_ || recorder == nullptr) return;
+  displaced_ = now;
+  recorder->set_hook_state(now ? HookState::kDisplaced : HookState::kArmed,
+                           now ? tool_name(tool) : std::string());
 }
 
 // In C, before any Python of the child runs: what the parent records must not be touched.
 void Tracer::after_fork() noexcept {
   Tracer& tracer = get();
-  if (tracer.recorder_ == nullptr) return;
-  tracer.recorder_ = nullptr;
+  this_tid = 0;
+  tracer.made_ = nullptr;
+  if (tracer.recorder_.exchange(nullptr, std::memory_order_relaxed) == nullptr) return;
   tracer.generation_ = 0;
   tracer.forked_ = true;
+}
+
+// False where there is no room: the child runs as without us.
+bool Tracer::open_in_child() noexcept {
+  forked_ = false;
+  try {
+    ArmOptions child = options_;
+    child.bytes = kChildBytes;
+    child.process.is_child = true;
+    open(child);
+  } catch (const std::exception&) {
+    return false;
+  }
+  return true;
 }
 
 Thread* Tracer::prepare() noexcept {
@@ -260,28 +314,36 @@ Thread* Tracer::prepare() noexcept {
     if (this_thread == nullptr) return nullptr;
     ::pthread_setspecific(ends, this_thread);
   }
+  if (forked_ && !open_in_child()) return nullptr;
+  Recorder* recorder = this->recorder();
+  if (recorder == nullptr) return nullptr;
   Thread& thread = *this_thread;
-  if (forked_) {
-    forked_ = false;
+  if (thread.owner_ != recorder) {
+    const PyThreadState* state = PyThreadState_Get();
     try {
-      ArmOptions child = options_;
-      child.bytes = kChildBytes;
-      child.process.is_child = true;
-      open(child);
+      const std::string name = thread_name(state);
+      thread.pen_ = recorder->add_thread(state->thread_id, tid(), name);
+      thread.nameless_ = name.empty() && thread.pen_ != nullptr ? kNamelessCalls : 0;
     } catch (const std::exception&) {
-      return nullptr;  // no room: the child runs as without us
+      thread.pen_ = nullptr;
     }
-  }
-  if (recorder_ == nullptr) return nullptr;
-  PyThreadState* state = PyThreadState_Get();
-  try {
-    thread.pen_ = recorder_->add_thread(state->thread_id, native_id(), {});
-  } catch (const std::exception&) {
-    thread.pen_ = nullptr;
+    thread.owner_ = recorder;
   }
   thread.generation_ = generation_;
   thread.running_.clear();
+  if (thread.pen_ != nullptr) thread.pen_->clear_stack();
+  thread.doubtful_ = true;  // frames of before may run
   return &thread;
+}
+
+std::uint64_t Tracer::hash_of(std::string_view file) noexcept {
+  try {
+    if (const auto known = hashes_.find(file); known != hashes_.end()) return known->second;
+    const std::string path(file);
+    return hashes_[path] = source_hash(path);
+  } catch (const std::exception&) {
+    return 0;
+  }
 }
 
 CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
@@ -291,7 +353,9 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   info.level =
       filter_.level_of(module_of(frame), view_of(code->co_filename), instructions_of(code));
   if (info.level != Level::kOff) {
-    info.id = recorder_->dictionary().add_code(facts_of(code, info.level));
+    CodeFacts facts = facts_of(code, info.level);
+    if (info.level == Level::kLines) facts.source_hash = hash_of(facts.file);
+    info.id = made_->dictionary().add_code(facts);
     if (info.id == 0) info.level = Level::kOff;  // no room for its name
   }
   codes_.insert(code, info);

@@ -4,8 +4,12 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +36,8 @@ struct Hook {
   // Asks for the events of a code object that is recorded; nullptr where they come anyway. May fail
   // without an error.
   void (*include)(PyCodeObject* code, Level level) = nullptr;
+  // Looks whether another tool has taken the hook and notes it; called now and then.
+  void (*look)() = nullptr;
 };
 
 // One frame that runs in a thread; under a sparse hook only if it is recorded.
@@ -69,9 +75,13 @@ class Thread {
  private:
   friend class Tracer;
   void push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept;
+  void find_name() noexcept;
 
   ThreadRecorder* pen_ = nullptr;
-  std::uint64_t generation_ = 0;  // of the recorder that pen_ belongs to
+  Recorder* owner_ = nullptr;     // of pen_
+  std::uint64_t generation_ = 0;  // of the tracer, when this thread was made ready
+  // How many calls are left to look for the thread's name: threading registers it a little late.
+  unsigned nameless_ = 0;
   // A frame may have ended without an event: generators hand throw() on to those they wait for.
   bool doubtful_ = false;
   std::vector<Running> running_;
@@ -84,13 +94,30 @@ class Tracer {
   // The same on the hot path: only after make().
   static Tracer& get() noexcept { return *instance; }
 
-  // Makes the file and becomes ready; the hooks are the caller's. Throws Error.
+  // Makes this process's file, or goes on with it after a stop(), and becomes ready; the hooks are
+  // the caller's. Throws Error.
   void start(ArmOptions options, Filter filter, const Hook& hook);
   // Hooks are gone: what was recorded stays.
   void stop() noexcept;
-  bool running() const noexcept { return recorder_ != nullptr; }
-  Recorder* recorder() noexcept { return recorder_; }
+  bool running() const noexcept { return recorder() != nullptr; }
+  // Where this process records now; nullptr where it does not: before start(), after stop(), and in
+  // a forked child up to its first event. From any thread, without the GIL; what it points to is
+  // never freed.
+  Recorder* recorder() const noexcept { return recorder_.load(std::memory_order_acquire); }
+  // The same before anybody has called make().
+  static Recorder* current() noexcept {
+    return instance == nullptr ? nullptr : instance->recorder();
+  }
   const std::string& path() const noexcept { return path_; }
+  // Native id of the calling thread, without a system call but for the first.
+  static std::uint32_t tid() noexcept { return this_tid != 0 ? this_tid : ask_tid(); }
+  // oddrank.step(): a good moment to look whether the hook is still ours.
+  void look() noexcept {
+    if (hook_.look != nullptr) hook_.look();
+  }
+  // Another tool has the hook, or has it no more (nullptr). Only a change is written.
+  void note_displaced(PyObject* tool) noexcept;
+  bool displaced() const noexcept { return displaced_; }
 
   // This thread's state, ready to record; nullptr where nothing can be recorded (no room).
   Thread* here() noexcept {
@@ -122,20 +149,27 @@ class Tracer {
   friend class Thread;
   Tracer() = default;
   static void after_fork() noexcept;
+  static std::uint32_t ask_tid() noexcept;
   Thread* prepare() noexcept;
+  bool open_in_child() noexcept;
   CodeInfo decide(cpython::Frame frame) noexcept;
   void open(const ArmOptions& options);
+  std::uint64_t hash_of(std::string_view file) noexcept;
 
   static Tracer* instance;
   // Found without a call: eight bytes of the room that glibc keeps for libraries loaded late.
   static __thread Thread* this_thread __attribute__((tls_model("initial-exec")));
 
-  Recorder* recorder_ = nullptr;  // leaked: threads may write while the process ends
-  // Which recorder is current; 0: none. Another one after each start, stop and fork.
+  static __thread std::uint32_t this_tid __attribute__((tls_model("initial-exec")));
+
+  std::atomic<Recorder*> recorder_ = nullptr;
+  Recorder* made_ = nullptr;  // by this process; leaked: threads may write while the process ends
+  // Another one after each start, stop and fork; 0: not recording.
   std::uint64_t generation_ = 0;
   std::uint64_t generations_ = 0;
   bool forked_ = false;
   bool checks_ = false;
+  bool displaced_ = false;
   std::uint64_t events_checked_ = 0;
   std::uint64_t wrong_stacks_ = 0;
   std::string path_;
@@ -143,6 +177,7 @@ class Tracer {
   Filter filter_{{}, {}};
   Hook hook_;
   CodeTable codes_;
+  std::map<std::string, std::uint64_t, std::less<>> hashes_;  // of source files
 };
 
 }  // namespace oddrank::trace

@@ -70,6 +70,7 @@ RecordFile::RecordFile(Fd fd, std::string path) : fd_(std::move(fd)), path_(std:
   process_.pid = header.pid;
   process_.parent_pid = header.parent_pid;
   process_.start_time = header.start_time;
+  process_.pid_namespace = header.pid_namespace;
   process_.rank = header.rank;
   process_.local_rank = header.local_rank;
   process_.world = header.world;

@@ -21,6 +21,7 @@ struct Process {
   std::uint32_t pid = 0;
   std::uint32_t parent_pid = 0;
   std::uint64_t start_time = 0;
+  std::uint64_t pid_namespace = 0;
   std::int32_t rank = 0, local_rank = 0, world = 0, node = 0;
   std::uint32_t python = 0;
   bool is_child = false;

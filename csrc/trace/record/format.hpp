@@ -103,7 +103,8 @@ struct Header {
 
   std::uint32_t pid;
   std::uint32_t parent_pid;
-  std::uint64_t start_time;  // of the process, in clock ticks since boot: the pid may come again
+  std::uint64_t start_time;     // of the process, in clock ticks since boot: the pid may come again
+  std::uint64_t pid_namespace;  // inode of /proc/self/ns/pid: in another one the pid means nothing
   std::int32_t rank, local_rank, world, node;
   std::uint32_t python;    // PY_VERSION_HEX
   std::uint32_t is_child;  // forked or spawned by a rank: a DataLoader's worker

@@ -5,7 +5,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <new>
 
 #include "base/error.hpp"
@@ -38,15 +37,14 @@ Header* fill_header(char* map, std::size_t bytes, const ProcessFacts& facts) {
   header->pid = static_cast<std::uint32_t>(::getpid());
   header->parent_pid = static_cast<std::uint32_t>(::getppid());
   header->start_time = read_stat(::getpid()).start_time;
+  header->pid_namespace = pid_namespace();
   header->rank = facts.rank;
   header->local_rank = facts.local_rank;
   header->world = facts.world;
   header->node = facts.node;
   header->python = facts.python;
   header->is_child = facts.is_child ? 1 : 0;
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  set_text(header->boot_id, boot);
+  set_text(header->boot_id, boot_id());
   set_text(header->host, facts.host);
   set_text(header->hook, facts.hook);
   set_text(header->arguments, facts.arguments);
@@ -117,6 +115,10 @@ ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
   slot->state.store(generation << 32 | static_cast<std::uint64_t>(ThreadState::kLive),
                     std::memory_order_release);
   return pens_.back().get();
+}
+
+void Recorder::name_thread(ThreadRecorder& thread, std::string_view name) noexcept {
+  set_text(thread.slot_->name, name);
 }
 
 void Recorder::end_thread(ThreadRecorder& thread) noexcept {

@@ -40,6 +40,8 @@ class Recorder {
   // A pen for the calling thread, or nullptr where all slots are taken (counted). The first one has
   // the large ring; each later one a block, or its stack alone.
   ThreadRecorder* add_thread(std::uint64_t python_id, std::uint32_t tid, std::string_view name);
+  // Its name, where it was not known when the thread began.
+  void name_thread(ThreadRecorder& thread, std::string_view name) noexcept;
   // The thread has ended and its pen with it: its slot stays readable until another thread needs
   // it.
   void end_thread(ThreadRecorder& thread) noexcept;

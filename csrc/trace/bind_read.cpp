@@ -1,0 +1,181 @@
+// Bindings of csrc/trace/read: one call a file, plain dicts and tuples out; no logic.
+#include <pybind11/stl.h>
+
+#include "base/proc_stat.hpp"
+#include "trace/bind.hpp"
+#include "trace/read/history.hpp"
+#include "trace/read/linetable.hpp"
+#include "trace/read/snapshot.hpp"
+#include "trace/record/source_hash.hpp"
+
+namespace py = pybind11;
+
+namespace oddrank {
+namespace {
+
+// Whoever wrote the record: bytes that are no UTF-8 become U+FFFD.
+py::str text(std::string_view bytes) {
+  PyObject* made =
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<py::ssize_t>(bytes.size()), "replace");
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(made);
+}
+
+py::tuple frame_tuple(const trace::Frame& frame) {
+  return py::make_tuple(text(frame.function), text(frame.file), frame.line);
+}
+
+py::dict process_dict(const trace::Process& process) {
+  py::dict made;
+  made["pid"] = process.pid;
+  made["parent_pid"] = process.parent_pid;
+  made["start_time"] = process.start_time;
+  made["rank"] = process.rank;
+  made["local_rank"] = process.local_rank;
+  made["world"] = process.world;
+  made["node"] = process.node;
+  made["python"] = process.python;
+  made["is_child"] = process.is_child;
+  made["host"] = text(process.host);
+  made["hook"] = text(process.hook);
+  made["arguments"] = text(process.arguments);
+  return made;
+}
+
+py::dict thread_dict(const trace::ThreadNow& now) {
+  py::list stack;
+  for (const trace::Frame& frame : now.stack) stack.append(frame_tuple(frame));
+  py::dict made;
+  made["tid"] = now.thread.tid;
+  made["name"] = text(now.thread.name);
+  made["ended"] = now.thread.state == trace::ThreadState::kEnded;
+  made["depth"] = now.thread.depth;
+  made["torn"] = now.thread.torn;
+  made["events"] = now.thread.events;
+  made["last_ns"] = now.last;
+  made["stack"] = stack;
+  return made;
+}
+
+py::dict collective_dict(const trace::CollectiveNow& now) {
+  const bool numbered = now.record.sequence != trace::CollectiveRecord::kNoSequence;
+  py::dict made;
+  made["operation"] = text(now.operation);
+  made["group"] = text(now.group);
+  made["sequence"] = numbered ? py::object(py::int_(now.record.sequence)) : py::none();
+  made["bytes"] = now.record.bytes;
+  made["number"] = now.record.number;
+  made["tid"] = now.record.tid;
+  made["begin_ns"] = now.begin;
+  made["end_ns"] = now.end;
+  return made;
+}
+
+py::dict lost_dict(const trace::Counters& counters) {
+  py::dict made;
+  made["threads"] = counters.lost_threads;
+  made["codes"] = counters.lost_codes;
+  made["collectives"] = counters.lost_collectives;
+  return made;
+}
+
+const char* name_of(trace::Life life) {
+  switch (life) {
+    case trace::Life::kAlive:
+      return "alive";
+    case trace::Life::kDead:
+      return "dead";
+    case trace::Life::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+py::dict snapshot(const std::string& path) {
+  trace::Snapshot now;
+  {
+    const py::gil_scoped_release release;
+    now = trace::read_snapshot(path);
+  }
+  py::list threads, open, sections;
+  for (const auto& thread : now.threads) threads.append(thread_dict(thread));
+  for (const auto& collective : now.open) open.append(collective_dict(collective));
+  for (const auto& section : now.sections) {
+    sections.append(py::make_tuple(text(section.mark.text), section.mark.tid, section.begin));
+  }
+  py::dict made = process_dict(now.process);
+  made["life"] = name_of(now.life);
+  made["disarmed"] =
+      now.counters.hook_state == static_cast<std::uint64_t>(trace::HookState::kDisarmed);
+  made["displaced_by"] = text(now.counters.displaced_by);
+  made["lost"] = lost_dict(now.counters);
+  made["step"] = now.counters.step;
+  made["step_ns"] = now.step;
+  made["last_ns"] = now.last_event;
+  made["threads"] = threads;
+  made["open"] = open;
+  made["last_collective"] = now.last ? py::object(collective_dict(*now.last)) : py::none();
+  made["sections"] = sections;
+  made["trouble"] = text(now.trouble);
+  return made;
+}
+
+py::tuple history(const std::string& path, std::size_t last) {
+  trace::History read;
+  {
+    const py::gil_scoped_release release;
+    read = trace::read_history(path, last);
+  }
+  py::list events;
+  for (const auto& event : read.events) {
+    events.append(py::make_tuple(event.time, event.tid, static_cast<int>(event.kind),
+                                 frame_tuple(event.frame), event.source_hash, text(event.mark)));
+  }
+  return py::make_tuple(process_dict(read.process), events, text(read.trouble));
+}
+
+std::vector<std::optional<std::uint32_t>> lines(std::uint32_t version_hex,
+                                                const py::bytes& linetable,
+                                                std::uint32_t first_line,
+                                                const std::vector<std::uint32_t>& offsets) {
+  const std::string_view bytes(linetable);
+  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  const trace::LineTable table(version_hex, {data, bytes.size()}, first_line);
+  std::vector<std::optional<std::uint32_t>> found;
+  found.reserve(offsets.size());
+  for (const std::uint32_t offset : offsets) found.push_back(table.line_at(offset));
+  return found;
+}
+
+py::list kernel_states(const std::vector<int>& ids) {
+  py::list states;
+  for (const int id : ids) {
+    const ProcStat stat = read_stat(id);
+    const std::string state(stat.state == 0 ? 0 : 1, stat.state);
+    states.append(py::make_tuple(state, stat.cpu_ticks));
+  }
+  return states;
+}
+
+}  // namespace
+
+void bind_trace_read(py::module_& m) {
+  m.def(
+      "trace_lines", &lines, py::arg("version_hex"), py::arg("linetable"), py::arg("first_line"),
+      py::arg("offsets"),
+      "The lines at these offsets (in bytes) of the bytecode of a code object of CPython 3.10-3.14;"
+      " None where there is none, and for a table that no CPython has written.");
+  m.def("trace_snapshot", &snapshot, py::arg("path"),
+        "What the process of a record does now or did last: see oddrank/trace/record.py. Raises "
+        "OddrankError where it is no record.");
+  m.def("trace_history", &history, py::arg("path"), py::arg("last"),
+        "(process, the last events and marks: (ns, tid, kind, (function, file, line), source hash, "
+        "mark), what could not be read).");
+  m.def("trace_source_hash", &trace::source_hash, py::arg("path"),
+        py::call_guard<py::gil_scoped_release>(),
+        "What a record keeps of a source file; 0 where it can't be read.");
+  m.def("trace_kernel_states", &kernel_states, py::arg("ids"),
+        "(state as /proc has it or '', ticks of CPU time) of each process or thread.");
+}
+
+}  // namespace oddrank

@@ -1,0 +1,155 @@
+// step(i), mark("text") and `with section("data")` into the ring of marks.
+#include "trace/hooks/marks.hpp"
+
+#include <atomic>
+#include <string_view>
+
+#include "trace/hooks/tracer.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+constexpr std::uint64_t kLookEvery = 64;  // steps
+constexpr std::size_t kLongest = sizeof(MarkSlot::text);
+
+// UTF-8 of a str, cut to what a mark holds between two characters; null data with a Python error.
+std::string_view mark_text(PyObject* text, const char* function) {
+  if (PyUnicode_Check(text) == 0) {
+    PyErr_Format(PyExc_TypeError, "%s() takes a str, not %.100s", function, Py_TYPE(text)->tp_name);
+    return {};
+  }
+  Py_ssize_t size = 0;
+  const char* bytes = PyUnicode_AsUTF8AndSize(text, &size);
+  if (bytes == nullptr) return {};
+  auto length = static_cast<std::size_t>(size);
+  if (length > kLongest) {
+    length = kLongest;
+    while (length > 0 && (bytes[length] & 0xC0) == 0x80) --length;
+  }
+  return {bytes, length};
+}
+
+PyObject* none() noexcept { Py_RETURN_NONE; }
+
+PyObject* step(PyObject* /*self*/, PyObject* number) {
+  // Tensors of one integer and numpy's integers are numbers too.
+  PyObject* index = PyNumber_Index(number);
+  if (index == nullptr) return nullptr;
+  const unsigned long long value = PyLong_AsUnsignedLongLong(index);
+  Py_DECREF(index);
+  if (value == ~0ULL && PyErr_Occurred() != nullptr) return nullptr;
+  if (Recorder* recorder = Tracer::current()) {
+    recorder->step(value, Tracer::tid());
+    if (value % kLookEvery == 0) {
+      recorder->refresh_clock();
+      Tracer::get().look();
+    }
+  }
+  return none();
+}
+
+PyObject* mark(PyObject* /*self*/, PyObject* text) {
+  const std::string_view bytes = mark_text(text, "mark");
+  if (bytes.data() == nullptr) return nullptr;
+  if (Recorder* recorder = Tracer::current()) {
+    recorder->marks().add(MarkKind::kMark, 0, bytes, Tracer::tid());
+  }
+  return none();
+}
+
+PyMethodDef step_method = {
+    "step", &step, METH_O,
+    "step(number, /)\n--\n\n"
+    "Notes that training step `number` (0 or more) begins; the last one is shown for each rank.\n\n"
+    "Does nothing where the recorder is not armed. Raises TypeError for what is no integer."};
+PyMethodDef mark_method = {
+    "mark", &mark, METH_O,
+    "mark(text, /)\n--\n\n"
+    "Notes `text` (its first 32 bytes of UTF-8) with the time, from any thread.\n\n"
+    "Does nothing where the recorder is not armed. Raises TypeError for what is no str."};
+
+// One section; may be entered again after its end.
+struct Section {
+  PyObject_HEAD PyObject* name;
+  std::uint64_t number;  // of the last entry
+};
+
+std::atomic<std::uint64_t> sections{0};
+
+void note(const Section* section, MarkKind kind, std::uint64_t number) {
+  Recorder* recorder = Tracer::current();
+  if (recorder == nullptr) return;
+  recorder->marks().add(kind, number, mark_text(section->name, "section"), Tracer::tid());
+}
+
+PyObject* enter(PyObject* self, PyObject* /*unused*/) {
+  auto* section = reinterpret_cast<Section*>(self);
+  section->number = sections.fetch_add(1, std::memory_order_relaxed) + 1;
+  note(section, MarkKind::kSectionBegin, section->number);
+  Py_INCREF(self);
+  return self;
+}
+
+PyObject* leave(PyObject* self, PyObject* const* /*args*/, Py_ssize_t /*count*/) {
+  const auto* section = reinterpret_cast<const Section*>(self);
+  note(section, MarkKind::kSectionEnd, section->number);
+  Py_RETURN_FALSE;
+}
+
+void destroy(PyObject* self) {
+  Py_XDECREF(reinterpret_cast<Section*>(self)->name);
+  PyObject_Free(self);
+}
+
+PyObject* make_section(PyObject* type, PyObject* const* args, std::size_t flags,
+                       PyObject* keywords) {
+  const bool named = keywords != nullptr && PyTuple_GET_SIZE(keywords) > 0;
+  if (PyVectorcall_NARGS(flags) != 1 || named) {
+    PyErr_SetString(PyExc_TypeError, "section() takes one argument, its name");
+    return nullptr;
+  }
+  if (mark_text(args[0], "section").data() == nullptr) return nullptr;
+  auto* section = PyObject_New(Section, reinterpret_cast<PyTypeObject*>(type));
+  if (section == nullptr) return nullptr;
+  Py_INCREF(args[0]);
+  section->name = args[0];
+  section->number = 0;
+  return reinterpret_cast<PyObject*>(section);
+}
+
+PyMethodDef section_methods[] = {
+    {"__enter__", &enter, METH_NOARGS, nullptr},
+    {"__exit__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&leave)), METH_FASTCALL,
+     nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+PyObject* make_step() { return PyCFunction_New(&step_method, nullptr); }
+
+PyObject* make_mark() { return PyCFunction_New(&mark_method, nullptr); }
+
+PyObject* section_type() {
+  static PyTypeObject type = [] {
+    PyTypeObject made = {PyVarObject_HEAD_INIT(nullptr, 0)};
+    made.tp_name = "oddrank.section";
+    made.tp_basicsize = sizeof(Section);
+    made.tp_dealloc = &destroy;
+    made.tp_flags = Py_TPFLAGS_DEFAULT;
+    made.tp_doc =
+        "section(name, /)\n--\n\n"
+        "`with section(\"data\"):` notes begin and end with their times; one that is open is shown "
+        "for the rank.\n\n"
+        "Of the name 32 bytes of UTF-8 are kept. Does nothing where the recorder is not armed. "
+        "Raises TypeError for what is no str.";
+    made.tp_methods = section_methods;
+    made.tp_vectorcall = &make_section;
+    return made;
+  }();
+  if (PyType_Ready(&type) != 0) return nullptr;
+  auto* object = reinterpret_cast<PyObject*>(&type);
+  Py_INCREF(object);
+  return object;
+}
+
+}  // namespace oddrank::trace

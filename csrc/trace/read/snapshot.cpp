@@ -1,0 +1,139 @@
+// Puts the parts of a record together.
+#include "trace/read/snapshot.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/proc_stat.hpp"
+#include "trace/record/tsc.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+ClockPicture picture_of_now() {
+  timespec time{};
+  ClockPicture now;
+  now.tsc = read_tsc();
+  ::clock_gettime(CLOCK_REALTIME, &time);
+  now.realtime_ns = static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
+                    static_cast<std::uint64_t>(time.tv_nsec);
+  return now;
+}
+
+void note_latest(Time& latest, Time time) {
+  if (time && (!latest || *latest < *time)) latest = time;
+}
+
+std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Names& names,
+                                  Snapshot& snapshot) {
+  std::vector<ThreadNow> threads;
+  Threads read = read_threads(file);
+  if (read.broken > 0) {
+    snapshot.trouble += (snapshot.trouble.empty() ? "" : "; ") + std::to_string(read.broken) +
+                        " thread slots are broken";
+  }
+  for (Thread& thread : read.list) {
+    ThreadNow now;
+    for (const Place place : thread.stack) now.stack.push_back(names.frame(place));
+    const Events events = read_events(file, thread.slot, 1);
+    if (!events.list.empty() && events.generation == thread.generation) {
+      now.last = clock.realtime_ns(events.list.back().tsc);
+      note_latest(snapshot.last_event, now.last);
+    }
+    now.thread = std::move(thread);
+    threads.push_back(std::move(now));
+  }
+  return threads;
+}
+
+CollectiveNow collective_of(const CollectiveRecord& record, const Dictionary& dictionary) {
+  CollectiveNow now;
+  now.record = record;
+  now.group = dictionary.group(record.group);
+  now.operation = dictionary.operation(record.operation);
+  return now;
+}
+
+void read_collectives_of(const RecordFile& file, const Clock& clock, const Dictionary& dictionary,
+                         Snapshot& snapshot) {
+  for (const CollectiveRecord& record : read_open_collectives(file)) {
+    snapshot.open.push_back(collective_of(record, dictionary));
+    snapshot.open.back().begin = clock.realtime_ns(record.tsc);
+    note_latest(snapshot.last_event, snapshot.open.back().begin);
+  }
+  const auto records = read_collectives(file).list;
+  const auto ended =
+      std::ranges::find(records.rbegin(), records.rend(), Phase::kEnd, &CollectiveRecord::phase);
+  if (ended == records.rend()) return;
+  snapshot.last = collective_of(*ended, dictionary);
+  snapshot.last->end = clock.realtime_ns(ended->tsc);
+  note_latest(snapshot.last_event, snapshot.last->end);
+  for (const CollectiveRecord& record : records) {
+    if (record.number == ended->number && record.phase == Phase::kBegin) {
+      snapshot.last->begin = clock.realtime_ns(record.tsc);
+    }
+  }
+}
+
+void read_marks_of(const RecordFile& file, const Clock& clock, Snapshot& snapshot) {
+  std::map<std::uint64_t, Section> open;
+  for (const Mark& mark : read_marks(file).list) {
+    const Time time = clock.realtime_ns(mark.tsc);
+    note_latest(snapshot.last_event, time);
+    if (mark.kind == MarkKind::kStep && mark.value == snapshot.counters.step) snapshot.step = time;
+    if (mark.kind == MarkKind::kSectionBegin) open[mark.value] = {mark, time};
+    if (mark.kind == MarkKind::kSectionEnd) open.erase(mark.value);
+  }
+  for (auto& [number, section] : open) snapshot.sections.push_back(std::move(section));
+}
+
+}  // namespace
+
+Frame Names::frame(Place place) {
+  Frame frame;
+  const Code* code = dictionary_.code(place.code());
+  if (code == nullptr) {
+    frame.function = "code " + std::to_string(place.code());
+    return frame;
+  }
+  frame.function = code->qualified_name;
+  frame.file = code->file;
+  frame.line = line(*code, place);
+  return frame;
+}
+
+std::optional<std::uint32_t> Names::line(const Code& code, Place place) {
+  if (place.position() == kNoPosition) return std::nullopt;
+  if (!place.is_offset()) return place.position();
+  if (code.linetable.empty()) return std::nullopt;
+  const auto table = tables_.try_emplace(code.id, python_, code.linetable, code.first_line).first;
+  return table->second.line_at(place.position());
+}
+
+Clock clock_of(const RecordFile& file) {
+  std::vector<ClockPicture> pictures = file.clocks();
+  // The counter runs on while the machine does: with now, one picture makes a line.
+  if (!pictures.empty() && file.process().boot_id == boot_id()) {
+    pictures.push_back(picture_of_now());
+  }
+  return Clock(pictures);
+}
+
+Snapshot read_snapshot(const std::string& path) {
+  const RecordFile file(path);
+  Snapshot snapshot;
+  snapshot.process = file.process();
+  snapshot.life = life_of(file.process());
+  snapshot.counters = file.counters();
+  const Clock clock = clock_of(file);
+  Names names(file);
+  snapshot.trouble = names.dictionary().broken();
+  snapshot.threads = threads_of(file, clock, names, snapshot);
+  read_collectives_of(file, clock, names.dictionary(), snapshot);
+  read_marks_of(file, clock, snapshot);
+  return snapshot;
+}
+
+}  // namespace oddrank::trace

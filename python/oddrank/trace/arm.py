@@ -1,0 +1,199 @@
+"""`arm()`: from here on this process's record says where it is, whatever becomes of it."""
+
+import functools
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+from oddrank import _native, job, launch
+from oddrank.errors import LaunchError, OddrankError
+from oddrank.trace import packages as packages_
+from oddrank.trace.packages import Packages
+
+_DEFAULT_MB = 4
+_KEEP_JOBS = 3
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Armed:
+    """What arm() gives back: a context manager, a decorator, or nothing to think about.
+
+    path: the record file; "" where there is none (no room, or armed before by somebody else).
+    """
+
+    def __init__(self, packages: Packages, hook: str | None) -> None:
+        self._packages, self._hook = packages, hook
+        self.path = _start(packages, hook)
+
+    def disarm(self) -> None:
+        """Takes the hooks away; what was recorded stays readable. Does nothing a second time."""
+        if self.path:
+            _stop()
+            self.path = ""
+
+    def __enter__(self) -> "Armed":
+        if not self.path:
+            self.path = _start(self._packages, self._hook)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.disarm()
+
+    def __call__(self, function: Function) -> Function:
+        """As a decorator: armed while `function` runs."""
+        self.disarm()
+
+        @functools.wraps(function)
+        def armed(*args: Any, **kwargs: Any) -> Any:
+            with Armed(self._packages, self._hook):
+                return function(*args, **kwargs)
+
+        return armed  # type: ignore[return-value]
+
+
+@overload
+def arm(packages: Packages = None, *, hook: str | None = None) -> Armed: ...
+@overload
+def arm(packages: Function) -> Function: ...
+def arm(packages: Any = None, *, hook: str | None = None) -> Any:
+    """Records from here on where every thread of this process is, for `oddrank trace where`.
+
+    Call it at the top of a training script, `with oddrank.arm():` around a part of it, or put
+    `@oddrank.arm` on a function. The record is a file of 4 MiB (ODDRANK_TRACE_MB) in memory, under
+    $ODDRANK_DIR or /dev/shm/oddrank-UID/<job>/, which survives this process.
+
+    packages: what is recorded how closely, laid over the defaults (user code by lines; see
+    oddrank.trace.packages.rules): {"mypkg": "lines", "torch": "calls"}, "mypkg=lines,torch=calls",
+    or names alone. Levels: off, where, calls, lines.
+    hook: "settrace" or "monitoring"; None takes the one for this version of Python.
+
+    Forked and spawned children are recorded too, in files of 256 KiB. Armed twice, the first one
+    counts. Where there is no room for a file, the process runs as without, with one warning.
+    OddrankError for a level or a hook that there is not; RuntimeError in a subinterpreter.
+    """
+    if callable(packages):
+        return Armed(None, hook)(packages)
+    return Armed(packages, hook)
+
+
+class _ArmChild:
+    """Travels to spawned children with their Process object, and arms them as it is unpickled."""
+
+    def __init__(self, packages: list[tuple[str, str]], place: tuple[int, int, int, int]) -> None:
+        self._state = (packages, place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_arm_child, self._state)
+
+
+def _arm_child(packages: list[tuple[str, str]], place: tuple[int, int, int, int]) -> _ArmChild:
+    _begin(packages, place, is_child=True)
+    return _ArmChild(packages, place)
+
+
+def _start(packages: Packages, hook: str | None) -> str:
+    """The record's path; "" where there is none, or somebody else has armed."""
+    made = packages_.rules(packages)
+    native = "settrace" if sys.version_info < (3, 12) else "monitoring"
+    if hook not in (None, native):
+        raise OddrankError(
+            f"hook={hook!r}: Python {sys.version_info[0]}.{sys.version_info[1]} is hooked with"
+            f" {native}; leave it out"
+        )
+    return _begin(made, _place(), is_child=_is_spawned())
+
+
+def _begin(made: list[tuple[str, str]], place: tuple[int, int, int, int], is_child: bool) -> str:
+    core = _native.core()
+    if core.trace_armed():
+        return ""
+    megabytes = _megabytes()
+    folders = [str(folder) for folder in job.base_folders()]
+    stdlib, installed = packages_.roots()
+    name = job.job_name()
+    if not is_child:
+        for folder in folders:
+            core.trace_remove_dead_jobs(folder, name, _KEEP_JOBS)
+    arguments = " ".join(getattr(sys, "argv", ()))
+    try:
+        path: str = core.trace_arm(
+            folders, name, int(megabytes * (1 << 20)), place, is_child,
+            os.uname().nodename, arguments, made, stdlib, installed,
+        )  # fmt: skip
+    except OddrankError as error:
+        warnings.warn(f"oddrank records nothing: {error}", RuntimeWarning, stacklevel=4)
+        return ""
+    if core.trace_object() is not None:
+        threading.settrace(core.trace_object())
+    os.environ[job.INHERITED] = name
+    _tell_children(made, place)
+    return path
+
+
+def _stop() -> None:
+    core = _native.core()
+    if core.trace_object() is not None and threading.gettrace() is core.trace_object():
+        threading.settrace(None)
+    core.trace_disarm()
+    _tell_children(None, (0, 0, 1, 0))
+
+
+def _tell_children(made: list[tuple[str, str]] | None, place: tuple[int, int, int, int]) -> None:
+    """multiprocessing hands this process's configuration on to its children, pickled or forked."""
+    from multiprocessing import process
+
+    configuration = getattr(process.current_process(), "_config", None)
+    if not isinstance(configuration, dict):
+        return
+    if made is None:
+        configuration.pop("oddrank", None)
+    else:
+        configuration["oddrank"] = _ArmChild(made, place)
+
+
+def _is_spawned() -> bool:
+    """Whether multiprocessing started this process: a spawned child imports its parent's script.
+
+    While it does, it does not know its parent yet.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and (
+        process.parent_process() is not None
+        or getattr(process.current_process(), "_inheriting", False)
+    )
+
+
+def _place() -> tuple[int, int, int, int]:
+    """(rank, local rank, world, node); what a launcher says wrong must not stop the training."""
+    try:
+        here = launch.current()
+    except LaunchError as error:
+        warnings.warn(f"oddrank records this process as rank 0: {error}", RuntimeWarning, 5)
+        return 0, 0, 1, 0
+    return here.rank, here.local_rank, here.world, here.node
+
+
+def _megabytes() -> float:
+    text = os.environ.get("ODDRANK_TRACE_MB", "")
+    try:
+        megabytes = float(text) if text else float(_DEFAULT_MB)
+    except ValueError:
+        megabytes = 0.0
+    if not 0.125 <= megabytes <= 1024:
+        warnings.warn(
+            f"ODDRANK_TRACE_MB={text!r} is no size of 0.125 to 1024 MiB: {_DEFAULT_MB} is taken",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+        return float(_DEFAULT_MB)
+    return megabytes

@@ -1,0 +1,141 @@
+"""`oddrank trace`: record what ranks do, and see where each one is or was."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from oddrank import finding, launch, render
+from oddrank.cli import json_option
+from oddrank.errors import LaunchError, OddrankError
+
+if TYPE_CHECKING:
+    from oddrank.trace.ranks import Rank
+
+_WATCH = 1.0  # seconds between two looks
+_LOOK = 0.2  # seconds over which CPU time is counted
+_CLEAR = "\x1b[2J\x1b[H"
+
+
+@click.group()
+def command() -> None:
+    """Record where every rank is, and look at it: live, hung, killed or gone.
+
+    Recording is switched on by oddrank.arm() in the script or by `trace run`. Looking needs neither
+    ptrace nor the process: only its record file, under /dev/shm/oddrank-UID or $ODDRANK_DIR.
+    """
+
+
+@command.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--packages",
+    metavar="LIST",
+    help="What is recorded how closely, over the defaults: mypkg=lines,torch=calls. Levels: off,"
+    " where, calls, lines (a name alone).",
+)
+@click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
+@click.argument("program", metavar="SCRIPT|MODULE")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
+def run(
+    packages: str | None, is_module: bool, program: str, arguments: tuple[str, ...]
+) -> NoReturn:
+    """Run a script as Python does, recorded.
+
+    torchrun --nproc-per-node 8 -m oddrank trace run train.py --lr 1e-4
+    """
+    from oddrank.trace import run as run_
+
+    start = run_.module if is_module else run_.script
+    start(program, arguments, packages)
+
+
+@command.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--pid", type=int, help="The record of this process.")
+@click.option("--all-threads", is_flag=True, help="All threads, and child processes.")
+@click.option("--watch", is_flag=True, help="Look again every second, until Ctrl-C.")
+@json_option
+def where(
+    paths: tuple[str, ...],
+    pid: int | None,
+    all_threads: bool,
+    watch: bool,
+    json_path: str | None,
+) -> None:
+    """Show where each rank is, or was when it died, the least progress first.
+
+    PATH: record files, a job's folder, or what `trace collect` has made; without one your newest
+    job on this host. Ranks with the same stack are folded; nobody is blamed.
+    """
+    from oddrank.trace import jobs, ranks
+    from oddrank.trace import where as where_
+
+    while True:
+        files = jobs.files(paths, pid)
+        found, refused = ranks.read(files, _LOOK)
+        for line in refused:
+            render.line(f"oddrank: {line}", sys.stderr)
+        if not found:
+            raise OddrankError(f"none of {len(files)} files is a record that can be read")
+        if json_path is not None:
+            _write_where(found, json_path)
+        if json_path != "-":
+            if watch and sys.stdout.isatty():
+                click.echo(_CLEAR, nl=False)
+            for line in where_.text(found, jobs.job_of(files[0]), all_threads=all_threads):
+                render.line(line, sys.stdout)
+        if not watch:
+            return
+        time.sleep(_WATCH)
+
+
+@command.command()
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True,
+              help="How many lines.")  # fmt: skip
+@click.option("--source", is_flag=True, help="Show the source text of each line.")
+def tail(file: Path, count: int, source: bool) -> None:
+    """Show the last lines that a process ran.
+
+    FILE: its record, as `trace where --json` names it, or a job's folder with one rank.
+    """
+    from oddrank.trace import jobs
+    from oddrank.trace import tail as tail_
+
+    files = jobs.files([str(file)])
+    if len(files) > 1:
+        raise OddrankError(f"{file} has {len(files)} records: name one, such as {files[0]}")
+    for line in tail_.text(files[0], count, source=source):
+        render.line(line, sys.stdout)
+
+
+@command.command()
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--job", "path", metavar="PATH", help="A job's folder, instead of the newest job.")
+def collect(folder: Path, path: str | None) -> None:
+    """Copy a job's records of this host to DIR/HOST, before the allocation ends.
+
+    srun --ntasks-per-node 1 oddrank trace collect /shared/records
+    """
+    from oddrank.trace import collect as collect_
+    from oddrank.trace import jobs
+
+    try:
+        here = launch.current()
+    except LaunchError as error:
+        raise OddrankError(str(error)) from None
+    if here.local_rank != 0:
+        return
+    files = jobs.files([path] if path else ())
+    target = collect_.collect(files, folder, here.host)
+    render.line(f"{len(files)} records of job {jobs.job_of(files[0])} in {target}", sys.stdout)
+
+
+def _write_where(found: "list[Rank]", path: str) -> None:
+    world = {"size": max(rank.world for rank in found)}
+    data = {"ranks": [rank.as_data() for rank in found]}
+    finding.write_json(finding.envelope("trace where", world, data), path)

@@ -1,0 +1,111 @@
+"""Which record files a command is about: a path that was typed, a pid, or the newest job."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from oddrank import job
+from oddrank.errors import OddrankError
+
+SUFFIX = ".trace"
+_NAME = re.compile(r"rank(-?\d+)-(\d+)-(\d+)\.trace")
+
+
+def files(paths: Iterable[str] = (), pid: int | None = None) -> list[Path]:
+    """Record files, in the order of their ranks.
+
+    paths: record files, folders of a job, or what `trace collect` has made (a folder a host below).
+    pid: the record of that process. Neither: all of this user's newest job on this host.
+    OddrankError, which says where it has looked, where there is none.
+    """
+    typed = [Path(path) for path in paths]
+    if typed:
+        found = [file for path in typed for file in _below(path)]
+    elif pid is not None:
+        found = _of_pid(pid)
+    else:
+        found = _newest_job()
+    return sorted(found, key=_rank_and_pid)
+
+
+def job_of(file: Path) -> str:
+    """The job that a record belongs to: its folder's name."""
+    return file.parent.name
+
+
+def _below(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]  # what it is says the reader
+    found = _records(path) or [
+        file for folder in sorted(path.iterdir()) if folder.is_dir() for file in _records(folder)
+    ]
+    if not found:
+        raise OddrankError(f"no record in {path}: name a job's folder or a file rank*{SUFFIX}")
+    return found
+
+
+def _of_pid(pid: int) -> list[Path]:
+    started = job.start_time(pid)
+    for folder in _job_folders():
+        for file in _records(folder):
+            name = _NAME.fullmatch(file.name)
+            if name and int(name[2]) == pid and started in (0, int(name[3])):
+                return [file]
+    raise OddrankError(f"process {pid} has no record in {_looked_at()}: was oddrank.arm() called?")
+
+
+def _newest_job() -> list[Path]:
+    """A job that still runs comes before one that has ended, then the one that began last."""
+    candidates = [(folder, _records(folder)) for folder in _job_folders()]
+    candidates = [(folder, records) for folder, records in candidates if records]
+    if not candidates:
+        raise OddrankError(
+            f"no record of yours in {_looked_at()}: call oddrank.arm() in the script, start it with"
+            " `-m oddrank trace run`, or name the folder"
+        )
+    return max(candidates, key=lambda one: (any(map(_lives, one[1])), _made(one[1])))[1]
+
+
+def _job_folders() -> list[Path]:
+    folders = []
+    for base in job.base_folders():
+        try:
+            folders += [entry for entry in base.iterdir() if entry.is_dir()]
+        except OSError:
+            continue
+    return folders
+
+
+def _records(folder: Path) -> list[Path]:
+    try:
+        return [file for file in folder.iterdir() if _NAME.fullmatch(file.name)]
+    except OSError as error:
+        raise OddrankError(
+            f"cannot look into {folder} ({error.strerror}): run as the job's user or as root"
+        ) from None
+
+
+def _lives(file: Path) -> bool:
+    name = _NAME.fullmatch(file.name)
+    return name is not None and job.start_time(int(name[2])) == int(name[3])
+
+
+def _made(records: list[Path]) -> float:
+    """When the job's last process began: a record's own time is that of its making."""
+    times = [0.0]
+    for file in records:
+        try:
+            times.append(file.stat().st_mtime)
+        except OSError:  # removed since
+            continue
+    return max(times)
+
+
+def _rank_and_pid(file: Path) -> tuple[str, int, int]:
+    name = _NAME.fullmatch(file.name)
+    return ("", int(name[1]), int(name[2])) if name else (file.name, 0, 0)
+
+
+def _looked_at() -> str:
+    return ", ".join(os.fspath(folder) for folder in job.base_folders())

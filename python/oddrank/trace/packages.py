@@ -1,0 +1,95 @@
+"""Which packages are recorded how closely: the rules' defaults, and what a user lays over them."""
+
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from oddrank.errors import OddrankError
+
+LEVELS = ("off", "where", "calls", "lines")
+"""What is recorded of code: nothing; where it stands; its calls too; and its lines."""
+
+Packages: TypeAlias = "Mapping[str, str] | Sequence[str] | str | None"
+
+# Where ranks wait, so that a stack shows it.
+_WAITS = (
+    "torch.distributed", "torch.nn.parallel", "torch.utils.data", "threading", "queue",
+    "multiprocessing", "socket", "selectors", "subprocess", "concurrent.futures", "asyncio",
+)  # fmt: skip
+_FRAMEWORKS = (
+    "transformers", "accelerate", "deepspeed", "lightning", "pytorch_lightning", "megatron",
+)  # fmt: skip
+
+DEFAULTS = {
+    "uninstalled": "lines",
+    **dict.fromkeys(_WAITS, "where"),
+    **dict.fromkeys(_FRAMEWORKS, "calls"),
+    "*": "off",
+}
+"""The rules without an argument: user code (all that is not installed) by lines, and so on."""
+
+
+def rules(packages: Packages = None) -> list[tuple[str, str]]:
+    """(package, level) for the native filter, which takes the longest package that fits.
+
+    packages: name -> level; or names, which are then recorded by lines. Names are packages and
+    modules, or "stdlib", "site-packages", "uninstalled" (editable installs count as such) and "*".
+    They are laid over DEFAULTS, where a package takes those of its subpackages away; with "*" among
+    them there are no defaults. OddrankError for a level that there is not.
+    """
+    if packages is None:
+        wanted: dict[str, str] = {}
+    elif isinstance(packages, str):
+        wanted = parse(packages)
+    elif isinstance(packages, Mapping):
+        wanted = dict(packages)
+    else:
+        wanted = dict.fromkeys(packages, "lines")
+    for package, level in wanted.items():
+        if level not in LEVELS:
+            raise OddrankError(
+                f"packages: {package}={level!r} is none of {', '.join(LEVELS)}: correct it"
+            )
+    chosen = {"oddrank": "off", **({} if "*" in wanted else _left_of_defaults(wanted)), **wanted}
+    return list(chosen.items())
+
+
+def parse(text: str) -> dict[str, str]:
+    """`mypkg=lines,torch=calls` as a mapping; a name alone is recorded by lines."""
+    parsed = {}
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        package, _, level = item.partition("=")
+        parsed[package.strip()] = level.strip() or "lines"
+    return parsed
+
+
+def roots() -> tuple[list[str], list[str]]:
+    """Folders of the standard library, and of what is installed; with a slash at their end."""
+    stdlib = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    stdlib.add(os.path.dirname(os.__file__))
+    installed = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    installed.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
+    if site.ENABLE_USER_SITE:
+        installed.add(site.getusersitepackages())
+    # A venv that sees others' packages: their folders are on the path only.
+    installed.update(
+        entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")
+    )
+    return _folders(stdlib), _folders(installed)
+
+
+def _left_of_defaults(wanted: Mapping[str, str]) -> dict[str, str]:
+    return {
+        package: level
+        for package, level in DEFAULTS.items()
+        if not any(package.startswith(f"{name}.") for name in wanted)
+    }
+
+
+def _folders(paths: set[str]) -> list[str]:
+    """As code objects name their files: with and without links resolved."""
+    both = {path for each in paths if each for path in (each, os.path.realpath(each))}
+    return sorted(path.rstrip("/") + "/" for path in both)

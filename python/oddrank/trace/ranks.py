@@ -1,0 +1,245 @@
+"""What each rank of a job does now or did last, read from the record files alone."""
+
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from oddrank import _native
+from oddrank.errors import OddrankError
+
+# The kernel's letters for what a thread does.
+_STATES = {
+    "R": "running",
+    "S": "asleep",
+    "D": "in uninterruptible sleep (D)",
+    "T": "stopped",
+    "t": "stopped by a debugger",
+}
+_HERTZ = 100.0  # USER_HZ: of the times in /proc, on all of Linux
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A place in the code; line None: recorded by calls only."""
+
+    function: str
+    file: str
+    line: int | None
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread's stack, innermost frame last, and for a live one what the kernel says of it."""
+
+    tid: int
+    name: str
+    stack: tuple[Frame, ...]
+    hidden: int
+    """Frames that the record had no room for: between the last two of the stack."""
+    ended: bool
+    last: float | None
+    """Unix time of its last event, in seconds."""
+    torn: bool = False
+    """It changed at every look: frames of different moments."""
+    state: str | None = None
+    cpu: float | None = None
+    """Seconds of CPU time it took while it was looked at."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective as this process issued it; ended None: it is open, or its end is not known."""
+
+    operation: str
+    group: str
+    sequence: int | None
+    bytes: int
+    tid: int
+    number: int
+    began: float | None
+    ended: float | None
+    open: bool
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of a job."""
+
+    rank: int
+    host: str
+    pid: int
+    world: int
+    is_child: bool
+    alive: bool | None
+    """None: the record is from elsewhere, its process can't be looked up here."""
+    step: int | None
+    last: float | None
+    """Unix time of the last event of any thread, in seconds."""
+    collectives: tuple[Collective, ...]
+    """The open ones, the oldest first; else the last one that ended."""
+    sections: tuple[str, ...]
+    threads: tuple[Thread, ...]
+    notes: tuple[str, ...] = ()
+    """What the record lacks, and why."""
+    file: str = field(default="", compare=False)
+
+    @property
+    def main(self) -> Thread | None:
+        return next((thread for thread in self.threads if thread.tid == self.pid), None)
+
+    def as_data(self) -> dict[str, Any]:
+        """An element of data.ranks of `trace where --json`."""
+        first = self.collectives[0] if self.collectives else None
+        return {
+            "rank": self.rank,
+            "host": self.host,
+            "pid": self.pid,
+            "child": self.is_child,
+            "alive": self.alive,
+            "time": self.last,
+            "step": self.step,
+            "sections": list(self.sections),
+            "collective": first and asdict(first),
+            "threads": [_thread_data(thread) for thread in self.threads],
+            "notes": list(self.notes),
+        }
+
+
+def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], list[str]]:
+    """The ranks that could be read, and a line for each file that could not.
+
+    look: seconds between two looks at the CPU time of live threads; 0 takes none.
+    """
+    snapshot = _native.core().trace_snapshot
+    ranks: list[Rank] = []
+    refused: list[str] = []
+
+    def one(file: Path) -> dict[str, Any] | str:
+        try:
+            made: dict[str, Any] = snapshot(str(file))
+        except OddrankError as error:
+            return str(error)
+        return made
+
+    with ThreadPoolExecutor(max_workers=2) as pool:  # the reader works without the GIL
+        for file, found in zip(files, pool.map(one, files), strict=True):
+            if isinstance(found, str):
+                refused.append(found)
+            else:
+                ranks.append(_rank(found, str(file)))
+    return _with_states(ranks, look), refused
+
+
+def _rank(found: dict[str, Any], file: str) -> Rank:
+    collectives = [_collective(each, is_open=True) for each in found["open"]]
+    if not collectives and found["last_collective"]:
+        collectives = [_collective(found["last_collective"], is_open=False)]
+    return Rank(
+        rank=found["rank"],
+        host=found["host"],
+        pid=found["pid"],
+        world=found["world"],
+        is_child=found["is_child"],
+        alive={"alive": True, "dead": False}.get(found["life"]),
+        step=found["step"],
+        last=_seconds(found["last_ns"]),
+        collectives=tuple(sorted(collectives, key=lambda each: each.number)),
+        sections=tuple(name for name, _, _ in found["sections"]),
+        threads=tuple(_thread(each) for each in found["threads"]),
+        notes=tuple(_notes(found)),
+        file=file,
+    )
+
+
+def _thread(found: dict[str, Any]) -> Thread:
+    stack = tuple(Frame(*frame) for frame in found["stack"])
+    return Thread(
+        tid=found["tid"],
+        name=found["name"],
+        stack=stack,
+        hidden=max(found["depth"] - len(stack), 0),
+        ended=found["ended"],
+        last=_seconds(found["last_ns"]),
+        torn=found["torn"],
+    )
+
+
+def _collective(found: dict[str, Any], *, is_open: bool) -> Collective:
+    return Collective(
+        operation=found["operation"],
+        group=found["group"],
+        sequence=found["sequence"],
+        bytes=found["bytes"],
+        tid=found["tid"],
+        number=found["number"],
+        began=_seconds(found["begin_ns"]),
+        ended=_seconds(found["end_ns"]),
+        open=is_open,
+    )
+
+
+def _notes(found: dict[str, Any]) -> Iterable[str]:
+    if found["displaced_by"]:
+        yield f"{found['displaced_by']} has taken the trace hook: lines since then are missing"
+    if found["disarmed"]:
+        yield "disarmed: what is shown is of that moment"
+    for what, count in found["lost"].items():
+        if count:
+            yield f"no room for {count} {what}: raise ODDRANK_TRACE_MB"
+    if found["trouble"]:
+        yield found["trouble"]
+
+
+def _with_states(ranks: list[Rank], look: float) -> list[Rank]:
+    """What the kernel says of live threads, in two looks."""
+    ids = [
+        thread.tid for rank in ranks if rank.alive for thread in rank.threads if not thread.ended
+    ]
+    if not ids or look <= 0:
+        return ranks
+    states = _native.core().trace_kernel_states
+    before = dict(zip(ids, states(ids), strict=True))
+    time.sleep(look)
+    after = dict(zip(ids, states(ids), strict=True))
+    return [
+        replace(
+            rank,
+            threads=tuple(_looked_at(thread, before, after) for thread in rank.threads),
+        )
+        if rank.alive
+        else rank
+        for rank in ranks
+    ]
+
+
+def _looked_at(
+    thread: Thread, before: dict[int, tuple[str, int]], after: dict[int, tuple[str, int]]
+) -> Thread:
+    letter, ticks = after.get(thread.tid, ("", 0))
+    if not letter or thread.ended:
+        return thread
+    cpu = (ticks - before[thread.tid][1]) / _HERTZ
+    return replace(thread, state=_STATES.get(letter, letter), cpu=cpu)
+
+
+def _thread_data(thread: Thread) -> dict[str, Any]:
+    return {
+        "tid": thread.tid,
+        "name": thread.name,
+        "ended": thread.ended,
+        "time": thread.last,
+        "state": thread.state,
+        "cpu_s": thread.cpu,
+        "hidden": thread.hidden,
+        "stack": [
+            {"function": frame.function, "file": frame.file, "line": frame.line}
+            for frame in thread.stack
+        ],
+    }
+
+
+def _seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9

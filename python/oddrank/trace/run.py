@@ -1,0 +1,96 @@
+"""Runs an unmodified script or module as `python script.py` and `python -m module` do, recorded."""
+
+import builtins
+import io
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
+from types import CodeType, ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from oddrank.errors import OddrankError
+from oddrank.trace.arm import arm
+from oddrank.trace.packages import Packages
+
+
+def script(path: str, arguments: Sequence[str], packages: Packages) -> NoReturn:
+    """Runs `path` as __main__ and ends as Python would. OddrankError where there is no such file.
+
+    sys.argv, sys.path[0], __main__, the exit code and tracebacks are those of `python path ...`.
+    """
+    if not os.path.isfile(path):
+        raise OddrankError(f"there is no script {path!r}: name a file, or -m and a module")
+    sys.argv[:] = [path, *arguments]
+    path = os.path.abspath(path)
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    main = ModuleType("__main__")
+    main.__file__ = path
+    main.__dict__.update(
+        __builtins__=builtins,
+        __loader__=SourceFileLoader("__main__", path),
+        __cached__=None,
+        __annotations__={},
+    )
+    sys.modules["__main__"] = main
+
+    def run() -> None:
+        with io.open_code(path) as file:
+            source = file.read()
+        exec(compile(source, path, "exec"), main.__dict__)
+
+    _run(run, packages)
+
+
+def module(name: str, arguments: Sequence[str], packages: Packages) -> NoReturn:
+    """The same as `python -m name ...`."""
+    import runpy
+
+    sys.argv[:] = [name, *arguments]
+    sys.path[0] = os.getcwd()
+    _run(lambda: _module(runpy, name), packages)
+
+
+def _module(runpy: Any, name: str) -> None:
+    """What `python -m` calls; it replaces __main__ in place and sets sys.argv[0]."""
+    runpy._run_module_as_main(name, alter_argv=True)
+
+
+def _run(body: Any, packages: Packages) -> NoReturn:
+    arm(packages)
+    try:
+        body()
+    except SystemExit:
+        raise
+    except BaseException as error:  # Python itself would print it now: so do we, without our frames
+        _print_traceback(error)
+        if isinstance(error, KeyboardInterrupt):
+            _die_of_interrupt()
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _print_traceback(error: BaseException) -> None:
+    kind, traceback = type(error), _without_our_frames(error.__traceback__)
+    error.__traceback__ = traceback
+    sys.last_type, sys.last_value, sys.last_traceback = kind, error, traceback
+    sys.excepthook(kind, error, traceback)
+
+
+def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
+    ours = {__file__}
+    while traceback is not None and _file(traceback.tb_frame.f_code) in ours:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _file(code: CodeType) -> str:
+    return code.co_filename
+
+
+def _die_of_interrupt() -> None:
+    """As Python does: whoever waits for this process sees that SIGINT ended it."""
+    sys.stdout.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,217 @@
+"""Where every rank is: ranks that stand at the same place folded, least progress first."""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oddrank.finding import fold
+from oddrank.trace.ranks import Collective, Frame, Rank, Thread
+
+# Before it a path says only where Python is installed.
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that do the same: the same step and collective, the same stacks, alive or dead."""
+
+    ranks: tuple[Rank, ...]
+
+    @property
+    def first(self) -> Rank:
+        return self.ranks[0]
+
+
+def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
+    """By progress (step, then collectives issued), least first; then by rarity. It blames nobody.
+
+    Child processes (DataLoader workers) take part with `all_threads` only.
+    """
+    found: dict[Any, list[Rank]] = {}
+    for rank in ranks:
+        if all_threads or not rank.is_child:
+            found.setdefault(_place(rank, all_threads), []).append(rank)
+    made = [Group(tuple(sorted(group, key=lambda r: (r.rank, r.pid)))) for group in found.values()]
+    return sorted(made, key=lambda group: (_progress(group.first), len(group.ranks), _who(group)))
+
+
+def text(
+    ranks: Sequence[Rank], job: str, *, all_threads: bool = False, now: float | None = None
+) -> list[str]:
+    """The lines of `trace where`."""
+    now = time.time() if now is None else now
+    lines = [_heading(ranks, job)]
+    for group in groups(ranks, all_threads=all_threads):
+        lines += ["", _title(group, now), *_group_lines(group, all_threads, now)]
+    hidden = [] if all_threads else _hidden(ranks)
+    return [*lines, *(["", f"not shown: {', '.join(hidden)} (--all-threads)"] if hidden else [])]
+
+
+def shown_threads(rank: Rank, all_threads: bool) -> list[Thread]:
+    """The main thread and those in a collective, or all; those that have ended only if asked."""
+    if all_threads:
+        return list(rank.threads)
+    busy = {rank.pid, *(each.tid for each in rank.collectives if each.open)}
+    return [thread for thread in rank.threads if thread.tid in busy and not thread.ended]
+
+
+def _place(rank: Rank, all_threads: bool) -> Any:
+    collective = rank.collectives[0] if rank.collectives else None
+    issued = collective and (
+        collective.operation, collective.group, collective.sequence, collective.open
+    )  # fmt: skip
+    stacks = tuple((t.name, t.stack, t.hidden) for t in shown_threads(rank, all_threads))
+    return (rank.alive, rank.is_child, rank.step, issued, rank.sections, stacks, rank.notes)
+
+
+def _progress(rank: Rank) -> tuple[int, int]:
+    issued = max((each.number for each in rank.collectives), default=-1)
+    return (-1 if rank.step is None else rank.step, issued)
+
+
+def _who(group: Group) -> tuple[int, int]:
+    return (group.first.rank, group.first.pid)
+
+
+def _heading(ranks: Sequence[Rank], job: str) -> str:
+    parents = [rank for rank in ranks if not rank.is_child]
+    world = max((rank.world for rank in parents), default=0)
+    numbers = {rank.rank for rank in parents}
+    alive = sum(1 for rank in parents if rank.alive)
+    unknown = sum(1 for rank in parents if rank.alive is None)
+    heading = f"job {job}: {len(numbers)} of {world} ranks, {alive} alive"
+    if unknown:
+        heading += f", {unknown} of another machine (alive or not)"
+    missing = [rank for rank in range(world) if rank not in numbers]
+    if missing:
+        heading += f"; no record here of {fold(missing)}"
+    return heading
+
+
+def _title(group: Group, now: float) -> str:
+    first, ranks = group.first, group.ranks
+    numbers = fold(rank.rank for rank in ranks)
+    hosts = sorted({rank.host for rank in ranks})
+    where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
+    who = f"rank{'s' if len({rank.rank for rank in ranks}) > 1 else ''} {numbers}"
+    if first.is_child:
+        who = f"{len(ranks)} child process{'es' if len(ranks) > 1 else ''} of {who}"
+    if len(ranks) == 1:
+        where += f", pid {first.pid}"
+    step = "no step yet" if first.step is None else f"step {first.step}"
+    return f"{who} ({where}): {step}, {_life(ranks, now)}"
+
+
+def _life(ranks: Sequence[Rank], now: float) -> str:
+    last = max((rank.last for rank in ranks if rank.last is not None), default=None)
+    if not ranks[0].alive:
+        life = "dead" if ranks[0].alive is False else "alive or not is not known here"
+        return f"{life}, last event at {_clock(last)}" if last is not None else life
+    if last is None:
+        return "alive, nothing recorded yet"
+    return f"alive, last event {_duration(now - last)} ago"
+
+
+def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
+    first = group.first
+    for note in first.notes:
+        yield f"  note: {note}"
+    for collective in first.collectives:
+        yield f"  {_collective(collective, now)}"
+    if first.sections:
+        yield f"  in section {' > '.join(first.sections)}"
+    threads = shown_threads(first, all_threads)
+    for i, thread in enumerate(threads):
+        yield f"  {thread.name or 'a thread without a name'}{_states(group, i, all_threads)}"
+        yield from _stack_lines(thread)
+    if not threads:
+        yield "  no thread has been recorded"
+
+
+def _collective(collective: Collective, now: float) -> str:
+    number = "" if collective.sequence is None else f" #{collective.sequence}"
+    name = f"{collective.operation.strip('_')}{number} of group {collective.group}"
+    if collective.bytes:
+        name += f", {_bytes(collective.bytes)}"
+    if collective.open:
+        since = "" if collective.began is None else f" for {_duration(now - collective.began)}"
+        return f"in {name}{since}"
+    return f"last collective: {name}"
+
+
+def _states(group: Group, i: int, all_threads: bool) -> str:
+    """What the kernel says of this thread in all ranks of the group."""
+    states, cpu = set(), 0.0
+    for rank in group.ranks:
+        threads = shown_threads(rank, all_threads)
+        if i < len(threads) and threads[i].state is not None:
+            states.add(threads[i].state or "")
+            cpu = max(cpu, threads[i].cpu or 0.0)
+    if not states:
+        return ""
+    used = f", {cpu:.2f} s of CPU time while looked at" if cpu else ", using no CPU"
+    return f" ({' or '.join(sorted(states))}{used})"
+
+
+def _stack_lines(thread: Thread) -> Iterable[str]:
+    if not thread.stack:
+        yield "    nothing recorded runs here"
+    places = [_frame(frame) for frame in thread.stack]
+    width = min(max((len(place) for place, _ in places), default=0), 60)
+    for i, (place, function) in enumerate(places):
+        if thread.hidden and i == len(places) - 1:
+            yield f"    ... {thread.hidden} more frames"
+        yield f"    {place:<{width}}  {function}"
+    if thread.torn:
+        yield "    (it was changing: frames of different moments)"
+
+
+def _frame(frame: Frame) -> tuple[str, str]:
+    line = "" if frame.line is None else f":{frame.line}"
+    return f"{short(frame.file)}{line}", frame.function
+
+
+def short(file: str) -> str:
+    """The path from where it begins to tell: the package, or the working directory."""
+    for folder in _INSTALLED:
+        if folder in file:
+            return file.rpartition(folder)[2]
+    standard = os.path.dirname(os.__file__) + "/"
+    here = os.getcwd() + "/"
+    for folder in (standard, here):
+        if file.startswith(folder):
+            return file[len(folder) :]
+    return file
+
+
+def _hidden(ranks: Sequence[Rank]) -> list[str]:
+    parents = [rank for rank in ranks if not rank.is_child]
+    threads = sum(
+        1 for r in parents for t in r.threads if not t.ended and t not in shown_threads(r, False)
+    )
+    children = len(ranks) - len(parents)
+    return [
+        f"{count} {what}{'' if count == 1 else plural}"
+        for count, what, plural in (
+            (threads, "other thread", "s"), (children, "child process", "es")
+        )
+        if count
+    ]  # fmt: skip
+
+
+def _duration(seconds: float) -> str:
+    seconds = max(seconds, 0.0)
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _clock(seconds: float | None) -> str:
+    return "?" if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _bytes(count: int) -> str:
+    power = min(max(count.bit_length() - 1, 0) // 10, 3)
+    return f"{count / (1 << 10 * power):.3g} {('B', 'KiB', 'MiB', 'GiB')[power]}"

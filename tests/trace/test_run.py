@@ -1,0 +1,143 @@
+"""`oddrank trace run script.py` is `python script.py`, but for the record."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from oddrank.trace import jobs, ranks
+
+
+class Both:
+    """A script run by Python alone and by `trace run`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.script = folder / "script.py"
+
+    def write(self, source):
+        self.script.write_text(textwrap.dedent(source))
+        return self
+
+    def python(self, *arguments):
+        return self._run([sys.executable, *arguments])
+
+    def traced(self, *arguments):
+        return self._run([sys.executable, "-m", "oddrank", "trace", "run", *arguments])
+
+    def same(self, *arguments, stdin=""):
+        plain, traced = self.python(*arguments), self.traced(*arguments)
+        assert traced.stdout == plain.stdout
+        assert traced.stderr == plain.stderr
+        assert traced.returncode == plain.returncode
+        return traced
+
+    def records(self):
+        return ranks.read(jobs.files([str(self.folder / "records")]))[0]
+
+    def _run(self, command):
+        environ = {**os.environ, "ODDRANK_DIR": str(self.folder / "records")}
+        return subprocess.run(
+            command, cwd=self.folder, env=environ, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def both(tmp_path):
+    return Both(tmp_path)
+
+
+def test_arguments_main_path_and_exit_code_are_the_same(both):
+    both.write(
+        """
+        import sys
+        print(sys.argv, __name__, __file__, sys.path[0], sorted(globals()))
+        print(sys.modules["__main__"].__dict__ is globals(), __spec__, __builtins__)
+        if __name__ == "__main__":
+            sys.exit(3)
+        """
+    )
+    done = both.same("script.py", "--lr", "1", "-h", "--packages", "x", "--", "y")
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    "ends",
+    ["", "import sys; sys.exit('said why')", "raise SystemExit", "1/0", "import os; os._exit(7)"],
+)
+def test_however_a_script_ends_it_looks_the_same(both, ends):
+    both.write(f"def f():\n    {ends or 'pass'}\nprint('ran', flush=True)\nf()\n").same("script.py")
+
+
+def test_a_chain_of_exceptions_and_a_syntax_error_are_told_as_python_tells_them(both):
+    both.write(
+        """
+        def f():
+            try:
+                {}["a"]
+            except KeyError as error:
+                raise ValueError("b") from error
+        f()
+        """
+    ).same("script.py")
+    both.write("def f(:\n").same("script.py")
+
+
+def test_an_interrupt_ends_it_by_the_signal(both):
+    both.write(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(9)\n"
+    )
+    assert both.traced("script.py").returncode == -signal.SIGINT
+    assert both.python("script.py").returncode == -signal.SIGINT
+
+
+def test_a_module_runs_as_with_minus_m(both):
+    package = both.folder / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text(
+        "import sys\nprint(sys.argv, __name__, __package__, __spec__.name, sys.path[0])\n"
+    )
+    both.same("-m", "package", "-m", "--help")
+    both.same("-m", "no_such_module_here")
+
+
+def test_the_script_is_recorded_and_pickles_of_main_work_in_spawned_children(both):
+    both.write(
+        """
+        import multiprocessing
+        class Thing:
+            value = 4
+        def child(thing, queue):
+            queue.put(thing.value)
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("spawn")
+            queue = context.Queue()
+            process = context.Process(target=child, args=(Thing(), queue))
+            process.start()
+            print(queue.get(timeout=30))
+            process.join()
+        """
+    )
+    assert both.same("script.py").stdout == "4\n"
+    found = both.records()
+    assert sorted(rank.is_child for rank in found) == [False, True]
+
+
+def test_no_such_script_is_one_line_and_exit_code_2(both):
+    done = both.traced("nowhere.py")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "nowhere.py" in done.stderr
+
+
+def test_a_wrong_level_is_one_line_and_exit_code_2(both):
+    both.write("print('ran')")
+    done = both.traced("--packages", "torch=loud", "script.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "loud" in done.stderr
+    assert done.stderr.count("\n") == 1

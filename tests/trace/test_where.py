@@ -1,0 +1,205 @@
+"""`oddrank trace where`: who is folded with whom, in which order, and how it is said."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from oddrank.trace import jobs, tail
+from oddrank.trace.ranks import Collective, Frame, Rank, Thread
+from oddrank.trace.where import groups, text
+
+NOW = 1_700_000_000.0
+AT_61 = (Frame("<module>", "/x/train.py", 88), Frame("train", "/x/train.py", 61))
+AT_17 = (Frame("<module>", "/x/train.py", 88), Frame("Data.next", "/x/data.py", 17))
+
+
+def thread(stack=AT_61, *, tid, name="MainThread", **others):
+    return Thread(tid=tid, name=name, stack=stack, hidden=0, ended=False, last=NOW - 5, **others)
+
+
+def in_all_reduce(sequence, **others):
+    made = Collective("allreduce_", "0", sequence, 4 << 20, 100, sequence, NOW - 81, None, True)
+    return dataclasses.replace(made, **others)
+
+
+def rank(number, stack=AT_61, *, step=42, collectives=(), threads=(), **others):
+    pid = 100 + number
+    made = Rank(
+        rank=number, host="node1", pid=pid, world=4, is_child=False, alive=True, step=step,
+        last=NOW - 5, collectives=collectives, sections=(), threads=(),
+    )  # fmt: skip
+    every = (thread(stack, tid=pid), *threads)
+    return dataclasses.replace(made, threads=every, **others)
+
+
+def folded(ranks, **options):
+    return [[r.rank for r in group.ranks] for group in groups(ranks, **options)]
+
+
+def test_ranks_with_the_same_stack_are_folded_and_the_least_progress_comes_first():
+    assert folded([rank(0), rank(1), rank(2, AT_17, step=41), rank(3)]) == [[2], [0, 1, 3]]
+
+
+def test_within_a_step_the_collective_decides_and_then_rarity():
+    ahead, behind = (in_all_reduce(7),), (in_all_reduce(6),)
+    assert folded([rank(0, collectives=ahead), rank(1, collectives=behind)]) == [[1], [0]]
+    assert folded([rank(0), rank(1), rank(2, AT_17)]) == [[2], [0, 1]]
+
+
+def test_dead_and_alive_are_never_folded():
+    assert folded([rank(0), rank(1, alive=False)]) == [[0], [1]]
+
+
+def test_another_line_in_a_side_thread_matters_only_when_all_threads_are_shown():
+    one = rank(0, threads=(thread(AT_17, tid=7, name="loader"),))
+    other = rank(1, threads=(thread(AT_61, tid=8, name="loader"),))
+    assert folded([one, other]) == [[0, 1]]
+    assert folded([one, other], all_threads=True) == [[0], [1]]
+
+
+def test_a_thread_that_waits_in_a_collective_is_shown():
+    waits = thread(AT_17, tid=7, name="autograd")
+    shown = text([rank(0, threads=(waits,), collectives=(in_all_reduce(7, tid=7),))], "j", now=NOW)
+    assert any("autograd" in line for line in shown)
+
+
+def test_what_is_said_of_a_hang():
+    states = {"state": "asleep", "cpu": 0.0}
+    stuck = [rank(i, collectives=(in_all_reduce(127),)) for i in (0, 1, 3)]
+    stuck = [
+        dataclasses.replace(r, threads=(dataclasses.replace(r.threads[0], **states),))
+        for r in stuck
+    ]
+    lines = text([*stuck, rank(2, AT_17, step=41)], "j", now=NOW)
+    assert lines[:5] == [
+        "job j: 4 of 4 ranks, 4 alive",
+        "",
+        "rank 2 (node1, pid 102): step 41, alive, last event 5.0 s ago",
+        "  MainThread",
+        "    /x/train.py:88  <module>",
+    ]
+    assert "ranks 0-1,3 (node1): step 42, alive, last event 5.0 s ago" in lines
+    assert "  in allreduce #127 of group 0, 4 MiB for 81.0 s" in lines
+    assert "  MainThread (asleep, using no CPU)" in lines
+    assert lines[-1] == "    /x/train.py:61  train"
+
+
+def test_ranks_without_a_record_and_what_is_not_shown_are_told():
+    child = rank(1, is_child=True)
+    lines = text([rank(0), rank(1, threads=(thread(tid=9),)), child], "j", now=NOW)
+    assert lines[0] == "job j: 2 of 4 ranks, 2 alive; no record here of 2-3"
+    assert lines[-1] == "not shown: 1 other thread, 1 child process (--all-threads)"
+
+
+@pytest.fixture(scope="module")
+def dead_job(tmp_path_factory):
+    """Two ranks that were killed, with a file that is no record among theirs."""
+    folder = tmp_path_factory.mktemp("job")
+    script = folder / "script.py"
+    script.write_text(
+        "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
+        "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n"
+    )
+    for number in range(2):
+        subprocess.run(
+            [sys.executable, script],
+            env={
+                **os.environ, "ODDRANK_DIR": str(folder / "records"), "RANK": str(number),
+                "WORLD_SIZE": "2", "LOCAL_RANK": str(number), "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "29500",
+            },
+            check=False, timeout=60,
+        )  # fmt: skip
+    return folder
+
+
+def oddrank(*arguments, folder, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "oddrank", "trace", *map(str, arguments)],
+        env={**os.environ, "ODDRANK_DIR": str(folder)},
+        capture_output=True, text=True, timeout=60, check=False, cwd=cwd,
+    )  # fmt: skip
+
+
+def test_the_newest_job_is_shown_from_its_files_after_its_death(dead_job):
+    done = oddrank("where", folder=dead_job / "records", cwd=dead_job)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "job 127.0.0.1:29500: 2 of 2 ranks, 0 alive"
+    assert lines[2].startswith("ranks 0-1 (")
+    assert ": step 5, dead, last event at " in lines[2]
+    assert lines[-2:] == ["    script.py:8  <module>", "    script.py:7  work"]
+
+
+def test_json_has_every_thread_with_the_innermost_frame_last(dead_job):
+    done = oddrank("where", "--json", "-", folder=dead_job / "records")
+    report = json.loads(done.stdout)
+    assert report["tool"] == "trace where"
+    first, second = report["data"]["ranks"]
+    assert (first["rank"], second["rank"]) == (0, 1)
+    assert (first["alive"], first["step"], first["collective"]) == (False, 5, None)
+    assert abs(first["time"] - time.time()) < 120
+    (thread,) = first["threads"]
+    assert thread["name"] == "MainThread"
+    assert thread["tid"] == first["pid"]
+    assert thread["stack"][-1] == {
+        "function": "work", "file": str(dead_job / "script.py"), "line": 7
+    }  # fmt: skip
+
+
+def test_tail_says_the_last_lines_with_their_source_while_the_file_is_the_same(dead_job, tmp_path):
+    (file, _) = jobs.files([str(dead_job / "records" / "127.0.0.1:29500")])
+    done = oddrank("tail", "-n", "3", "--source", file, folder=tmp_path, cwd=dead_job)
+    assert [line.split(" ", 1)[1] for line in done.stdout.splitlines()] == [
+        "--- call work (script.py)",
+        "script.py:6: value = 1",
+        "script.py:7: os.kill(os.getpid(), signal.SIGKILL)",
+    ]
+    script = dead_job / "script.py"
+    before = script.read_text()
+    script.write_text(before + "\n")
+    tail._lines.cache_clear()
+    try:
+        assert next(iter(tail.text(file, 1, source=True))).endswith("(the file has changed)")
+    finally:
+        script.write_text(before)
+
+
+def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
+    done = oddrank("collect", tmp_path, folder=dead_job / "records")
+    assert done.returncode == 0, done.stderr
+    assert "2 records of job 127.0.0.1:29500" in done.stdout
+    shown = oddrank("where", tmp_path, folder=tmp_path / "none", cwd=dead_job).stdout
+    assert shown.splitlines()[-1] == "    script.py:7  work"
+
+
+def test_what_is_no_record_is_one_line_each_and_the_rest_is_shown(dead_job, tmp_path):
+    (file, other) = jobs.files([str(dead_job / "records" / "127.0.0.1:29500")])
+    cut = tmp_path / "cut.trace"
+    cut.write_bytes(other.read_bytes()[:100_000])
+    done = oddrank("where", file, cut, "/etc/hostname", folder=tmp_path)
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 2
+    assert "it was cut" in done.stderr
+    only = oddrank("where", cut, folder=tmp_path)
+    assert only.returncode == 2
+    nothing = oddrank("where", tmp_path / "nowhere", folder=tmp_path)
+    assert nothing.returncode == 2
+    assert "nowhere" in nothing.stderr
+
+
+def test_without_any_record_it_says_where_it_looked_and_what_to_do(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", "import oddrank.job, pathlib, sys; from oddrank import cli; "
+         f"oddrank.job.base_folders = lambda: [pathlib.Path({str(tmp_path)!r})]; "
+         "cli.main(['trace', 'where'])"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert str(tmp_path) in done.stderr
+    assert "oddrank.arm()" in done.stderr
