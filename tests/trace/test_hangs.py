@@ -1,0 +1,96 @@
+"""Real hangs of a real 4-rank gloo DDP job: `trace where` shows who stands where, alive and dead."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(180)]
+TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
+# How the last rank hangs -> the function that it stands in, and where below it Python waits.
+HANGS = {
+    "collective": "skip_the_collective",
+    "data": "next_batch",
+    "lock": "wait_for_the_lock",
+}
+
+
+class Job:
+    """The example under torchrun, and what `trace where` says of it."""
+
+    def __init__(self, folder, *arguments):
+        self.environ = {**os.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"}
+        self.launcher = subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4",
+             "--master-port", "0", str(TRAINING), *arguments],
+            env=self.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def where(self, *options):
+        done = subprocess.run(
+            [sys.executable, "-m", "oddrank", "trace", "where", "--json", "-", *options],
+            env=self.environ, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return json.loads(done.stdout)["data"]["ranks"] if done.returncode == 0 else []
+
+    def until(self, ready, seconds=120):
+        """`where`, asked until `ready` says yes."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.launcher.poll() is None:
+            ranks = self.where()
+            if len(ranks) == 4 and ready(ranks):
+                return ranks
+            time.sleep(0.5)
+        raise AssertionError(f"never ready: {self.where()}")
+
+    def kill_all(self):
+        os.killpg(self.launcher.pid, signal.SIGKILL)
+        for rank in self.where():
+            try:
+                os.kill(rank["pid"], signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.launcher.wait()
+        self.launcher.stderr.close()
+
+
+def functions(rank):
+    main = next(thread for thread in rank["threads"] if thread["tid"] == rank["pid"])
+    return [frame["function"] for frame in main["stack"]]
+
+
+@pytest.mark.parametrize("how", HANGS)
+def test_a_hang_is_shown_alive_and_after_all_were_killed(tmp_path, how):
+    job = Job(tmp_path / "records", "--hang", how, "--steps", "1000")
+
+    def hangs(ranks):
+        return HANGS[how] in functions(ranks[3]) and all(rank["step"] == 3 for rank in ranks)
+
+    try:
+        alive = job.until(hangs)
+    finally:
+        job.kill_all()
+    dead = job.where()
+    assert [rank["alive"] for rank in alive] == [True] * 4
+    assert [rank["alive"] for rank in dead] == [False] * 4
+    for ranks in (alive, dead):
+        assert [rank["rank"] for rank in ranks] == [0, 1, 2, 3]
+        assert functions(ranks[3])[:3] == ["<module>", "main", "train"]
+        assert HANGS[how] in functions(ranks[3])
+        for rank in ranks[:3]:
+            assert functions(rank)[:3] == ["<module>", "main", "train"]
+            assert HANGS[how] not in functions(rank)
+    assert alive[3]["sections"] == (["data"] if how == "data" else [])
+
+
+def test_the_example_trains_to_its_end_and_its_record_stays(tmp_path):
+    job = Job(tmp_path / "records", "--steps", "5")
+    assert job.launcher.wait(timeout=120) == 0, job.launcher.stderr.read().decode()[-3000:]
+    ranks = job.where()
+    assert [(rank["alive"], rank["step"]) for rank in ranks] == [(False, 4)] * 4
