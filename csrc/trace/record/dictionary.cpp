@@ -10,6 +10,8 @@ namespace {
 // Longer names are cut: a dictionary must not be filled by one of them.
 constexpr std::size_t kLongestName = 4096;
 constexpr std::size_t kLongestTable = 64 << 10;
+// Code fills a dictionary; what hangs must still have its group's and operation's name.
+constexpr std::size_t kOnlyForNames = 4096;
 
 constexpr std::array<std::uint32_t, 256> make_crc_table() {
   std::array<std::uint32_t, 256> table{};
@@ -34,8 +36,8 @@ std::uint32_t crc32(const void* data, std::size_t size) noexcept {
   return ~crc;
 }
 
-char* DictionaryWriter::begin(std::size_t payload) noexcept {
-  if (bytes_ - used_ < sizeof(EntryHead) + payload + 7) {
+char* DictionaryWriter::begin(std::size_t payload, std::size_t reserve) noexcept {
+  if (bytes_ - used_ < sizeof(EntryHead) + payload + 7 + reserve) {
     lost_.fetch_add(1, std::memory_order_relaxed);
     return nullptr;
   }
@@ -63,7 +65,7 @@ std::uint32_t DictionaryWriter::add_code(const CodeFacts& code) noexcept {
   const std::size_t linetable = code.linetable.size() <= kLongestTable ? code.linetable.size() : 0;
   const std::string_view name = code.name.substr(0, kLongestName);
   const std::size_t payload = sizeof(CodeEntry) + linetable + name.size();
-  char* at = begin(payload);
+  char* at = begin(payload, kOnlyForNames);
   if (at == nullptr) return 0;
   const CodeEntry entry{code.source_hash, code.first_line, code.level,
                         static_cast<std::uint32_t>(linetable), file};
@@ -82,7 +84,7 @@ std::uint32_t DictionaryWriter::name_locked(EntryKind kind, std::string_view nam
   auto& known = names_[static_cast<std::size_t>(kind)];
   const std::string key(name.substr(0, kLongestName));
   if (const auto found = known.find(key); found != known.end()) return found->second;
-  char* at = begin(key.size());
+  char* at = begin(key.size(), kind == EntryKind::kText ? kOnlyForNames : 0);
   if (at == nullptr) return 0;
   std::copy(key.begin(), key.end(), at);
   const auto id = static_cast<std::uint32_t>(known.size() + 1);

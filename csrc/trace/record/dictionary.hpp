@@ -42,8 +42,8 @@ class DictionaryWriter {
  private:
   std::uint32_t named(EntryKind kind, std::string_view name) noexcept;
   std::uint32_t name_locked(EntryKind kind, std::string_view name) noexcept;
-  // Room for an entry with its head, or nullptr; the lock is held.
-  char* begin(std::size_t payload) noexcept;
+  // Room for an entry with its head that leaves `reserve` bytes, or nullptr; the lock is held.
+  char* begin(std::size_t payload, std::size_t reserve) noexcept;
   std::uint32_t finish(EntryKind kind, std::uint32_t id, std::size_t payload) noexcept;
 
   char* region_;
