@@ -203,6 +203,32 @@ TEST(Collectives, ThoseThatAreOpenStayHoweverManyFollow) {
   EXPECT_EQ(record.header().lost_collectives, 100U - record.header().open.count);
 }
 
+TEST(Collectives, TheNumberOfOneThatWasIssuedIsInItsOpenEntryAndItsEnd) {
+  Record record;
+  CollectiveRing& ring = record.recorder->collectives();
+  const std::uint64_t one = ring.begin({.group = 1, .operation = 2, .bytes = 64});
+  const std::uint64_t other = ring.begin({.group = 1, .operation = 2});
+  const auto* open =
+      reinterpret_cast<const CollectiveSlot*>(record.map + record.header().open.offset);
+  const auto* slots =
+      reinterpret_cast<const CollectiveSlot*>(record.map + record.header().collectives.offset);
+  EXPECT_EQ(open[one].sequence, ~std::uint64_t{0});
+  ring.numbered(one, 41);
+  EXPECT_EQ(open[one].sequence, 41U);
+  EXPECT_EQ(open[other].sequence, ~std::uint64_t{0});
+  ring.end(one);
+  EXPECT_EQ(slots[2].number, one);
+  EXPECT_EQ(slots[2].sequence, 41U);
+  EXPECT_EQ(slots[2].who & 0xFFFF, static_cast<std::uint64_t>(Phase::kEnd));
+  ring.numbered(one, 99);  // too late: nobody's
+  EXPECT_EQ(open[other].sequence, ~std::uint64_t{0});
+  ring.numbered(other, 42);
+  ring.issued(other);
+  EXPECT_EQ(slots[3].sequence, 42U);
+  EXPECT_EQ(slots[3].who & 0xFFFF, static_cast<std::uint64_t>(Phase::kIssued));
+  EXPECT_EQ(open[other].number, 0U);
+}
+
 TEST(Record, SurvivesTheDeathOfItsProcess) {
   for (const int number : {SIGKILL, SIGSEGV, SIGABRT}) {
     const Fd file(::memfd_create("record", 0));

@@ -191,13 +191,18 @@ struct MarkSlot {
 static_assert(sizeof(MarkSlot) == 64);
 
 // ---- collectives
-enum class Phase : std::uint16_t { kBegin = 1, kEnd = 2 };
+enum class Phase : std::uint16_t {
+  kBegin = 1,
+  kEnd = 2,
+  kIssued = 3,  // handed to a device, which goes on alone: no end of it will be recorded
+};
+constexpr std::uint16_t kNoType = 0xFFFF;  // a barrier has no data
 
 struct CollectiveSlot {
   Word commit;  // ring: claim number + 1; table of open ones: the number, 0 where free
   Word tsc;
   Word number;    // of the collective in this process: joins begin, end and the open one
-  Word sequence;  // of its group, as the back end counts; all ones: not known
+  Word sequence;  // of its group, as the back end counts; all ones: not known (yet)
   Word bytes;
   Word names;  // group id 32 | operation id 32
   Word who;    // native thread id 32 | data type 16 | Phase 16

@@ -43,17 +43,27 @@ std::uint64_t CollectiveRing::begin(const CollectiveFacts& facts) noexcept {
   return number;
 }
 
-void CollectiveRing::end(std::uint64_t number) noexcept {
-  CollectiveFacts facts;
+CollectiveSlot* CollectiveRing::find_open(std::uint64_t number) noexcept {
   for (std::uint32_t i = 0; i < open_count_; ++i) {
     CollectiveSlot& slot = open_[(number + i) % open_count_];
-    if (slot.number.load(std::memory_order_acquire) != number) continue;
-    facts = facts_of(slot);
-    slot.commit.store(0, std::memory_order_relaxed);
-    slot.number.store(0, std::memory_order_release);
-    break;
+    if (slot.number.load(std::memory_order_acquire) == number) return &slot;
   }
-  append(facts, number, Phase::kEnd);
+  return nullptr;
+}
+
+void CollectiveRing::numbered(std::uint64_t number, std::uint64_t sequence) noexcept {
+  CollectiveSlot* slot = find_open(number);
+  if (slot != nullptr) slot->sequence.store(sequence, std::memory_order_relaxed);
+}
+
+void CollectiveRing::close(std::uint64_t number, Phase phase) noexcept {
+  CollectiveFacts facts;
+  if (CollectiveSlot* slot = find_open(number)) {
+    facts = facts_of(*slot);
+    slot->commit.store(0, std::memory_order_relaxed);
+    slot->number.store(0, std::memory_order_release);
+  }
+  append(facts, number, phase);
 }
 
 void CollectiveRing::append(const CollectiveFacts& facts, std::uint64_t number,

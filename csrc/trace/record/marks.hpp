@@ -46,7 +46,7 @@ struct CollectiveFacts {
   std::uint32_t operation = 0;  // id in the dictionary
   std::uint64_t sequence = ~std::uint64_t{0};
   std::uint64_t bytes = 0;
-  std::uint16_t type = 0;  // torch's ScalarType
+  std::uint16_t type = kNoType;  // torch's ScalarType
   std::uint32_t tid = 0;
 };
 
@@ -62,12 +62,19 @@ class CollectiveRing {
         open_count_(open_count),
         lost_(lost) {}
 
-  // Returns the collective's number, from 1, for end().
+  // Returns the collective's number, from 1, for the others.
   std::uint64_t begin(const CollectiveFacts& facts) noexcept;
+  // It has been issued, and only that gives it its number in the group: the open one and the end
+  // show it. Before end().
+  void numbered(std::uint64_t number, std::uint64_t sequence) noexcept;
   // Once per number; from any thread.
-  void end(std::uint64_t number) noexcept;
+  void end(std::uint64_t number) noexcept { close(number, Phase::kEnd); }
+  // Instead of end(), where it can't be known.
+  void issued(std::uint64_t number) noexcept { close(number, Phase::kIssued); }
 
  private:
+  CollectiveSlot* find_open(std::uint64_t number) noexcept;
+  void close(std::uint64_t number, Phase phase) noexcept;
   void append(const CollectiveFacts& facts, std::uint64_t number, Phase phase) noexcept;
 
   CollectiveSlot* slots_;
