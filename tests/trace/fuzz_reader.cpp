@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "trace/read/clock.hpp"
+#include "trace/read/collectives.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/file.hpp"
 #include "trace/read/records.hpp"
@@ -45,6 +46,9 @@ std::size_t read_everything(const oddrank::trace::RecordFile& file) {
   for (const trace::Mark& mark : trace::read_marks(file).list) total += sum(mark.text);
   for (const auto& record : trace::read_collectives(file).list) {
     total += sum(dictionary.group(record.group)) + sum(dictionary.operation(record.operation));
+  }
+  for (const auto& one : trace::read_joined_collectives(file)) {
+    total += sum(trace::name_of(one.state));
   }
   return total + trace::read_open_collectives(file).size();
 }

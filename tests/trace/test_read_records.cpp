@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "record_builder.hpp"
-#include "trace/read/records.hpp"
+#include "trace/read/collectives.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -112,6 +112,34 @@ TEST(ReadCollectives, begin_end_and_the_open_one_have_one_number) {
   EXPECT_EQ(read_open_collectives(file).size(), 1U);
   record.at<CollectiveSlot>(record.header().open.offset)[0].number = 10;
   EXPECT_TRUE(read_open_collectives(file).empty()) << "claimed by the next and not filled in";
+}
+
+TEST(ReadCollectives, what_has_one_number_is_joined_whatever_of_it_is_missing) {
+  RecordBuilder record;
+  record.collective(Phase::kEnd, 3);  // its begin was overwritten
+  record.collective(Phase::kBegin, 4).sequence = ~std::uint64_t{0};
+  record.collective(Phase::kEnd, 4);
+  record.collective(Phase::kBegin, 5).sequence = ~std::uint64_t{0};
+  record.collective(Phase::kIssued, 5);
+  record.collective(Phase::kBegin, 6).sequence = ~std::uint64_t{0};
+  record.open_collective(0, 1);  // hangs since long ago
+  record.open_collective(1, 6);
+  record.open_collective(2, 4);  // ended after the table was copied
+  const std::vector<Collective> all = read_joined_collectives(record.open());
+  ASSERT_EQ(all.size(), 5U);
+  using State = Collective::State;
+  const State states[] = {State::kOpen, State::kEnded, State::kEnded, State::kIssued, State::kOpen};
+  const std::uint64_t numbers[] = {1, 3, 4, 5, 6};
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(all[i].number, numbers[i]);
+    EXPECT_EQ(all[i].state, states[i]) << numbers[i];
+    EXPECT_EQ(all[i].sequence, numbers[i] * 10);
+    EXPECT_EQ(all[i].operation, 2U);
+  }
+  EXPECT_EQ(all[1].begin, std::nullopt);
+  EXPECT_EQ(all[2].begin, 5004U);
+  EXPECT_EQ(all[2].end, 5004U);
+  EXPECT_EQ(all[4].end, std::nullopt);
 }
 
 TEST(ReadCollectives, a_record_without_room_for_them_has_none) {
