@@ -1,0 +1,161 @@
+// The sink of _core as _torch sees it: a table of functions, and what they leave in the file.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trace/read/clock.hpp"
+#include "trace/read/collectives.hpp"
+#include "trace/read/dictionary.hpp"
+#include "trace/record/layout.hpp"
+#include "trace/record/recording_sink.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+using State = Collective::State;
+
+// A record in memory whose recorder, like a process's, is never destroyed.
+struct Record {
+  Record() : file(::memfd_create("record", MFD_CLOEXEC)) {
+    if (::ftruncate(file.get(), kRankBytes) != 0) std::abort();
+    recorder = new Recorder(file, kRankBytes, {});
+  }
+  RecordFile open() const { return RecordFile(Fd(::dup(file.get())), "of the test"); }
+  std::vector<Collective> read() const { return read_joined_collectives(open()); }
+
+  Fd file;
+  Recorder* recorder = nullptr;
+};
+
+Recorder* armed = nullptr;
+const CollectiveSink& sink() {
+  return recording_sink([]() noexcept { return armed; });
+}
+
+CollectiveCall call(std::string_view group, std::string_view op, std::uint64_t bytes = 8) {
+  return {group, op, bytes, 77, 6};
+}
+
+TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
+  const Record record;
+  armed = record.recorder;
+  const std::uint64_t ticket = sink().begin(call("7", "allreduce_", 4096));
+  ASSERT_NE(ticket, 0U);
+  Collective open = record.read().at(0);
+  EXPECT_EQ(open.state, State::kOpen);
+  EXPECT_EQ(open.sequence, std::nullopt);
+  sink().numbered(ticket, 41);
+  open = record.read().at(0);
+  EXPECT_EQ(open.state, State::kOpen);
+  EXPECT_EQ(open.sequence, 41U);
+  sink().end(ticket);
+  const Collective ended = record.read().at(0);
+  EXPECT_EQ(ended.state, State::kEnded);
+  EXPECT_EQ(ended.sequence, 41U);
+  EXPECT_EQ(ended.bytes, 4096U);
+  EXPECT_EQ(ended.tid, 77U);
+  EXPECT_EQ(ended.data_type, 6U);
+  EXPECT_LE(ended.begin, ended.end);
+  const Dictionary names(record.open());
+  EXPECT_EQ(names.group(ended.group), "7");
+  EXPECT_EQ(names.operation(ended.operation), "allreduce_");
+}
+
+TEST(Sink, TellsWhatADeviceGoesOnWithFromWhatHasEnded) {
+  const Record record;
+  armed = record.recorder;
+  const std::uint64_t ticket = sink().begin(call("0", "allreduce_"));
+  sink().numbered(ticket, 3);
+  sink().issued(ticket);
+  const Collective issued = record.read().at(0);
+  EXPECT_EQ(issued.state, State::kIssued);
+  EXPECT_EQ(issued.sequence, 3U);
+  EXPECT_EQ(issued.end, std::nullopt);
+  EXPECT_TRUE(read_open_collectives(record.open()).empty());
+}
+
+TEST(Sink, RecordsNothingWhereNobodyIsArmed) {
+  armed = nullptr;
+  EXPECT_EQ(sink().begin(call("0", "barrier")), 0U);
+}
+
+TEST(Sink, WhatOneRecorderHasBegunAnotherDoesNotEnd) {
+  const Record first, second;
+  armed = first.recorder;
+  const std::uint64_t of_first = sink().begin(call("0", "send"));
+  armed = second.recorder;
+  const std::uint64_t of_second = sink().begin(call("group", "recv_"));
+  sink().end(of_first);
+  EXPECT_EQ(first.read().at(0).state, State::kEnded);
+  EXPECT_EQ(second.read().at(0).state, State::kOpen);
+  EXPECT_EQ(Dictionary(second.open()).operation(1), "recv_");
+  sink().end(of_second);
+  EXPECT_EQ(second.read().at(0).state, State::kEnded);
+}
+
+TEST(Sink, AForkedChildEndsNothingOfItsParent) {
+  const Record parent;
+  armed = parent.recorder;
+  const std::uint64_t ticket = sink().begin(call("0", "recv_"));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Record own;
+    armed = own.recorder;
+    sink().end(ticket);
+    const std::uint64_t new_ticket = sink().begin(call("0", "send"));
+    sink().numbered(ticket, 9);
+    sink().end(ticket);
+    const bool right = new_ticket != ticket && own.read().at(0).state == State::kOpen;
+    ::_exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(parent.read().size(), 1U);
+  EXPECT_EQ(parent.read()[0].state, State::kOpen);
+  EXPECT_EQ(parent.read()[0].sequence, std::nullopt);
+  sink().end(ticket);
+  EXPECT_EQ(parent.read()[0].state, State::kEnded);
+}
+
+TEST(Sink, OfManyThreadsAndEndsElsewhereNothingStaysOpen) {
+  const Record record;
+  armed = record.recorder;
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([t] {
+      const std::string group = "group " + std::to_string(t);
+      for (std::uint64_t i = 0; i < 20'000; ++i) {
+        const std::uint64_t ticket = sink().begin(call(group, "allreduce_"));
+        sink().numbered(ticket, i);
+        sink().end(ticket);
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_TRUE(read_open_collectives(record.open()).empty());
+  EXPECT_EQ(record.open().counters().lost_collectives, 0U);
+  EXPECT_EQ(record.open().counters().collectives_claimed, 160'000U);
+  EXPECT_TRUE(Clock(record.open().clocks()).realtime_ns(read_tsc()).has_value());
+  EXPECT_EQ(Dictionary(record.open()).entries(), 5U) << "names are written once";
+}
+
+TEST(Sink, GroupsAndOperationsHaveNamesWhereCodeHasFilledTheDictionary) {
+  const Record record;
+  armed = record.recorder;
+  while (record.recorder->dictionary().add_code(
+             {.name = "f", .file = "train.py", .linetable = {}}) != 0) {
+  }
+  sink().begin(call("the group", "allreduce_"));
+  const Collective open = record.read().at(0);
+  EXPECT_EQ(Dictionary(record.open()).group(open.group), "the group");
+}
+
+}  // namespace
+}  // namespace oddrank::trace
