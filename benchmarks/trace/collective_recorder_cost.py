@@ -2,11 +2,13 @@
 
 Its kernels stay in torch's dispatcher, so "not loaded" needs a process of its own: each repetition
 forks two processes from one that has imported torch (the same memory layout), which take turns.
+Both are armed, with all code switched off: what the hooks cost is another question.
 """
 
 import multiprocessing
 import statistics
 import sys
+import sysconfig
 import tempfile
 import time
 from multiprocessing.connection import Connection
@@ -17,6 +19,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
+from oddrank import _native
 from oddrank.trace import collectives
 
 OPERATIONS = 30_000
@@ -24,10 +27,19 @@ COLLECTIVES = 300
 TURNS = 20
 
 
-def small_operations(recorder: bool, turns: Connection) -> None:
-    """Answers each message with the nanoseconds per operation of one turn."""
+def prepare(recorder: bool) -> None:
+    paths = sysconfig.get_paths()
+    with tempfile.TemporaryDirectory() as folder:  # the record stays mapped without its name
+        arguments = (4 << 20, (0, 0, 1, 0), False, "host", "benchmark", [("*", "off")])
+        code = ([paths["stdlib"] + "/"], [paths["purelib"] + "/", paths["platlib"] + "/"])
+        _native.core().trace_arm([folder], "job", *arguments, *code)
     if recorder:
         collectives.start()
+
+
+def small_operations(recorder: bool, turns: Connection) -> None:
+    """Answers each message with the nanoseconds per operation of one turn."""
+    prepare(recorder)
     x, y = torch.zeros(8), torch.ones(8)
     while turns.recv():
         begin = time.perf_counter_ns()
@@ -37,8 +49,7 @@ def small_operations(recorder: bool, turns: Connection) -> None:
 
 
 def all_reduces(recorder: bool, turns: Connection) -> None:
-    if recorder:
-        collectives.start()
+    prepare(recorder)
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group(
             "gloo", init_method=f"file://{folder}/rendezvous", rank=0, world_size=1

@@ -15,4 +15,5 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_selftest(m);
   oddrank::bind_trace(m);
   oddrank::bind_trace_read(m);
+  oddrank::bind_collective_records(m);
 }

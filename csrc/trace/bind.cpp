@@ -9,6 +9,7 @@
 #include "trace/hooks/tracer.hpp"
 #include "trace/record/layout.hpp"
 #include "trace/record/place.hpp"
+#include "trace/record/recording_sink.hpp"
 
 namespace py = pybind11;
 
@@ -54,6 +55,12 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   return Tracer::make().path();
 }
 
+py::capsule collective_sink() {
+  Tracer::make();  // here, under the GIL: whoever issues collectives finds it made
+  const auto& sink = trace::recording_sink([]() noexcept { return Tracer::current(); });
+  return py::capsule(&sink, trace::CollectiveSink::kCapsule);
+}
+
 }  // namespace
 
 void bind_trace(py::module_& m) {
@@ -88,6 +95,9 @@ void bind_trace(py::module_& m) {
         return object == nullptr ? py::none() : py::reinterpret_steal<py::object>(object);
       },
       "For threading.settrace(): hooks the thread that calls it. None where threads need none.");
+  m.def("trace_collective_sink", &collective_sink,
+        "For _torch.start_collectives(): writes into this process's record file while it is "
+        "armed.");
   m.def(
       "trace_check", [](bool on) { Tracer::make().check_every_event(on); }, py::arg("on"),
       "For tests: compares the shadow stack with the frames after every event.");

@@ -1,23 +1,33 @@
-"""One rank of a real gloo job: runs SCENARIOS with the recorder on, writes what it recorded.
+"""One rank of a real gloo job: runs SCENARIOS with the recorder on, writes what its file then says.
 
 collectives_job.py RANK WORLD FOLDER
 """
 
+import gc
 import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from armed import arm
 from torch.nn.parallel import DistributedDataParallel
 
 from oddrank.trace import collectives
 
 SCENARIOS: dict[str, Callable[[int], object]] = {}
+RECORD = ""  # path of this process's file
+SEEN = 0  # records in it as the scenario began
+
+
+def states() -> list[str]:
+    """Of what this process has issued since the scenario began."""
+    return [record.state for record in collectives.read(RECORD)[SEEN:]]
 
 
 def scenario(run: Callable[[int], object]) -> Callable[[int], object]:
@@ -27,6 +37,8 @@ def scenario(run: Callable[[int], object]) -> Callable[[int], object]:
 
 def train(recorded: bool) -> list[float]:
     """Three steps of DDP, a bucket per parameter, the last recorded; the parameters afterwards."""
+    if recorded:
+        collectives.stop()
     torch.manual_seed(0)
     layers = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
     model = DistributedDataParallel(layers, bucket_cap_mb=1e-6)
@@ -59,9 +71,10 @@ def compiled_all_reduce(rank: int) -> object:
         return functional.all_reduce(x * 2, "sum", dist.group.WORLD) + 1
 
     compiled = torch.compile(f, backend="aot_eager", fullgraph=True)
-    compiled(torch.ones(7))
-    collectives.start()  # tracing sends nothing, the run does
-    return compiled(torch.ones(7)).tolist()
+    traced = compiled(torch.ones(7)).tolist()
+    issued = len(states())  # tracing sends nothing, the run does
+    assert compiled(torch.ones(7)).tolist() == traced
+    return [traced, issued]
 
 
 @scenario
@@ -75,12 +88,22 @@ def point_to_point(rank: int) -> object:
         dist.recv(other, 0)
         dist.send(x, 0)
         x = other
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(torch.empty_like(x))  # from any rank
+    both = [
+        dist.P2POp(dist.isend, torch.ones(2), 1 - rank),
+        dist.P2POp(dist.irecv, torch.ones(2), 1 - rank),
+    ]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
     return x.tolist()
 
 
 @scenario
 def barriers_and_a_second_group(rank: int) -> object:
-    dist.barrier()
+    collectives.stop()
     group = dist.new_group([0, 1])
     collectives.start()
     dist.all_reduce(torch.ones(3), group=group)
@@ -88,6 +111,7 @@ def barriers_and_a_second_group(rank: int) -> object:
     dist.all_reduce(torch.ones(4), group=group)
     dist.barrier(group=group)
     dist.barrier()
+    dist.monitored_barrier()
     return group.group_name
 
 
@@ -133,11 +157,44 @@ def an_operation_that_raises(rank: int) -> object:
 
 
 @scenario
-def more_than_the_limit(rank: int) -> object:
-    collectives.start(limit=3)
-    for size in range(1, 6):
-        dist.all_reduce(torch.ones(size))
-    return collectives.dropped()
+def waited_for_and_not(rank: int) -> object:
+    """Works that complete without wait(), and sends whose Works are dropped or kept."""
+    reduced = [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(20)]
+    waiting = time.monotonic() + 10
+    while not all(work.is_completed() for work in reduced) and time.monotonic() < waiting:
+        time.sleep(0.001)
+    after_completion = states()
+    other, x = 1 - rank, torch.ones(2)
+    sent, received = dist.isend(x, other), dist.irecv(torch.empty(2), other)
+    received.wait()
+    kept = states()[20:]
+    collectives.stop()
+    dist.barrier()  # gloo takes back a send that is dropped before it has gone
+    del sent
+    gc.collect()
+    return [after_completion, kept, states()[20:]]
+
+
+@scenario
+def stopped_while_one_is_open(rank: int) -> object:
+    """Rank 0's recv is open until rank 1 passes the barrier, which the recorder does not see."""
+    received = dist.irecv(torch.empty(2), 1) if rank == 0 else None
+    collectives.stop()
+    before = states()
+    dist.barrier()
+    if received is None:
+        dist.send(torch.ones(2), 0)
+    else:
+        received.wait()
+    return [before, states()]
+
+
+@scenario
+def profiled(rank: int) -> object:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        dist.all_reduce(torch.ones(4))
+        dist.all_reduce(torch.ones(4), async_op=True).wait()
+    return sum(event.count for event in profiler.key_averages() if event.key == "gloo:all_reduce")
 
 
 @scenario
@@ -152,8 +209,9 @@ def after_stop(rank: int) -> object:
 @scenario
 def many_threads_at_once(rank: int) -> object:
     """Each thread has its own group of one rank, so that no order between ranks is needed."""
+    collectives.stop()
     groups = [dist.new_group([r]) for r in range(2) for _ in range(4)][4 * rank : 4 * rank + 4]
-    collectives.start(limit=50)
+    collectives.start()
 
     def issue(group: dist.ProcessGroup) -> None:
         for _ in range(100):
@@ -162,22 +220,41 @@ def many_threads_at_once(rank: int) -> object:
     threads = [threading.Thread(target=issue, args=(group,)) for group in groups]
     for thread in threads:
         thread.start()
-    longest = 0
+    most_open = 0
     while any(thread.is_alive() for thread in threads):
-        longest = max(longest, len(collectives.records()))
-    return [len(collectives.records()), collectives.dropped(), longest]
+        most_open = max(most_open, states().count("open"))
+    return most_open
 
 
 @scenario
-def a_forked_child_reads_the_list(rank: int) -> object:
-    dist.all_reduce(torch.ones(1))
+def forked_while_one_is_open(rank: int) -> object:
+    """The child drops its copy of the Work; what the parent records is not the child's to end."""
+    received = dist.irecv(torch.empty(2), 1) if rank == 0 else None
     child = os.fork()
     if child == 0:
-        os._exit(len(collectives.records()))
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        del received
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    after_fork = states()
+    dist.barrier()
+    if received is None:
+        dist.send(torch.ones(2), 0)
+    else:
+        received.wait()
+    return after_fork
+
+
+def settled() -> list[collectives.Collective]:
+    """What was issued, as soon as none of it is open: DDP leaves before a Work has told its end."""
+    deadline = time.monotonic() + 10
+    while "open" in states() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return collectives.read(RECORD)[SEEN:]
 
 
 def main() -> None:
+    global RECORD, SEEN
     rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -186,12 +263,15 @@ def main() -> None:
     found: dict[str, dict[str, object]] = {
         "before_the_recorder": {"result": train(recorded=False), "records": []}
     }
+    # Room for all: the history of the default size ends after a thousand.
+    RECORD = arm(folder, rank=rank, world=world, megabytes=16)
     for name, run in SCENARIOS.items():
         dist.barrier()
+        SEEN = len(collectives.read(RECORD))
         collectives.start()
         result = run(rank)
         collectives.stop()
-        found[name] = {"result": result, "records": collectives.records()}
+        found[name] = {"result": result, "records": settled()}
     (folder / f"rank{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""What two real gloo ranks issue is exactly what the recorder lists."""
+"""What two real gloo ranks issue is exactly what their record files hold."""
 
 import json
 import subprocess
@@ -26,6 +26,9 @@ class Job:
 
     def records(self, scenario: str, rank: int = 0) -> list[Collective]:
         return [Collective(*fields) for fields in self.ranks[rank][scenario]["records"]]
+
+    def states(self, scenario: str, rank: int = 0) -> list[str]:
+        return [r.state for r in self.records(scenario, rank)]
 
     def issued(self, scenario: str, rank: int = 0) -> list[tuple[str, int]]:
         return [(r.op, r.bytes) for r in self.records(scenario, rank)]
@@ -78,13 +81,20 @@ def test_functional_collectives_are_seen(job: Job):
 
 
 def test_a_compiled_all_reduce_is_seen_each_time_it_runs_and_not_when_it_is_traced(job: Job):
-    assert job.issued("compiled_all_reduce") == [("allreduce_", 28)]
-    assert job.result("compiled_all_reduce") == [5.0] * 7
+    assert job.issued("compiled_all_reduce") == [("allreduce_", 28)] * 2
+    assert job.result("compiled_all_reduce") == [[5.0] * 7, 1]
 
 
 def test_send_and_recv_are_each_side_s_own(job: Job):
-    assert job.issued("point_to_point", rank=0) == [("send", 48), ("recv_", 48)]
-    assert job.issued("point_to_point", rank=1) == [("recv_", 48), ("send", 48)]
+    batch = [("send", 8), ("recv_", 8)]
+    assert job.issued("point_to_point", rank=0) == [
+        *[("send", 48), ("recv_", 48), ("send", 48)],
+        *batch,
+    ]
+    assert job.issued("point_to_point", rank=1) == [
+        *[("recv_", 48), ("send", 48), ("recv_any_source_", 48)],
+        *batch,
+    ]
     assert job.result("point_to_point", rank=0) == [1.0] * 6
     assert job.result("point_to_point", rank=1) == [0.0] * 6
 
@@ -98,9 +108,10 @@ def test_each_group_has_its_own_numbers_and_a_barrier_has_no_bytes(job: Job):
         (name, "allreduce_", 16),
         (name, "barrier", 0),
         ("0", "barrier", 0),
+        ("0", "monitored_barrier_", 0),
     ]
     assert consecutive([r for r in records if r.group == name])
-    assert consecutive([r for r in records if r.group == "0"])
+    assert consecutive([r for r in records if r.group == "0"][:2])
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -118,7 +129,10 @@ def test_bytes_are_the_same_on_root_and_others(job: Job, rank: int):
 
 def test_the_ranks_of_a_group_agree_on_every_number(job: Job):
     for scenario in ("ddp_step", "functional_calls", "rooted_and_gathering"):
-        first, second = ([r[1:] for r in job.records(scenario, rank)] for rank in (0, 1))
+        first, second = (
+            [(r.group, r.seq, r.op, r.bytes) for r in job.records(scenario, rank)]
+            for rank in (0, 1)
+        )
         assert first == second
 
 
@@ -131,18 +145,13 @@ def test_the_thread_is_the_one_that_issued(job: Job):
 def test_an_error_of_the_operation_reaches_the_user_as_without_the_recorder(job: Job):
     recorded, unrecorded = job.result("an_operation_that_raises")
     assert recorded == unrecorded
-    # Listed, but never issued to the end.
-    assert [(r.op, r.seq) for r in job.records("an_operation_that_raises")] == [
-        ("broadcast_", None)
+    # Recorded, but never issued to the end.
+    assert [(r.op, r.seq, r.state) for r in job.records("an_operation_that_raises")] == [
+        ("broadcast_", None, "ended")
     ]
 
 
-def test_the_newest_stay_when_the_list_is_full(job: Job):
-    assert job.issued("more_than_the_limit") == [("allreduce_", 4 * n) for n in (3, 4, 5)]
-    assert job.result("more_than_the_limit") == 2
-
-
-def test_after_stop_operations_work_and_are_not_listed(job: Job):
+def test_after_stop_operations_work_and_are_not_recorded(job: Job):
     assert job.result("after_stop") == [2.0, 2.0]
     assert job.issued("after_stop") == [("allreduce_", 4)]
 
@@ -151,15 +160,46 @@ def test_training_gives_the_same_bits_with_the_recorder_and_before_it_was_loaded
     assert job.result("ddp_step") == job.result("before_the_recorder")
 
 
-def test_four_threads_and_a_reader_lose_nothing_but_what_the_limit_costs(job: Job):
-    kept, dropped, longest = job.result("many_threads_at_once")
-    assert (kept, dropped) == (50, 350)
-    assert longest <= 50
-    by_group: dict[str, list[int | None]] = {}
+def test_nothing_stays_open_that_has_ended(job: Job):
+    for rank in (0, 1):
+        for scenario in job.ranks[rank]:
+            assert set(job.states(scenario, rank)) <= {"ended"}, scenario
+
+
+def test_each_has_its_times(job: Job):
+    for scenario in ("ddp_step", "point_to_point", "rooted_and_gathering"):
+        for record in job.records(scenario):
+            assert record.begin_ns is not None
+            assert record.end_ns is not None
+            assert record.begin_ns < record.end_ns < record.begin_ns + 60e9
+
+
+def test_a_work_ends_by_itself_a_send_as_its_work_is_waited_for_or_dropped(job: Job):
+    for rank in (0, 1):
+        after_completion, kept, dropped = job.result("waited_for_and_not", rank)
+        assert after_completion == ["ended"] * 20
+        assert kept == ["open", "ended"]  # the send, the recv
+        assert dropped == ["ended", "ended"]
+
+
+def test_what_is_open_as_recording_stops_still_ends(job: Job):
+    assert job.result("stopped_while_one_is_open", rank=0) == [["open"], ["ended"]]
+    assert job.result("stopped_while_one_is_open", rank=1) == [[], []]
+
+
+def test_the_profiler_sees_what_it_sees_without_the_recorder(job: Job):
+    assert job.result("profiled") == 2
+    assert job.states("profiled") == ["ended", "ended"]
+
+
+def test_four_threads_and_a_reader_lose_nothing(job: Job):
+    assert job.result("many_threads_at_once") <= 4
+    by_group: dict[str, list[Collective]] = {}
     for record in job.records("many_threads_at_once"):
-        by_group.setdefault(record.group, []).append(record.seq)
-    assert all(seqs == sorted(seqs, key=lambda s: s or 0) for seqs in by_group.values())
+        by_group.setdefault(record.group, []).append(record)
+    assert [len(records) for records in by_group.values()] == [100] * 4
+    assert all(consecutive(records) for records in by_group.values())
 
 
-def test_a_forked_child_can_read_the_list(job: Job):
-    assert job.result("a_forked_child_reads_the_list") == 1
+def test_a_forked_child_ends_nothing_in_its_parent_s_record(job: Job):
+    assert job.result("forked_while_one_is_open", rank=0) == ["open"]

@@ -9,7 +9,7 @@
 #include "trace/torch/collectives.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <pthread.h>
+#include <c10/core/TensorOptions.h>
 #include <sys/syscall.h>
 #include <torch/library.h>
 #include <unistd.h>
@@ -25,19 +25,15 @@
 #include <typeinfo>
 #include <utility>
 
+#include "base/error.hpp"
+#include "trace/torch/open_call.hpp"
+
 namespace oddrank::trace {
 namespace {
 
-// Leaked on purpose: threads may still issue collectives while static objects are being destroyed.
-std::atomic<bool>& recording() {
-  static auto* on = new std::atomic<bool>(false);
-  return *on;
-}
-
-CollectiveList& list() {
-  static auto* entries = new CollectiveList();
-  return *entries;
-}
+// Whom to tell; nullptr: nobody. Constant from the beginning and never destroyed, since threads may
+// still issue collectives while static objects go.
+constinit std::atomic<const CollectiveSink*> told = nullptr;
 
 // Which argument is the message, where it is not the first one named input... or tensors: "" =
 // none. The input, since every rank hands one in and ranks can be compared; in a scatter only the
@@ -59,16 +55,16 @@ bool is_message(std::string_view op, std::string_view argument) {
   return argument.starts_with("input") || argument == "tensors";
 }
 
-std::int64_t bytes_of(const c10::IValue& value) {
+// Adds a tensor, or those of a list, to what the call carries.
+void add_message(CollectiveCall& call, const c10::IValue& value) {
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
-    return tensor.defined() ? tensor.numel() * static_cast<std::int64_t>(tensor.element_size()) : 0;
+    if (!tensor.defined()) return;
+    call.bytes += static_cast<std::uint64_t>(tensor.numel()) * tensor.element_size();
+    call.type = static_cast<std::uint16_t>(tensor.scalar_type());
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) add_message(call, element);
   }
-  std::int64_t sum = 0;
-  if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) sum += bytes_of(element);
-  }
-  return sum;
 }
 
 // Where an operation has what we look at; read from its schema, since torch versions differ.
@@ -100,74 +96,101 @@ std::optional<Shape> shape_of(std::string_view op, const c10::FunctionSchema& sc
 }
 
 // The group's own counter of collectives.
-std::int64_t count_of(c10d::ProcessGroup& group) noexcept {
+std::optional<std::uint64_t> count_of(c10d::ProcessGroup& group) noexcept {
   try {
-    return static_cast<std::int64_t>(group.getSequenceNumberForGroup());
+    return group.getSequenceNumberForGroup();
   } catch (...) {
-    return Collective::kNoSequence;
+    return std::nullopt;
   }
 }
 
+// Whether the Works of such an operation tell their end as it comes. What runs on a device does not
+// (NCCL's Work tells its profiler as soon as it is enqueued), unless gloo carries it. The seam for
+// NCCL: until an event or the flight recorder tells more, its collectives are shown as issued, with
+// their number, and their end as unknown; open they are only while the call that issues them blocks
+// (as it does where communicators are made).
+bool ends_are_told(c10::DispatchKeySet keys, c10d::ProcessGroup& group) noexcept {
+  if (keys.highestBackendKey() == c10::BackendComponent::CPUBit) return true;
+  try {
+    const auto device = c10::dispatchKeyToDeviceType(keys.highestPriorityTypeId());
+    return group.getBackend(device)->getBackendName() == "gloo";
+  } catch (...) {
+    return false;
+  }
+}
+
+using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
 // One operation's kernel. Recording never throws into the user's call; what the operation itself
-// throws passes through.
-class Recorder final : public c10::OperatorKernel {
+// throws passes through, and it has ended by that.
+class Kernel final : public c10::OperatorKernel {
  public:
-  Recorder(std::string op, const Shape& shape) : op_(std::move(op)), shape_(shape) {}
+  Kernel(std::string op, const Shape& shape) : op_(std::move(op)), shape_(shape) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
     const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER,
                                                   c10::DispatchKey::BackendSelect);
-    if (!recording().load(std::memory_order_relaxed)) {
-      op.redispatchBoxed(below, stack);
-      return;
-    }
+    std::shared_ptr<OpenCall> call;
+    Group group;
     // Noted before it is issued: what blocks for ever in there is what one wants to see.
-    c10::intrusive_ptr<c10d::ProcessGroup> group;
-    const CollectiveList::Ticket ticket = issued(*stack, group);
+    if (const CollectiveSink* sink = told.load(std::memory_order_acquire)) {
+      call = begin(*sink, *stack, group);
+    }
     op.redispatchBoxed(below, stack);
-    if (ticket != CollectiveList::kNoTicket) list().numbered(ticket, sequence(*stack, *group));
+    if (call) returned(*stack, below, *group, std::move(call));
   }
 
  private:
-  CollectiveList::Ticket issued(const torch::jit::Stack& stack,
-                                c10::intrusive_ptr<c10d::ProcessGroup>& group) const noexcept {
+  std::shared_ptr<OpenCall> begin(const CollectiveSink& sink, const torch::jit::Stack& stack,
+                                  Group& group) const noexcept {
     try {
       const c10::IValue* argument = stack.data() + (stack.size() - shape_.arguments);
-      Collective entry;
-      entry.thread = syscall(SYS_gettid);  // glibc 2.28 has no gettid()
-      entry.op = op_.c_str();
-      if (shape_.message) entry.bytes = bytes_of(argument[*shape_.message]);
       group = argument[shape_.group].toCustomClass<c10d::ProcessGroup>();
-      entry.group = group->getGroupName();
-      return list().issued(std::move(entry));
+      const std::string& name = group->getGroupName();
+      CollectiveCall call{name, op_};
+      call.tid = static_cast<std::uint32_t>(syscall(SYS_gettid));  // glibc 2.28 has no gettid()
+      if (shape_.message) add_message(call, argument[*shape_.message]);
+      const std::uint64_t ticket = sink.begin(call);
+      return ticket == 0 ? nullptr : std::make_shared<OpenCall>(sink, ticket);
     } catch (...) {
-      return CollectiveList::kNoTicket;
+      return nullptr;
+    }
+  }
+
+  // Issued: it has its number now. Without a Work it has ended.
+  void returned(const torch::jit::Stack& stack, c10::DispatchKeySet keys, c10d::ProcessGroup& group,
+                std::shared_ptr<OpenCall> call) noexcept {
+    try {
+      c10::intrusive_ptr<c10d::Work> work;
+      if (shape_.returns_work) work = stack.back().toCustomClass<c10d::Work>();
+      if (const auto sequence = sequence_of(work.get(), group)) call->numbered(*sequence);
+      if (!ends_are_told(keys, group)) {
+        call->issued();
+      } else if (work) {
+        WorkEnd::tell(*work, std::move(call));
+      }
+    } catch (...) {
+      return;
     }
   }
 
   // The backend's number for what was just issued. NCCL returns no Work for a blocking call: then
   // the group's counter, which another thread may have moved on in the meantime.
-  std::int64_t sequence(const torch::jit::Stack& stack, c10d::ProcessGroup& group) noexcept {
-    try {
-      if (shape_.returns_work) {
-        if (const auto work = stack.back().toCustomClass<c10d::Work>()) return number_of(*work);
-      }
-    } catch (...) {
-      return Collective::kNoSequence;
-    }
-    return shape_.point_to_point ? Collective::kNoSequence : count_of(group);
+  std::optional<std::uint64_t> sequence_of(const c10d::Work* work,
+                                           c10d::ProcessGroup& group) noexcept {
+    if (work != nullptr) return number_of(*work);
+    return shape_.point_to_point ? std::nullopt : count_of(group);
   }
 
   // A Work that has no number throws, which takes 30 us: once for each kind of Work will do.
-  std::int64_t number_of(const c10d::Work& work) noexcept {
-    if (unnumbered_.load(std::memory_order_relaxed) == &typeid(work))
-      return Collective::kNoSequence;
+  std::optional<std::uint64_t> number_of(const c10d::Work& work) noexcept {
+    if (unnumbered_.load(std::memory_order_relaxed) == &typeid(work)) return std::nullopt;
     try {
-      return static_cast<std::int64_t>(work.getSequencenumber());
+      return work.getSequencenumber();
     } catch (...) {
       unnumbered_.store(&typeid(work), std::memory_order_relaxed);
-      return Collective::kNoSequence;
+      return std::nullopt;
     }
   }
 
@@ -190,25 +213,22 @@ void install() {
     const std::string op = name.name.substr(kNamespace.size());
     const std::optional<Shape> shape = shape_of(op, handle->schema());
     if (!shape) continue;
-    auto kernel = c10::BoxedKernel::makeFromFunctor(std::make_unique<Recorder>(op, *shape));
+    auto kernel = c10::BoxedKernel::makeFromFunctor(std::make_unique<Kernel>(op, *shape));
     library->impl(op.c_str(), torch::CppFunction::makeFromBoxedKernel(std::move(kernel)));
   }
-  pthread_atfork([] { list().lock(); }, [] { list().unlock(); }, [] { list().unlock(); });
 }
 
 }  // namespace
 
-void start_collectives(std::size_t limit) {
+void start_collectives(const CollectiveSink& sink) {
+  if (sink.version != CollectiveSink::kVersion) {
+    throw Error("_core and _torch are of different builds of oddrank: install it again");
+  }
   static std::once_flag once;
   std::call_once(once, install);
-  list().restart(limit);
-  recording().store(true, std::memory_order_relaxed);
+  told.store(&sink, std::memory_order_release);
 }
 
-void stop_collectives() noexcept { recording().store(false, std::memory_order_relaxed); }
-
-std::vector<Collective> collectives() { return list().copy(); }
-
-std::uint64_t dropped_collectives() { return list().dropped(); }
+void stop_collectives() noexcept { told.store(nullptr, std::memory_order_release); }
 
 }  // namespace oddrank::trace

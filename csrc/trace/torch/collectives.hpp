@@ -1,26 +1,17 @@
-// The collective recorder: notes every c10d operation of this process as it is issued. Free of
-// torch's headers.
+// The collective recorder: tells a sink of every c10d operation of this process as it is issued and
+// as it ends. Free of torch's headers.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
-#include "trace/torch/collective_list.hpp"
+#include "trace/record/collective_sink.hpp"
 
 namespace oddrank::trace {
 
-// Starts over with an empty list of at most `limit` entries. The first call puts our kernels into
-// torch's dispatcher, where they stay until the process ends: call it while no other thread issues
-// a collective.
-void start_collectives(std::size_t limit);
+// From now on `sink`, which must live as long as the process, is told. The first call puts our
+// kernels into torch's dispatcher, where they stay until the process ends: call it while no other
+// thread issues a collective. Throws Error for a sink of another version.
+void start_collectives(const CollectiveSink& sink);
 
-// Operations pass through unrecorded from now on. What is recorded stays readable.
+// Operations pass through untold from now on; those that are open are still told to end.
 void stop_collectives() noexcept;
-
-std::vector<Collective> collectives();
-
-// How many entries the limit (or want of memory) has cost since the start.
-std::uint64_t dropped_collectives();
 
 }  // namespace oddrank::trace

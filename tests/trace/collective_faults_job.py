@@ -1,0 +1,101 @@
+"""Programs of one rank whose record is looked at from outside, while they run or after their death.
+
+collective_faults_job.py PROGRAM RANK WORLD FOLDER; prints the path of the record, then what else.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from armed import arm
+
+from oddrank.trace import collectives
+
+
+def join(folder: Path, rank: int, world: int) -> None:
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world
+    )
+
+
+def one_stays_away(folder: Path, rank: int, world: int) -> None:
+    """Two all_reduces together, and one to which rank 1 never comes."""
+    join(folder, rank, world)
+    group = dist.new_group(list(range(world)))
+    for _ in range(2):
+        dist.all_reduce(torch.ones(5), group=group)
+    if rank == 0:
+        dist.all_reduce(torch.ones(1000, dtype=torch.float64), group=group)
+    time.sleep(120)
+
+
+def hundred_thousand(folder: Path, rank: int, world: int) -> None:
+    """Small ones, of which every second is not waited for."""
+    join(folder, rank, world)
+    x, in_flight = torch.zeros(4), []
+    for i in range(100_000):
+        work = dist.all_reduce(x, async_op=True)
+        if i % 2:
+            work.wait()
+        in_flight = [*in_flight[-7:], work]
+    for work in in_flight:
+        work.wait()
+
+
+def fork(folder: Path, rank: int, world: int) -> None:
+    """A child forked before the group is made trains alone, then its parent does."""
+    child = os.fork()
+    if child == 0:
+        join(folder, 0, 1)
+        dist.all_reduce(torch.ones(3))
+        dist.barrier()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    (folder / "rendezvous").unlink()
+    join(folder, rank, world)
+    dist.all_reduce(torch.ones(7))
+
+
+def issued_at_exit(folder: Path, rank: int, world: int) -> None:
+    """Works that are open, and threads that issue, while the process ends."""
+    import threading
+
+    join(folder, rank, world)
+
+    def issue() -> None:
+        while True:
+            dist.all_reduce(torch.ones(1), async_op=True)
+
+    for _ in range(2):
+        threading.Thread(target=issue, daemon=True).start()
+    time.sleep(0.2)
+
+
+def armed_again(folder: Path, rank: int, world: int) -> None:
+    """Between two times that it is armed nothing is recorded."""
+    from oddrank import _native
+
+    join(folder, rank, world)
+    for size in (1, 2, 3):
+        if size == 2:
+            _native.core().trace_disarm()
+        if size == 3:
+            print(arm(folder / "records"), flush=True)
+        dist.all_reduce(torch.ones(size))
+
+
+def main() -> None:
+    program, rank, world, folder = *sys.argv[1:2], *map(int, sys.argv[2:4]), Path(sys.argv[4])
+    torch.set_num_threads(1)
+    rules = [("__main__", "lines"), ("*", "off")] if program == "fork" else [("*", "off")]
+    print(arm(folder / "records", rank=rank, world=world, rules=rules), flush=True)
+    collectives.start()
+    globals()[program](folder, rank, world)
+    if program != "issued_at_exit":  # without it, gloo now and then ends a process with SIGABRT
+        dist.destroy_process_group()
+
+
+main()
