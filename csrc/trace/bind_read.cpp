@@ -58,14 +58,14 @@ py::dict thread_dict(const trace::ThreadNow& now) {
 }
 
 py::dict collective_dict(const trace::CollectiveNow& now) {
-  const bool numbered = now.record.sequence != trace::CollectiveRecord::kNoSequence;
   py::dict made;
   made["operation"] = text(now.operation);
   made["group"] = text(now.group);
-  made["sequence"] = numbered ? py::object(py::int_(now.record.sequence)) : py::none();
-  made["bytes"] = now.record.bytes;
-  made["number"] = now.record.number;
-  made["tid"] = now.record.tid;
+  made["sequence"] = now.collective.sequence;
+  made["bytes"] = now.collective.bytes;
+  made["tid"] = now.collective.tid;
+  made["number"] = now.collective.number;
+  made["state"] = trace::name_of(now.collective.state);
   made["begin_ns"] = now.begin;
   made["end_ns"] = now.end;
   return made;

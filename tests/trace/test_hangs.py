@@ -1,4 +1,4 @@
-"""Real hangs of a real 4-rank gloo DDP job: `trace where` shows who stands where, alive and dead."""
+"""Real hangs of a 4-rank gloo DDP job: `trace where` shows who stands where, alive and dead."""
 
 import json
 import os
@@ -26,8 +26,8 @@ class Job:
     def __init__(self, folder, *arguments):
         self.environ = {**os.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"}
         self.launcher = subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4",
-             "--master-port", "0", str(TRAINING), *arguments],
+            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
+             str(TRAINING), *arguments],
             env=self.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
@@ -58,6 +58,9 @@ class Job:
                 continue
         self.launcher.wait()
         self.launcher.stderr.close()
+        end = time.monotonic() + 10
+        while any(rank["alive"] for rank in self.where()) and time.monotonic() < end:
+            time.sleep(0.1)
 
 
 def functions(rank):

@@ -44,12 +44,12 @@ TEST_F(SavedRecord, stacks_have_names_and_lines_and_the_last_event_its_time) {
 TEST_F(SavedRecord, what_has_ended_is_last_and_what_has_not_is_open) {
   const Snapshot now = read_snapshot(path());
   ASSERT_TRUE(now.last.has_value());
-  EXPECT_EQ(now.last->record.number, 1U);
+  EXPECT_EQ(now.last->collective.number, 1U);
   EXPECT_EQ(now.last->group, "default_pg");
   EXPECT_EQ(now.last->operation, "all_reduce");
   EXPECT_TRUE(now.last->begin.has_value());
   ASSERT_EQ(now.open.size(), 1U);
-  EXPECT_EQ(now.open[0].record.number, 2U);
+  EXPECT_EQ(now.open[0].collective.number, 2U);
   EXPECT_FALSE(now.open[0].end.has_value());
   ASSERT_EQ(now.sections.size(), 1U);
   EXPECT_EQ(now.sections[0].mark.text, "forward");

@@ -23,7 +23,7 @@ def thread(stack=AT_61, *, tid, name="MainThread", **others):
 
 
 def in_all_reduce(sequence, **others):
-    made = Collective("allreduce_", "0", sequence, 4 << 20, 100, sequence, NOW - 81, None, True)
+    made = Collective("allreduce_", "0", sequence, 4 << 20, 100, sequence, "open", NOW - 81, None)
     return dataclasses.replace(made, **others)
 
 

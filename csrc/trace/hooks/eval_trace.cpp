@@ -91,26 +91,27 @@ void want_lines(PyThreadState* state, bool wanted) noexcept {
   if (is_ours(state)) state->c_tracefunc = wanted ? &on_trace : nullptr;
 }
 
-void check(const Thread& thread, cpython::Frame innermost) noexcept {
+void check(const TracedThread& thread, cpython::Frame innermost) noexcept {
   Tracer& tracer = Tracer::get();
   if (tracer.checks()) [[unlikely]]
     tracer.checked(thread.is_true_of(innermost));
 }
 
-void begin(Thread& thread, cpython::Frame frame, bool toggles) noexcept {
+void begin(TracedThread& thread, cpython::Frame frame, bool toggles) noexcept {
   const CodeInfo info = thread.enter(frame, how_it_begins(frame));
   check(thread, frame);
   if (toggles) want_lines(PyThreadState_Get(), info.level == Level::kLines);
 }
 
-void end(Thread& thread, cpython::Frame frame, const PyObject* result, bool toggles) noexcept {
+void end(TracedThread& thread, cpython::Frame frame, const PyObject* result,
+         bool toggles) noexcept {
   const CodeInfo caller = thread.leave(frame, how_it_ends(frame, result));
   check(thread, cpython::caller_of(frame));
   if (toggles) want_lines(PyThreadState_Get(), caller.level == Level::kLines);
 }
 
 int on_trace(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argument) {
-  Thread* thread = Tracer::get().here();
+  TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) return 0;
   const cpython::Frame frame = cpython::frame_of(object);
   if (what == PyTrace_LINE) [[likely]] {
@@ -127,7 +128,7 @@ int on_trace(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argu
 
 int on_profile(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argument) {
   if (what != PyTrace_CALL && what != PyTrace_RETURN) return 0;
-  Thread* thread = Tracer::get().here();
+  TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) return 0;
   const cpython::Frame frame = cpython::frame_of(object);
   if (what == PyTrace_CALL) {
@@ -167,7 +168,7 @@ bool hook_this_thread() {
   PyThreadState* state = PyThreadState_Get();
   if (!take(state)) return false;
   Tracer::get().note_displaced(nullptr);
-  Thread* thread = Tracer::get().here();
+  TracedThread* thread = Tracer::get().here();
   if (thread != nullptr) thread->resynchronise(cpython::innermost(state));
   return true;
 }

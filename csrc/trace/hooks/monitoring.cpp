@@ -37,7 +37,7 @@ PyObject* off() noexcept {
   return disable;
 }
 
-void check(const Thread& thread, cpython::Frame innermost) noexcept {
+void check(const TracedThread& thread, cpython::Frame innermost) noexcept {
   Tracer& tracer = Tracer::get();
   if (tracer.checks()) [[unlikely]]
     tracer.checked(thread.is_true_of(innermost));
@@ -45,7 +45,7 @@ void check(const Thread& thread, cpython::Frame innermost) noexcept {
 
 PyObject* begins(Kind kind) noexcept {
   Tracer& tracer = Tracer::get();
-  Thread* thread = tracer.here();
+  TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   if (tracer.info_of(frame).level == Level::kOff) return off();
@@ -56,7 +56,7 @@ PyObject* begins(Kind kind) noexcept {
 
 PyObject* ends(Kind kind) noexcept {
   Tracer& tracer = Tracer::get();
-  Thread* thread = tracer.here();
+  TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   thread->leave(frame, kind);
@@ -78,7 +78,7 @@ PyObject* on_yield(PyObject*, PyObject* const*, std::size_t, PyObject*) {
 }
 
 PyObject* on_line(PyObject*, PyObject* const* args, std::size_t, PyObject*) {
-  Thread* thread = Tracer::get().here();
+  TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   thread->move(frame, static_cast<std::uint32_t>(PyLong_AsLong(args[1])),
@@ -89,7 +89,7 @@ PyObject* on_line(PyObject*, PyObject* const* args, std::size_t, PyObject*) {
 
 PyObject* on_unwind(PyObject*, PyObject* const*, std::size_t, PyObject*) {
   Tracer& tracer = Tracer::get();
-  Thread* thread = tracer.here();
+  TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   if (!thread->stands_on(frame) && tracer.info_of(frame).level == Level::kOff) return none();
@@ -99,7 +99,7 @@ PyObject* on_unwind(PyObject*, PyObject* const*, std::size_t, PyObject*) {
 }
 
 PyObject* on_throw(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  Thread* thread = Tracer::get().here();
+  TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   thread->enter_by_throw(frame);
@@ -220,7 +220,7 @@ bool arm_hook() {
     if (info.level != Level::kOff) include(const_cast<PyCodeObject*>(code), info.level);
   });
   include_running();
-  Thread* thread = Tracer::get().here();
+  TracedThread* thread = Tracer::get().here();
   if (thread != nullptr) thread->resynchronise(cpython::innermost(PyThreadState_Get()));
   return true;
 }

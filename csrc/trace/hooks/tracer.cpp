@@ -108,12 +108,12 @@ void watch_code(const PyCodeObject* /*code*/) noexcept {
 
 }  // namespace
 
-Thread::~Thread() {
+TracedThread::~TracedThread() {
   // Not in a forked child: the slot is the parent's.
   if (pen_ != nullptr && owner_ == Tracer::get().made_) owner_->end_thread(*pen_);
 }
 
-void Thread::find_name() noexcept {
+void TracedThread::find_name() noexcept {
   --nameless_;
   const KeepError keep;
   const std::string name = thread_name(PyThreadState_Get());
@@ -122,7 +122,7 @@ void Thread::find_name() noexcept {
   owner_->name_thread(*pen_, name);
 }
 
-void Thread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept {
+void TracedThread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept {
   if (running_.size() >= kDeepest) return;
   running_.push_back({frame, info});
   if (info.level == Level::kOff || pen_ == nullptr) return;
@@ -132,7 +132,7 @@ void Thread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept {
   pen_->enter(frame, Place::of(info.id, position, code));
 }
 
-CodeInfo Thread::enter(cpython::Frame frame, Kind kind) noexcept {
+CodeInfo TracedThread::enter(cpython::Frame frame, Kind kind) noexcept {
   const cpython::Frame caller = cpython::caller_of(frame);
   if (Tracer::get().hook_.sparse) {
     if (doubtful_) resynchronise(caller);
@@ -149,7 +149,7 @@ CodeInfo Thread::enter(cpython::Frame frame, Kind kind) noexcept {
   return info;
 }
 
-CodeInfo Thread::leave(cpython::Frame frame, Kind kind) noexcept {
+CodeInfo TracedThread::leave(cpython::Frame frame, Kind kind) noexcept {
   if (!stands_on(frame)) resynchronise(frame);
   if (running_.empty()) return {};
   const CodeInfo info = running_.back().info;
@@ -161,7 +161,7 @@ CodeInfo Thread::leave(cpython::Frame frame, Kind kind) noexcept {
   return running_.empty() ? CodeInfo{} : running_.back().info;
 }
 
-void Thread::move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
+void TracedThread::move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
   if (!stands_on(frame)) [[unlikely]]
     resynchronise(frame);
   if (running_.empty() || pen_ == nullptr) return;
@@ -172,7 +172,7 @@ void Thread::move(cpython::Frame frame, std::uint32_t position, std::uint8_t kin
   pen_->append(place);
 }
 
-void Thread::enter_by_throw(cpython::Frame frame) noexcept {
+void TracedThread::enter_by_throw(cpython::Frame frame) noexcept {
   resynchronise(frame);
   doubtful_ = true;
   if (running_.empty() || running_.back().frame != frame || pen_ == nullptr) return;
@@ -181,7 +181,7 @@ void Thread::enter_by_throw(cpython::Frame frame) noexcept {
   pen_->append(Place::of(info.id, kNoPosition, static_cast<std::uint8_t>(Kind::kThrow)));
 }
 
-void Thread::resynchronise(cpython::Frame innermost) noexcept {
+void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
   doubtful_ = false;
   std::vector<cpython::Frame> frames;
   for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
@@ -200,7 +200,7 @@ void Thread::resynchronise(cpython::Frame innermost) noexcept {
   }
 }
 
-bool Thread::is_true_of(cpython::Frame innermost) const noexcept {
+bool TracedThread::is_true_of(cpython::Frame innermost) const noexcept {
   auto known = running_.rbegin();
   std::size_t recorded = 0;
   const bool sparse = Tracer::get().hook_.sparse;
@@ -220,7 +220,7 @@ Tracer& Tracer::make() {
   return *instance;
 }
 
-__thread Thread* Tracer::this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+__thread TracedThread* Tracer::this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
 __thread std::uint32_t Tracer::this_tid __attribute__((tls_model("initial-exec"))) = 0;
 
@@ -299,25 +299,25 @@ bool Tracer::open_in_child() noexcept {
   return true;
 }
 
-Thread* Tracer::prepare() noexcept {
+TracedThread* Tracer::prepare() noexcept {
   const KeepError keep;
   if (this_thread == nullptr) {
     static const pthread_key_t ends = [] {
       pthread_key_t key = 0;
       ::pthread_key_create(&key, [](void* thread) {
         this_thread = nullptr;
-        delete static_cast<Thread*>(thread);
+        delete static_cast<TracedThread*>(thread);
       });
       return key;
     }();
-    this_thread = new (std::nothrow) Thread;
+    this_thread = new (std::nothrow) TracedThread;
     if (this_thread == nullptr) return nullptr;
     ::pthread_setspecific(ends, this_thread);
   }
   if (forked_ && !open_in_child()) return nullptr;
   Recorder* recorder = this->recorder();
   if (recorder == nullptr) return nullptr;
-  Thread& thread = *this_thread;
+  TracedThread& thread = *this_thread;
   if (thread.owner_ != recorder) {
     const PyThreadState* state = PyThreadState_Get();
     try {

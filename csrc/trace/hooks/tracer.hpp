@@ -47,9 +47,9 @@ struct Running {
 };
 
 // A thread's own state. Only its thread touches it.
-class Thread {
+class TracedThread {
  public:
-  ~Thread();
+  ~TracedThread();
 
   // The frame on top of this thread's list, which must be the one that runs.
   const Running& top() const noexcept { return running_.back(); }
@@ -120,8 +120,8 @@ class Tracer {
   bool displaced() const noexcept { return displaced_; }
 
   // This thread's state, ready to record; nullptr where nothing can be recorded (no room).
-  Thread* here() noexcept {
-    Thread* thread = this_thread;
+  TracedThread* here() noexcept {
+    TracedThread* thread = this_thread;
     return thread != nullptr && thread->generation_ == generation_ ? thread : prepare();
   }
   // What is recorded of `frame`'s code.
@@ -146,11 +146,11 @@ class Tracer {
   const CodeTable& codes() const noexcept { return codes_; }
 
  private:
-  friend class Thread;
+  friend class TracedThread;
   Tracer() = default;
   static void after_fork() noexcept;
   static std::uint32_t ask_tid() noexcept;
-  Thread* prepare() noexcept;
+  TracedThread* prepare() noexcept;
   bool open_in_child() noexcept;
   CodeInfo decide(cpython::Frame frame) noexcept;
   void open(const ArmOptions& options);
@@ -158,7 +158,7 @@ class Tracer {
 
   static Tracer* instance;
   // Found without a call: eight bytes of the room that glibc keeps for libraries loaded late.
-  static __thread Thread* this_thread __attribute__((tls_model("initial-exec")));
+  static __thread TracedThread* this_thread __attribute__((tls_model("initial-exec")));
 
   static __thread std::uint32_t this_tid __attribute__((tls_model("initial-exec")));
 

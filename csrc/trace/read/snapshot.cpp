@@ -48,31 +48,26 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Na
   return threads;
 }
 
-CollectiveNow collective_of(const CollectiveRecord& record, const Dictionary& dictionary) {
-  CollectiveNow now;
-  now.record = record;
-  now.group = dictionary.group(record.group);
-  now.operation = dictionary.operation(record.operation);
-  return now;
+CollectiveNow collective_of(const Collective& collective, const Clock& clock,
+                            const Dictionary& dictionary) {
+  const auto time = [&clock](std::optional<std::uint64_t> ticks) {
+    return ticks ? clock.realtime_ns(*ticks) : std::nullopt;
+  };
+  return {collective, std::string(dictionary.group(collective.group)),
+          std::string(dictionary.operation(collective.operation)), time(collective.begin),
+          time(collective.end)};
 }
 
 void read_collectives_of(const RecordFile& file, const Clock& clock, const Dictionary& dictionary,
                          Snapshot& snapshot) {
-  for (const CollectiveRecord& record : read_open_collectives(file)) {
-    snapshot.open.push_back(collective_of(record, dictionary));
-    snapshot.open.back().begin = clock.realtime_ns(record.tsc);
-    note_latest(snapshot.last_event, snapshot.open.back().begin);
-  }
-  const auto records = read_collectives(file).list;
-  const auto ended =
-      std::ranges::find(records.rbegin(), records.rend(), Phase::kEnd, &CollectiveRecord::phase);
-  if (ended == records.rend()) return;
-  snapshot.last = collective_of(*ended, dictionary);
-  snapshot.last->end = clock.realtime_ns(ended->tsc);
-  note_latest(snapshot.last_event, snapshot.last->end);
-  for (const CollectiveRecord& record : records) {
-    if (record.number == ended->number && record.phase == Phase::kBegin) {
-      snapshot.last->begin = clock.realtime_ns(record.tsc);
+  for (const Collective& collective : read_joined_collectives(file)) {
+    CollectiveNow now = collective_of(collective, clock, dictionary);
+    note_latest(snapshot.last_event, now.begin);
+    note_latest(snapshot.last_event, now.end);
+    if (collective.state == Collective::State::kOpen) {
+      snapshot.open.push_back(std::move(now));
+    } else {
+      snapshot.last = std::move(now);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trace/read/clock.hpp"
+#include "trace/read/collectives.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/file.hpp"
 #include "trace/read/life.hpp"
@@ -34,11 +35,11 @@ struct ThreadNow {
 };
 
 struct CollectiveNow {
-  CollectiveRecord record;
+  Collective collective;
   std::string group;
   std::string operation;
   Time begin;
-  Time end;  // none: still open, or its end is not recorded
+  Time end;
 };
 
 struct Section {
@@ -52,7 +53,7 @@ struct Snapshot {
   Life life = Life::kUnknown;
   std::vector<ThreadNow> threads;
   std::vector<CollectiveNow> open;
-  std::optional<CollectiveNow> last;  // the last one that ended
+  std::optional<CollectiveNow> last;  // the last one that is not open
   std::vector<Section> sections;      // begun and not ended, outermost first
   Time step;                          // when the last step() was called
   Time last_event;                    // of any thread, mark or collective

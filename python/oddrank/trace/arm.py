@@ -11,7 +11,9 @@ from typing import Any, TypeVar, overload
 
 from oddrank import _native, job, launch
 from oddrank.errors import LaunchError, OddrankError
+from oddrank.trace import collectives
 from oddrank.trace import packages as packages_
+from oddrank.trace.after_import import after_import
 from oddrank.trace.packages import Packages
 
 _DEFAULT_MB = 4
@@ -75,6 +77,7 @@ def arm(packages: Any = None, *, hook: str | None = None) -> Any:
     packages: what is recorded how closely, laid over the defaults (user code by lines; see
     oddrank.trace.packages.rules): {"mypkg": "lines", "torch": "calls"}, "mypkg=lines,torch=calls",
     or names alone. Levels: off, where, calls, lines.
+    Collectives of torch.distributed are recorded from torch's import on, where `_torch` is built.
     hook: "settrace" or "monitoring"; None takes the one for this version of Python.
 
     Forked and spawned children are recorded too, in files of 256 KiB. Armed twice, the first one
@@ -136,6 +139,7 @@ def _begin(made: list[tuple[str, str]], place: tuple[int, int, int, int], is_chi
     if core.trace_object() is not None:
         threading.settrace(core.trace_object())
     os.environ[job.INHERITED] = name
+    after_import("torch.distributed.distributed_c10d", lambda _: collectives.start())
     _tell_children(made, place)
     return path
 
@@ -178,8 +182,11 @@ def _place() -> tuple[int, int, int, int]:
     try:
         here = launch.current()
     except LaunchError as error:
-        warnings.warn(f"oddrank records this process as rank 0: {error}", RuntimeWarning, 5)
-        return 0, 0, 1, 0
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK")
+        said = tuple(os.environ.get(name, "") for name in names)
+        rank, local_rank, world, node = (int(text) if text.isdecimal() else 0 for text in said)
+        warnings.warn(f"oddrank records this process as rank {rank}: {error}", RuntimeWarning, 5)
+        return rank, local_rank, max(world, 1), node
     return here.rank, here.local_rank, here.world, here.node
 
 

@@ -51,7 +51,7 @@ class Thread:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective as this process issued it; ended None: it is open, or its end is not known."""
+    """A collective as this process issued it (oddrank.trace.collectives says more of `state`)."""
 
     operation: str
     group: str
@@ -59,9 +59,14 @@ class Collective:
     bytes: int
     tid: int
     number: int
+    """How many this process has issued up to it."""
+    state: str
     began: float | None
     ended: float | None
-    open: bool
+
+    @property
+    def open(self) -> bool:
+        return self.state == "open"
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class Rank:
     last: float | None
     """Unix time of the last event of any thread, in seconds."""
     collectives: tuple[Collective, ...]
-    """The open ones, the oldest first; else the last one that ended."""
+    """The open ones, the oldest first; else the last one that was issued."""
     sections: tuple[str, ...]
     threads: tuple[Thread, ...]
     notes: tuple[str, ...] = ()
@@ -134,9 +139,9 @@ def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], list[str
 
 
 def _rank(found: dict[str, Any], file: str) -> Rank:
-    collectives = [_collective(each, is_open=True) for each in found["open"]]
+    collectives = [_collective(each) for each in found["open"]]
     if not collectives and found["last_collective"]:
-        collectives = [_collective(found["last_collective"], is_open=False)]
+        collectives = [_collective(found["last_collective"])]
     return Rank(
         rank=found["rank"],
         host=found["host"],
@@ -167,7 +172,7 @@ def _thread(found: dict[str, Any]) -> Thread:
     )
 
 
-def _collective(found: dict[str, Any], *, is_open: bool) -> Collective:
+def _collective(found: dict[str, Any]) -> Collective:
     return Collective(
         operation=found["operation"],
         group=found["group"],
@@ -175,9 +180,9 @@ def _collective(found: dict[str, Any], *, is_open: bool) -> Collective:
         bytes=found["bytes"],
         tid=found["tid"],
         number=found["number"],
+        state=found["state"],
         began=_seconds(found["begin_ns"]),
         ended=_seconds(found["end_ns"]),
-        open=is_open,
     )
 
 
