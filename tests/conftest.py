@@ -55,6 +55,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch"),
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),
     "samples": _SAMPLES.is_dir,
+    "memory-cgroup": lambda: os.access("/sys/fs/cgroup/memory/tasks", os.W_OK),
 }
 
 

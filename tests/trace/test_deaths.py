@@ -1,0 +1,151 @@
+"""However a process dies, the line it died in is its record's last and its stack is whole."""
+
+import json
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from oddrank import _native
+from oddrank.trace import jobs, ranks
+
+PROGRAM = Path(__file__).with_name("deaths_program.py")
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "trace_deaths.json"
+KINDS = (
+    "sigkill", "sigsegv", "abort", "exits", "out_of_memory",
+    "stopped", "holds_the_gil", "in_a_callback",
+)  # fmt: skip
+DEEPEST = 60
+LINE = 3  # the kind of a line's event
+
+
+def fatal_line(kind):
+    lines = PROGRAM.read_text().splitlines()
+    (found,) = [i for i, line in enumerate(lines, 1) if line.endswith(f"# fatal: {kind}")]
+    return found
+
+
+def die(kind, depth, folder, luck):
+    """Runs the program to its death, or until it hangs and is killed; returns its record."""
+    command = [sys.executable, str(PROGRAM), kind, str(depth)]
+    with little_memory() if kind == "out_of_memory" else nullcontext([]) as joins:
+        process = subprocess.Popen(
+            [*joins, *command],
+            env={**os.environ, "ODDRANK_DIR": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            if kind in ("holds_the_gil", "in_a_callback"):
+                assert process.stdout.readline() == b"ready\n"
+                time.sleep(luck.random() * 0.02 if kind == "in_a_callback" else 0.02)
+            elif kind == "stopped":
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            else:
+                process.wait(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    (record,), refused = ranks.read(jobs.files([str(folder)]))
+    assert not refused
+    return record
+
+
+@contextmanager
+def little_memory():
+    """A command that joins a memory cgroup: who goes beyond it is killed, as on a full node."""
+    group = Path("/sys/fs/cgroup/memory") / f"oddrank-{os.getpid()}-{random.randrange(1 << 30)}"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(64 << 20))
+        yield ["sh", "-c", f'echo $$ > {group}/tasks && exec "$@"', "sh"]
+    finally:
+        with suppress(OSError):
+            group.rmdir()
+
+
+def what_is_wrong(kind, depth, record):
+    """What the record says that is not so; "" where all is right."""
+    stack = [(frame.function, frame.line) for frame in record.main.stack]
+    functions = [function for function, _ in stack]
+    _, events, trouble = _native.core().trace_history(record.file, 1)
+    expected = ["<module>", "main", *["down"] * (depth + 1), kind]
+    if record.alive or trouble or record.notes:
+        return f"alive {record.alive}, {trouble}, {record.notes}"
+    if functions[: len(expected)] != expected:
+        return f"{functions} is not {expected}"
+    if kind == "in_a_callback":
+        known = ([], ["spin"], ["spin", "leaf"], ["spin", "spin.<locals>.<listcomp>"],
+                 ["spin", "<listcomp>"], ["spin", "spin.<locals>.<listcomp>", "leaf"],
+                 ["spin", "<listcomp>", "leaf"])  # fmt: skip
+        return "" if functions[len(expected) :] in known else f"{functions} ends in nothing known"
+    if stack[-1] != (kind, fatal_line(kind)):
+        return f"{stack[-1]} is not line {fatal_line(kind)}"
+    (event,) = events
+    last = (event[2], event[3][0], event[3][2])
+    return "" if last == (LINE, kind, fatal_line(kind)) else f"last event {last}"
+
+
+def deaths(kind, times, folder):
+    luck = random.Random(f"{kind} {platform.python_version()}")
+    wrong = []
+    for i in range(times):
+        depth = luck.randrange(DEEPEST)
+        record = die(kind, depth, folder / str(i), luck)
+        wrong.append(what_is_wrong(kind, depth, record))
+    return wrong
+
+
+def note(kind, wrong):
+    """Takes this kind's row for this Python in the table of results."""
+    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
+    version = ".".join(platform.python_version_tuple()[:2])
+    rows = [row for row in rows if (row["python"], row["death"]) != (version, kind)]
+    right = sum(not text for text in wrong)
+    rows.append({"python": version, "death": kind, "right": right, "total": len(wrong)})
+    rows.sort(key=lambda row: (row["python"].zfill(5), KINDS.index(row["death"])))
+    made = {"machine": platform.machine(), "date": str(date.today())}
+    RESULTS.write_text(json.dumps({"machine": made, "rows": rows}, indent=1) + "\n")
+
+
+CASES = [
+    pytest.param(kind, marks=pytest.mark.needs("memory-cgroup") if kind == "out_of_memory" else ())
+    for kind in KINDS
+]
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_last_line_and_the_whole_stack_survive(kind, tmp_path):
+    assert deaths(kind, 2, tmp_path) == ["", ""]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", CASES)
+def test_they_survive_every_time(kind, tmp_path, repeats):
+    wrong = deaths(kind, repeats, tmp_path)
+    note(kind, wrong)
+    assert not [text for text in wrong if text]
+
+
+def test_a_stopped_process_is_seen_as_stopped(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "stopped", "1"],
+        env={**os.environ, "ODDRANK_DIR": str(tmp_path)},
+    )
+    try:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        (record,), _ = ranks.read(jobs.files([str(tmp_path)]), look=0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (record.alive, record.main.state) == (True, "stopped")
