@@ -1,0 +1,63 @@
+"""torch.compile under an armed recorder: one graph, and step() and mark() are taken along."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(120)]
+
+
+def run(tmp_path, source):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        env={**os.environ, "ODDRANK_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_compiled_step_is_one_graph_and_gives_the_same_numbers(tmp_path):
+    said = run(
+        tmp_path,
+        """
+        import oddrank
+        oddrank.arm()
+        import torch
+        def step(x, i):
+            oddrank.step(i)
+            y = torch.nn.functional.relu(x * 2)
+            oddrank.mark("half")
+            return (y + 1).sum()
+        x = torch.arange(10.0) - 5
+        explained = torch._dynamo.explain(step)(x, 1)
+        compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+        print(explained.graph_count, explained.graph_break_count)
+        print(compiled(x, 2).item() == step(x, 2).item())
+        """,
+    )
+    assert said.split() == ["1", "0", "True"]
+
+
+def test_the_profiler_sees_the_same_operations_with_and_without(tmp_path):
+    source = """
+        import sys
+        import oddrank
+        if {armed}:
+            oddrank.arm()
+        import torch
+        def step(x):
+            return (x @ x).relu().sum()
+        with torch.profiler.profile(with_stack=True) as profile:
+            step(torch.ones(8, 8))
+        print(sorted(event.name for event in profile.events() if event.name.startswith("aten::")))
+    """
+    armed, plain = (run(tmp_path, source.format(armed=armed)) for armed in (True, False))
+    assert armed == plain
+    assert "aten::mm" in armed
