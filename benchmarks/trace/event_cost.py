@@ -1,0 +1,84 @@
+"""What does an event cost, beside an empty C hook and other tools, on the Python that runs this?
+
+Needs a C compiler; coverage, hunter and viztracer take part where they are installed. Each figure
+is a process of its own; ratios are of the time that a tool adds per event, within a repetition.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+
+HERE = Path(__file__).parent
+NEW = sys.version_info >= (3, 12)
+HOOK = "monitoring" if NEW else "trace"
+# Workload -> tools beside none and oddrank. (viztracer knows calls only.)
+OTHERS = {
+    "lines": (HOOK, "stdlib", "coverage", "hunter"),
+    "calls": (HOOK, "coverage", "hunter", "viztracer", "oddrank-calls"),
+    "excluded": ("profile", "coverage"),
+}
+
+
+def build_empty_hook(folder: str) -> None:
+    include = sysconfig.get_path("include")
+    target = os.path.join(folder, "empty_hook" + sysconfig.get_config_var("EXT_SUFFIX"))
+    command = ["cc", "-O2", "-shared", "-fPIC", "-w", f"-I{include}", str(HERE / "empty_hook.c")]
+    subprocess.run([*command, "-o", target], check=True)
+
+
+def measure(tool: str, workload: str, folder: str) -> float:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "one_side.py"), tool, workload, folder],
+        env={**os.environ, "COVERAGE_CORE": "ctrace"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return float(done.stdout)
+
+
+def rows_of(workload: str, repetitions: int, folder: str) -> list[dict[str, object]]:
+    tools = [
+        tool
+        for tool in OTHERS[workload]
+        if tool not in ("coverage", "hunter", "viztracer") or find_spec(tool)
+    ]
+    sides = {tool: partial(measure, tool, workload, folder) for tool in ("none", "oddrank", *tools)}
+    figures = harness.paired(sides, repetitions)
+    rows: list[dict[str, object]] = []
+    base, ours = figures["none"], figures["oddrank"]
+    for tool, theirs in figures.items():
+        row: dict[str, object] = {"workload": workload, "tool": tool, "ns": harness.spread(theirs)}
+        row["slowdown"] = harness.ratio(theirs, base)
+        if tool not in ("none", "oddrank") and workload != "excluded":
+            added = [t - b for t, b in zip(theirs, base, strict=True)]
+            row["ours/theirs added"] = harness.ratio(
+                [o - b for o, b in zip(ours, base, strict=True)], added
+            )
+        if workload == "excluded" and tool == "profile":
+            row["ours/theirs"] = harness.ratio(ours, theirs)
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    arguments = harness.parser(__doc__ or "").parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        build_empty_hook(folder)
+        rows = [
+            row for workload in OTHERS for row in rows_of(workload, arguments.repetitions, folder)
+        ]
+    harness.report("event_cost", rows, arguments.json, hook=HOOK)
+
+
+if __name__ == "__main__":
+    main()
