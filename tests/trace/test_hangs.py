@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from oddrank import _native
+from oddrank.trace import jobs
+
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(180)]
 TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
 # How the last rank hangs -> the function that it stands in, and where below it Python waits.
@@ -93,7 +96,11 @@ def test_a_hang_is_shown_alive_and_after_all_were_killed(tmp_path, how):
 
 
 def test_the_example_trains_to_its_end_and_its_record_stays(tmp_path):
+    """Its exit code proves nothing: torch aborts now and then when gloo's threads are destroyed."""
     job = Job(tmp_path / "records", "--steps", "5")
-    assert job.launcher.wait(timeout=120) == 0, job.launcher.stderr.read().decode()[-3000:]
-    ranks = job.where()
-    assert [(rank["alive"], rank["step"]) for rank in ranks] == [(False, 4)] * 4
+    job.launcher.wait(timeout=120)
+    job.launcher.stderr.close()
+    assert [(rank["alive"], rank["step"]) for rank in job.where()] == [(False, 4)] * 4
+    for file in jobs.files([str(tmp_path / "records")]):
+        _, events, _ = _native.core().trace_history(str(file), 1000)
+        assert "trained" in {mark for *_, mark in events}
