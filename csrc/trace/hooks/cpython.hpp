@@ -77,6 +77,16 @@ inline Frame innermost(const PyThreadState* state) noexcept {
 #endif
 }
 
+#if PY_VERSION_HEX >= 0x030C0000
+// A small int, such as a line number, without a call into libpython.
+inline std::uint32_t small_number(PyObject* number) noexcept {
+  const auto* digits = reinterpret_cast<const PyLongObject*>(number);
+  return PyUnstable_Long_IsCompact(digits) != 0
+             ? static_cast<std::uint32_t>(PyUnstable_Long_CompactValue(digits))
+             : static_cast<std::uint32_t>(PyLong_AsLong(number));
+}
+#endif
+
 // Whether sys._getframe() shows it. From 3.12 on C pushes frames of its own on entry, of which all
 // but the links is undefined, and 3.13 a shim under __init__ that never gets to its first
 // instruction.

@@ -81,8 +81,7 @@ PyObject* on_line(PyObject*, PyObject* const* args, std::size_t, PyObject*) {
   TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  thread->move(frame, static_cast<std::uint32_t>(PyLong_AsLong(args[1])),
-               static_cast<std::uint8_t>(Kind::kLine));
+  thread->move(frame, cpython::small_number(args[1]), static_cast<std::uint8_t>(Kind::kLine));
   check(*thread, frame);
   return none();
 }

@@ -161,17 +161,6 @@ CodeInfo TracedThread::leave(cpython::Frame frame, Kind kind) noexcept {
   return running_.empty() ? CodeInfo{} : running_.back().info;
 }
 
-void TracedThread::move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
-  if (!stands_on(frame)) [[unlikely]]
-    resynchronise(frame);
-  if (running_.empty() || pen_ == nullptr) return;
-  const CodeInfo info = running_.back().info;
-  if (info.level != Level::kLines) return;
-  const Place place = Place::of(info.id, position, kind);
-  pen_->move(place);
-  pen_->append(place);
-}
-
 void TracedThread::enter_by_throw(cpython::Frame frame) noexcept {
   resynchronise(frame);
   doubtful_ = true;

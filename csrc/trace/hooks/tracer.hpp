@@ -62,8 +62,18 @@ class TracedThread {
   CodeInfo enter(cpython::Frame frame, Kind kind) noexcept;
   // The frame on top ends (or stands still); returns what its caller is.
   CodeInfo leave(cpython::Frame frame, Kind kind) noexcept;
-  // The frame on top comes to a place: a line or an offset.
-  void move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept;
+  // The frame on top comes to a place: a line or an offset. Inline: it is what happens most.
+  void move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
+    if (!stands_on(frame)) [[unlikely]]
+      resynchronise(frame);
+    if (running_.empty() || pen_ == nullptr) [[unlikely]]
+      return;
+    const CodeInfo info = running_.back().info;
+    if (info.level != Level::kLines) return;
+    const Place place = Place::of(info.id, position, kind);
+    pen_->move(place);
+    pen_->append(place);
+  }
 
   // Builds list and shadow stack anew, up to and with `innermost`.
   void resynchronise(cpython::Frame innermost) noexcept;

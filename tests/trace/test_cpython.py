@@ -1,0 +1,50 @@
+"""CPython's own tests end under the recorder as they do without: `make soak`, many minutes."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(
+        find_spec("test") is None or find_spec("test.test_generators") is None,
+        reason="no CPython test suite here",
+    ),
+]
+MODULES = (
+    "test_generators", "test_coroutines", "test_exceptions", "test_threading", "test_asyncio",
+    "test_fork1", "test_dis", "test_inspect", "test_doctest", "test_sys_settrace",
+    "test_contextlib", "test_asyncgen", "test_pickle", "test_traceback",
+)  # fmt: skip
+
+
+def result_of(folder, *command):
+    """(tests that ran, FAILED (failures=1) or OK with its numbers)."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        env={**os.environ, "ODDRANK_DIR": str(folder / "records")},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    ran = re.search(r"^Ran (\d+) tests?", done.stderr, re.MULTILINE)
+    assert ran, done.stderr[-3000:]
+    return int(ran[1]), done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_same_tests_pass_and_fail(module, tmp_path):
+    suite = ("unittest", "-q", f"test.{module}")
+    recorded = ("oddrank", "trace", "run", "--packages", "test=lines,stdlib=calls,*=off", "-m")
+    plain = result_of(tmp_path, *suite)
+    armed = result_of(tmp_path, *recorded, *suite)
+    assert armed == plain
+    assert plain[0] > 0
