@@ -21,6 +21,11 @@ MODULES = (
     "test_fork1", "test_dis", "test_inspect", "test_doctest", "test_sys_settrace",
     "test_contextlib", "test_asyncgen", "test_pickle", "test_traceback",
 )  # fmt: skip
+# What differs by nature, with the first version that does.
+DIFFERS = {
+    "test_dis": ((3, 12), "it prints the instrumented opcodes that sys.monitoring puts in"),
+    "test_doctest": ((3, 13), "pdb.set_trace() stops one event later in code that is monitored"),
+}
 
 
 def result_of(folder, *command):
@@ -46,5 +51,8 @@ def test_the_same_tests_pass_and_fail(module, tmp_path):
     recorded = ("oddrank", "trace", "run", "--packages", "test=lines,stdlib=calls,*=off", "-m")
     plain = result_of(tmp_path, *suite)
     armed = result_of(tmp_path, *recorded, *suite)
+    assert armed[0] == plain[0] > 0
+    version, reason = DIFFERS.get(module, ((99,), ""))
+    if sys.version_info >= version and armed != plain:
+        pytest.xfail(reason)
     assert armed == plain
-    assert plain[0] > 0
