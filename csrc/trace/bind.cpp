@@ -30,6 +30,10 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
                     "oddrank records the main interpreter only: call arm() there");
     throw py::error_already_set();
   }
+#ifdef Py_GIL_DISABLED
+  throw Error("a Python without a GIL cannot be recorded yet: use its build with the GIL");
+#endif
+  if (!trace::cpython::kKnown) throw Error("this Python is newer than 3.13: update oddrank");
   std::vector<trace::Rule> made;
   for (const auto& [package, name] : rules) {
     const auto level = trace::level_named(name);

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "trace/bind.hpp"
+#include "trace/bind_str.hpp"
 #include "trace/read/collectives.hpp"
 #include "trace/read/snapshot.hpp"
 
@@ -10,13 +11,7 @@ namespace py = pybind11;
 namespace oddrank {
 namespace {
 
-// The writer's bytes may be no UTF-8.
-py::str text(std::string_view bytes) {
-  PyObject* made =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<py::ssize_t>(bytes.size()), "replace");
-  if (made == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::str>(made);
-}
+using trace::text;
 
 py::list collectives_of(const std::string& path) {
   std::vector<trace::Collective> found;

@@ -1,8 +1,11 @@
 // Bindings of csrc/trace/read: one call a file, plain dicts and tuples out; no logic.
 #include <pybind11/stl.h>
 
+#include <limits>
+
 #include "base/proc_stat.hpp"
 #include "trace/bind.hpp"
+#include "trace/bind_str.hpp"
 #include "trace/read/history.hpp"
 #include "trace/read/linetable.hpp"
 #include "trace/read/snapshot.hpp"
@@ -13,13 +16,7 @@ namespace py = pybind11;
 namespace oddrank {
 namespace {
 
-// Whoever wrote the record: bytes that are no UTF-8 become U+FFFD.
-py::str text(std::string_view bytes) {
-  PyObject* made =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<py::ssize_t>(bytes.size()), "replace");
-  if (made == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::str>(made);
-}
+using trace::text;
 
 py::tuple frame_tuple(const trace::Frame& frame) {
   return py::make_tuple(text(frame.function), text(frame.file), frame.line);
@@ -147,10 +144,11 @@ std::vector<std::optional<std::uint32_t>> lines(std::uint32_t version_hex,
   return found;
 }
 
-py::list kernel_states(const std::vector<int>& ids) {
+py::list kernel_states(const std::vector<std::int64_t>& ids) {
+  constexpr std::int64_t kLargest = std::numeric_limits<pid_t>::max();
   py::list states;
-  for (const int id : ids) {
-    const ProcStat stat = read_stat(id);
+  for (const std::int64_t id : ids) {
+    const ProcStat stat = id > 0 && id <= kLargest ? read_stat(static_cast<pid_t>(id)) : ProcStat{};
     const std::string state(stat.state == 0 ? 0 : 1, stat.state);
     states.append(py::make_tuple(state, stat.cpu_ticks));
   }

@@ -252,8 +252,10 @@ def test_marks_are_nothing_without_arm_and_refuse_what_they_cannot_take():
     for function, arguments in wrong:
         with pytest.raises(TypeError):
             function(*arguments)
-    with pytest.raises(OverflowError):
-        oddrank.step(-1)
+    oddrank.step(-1)
+    oddrank.mark("stray \udc80 byte")
+    with oddrank.section("stray \udc80 byte"):
+        pass
 
 
 def test_marks_from_many_threads_are_all_there(script, tmp_path):
@@ -363,3 +365,133 @@ def test_a_hook_of_another_version_is_refused(tmp_path, monkeypatch):
     other = "monitoring" if HOOK == "settrace" else "settrace"
     with pytest.raises(OddrankError, match=HOOK):
         oddrank.arm(hook=other)
+
+
+def test_a_child_without_room_runs_with_threads_as_without(script, tmp_path):
+    done = script(
+        """
+        import multiprocessing, os, pathlib, shutil, threading
+        import oddrank
+        oddrank.arm()
+        folder = pathlib.Path(os.environ["ODDRANK_DIR"])
+        shutil.rmtree(folder)
+        folder.write_text("nothing can be made here")
+        def work(n):
+            return n if n == 0 else work(n - 1)
+        def child():
+            threads = [threading.Thread(target=work, args=(20,)) for _ in range(3)]
+            [thread.start() for thread in threads]
+            [thread.join() for thread in threads]
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join()
+        print(process.exitcode)
+        """,
+        TMPDIR="/proc/none",
+    )
+    assert done.stdout == "0\n"
+
+
+def test_of_workers_that_come_and_go_the_last_few_records_stay(script, tmp_path):
+    script(
+        """
+        import multiprocessing
+        import oddrank
+        oddrank.arm()
+        def child():
+            pass
+        for _ in range(8):
+            process = multiprocessing.get_context("fork").Process(target=child)
+            process.start()
+            process.join()
+        """
+    )
+    children = [rank for rank in records(tmp_path) if rank.is_child]
+    assert 3 <= len(children) <= 5
+
+
+def test_arming_again_and_again_leaves_nothing_behind_in_the_import_system(script):
+    done = script(
+        """
+        import sys
+        import oddrank
+        with oddrank.arm():
+            before = len(sys.meta_path)
+        for _ in range(20):
+            with oddrank.arm():
+                pass
+        print(len(sys.meta_path) - before)
+        """
+    )
+    assert done.stdout == "0\n"
+
+
+def test_deep_recursion_costs_no_walk_of_the_stack_at_every_call(script):
+    done = script(
+        """
+        import sys, threading, time
+        import oddrank
+        from oddrank import _native
+        armed = oddrank.arm()
+        sys.setrecursionlimit(10**6)
+        def deep(n):
+            return 0 if n == 0 else deep(n - 1)
+        def ratio():
+            times = []
+            for n in (20_000, 120_000):
+                begin = time.thread_time()
+                deep(n)
+                times.append((time.thread_time() - begin) / n)
+            print(times[1] / times[0] < 20)
+        threading.stack_size(512 << 20)
+        thread = threading.Thread(target=ratio)
+        thread.start()
+        thread.join()
+        """
+    )
+    assert done.stdout == "True\n"
+
+
+@pytest.mark.skipif(HOOK != "settrace", reason="sys.monitoring has a place for every tool")
+def test_a_tracer_that_was_there_first_keeps_its_events_and_is_named(script, tmp_path):
+    done = script(
+        """
+        import sys
+        events = []
+        def tracer(frame, event, argument):
+            events.append(event)
+            return tracer
+        sys.settrace(tracer)
+        import oddrank
+        def work():
+            return 1
+        with oddrank.arm():
+            work()
+        print(events[-3:], sys.gettrace() is tracer)
+        sys.settrace(None)
+        """
+    )
+    assert done.stdout.endswith("True\n")
+    assert "'return'" in done.stdout or "'line'" in done.stdout
+    assert "RuntimeWarning: oddrank records no lines" in done.stderr
+
+
+@pytest.mark.skipif(HOOK != "settrace", reason="profilers have no slot of ours above 3.11")
+def test_a_profiler_that_comes_and_goes_takes_no_lines_away(script, tmp_path):
+    script(
+        """
+        import cProfile, os
+        import oddrank
+        oddrank.arm()
+        def inside():
+            return 1
+        def after():
+            os._exit(0)
+        with cProfile.Profile():
+            inside()
+        after()
+        """
+    )
+    (rank,) = records(tmp_path)
+    assert functions(rank) == ["<module>", "after"]
+    assert rank.main.stack[-1].line == 8

@@ -41,21 +41,21 @@ class RecordPlaces : public testing::Test {
 };
 
 TEST_F(RecordPlaces, AFileHasItsRoomAndOnlyItsUserReadsIt) {
-  const RecordPlace place = make_record_file({root / "base"}, "job", 3, kRankBytes, 0);
+  const RecordPlace place = make_record_file({root / "base"}, "job", {3}, kRankBytes, 0);
   struct stat entry {};
   ASSERT_EQ(::fstat(place.file.get(), &entry), 0);
   EXPECT_EQ(entry.st_mode & 0777, 0600U);
   EXPECT_GE(static_cast<std::size_t>(entry.st_blocks) * 512, kRankBytes);
   EXPECT_EQ(place.bytes, kRankBytes);
   EXPECT_TRUE(place.path.starts_with((root / "base" / "job" / "rank3-").string()));
-  EXPECT_THROW(make_record_file({root / "base"}, "job", 3, kRankBytes, 0), Error)
+  EXPECT_THROW(make_record_file({root / "file"}, "job", {3}, kRankBytes, 0), Error)
       << "one file a process";
 }
 
 TEST_F(RecordPlaces, ASmallFileSystemIsLeftAloneWhereThereIsAnother) {
   const std::uint64_t all = ~std::uint64_t{0};
   const RecordPlace place =
-      make_record_file({root / "small", root / "other"}, "job", 0, kChildBytes, all);
+      make_record_file({root / "small", root / "other"}, "job", {0, true}, kChildBytes, all);
   EXPECT_TRUE(place.path.starts_with((root / "other").string()));
 }
 
@@ -66,12 +66,12 @@ int fill_small_tmpfs(const fs::path& folder) {
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 77;
   if (::mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=64m,mode=700") != 0) return 77;
   // A sixteenth of 64 MiB: of ranks that start one after the other the first takes all.
-  const RecordPlace first = make_record_file({folder}, "job", 0, kRankBytes, 0);
+  const RecordPlace first = make_record_file({folder}, "job", {0}, kRankBytes, 0);
   if (first.bytes > kRankBytes || first.bytes < kRankBytes / 2) return 1;
   std::size_t sum = first.bytes;
   for (int rank = 1; rank < 40; ++rank) {
     try {
-      sum += make_record_file({folder}, "job", rank, kRankBytes, 0).bytes;
+      sum += make_record_file({folder}, "job", {rank}, kRankBytes, 0).bytes;
     } catch (const Error&) {
       break;
     }

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from oddrank.trace import jobs, tail
-from oddrank.trace.ranks import Collective, Frame, Rank, Thread
+from oddrank.trace.ranks import Collective, Frame, Rank, Thread, last_run
 from oddrank.trace.where import groups, text
 
 NOW = 1_700_000_000.0
@@ -30,8 +30,8 @@ def in_all_reduce(sequence, **others):
 def rank(number, stack=AT_61, *, step=42, collectives=(), threads=(), **others):
     pid = 100 + number
     made = Rank(
-        rank=number, host="node1", pid=pid, world=4, is_child=False, alive=True, step=step,
-        last=NOW - 5, collectives=collectives, sections=(), threads=(),
+        rank=number, host="node1", pid=pid, started=1000, world=4, is_child=False, alive=True,
+        step=step, last=NOW - 5, collectives=collectives, sections=(), threads=(),
     )  # fmt: skip
     every = (thread(stack, tid=pid), *threads)
     return dataclasses.replace(made, threads=every, **others)
@@ -203,3 +203,16 @@ def test_without_any_record_it_says_where_it_looked_and_what_to_do(tmp_path):
     assert done.returncode == 2
     assert str(tmp_path) in done.stderr
     assert "oddrank.arm()" in done.stderr
+
+
+def test_the_dead_of_earlier_runs_are_not_shown_but_those_of_the_last_one_are():
+    before = [rank(i, alive=False, started=100) for i in range(2)]
+    now = [rank(0), rank(1, alive=False)]
+    worker = rank(1, is_child=True, alive=False, started=2000)
+    assert last_run([*before, *now, worker]) == [*now, worker]
+    assert last_run(before) == before
+
+
+def test_a_world_that_only_a_broken_file_can_mean_is_said_in_ranges():
+    (heading, *_) = text([rank(0, world=2**31 - 1), rank(7)], "j", now=NOW)
+    assert heading.endswith("no record here of 1-6,8-2147483646")

@@ -5,6 +5,8 @@
 
 #include <opcode.h>
 
+#include <cstring>
+
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
@@ -18,12 +20,14 @@ bool hook_this_thread();
 int on_trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
 int on_profile(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
 
-// Call it makes a thread ours. It holds nothing, and there is one.
-PyObject* call_trace_object(PyObject* self, PyObject* args, PyObject* /*keywords*/) {
-  static_cast<void>(args);
-  if (!hook_this_thread()) return nullptr;
-  Py_INCREF(self);
-  return self;
+// Called as a trace function, for a call, it makes the thread ours. It holds nothing, there is one,
+// and it is no frame's own trace function: under another tool that would call us back.
+PyObject* call_trace_object(PyObject* /*self*/, PyObject* args, PyObject* /*keywords*/) {
+  PyObject* what = PyTuple_GET_SIZE(args) == 3 ? PyTuple_GET_ITEM(args, 1) : nullptr;
+  const bool is_call = what != nullptr && PyUnicode_Check(what) != 0 &&
+                       PyUnicode_CompareWithASCIIString(what, "call") == 0;
+  if (is_call && !hook_this_thread()) return nullptr;
+  Py_RETURN_NONE;
 }
 
 PyTypeObject* trace_type() {
@@ -59,8 +63,9 @@ Kind how_it_begins(cpython::Frame frame) noexcept {
   return reinterpret_cast<const PyFrameObject*>(frame)->f_lasti >= 0 ? Kind::kResume : Kind::kCall;
 #else
   const std::uint32_t offset = cpython::offset_of(frame);
-  const bool resumes =
-      opcode_at(frame, offset) == RESUME && (frame->code->co_code_adaptive[offset + 1] & 3) != 0;
+  const std::uint8_t opcode = opcode_at(frame, offset);
+  const bool resumes = (opcode == RESUME || opcode == RESUME_QUICK) &&
+                       (frame->code->co_code_adaptive[offset + 1] & 3) != 0;
   return resumes ? Kind::kResume : Kind::kCall;
 #endif
 }
@@ -77,12 +82,15 @@ Kind how_it_ends(cpython::Frame frame, const PyObject* result) noexcept {
 }
 
 // Whose trace function the calling thread has: noted where it is not ours, or is ours again.
-bool is_ours(const PyThreadState* state) noexcept {
+bool is_ours(PyThreadState* state) noexcept {
   const bool ours = state->c_traceobj == the_object();
   if (ours == Tracer::get().displaced()) [[unlikely]] {
     PyObject* tool = state->c_traceobj == nullptr ? Py_None : state->c_traceobj;
     Tracer::get().note_displaced(ours ? nullptr : tool);
   }
+  // Another tool took the profile slot while lines were not wanted: nobody would want them again.
+  if (ours && state->c_profilefunc != &on_profile) [[unlikely]]
+    state->c_tracefunc = &on_trace;
   return ours;
 }
 
@@ -139,14 +147,16 @@ int on_profile(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* ar
   return 0;
 }
 
-// Takes the trace slot of a thread, and its profile slot where that is free.
+// Takes the slots of a thread that are free, or hold our object as somebody has put it back. What
+// is another tool's stays so: with its trace function there are no lines, with both taken nothing.
 bool take(PyThreadState* state) {
   PyObject* object = the_object();
   if (object == nullptr) return false;
-  if (state->c_profilefunc == nullptr && _PyEval_SetProfile(state, &on_profile, object) < 0) {
-    return false;
-  }
-  return _PyEval_SetTrace(state, &on_trace, object) == 0;
+  const bool may_profile = state->c_profileobj == nullptr ||
+                           (state->c_profileobj == object && state->c_profilefunc != &on_profile);
+  if (may_profile && _PyEval_SetProfile(state, &on_profile, object) < 0) return false;
+  const bool may_trace = state->c_traceobj == nullptr || state->c_traceobj == object;
+  return !may_trace || _PyEval_SetTrace(state, &on_trace, object) == 0;
 }
 
 void release(PyThreadState* state) {
@@ -167,13 +177,27 @@ void each_thread(Act act) {
 bool hook_this_thread() {
   PyThreadState* state = PyThreadState_Get();
   if (!take(state)) return false;
-  Tracer::get().note_displaced(nullptr);
+  is_ours(state);
   TracedThread* thread = Tracer::get().here();
   if (thread != nullptr) thread->resynchronise(cpython::innermost(state));
   return true;
 }
 
-void look() { is_ours(PyThreadState_Get()); }
+// Before a profiler takes the profile slot: with it goes who would want lines again.
+int on_audit(const char* event, PyObject* /*args*/, void* /*unused*/) {
+  if (std::strcmp(event, "sys.setprofile") != 0) return 0;
+  PyThreadState* state = _PyThreadState_UncheckedGet();
+  if (state != nullptr && state->c_traceobj != nullptr && state->c_traceobj == the_object()) {
+    state->c_tracefunc = &on_trace;
+  }
+  return 0;
+}
+
+// A debugger that has ended leaves the slot empty: it is ours again.
+void look() {
+  PyThreadState* state = PyThreadState_Get();
+  if (!is_ours(state) && state->c_traceobj == nullptr && !hook_this_thread()) PyErr_Clear();
+}
 
 }  // namespace
 
@@ -190,6 +214,8 @@ PyObject* trace_object() {
 
 // Threads that run already are hooked too; what they stand in is known at their next event.
 bool arm_hook() {
+  static const int audited = PySys_AddAuditHook(&on_audit, nullptr);
+  static_cast<void>(audited);
   const PyThreadState* self = PyThreadState_Get();
   each_thread([self](PyThreadState* state) {
     if (state != self && !take(state)) PyErr_Clear();

@@ -13,6 +13,7 @@ constexpr std::uint64_t kLookEvery = 64;  // steps
 constexpr std::size_t kLongest = sizeof(MarkSlot::text);
 
 // UTF-8 of a str, cut to what a mark holds between two characters; null data with a Python error.
+// What has no UTF-8 (a file name with stray bytes) is a question mark: it must not end a training.
 std::string_view mark_text(PyObject* text, const char* function) {
   if (PyUnicode_Check(text) == 0) {
     PyErr_Format(PyExc_TypeError, "%s() takes a str, not %.100s", function, Py_TYPE(text)->tp_name);
@@ -20,7 +21,10 @@ std::string_view mark_text(PyObject* text, const char* function) {
   }
   Py_ssize_t size = 0;
   const char* bytes = PyUnicode_AsUTF8AndSize(text, &size);
-  if (bytes == nullptr) return {};
+  if (bytes == nullptr) {
+    PyErr_Clear();
+    return "?";
+  }
   auto length = static_cast<std::size_t>(size);
   if (length > kLongest) {
     length = kLongest;
@@ -37,8 +41,10 @@ PyObject* step(PyObject* /*self*/, PyObject* number) {
   if (index == nullptr) return nullptr;
   const unsigned long long value = PyLong_AsUnsignedLongLong(index);
   Py_DECREF(index);
-  if (value == ~0ULL && PyErr_Occurred() != nullptr) return nullptr;
-  if (Recorder* recorder = Tracer::current()) {
+  const bool known = value != ~0ULL || PyErr_Occurred() == nullptr;
+  PyErr_Clear();
+  Recorder* recorder = Tracer::current();
+  if (known && recorder != nullptr) {
     recorder->step(value, Tracer::tid());
     if (value % kLookEvery == 0) {
       recorder->refresh_clock();
@@ -60,7 +66,8 @@ PyObject* mark(PyObject* /*self*/, PyObject* text) {
 PyMethodDef step_method = {
     "step", &step, METH_O,
     "step(number, /)\n--\n\n"
-    "Notes that training step `number` (0 or more) begins; the last one is shown for each rank.\n\n"
+    "Notes that training step `number` begins; the last one is shown for each rank. A negative one "
+    "is not noted.\n\n"
     "Does nothing where the recorder is not armed. Raises TypeError for what is no integer."};
 PyMethodDef mark_method = {
     "mark", &mark, METH_O,

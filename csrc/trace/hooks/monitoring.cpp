@@ -9,6 +9,7 @@
 #if PY_VERSION_HEX >= 0x030C0000
 
 #include <array>
+#include <utility>
 
 namespace oddrank::trace {
 namespace {
@@ -212,8 +213,9 @@ bool arm_hook() {
   if (disable == nullptr || !ask_for_bits() || !take_tool() || !register_callbacks()) return false;
   const int everywhere = bits[kStart] | bits[kResume] | bits[kThrow] | bits[kUnwind];
   if (!call("set_events", "ii", tool, everywhere)) return false;
-  // What an earlier arm() has switched off counts again.
-  if (!call("restart_events", nullptr)) return false;
+  // What an earlier arm() has switched off counts again; it is every tool's, so only then.
+  static bool armed_before = false;
+  if (std::exchange(armed_before, true) && !call("restart_events", nullptr)) return false;
   // So does what it has included.
   Tracer::get().codes().each([](const PyCodeObject* code, const CodeInfo& info) {
     if (info.level != Level::kOff) include(const_cast<PyCodeObject*>(code), info.level);

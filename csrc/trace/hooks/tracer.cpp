@@ -17,7 +17,6 @@
 namespace oddrank::trace {
 namespace {
 
-constexpr std::size_t kDeepest = 100'000;
 constexpr unsigned kNamelessCalls = 16;
 
 // UTF-8 of a str that stays alive; never raises.
@@ -123,8 +122,11 @@ void TracedThread::find_name() noexcept {
 }
 
 void TracedThread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept {
-  if (running_.size() >= kDeepest) return;
-  running_.push_back({frame, info});
+  try {
+    running_.push_back({frame, info});
+  } catch (const std::exception&) {
+    return;  // out of memory: the next event does not fit, and the stack is looked up anew
+  }
   if (info.level == Level::kOff || pen_ == nullptr) return;
   const bool lines = info.level == Level::kLines;
   const std::uint32_t position = lines ? cpython::offset_of(frame) : kNoPosition;
@@ -173,9 +175,12 @@ void TracedThread::enter_by_throw(cpython::Frame frame) noexcept {
 void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
   doubtful_ = false;
   std::vector<cpython::Frame> frames;
-  for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
-    if (frames.size() >= kDeepest) break;
-    frames.push_back(at);
+  try {
+    for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
+      frames.push_back(at);
+    }
+  } catch (const std::exception&) {
+    frames.clear();
   }
   const bool sparse = Tracer::get().hook_.sparse;
   running_.clear();
@@ -236,8 +241,8 @@ void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
 }
 
 void Tracer::open(const ArmOptions& options) {
-  RecordPlace place =
-      make_record_file(options.bases, options.job, options.process.rank, options.bytes);
+  RecordPlace place = make_record_file(
+      options.bases, options.job, {options.process.rank, options.process.is_child}, options.bytes);
   made_ = new Recorder(place.file, place.bytes, options.process);
   made_->set_hook_state(HookState::kArmed);
   path_ = place.path;
@@ -336,6 +341,7 @@ std::uint64_t Tracer::hash_of(std::string_view file) noexcept {
 }
 
 CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
+  if (made_ == nullptr) return {};
   const KeepError keep;
   const PyCodeObject* code = frame->code;
   CodeInfo info;

@@ -88,8 +88,9 @@ class TracedThread {
   void find_name() noexcept;
 
   ThreadRecorder* pen_ = nullptr;
-  Recorder* owner_ = nullptr;     // of pen_
-  std::uint64_t generation_ = 0;  // of the tracer, when this thread was made ready
+  Recorder* owner_ = nullptr;  // of pen_
+  // Of the tracer, when this thread was made ready; never, to begin with: 0 is "not recording".
+  std::uint64_t generation_ = ~std::uint64_t{0};
   // How many calls are left to look for the thread's name: threading registers it a little late.
   unsigned nameless_ = 0;
   // A frame may have ended without an event: generators hand throw() on to those they wait for.

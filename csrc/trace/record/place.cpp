@@ -9,14 +9,20 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <functional>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/private_folder.hpp"
 #include "base/proc_stat.hpp"
+#include "trace/record/format.hpp"
 #include "trace/record/layout.hpp"
 
 namespace oddrank::trace {
@@ -24,6 +30,8 @@ namespace {
 
 constexpr std::uint64_t kShare = 16;
 constexpr int kLockMs = 1000;
+constexpr std::size_t kKeepDead = 3;  // records of an owner whose processes have ended
+constexpr std::int64_t kForgotten = 7 * 24 * 3600;  // seconds
 constexpr const char* kSuffix = ".trace";
 
 using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
@@ -87,37 +95,83 @@ std::size_t fitting(int base, std::size_t bytes, std::uint64_t small_bytes, bool
   return bytes >= kFewestBytes ? bytes : 0;
 }
 
-std::string file_name(std::int32_t rank) {
-  const pid_t pid = ::getpid();
-  return "rank" + std::to_string(rank) + "-" + std::to_string(pid) + "-" +
-         std::to_string(read_stat(pid).start_time) + kSuffix;
+std::string prefix_of(RecordOwner owner) {
+  return (owner.is_child ? "child" : "rank") + std::to_string(owner.rank) + "-";
 }
 
-RecordPlace make_in(const std::string& base_path, const std::string& job, std::int32_t rank,
-                    std::size_t wanted, std::uint64_t small_bytes, bool last) {
-  const Fd base = open_private_folder(base_path);
-  lock_base(base.get());
-  const std::size_t bytes = fitting(base.get(), wanted, small_bytes, last);
-  if (bytes == 0) throw Error(base_path + ": no room for a record file");
-  const Fd folder = open_private_folder(base_path + "/" + job);
-  RecordPlace place{Fd(), bytes, base_path + "/" + job + "/" + file_name(rank)};
-  place.file = open_private_file(folder.get(), file_name(rank), O_RDWR | O_CREAT | O_EXCL);
-  if (const int error = ::posix_fallocate(place.file.get(), 0, static_cast<off_t>(bytes));
-      error != 0) {
-    ::unlinkat(folder.get(), file_name(rank).c_str(), 0);
-    throw SystemError("posix_fallocate " + place.path, error);
+std::string file_name(RecordOwner owner) {
+  const pid_t pid = ::getpid();
+  return prefix_of(owner) + std::to_string(pid) + "-" + std::to_string(read_stat(pid).start_time) +
+         kSuffix;
+}
+
+// Whether the record is of this boot of this machine and of our pid namespace, where alone its pid
+// means something.
+bool is_from_here(int folder, const std::string& name) {
+  const Fd file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  alignas(Header) std::array<unsigned char, sizeof(Header)> bytes{};
+  if (!file || ::pread(file.get(), bytes.data(), bytes.size(), 0) != ssize_t{sizeof(Header)}) {
+    return false;
   }
-  return place;
+  const auto* header = reinterpret_cast<const Header*>(bytes.data());
+  return header->version == kVersion && header->pid_namespace == pid_namespace() &&
+         std::string_view(header->boot_id, ::strnlen(header->boot_id, sizeof header->boot_id)) ==
+             boot_id();
+}
+
+std::int64_t changed_ns(int folder, const std::string& name) noexcept {
+  struct stat entry {};
+  if (::fstatat(folder, name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+  return entry.st_mtim.tv_sec * 1'000'000'000LL + entry.st_mtim.tv_nsec;
 }
 
 // "rank3-4711-98765.trace" -> whether that process lives; what is not such a name is no process.
-bool lives(const std::string& name) {
+bool lives(int folder, const std::string& name) {
   int rank = 0;
   int pid = 0;
   unsigned long long start = 0;
-  if (std::sscanf(name.c_str(), "rank%d-%d-%llu.trace", &rank, &pid, &start) != 3) return false;
+  if (std::sscanf(name.c_str(), "%*[a-z]%d-%d-%llu.trace", &rank, &pid, &start) != 3) return false;
+  if (!is_from_here(folder, name)) {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    return changed_ns(folder, name) / 1'000'000'000 + kForgotten > now.tv_sec;
+  }
   const ProcStat stat = read_stat(pid);
   return stat.state != 0 && stat.start_time == start;
+}
+
+// Removes the oldest records of this owner whose processes have ended.
+void prune(int folder, RecordOwner owner) {
+  std::vector<std::pair<std::int64_t, std::string>> dead;
+  for (const std::string& name : list(folder)) {
+    if (!name.starts_with(prefix_of(owner)) || lives(folder, name)) continue;
+    dead.emplace_back(changed_ns(folder, name), name);
+  }
+  std::sort(dead.begin(), dead.end(), std::greater<>());
+  for (std::size_t i = kKeepDead; i < dead.size(); ++i) {
+    ::unlinkat(folder, dead[i].second.c_str(), 0);
+  }
+}
+
+RecordPlace make_in(const std::string& base_path, const std::string& job, RecordOwner owner,
+                    std::size_t wanted, std::uint64_t small_bytes, bool last) {
+  const Fd base = open_private_folder(base_path);
+  lock_base(base.get());
+  if (const Fd old = open_folder(base.get(), job)) prune(old.get(), owner);
+  const std::size_t bytes = fitting(base.get(), wanted, small_bytes, last);
+  if (bytes == 0) throw Error(base_path + ": no room for a record file");
+  const Fd folder = open_private_folder(base_path + "/" + job);
+  const std::string name = file_name(owner);
+  // Of this very process, before it called exec().
+  ::unlinkat(folder.get(), name.c_str(), 0);
+  RecordPlace place{Fd(), bytes, base_path + "/" + job + "/" + name};
+  place.file = open_private_file(folder.get(), name, O_RDWR | O_CREAT | O_EXCL);
+  if (const int error = ::posix_fallocate(place.file.get(), 0, static_cast<off_t>(bytes));
+      error != 0) {
+    ::unlinkat(folder.get(), name.c_str(), 0);
+    throw SystemError("posix_fallocate " + place.path, error);
+  }
+  return place;
 }
 
 struct Job {
@@ -128,11 +182,11 @@ struct Job {
 }  // namespace
 
 RecordPlace make_record_file(const std::vector<std::string>& bases, const std::string& job,
-                             std::int32_t rank, std::size_t bytes, std::uint64_t small_bytes) {
+                             RecordOwner owner, std::size_t bytes, std::uint64_t small_bytes) {
   std::string refused;
   for (std::size_t i = 0; i < bases.size(); ++i) {
     try {
-      return make_in(bases[i], job, rank, bytes, small_bytes, i + 1 == bases.size());
+      return make_in(bases[i], job, owner, bytes, small_bytes, i + 1 == bases.size());
     } catch (const Error& error) {
       refused += (refused.empty() ? "" : "; ") + std::string(error.what());
     }
@@ -154,7 +208,10 @@ int remove_dead_jobs(const std::string& base_path, const std::string& own, int k
       const bool ours = std::any_of(files.begin(), files.end(), [](const std::string& file) {
         return file.size() > 6 && file.ends_with(kSuffix);
       });
-      if (!ours || std::any_of(files.begin(), files.end(), &lives)) continue;
+      const bool runs = std::any_of(files.begin(), files.end(), [&](const std::string& file) {
+        return lives(folder.get(), file);
+      });
+      if (!ours || runs) continue;
       dead.push_back({name, entry.st_mtim.tv_sec * 1'000'000'000LL + entry.st_mtim.tv_nsec});
     }
     std::sort(dead.begin(), dead.end(),

@@ -17,17 +17,27 @@ struct RecordPlace {
   std::string path;
 };
 
-// Makes "rank<rank>-<pid>-<start time>.trace" in `base`/`job`, in the first base folder that is
-// this user's and has the room: all of oddrank's files in it together take at most a sixteenth of
-// its file system, and of a file system under `small_bytes` nothing is taken while there is another
-// folder left. Halves `bytes` down to 128 KiB before it gives up. Throws Error: why each folder was
+// Whose record: a rank's, or that of a process which a rank has forked or spawned.
+struct RecordOwner {
+  std::int32_t rank = 0;
+  bool is_child = false;
+};
+
+// Makes "rank<rank>-<pid>-<start time>.trace" (or "child...") in `base`/`job`, in the first base
+// folder that is this user's and has the room: all of oddrank's files in it together take at most a
+// sixteenth of its file system, and of a file system under `small_bytes` nothing is taken while
+// there is another folder left. Halves `bytes` down to 128 KiB before it gives up. Of this owner's
+// records whose processes have ended the last few stay, the others go: workers come and go with
+// every epoch, and a job may be started again under its name. Throws Error: why each folder was
 // refused.
 RecordPlace make_record_file(const std::vector<std::string>& bases, const std::string& job,
-                             std::int32_t rank, std::size_t bytes,
+                             RecordOwner owner, std::size_t bytes,
                              std::uint64_t small_bytes = std::uint64_t{1} << 30);
 
 // Removes from `base` the folders of jobs whose recorded processes have all ended, but for the last
-// `keep` ones and `own`. Returns how many were removed; never throws for what it cannot remove.
+// `keep` ones and `own`. A process that can't be looked up from here (another host's, another
+// container's) counts as living for a week. Returns how many were removed; never throws for what it
+// cannot remove.
 int remove_dead_jobs(const std::string& base, const std::string& own, int keep) noexcept;
 
 }  // namespace oddrank::trace

@@ -22,17 +22,18 @@ def after_import(name: str, act: Callable[[ModuleType], None]) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """Waits for one import, then goes."""
+    """Waits for one import."""
 
     def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
-        self._name, self._act = name, act
+        self._name, self._act, self._asked = name, act, False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self._name or self._asked:
             return None
-        sys.meta_path.remove(self)
+        # It stays where it is: importlib is walking the list.
+        self._asked = True
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self._act)

@@ -6,7 +6,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, TypeVar, overload
 
 from oddrank import _native, job, launch
@@ -18,6 +18,7 @@ from oddrank.trace.packages import Packages
 
 _DEFAULT_MB = 4
 _KEEP_JOBS = 3
+_LARGEST = 2**31 - 1
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -137,11 +138,39 @@ def _begin(made: list[tuple[str, str]], place: tuple[int, int, int, int], is_chi
         warnings.warn(f"oddrank records nothing: {error}", RuntimeWarning, stacklevel=4)
         return ""
     if core.trace_object() is not None:
-        threading.settrace(core.trace_object())
+        _take_threads(core.trace_object())
     os.environ[job.INHERITED] = name
-    after_import("torch.distributed.distributed_c10d", lambda _: collectives.start())
+    _watch_torch(speaks=place[1] == 0 and not is_child)
     _tell_children(made, place)
     return path
+
+
+def _take_threads(hook: Any) -> None:
+    """Threads to come too, unless another tool has them."""
+    if threading.gettrace() is None:
+        threading.settrace(hook)
+    if sys.gettrace() is not hook:
+        warnings.warn(
+            f"oddrank records no lines: {sys.gettrace()!r} has sys.settrace()",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+
+
+@functools.cache
+def _watch_torch(speaks: bool) -> None:
+    """Collectives, from torch's import on."""
+
+    def start(_: ModuleType) -> None:
+        try:
+            collectives.start()
+        except OddrankError as error:
+            if speaks:
+                warnings.warn(
+                    f"oddrank records no collectives: {error}", RuntimeWarning, stacklevel=2
+                )
+
+    after_import("torch.distributed.distributed_c10d", start)
 
 
 def _stop() -> None:
@@ -184,7 +213,9 @@ def _place() -> tuple[int, int, int, int]:
     except LaunchError as error:
         names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK")
         said = tuple(os.environ.get(name, "") for name in names)
-        rank, local_rank, world, node = (int(text) if text.isdecimal() else 0 for text in said)
+        rank, local_rank, world, node = (
+            min(int(text), _LARGEST) if text.isdecimal() else 0 for text in said
+        )
         warnings.warn(f"oddrank records this process as rank {rank}: {error}", RuntimeWarning, 5)
         return rank, local_rank, max(world, 1), node
     return here.rank, here.local_rank, here.world, here.node

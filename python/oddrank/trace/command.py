@@ -57,12 +57,14 @@ def run(
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--pid", type=int, help="The record of this process.")
 @click.option("--all-threads", is_flag=True, help="All threads, and child processes.")
+@click.option("--all-runs", is_flag=True, help="Also the dead of a job's earlier runs.")
 @click.option("--watch", is_flag=True, help="Look again every second, until Ctrl-C.")
 @json_option
-def where(
+def where(  # noqa: PLR0917 (click passes them by name)
     paths: tuple[str, ...],
     pid: int | None,
     all_threads: bool,
+    all_runs: bool,
     watch: bool,
     json_path: str | None,
 ) -> None:
@@ -77,6 +79,8 @@ def where(
     while True:
         files = jobs.files(paths, pid)
         found, refused = ranks.read(files, _LOOK)
+        last = found if all_runs else ranks.last_run(found)
+        earlier, found = len(found) - len(last), last
         for line in refused:
             render.line(f"oddrank: {line}", sys.stderr)
         if not found:
@@ -88,6 +92,9 @@ def where(
                 click.echo(_CLEAR, nl=False)
             for line in where_.text(found, jobs.job_of(files[0]), all_threads=all_threads):
                 render.line(line, sys.stdout)
+            if earlier:
+                said = f"not shown: {earlier} records of earlier runs (--all-runs)"
+                render.line(said, sys.stdout)
         if not watch:
             return
         time.sleep(_WATCH)

@@ -3,13 +3,14 @@
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from oddrank import job
 from oddrank.errors import OddrankError
 
 SUFFIX = ".trace"
-_NAME = re.compile(r"rank(-?\d+)-(\d+)-(\d+)\.trace")
+_NAME = re.compile(r"(?:rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
 
 
 def files(paths: Iterable[str] = (), pid: int | None = None) -> list[Path]:
@@ -57,7 +58,10 @@ def _of_pid(pid: int) -> list[Path]:
 
 def _newest_job() -> list[Path]:
     """A job that still runs comes before one that has ended, then the one that began last."""
-    candidates = [(folder, _records(folder)) for folder in _job_folders()]
+    candidates = []
+    for folder in _job_folders():
+        with suppress(OddrankError):  # removed while we look
+            candidates.append((folder, _records(folder)))
     candidates = [(folder, records) for folder, records in candidates if records]
     if not candidates:
         raise OddrankError(
@@ -70,10 +74,8 @@ def _newest_job() -> list[Path]:
 def _job_folders() -> list[Path]:
     folders = []
     for base in job.base_folders():
-        try:
+        with suppress(OSError):
             folders += [entry for entry in base.iterdir() if entry.is_dir()]
-        except OSError:
-            continue
     return folders
 
 

@@ -76,6 +76,8 @@ class Rank:
     rank: int
     host: str
     pid: int
+    started: int
+    """Clock ticks since its host's boot."""
     world: int
     is_child: bool
     alive: bool | None
@@ -138,6 +140,20 @@ def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], list[str
     return _with_states(ranks, look), refused
 
 
+def last_run(ranks: Sequence[Rank]) -> list[Rank]:
+    """Without the dead of earlier runs of a job that is started again under its name.
+
+    Of each rank of a host those that live, or else the one that began last; and the children that
+    began after it.
+    """
+    living = {(r.host, r.rank) for r in ranks if r.alive and not r.is_child}
+    newest: dict[tuple[str, int], int] = {}
+    for r in ranks:
+        if not r.is_child and (r.alive or (r.host, r.rank) not in living):
+            newest[r.host, r.rank] = max(newest.get((r.host, r.rank), 0), r.started)
+    return [r for r in ranks if r.alive or r.started >= newest.get((r.host, r.rank), 0)]
+
+
 def _rank(found: dict[str, Any], file: str) -> Rank:
     collectives = [_collective(each) for each in found["open"]]
     if not collectives and found["last_collective"]:
@@ -146,6 +162,7 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         rank=found["rank"],
         host=found["host"],
         pid=found["pid"],
+        started=found["start_time"],
         world=found["world"],
         is_child=found["is_child"],
         alive={"alive": True, "dead": False}.get(found["life"]),

@@ -84,10 +84,21 @@ def _heading(ranks: Sequence[Rank], job: str) -> str:
     heading = f"job {job}: {len(numbers)} of {world} ranks, {alive} alive"
     if unknown:
         heading += f", {unknown} of another machine (alive or not)"
-    missing = [rank for rank in range(world) if rank not in numbers]
+    missing = _gaps(sorted(numbers), world)
     if missing:
-        heading += f"; no record here of {fold(missing)}"
+        heading += f"; no record here of {missing}"
     return heading
+
+
+def _gaps(numbers: list[int], world: int) -> str:
+    """`0-5,7`: what is missing below `world`, which may be anything that a file says."""
+    gaps, following = [], 0
+    for number in [*numbers, world]:
+        if number > following:
+            last = number - 1
+            gaps.append(str(last) if last == following else f"{following}-{last}")
+        following = max(following, number + 1)
+    return ",".join(gaps[:20]) + (",..." if len(gaps) > 20 else "")
 
 
 def _title(group: Group, now: float) -> str:
