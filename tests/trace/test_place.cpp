@@ -8,12 +8,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "base/error.hpp"
 #include "base/proc_stat.hpp"
+#include "trace/record/format.hpp"
 #include "trace/record/layout.hpp"
 #include "trace/record/place.hpp"
 
@@ -48,8 +52,8 @@ TEST_F(RecordPlaces, AFileHasItsRoomAndOnlyItsUserReadsIt) {
   EXPECT_GE(static_cast<std::size_t>(entry.st_blocks) * 512, kRankBytes);
   EXPECT_EQ(place.bytes, kRankBytes);
   EXPECT_TRUE(place.path.starts_with((root / "base" / "job" / "rank3-").string()));
-  EXPECT_THROW(make_record_file({root / "file"}, "job", {3}, kRankBytes, 0), Error)
-      << "one file a process";
+  EXPECT_EQ(make_record_file({root / "base"}, "job", {3}, kRankBytes, 0).path, place.path)
+      << "one file a process, also after exec()";
 }
 
 TEST_F(RecordPlaces, ASmallFileSystemIsLeftAloneWhereThereIsAnother) {
@@ -97,12 +101,47 @@ TEST_F(RecordPlaces, DeadJobsGoButTheLastOnesAndWhoLivesStays) {
   leave_job("alive", ::getpid(), read_stat(::getpid()).start_time);
   leave_job("used-again", ::getpid(), 1);
   leave_job("own", 1 << 22, 1);
+  leave_job("of-another-host", 1 << 22, 1);
+  {
+    auto header = std::make_unique<Header>();
+    std::memcpy(header->magic, kMagic, sizeof kMagic);
+    header->version = kVersion;
+    set_text(header->boot_id, "another");
+    std::ofstream(root / "of-another-host" / ("rank0-" + std::to_string(1 << 22) + "-1.trace"))
+        .write(reinterpret_cast<const char*>(header.get()), sizeof(Header));
+  }
   fs::create_directories(root / "of-another-subject");
   fs::permissions(root, fs::perms::owner_all);
   EXPECT_EQ(remove_dead_jobs(root, "own", 3), 3);
-  for (const char* kept : {"dead3", "dead4", "used-again", "alive", "own", "of-another-subject"}) {
+  for (const char* kept :
+       {"dead3", "dead4", "used-again", "alive", "own", "of-another-subject", "of-another-host"}) {
     EXPECT_TRUE(fs::exists(root / kept)) << kept;
   }
+}
+
+TEST_F(RecordPlaces, OfAnOwnersDeadTheLastFewStayAndOthersAreLeftAlone) {
+  const auto base = root / "base";
+  fs::create_directories(base);
+  fs::permissions(base, fs::perms::owner_all);
+  make_record_file({base}, "job", {7}, kChildBytes, 0);
+  for (int i = 0; i < 6; ++i) {
+    for (const char* owner : {"child7-", "rank7-", "child8-"}) {
+      const auto file = base / "job" / (owner + std::to_string((1 << 22) + i) + "-1.trace");
+      std::ofstream{file};
+      fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(10 - i));
+    }
+  }
+  make_record_file({base}, "job", {7, true}, kChildBytes, 0);
+  int count[3] = {};
+  for (const auto& entry : fs::directory_iterator(base / "job")) {
+    const std::string name = entry.path().filename();
+    count[0] += name.starts_with("child7-") ? 1 : 0;
+    count[1] += name.starts_with("rank7-") ? 1 : 0;
+    count[2] += name.starts_with("child8-") ? 1 : 0;
+  }
+  EXPECT_EQ(count[0], 3 + 1);
+  EXPECT_EQ(count[1], 6 + 1);
+  EXPECT_EQ(count[2], 6);
 }
 
 }  // namespace

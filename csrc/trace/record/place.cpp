@@ -31,7 +31,7 @@ namespace {
 constexpr std::uint64_t kShare = 16;
 constexpr int kLockMs = 1000;
 constexpr std::size_t kKeepDead = 3;  // records of an owner whose processes have ended
-constexpr std::int64_t kForgotten = 7 * 24 * 3600;  // seconds
+constexpr std::int64_t kForgotten = std::int64_t{7} * 24 * 3600;  // seconds
 constexpr const char* kSuffix = ".trace";
 
 using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
@@ -105,18 +105,20 @@ std::string file_name(RecordOwner owner) {
          kSuffix;
 }
 
-// Whether the record is of this boot of this machine and of our pid namespace, where alone its pid
-// means something.
-bool is_from_here(int folder, const std::string& name) {
+// Whether the record says that its pid means nothing here: it is of another machine, another boot
+// or another pid namespace.
+bool is_from_elsewhere(int folder, const std::string& name) {
   const Fd file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   alignas(Header) std::array<unsigned char, sizeof(Header)> bytes{};
   if (!file || ::pread(file.get(), bytes.data(), bytes.size(), 0) != ssize_t{sizeof(Header)}) {
     return false;
   }
   const auto* header = reinterpret_cast<const Header*>(bytes.data());
-  return header->version == kVersion && header->pid_namespace == pid_namespace() &&
-         std::string_view(header->boot_id, ::strnlen(header->boot_id, sizeof header->boot_id)) ==
-             boot_id();
+  if (std::memcmp(header->magic, kMagic, sizeof kMagic) != 0 || header->version != kVersion) {
+    return false;
+  }
+  const std::string_view boot(header->boot_id, ::strnlen(header->boot_id, sizeof header->boot_id));
+  return header->pid_namespace != pid_namespace() || boot != boot_id();
 }
 
 std::int64_t changed_ns(int folder, const std::string& name) noexcept {
@@ -131,7 +133,7 @@ bool lives(int folder, const std::string& name) {
   int pid = 0;
   unsigned long long start = 0;
   if (std::sscanf(name.c_str(), "%*[a-z]%d-%d-%llu.trace", &rank, &pid, &start) != 3) return false;
-  if (!is_from_here(folder, name)) {
+  if (is_from_elsewhere(folder, name)) {
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
     return changed_ns(folder, name) / 1'000'000'000 + kForgotten > now.tv_sec;
