@@ -70,8 +70,9 @@ std::uint32_t DictionaryWriter::add_code(const CodeFacts& code) noexcept {
   const CodeEntry entry{code.source_hash, code.first_line, code.level,
                         static_cast<std::uint32_t>(linetable), file};
   std::memcpy(at, &entry, sizeof entry);
-  std::memcpy(at + sizeof entry, code.linetable.data(), linetable);
-  std::memcpy(at + sizeof entry + linetable, name.data(), name.size());
+  // Not memcpy: what is empty may be null.
+  std::copy_n(code.linetable.data(), linetable, at + sizeof entry);
+  std::copy_n(name.data(), name.size(), at + sizeof entry + linetable);
   return finish(EntryKind::kCode, ++codes_, payload);
 }
 
