@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -28,10 +29,13 @@ void close_range_of(unsigned first, unsigned last) noexcept {
   for (unsigned fd = first; fd <= end; ++fd) ::close(static_cast<int>(fd));
 }
 
-void keep_only(int socket) noexcept {
-  const auto kept = static_cast<unsigned>(socket);
-  close_range_of(3, kept - 1);
-  close_range_of(kept + 1, ~0U);
+// Both descriptors; `watch` may be -1.
+void keep_only(int socket, int watch) noexcept {
+  const auto first = static_cast<unsigned>(watch < 0 ? socket : std::min(socket, watch));
+  const auto second = static_cast<unsigned>(std::max(socket, watch));
+  close_range_of(3, first - 1);
+  close_range_of(first + 1, second - 1);
+  close_range_of(second + 1, ~0U);
 }
 
 void reset_signals() noexcept {
@@ -55,17 +59,18 @@ void ignore_launchers_signals() noexcept {
 }
 
 pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
-  const pid_t worker = ::getpid();
+  // Before the fork: this worker may be dead, and reaped, before its guard runs for the first time.
+  ProcessWatch worker(::getpid());
   const pid_t child = ::fork();
   if (child < 0) throw_errno("fork the guard of rank " + std::to_string(options.rank));
   if (child > 0) return child;
   try {
     ::setsid();
-    keep_only(guard_socket);
+    keep_only(guard_socket, worker.fd());
     reset_signals();
     ::prctl(PR_SET_NAME, "oddrank-guard");
     kill_this_process_at(options.deadline_ns + 1'500'000'000);
-    GuardLoop(options, page, Fd(guard_socket), worker).run();
+    GuardLoop(options, page, Fd(guard_socket), std::move(worker)).run();
   } catch (const std::exception& error) {
     const std::string line = std::string("oddrank: guard failed: ") + error.what() + "\n";
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());

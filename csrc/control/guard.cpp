@@ -32,10 +32,10 @@ constexpr std::int64_t kSettleNs = 300 * kMs;
 constexpr std::int64_t kLastPatienceNs = 400 * kMs;
 }  // namespace
 
-GuardLoop::GuardLoop(GuardOptions options, Page& page, Fd worker_socket, pid_t worker)
+GuardLoop::GuardLoop(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker)
     : options_(std::move(options)),
       page_(page),
-      worker_(worker),
+      worker_(std::move(worker)),
       launcher_(worker_.parent()),
       to_worker_(std::move(worker_socket)) {
   if (!options_.address.empty()) dial(options_.address);

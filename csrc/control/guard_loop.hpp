@@ -14,7 +14,7 @@ namespace oddrank::control {
 // Runs in the guard process. Owns both connections; the page belongs to the worker.
 class GuardLoop {
  public:
-  GuardLoop(GuardOptions options, Page& page, Fd worker_socket, pid_t worker);
+  GuardLoop(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker);
   // Returns when the worker has ended and nobody waits for its state, or at the deadline.
   void run();
 

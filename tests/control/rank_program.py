@@ -3,6 +3,7 @@
 Arguments: a folder for the verdict and the root's address, the run's deadline, a stage's deadline.
 """
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -67,6 +68,14 @@ def run_stages(session: Session, folder: Path) -> None:
             return
 
 
+def hold_back_forks(seconds: float) -> None:
+    """Every child that this process forks sleeps first, as on a machine with too much to do."""
+    handler = ctypes.CFUNCTYPE(None)(lambda: time.sleep(seconds))
+    hold_back_forks.keep = handler  # type: ignore[attr-defined]
+    # What pthread_atfork() calls, which is no symbol of the C library itself.
+    assert ctypes.CDLL(None).__register_atfork(None, None, handler, None) == 0
+
+
 def main() -> int:
     folder, deadline, stage_seconds = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -80,11 +89,14 @@ def main() -> int:
         node=rank // local_world,
         host=f"host{rank // local_world}",
     )
+    if os.environ.get("TEST_LATE_GUARD") == str(rank):
+        hold_back_forks(0.5)
     session = start(
         member,
         deadline=deadline,
         judge=lambda root: judge(root, folder, stage_seconds),
         join_seconds=float(os.environ.get("TEST_JOIN", deadline)),
+        meeting_point=os.environ.get("TEST_MEETING_POINT", ""),
     )
     put(folder / f"guard{rank}", str(session.guard))
     try:

@@ -33,19 +33,35 @@ def test_a_given_address_replaces_the_store(job):
     assert ranks.verdict()["reason"] == "complete"
 
 
-def test_ranks_find_a_root_that_starts_later_than_they_do(job, tmp_path):
+def start_root(late: Ranks, world: int, environ: dict[str, str]) -> "subprocess.Popen[bytes]":
+    """Rank 0 of a job whose other ranks are there already."""
+    own = {**os.environ, **environ, "RANK": "0", "WORLD_SIZE": str(world), "TEST_MARK": late.mark}
+    with late.stderr.open("ab") as stderr:
+        program = str(Ranks.program)
+        return subprocess.Popen(
+            [sys.executable, program, late.folder, "6", "3"], env=own, stderr=stderr, stdout=stderr
+        )
+
+
+def test_ranks_find_a_root_that_starts_later_than_they_do(job):
     address = {"ODDRANK_CONTROL_ADDR": f"127.0.0.1:{free_port()}#a-secret-word"}
     late = job(2, never=(0,), environ=address)
     time.sleep(1)
     assert late.workers[1].poll() is None
-    own = {**os.environ, **address, "RANK": "0", "WORLD_SIZE": "2", "TEST_MARK": late.mark}
-    with late.stderr.open("ab") as stderr:
-        program = str(Ranks.program)
-        root = subprocess.Popen(
-            [sys.executable, program, late.folder, "6", "3"], env=own, stderr=stderr, stdout=stderr
-        )
-    assert root.wait(8) == 0
+    assert start_root(late, 2, address).wait(8) == 0
     assert late.codes() == {1: 0}
+
+
+def test_a_rank_that_was_reaped_before_its_guard_ran_is_dead_and_not_missing(job, tmp_path):
+    environ = {"TEST_MEETING_POINT": str(tmp_path / "meeting" / "root")}
+    inject = "kill:rank=1,stage=join"
+    late = job(2, never=(0,), inject=inject, environ={**environ, "TEST_LATE_GUARD": "1"})
+    assert late.workers[1].wait(5) == -signal.SIGKILL
+    time.sleep(1)
+    assert start_root(late, 2, environ).wait(8) == 1
+    died = late.verdict()["states"][1]
+    assert (died["contact"], died["state"]) == ("ok", "dead")
+    late.assert_gone()
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "node1:80#x", "10.0.0.1:80", "10.0.0.1:0#x"])
