@@ -12,7 +12,7 @@ python := $(VENV)/bin/python
 sources := CMakeLists.txt pyproject.toml $(shell find csrc -type f) $(shell find python -type d -not -name __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help selftest test soak gpu-check lint format venv clean
+.PHONY: help selftest test builds soak gpu-check lint format venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ selftest: $(VENV)/.built  ## set up, build, then test one rank a GPU, or 4 on th
 test: $(VENV)/.built-test build/ctest/.configured  ## set up, build, then run the C++ and the Python tests
 	cmake="$$($(python) .ci/find_cmake.py)"; "$$cmake" --build build/ctest && cd build/ctest && "$$(dirname "$$cmake")/ctest" --output-on-failure -j 2
 	$(python) -m pytest
+
+builds: $(VENV)/.built-test  ## build wheel, sdist and editable install for real, each in a fresh environment
+	$(python) -m pytest -m whole_build
 
 soak: $(VENV)/.built-test  ## repeat the fault matrix and the printing test REPEATS times, write benchmarks/results
 	$(python) -m pytest -m soak --repeats $(REPEATS)

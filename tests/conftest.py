@@ -87,10 +87,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         _known(_needs(item), item.nodeid)
-    if "soak" not in config.getoption("-m"):  # many minutes: only when asked for
-        soak = [item for item in items if item.get_closest_marker("soak")]
-        items[:] = [item for item in items if item not in soak]
-        config.hook.pytest_deselected(items=soak)
+    # Many minutes: only when asked for.
+    unasked = [mark for mark in ("soak", "whole_build") if mark not in config.getoption("-m")]
+    left_out = [item for item in items if any(map(item.get_closest_marker, unasked))]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

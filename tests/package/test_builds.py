@@ -14,7 +14,7 @@ import pytest
 import oddrank
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.whole_build, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.whole_build, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture

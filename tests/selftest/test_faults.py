@@ -31,11 +31,8 @@ def test_healthy_ranks_are_healthy(ranks):
     ("kind", "rank", "stage"),
     [
         ("kill", 2, "join"),
-        ("kill", 0, "all_reduce"),
         ("stop", 0, "environment"),
-        ("stop", 3, "barrier"),
         ("segfault", 2, "device"),
-        ("raise", 0, "join"),
         ("raise", 1, "all_reduce"),
         ("exit0", 2, "barrier"),
         ("sleep", 2, "all_reduce"),
@@ -58,9 +55,7 @@ def test_a_rank_is_named_across_two_nodes(kind, rank):
 
 
 @pytest.mark.needs("netns")
-@pytest.mark.parametrize(
-    ("node", "number"), [(1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGSTOP)]
-)
+@pytest.mark.parametrize(("node", "number"), [(0, signal.SIGKILL), (1, signal.SIGSTOP)])
 def test_a_node_that_is_killed_or_stopped_is_named(node, number):
     prove(hurt_node(node, number, "all_reduce"))
 
