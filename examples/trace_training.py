@@ -5,7 +5,8 @@ torchrun --nproc-per-node 4 trace_training.py --hang collective    # then, in an
 oddrank trace where
 
 --hang makes the last rank stand still at step 3: it skips a collective that the others wait in
-(collective), waits for data that never comes (data), or for a lock that nobody gives back (lock).
+(collective), waits for data that never comes (data), for a lock that nobody gives back (lock), or,
+in a callback that one of gloo's threads runs, for a collective that no other rank calls (callback).
 """
 
 import argparse
@@ -18,6 +19,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import oddrank
+
+HANGS = ("", "collective", "data", "lock", "callback")
 
 
 def next_batch(batches: "queue.Queue[torch.Tensor]") -> torch.Tensor:
@@ -34,8 +37,23 @@ def wait_for_the_lock(lock: threading.Lock) -> None:
         pass
 
 
-def hang(how: str) -> None:
-    if how == "data":
+def average_in_a_callback(group: dist.ProcessGroup, last: bool) -> None:
+    def average(_: object) -> None:
+        if last:
+            dist.all_reduce(torch.zeros(1), group=group)
+
+    if not last:
+        time.sleep(1)  # the last rank's callback is then run by gloo's thread, and not by its own
+    done = dist.all_reduce(torch.zeros(1), async_op=True)
+    done.get_future().then(average).wait()
+
+
+def hang(how: str, group: dist.ProcessGroup, last: bool) -> None:
+    if how == "callback":
+        average_in_a_callback(group, last)
+    elif not last:
+        pass
+    elif how == "data":
         next_batch(queue.Queue())
     elif how == "lock":
         lock = threading.Lock()
@@ -49,13 +67,14 @@ def train(steps: int, how: str) -> None:
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches: queue.Queue[torch.Tensor] = queue.Queue()
+    group = dist.new_group()
     last = dist.get_rank() == dist.get_world_size() - 1
     for step in range(steps):
         oddrank.step(step)
         batches.put(torch.randn(8, 64))
         batch = next_batch(batches)
-        if how and step == 3 and last:
-            hang(how)
+        if how and step == 3:
+            hang(how, group, last)
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
@@ -65,7 +84,7 @@ def train(steps: int, how: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--hang", choices=("", "collective", "data", "lock"), default="")
+    parser.add_argument("--hang", choices=HANGS, default="")
     arguments = parser.parse_args()
     dist.init_process_group("gloo")
     train(arguments.steps, arguments.hang)

@@ -20,6 +20,7 @@ HANGS = {
     "collective": "skip_the_collective",
     "data": "next_batch",
     "lock": "wait_for_the_lock",
+    "callback": "average_in_a_callback",
 }
 
 
@@ -93,6 +94,8 @@ def test_a_hang_is_shown_alive_and_after_all_were_killed(tmp_path, how):
             assert functions(rank)[:3] == ["<module>", "main", "train"]
             assert HANGS[how] not in functions(rank)
     assert alive[3]["sections"] == (["data"] if how == "data" else [])
+    in_callback = [note for note in alive[3]["notes"] if "without a stack" in note]
+    assert len(in_callback) == (1 if how == "callback" else 0)
 
 
 def test_the_example_trains_to_its_end_and_its_record_stays(tmp_path):
