@@ -55,6 +55,12 @@ PROBES: dict[str, Callable[[], bool]] = {
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch"),
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),
     "samples": _SAMPLES.is_dir,
+    # Its trace processor is a program that it downloads: a machine without a network is given one.
+    "perfetto": lambda: (
+        find_spec("perfetto") is not None
+        and shutil.which(os.environ.get("TRACE_PROCESSOR_SHELL", "trace_processor_shell"))
+        is not None
+    ),
     "memory-cgroup": lambda: os.access("/sys/fs/cgroup/memory/tasks", os.W_OK),
 }
 

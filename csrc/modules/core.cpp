@@ -15,5 +15,6 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_selftest(m);
   oddrank::bind_trace(m);
   oddrank::bind_trace_read(m);
+  oddrank::bind_trace_export(m);
   oddrank::bind_collective_records(m);
 }

@@ -65,11 +65,11 @@ class Names {
  public:
   explicit Names(const RecordFile& file) : python_(file.process().python), dictionary_(file) {}
   Frame frame(Place place);
+  // None: recorded by calls only, or not in the line table.
+  std::optional<std::uint32_t> line(const Code& code, Place place);
   const Dictionary& dictionary() const noexcept { return dictionary_; }
 
  private:
-  std::optional<std::uint32_t> line(const Code& code, Place place);
-
   std::uint32_t python_;
   Dictionary dictionary_;
   std::unordered_map<std::uint32_t, LineTable> tables_;  // by code id

@@ -142,6 +142,30 @@ def collect(folder: Path, path: str | None) -> None:
     render.line(f"{len(files)} records of job {jobs.job_of(files[0])} in {target}", sys.stdout)
 
 
+@command.command()
+@click.argument("out", metavar="OUT.json.gz", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--lines", is_flag=True, help="Every line too, as an instant event.")
+def export(out: Path, paths: tuple[str, ...], lines: bool) -> None:
+    """Write what all ranks did last as one picture, for https://ui.perfetto.dev.
+
+    Calls, steps, sections, marks and collectives on one clock. Plain JSON if the name of the file
+    does not end in .gz. PATH: as for `trace where`.
+    """
+    from oddrank.trace import export as export_
+    from oddrank.trace import jobs
+
+    files = jobs.files(paths)
+    written = export_.export(files, out, lines=lines)
+    for note in written.notes:
+        render.line(f"oddrank: {note}", sys.stderr)
+    render.line(
+        f"{written.events} events of {written.ranks} processes of job {jobs.job_of(files[0])} in"
+        f" {out} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
+        sys.stdout,
+    )
+
+
 def _write_where(found: "list[Rank]", path: str) -> None:
     world = {"size": max(rank.world for rank in found)}
     data = {"ranks": [rank.as_data() for rank in found]}

@@ -1,0 +1,177 @@
+// Looks at the events forwards for segments, at the segments backwards for what ran around them,
+// and tells everything forwards.
+#include "trace/read/nesting.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace oddrank::trace {
+namespace {
+
+using Why = CallVisitor::Why;
+
+// Of the filter: what is only shown on the stack (`where`) has a lower level and no events.
+constexpr std::uint32_t kCallsLevel = 2;
+// How far from the outermost call the one that a segment ends in is looked for in the next one.
+constexpr std::size_t kFarthest = 256;
+
+bool begins(Kind kind) noexcept { return kind == Kind::kCall || kind == Kind::kResume; }
+bool ends(Kind kind) noexcept {
+  return kind == Kind::kReturn || kind == Kind::kYield || kind == Kind::kUnwind;
+}
+// The frame is there and stays.
+bool stays(Kind kind) noexcept { return kind == Kind::kLine || kind == Kind::kThrow; }
+
+constexpr std::size_t kNowhere = ~std::size_t{0};
+
+// Where `open`, the calls known at the end, begin in the stack that was read at about that time.
+// Between a ring's event and its stack lie some instructions, in which a process may die.
+std::size_t place_in(const std::vector<std::uint32_t>& stack,
+                     const std::vector<std::uint32_t>& open) {
+  for (std::size_t more = 0; more <= 2 && open.size() + more <= stack.size(); ++more) {
+    const std::size_t at = stack.size() - open.size() - more;
+    if (std::equal(open.begin(), open.end(), stack.begin() + static_cast<std::ptrdiff_t>(at))) {
+      return at;
+    }
+  }
+  return kNowhere;
+}
+
+// Where a code stands in a stack that may have changed since.
+std::size_t place_in(const std::vector<std::uint32_t>& stack, std::uint32_t code) {
+  const std::size_t farthest = std::min(stack.size(), kFarthest);
+  for (std::size_t at = 0; code != 0 && at < farthest; ++at) {
+    if (stack[at] == code) return at;
+  }
+  return kNowhere;
+}
+
+}  // namespace
+
+Nesting::Nesting(std::vector<Moment> events, std::vector<std::uint32_t> stack)
+    : events_(std::move(events)) {
+  std::vector<std::uint32_t> open;
+  std::size_t at = 0;
+  do {
+    Segment segment;
+    segment.begin = at;
+    const std::size_t known = missing_.size();
+    open.clear();
+    at = take_in(at, segment, open);
+    segment.missing = missing_.size() - known;
+    segments_.push_back(segment);
+  } while (at < events_.size());
+  connect(std::move(stack), open);
+}
+
+// One segment; returns the next one's first event, or how many there are.
+std::size_t Nesting::take_in(std::size_t from, Segment& segment, std::vector<std::uint32_t>& open) {
+  std::size_t at = from;
+  // One gap after the other is one.
+  while (at < events_.size() && events_[at].place.kind() == Kind::kGap) ++at;
+  for (; at < events_.size(); ++at) {
+    const Place place = events_[at].place;
+    const Kind kind = place.kind();
+    if (kind == Kind::kGap) break;
+    if (begins(kind)) {
+      open.push_back(place.code());
+    } else if (ends(kind) || stays(kind)) {
+      if (open.empty()) {
+        missing_.push_back(place.code());
+        open.push_back(place.code());
+      }
+      if (open.back() != place.code()) break;
+      if (ends(kind)) open.pop_back();
+    }
+  }
+  segment.outer = open.empty() ? 0 : open.front();
+  return at;
+}
+
+// Backwards: `stack` is what runs at the end, then what runs when each next segment begins.
+void Nesting::connect(std::vector<std::uint32_t> stack,
+                      const std::vector<std::uint32_t>& open_at_end) {
+  std::size_t around = 0;  // calls of which the next segment has no event
+  std::size_t missing = missing_.size();
+  for (std::size_t i = segments_.size(); i-- > 0;) {
+    Segment& segment = segments_[i];
+    const bool is_last = i + 1 == segments_.size();
+    std::size_t kept = is_last ? place_in(stack, open_at_end) : kNowhere;
+    if (kept == kNowhere) kept = place_in(stack, segment.outer);
+    segment.kept = kept == kNowhere ? around : kept;
+    while (stack.size() > segment.kept) {
+      // What runs at the end is not opened there: nobody knows since when.
+      if (!is_last) {
+        opened_.push_back(stack.back());
+        ++segment.opened;
+      }
+      stack.pop_back();
+    }
+    around = stack.size();
+    for (std::size_t n = 0; n < segment.missing; ++n) stack.push_back(missing_[--missing]);
+  }
+  stack_ = std::move(stack);
+}
+
+void Nesting::open(CallVisitor& visitor, std::uint32_t code, Why why) {
+  visitor.open(tsc_, code, running_.size(), why);
+  running_.push_back(code);
+}
+
+void Nesting::close(CallVisitor& visitor, Why why) {
+  if (running_.empty()) return;
+  const std::uint32_t code = running_.back();
+  running_.pop_back();
+  visitor.close(tsc_, code, running_.size(), why);
+}
+
+void Nesting::enter_segment(CallVisitor& visitor) {
+  if (segment_ == 0) {
+    for (const std::uint32_t code : stack_) open(visitor, code, Why::kCut);
+  } else {
+    visitor.gap(tsc_);
+    const Segment& before = segments_[segment_ - 1];
+    std::size_t opened = before.opened;
+    std::size_t same = before.kept;
+    for (; opened > 0 && same < running_.size() && running_[same] == opened_.back(); --opened) {
+      opened_.pop_back();
+      ++same;
+    }
+    while (running_.size() > same) close(visitor, Why::kGap);
+    for (; opened > 0; --opened) {
+      open(visitor, opened_.back(), Why::kCut);
+      opened_.pop_back();
+    }
+  }
+  ++segment_;
+}
+
+bool Nesting::visit(CallVisitor& visitor, std::size_t most) {
+  for (; next_ < events_.size() && most > 0; ++next_, --most) {
+    const Moment& moment = events_[next_];
+    tsc_ = std::max(tsc_, moment.tsc);
+    if (segment_ < segments_.size() && segments_[segment_].begin == next_) enter_segment(visitor);
+    const Kind kind = moment.place.kind();
+    if (begins(kind)) {
+      open(visitor, moment.place.code(), Why::kEvent);
+    } else if (ends(kind)) {
+      close(visitor, kind == Kind::kUnwind ? Why::kUnwind : Why::kEvent);
+    } else if (kind == Kind::kLine) {
+      visitor.line(tsc_, moment.place);
+    }
+  }
+  if (next_ < events_.size()) return true;
+  while (!running_.empty()) close(visitor, Why::kEnd);
+  return false;
+}
+
+std::vector<std::uint32_t> recorded_calls(std::span<const Place> stack, const Dictionary& names) {
+  std::vector<std::uint32_t> calls;
+  for (const Place place : stack) {
+    const Code* code = names.code(place.code());
+    if (code != nullptr && code->level >= kCallsLevel) calls.push_back(place.code());
+  }
+  return calls;
+}
+
+}  // namespace oddrank::trace
