@@ -1,20 +1,18 @@
-// Bindings of the exporter: translates types; no logic.
+// Bindings of the exporter and the statistics: translates types; no logic.
 #include <pybind11/stl.h>
 
 #include "trace/bind.hpp"
+#include "trace/bind_str.hpp"
 #include "trace/read/export.hpp"
+#include "trace/read/stats.hpp"
 
 namespace py = pybind11;
 
 namespace oddrank {
-namespace {
 
-py::str text(std::string_view bytes) {
-  PyObject* made =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<py::ssize_t>(bytes.size()), "replace");
-  if (made == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::str>(made);
-}
+using trace::text;
+
+namespace {
 
 py::dict facts(const trace::Export& record) {
   const trace::ExportFacts found = record.facts();
@@ -43,6 +41,42 @@ py::bytes chunk(trace::Export& record) {
   return py::bytes(made);
 }
 
+py::dict stats(const std::string& path, std::size_t most) {
+  trace::Stats read;
+  {
+    const py::gil_scoped_release release;
+    read = trace::read_stats(trace::RecordFile(path), most);
+  }
+  py::list codes;
+  for (const trace::CodeUse& use : read.codes) {
+    codes.append(py::make_tuple(text(use.frame.function), text(use.frame.file), use.frame.line,
+                                use.events, use.calls, use.seconds, use.own));
+  }
+  py::dict made;
+  made["pid"] = read.process.pid;
+  made["rank"] = read.process.rank;
+  made["world"] = read.process.world;
+  made["is_child"] = read.process.is_child;
+  made["host"] = text(read.process.host);
+  made["hook"] = text(read.process.hook);
+  made["threads"] = read.threads;
+  made["events"] = read.events;
+  made["window_events"] = read.window;
+  made["window_lines"] = read.lines;
+  made["marks"] = read.counters.marks_claimed;
+  made["collectives"] = read.counters.collectives_claimed;
+  made["begin_ns"] = read.begin;
+  made["end_ns"] = read.end;
+  made["window_begin_ns"] = read.window_begin;
+  made["lost_threads"] = read.counters.lost_threads;
+  made["lost_codes"] = read.counters.lost_codes;
+  made["lost_collectives"] = read.counters.lost_collectives;
+  made["displaced_by"] = text(read.counters.displaced_by);
+  made["codes"] = codes;
+  made["trouble"] = text(read.trouble);
+  return made;
+}
+
 }  // namespace
 
 void bind_trace_export(py::module_& m) {
@@ -60,6 +94,9 @@ void bind_trace_export(py::module_& m) {
       .def_property_readonly("events", &trace::Export::events)
       .def_property_readonly("trouble",
                              [](const trace::Export& record) { return text(record.trouble()); });
+  m.def("trace_stats", &stats, py::arg("path"), py::arg("most"),
+        "How much a process has recorded and lost, and its busiest code: (function, file, line, "
+        "events, calls, seconds, own seconds). Raises OddrankError where it is no record.");
 }
 
 }  // namespace oddrank

@@ -166,6 +166,37 @@ def export(out: Path, paths: tuple[str, ...], lines: bool) -> None:
     )
 
 
+@command.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@json_option
+def stats(paths: tuple[str, ...], json_path: str | None) -> None:
+    """Show how much each rank records, what was lost, what that costs, and the hottest code.
+
+    Times are between call and return, in what is left of the record (its window). PATH: as for
+    `trace where`.
+    """
+    from oddrank.trace import jobs
+    from oddrank.trace import stats as stats_
+
+    files = jobs.files(paths)
+    found, refused = stats_.read(files)
+    for line in refused:
+        render.line(f"oddrank: {line}", sys.stderr)
+    if not found:
+        raise OddrankError(f"none of {len(files)} files is a record that can be read")
+    hot = stats_.hottest(found)
+    if json_path is not None:
+        world = {"size": max(rank.world for rank in found)}
+        data = stats_.as_data(found, hot)
+        finding.write_json(finding.envelope("trace stats", world, data), json_path)
+    if json_path != "-":
+        render.table(*stats_.rank_table(found), sys.stdout, title=f"job {jobs.job_of(files[0])}")
+        render.line("", sys.stdout)
+        render.table(*stats_.code_table(hot), sys.stdout, title="hottest code, all ranks")
+        for line in stats_.notes(found):
+            render.line(line, sys.stdout)
+
+
 def _write_where(found: "list[Rank]", path: str) -> None:
     world = {"size": max(rank.world for rank in found)}
     data = {"ranks": [rank.as_data() for rank in found]}

@@ -1,0 +1,139 @@
+// Counts events and adds up the time of calls, thread by thread.
+#include "trace/read/stats.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "trace/read/nesting.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+struct Use {
+  std::uint32_t code = 0;
+  std::uint64_t events = 0;
+  std::uint64_t calls = 0;
+  std::uint64_t ticks = 0;
+  std::uint64_t own = 0;
+  std::uint64_t running = 0;  // calls of it that are open: only the outermost one's time counts
+};
+
+// Ticks come in order, so that no difference is negative; sums of a broken file's may wrap around.
+class Sums final : public CallVisitor {
+ public:
+  void open(std::uint64_t tsc, std::uint32_t code, std::size_t /*depth*/, Why why) override {
+    Use& use = use_of(code);
+    ++use.running;
+    if (why == Why::kEvent) {
+      ++use.events;
+      ++use.calls;
+    }
+    open_.push_back({tsc, 0});
+  }
+  void close(std::uint64_t tsc, std::uint32_t code, std::size_t /*depth*/, Why why) override {
+    const Open call = open_.back();
+    open_.pop_back();
+    const std::uint64_t ticks = tsc - call.begin;
+    Use& use = use_of(code);
+    if (why == Why::kEvent || why == Why::kUnwind) ++use.events;
+    if (--use.running == 0) use.ticks += ticks;
+    use.own += ticks - call.callees;
+    if (!open_.empty()) open_.back().callees += ticks;
+  }
+  void line(std::uint64_t /*tsc*/, Place place) override { ++use_of(place.code()).events; }
+  void gap(std::uint64_t /*tsc*/) override {}
+
+  std::vector<Use> uses() const {
+    std::vector<Use> all;
+    for (const auto& [code, use] : uses_) all.push_back(use);
+    return all;
+  }
+
+ private:
+  struct Open {
+    std::uint64_t begin;
+    std::uint64_t callees;  // ticks
+  };
+  Use& use_of(std::uint32_t code) {
+    Use& use = uses_[code];
+    use.code = code;
+    return use;
+  }
+  std::unordered_map<std::uint32_t, Use> uses_;
+  std::vector<Open> open_;
+};
+
+// The first `most` by each measure, each once.
+std::vector<Use> busiest(std::vector<Use> uses, std::size_t most) {
+  std::vector<Use> chosen;
+  std::ranges::sort(uses, std::greater{}, &Use::own);
+  const auto first = static_cast<std::ptrdiff_t>(std::min(most, uses.size()));
+  chosen.assign(uses.begin(), uses.begin() + first);
+  uses.erase(uses.begin(), uses.begin() + first);
+  std::ranges::sort(uses, std::greater{}, &Use::events);
+  if (uses.size() > most) uses.resize(most);
+  chosen.insert(chosen.end(), uses.begin(), uses.end());
+  return chosen;
+}
+
+CodeUse named(const Use& use, Names& names, double ticks_per_ns) {
+  CodeUse made;
+  made.frame = names.frame(Place::of(use.code, kNoPosition, 0));
+  if (const Code* code = names.dictionary().code(use.code)) made.frame.line = code->first_line;
+  made.events = use.events;
+  made.calls = use.calls;
+  if (ticks_per_ns > 0) {
+    made.seconds = static_cast<double>(use.ticks) / ticks_per_ns / 1e9;
+    made.own = static_cast<double>(use.own) / ticks_per_ns / 1e9;
+  }
+  return made;
+}
+
+void note_latest(Time& latest, Time time) {
+  if (time && (!latest || *latest < *time)) latest = time;
+}
+
+}  // namespace
+
+Stats read_stats(const RecordFile& file, std::size_t most) {
+  const Clock clock = clock_of(file);
+  Stats stats;
+  stats.process = file.process();
+  stats.counters = file.counters();
+  for (const ClockPicture& picture : file.clocks()) {
+    const Time time = clock.realtime_ns(picture.tsc);
+    if (time && (!stats.begin || *time < *stats.begin)) stats.begin = time;
+  }
+  const Threads threads = read_threads(file);
+  if (threads.broken > 0) {
+    stats.trouble = std::to_string(threads.broken) + " thread slots are broken";
+  }
+  Names names(file);
+  if (!names.dictionary().broken().empty()) stats.trouble = names.dictionary().broken();
+  Sums sums;
+  for (const Thread& thread : threads.list) {
+    ++stats.threads;
+    stats.events += thread.events;
+    Events events = read_events(file, thread.slot, std::numeric_limits<std::uint64_t>::max());
+    if (events.generation != thread.generation || events.list.empty()) continue;
+    stats.window += events.list.size();
+    stats.lines += static_cast<std::uint64_t>(std::ranges::count(
+        events.list, Kind::kLine, [](const Moment& m) { return m.place.kind(); }));
+    note_latest(stats.end, clock.realtime_ns(events.list.back().tsc));
+    if (thread.tid == stats.process.pid) {
+      stats.window_begin = clock.realtime_ns(events.list.front().tsc);
+    }
+    Nesting nesting(std::move(events.list), recorded_calls(thread.stack, names.dictionary()));
+    nesting.visit(sums, std::numeric_limits<std::size_t>::max());
+  }
+  for (const Mark& mark : read_marks(file).list)
+    note_latest(stats.end, clock.realtime_ns(mark.tsc));
+  for (const Use& use : busiest(sums.uses(), most)) {
+    stats.codes.push_back(named(use, names, clock.ticks_per_ns()));
+  }
+  return stats;
+}
+
+}  // namespace oddrank::trace

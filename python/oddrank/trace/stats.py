@@ -1,0 +1,217 @@
+"""How much ranks record, what that costs, what was lost, and where their time goes.
+
+What an event costs is not measured in the job but taken from benchmarks/trace/event_cost.py
+(benchmarks/results/trace_event_cost_*.json, an EPYC core): the CPU time that recording adds to a
+loop of lines and to a recursion, per event. 23-25 ns a line with both hooks (CPython 3.10-3.13),
+43-53 ns a call or return with PyEval_SetTrace (3.10, 3.11), 26 ns with sys.monitoring (3.12, 3.13).
+Another core may need half or twice that.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from oddrank import _native
+from oddrank.errors import OddrankError
+from oddrank.trace.where import short
+
+# Hook -> ns of a line, ns of a call or return: see above.
+_COSTS = {"settrace": (24.0, 48.0), "monitoring": (25.0, 26.0)}
+_TOP = 20
+_PER_RECORD = 500  # so that what is hot in the sum of many ranks is hot in each of them
+
+
+@dataclass(frozen=True)
+class Code:
+    """A function within the windows of one rank, or of all."""
+
+    function: str
+    file: str
+    line: int | None
+    """Its first one."""
+    events: int
+    calls: int
+    seconds: float | None
+    """Between call and return; of a recursion only the outermost call. None: no clock."""
+    own: float | None
+    """The same without the calls in it that are recorded too."""
+
+
+@dataclass(frozen=True)
+class RankStats:
+    """One process."""
+
+    rank: int
+    host: str
+    pid: int
+    world: int
+    is_child: bool
+    hook: str
+    threads: int
+    events: int
+    """Of all threads that still have a place in the record, overwritten ones too."""
+    seconds: float | None
+    """From arm() to the last event."""
+    window_events: int
+    window_seconds: float | None
+    """How far back the main thread's events go."""
+    window_lines: int
+    marks: int
+    collectives: int
+    lost: dict[str, int]
+    """Threads without a slot, code without a name, collectives without a place among the open."""
+    displaced_by: str
+    codes: tuple[Code, ...]
+    trouble: str
+
+    @property
+    def per_second(self) -> float | None:
+        return self.events / self.seconds if self.seconds else None
+
+    @property
+    def overhead(self) -> float | None:
+        """The part of one core's time that recording takes, estimated: see above."""
+        costs = _COSTS.get(self.hook)
+        if costs is None or not self.window_events or self.per_second is None:
+            return None
+        lines = self.window_lines / self.window_events
+        return self.per_second * (lines * costs[0] + (1 - lines) * costs[1]) * 1e-9
+
+    def as_data(self) -> dict[str, Any]:
+        data = asdict(self)
+        del data["codes"]
+        return {**data, "events_per_second": self.per_second, "overhead": self.overhead}
+
+
+def read(files: Sequence[Path]) -> tuple[list[RankStats], list[str]]:
+    """The ranks that could be read, and a line for each file that could not."""
+    ranks: list[RankStats] = []
+    refused: list[str] = []
+
+    def one(file: Path) -> dict[str, Any] | str:
+        try:
+            made: dict[str, Any] = _native.core().trace_stats(str(file), _PER_RECORD)
+        except OddrankError as error:
+            return str(error)
+        return made
+
+    with ThreadPoolExecutor(max_workers=2) as pool:  # the reader works without the GIL
+        for found in pool.map(one, files):
+            if isinstance(found, str):
+                refused.append(found)
+            else:
+                ranks.append(_rank(found))
+    return ranks, refused
+
+
+def hottest(ranks: Iterable[RankStats], top: int = _TOP) -> list[Code]:
+    """The code with the most time of its own, then the code with the most events, `top` of each."""
+    sums: dict[tuple[str, str, int | None], Code] = {}
+    for rank in ranks:
+        for code in rank.codes:
+            key = (code.function, code.file, code.line)
+            sums[key] = _sum(sums[key], code) if key in sums else code
+    by_time = sorted(sums.values(), key=lambda code: -(code.own or 0.0))[:top]
+    by_events = sorted(sums.values(), key=lambda code: -code.events)[:top]
+    return [*by_time, *(code for code in by_events if code not in by_time)]
+
+
+def as_data(ranks: Sequence[RankStats], hot: Sequence[Code]) -> dict[str, Any]:
+    return {
+        "ranks": [rank.as_data() for rank in ranks],
+        "hottest": [asdict(code) for code in hot],
+    }
+
+
+def rank_table(ranks: Sequence[RankStats]) -> tuple[list[str], list[list[object]]]:
+    columns = ["rank", "host", "pid", "events", "events/s", "in the record", "window s", "lost",
+               "overhead"]  # fmt: skip
+    rows: list[list[object]] = [
+        [
+            f"{rank.rank} child" if rank.is_child else rank.rank,
+            rank.host,
+            rank.pid,
+            rank.events,
+            _rounded(rank.per_second, 0),
+            rank.window_events,
+            _rounded(rank.window_seconds, 3),
+            sum(rank.lost.values()),
+            None if rank.overhead is None else f"{rank.overhead:.2%}",
+        ]
+        for rank in ranks
+    ]
+    return columns, rows
+
+
+def code_table(codes: Sequence[Code]) -> tuple[list[str], list[list[object]]]:
+    columns = ["own s", "with callees s", "calls", "events", "function", "at"]
+    rows: list[list[object]] = [
+        [
+            _rounded(code.own, 4),
+            _rounded(code.seconds, 4),
+            code.calls,
+            code.events,
+            code.function,
+            f"{short(code.file)}:{'?' if code.line is None else code.line}",
+        ]
+        for code in codes
+    ]
+    return columns, rows
+
+
+def notes(ranks: Sequence[RankStats]) -> Iterable[str]:
+    """What is missing in the figures, a line each."""
+    for rank in ranks:
+        who = f"rank {rank.rank} (pid {rank.pid})"
+        for what, count in rank.lost.items():
+            if count:
+                yield f"{who}: {count} {what} were not recorded for want of room (ODDRANK_TRACE_MB)"
+        if rank.displaced_by:
+            yield f"{who}: {rank.displaced_by} has taken the trace hook: events since are missing"
+        if rank.trouble:
+            yield f"{who}: {rank.trouble}"
+
+
+def _rank(found: dict[str, Any]) -> RankStats:
+    return RankStats(
+        rank=found["rank"],
+        host=found["host"],
+        pid=found["pid"],
+        world=found["world"],
+        is_child=found["is_child"],
+        hook=found["hook"],
+        threads=found["threads"],
+        events=found["events"],
+        seconds=_between(found["begin_ns"], found["end_ns"]),
+        window_events=found["window_events"],
+        window_seconds=_between(found["window_begin_ns"], found["end_ns"]),
+        window_lines=found["window_lines"],
+        marks=found["marks"],
+        collectives=found["collectives"],
+        lost={what: found[f"lost_{what}"] for what in ("threads", "codes", "collectives")},
+        displaced_by=found["displaced_by"],
+        codes=tuple(Code(*each) for each in found["codes"]),
+        trouble=found["trouble"],
+    )
+
+
+def _sum(one: Code, other: Code) -> Code:
+    def add(a: float | None, b: float | None) -> float | None:
+        return b if a is None else a if b is None else a + b
+
+    return Code(
+        one.function, one.file, one.line, one.events + other.events, one.calls + other.calls,
+        add(one.seconds, other.seconds), add(one.own, other.own),
+    )  # fmt: skip
+
+
+def _between(begin: int | None, end: int | None) -> float | None:
+    return None if begin is None or end is None else max(end - begin, 0) / 1e9
+
+
+def _rounded(value: float | None, digits: int) -> float | int | None:
+    if value is None:
+        return None
+    return round(value, digits) if digits else round(value)
