@@ -197,6 +197,28 @@ def stats(paths: tuple[str, ...], json_path: str | None) -> None:
             render.line(line, sys.stdout)
 
 
+@command.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@json_option
+def diff(a: str, b: str, json_path: str | None) -> None:
+    """Show where the histories of two ranks part: calls, steps and collectives.
+
+    A, B: record files, or numbers of ranks of your newest job. Main threads are compared, from the
+    last step on that both have in their records.
+    """
+    from oddrank.trace import diff as diff_
+    from oddrank.trace import jobs
+
+    sides = [diff_.read(jobs.file_of(side)) for side in (a, b)]
+    found = diff_.compare(*sides)
+    if json_path is not None:
+        finding.write_json(finding.envelope("trace diff", {}, found.as_data()), json_path)
+    if json_path != "-":
+        for line in diff_.text(found):
+            render.line(line, sys.stdout)
+
+
 def _write_where(found: "list[Rank]", path: str) -> None:
     world = {"size": max(rank.world for rank in found)}
     data = {"ranks": [rank.as_data() for rank in found]}

@@ -30,6 +30,20 @@ def files(paths: Iterable[str] = (), pid: int | None = None) -> list[Path]:
     return sorted(found, key=_rank_and_pid)
 
 
+def file_of(name: str) -> Path:
+    """One record: a file, or the number of a rank of this user's newest job."""
+    if not name.isdecimal() or Path(name).exists():
+        return Path(name)
+    found = []
+    for file in files():
+        match = _NAME.fullmatch(file.name)
+        if match and file.name.startswith("rank") and int(match[1]) == int(name):
+            found.append((int(match[3]), file))
+    if found:
+        return max(found)[1]  # of the last run, where a job was started again under its name
+    raise OddrankError(f"the newest job has no record here of rank {name}: name a file")
+
+
 def job_of(file: Path) -> str:
     """The job that a record belongs to: its folder's name."""
     return file.parent.name

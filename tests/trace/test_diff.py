@@ -1,0 +1,155 @@
+"""`oddrank trace diff`: the first call, step or collective in which two ranks differ."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from oddrank.trace import diff, jobs
+from oddrank.trace.diff import History, Item, compare, text
+
+SCRIPT = """
+import os, signal
+import oddrank
+oddrank.arm()
+
+def forward():
+    pass
+
+def backward():
+    pass
+
+def skip_batch():
+    pass
+
+def train(step):
+    oddrank.step(step)
+    forward()
+    if os.environ["RANK"] == "1" and step == STEPS - 1:
+        skip_batch()
+    backward()
+
+for step in range(STEPS):
+    train(step)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def start(folder, steps):
+    script = folder / "script.py"
+    script.write_text(SCRIPT.replace("STEPS", str(steps)))
+    for number in range(2):
+        subprocess.run(
+            [sys.executable, script],
+            env={
+                **os.environ, "ODDRANK_DIR": str(folder / "records"), "RANK": str(number),
+                "WORLD_SIZE": "2", "LOCAL_RANK": str(number), "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "29500",
+            },
+            check=False, timeout=60,
+        )  # fmt: skip
+    return folder / "records" / "127.0.0.1:29500"
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    return start(tmp_path_factory.mktemp("job"), 4)
+
+
+def step(number):
+    return Item("step", str(number), "", 1)
+
+
+def call(name):
+    return Item("call", name, "/x/train.py", 1)
+
+
+def collective(sequence, operation="allreduce_"):
+    return Item("collective", operation, "0", 1, sequence, 4096)
+
+
+def history(*items, rank=0, whole=False):
+    return History(rank, "node1", 100 + rank, items, whole)
+
+
+def test_a_rank_that_calls_something_else_is_shown_from_the_last_common_step(job):
+    found = compare(*map(diff.read, jobs.files([str(job)])))
+    assert found.begin.name == "3"
+    assert (found.common, found.last.name) == (2, "forward")
+    assert [item.name for item in found.a_next] == ["backward"]
+    assert [item.name for item in found.b_next] == ["skip_batch", "backward"]
+    assert found.a.steps == [0, 1, 2, 3]
+
+
+def test_a_window_whose_beginning_is_overwritten_has_only_whole_steps(tmp_path):
+    found = compare(*map(diff.read, jobs.files([str(start(tmp_path, 9000))])))
+    assert not found.a.whole
+    assert found.a.steps[0] > 0
+    assert found.a.steps[-1] == 8999
+    assert [item.name for item in found.b_next] == ["skip_batch", "backward"]
+
+
+def test_a_rank_that_stopped_has_nothing_more():
+    a = history(step(7), call("f"), call("g"), step(8), call("f"), whole=True)
+    b = history(step(6), step(7), call("f"), rank=1)
+    found = compare(a, b)
+    assert found.begin.name == "7"
+    assert found.last.name == "f"
+    assert [str(item) for item in found.a_next[1:]] == ["step 8", "call f (/x/train.py)"]
+    assert found.b_next == ()
+    assert list(text(found))[-2:] == ["then rank 1 (node1, pid 101):", "  nothing more"]
+
+
+def test_a_skipped_collective_and_another_operation_are_differences():
+    a = history(step(1), collective(4), collective(5), call("f"))
+    b = history(step(1), collective(4), call("f"), rank=1)
+    found = compare(a, b)
+    assert (found.common, str(found.last)) == (2, "allreduce #4 of group 0, 4096 bytes")
+    other = history(step(1), collective(4, "broadcast_"), rank=1)
+    assert compare(a, other).common == 1
+
+
+def test_without_steps_it_compares_from_arm_or_from_a_collective_with_one_number():
+    a = history(call("f"), call("g"), whole=True)
+    b = history(call("f"), call("h"), rank=1, whole=True)
+    assert compare(a, b).last.name == "f"
+    assert compare(a, b).begin is None
+    a = history(call("x"), collective(8), call("g"))
+    b = history(collective(8), call("h"), rank=1)
+    assert compare(a, b).begin == collective(8)
+
+
+def test_where_nothing_is_common_the_windows_are_told():
+    found = compare(history(step(1), step(2)), history(step(7), step(8), rank=1))
+    assert not found.compared
+    assert list(text(found)) == [
+        "rank 0 (node1, pid 100): steps 1 to 2 in its window",
+        "rank 1 (node1, pid 101): steps 7 to 8 in its window",
+        "nothing in these windows is common: no step, and no collective with the same number",
+    ]
+
+
+def test_the_command_takes_files_or_ranks_of_the_newest_job_and_writes_json(job, tmp_path):
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "oddrank", "trace", "diff", *map(str, arguments)],
+            env={**os.environ, "ODDRANK_DIR": str(job.parent)},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    done = run(*jobs.files([str(job)]))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[2] == "the same since step 3: 2 calls, steps and collectives, the last one"
+    assert lines[3].startswith("  call forward (")
+    assert "  call skip_batch" in done.stdout
+    file = tmp_path / "diff.json"
+    assert run("0", "1", "--json", file).stdout == done.stdout
+    report = json.loads(file.read_text())
+    assert report["tool"] == "trace diff"
+    assert report["data"]["last_common"]["name"] == "forward"
+    refused = run("0", "7")
+    assert refused.returncode == 2
+    assert "no record here of rank 7" in refused.stderr
