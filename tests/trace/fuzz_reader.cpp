@@ -1,7 +1,7 @@
 // Reads everything of a file that anybody may have made. For libFuzzer:
 //
 //   clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Icsrc tests/trace/fuzz_reader.cpp
-//       csrc/trace/read/*.cpp csrc/trace/record/*.cpp csrc/base/error.cpp -o fuzz_reader
+//       csrc/trace/read/*.cpp csrc/trace/record/*.cpp csrc/base/*.cpp -o fuzz_reader
 //
 // test_read_mutations.cpp feeds it without libFuzzer.
 #include <sys/mman.h>
@@ -9,13 +9,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "base/error.hpp"
 #include "trace/read/clock.hpp"
 #include "trace/read/collectives.hpp"
 #include "trace/read/dictionary.hpp"
+#include "trace/read/export.hpp"
 #include "trace/read/file.hpp"
 #include "trace/read/records.hpp"
+#include "trace/read/stats.hpp"
 #include "trace/read/threads.hpp"
 
 namespace {
@@ -50,7 +54,17 @@ std::size_t read_everything(const oddrank::trace::RecordFile& file) {
   for (const auto& one : trace::read_joined_collectives(file)) {
     total += sum(trace::name_of(one.state));
   }
+  total += trace::read_stats(file, 3).codes.size();
   return total + trace::read_open_collectives(file).size();
+}
+
+// All text that is made of it, with a rate for a clock that has none.
+std::size_t export_everything(oddrank::trace::RecordFile file) {
+  oddrank::trace::Export record(std::move(file));
+  if (!record.start({1, 0, 2.5, true})) return 0;
+  std::size_t total = 0;
+  for (std::string text = record.chunk(); !text.empty(); text = record.chunk()) total += sum(text);
+  return total;
 }
 
 }  // namespace
@@ -60,8 +74,9 @@ int read_input(const std::uint8_t* data, std::size_t size) {
   oddrank::Fd fd(::memfd_create("oddrank-fuzz", MFD_CLOEXEC));
   if (!fd || ::write(fd.get(), data, size) != static_cast<ssize_t>(size)) return 1;
   try {
-    volatile std::size_t used =
-        read_everything(oddrank::trace::RecordFile(std::move(fd), "of the fuzzer"));
+    oddrank::trace::RecordFile file(std::move(fd), "of the fuzzer");
+    volatile std::size_t used = read_everything(file);
+    used = export_everything(std::move(file));
     static_cast<void>(used);
   } catch (const oddrank::Error&) {
     return 1;
