@@ -5,10 +5,11 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from oddrank._version import __version__
 from oddrank.errors import OddrankError
@@ -27,6 +28,7 @@ Condition = Literal[
 # Verdict -> exit code; 2 is "could not run" and belongs to OddrankError.
 EXIT_CODES: dict[Verdict, int] = {"healthy": 0, "odd": 1, "unknown": 1, "incomplete": 3}
 FAILING: frozenset[str] = frozenset(EXIT_CODES) - {"healthy"}
+_JSON_ADVICE = "give --json a file in a folder you can write, or -"
 
 
 @dataclass(frozen=True)
@@ -200,14 +202,31 @@ def write_json(envelope: Mapping[str, Any], path: str | os.PathLike[str]) -> Non
             return
     except OSError as error:
         raise _unwritable(path, error.strerror) from error
-    descriptor, temporary = _open_beside(path, target)
+    with whole_file(path, _JSON_ADVICE) as file:
+        file.write(text.encode("ascii"))
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str], advice: str) -> Iterator[IO[bytes]]:
+    """A file to write that takes the place of `path` at the end: whole, or not at all.
+
+    OddrankError, which ends with `advice`, where it can't be written or is no regular file.
+    """
+    path = os.fspath(path)
+    target = _target(path)
+    if _is_special(target):
+        raise _unwritable(path, "it is no regular file", advice)
+    descriptor, temporary = _open_beside(path, target, advice)
     try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
+        with open(descriptor, "wb") as file:
+            yield file
         os.replace(temporary, target)
-    except OSError as error:
-        os.unlink(temporary)
-        raise _unwritable(path, error.strerror) from error
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error.strerror, advice) from error
+        raise
 
 
 def _weight(finding: Finding) -> tuple[bool, bool, int]:
@@ -259,7 +278,7 @@ def _is_special(target: Path) -> bool:
         return False
 
 
-def _open_beside(path: str, target: Path) -> tuple[int, str]:
+def _open_beside(path: str, target: Path, advice: str = _JSON_ADVICE) -> tuple[int, str]:
     """A new file in the target's folder, its mode from the umask (mkstemp's would be 0600)."""
     temporary = f"{target}.{os.urandom(6).hex()}.tmp"
     try:
@@ -267,10 +286,8 @@ def _open_beside(path: str, target: Path) -> tuple[int, str]:
             raise IsADirectoryError(0, "it is a folder")
         return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), temporary
     except OSError as error:
-        raise _unwritable(path, error.strerror) from error
+        raise _unwritable(path, error.strerror, advice) from error
 
 
-def _unwritable(path: str, reason: str | None) -> OddrankError:
-    return OddrankError(
-        f"cannot write {path}: {reason}; give --json a file in a folder you can write, or -"
-    )
+def _unwritable(path: str, reason: str | None, advice: str = _JSON_ADVICE) -> OddrankError:
+    return OddrankError(f"cannot write {path}: {reason}; {advice}")
