@@ -45,7 +45,7 @@ def text_speed(file: Path, lines: bool) -> float:
     record = _native.core().TraceExport(str(file))
     facts = record.facts
     begin = time.process_time()
-    record.start(1, facts["begin_ns"], 0, lines)
+    record.start(1, facts["begin_ns"], facts["clocks"], lines)
     while record.chunk():
         pass
     return record.events / (time.process_time() - begin)

@@ -1,8 +1,11 @@
 // Bindings of the exporter and the statistics: translates types; no logic.
 #include <pybind11/stl.h>
 
+#include <utility>
+#include <vector>
+
 #include "trace/bind.hpp"
-#include "trace/bind_str.hpp"
+#include "trace/bind_dicts.hpp"
 #include "trace/read/export.hpp"
 #include "trace/read/stats.hpp"
 
@@ -16,20 +19,22 @@ namespace {
 
 py::dict facts(const trace::Export& record) {
   const trace::ExportFacts found = record.facts();
-  py::dict made;
-  made["pid"] = found.process.pid;
-  made["rank"] = found.process.rank;
-  made["world"] = found.process.world;
-  made["host"] = text(found.process.host);
-  made["boot_id"] = text(found.process.boot_id);
+  py::list clocks;
+  for (const trace::ClockPicture& picture : found.clocks) {
+    clocks.append(py::make_tuple(picture.tsc, picture.realtime_ns));
+  }
+  py::dict made = trace::process_dict(found.process);
+  trace::add_state(made, found.life, found.counters);
   made["begin_ns"] = found.begin;
-  made["ticks_per_ns"] = found.ticks_per_ns;
+  made["clocks"] = clocks;
   return made;
 }
 
 bool start(trace::Export& record, std::int64_t process_id, std::int64_t origin_ns,
-           double ticks_per_ns, bool lines) {
-  return record.start({process_id, origin_ns, ticks_per_ns, lines});
+           const std::vector<std::pair<std::uint64_t, std::uint64_t>>& clocks, bool lines) {
+  trace::ExportOptions options{process_id, origin_ns, {}, lines};
+  for (const auto& [tsc, realtime_ns] : clocks) options.clocks.push_back({tsc, 0, realtime_ns});
+  return record.start(options);
 }
 
 py::bytes chunk(trace::Export& record) {
@@ -52,13 +57,8 @@ py::dict stats(const std::string& path, std::size_t most) {
     codes.append(py::make_tuple(text(use.frame.function), text(use.frame.file), use.frame.line,
                                 use.events, use.calls, use.seconds, use.own));
   }
-  py::dict made;
-  made["pid"] = read.process.pid;
-  made["rank"] = read.process.rank;
-  made["world"] = read.process.world;
-  made["is_child"] = read.process.is_child;
-  made["host"] = text(read.process.host);
-  made["hook"] = text(read.process.hook);
+  py::dict made = trace::process_dict(read.process);
+  trace::add_state(made, read.life, read.counters);
   made["threads"] = read.threads;
   made["events"] = read.events;
   made["window_events"] = read.window;
@@ -68,10 +68,6 @@ py::dict stats(const std::string& path, std::size_t most) {
   made["begin_ns"] = read.begin;
   made["end_ns"] = read.end;
   made["window_begin_ns"] = read.window_begin;
-  made["lost_threads"] = read.counters.lost_threads;
-  made["lost_codes"] = read.counters.lost_codes;
-  made["lost_collectives"] = read.counters.lost_collectives;
-  made["displaced_by"] = text(read.counters.displaced_by);
   made["codes"] = codes;
   made["trouble"] = text(read.trouble);
   return made;
@@ -85,11 +81,12 @@ void bind_trace_export(py::module_& m) {
       .def(py::init<const std::string&>(), py::arg("path"),
            py::call_guard<py::gil_scoped_release>(), "Raises OddrankError where it is no record.")
       .def_property_readonly("facts", &facts,
-                             "pid, rank, world, host, boot_id, begin_ns (None: not known), "
-                             "ticks_per_ns (0: not known).")
-      .def("start", &start, py::arg("process_id"), py::arg("origin_ns"), py::arg("ticks_per_ns"),
+                             "Whose it is, what it lacks, begin_ns (None: not known), clocks: "
+                             "[(ticks, wall clock in ns)].")
+      .def("start", &start, py::arg("process_id"), py::arg("origin_ns"), py::arg("clocks"),
            py::arg("lines"), py::call_guard<py::gil_scoped_release>(),
-           "False where the record's ticks can't be told as times.")
+           "clocks: as facts has them, of all records of its boot. False where the record's "
+           "ticks can't be told as times.")
       .def("chunk", &chunk, "The next MiB of text, each event after a comma; empty at the end.")
       .def_property_readonly("events", &trace::Export::events)
       .def_property_readonly("trouble",

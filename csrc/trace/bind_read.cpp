@@ -5,7 +5,7 @@
 
 #include "base/proc_stat.hpp"
 #include "trace/bind.hpp"
-#include "trace/bind_str.hpp"
+#include "trace/bind_dicts.hpp"
 #include "trace/read/history.hpp"
 #include "trace/read/linetable.hpp"
 #include "trace/read/snapshot.hpp"
@@ -20,23 +20,6 @@ using trace::text;
 
 py::tuple frame_tuple(const trace::Frame& frame) {
   return py::make_tuple(text(frame.function), text(frame.file), frame.line);
-}
-
-py::dict process_dict(const trace::Process& process) {
-  py::dict made;
-  made["pid"] = process.pid;
-  made["parent_pid"] = process.parent_pid;
-  made["start_time"] = process.start_time;
-  made["rank"] = process.rank;
-  made["local_rank"] = process.local_rank;
-  made["world"] = process.world;
-  made["node"] = process.node;
-  made["python"] = process.python;
-  made["is_child"] = process.is_child;
-  made["host"] = text(process.host);
-  made["hook"] = text(process.hook);
-  made["arguments"] = text(process.arguments);
-  return made;
 }
 
 py::dict thread_dict(const trace::ThreadNow& now) {
@@ -68,26 +51,6 @@ py::dict collective_dict(const trace::CollectiveNow& now) {
   return made;
 }
 
-py::dict lost_dict(const trace::Counters& counters) {
-  py::dict made;
-  made["threads"] = counters.lost_threads;
-  made["codes"] = counters.lost_codes;
-  made["collectives"] = counters.lost_collectives;
-  return made;
-}
-
-const char* name_of(trace::Life life) {
-  switch (life) {
-    case trace::Life::kAlive:
-      return "alive";
-    case trace::Life::kDead:
-      return "dead";
-    case trace::Life::kUnknown:
-      break;
-  }
-  return "unknown";
-}
-
 py::dict snapshot(const std::string& path) {
   trace::Snapshot now;
   {
@@ -100,12 +63,8 @@ py::dict snapshot(const std::string& path) {
   for (const auto& section : now.sections) {
     sections.append(py::make_tuple(text(section.mark.text), section.mark.tid, section.begin));
   }
-  py::dict made = process_dict(now.process);
-  made["life"] = name_of(now.life);
-  made["disarmed"] =
-      now.counters.hook_state == static_cast<std::uint64_t>(trace::HookState::kDisarmed);
-  made["displaced_by"] = text(now.counters.displaced_by);
-  made["lost"] = lost_dict(now.counters);
+  py::dict made = trace::process_dict(now.process);
+  trace::add_state(made, now.life, now.counters);
   made["step"] = now.counters.step;
   made["step_ns"] = now.step;
   made["last_ns"] = now.last_event;
@@ -128,7 +87,7 @@ py::tuple history(const std::string& path, std::size_t last) {
     events.append(py::make_tuple(event.time, event.tid, static_cast<int>(event.kind),
                                  frame_tuple(event.frame), event.source_hash, text(event.mark)));
   }
-  return py::make_tuple(process_dict(read.process), events, text(read.trouble));
+  return py::make_tuple(trace::process_dict(read.process), events, text(read.trouble));
 }
 
 std::vector<std::optional<std::uint32_t>> lines(std::uint32_t version_hex,

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,12 @@ class Script:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, source, *, check=True, wait=True, **environ):
+    def __call__(self, source, *, check=True, wait=True, stdin=None, **environ):
         file = self.folder / "script.py"
         file.write_text(textwrap.dedent(source))
         process = subprocess.Popen(
             [sys.executable, str(file)],
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -43,6 +45,28 @@ class Script:
         """Of the main thread's stack, outermost first."""
         assert rank.main is not None
         return [frame.function for frame in rank.main.stack]
+
+
+def _run_ranks(folder: Path, source: str, numbers: Iterable[int] = range(2)) -> Path:
+    """Runs a script as ranks of a job of two, one after the other; returns the job's folder."""
+    script = folder / "script.py"
+    script.write_text(source)
+    for number in numbers:
+        subprocess.run(
+            [sys.executable, script],
+            env={
+                **os.environ, "ODDRANK_DIR": str(folder / "records"), "RANK": str(number),
+                "WORLD_SIZE": "2", "LOCAL_RANK": str(number), "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "29500",
+            },
+            check=False, timeout=60,
+        )  # fmt: skip
+    return folder / "records" / "127.0.0.1:29500"
+
+
+@pytest.fixture(scope="session")
+def run_ranks() -> Callable[..., Path]:
+    return _run_ranks
 
 
 @pytest.fixture

@@ -58,10 +58,10 @@ std::size_t read_everything(const oddrank::trace::RecordFile& file) {
   return total + trace::read_open_collectives(file).size();
 }
 
-// All text that is made of it, with a rate for a clock that has none.
+// All text that is made of it, with a clock for one that has none.
 std::size_t export_everything(oddrank::trace::RecordFile file) {
   oddrank::trace::Export record(std::move(file));
-  if (!record.start({1, 0, 2.5, true})) return 0;
+  if (!record.start({1, 0, {{0, 0, 0}, {2500, 0, 1000}}, true})) return 0;
   std::size_t total = 0;
   for (std::string text = record.chunk(); !text.empty(); text = record.chunk()) total += sum(text);
   return total;

@@ -1,10 +1,9 @@
 """`oddrank trace stats`: counts are exact, times add up, what is lost is said."""
 
-import dataclasses
 import json
-import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -37,21 +36,8 @@ os._exit(0)
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("job")
-    script = folder / "script.py"
-    script.write_text(SCRIPT)
-    for number in range(2):
-        subprocess.run(
-            [sys.executable, script],
-            env={
-                **os.environ, "ODDRANK_DIR": str(folder / "records"), "RANK": str(number),
-                "WORLD_SIZE": "2", "LOCAL_RANK": str(number), "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": "29500",
-            },
-            check=True, timeout=60,
-        )  # fmt: skip
-    return folder / "records" / "127.0.0.1:29500"
+def job(run_ranks, tmp_path_factory):
+    return run_ranks(tmp_path_factory.mktemp("job"), SCRIPT)
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +79,72 @@ def test_the_hottest_code_is_the_sum_of_all_ranks(ranks):
     assert [code.function for code in stats.hottest(ranks, top=1)] == ["naps", "leaf"]
 
 
-def test_what_was_lost_is_said(ranks):
+def test_what_was_lost_is_said(script):
+    script(
+        """
+        import threading
+        import oddrank
+        oddrank.arm()
+        gate = threading.Barrier(200)
+        threads = [threading.Thread(target=gate.wait) for _ in range(199)]
+        for thread in threads:
+            thread.start()
+        gate.wait()
+        """,
+        ODDRANK_TRACE_MB="0.125",
+    )
+    (lossy,), _ = stats.read(jobs.files([str(script.folder / "records")]))
+    assert lossy.lost["threads"] > 0
+    (said,) = stats.notes([lossy])
+    assert said.startswith(f"rank 0 (pid {lossy.pid}): no room for {lossy.lost['threads']} threads")
 
-    lossy = dataclasses.replace(ranks[0], lost={"threads": 3, "codes": 0}, displaced_by="pdb.Pdb")
-    said = list(stats.notes([lossy]))
-    assert len(said) == 2
-    assert "3 threads were not recorded" in said[0]
-    assert "pdb.Pdb has taken the trace hook" in said[1]
+
+def test_what_a_live_process_is_in_lasts_until_now(script):
+    process = script(
+        """
+        import sys, time
+        import oddrank
+        oddrank.arm()
+
+        def waits():
+            print("waits", flush=True)
+            sys.stdin.readline()
+
+        waits()
+        """,
+        wait=False,
+        stdin=subprocess.PIPE,
+    )
+    process.stdout.readline()
+    files = jobs.files([str(script.folder / "records")])
+
+    def seconds():
+        (rank,), _ = stats.read(files)
+        return {code.function: code.own for code in rank.codes}["waits"], rank
+
+    before, rank = seconds()
+    assert rank.alive
+    time.sleep(0.2)
+    later, _ = seconds()
+    assert later - before >= 0.2
+    process.communicate("\n", timeout=30)
+    final, rank = seconds()
+    assert not rank.alive
+    assert final >= later
+    assert seconds()[0] == pytest.approx(final, abs=1e-3)
+
+
+def test_earlier_runs_of_a_rank_are_left_out(run_ranks, tmp_path):
+    job = run_ranks(tmp_path, SCRIPT, (0, 1, 0))
+    for option, count in (("--all-runs", 3), (None, 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "oddrank", "trace", "stats", job, "--json", tmp_path / "all",
+             *filter(None, [option])],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        report = json.loads((tmp_path / "all").read_text())
+        assert len(report["data"]["ranks"]) == count
+        assert ("not shown: 1 records of earlier runs" in done.stdout) == (count == 2)
 
 
 def test_the_command_prints_tables_and_json(job, tmp_path):

@@ -1,7 +1,8 @@
 // A record as events of the Trace Event Format (Chrome's JSON), for Perfetto and chrome://tracing.
 //
 // How the data flow:
-// 1. the caller opens each record for its facts() and takes from them one origin for all ranks;
+// 1. the caller opens each record for its facts() and takes from them one origin for all ranks, and
+//    one clock for all ranks of a host;
 // 2. record by record, marks and collectives become slices in rows of their own, at once: they are
 //    few;
 // 3. thread by thread, a copy of the ring goes through Nesting, which opens and closes calls;
@@ -15,17 +16,20 @@
 #include <string>
 #include <vector>
 
+#include "trace/read/export_calls.hpp"
 #include "trace/read/export_text.hpp"
 #include "trace/read/nesting.hpp"
 #include "trace/read/snapshot.hpp"
 
 namespace oddrank::trace {
 
-// What the records of a job have to agree about before they are exported.
+// What the records of a job have to agree about before they are exported, and what this one lacks.
 struct ExportFacts {
   Process process;
-  Time begin;               // when it was armed
-  double ticks_per_ns = 0;  // 0: not known from this record
+  Life life = Life::kUnknown;
+  Counters counters;
+  Time begin;  // when it was armed
+  std::vector<ClockPicture> clocks;
 };
 
 // One record, streamed. Memory: a chunk, one ring, the names.
@@ -36,9 +40,6 @@ class Export {
   // Throws Error where it is no record.
   explicit Export(const std::string& path);
   explicit Export(RecordFile file);
-  ~Export();
-  Export(const Export&) = delete;
-  Export& operator=(const Export&) = delete;
 
   ExportFacts facts() const;
   // Takes marks, collectives and the list of threads as they are now. False where the record's
@@ -51,11 +52,10 @@ class Export {
 
   // Written so far, descriptions not counted.
   std::uint64_t events() const noexcept { return out_ ? out_->events : 0; }
-  // What of the record could not be read; empty: nothing.
-  const std::string& trouble() const noexcept { return trouble_; }
+  // What of the record could not be read, or is not in the text; empty: nothing.
+  std::string trouble() const;
 
  private:
-  class Calls;
   void find_end(const std::vector<Mark>& marks, const std::vector<Collective>& collectives);
   void describe();
   bool next_thread();
@@ -67,7 +67,7 @@ class Export {
   std::optional<ExportText> out_;
   std::vector<Thread> threads_;
   std::size_t thread_ = 0;
-  std::unique_ptr<Calls> calls_;
+  std::unique_ptr<ExportCalls> calls_;
   std::unique_ptr<Nesting> nesting_;
   std::string trouble_;
 };

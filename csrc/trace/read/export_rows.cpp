@@ -28,7 +28,7 @@ void write_steps(ExportText& out, const std::vector<Mark>& marks) {
     steps.push_back({now, out.end(), step_name(mark.value), ""});
   }
   if (!steps.empty()) steps.back().args = kOpen;
-  write_slices(out, kStepRow, "steps", kStepOrder, std::move(steps));
+  write_slices(out, kStepRow, "steps", kStepOrder, Within::kRowOfItsOwn, std::move(steps));
 }
 
 std::string thread_title(std::uint32_t tid, const std::vector<Thread>& threads) {
@@ -63,7 +63,7 @@ void write_sections(ExportText& out, const std::vector<Mark>& marks,
   std::uint64_t free = kSectionRow;
   for (auto& [tid, slices] : rows) {
     const std::string title = "sections of " + thread_title(tid, threads);
-    free = write_slices(out, free, title, kSectionOrder, std::move(slices));
+    free = write_slices(out, free, title, kSectionOrder, Within::kSameRow, std::move(slices));
   }
 }
 
@@ -123,7 +123,9 @@ void write_collectives(ExportText& out, const std::vector<Collective>& collectiv
   for (auto& [group, slices] : rows) {
     std::string title = "collectives of group ";
     title += names.group(group).empty() ? "?" : names.group(group);
-    free = write_slices(out, free, title, kCollectiveOrder, std::move(slices));
+    // One collective does not call another: which lasts longer means nothing.
+    free =
+        write_slices(out, free, title, kCollectiveOrder, Within::kRowOfItsOwn, std::move(slices));
   }
 }
 

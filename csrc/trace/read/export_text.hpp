@@ -21,18 +21,20 @@ constexpr std::uint64_t kCollectiveRow = 30'000'000;
 struct ExportOptions {
   std::int64_t process_id = 0;  // in the picture: the pids of two hosts may be the same
   std::int64_t origin_ns = 0;   // its time 0
-  double ticks_per_ns = 0;      // for a record that does not know it; 0: nobody does
-  bool lines = false;           // each line as an instant event
+  // Of all records of its boot, so that their ranks fit together; not enough for a clock: its own.
+  std::vector<ClockPicture> clocks;
+  bool lines = false;  // each line as an instant event
 };
 
 // Each event begins with ",\n", so that whoever writes the file drops the first two bytes.
 class ExportText {
  public:
-  ExportText(const ExportOptions& options, const Clock& clock) : options_(options), clock_(clock) {}
+  ExportText(const ExportOptions& options, const Clock& clock)
+      : process_id_(options.process_id), origin_ns_(options.origin_ns), clock_(clock) {}
 
   // Nanoseconds since the origin, at most the end; what can't be told gets the time before it.
   std::int64_t time(std::uint64_t tsc) noexcept;
-  void set_end(std::int64_t realtime_ns) noexcept { end_ = realtime_ns - options_.origin_ns; }
+  void set_end(std::int64_t realtime_ns) noexcept { end_ = realtime_ns - origin_ns_; }
   std::int64_t end() const noexcept { return end_; }
 
   // {"ph":"B","pid":1,"tid":2,"ts":3.000   The caller appends the rest and "}".
@@ -46,11 +48,13 @@ class ExportText {
 
   std::string text;
   std::uint64_t events = 0;
+  std::uint64_t left_out = 0;  // calls and slices for which the picture has no room
 
  private:
   void metadata(std::string_view what, std::uint64_t row);
 
-  ExportOptions options_;
+  std::int64_t process_id_;
+  std::int64_t origin_ns_;
   Clock clock_;
   std::int64_t end_ = INT64_MAX;
   std::int64_t last_ = 0;
@@ -67,9 +71,12 @@ struct Slice {
   std::string args;  // members of a JSON object
 };
 
-// Slices that may overlap: as many rows as that takes, the first one called `title`. Returns the
-// first row that is free.
+// Whether a slice within another one is shown below it, in the same row.
+enum class Within : std::uint8_t { kSameRow, kRowOfItsOwn };
+
+// Slices that may overlap: as many rows as that takes, up to 32, the first one called `title`.
+// Returns the first row that is free.
 std::uint64_t write_slices(ExportText& out, std::uint64_t row, std::string_view title,
-                           std::int64_t order, std::vector<Slice> slices);
+                           std::int64_t order, Within within, std::vector<Slice> slices);
 
 }  // namespace oddrank::trace

@@ -165,9 +165,10 @@ bool Nesting::visit(CallVisitor& visitor, std::size_t most) {
   return false;
 }
 
-std::vector<std::uint32_t> recorded_calls(std::span<const Place> stack, const Dictionary& names) {
+std::vector<std::uint32_t> recorded_calls(const Thread& thread, const Dictionary& names) {
   std::vector<std::uint32_t> calls;
-  for (const Place place : stack) {
+  if (thread.torn) return calls;
+  for (const Place place : thread.stack) {
     const Code* code = names.code(place.code());
     if (code != nullptr && code->level >= kCallsLevel) calls.push_back(place.code());
   }

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "trace/read/dictionary.hpp"
@@ -76,7 +75,8 @@ class Nesting {
   std::uint64_t tsc_ = 0;
 };
 
-// The code ids of a stack that leave events: recorded at `calls` or more.
-std::vector<std::uint32_t> recorded_calls(std::span<const Place> stack, const Dictionary& names);
+// The code ids of a thread's stack that leave events: recorded at `calls` or more. None of a stack
+// that was changing while it was read.
+std::vector<std::uint32_t> recorded_calls(const Thread& thread, const Dictionary& names);
 
 }  // namespace oddrank::trace

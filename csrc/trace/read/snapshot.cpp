@@ -22,18 +22,11 @@ ClockPicture picture_of_now() {
   return now;
 }
 
-void note_latest(Time& latest, Time time) {
-  if (time && (!latest || *latest < *time)) latest = time;
-}
-
 std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Names& names,
                                   Snapshot& snapshot) {
   std::vector<ThreadNow> threads;
   Threads read = read_threads(file);
-  if (read.broken > 0) {
-    snapshot.trouble += (snapshot.trouble.empty() ? "" : "; ") + std::to_string(read.broken) +
-                        " thread slots are broken";
-  }
+  snapshot.trouble = trouble_of(names.dictionary(), read);
   for (Thread& thread : read.list) {
     ThreadNow now;
     for (const Place place : thread.stack) now.stack.push_back(names.frame(place));
@@ -107,13 +100,20 @@ std::optional<std::uint32_t> Names::line(const Code& code, Place place) {
   return table->second.line_at(place.position());
 }
 
-Clock clock_of(const RecordFile& file) {
+std::vector<ClockPicture> clock_pictures(const RecordFile& file) {
   std::vector<ClockPicture> pictures = file.clocks();
   // The counter runs on while the machine does: with now, one picture makes a line.
   if (!pictures.empty() && file.process().boot_id == boot_id()) {
     pictures.push_back(picture_of_now());
   }
-  return Clock(pictures);
+  return pictures;
+}
+
+std::string trouble_of(const Dictionary& dictionary, const Threads& threads) {
+  std::string trouble = dictionary.broken();
+  if (threads.broken == 0) return trouble;
+  return trouble + (trouble.empty() ? "" : "; ") + std::to_string(threads.broken) +
+         " thread slots are broken";
 }
 
 Snapshot read_snapshot(const std::string& path) {
@@ -124,7 +124,6 @@ Snapshot read_snapshot(const std::string& path) {
   snapshot.counters = file.counters();
   const Clock clock = clock_of(file);
   Names names(file);
-  snapshot.trouble = names.dictionary().broken();
   snapshot.threads = threads_of(file, clock, names, snapshot);
   read_collectives_of(file, clock, names.dictionary(), snapshot);
   read_marks_of(file, clock, snapshot);

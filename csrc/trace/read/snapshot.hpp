@@ -75,8 +75,16 @@ class Names {
   std::unordered_map<std::uint32_t, LineTable> tables_;  // by code id
 };
 
-// The clock of a record: with its own pictures, and one of now where it was written on this boot.
-Clock clock_of(const RecordFile& file);
+// A record's own pictures of the clocks, and one of now where it was written on this boot.
+std::vector<ClockPicture> clock_pictures(const RecordFile& file);
+inline Clock clock_of(const RecordFile& file) { return Clock(clock_pictures(file)); }
+
+// The later one of two times stays.
+inline void note_latest(Time& latest, Time time) {
+  if (time && (!latest || *latest < *time)) latest = time;
+}
+// What of a record could not be read; empty: nothing.
+std::string trouble_of(const Dictionary& dictionary, const Threads& threads);
 
 // Throws Error where there is no record to read; what is broken further in is left out and told.
 Snapshot read_snapshot(const std::string& path);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trace/read/nesting.hpp"
+#include "trace/record/tsc.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -35,7 +36,8 @@ class Sums final : public CallVisitor {
   void close(std::uint64_t tsc, std::uint32_t code, std::size_t /*depth*/, Why why) override {
     const Open call = open_.back();
     open_.pop_back();
-    const std::uint64_t ticks = tsc - call.begin;
+    const std::uint64_t end = why == Why::kEnd ? std::max(tsc, end_) : tsc;
+    const std::uint64_t ticks = end - call.begin;
     Use& use = use_of(code);
     if (why == Why::kEvent || why == Why::kUnwind) ++use.events;
     if (--use.running == 0) use.ticks += ticks;
@@ -44,6 +46,9 @@ class Sums final : public CallVisitor {
   }
   void line(std::uint64_t /*tsc*/, Place place) override { ++use_of(place.code()).events; }
   void gap(std::uint64_t /*tsc*/) override {}
+
+  // When the calls end that run at the end of the thread that follows; 0: with its last event.
+  void set_end(std::uint64_t tsc) { end_ = tsc; }
 
   std::vector<Use> uses() const {
     std::vector<Use> all;
@@ -63,6 +68,7 @@ class Sums final : public CallVisitor {
   }
   std::unordered_map<std::uint32_t, Use> uses_;
   std::vector<Open> open_;
+  std::uint64_t end_ = 0;
 };
 
 // The first `most` by each measure, each once.
@@ -91,33 +97,30 @@ CodeUse named(const Use& use, Names& names, double ticks_per_ns) {
   return made;
 }
 
-void note_latest(Time& latest, Time time) {
-  if (time && (!latest || *latest < *time)) latest = time;
-}
-
 }  // namespace
 
 Stats read_stats(const RecordFile& file, std::size_t most) {
-  const Clock clock = clock_of(file);
   Stats stats;
   stats.process = file.process();
+  stats.life = life_of(stats.process);
   stats.counters = file.counters();
+  const Threads threads = read_threads(file);
+  const bool is_alive = stats.life == Life::kAlive;
+  const std::uint64_t now = read_tsc();  // later than all events that are counted
+  const Clock clock = clock_of(file);
   for (const ClockPicture& picture : file.clocks()) {
     const Time time = clock.realtime_ns(picture.tsc);
     if (time && (!stats.begin || *time < *stats.begin)) stats.begin = time;
   }
-  const Threads threads = read_threads(file);
-  if (threads.broken > 0) {
-    stats.trouble = std::to_string(threads.broken) + " thread slots are broken";
-  }
+  if (is_alive) stats.end = clock.realtime_ns(now);
   Names names(file);
-  if (!names.dictionary().broken().empty()) stats.trouble = names.dictionary().broken();
+  stats.trouble = trouble_of(names.dictionary(), threads);
   Sums sums;
   for (const Thread& thread : threads.list) {
     ++stats.threads;
     stats.events += thread.events;
-    Events events = read_events(file, thread.slot, std::numeric_limits<std::uint64_t>::max());
-    if (events.generation != thread.generation || events.list.empty()) continue;
+    Events events = read_events(file, thread);
+    if (events.list.empty()) continue;
     stats.window += events.list.size();
     stats.lines += static_cast<std::uint64_t>(std::ranges::count(
         events.list, Kind::kLine, [](const Moment& m) { return m.place.kind(); }));
@@ -125,7 +128,8 @@ Stats read_stats(const RecordFile& file, std::size_t most) {
     if (thread.tid == stats.process.pid) {
       stats.window_begin = clock.realtime_ns(events.list.front().tsc);
     }
-    Nesting nesting(std::move(events.list), recorded_calls(thread.stack, names.dictionary()));
+    sums.set_end(is_alive && thread.state != ThreadState::kEnded ? now : 0);
+    Nesting nesting(std::move(events.list), recorded_calls(thread, names.dictionary()));
     nesting.visit(sums, std::numeric_limits<std::size_t>::max());
   }
   for (const Mark& mark : read_marks(file).list)

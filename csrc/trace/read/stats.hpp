@@ -21,13 +21,14 @@ struct CodeUse {
 
 struct Stats {
   Process process;
+  Life life = Life::kUnknown;
   Counters counters;
   std::uint64_t threads = 0;
   std::uint64_t events = 0;    // ever, of the threads that still have a place in the record
   std::uint64_t window = 0;    // of those, what is still in the rings
   std::uint64_t lines = 0;     // of those in the rings, how many are lines
   Time begin;                  // when it was armed
-  Time end;                    // its last event
+  Time end;                    // now if it is alive, else its last event; calls that run end then
   Time window_begin;           // the main thread's oldest event that is left
   std::vector<CodeUse> codes;  // the busiest by events and the busiest by own time, in no order
   std::string trouble;         // what could not be read; empty: nothing

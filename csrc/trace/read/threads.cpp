@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <limits>
 
 namespace oddrank::trace {
 namespace {
@@ -147,6 +148,14 @@ Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t las
     events.list.push_back({words[2 * i], Place{words[2 * i + 1]}});
   }
   events.first += events.overwritten;
+  return events;
+}
+
+Events read_events(const RecordFile& file, const Thread& thread) {
+  Events events = read_events(file, thread.slot, std::numeric_limits<std::uint64_t>::max());
+  const bool is_same = events.generation == thread.generation && events.first < thread.events;
+  const std::uint64_t before = is_same ? thread.events - events.first : 0;
+  if (before < events.list.size()) events.list.resize(before);
   return events;
 }
 

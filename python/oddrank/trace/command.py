@@ -19,6 +19,11 @@ _LOOK = 0.2  # seconds over which CPU time is counted
 _CLEAR = "\x1b[2J\x1b[H"
 
 
+_all_runs_option = click.option(
+    "--all-runs", is_flag=True, help="Also the dead of a job's earlier runs."
+)
+
+
 @click.group()
 def command() -> None:
     """Record where every rank is, and look at it: live, hung, killed or gone.
@@ -57,7 +62,7 @@ def run(
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--pid", type=int, help="The record of this process.")
 @click.option("--all-threads", is_flag=True, help="All threads, and child processes.")
-@click.option("--all-runs", is_flag=True, help="Also the dead of a job's earlier runs.")
+@_all_runs_option
 @click.option("--watch", is_flag=True, help="Look again every second, until Ctrl-C.")
 @json_option
 def where(  # noqa: PLR0917 (click passes them by name)
@@ -92,9 +97,7 @@ def where(  # noqa: PLR0917 (click passes them by name)
                 click.echo(_CLEAR, nl=False)
             for line in where_.text(found, jobs.job_of(files[0]), all_threads=all_threads):
                 render.line(line, sys.stdout)
-            if earlier:
-                said = f"not shown: {earlier} records of earlier runs (--all-runs)"
-                render.line(said, sys.stdout)
+            _say_earlier(earlier)
         if not watch:
             return
         time.sleep(_WATCH)
@@ -146,40 +149,47 @@ def collect(folder: Path, path: str | None) -> None:
 @click.argument("out", metavar="OUT.json.gz", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--lines", is_flag=True, help="Every line too, as an instant event.")
-def export(out: Path, paths: tuple[str, ...], lines: bool) -> None:
-    """Write what all ranks did last as one picture, for https://ui.perfetto.dev.
+@_all_runs_option
+def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> None:
+    """Write what all ranks did last as one Chrome trace, for https://ui.perfetto.dev.
 
-    Calls, steps, sections, marks and collectives on one clock. Plain JSON if the name of the file
-    does not end in .gz. PATH: as for `trace where`.
+    Calls, steps, sections, marks and collectives on one clock. OUT is written whole or not at all,
+    as plain JSON if its name does not end in .gz. PATH: as for `trace where`.
     """
     from oddrank.trace import export as export_
     from oddrank.trace import jobs
 
     files = jobs.files(paths)
-    written = export_.export(files, out, lines=lines)
+    written = export_.export(files, out, lines=lines, all_runs=all_runs)
     for note in written.notes:
         render.line(f"oddrank: {note}", sys.stderr)
     render.line(
-        f"{written.events} events of {written.ranks} processes of job {jobs.job_of(files[0])} in"
-        f" {out} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
+        f"{written.events} events of {written.processes} processes of job {jobs.job_of(files[0])}"
+        f" in {out} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
         sys.stdout,
     )
+    _say_earlier(written.earlier)
 
 
 @command.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
+@_all_runs_option
 @json_option
-def stats(paths: tuple[str, ...], json_path: str | None) -> None:
+def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> None:
     """Show how much each rank records, what was lost, what that costs, and the hottest code.
 
-    Times are between call and return, in what is left of the record (its window). PATH: as for
-    `trace where`.
+    Times are between call and return, in what is left of the record (its window); what runs ends
+    now, or with the last event of a process that is gone. Overhead is estimated: events a second
+    times what an event costs on the machine that oddrank was measured on. PATH: as for `trace
+    where`.
     """
-    from oddrank.trace import jobs
+    from oddrank.trace import jobs, ranks
     from oddrank.trace import stats as stats_
 
     files = jobs.files(paths)
     found, refused = stats_.read(files)
+    last = found if all_runs else ranks.last_run(found)
+    earlier, found = len(found) - len(last), last
     for line in refused:
         render.line(f"oddrank: {line}", sys.stderr)
     if not found:
@@ -195,6 +205,7 @@ def stats(paths: tuple[str, ...], json_path: str | None) -> None:
         render.table(*stats_.code_table(hot), sys.stdout, title="hottest code, all ranks")
         for line in stats_.notes(found):
             render.line(line, sys.stdout)
+        _say_earlier(earlier)
 
 
 @command.command()
@@ -217,6 +228,11 @@ def diff(a: str, b: str, json_path: str | None) -> None:
     if json_path != "-":
         for line in diff_.text(found):
             render.line(line, sys.stdout)
+
+
+def _say_earlier(count: int) -> None:
+    if count:
+        render.line(f"not shown: {count} records of earlier runs (--all-runs)", sys.stdout)
 
 
 def _write_where(found: "list[Rank]", path: str) -> None:

@@ -1,14 +1,13 @@
 """All ranks of a job as one Chrome trace (Trace Event Format), for Perfetto or chrome://tracing.
 
-Each rank is a process, on one clock: ticks are told as wall-clock time by the pictures of the
-clocks in each record. Ranks of one host fit within microseconds, those of two as well as their
-clocks do.
+Each rank is a process of the picture. The ranks of one host share one clock, its counter of ticks,
+told as wall-clock time by all of their records together; two hosts fit as well as their wall clocks
+do.
 
 The text is made in C++, a MiB at a time, while the MiB before it is compressed here.
 """
 
 import json
-import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,51 +15,140 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from oddrank import __version__, _native
+from oddrank import __version__, _native, finding
 from oddrank.errors import OddrankError
+from oddrank.trace import ranks
 
 # What a process is called in the picture where two hosts have used one pid. No pid is so large.
 _FIRST_OWN_ID = 10_000_000
 _GZIP = 31  # zlib's window bits for a gzip header
+
+Clocks = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Exported:
     """What has been written."""
 
-    ranks: int
-    """Processes, children too."""
+    processes: int
+    """Ranks and their children."""
+    earlier: int
+    """Records of earlier runs, which are left out."""
     events: int
     bytes: int
     notes: tuple[str, ...]
     """A line for each record, or part of one, that is not in it."""
 
 
-def export(files: Sequence[Path], target: Path, *, lines: bool = False, level: int = 1) -> Exported:
+@dataclass(frozen=True)
+class _Source:
+    """A record that can be read."""
+
+    file: Path
+    rank: int
+    host: str
+    pid: int
+    started: int
+    world: int
+    is_child: bool
+    alive: bool | None
+    boot: str
+    """What has one counter of ticks: a boot of a host."""
+    begin: int | None
+    """When it was armed: wall clock, in ns."""
+    clocks: Clocks
+    """(Ticks, wall clock in ns) of some moments."""
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (pid {self.pid})"
+
+
+def export(
+    files: Sequence[Path],
+    target: Path,
+    *,
+    lines: bool = False,
+    all_runs: bool = False,
+    level: int = 1,
+) -> Exported:
     """Writes the records to `target`, whole or not at all; compressed if its name ends in .gz.
 
-    lines: each line as an instant event. level: zlib's, 1 is fastest.
-    OddrankError where no record can be read, or `target` can't be written.
+    lines: each line as an instant event. all_runs: also the dead of a job's earlier runs.
+    level: zlib's, 1 is fastest.
+    OddrankError where no record can be read and told in time, or `target` can't be written.
     """
-    if target.exists() and not target.is_file():
-        raise OddrankError(f"cannot write {target}: it is no regular file, name another one")
     notes: list[str] = []
-    facts = _facts(files, notes)
-    if not facts:
-        raise OddrankError(f"none of {len(files)} files is a record that can be read: {notes[0]}")
-    half = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
-    try:
-        with open(half, "xb") as file:
-            packed = _Packed(file, level if target.suffix == ".gz" else None)
-            ranks, events = _write(packed, facts, lines, notes)
-        os.replace(half, target)
-    except OSError as error:
-        raise OddrankError(
-            f"cannot write {target} ({error.strerror}): name a file in a folder that you can write"
-        ) from None
-    finally:
-        half.unlink(missing_ok=True)
-    return Exported(ranks, events, target.stat().st_size, tuple(notes))
+    found = list(_sources(files, notes))
+    sources = found if all_runs else ranks.last_run(found)
+    with finding.whole_file(target, "name a file in a folder you can write") as file:
+        packed = _Packed(file, level if target.suffix == ".gz" else None)
+        processes, events = _write(packed, sources, lines, notes)
+        if processes == 0:
+            what = notes[0] if notes else "no record"
+            raise OddrankError(f"nothing to export in {len(files)} files: {what}")
+    earlier = len(found) - len(sources)
+    return Exported(processes, earlier, events, target.stat().st_size, tuple(notes))
+
+
+def _sources(files: Sequence[Path], notes: list[str]) -> Iterator[_Source]:
+    """Each file is closed again: there may be thousands."""
+    for file in files:
+        try:
+            facts = _native.core().TraceExport(str(file)).facts
+        except OddrankError as error:
+            notes.append(str(error))
+            continue
+        yield _Source(
+            file=file,
+            rank=facts["rank"],
+            host=facts["host"],
+            pid=facts["pid"],
+            started=facts["start_time"],
+            world=facts["world"],
+            is_child=facts["is_child"],
+            alive=ranks.alive(facts),
+            boot=facts["boot_id"] or str(file),
+            begin=facts["begin_ns"],
+            clocks=facts["clocks"],
+            notes=tuple(ranks.notes(facts)),
+        )
+
+
+def _write(
+    packed: "_Packed", sources: Sequence[_Source], lines: bool, notes: list[str]
+) -> tuple[int, int]:
+    origin = min((s.begin for s in sources if s.begin is not None), default=0)
+    clocks = _clocks(sources)
+    own_ids = len({s.pid for s in sources}) < len(sources)
+    packed.write(_head(origin, sources))
+    processes = events = 0
+    for i, source in enumerate(sources):
+        process_id = _FIRST_OWN_ID + i if own_ids else source.pid
+        try:
+            record = _native.core().TraceExport(str(source.file))
+            if not record.start(process_id, origin, clocks[source.boot], lines):
+                notes.append(f"{source} is left out: its clock can only be read on its own host")
+                continue
+            for chunk in _chunks(record.chunk):
+                packed.write_event_text(chunk)
+        except OddrankError as error:  # gone since, or cut while it was read
+            notes.append(str(error))
+            continue
+        notes += [f"{source}: {note}" for note in (*source.notes, record.trouble) if note]
+        processes += 1
+        events += record.events
+    packed.write(b"\n]}\n")
+    packed.finish()
+    return processes, events
+
+
+def _clocks(sources: Sequence[_Source]) -> dict[str, Clocks]:
+    """Of each boot the first and the last picture of its clocks, whoever has taken it."""
+    taken: dict[str, Clocks] = {}
+    for source in sources:
+        taken.setdefault(source.boot, []).extend(source.clocks)
+    return {boot: [min(each), max(each)] if each else [] for boot, each in taken.items()}
 
 
 def _chunks(make: Callable[[], bytes]) -> Iterator[bytes]:
@@ -72,62 +160,13 @@ def _chunks(make: Callable[[], bytes]) -> Iterator[bytes]:
             yield chunk
 
 
-def _facts(files: Sequence[Path], notes: list[str]) -> list[tuple[Path, dict[str, Any]]]:
-    """Of each record that can be read. Each is closed again: there may be thousands."""
-    found = []
-    for file in files:
-        try:
-            found.append((file, _native.core().TraceExport(str(file)).facts))
-        except OddrankError as error:
-            notes.append(str(error))
-    return found
-
-
-def _write(
-    packed: "_Packed", facts: Sequence[tuple[Path, dict[str, Any]]], lines: bool, notes: list[str]
-) -> tuple[int, int]:
-    origin = min((f["begin_ns"] for _, f in facts if f["begin_ns"] is not None), default=0)
-    pids = [f["pid"] for _, f in facts]
-    own_ids = len(set(pids)) < len(pids)
-    packed.write(_head(origin, facts))
-    ranks = events = 0
-    for i, (file, fact) in enumerate(facts):
-        process_id = _FIRST_OWN_ID + i if own_ids else fact["pid"]
-        ticks = fact["ticks_per_ns"] or _ticks_elsewhere(fact, facts)
-        try:
-            record = _native.core().TraceExport(str(file))
-            if not record.start(process_id, origin, ticks, lines):
-                notes.append(f"{file} is left out: its clock can only be read on its own host")
-                continue
-            for chunk in _chunks(record.chunk):
-                packed.write_event_text(chunk)
-        except OddrankError as error:  # gone since, or cut while it was read
-            notes.append(str(error))
-            continue
-        if record.trouble:
-            notes.append(f"{file} is not whole: {record.trouble}")
-        ranks += 1
-        events += record.events
-    packed.write(b"\n]}\n")
-    packed.finish()
-    return ranks, events
-
-
-def _head(origin: int, facts: Sequence[tuple[Path, dict[str, Any]]]) -> bytes:
-    about = {
+def _head(origin: int, sources: Sequence[_Source]) -> bytes:
+    about: dict[str, Any] = {
         "tool": f"oddrank {__version__}",
-        "world": max(fact["world"] for _, fact in facts),
+        "world": max((source.world for source in sources), default=0),
         "origin_ns": str(origin),  # Unix time of ts 0; as text, since readers would round it
     }
     return f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":['.encode()
-
-
-def _ticks_elsewhere(fact: dict[str, Any], facts: Sequence[tuple[Path, dict[str, Any]]]) -> float:
-    """The rate of the counter as another process of the same boot has seen it; 0: none has."""
-    for _, other in facts:
-        if other["boot_id"] == fact["boot_id"] and other["ticks_per_ns"]:
-            return float(other["ticks_per_ns"])
-    return 0.0
 
 
 class _Packed:

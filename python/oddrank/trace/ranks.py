@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from oddrank import _native
 from oddrank.errors import OddrankError
@@ -140,7 +140,25 @@ def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], list[str
     return _with_states(ranks, look), refused
 
 
-def last_run(ranks: Sequence[Rank]) -> list[Rank]:
+class Process(Protocol):
+    """What tells the processes of a job apart."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def started(self) -> int: ...
+    @property
+    def is_child(self) -> bool: ...
+    @property
+    def alive(self) -> bool | None: ...
+
+
+AnyProcess = TypeVar("AnyProcess", bound=Process)
+
+
+def last_run(ranks: Sequence[AnyProcess]) -> list[AnyProcess]:
     """Without the dead of earlier runs of a job that is started again under its name.
 
     Of each rank of a host those that live, or else the one that began last; and the children that
@@ -154,6 +172,11 @@ def last_run(ranks: Sequence[Rank]) -> list[Rank]:
     return [r for r in ranks if r.alive or r.started >= newest.get((r.host, r.rank), 0)]
 
 
+def alive(found: dict[str, Any]) -> bool | None:
+    """None: the record is from elsewhere, its process can't be looked up here."""
+    return {"alive": True, "dead": False}.get(found["life"])
+
+
 def _rank(found: dict[str, Any], file: str) -> Rank:
     collectives = [_collective(each) for each in found["open"]]
     if not collectives and found["last_collective"]:
@@ -165,13 +188,13 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         started=found["start_time"],
         world=found["world"],
         is_child=found["is_child"],
-        alive={"alive": True, "dead": False}.get(found["life"]),
+        alive=alive(found),
         step=found["step"],
         last=_seconds(found["last_ns"]),
         collectives=tuple(sorted(collectives, key=lambda each: each.number)),
         sections=tuple(name for name, _, _ in found["sections"]),
         threads=tuple(_thread(each) for each in found["threads"]),
-        notes=tuple(_notes(found)),
+        notes=tuple(notes(found)),
         file=file,
     )
 
@@ -203,7 +226,8 @@ def _collective(found: dict[str, Any]) -> Collective:
     )
 
 
-def _notes(found: dict[str, Any]) -> Iterable[str]:
+def notes(found: dict[str, Any]) -> Iterable[str]:
+    """What a record lacks, and why, a line each; `found` as the compiled reader tells it."""
     if found["displaced_by"]:
         yield f"{found['displaced_by']} has taken the trace hook: lines since then are missing"
     if found["disarmed"]:
@@ -218,7 +242,7 @@ def _notes(found: dict[str, Any]) -> Iterable[str]:
                 f"{each['operation'].strip('_')} was issued by a thread without a stack here: made"
                 " in C++ (CPython before 3.12 does not show those), or in code that is not recorded"
             )
-    if found["trouble"]:
+    if found.get("trouble"):
         yield found["trouble"]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.trace import ranks
 from oddrank.trace.where import short
 
 # Hook -> ns of a line, ns of a call or return: see above.
@@ -46,14 +47,18 @@ class RankStats:
     rank: int
     host: str
     pid: int
+    started: int
+    """Clock ticks since its host's boot."""
     world: int
     is_child: bool
+    alive: bool | None
+    """None: the record is from elsewhere, its process can't be looked up here."""
     hook: str
     threads: int
     events: int
     """Of all threads that still have a place in the record, overwritten ones too."""
     seconds: float | None
-    """From arm() to the last event."""
+    """From arm() to now, or to the last event of a process that is gone."""
     window_events: int
     window_seconds: float | None
     """How far back the main thread's events go."""
@@ -62,9 +67,9 @@ class RankStats:
     collectives: int
     lost: dict[str, int]
     """Threads without a slot, code without a name, collectives without a place among the open."""
-    displaced_by: str
+    notes: tuple[str, ...]
+    """What the record lacks, and why."""
     codes: tuple[Code, ...]
-    trouble: str
 
     @property
     def per_second(self) -> float | None:
@@ -87,29 +92,29 @@ class RankStats:
 
 def read(files: Sequence[Path]) -> tuple[list[RankStats], list[str]]:
     """The ranks that could be read, and a line for each file that could not."""
-    ranks: list[RankStats] = []
+    made: list[RankStats] = []
     refused: list[str] = []
 
     def one(file: Path) -> dict[str, Any] | str:
         try:
-            made: dict[str, Any] = _native.core().trace_stats(str(file), _PER_RECORD)
+            found: dict[str, Any] = _native.core().trace_stats(str(file), _PER_RECORD)
         except OddrankError as error:
             return str(error)
-        return made
+        return found
 
     with ThreadPoolExecutor(max_workers=2) as pool:  # the reader works without the GIL
         for found in pool.map(one, files):
             if isinstance(found, str):
                 refused.append(found)
             else:
-                ranks.append(_rank(found))
-    return ranks, refused
+                made.append(_rank(found))
+    return made, refused
 
 
-def hottest(ranks: Iterable[RankStats], top: int = _TOP) -> list[Code]:
+def hottest(found: Iterable[RankStats], top: int = _TOP) -> list[Code]:
     """The code with the most time of its own, then the code with the most events, `top` of each."""
     sums: dict[tuple[str, str, int | None], Code] = {}
-    for rank in ranks:
+    for rank in found:
         for code in rank.codes:
             key = (code.function, code.file, code.line)
             sums[key] = _sum(sums[key], code) if key in sums else code
@@ -118,16 +123,16 @@ def hottest(ranks: Iterable[RankStats], top: int = _TOP) -> list[Code]:
     return [*by_time, *(code for code in by_events if code not in by_time)]
 
 
-def as_data(ranks: Sequence[RankStats], hot: Sequence[Code]) -> dict[str, Any]:
+def as_data(found: Sequence[RankStats], hot: Sequence[Code]) -> dict[str, Any]:
     return {
-        "ranks": [rank.as_data() for rank in ranks],
+        "ranks": [rank.as_data() for rank in found],
         "hottest": [asdict(code) for code in hot],
     }
 
 
-def rank_table(ranks: Sequence[RankStats]) -> tuple[list[str], list[list[object]]]:
+def rank_table(found: Sequence[RankStats]) -> tuple[list[str], list[list[object]]]:
     columns = ["rank", "host", "pid", "events", "events/s", "in the record", "window s", "lost",
-               "overhead"]  # fmt: skip
+               "est. overhead"]  # fmt: skip
     rows: list[list[object]] = [
         [
             f"{rank.rank} child" if rank.is_child else rank.rank,
@@ -140,7 +145,7 @@ def rank_table(ranks: Sequence[RankStats]) -> tuple[list[str], list[list[object]
             sum(rank.lost.values()),
             None if rank.overhead is None else f"{rank.overhead:.2%}",
         ]
-        for rank in ranks
+        for rank in found
     ]
     return columns, rows
 
@@ -161,17 +166,10 @@ def code_table(codes: Sequence[Code]) -> tuple[list[str], list[list[object]]]:
     return columns, rows
 
 
-def notes(ranks: Sequence[RankStats]) -> Iterable[str]:
+def notes(found: Sequence[RankStats]) -> Iterable[str]:
     """What is missing in the figures, a line each."""
-    for rank in ranks:
-        who = f"rank {rank.rank} (pid {rank.pid})"
-        for what, count in rank.lost.items():
-            if count:
-                yield f"{who}: {count} {what} were not recorded for want of room (ODDRANK_TRACE_MB)"
-        if rank.displaced_by:
-            yield f"{who}: {rank.displaced_by} has taken the trace hook: events since are missing"
-        if rank.trouble:
-            yield f"{who}: {rank.trouble}"
+    for rank in found:
+        yield from (f"rank {rank.rank} (pid {rank.pid}): {note}" for note in rank.notes)
 
 
 def _rank(found: dict[str, Any]) -> RankStats:
@@ -179,8 +177,10 @@ def _rank(found: dict[str, Any]) -> RankStats:
         rank=found["rank"],
         host=found["host"],
         pid=found["pid"],
+        started=found["start_time"],
         world=found["world"],
         is_child=found["is_child"],
+        alive=ranks.alive(found),
         hook=found["hook"],
         threads=found["threads"],
         events=found["events"],
@@ -190,10 +190,9 @@ def _rank(found: dict[str, Any]) -> RankStats:
         window_lines=found["window_lines"],
         marks=found["marks"],
         collectives=found["collectives"],
-        lost={what: found[f"lost_{what}"] for what in ("threads", "codes", "collectives")},
-        displaced_by=found["displaced_by"],
+        lost=found["lost"],
+        notes=tuple(ranks.notes(found)),
         codes=tuple(Code(*each) for each in found["codes"]),
-        trouble=found["trouble"],
     )
 
 
