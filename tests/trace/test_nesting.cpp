@@ -110,6 +110,15 @@ TEST(Nesting, a_frame_that_throw_has_resumed_is_open_behind_the_gap) {
             "(1 +2 ~ (9 . -9 -2 ]1");
 }
 
+TEST(Nesting, callers_go_on_while_a_generator_that_was_thrown_into_runs_between_two_gaps) {
+  EXPECT_EQ(told({call(1), call(2), gap(), call(3), back(3), gap(), at(2), back(2), back(1)}, {}),
+            "+1 +2 ~ +3 -3 ~ . -2 -1");
+  // 9 may have begun behind the second gap only; 2 has ended somewhere.
+  EXPECT_EQ(told({call(1), call(2), gap(), call(3), back(3), gap(), at(9), back(9), back(1)}, {}),
+            "+1 +2 ~ !2 +3 -3 ~ (9 . -9 -1");
+  EXPECT_EQ(told({call(3), back(3), gap(), back(2), back(1)}, {}), "(1 (2 +3 -3 ~ -2 -1");
+}
+
 TEST(Nesting, gaps_at_the_beginning_one_after_the_other_and_at_the_end) {
   EXPECT_EQ(told({gap(), call(1), back(1)}, {}), "+1 -1");
   EXPECT_EQ(told({call(1), gap(), gap(), back(1)}, {}), "+1 ~ -1");

@@ -23,6 +23,7 @@ bool ends(Kind kind) noexcept {
 bool stays(Kind kind) noexcept { return kind == Kind::kLine || kind == Kind::kThrow; }
 
 constexpr std::size_t kNowhere = ~std::size_t{0};
+constexpr std::uint32_t kNone = 0;  // no code has this id
 
 // Where `open`, the calls known at the end, begin in the stack that was read at about that time.
 // Between a ring's event and its stack lie some instructions, in which a process may die.
@@ -40,7 +41,7 @@ std::size_t place_in(const std::vector<std::uint32_t>& stack,
 // Where a code stands in a stack that may have changed since.
 std::size_t place_in(const std::vector<std::uint32_t>& stack, std::uint32_t code) {
   const std::size_t farthest = std::min(stack.size(), kFarthest);
-  for (std::size_t at = 0; code != 0 && at < farthest; ++at) {
+  for (std::size_t at = 0; code != kNone && at < farthest; ++at) {
     if (stack[at] == code) return at;
   }
   return kNowhere;
@@ -84,7 +85,7 @@ std::size_t Nesting::take_in(std::size_t from, Segment& segment, std::vector<std
       if (ends(kind)) open.pop_back();
     }
   }
-  segment.outer = open.empty() ? 0 : open.front();
+  segment.outer = open.empty() ? kNone : open.front();
   return at;
 }
 
@@ -97,6 +98,8 @@ void Nesting::connect(std::vector<std::uint32_t> stack,
     Segment& segment = segments_[i];
     const bool is_last = i + 1 == segments_.size();
     std::size_t kept = is_last ? place_in(stack, open_at_end) : kNowhere;
+    // All its own calls have ended: what the next one needs has run around them.
+    if (kept == kNowhere && segment.outer == kNone) kept = stack.size();
     if (kept == kNowhere) kept = place_in(stack, segment.outer);
     segment.kept = kept == kNowhere ? around : kept;
     while (stack.size() > segment.kept) {
@@ -138,6 +141,13 @@ void Nesting::enter_segment(CallVisitor& visitor) {
       ++same;
     }
     while (running_.size() > same) close(visitor, Why::kGap);
+    // A segment that tells nothing of what ran around it: the rest may have begun behind it.
+    Segment& entered = segments_[segment_];
+    if (entered.missing == 0 && entered.outer == kNone && segment_ + 1 < segments_.size()) {
+      entered.opened += opened;
+      entered.kept = same;
+      opened = 0;
+    }
     for (; opened > 0; --opened) {
       open(visitor, opened_.back(), Why::kCut);
       opened_.pop_back();

@@ -51,7 +51,7 @@ class Nesting {
   struct Segment {
     std::size_t begin = 0;    // its first event
     std::size_t missing = 0;  // calls that its events show to have run before it
-    std::uint32_t outer = 0;  // the outermost code known to run at its end; 0: none
+    std::uint32_t outer = 0;  // the outermost of its codes that run at its end; 0: none
     std::size_t kept = 0;     // calls around those, also open when the next one begins
     std::size_t opened = 0;   // behind its end, on top of the kept ones
   };
