@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from oddrank.trace import diff, jobs
-from oddrank.trace.diff import History, Item, compare, text
+from oddrank.trace import history as histories
+from oddrank.trace import jobs
+from oddrank.trace.diff import compare, text
+from oddrank.trace.history import History, Item
 
 SCRIPT = """
 import os, signal
@@ -37,25 +39,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def start(folder, steps):
-    script = folder / "script.py"
-    script.write_text(SCRIPT.replace("STEPS", str(steps)))
-    for number in range(2):
-        subprocess.run(
-            [sys.executable, script],
-            env={
-                **os.environ, "ODDRANK_DIR": str(folder / "records"), "RANK": str(number),
-                "WORLD_SIZE": "2", "LOCAL_RANK": str(number), "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": "29500",
-            },
-            check=False, timeout=60,
-        )  # fmt: skip
-    return folder / "records" / "127.0.0.1:29500"
-
-
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    return start(tmp_path_factory.mktemp("job"), 4)
+def job(run_ranks, tmp_path_factory):
+    return run_ranks(tmp_path_factory.mktemp("job"), SCRIPT.replace("STEPS", "4"))
 
 
 def step(number):
@@ -66,8 +52,8 @@ def call(name):
     return Item("call", name, "/x/train.py", 1)
 
 
-def collective(sequence, operation="allreduce_"):
-    return Item("collective", operation, "0", 1, sequence, 4096)
+def collective(sequence, operation="allreduce_", size=4096, group="0"):
+    return Item("collective", operation, group, 1, sequence, size)
 
 
 def history(*items, rank=0, whole=False):
@@ -75,7 +61,7 @@ def history(*items, rank=0, whole=False):
 
 
 def test_a_rank_that_calls_something_else_is_shown_from_the_last_common_step(job):
-    found = compare(*map(diff.read, jobs.files([str(job)])))
+    found = compare(*map(histories.read, jobs.files([str(job)])))
     assert found.begin.name == "3"
     assert (found.common, found.last.name) == (2, "forward")
     assert [item.name for item in found.a_next] == ["backward"]
@@ -83,8 +69,9 @@ def test_a_rank_that_calls_something_else_is_shown_from_the_last_common_step(job
     assert found.a.steps == [0, 1, 2, 3]
 
 
-def test_a_window_whose_beginning_is_overwritten_has_only_whole_steps(tmp_path):
-    found = compare(*map(diff.read, jobs.files([str(start(tmp_path, 9000))])))
+def test_a_window_whose_beginning_is_overwritten_has_only_whole_steps(run_ranks, tmp_path):
+    job = run_ranks(tmp_path, SCRIPT.replace("STEPS", "9000"))
+    found = compare(*map(histories.read, jobs.files([str(job)])))
     assert not found.a.whole
     assert found.a.steps[0] > 0
     assert found.a.steps[-1] == 8999
@@ -109,6 +96,40 @@ def test_a_skipped_collective_and_another_operation_are_differences():
     assert (found.common, str(found.last)) == (2, "allreduce #4 of group 0, 4096 bytes")
     other = history(step(1), collective(4, "broadcast_"), rank=1)
     assert compare(a, other).common == 1
+
+
+def test_another_size_or_number_of_a_collective_is_a_difference_and_an_unknown_number_is_none():
+    a = history(step(1), collective(4), call("f"))
+    larger = history(step(1), collective(4, size=8192), call("f"), rank=1)
+    assert compare(a, larger).common == 1
+    behind = history(step(1), collective(3), call("f"), rank=1)  # has skipped one, long ago
+    assert [str(item) for item in compare(a, behind).b_next[:1]] == [
+        "allreduce #3 of group 0, 4096 bytes"
+    ]
+    assert compare(a, history(step(1), collective(None), call("g"), rank=1)).common == 2
+
+
+def test_groups_that_only_one_of_the_two_is_in_are_compared_by_what_is_done_in_them():
+    a = history(step(1), collective(4), collective(9, group="5"), call("f"))
+    b = history(step(1), collective(4), collective(7, group="6"), call("f"), rank=1)
+    assert compare(a, b).common == 4
+    b = history(step(1), collective(4), collective(5), call("f"), rank=1)
+    assert compare(a, b).common == 2
+
+
+def test_in_a_second_epoch_the_steps_of_the_first_are_no_anchors():
+    epoch = [item for i in range(10) for item in (step(i), call("f"))]
+    a = history(*epoch, *epoch[:12])  # to step 5 of the second
+    b = history(*epoch, *epoch[:7], rank=1)  # to step 3, before f
+    found = compare(a, b)
+    assert (found.begin.name, found.common, found.last.name) == ("3", 1, "3")
+    assert [item.name for item in found.a_next] == ["f", "4", "f", "5", "f"]
+    assert found.b_next == ()
+
+
+def test_two_that_have_recorded_nothing_are_no_difference():
+    found = compare(history(whole=True), history(rank=1, whole=True))
+    assert list(text(found))[2:] == ["neither has recorded anything of its main thread"]
 
 
 def test_without_steps_it_compares_from_arm_or_from_a_collective_with_one_number():
@@ -150,6 +171,7 @@ def test_the_command_takes_files_or_ranks_of_the_newest_job_and_writes_json(job,
     report = json.loads(file.read_text())
     assert report["tool"] == "trace diff"
     assert report["data"]["last_common"]["name"] == "forward"
-    refused = run("0", "7")
-    assert refused.returncode == 2
-    assert "no record here of rank 7" in refused.stderr
+    for side, why in (("7", "no record here of rank 7"), (job, "2 records: name one, such as")):
+        refused = run("0", side)
+        assert refused.returncode == 2
+        assert why in refused.stderr

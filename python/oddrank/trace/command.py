@@ -104,22 +104,19 @@ def where(  # noqa: PLR0917 (click passes them by name)
 
 
 @command.command()
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE")
 @click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True,
               help="How many lines.")  # fmt: skip
 @click.option("--source", is_flag=True, help="Show the source text of each line.")
-def tail(file: Path, count: int, source: bool) -> None:
+def tail(file: str, count: int, source: bool) -> None:
     """Show the last lines that a process ran.
 
-    FILE: its record, as `trace where --json` names it, or a job's folder with one rank.
+    FILE: its record, the number of a rank of your newest job, or a folder with one record.
     """
     from oddrank.trace import jobs
     from oddrank.trace import tail as tail_
 
-    files = jobs.files([str(file)])
-    if len(files) > 1:
-        raise OddrankError(f"{file} has {len(files)} records: name one, such as {files[0]}")
-    for line in tail_.text(files[0], count, source=source):
+    for line in tail_.text(jobs.file_of(file), count, source=source):
         render.line(line, sys.stdout)
 
 
@@ -216,12 +213,13 @@ def diff(a: str, b: str, json_path: str | None) -> None:
     """Show where the histories of two ranks part: calls, steps and collectives.
 
     A, B: record files, or numbers of ranks of your newest job. Main threads are compared, from the
-    last step on that both have in their records.
+    last step on that both have in their records; without steps from arm(), or from the last
+    collective that both have.
     """
     from oddrank.trace import diff as diff_
-    from oddrank.trace import jobs
+    from oddrank.trace import history, jobs
 
-    sides = [diff_.read(jobs.file_of(side)) for side in (a, b)]
+    sides = [history.read(jobs.file_of(side)) for side in (a, b)]
     found = diff_.compare(*sides)
     if json_path is not None:
         finding.write_json(finding.envelope("trace diff", {}, found.as_data()), json_path)

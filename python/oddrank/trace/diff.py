@@ -7,67 +7,11 @@ called a collective with the same number in its group, or their beginnings.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from oddrank import _native
-from oddrank.trace.where import short
+from oddrank.trace.history import History, Item
 
 NEXT = 5
-_CALL, _RESUME, _MARK = 1, 2, 0
-_ALL = 1 << 62  # events
-
-
-@dataclass(frozen=True)
-class Item:
-    """Something that a main thread did."""
-
-    kind: str
-    """call, resume (of a generator or coroutine), step or collective."""
-    name: str
-    """Function, number of the step, operation."""
-    place: str
-    """Its file, the collective's group."""
-    ns: int | None = None
-    """Wall clock."""
-    sequence: int | None = None
-    """Of a collective in its group, as its backend counts."""
-    bytes: int | None = None
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What is compared."""
-        return (self.kind, self.name, self.place)
-
-    def __str__(self) -> str:
-        if self.kind == "step":
-            return f"step {self.name}"
-        if self.kind == "collective":
-            number = "" if self.sequence is None else f" #{self.sequence}"
-            return f"{self.name.strip('_')}{number} of group {self.place}, {self.bytes} bytes"
-        return f"{self.kind} {self.name} ({short(self.place)})"
-
-
-@dataclass(frozen=True)
-class History:
-    """The main thread of one process, as far back as its record goes."""
-
-    rank: int
-    host: str
-    pid: int
-    items: tuple[Item, ...]
-    whole: bool
-    """Since arm(); else the beginning has been overwritten."""
-
-    @property
-    def steps(self) -> list[int]:
-        return [int(item.name) for item in self.items if item.kind == "step"]
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} ({self.host}, pid {self.pid})"
-
-    def as_data(self) -> dict[str, Any]:
-        return {"rank": self.rank, "host": self.host, "pid": self.pid, "steps": self.steps}
 
 
 @dataclass(frozen=True)
@@ -100,40 +44,23 @@ class Difference:
         }
 
 
-def read(file: Path) -> History:
-    """OddrankError where `file` is no record."""
-    core = _native.core()
-    before = core.trace_snapshot(str(file))
-    process, events, _ = core.trace_history(str(file), _ALL)
-    pid = process["pid"]
-    own = [event for event in events if event[1] == pid]
-    recorded = sum(1 for event in own if event[2] != _MARK)
-    ever = max((each["events"] for each in before["threads"] if each["tid"] == pid), default=0)
-    whole = recorded >= ever
-    # What is older than the oldest event has lost the calls that followed it.
-    oldest = next((i for i, event in enumerate(own) if event[2] != _MARK), 0)
-    items = _items(own if whole else own[oldest:])
-    since = None if whole or not own else own[oldest][0]
-    collectives = _collectives(core.trace_collectives(str(file)), pid, since)
-    return History(process["rank"], process["host"], pid, tuple(_merged(items, collectives)), whole)
-
-
 def compare(a: History, b: History) -> Difference:
     """Pure: the items from the last common anchor on, up to the first that differs."""
-    found = _anchors(a, b)
-    if found is None:
+    anchor = _last_common(a, b, _step)
+    from_arm = anchor is None and a.whole and b.whole
+    anchor = (0, 0) if from_arm else anchor or _last_common(a, b, _collective)
+    if anchor is None:
         return Difference(a, b, None, False)
-    begin_a, begin_b = found
-    ours, theirs = a.items[begin_a:], b.items[begin_b:]
+    ours, theirs = a.items[anchor[0] :], b.items[anchor[1] :]
+    shared = a.groups & b.groups
     common = 0
     for one, other in zip(ours, theirs, strict=False):
-        if one.key != other.key:
+        if not _is_same(one, other, shared):
             break
         common += 1
-    from_arm = begin_a == begin_b == 0 and (not ours or ours[0].kind in ("call", "resume"))
     return Difference(
         a, b,
-        begin=None if from_arm or not common else ours[0],
+        begin=None if from_arm else ours[0],
         compared=True,
         common=common,
         last=ours[common - 1] if common else None,
@@ -150,11 +77,14 @@ def text(found: Difference) -> Iterable[str]:
         yield "nothing in these windows is common: no step, and no collective with the same number"
         return
     since = "arm()" if found.begin is None else str(found.begin)
-    if found.last is None:
-        yield f"they part at once after {since}"
-    else:
+    if found.last is not None:
         yield f"the same since {since}: {found.common} calls, steps and collectives, the last one"
         yield f"  {found.last}"
+    elif found.a_next or found.b_next:
+        yield f"they part at once after {since}"
+    else:
+        yield "neither has recorded anything of its main thread"
+        return
     if not found.a_next and not found.b_next:
         yield "and then neither has anything more"
         return
@@ -165,56 +95,41 @@ def text(found: Difference) -> Iterable[str]:
             yield "  nothing more"
 
 
-def _items(events: Sequence[tuple[Any, ...]]) -> list[Item]:
-    items = []
-    for ns, _, kind, (function, file, _), _, mark in events:
-        if kind in (_CALL, _RESUME):
-            items.append(Item("call" if kind == _CALL else "resume", function, file, ns))
-        elif kind == _MARK and mark.startswith("step ") and mark[5:].isdecimal():
-            # (A mark("step 7") of the user looks the same, and says the same.)
-            items.append(Item("step", mark[5:], "", ns))
-    return items
+def _is_same(one: Item, other: Item, shared: set[str]) -> bool:
+    """Of a collective also its size, and its number as far as both know it.
+
+    shared: groups of both. Each rank may have groups without the other (its tensor-parallel ones):
+    their names and numbers differ by nature.
+    """
+    if (one.kind, one.name, one.bytes) != (other.kind, other.name, other.bytes):
+        return False
+    if one.kind == "collective" and not {one.place, other.place} & shared:
+        return True
+    is_known = one.sequence is not None and other.sequence is not None
+    return one.place == other.place and (not is_known or one.sequence == other.sequence)
 
 
-def _collectives(found: Sequence[tuple[Any, ...]], pid: int, since: int | None) -> list[Item]:
-    return [
-        Item("collective", operation, group, begin, sequence, size)
-        for tid, group, sequence, operation, size, _, begin, _ in found
-        if tid == pid and begin is not None and (since is None or begin >= since)
-    ]
+def _step(item: Item) -> Any:
+    return item.name if item.kind == "step" else None
 
 
-def _merged(items: list[Item], collectives: list[Item]) -> list[Item]:
-    """By time; items are in their order already. Without a clock the collectives are left out."""
-    if not collectives or any(item.ns is None for item in items):
-        return items
-    return sorted([*items, *collectives], key=lambda item: item.ns or 0)  # stable
-
-
-def _anchors(a: History, b: History) -> tuple[int, int] | None:
-    """Places in both from which to compare; None: there are none."""
-
-    def step(item: Item) -> Any:
-        return item.name if item.kind == "step" else None
-
-    def collective(item: Item) -> Any:
-        known = item.kind == "collective" and item.sequence is not None
-        return (item.place, item.sequence, item.name) if known else None
-
-    return (
-        _last_common(a, b, step)
-        or ((0, 0) if a.whole and b.whole else None)
-        or _last_common(a, b, collective)
-    )
+def _collective(item: Item) -> Any:
+    known = item.kind == "collective" and item.sequence is not None
+    return (item.place, item.sequence, item.name, item.bytes) if known else None
 
 
 def _last_common(a: History, b: History, anchor: Callable[[Item], Any]) -> tuple[int, int] | None:
-    places = {anchor(item): i for i, item in enumerate(b.items)}  # the last of each
-    for i in range(len(a.items) - 1, -1, -1):
-        name = anchor(a.items[i])
-        if name is not None and name in places:
-            return i, places[name]
-    return None
+    """Where both have an anchor of one name, with the least behind it; None: nowhere.
+
+    Not simply the last that `a` has: in a second epoch the steps have the names of the first.
+    """
+    ours, theirs = _last_places(a.items, anchor), _last_places(b.items, anchor)
+    return max(((ours[name], theirs[name]) for name in ours.keys() & theirs), key=sum, default=None)
+
+
+def _last_places(items: Sequence[Item], anchor: Callable[[Item], Any]) -> dict[Any, int]:
+    names = ((anchor(item), i) for i, item in enumerate(items))
+    return {name: i for name, i in names if name is not None}
 
 
 def _window(side: History) -> str:

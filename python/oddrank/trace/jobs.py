@@ -31,9 +31,12 @@ def files(paths: Iterable[str] = (), pid: int | None = None) -> list[Path]:
 
 
 def file_of(name: str) -> Path:
-    """One record: a file, or the number of a rank of this user's newest job."""
+    """One record: a file, a folder that holds one, or a rank's number in this user's newest job."""
     if not name.isdecimal() or Path(name).exists():
-        return Path(name)
+        below = files([name])
+        if len(below) > 1:
+            raise OddrankError(f"{name} has {len(below)} records: name one, such as {below[0]}")
+        return below[0]
     found = []
     for file in files():
         match = _NAME.fullmatch(file.name)
