@@ -9,7 +9,8 @@
 namespace oddrank::trace {
 namespace {
 
-// Of the rows, in the order in which they are shown above the threads.
+// Of the rows, above the threads in chrome://tracing. (Perfetto puts the main thread first, and the
+// process with the most slices.)
 constexpr std::int64_t kStepOrder = -3;
 constexpr std::int64_t kSectionOrder = -2;
 constexpr std::int64_t kCollectiveOrder = -1;
