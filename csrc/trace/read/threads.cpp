@@ -152,6 +152,7 @@ Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t las
 }
 
 Events read_events(const RecordFile& file, const Thread& thread) {
+  if (thread.capacity == 0) return {};
   Events events = read_events(file, thread.slot, std::numeric_limits<std::uint64_t>::max());
   const bool is_same = events.generation == thread.generation && events.first < thread.events;
   const std::uint64_t before = is_same ? thread.events - events.first : 0;

@@ -111,7 +111,7 @@ def _sources(files: Sequence[Path], notes: list[str]) -> Iterator[_Source]:
             boot=facts["boot_id"] or str(file),
             begin=facts["begin_ns"],
             clocks=facts["clocks"],
-            notes=tuple(ranks.notes(facts)),
+            notes=tuple(ranks.lacks(facts)),
         )
 
 

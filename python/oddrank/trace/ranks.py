@@ -194,7 +194,7 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         collectives=tuple(sorted(collectives, key=lambda each: each.number)),
         sections=tuple(name for name, _, _ in found["sections"]),
         threads=tuple(_thread(each) for each in found["threads"]),
-        notes=tuple(notes(found)),
+        notes=tuple(_notes(found)),
         file=file,
     )
 
@@ -226,7 +226,11 @@ def _collective(found: dict[str, Any]) -> Collective:
     )
 
 
-def notes(found: dict[str, Any]) -> Iterable[str]:
+def _notes(found: dict[str, Any]) -> Iterable[str]:
+    yield from lacks(found)
+
+
+def lacks(found: dict[str, Any]) -> Iterable[str]:
     """What a record lacks, and why, a line each; `found` as the compiled reader tells it."""
     if found["displaced_by"]:
         yield f"{found['displaced_by']} has taken the trace hook: lines since then are missing"

@@ -191,7 +191,7 @@ def _rank(found: dict[str, Any]) -> RankStats:
         marks=found["marks"],
         collectives=found["collectives"],
         lost=found["lost"],
-        notes=tuple(ranks.notes(found)),
+        notes=tuple(ranks.lacks(found)),
         codes=tuple(Code(*each) for each in found["codes"]),
     )
 
