@@ -228,6 +228,13 @@ def _collective(found: dict[str, Any]) -> Collective:
 
 def _notes(found: dict[str, Any]) -> Iterable[str]:
     yield from lacks(found)
+    seen = {thread["tid"] for thread in found["threads"]}
+    for each in found["open"]:
+        if each["tid"] not in seen:
+            yield (
+                f"{each['operation'].strip('_')} was issued by a thread without a stack here: made"
+                " in C++ (CPython before 3.12 does not show those), or in code that is not recorded"
+            )
 
 
 def lacks(found: dict[str, Any]) -> Iterable[str]:
@@ -239,13 +246,6 @@ def lacks(found: dict[str, Any]) -> Iterable[str]:
     for what, count in found["lost"].items():
         if count:
             yield f"no room for {count} {what}: raise ODDRANK_TRACE_MB"
-    seen = {thread["tid"] for thread in found["threads"]}
-    for each in found["open"]:
-        if each["tid"] not in seen:
-            yield (
-                f"{each['operation'].strip('_')} was issued by a thread without a stack here: made"
-                " in C++ (CPython before 3.12 does not show those), or in code that is not recorded"
-            )
     if found.get("trouble"):
         yield found["trouble"]
 
