@@ -19,12 +19,16 @@ import harness
 HERE = Path(__file__).parent
 NEW = sys.version_info >= (3, 12)
 HOOK = "monitoring" if NEW else "trace"
-# Workload -> tools beside none and oddrank. (viztracer knows calls only.)
+# Ours, workload -> tools beside none and ours. (viztracer knows calls only.)
 OTHERS = {
-    "lines": (HOOK, "stdlib", "coverage", "hunter"),
-    "calls": (HOOK, "coverage", "hunter", "viztracer", "oddrank-calls"),
-    "excluded": ("profile", "coverage"),
+    ("oddrank", "lines"): (HOOK, "stdlib", "coverage", "hunter"),
+    ("oddrank", "calls"): (HOOK, "coverage", "hunter", "viztracer", "oddrank-calls"),
+    ("oddrank", "excluded"): ("profile", "coverage"),
 }
+if NEW:  # the other hook, against what it replaces
+    OTHERS["oddrank-settrace", "lines"] = ("trace", "coverage")
+    OTHERS["oddrank-settrace", "calls"] = ("trace", "coverage")
+    OTHERS["oddrank-settrace", "excluded"] = ("trace", "coverage")
 
 
 def build_empty_hook(folder: str) -> None:
@@ -46,25 +50,25 @@ def measure(tool: str, workload: str, folder: str) -> float:
     return float(done.stdout)
 
 
-def rows_of(workload: str, repetitions: int, folder: str) -> list[dict[str, object]]:
+def rows_of(our_side: str, workload: str, repetitions: int, folder: str) -> list[dict[str, object]]:
     tools = [
         tool
-        for tool in OTHERS[workload]
+        for tool in OTHERS[our_side, workload]
         if tool not in ("coverage", "hunter", "viztracer") or find_spec(tool)
     ]
-    sides = {tool: partial(measure, tool, workload, folder) for tool in ("none", "oddrank", *tools)}
+    sides = {tool: partial(measure, tool, workload, folder) for tool in ("none", our_side, *tools)}
     figures = harness.paired(sides, repetitions)
     rows: list[dict[str, object]] = []
-    base, ours = figures["none"], figures["oddrank"]
+    base, ours = figures["none"], figures[our_side]
     for tool, theirs in figures.items():
         row: dict[str, object] = {"workload": workload, "tool": tool, "ns": harness.spread(theirs)}
         row["slowdown"] = harness.ratio(theirs, base)
-        if tool not in ("none", "oddrank") and workload != "excluded":
+        if tool not in ("none", our_side) and workload != "excluded":
             added = [t - b for t, b in zip(theirs, base, strict=True)]
             row["ours/theirs added"] = harness.ratio(
                 [o - b for o, b in zip(ours, base, strict=True)], added
             )
-        if workload == "excluded" and tool == "profile":
+        if workload == "excluded" and tool in ("profile", "trace"):
             row["ours/theirs"] = harness.ratio(ours, theirs)
         rows.append(row)
     return rows
@@ -74,9 +78,7 @@ def main() -> None:
     arguments = harness.parser(__doc__ or "").parse_args()
     with tempfile.TemporaryDirectory() as folder:
         build_empty_hook(folder)
-        rows = [
-            row for workload in OTHERS for row in rows_of(workload, arguments.repetitions, folder)
-        ]
+        rows = [row for side in OTHERS for row in rows_of(*side, arguments.repetitions, folder)]
     harness.report("event_cost", rows, arguments.json, hook=HOOK)
 
 

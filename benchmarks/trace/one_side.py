@@ -52,11 +52,12 @@ def start(tool, folder):
         import empty_hook
 
         empty_hook.start(tool)
-    elif tool in ("oddrank", "oddrank-calls"):
+    elif tool.startswith("oddrank"):
         import oddrank
 
         os.environ["ODDRANK_DIR"] = folder
-        oddrank.arm({"__main__": "calls"} if tool == "oddrank-calls" else None)
+        packages = {"__main__": "calls"} if tool == "oddrank-calls" else None
+        oddrank.arm(packages, hook="settrace" if tool == "oddrank-settrace" else None)
     elif tool == "coverage":
         import coverage
 

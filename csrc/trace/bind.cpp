@@ -24,7 +24,8 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
                 std::tuple<int, int, int, int> place, bool is_child, const std::string& host,
                 const std::string& arguments,
                 const std::vector<std::pair<std::string, std::string>>& rules,
-                std::vector<std::string> stdlib, std::vector<std::string> site) {
+                std::vector<std::string> stdlib, std::vector<std::string> site,
+                const std::string& hook_name) {
   if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
     PyErr_SetString(PyExc_RuntimeError,
                     "oddrank records the main interpreter only: call arm() there");
@@ -34,6 +35,8 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   throw Error("a Python without a GIL cannot be recorded yet: use its build with the GIL");
 #endif
   if (!trace::cpython::kKnown) throw Error("this Python is newer than 3.13: update oddrank");
+  const trace::Hook* hook = trace::hook_named(hook_name);
+  if (hook == nullptr) throw Error("this Python has no hook called " + hook_name);
   std::vector<trace::Rule> made;
   for (const auto& [package, name] : rules) {
     const auto level = trace::level_named(name);
@@ -46,12 +49,11 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   options.process.is_child = is_child;
   options.process.python = static_cast<std::uint32_t>(PY_VERSION_HEX);
   options.process.host = host;
-  options.process.hook = trace::hook().name;
+  options.process.hook = hook->name;
   options.process.arguments = arguments;
   Tracer::make().start(std::move(options),
-                       Filter(std::move(made), {std::move(stdlib), std::move(site)}),
-                       trace::hook());
-  if (!trace::arm_hook()) {
+                       Filter(std::move(made), {std::move(stdlib), std::move(site)}), *hook);
+  if (!hook->arm()) {
     const py::error_already_set error;
     Tracer::make().stop();
     throw Error(std::string("cannot hook into Python: ") + error.what());
@@ -71,18 +73,20 @@ void bind_trace(py::module_& m) {
   m.def(
       "trace_arm", &arm, py::arg("folders"), py::arg("job"), py::arg("bytes"), py::arg("place"),
       py::arg("is_child"), py::arg("host"), py::arg("arguments"), py::arg("rules"),
-      py::arg("stdlib"), py::arg("site"),
+      py::arg("stdlib"), py::arg("site"), py::arg("hook") = "",
       "Makes the record file of this process, or goes on with it, and hooks into the interpreter. "
       "folders: the first with room is taken; bytes: of a rank's file, a child's is small; place: "
       "(rank, local rank, world, node); rules: (package, level), level one of off, where, calls, "
-      "lines; stdlib, site: folders with a slash at their end. Returns the file's path.");
+      "lines; stdlib, site: folders with a slash at their end; hook: settrace, monitoring (3.12 "
+      "and later), or empty for this version's. Returns the file's path.");
   m.def(
       "trace_armed", [] { return Tracer::current() != nullptr; }, "Whether this process records.");
   m.def(
       "trace_disarm",
       [] {
-        trace::disarm_hook();
-        Tracer::make().stop();
+        Tracer& tracer = Tracer::make();
+        if (tracer.hook().disarm != nullptr) tracer.hook().disarm();
+        tracer.stop();
       },
       "Takes the hooks away; what was recorded stays.");
   m.def("trace_remove_dead_jobs", &trace::remove_dead_jobs, py::arg("base"), py::arg("own"),
@@ -95,10 +99,12 @@ void bind_trace(py::module_& m) {
   m.def(
       "trace_object",
       []() -> py::object {
-        PyObject* object = trace::trace_object();
+        const trace::Hook& hook = Tracer::make().hook();
+        PyObject* object = hook.trace_object == nullptr ? nullptr : hook.trace_object();
         return object == nullptr ? py::none() : py::reinterpret_steal<py::object>(object);
       },
-      "For threading.settrace(): hooks the thread that calls it. None where threads need none.");
+      "For threading.settrace(): hooks the thread that calls it. None where threads need none, "
+      "and before trace_arm().");
   m.def("trace_collective_sink", &collective_sink,
         "For _torch.start_collectives(): writes into this process's record file while it is "
         "armed.");

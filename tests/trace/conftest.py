@@ -10,17 +10,29 @@ from pathlib import Path
 import pytest
 
 from oddrank.trace import jobs, ranks
+from oddrank.trace.arm import HOOKS
+
+# In the empty first line of a script, so that its lines keep their numbers.
+_WITH_HOOK = "import functools, oddrank; oddrank.arm = functools.partial(oddrank.arm, hook={!r})"
 
 
 class Script:
-    """Runs lines of Python in a process of their own, whose records lie in `folder`/records."""
+    """Runs lines of Python in a process of their own, whose records lie in `folder`/records.
 
-    def __init__(self, folder: Path) -> None:
+    hook: what oddrank.arm() in them hooks with; the first of HOOKS by itself.
+    """
+
+    def __init__(self, folder: Path, hook: str) -> None:
         self.folder = folder
+        self.hook = hook
 
     def __call__(self, source, *, check=True, wait=True, stdin=None, **environ):
         file = self.folder / "script.py"
-        file.write_text(textwrap.dedent(source))
+        text = textwrap.dedent(source)
+        if self.hook != HOOKS[0]:
+            assert text.startswith("\n")
+            text = _WITH_HOOK.format(self.hook) + text
+        file.write_text(text)
         process = subprocess.Popen(
             [sys.executable, str(file)],
             stdin=stdin,
@@ -69,6 +81,6 @@ def run_ranks() -> Callable[..., Path]:
     return _run_ranks
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Script:
-    return Script(tmp_path)
+@pytest.fixture(params=HOOKS)
+def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
+    return Script(tmp_path, request.param)

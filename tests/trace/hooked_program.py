@@ -1,4 +1,4 @@
-"""Runs under the tracer, which compares its stack with the frames after every event.
+"""Runs under the tracer, which compares its stack with the frames after every event: FOLDER HOOK.
 
 Prints (events, wrong stacks) for its own odd programs, then for each of CPython's test modules that
 is given: tests that ran, tests that failed, events, wrong stacks.
@@ -104,13 +104,13 @@ def everything():
 
 
 def main():
-    folder, *modules = sys.argv[1:]
+    folder, hook, *modules = sys.argv[1:]
     paths = sysconfig.get_paths()
     stdlib, site = [paths["stdlib"] + "/"], [paths["purelib"] + "/", paths["platlib"] + "/"]
     suspended = counter(3)  # begins before the tracer and goes on under it
     next(suspended)
     core.trace_arm(
-        [folder], "job", 4 << 20, (0, 0, 1, 0), False, "host", "program", RULES, stdlib, site
+        [folder], "job", 4 << 20, (0, 0, 1, 0), False, "host", "program", RULES, stdlib, site, hook
     )
     if core.trace_object() is not None:
         threading.settrace(core.trace_object())

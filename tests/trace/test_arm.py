@@ -140,7 +140,8 @@ def test_armed_for_a_block_and_for_a_function_only(script):
         """
         import sys
         import oddrank
-        tool = lambda: sys.gettrace() if sys.version_info < (3, 12) else sys.monitoring.get_tool(4)
+        new = sys.version_info >= (3, 12)
+        tool = lambda: sys.gettrace() or (sys.monitoring.get_tool(4) if new else None)
         with oddrank.arm() as armed:
             inside = tool()
             path = armed.path

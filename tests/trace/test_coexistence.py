@@ -1,15 +1,15 @@
 """Other tools that trace, profile or debug: who was there first stays, who comes later is named."""
 
-import sys
-
 import pytest
 
 from oddrank import OddrankError
+from oddrank.trace.arm import HOOKS
 
-HOOK = "settrace" if sys.version_info < (3, 12) else "monitoring"
+# sys.monitoring has a place for every tool.
+one_place_for_all = pytest.mark.parametrize("script", ["settrace"], indirect=True)
 
 
-@pytest.mark.skipif(HOOK != "settrace", reason="sys.monitoring has a place for every tool")
+@one_place_for_all
 def test_another_tool_that_takes_the_hook_is_named_and_may_give_it_back(script):
     done = script(
         """
@@ -35,15 +35,73 @@ def test_another_tool_that_takes_the_hook_is_named_and_may_give_it_back(script):
     assert done.stdout == "''\n'__main__.other_tool'\n''\n"
 
 
-def test_a_hook_of_another_version_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("unknown", {"profile", "settrace", "monitoring"}.difference(HOOKS))
+def test_a_hook_that_there_is_not_is_refused(unknown):
     import oddrank
 
-    other = "monitoring" if HOOK == "settrace" else "settrace"
-    with pytest.raises(OddrankError, match=HOOK):
-        oddrank.arm(hook=other)
+    with pytest.raises(OddrankError, match=f"hook='{unknown}'.*{' and '.join(HOOKS)}"):
+        oddrank.arm(hook=unknown)
 
 
-@pytest.mark.skipif(HOOK != "settrace", reason="sys.monitoring has a place for every tool")
+@one_place_for_all
+def test_a_tracer_that_is_set_and_put_back_leaves_us_as_we_were(script):
+    script(
+        """
+        import os, sys
+        import oddrank
+        oddrank.arm()
+        def inside():
+            os._exit(0)
+        def outside():
+            mine = sys.gettrace()
+            sys.settrace(None)
+            sys.settrace(mine)
+            inside()
+        outside()
+        """
+    )
+    (rank,) = script.records()
+    lines = [(frame.function, frame.line) for frame in rank.main.stack]
+    assert lines == [("<module>", 12), ("outside", 11), ("inside", 6)]
+    assert rank.notes == ()
+
+
+@one_place_for_all
+def test_a_tracer_of_another_thread_stays_and_ours_goes(script):
+    done = script(
+        """
+        import sys, threading
+        import oddrank
+        events, begun, go_on, ended = [], threading.Event(), threading.Event(), threading.Event()
+        def tracer(frame, event, argument):
+            events.append(event)
+            return tracer
+        def traced():
+            sys.settrace(tracer)
+            begun.set()
+            go_on.wait()
+            (lambda: 1)()
+            ended.set()
+        def idle():
+            go_on.wait()
+            ended.wait()
+            print(sys.gettrace())
+        threads = [threading.Thread(target=traced), threading.Thread(target=idle)]
+        [thread.start() for thread in threads]
+        begun.wait()
+        with oddrank.arm():
+            print(type(sys.gettrace()).__name__)
+        print(sys.gettrace())
+        events.clear()
+        go_on.set()
+        [thread.join() for thread in threads]
+        print(events.count("call") > 0)
+        """
+    )
+    assert done.stdout == "TraceHook\nNone\nNone\nTrue\n"
+
+
+@one_place_for_all
 def test_a_tracer_that_was_there_first_keeps_its_events_and_is_named(script):
     done = script(
         """
@@ -67,7 +125,6 @@ def test_a_tracer_that_was_there_first_keeps_its_events_and_is_named(script):
     assert "RuntimeWarning: oddrank records no lines" in done.stderr
 
 
-@pytest.mark.skipif(HOOK != "settrace", reason="profilers have no slot of ours above 3.11")
 def test_a_profiler_that_comes_and_goes_takes_no_lines_away(script):
     script(
         """

@@ -78,6 +78,11 @@ inline Frame innermost(const PyThreadState* state) noexcept {
 }
 
 #if PY_VERSION_HEX >= 0x030C0000
+// What PyThreadState::what_event says of an event of sys.monitoring (PY_MONITORING_EVENT_...).
+constexpr int kResumes = 1;
+constexpr int kYields = 3;
+constexpr int kThrows = 13;
+
 // A small int, such as a line number, without a call into libpython.
 inline std::uint32_t small_number(PyObject* number) noexcept {
   const auto* digits = reinterpret_cast<const PyLongObject*>(number);

@@ -11,6 +11,8 @@
 #include <array>
 #include <utility>
 
+#include "trace/hooks/tracer.hpp"
+
 namespace oddrank::trace {
 namespace {
 
@@ -199,16 +201,7 @@ void include_running() {
   }
 }
 
-}  // namespace
-
-const Hook& hook() noexcept {
-  static const Hook the_hook{"monitoring", true, &include, &look};
-  return the_hook;
-}
-
-PyObject* trace_object() { return nullptr; }
-
-bool arm_hook() {
+bool arm() {
   if (disable == nullptr) disable = PyObject_GetAttrString(monitoring(), "DISABLE");
   if (disable == nullptr || !ask_for_bits() || !take_tool() || !register_callbacks()) return false;
   const int everywhere = bits[kStart] | bits[kResume] | bits[kThrow] | bits[kUnwind];
@@ -226,7 +219,7 @@ bool arm_hook() {
   return true;
 }
 
-void disarm_hook() {
+void disarm() {
   if (tool < 0) return;
   if (!call("set_events", "ii", tool, 0)) PyErr_Clear();
   Tracer::get().codes().each([](const PyCodeObject* code, const CodeInfo& info) {
@@ -235,6 +228,13 @@ void disarm_hook() {
   });
   if (!call("free_tool_id", "i", tool)) PyErr_Clear();
   tool = -1;
+}
+
+}  // namespace
+
+const Hook& monitoring_hook() noexcept {
+  static const Hook the_hook{"monitoring", true, &include, &look, &arm, &disarm, nullptr};
+  return the_hook;
 }
 
 }  // namespace oddrank::trace

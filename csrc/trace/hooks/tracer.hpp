@@ -16,6 +16,8 @@
 #include "trace/hooks/code_ids.hpp"
 #include "trace/hooks/cpython.hpp"
 #include "trace/hooks/filter.hpp"
+#include "trace/hooks/hook.hpp"
+#include "trace/hooks/traced_thread.hpp"
 #include "trace/record/recorder.hpp"
 
 namespace oddrank::trace {
@@ -26,76 +28,6 @@ struct ArmOptions {
   std::string job;
   std::size_t bytes = 0;
   ProcessFacts process;
-};
-
-// How a version's hook works with the tracer.
-struct Hook {
-  const char* name = "";
-  // Events come only from code that is recorded, so that a thread's list has only such frames.
-  bool sparse = false;
-  // Asks for the events of a code object that is recorded; nullptr where they come anyway. May fail
-  // without an error.
-  void (*include)(PyCodeObject* code, Level level) = nullptr;
-  // Looks whether another tool has taken the hook and notes it; called now and then.
-  void (*look)() = nullptr;
-};
-
-// One frame that runs in a thread; under a sparse hook only if it is recorded.
-struct Running {
-  cpython::Frame frame = nullptr;
-  CodeInfo info;
-};
-
-// A thread's own state. Only its thread touches it.
-class TracedThread {
- public:
-  ~TracedThread();
-
-  // The frame on top of this thread's list, which must be the one that runs.
-  const Running& top() const noexcept { return running_.back(); }
-  bool stands_on(cpython::Frame frame) const noexcept {
-    return !running_.empty() && running_.back().frame == frame;
-  }
-  bool empty() const noexcept { return running_.empty(); }
-
-  // A frame begins (or goes on) on top of its caller; returns what it is.
-  CodeInfo enter(cpython::Frame frame, Kind kind) noexcept;
-  // The frame on top ends (or stands still); returns what its caller is.
-  CodeInfo leave(cpython::Frame frame, Kind kind) noexcept;
-  // The frame on top comes to a place: a line or an offset. Inline: it is what happens most.
-  void move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
-    if (!stands_on(frame)) [[unlikely]]
-      resynchronise(frame);
-    if (running_.empty() || pen_ == nullptr) [[unlikely]]
-      return;
-    const CodeInfo info = running_.back().info;
-    if (info.level != Level::kLines) return;
-    const Place place = Place::of(info.id, position, kind);
-    pen_->move(place);
-    pen_->append(place);
-  }
-
-  // Builds list and shadow stack anew, up to and with `innermost`.
-  void resynchronise(cpython::Frame innermost) noexcept;
-  // throw() resumes a frame, and maybe others that it waits for without an event of theirs.
-  void enter_by_throw(cpython::Frame frame) noexcept;
-  // Whether list and shadow stack are those of the frames from `innermost` outwards: for tests.
-  bool is_true_of(cpython::Frame innermost) const noexcept;
-
- private:
-  friend class Tracer;
-  void push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept;
-  void find_name() noexcept;
-
-  ThreadRecorder* pen_ = nullptr;
-  Recorder* owner_ = nullptr;  // of pen_
-  // Of the tracer, when this thread was made ready; never, to begin with: 0 is "not recording".
-  std::uint64_t generation_ = ~std::uint64_t{0};
-  // How many calls are left to look for the thread's name: threading registers it a little late.
-  unsigned nameless_ = 0;
-  // A frame may have ended without an event: generators hand throw() on to those they wait for.
-  bool doubtful_ = false;
-  std::vector<Running> running_;
 };
 
 class Tracer {
@@ -111,6 +43,8 @@ class Tracer {
   // Hooks are gone: what was recorded stays.
   void stop() noexcept;
   bool running() const noexcept { return recorder() != nullptr; }
+  const Hook& hook() const noexcept { return *hook_; }  // of the last start()
+  bool armed_with(const Hook& hook) const noexcept { return running() && hook_ == &hook; }
   // Where this process records now; nullptr where it does not: before start(), after stop(), and in
   // a forked child up to its first event. From any thread, without the GIL; what it points to is
   // never freed.
@@ -124,7 +58,7 @@ class Tracer {
   static std::uint32_t tid() noexcept { return this_tid != 0 ? this_tid : ask_tid(); }
   // oddrank.step(): a good moment to look whether the hook is still ours.
   void look() noexcept {
-    if (hook_.look != nullptr) hook_.look();
+    if (hook_->look != nullptr) hook_->look();
   }
   // Another tool has the hook, or has it no more (nullptr). Only a change is written.
   void note_displaced(PyObject* tool) noexcept;
@@ -186,7 +120,7 @@ class Tracer {
   std::string path_;
   ArmOptions options_;
   Filter filter_{{}, {}};
-  Hook hook_;
+  const Hook* hook_ = &kNoHook;
   CodeTable codes_;
   std::map<std::string, std::uint64_t, std::less<>> hashes_;  // of source files
 };

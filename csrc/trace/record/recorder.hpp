@@ -55,6 +55,8 @@ class Recorder {
     header_->step.store(number + 1, std::memory_order_relaxed);
     marks_.add(MarkKind::kStep, number, {}, tid);
   }
+  // Another one than before: armed anew.
+  void set_hook(std::string_view name) noexcept { set_text(header_->hook, name); }
   void set_hook_state(HookState state, std::string_view displaced_by = {}) noexcept;
   // Notes (counter, monotonic, wall clock) once more; cheap to lose a race for.
   void refresh_clock() noexcept;

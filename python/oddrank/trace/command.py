@@ -42,11 +42,20 @@ def command() -> None:
     help="What is recorded how closely, over the defaults: mypkg=lines,torch=calls. Levels: off,"
     " where, calls, lines (a name alone).",
 )
+@click.option(
+    "--hook",
+    metavar="NAME",
+    help="settrace or monitoring (Python 3.12 and later, and taken by itself there).",
+)
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
 @click.argument("program", metavar="SCRIPT|MODULE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 def run(
-    packages: str | None, is_module: bool, program: str, arguments: tuple[str, ...]
+    packages: str | None,
+    hook: str | None,
+    is_module: bool,
+    program: str,
+    arguments: tuple[str, ...],
 ) -> NoReturn:
     """Run a script as Python does, recorded.
 
@@ -55,7 +64,7 @@ def run(
     from oddrank.trace import run as run_
 
     start = run_.module if is_module else run_.script
-    start(program, arguments, packages)
+    start(program, arguments, packages, hook)
 
 
 @command.command()

@@ -15,7 +15,9 @@ from oddrank.trace.arm import arm
 from oddrank.trace.packages import Packages
 
 
-def script(path: str, arguments: Sequence[str], packages: Packages) -> NoReturn:
+def script(
+    path: str, arguments: Sequence[str], packages: Packages, hook: str | None = None
+) -> NoReturn:
     """Runs `path` as __main__ and ends as Python would. OddrankError where there is no such file.
 
     sys.argv, sys.path[0], __main__, the exit code and tracebacks are those of `python path ...`.
@@ -40,16 +42,18 @@ def script(path: str, arguments: Sequence[str], packages: Packages) -> NoReturn:
             source = file.read()
         exec(compile(source, path, "exec"), main.__dict__)
 
-    _run(run, packages)
+    _run(run, packages, hook)
 
 
-def module(name: str, arguments: Sequence[str], packages: Packages) -> NoReturn:
+def module(
+    name: str, arguments: Sequence[str], packages: Packages, hook: str | None = None
+) -> NoReturn:
     """The same as `python -m name ...`."""
     import runpy
 
     sys.argv[:] = [name, *arguments]
     sys.path[0] = os.getcwd()
-    _run(lambda: _module(runpy, name), packages)
+    _run(lambda: _module(runpy, name), packages, hook)
 
 
 def _module(runpy: Any, name: str) -> None:
@@ -57,8 +61,8 @@ def _module(runpy: Any, name: str) -> None:
     runpy._run_module_as_main(name, alter_argv=True)
 
 
-def _run(body: Any, packages: Packages) -> NoReturn:
-    arm(packages)
+def _run(body: Any, packages: Packages, hook: str | None) -> NoReturn:
+    arm(packages, hook=hook)
     try:
         body()
     except SystemExit:

@@ -1,0 +1,69 @@
+// What a call or a return is: of generators too, which go on and stand still.
+#include <opcode.h>
+
+#include "trace/hooks/eval_trace.hpp"
+
+namespace oddrank::trace {
+
+#if PY_VERSION_HEX >= 0x030C0000
+
+// Such an event is one of sys.monitoring underneath, and CPython says which.
+Kind how_it_begins(cpython::Frame /*frame*/) noexcept {
+  switch (PyThreadState_Get()->what_event) {
+    case cpython::kResumes:
+      return Kind::kResume;
+    case cpython::kThrows:
+      return Kind::kThrow;
+    default:
+      return Kind::kCall;
+  }
+}
+
+Kind how_it_ends(cpython::Frame /*frame*/, const PyObject* result) noexcept {
+  if (result == nullptr) return Kind::kUnwind;
+  return PyThreadState_Get()->what_event == cpython::kYields ? Kind::kYield : Kind::kReturn;
+}
+
+#else
+
+namespace {
+
+constexpr int kGenerators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+
+std::uint8_t opcode_at(cpython::Frame frame, std::uint32_t offset) noexcept {
+#if PY_VERSION_HEX < 0x030B0000
+  return static_cast<std::uint8_t>(PyBytes_AS_STRING(frame->code->co_code)[offset]);
+#else
+  return static_cast<std::uint8_t>(frame->code->co_code_adaptive[offset]);
+#endif
+}
+
+}  // namespace
+
+Kind how_it_begins(cpython::Frame frame) noexcept {
+  if ((frame->code->co_flags & kGenerators) == 0) return Kind::kCall;
+#if PY_VERSION_HEX < 0x030B0000
+  return reinterpret_cast<const PyFrameObject*>(frame)->f_lasti >= 0 ? Kind::kResume : Kind::kCall;
+#else
+  const std::uint32_t offset = cpython::offset_of(frame);
+  const std::uint8_t opcode = opcode_at(frame, offset);
+  const bool resumes = (opcode == RESUME || opcode == RESUME_QUICK) &&
+                       (frame->code->co_code_adaptive[offset + 1] & 3) != 0;
+  return resumes ? Kind::kResume : Kind::kCall;
+#endif
+}
+
+Kind how_it_ends(cpython::Frame frame, const PyObject* result) noexcept {
+  if (result == nullptr) return Kind::kUnwind;
+  if ((frame->code->co_flags & kGenerators) == 0) return Kind::kReturn;
+  const std::uint8_t opcode = opcode_at(frame, cpython::offset_of(frame));
+#if PY_VERSION_HEX < 0x030B0000
+  return opcode == YIELD_VALUE || opcode == YIELD_FROM ? Kind::kYield : Kind::kReturn;
+#else
+  return opcode == YIELD_VALUE ? Kind::kYield : Kind::kReturn;
+#endif
+}
+
+#endif
+
+}  // namespace oddrank::trace

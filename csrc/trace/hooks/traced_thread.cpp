@@ -1,0 +1,110 @@
+// Frames into the record: the list of those that run, and its resynchronisation.
+#include "trace/hooks/traced_thread.hpp"
+
+#include "trace/hooks/keep_error.hpp"
+#include "trace/hooks/names.hpp"
+#include "trace/hooks/tracer.hpp"
+
+namespace oddrank::trace {
+
+TracedThread::~TracedThread() {
+  // Not in a forked child: the slot is the parent's.
+  if (pen_ != nullptr && owner_ == Tracer::get().made_) owner_->end_thread(*pen_);
+}
+
+void TracedThread::find_name() noexcept {
+  --nameless_;
+  const KeepError keep;
+  const std::string name = thread_name(PyThreadState_Get());
+  if (name.empty()) return;
+  nameless_ = 0;
+  owner_->name_thread(*pen_, name);
+}
+
+void TracedThread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept {
+  try {
+    running_.push_back({frame, info});
+  } catch (const std::exception&) {
+    return;  // out of memory: the next event does not fit, and the stack is looked up anew
+  }
+  if (info.level == Level::kOff || pen_ == nullptr) return;
+  const bool lines = info.level == Level::kLines;
+  const std::uint32_t position = lines ? cpython::offset_of(frame) : kNoPosition;
+  const auto code = static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | kIsOffset);
+  pen_->enter(frame, Place::of(info.id, position, code));
+}
+
+CodeInfo TracedThread::enter(cpython::Frame frame, Kind kind) noexcept {
+  const cpython::Frame caller = cpython::caller_of(frame);
+  if (Tracer::get().hook().sparse) {
+    if (doubtful_) resynchronise(caller);
+  } else if (caller != nullptr ? !stands_on(caller) : !running_.empty()) {
+    resynchronise(caller);
+  }
+  const CodeInfo info = Tracer::get().info_of(frame);
+  push(frame, info, kind);
+  if (nameless_ != 0) [[unlikely]]
+    find_name();
+  if (info.level >= Level::kCalls && pen_ != nullptr) {
+    pen_->append(Place::of(info.id, kNoPosition, static_cast<std::uint8_t>(kind)));
+  }
+  return info;
+}
+
+CodeInfo TracedThread::leave(cpython::Frame frame, Kind kind) noexcept {
+  if (!stands_on(frame)) resynchronise(frame);
+  if (running_.empty()) return {};
+  const CodeInfo info = running_.back().info;
+  if (info.level >= Level::kCalls && pen_ != nullptr) {
+    pen_->append(Place::of(info.id, kNoPosition, static_cast<std::uint8_t>(kind)));
+  }
+  if (info.level != Level::kOff && pen_ != nullptr) pen_->leave();
+  running_.pop_back();
+  return running_.empty() ? CodeInfo{} : running_.back().info;
+}
+
+void TracedThread::enter_by_throw(cpython::Frame frame) noexcept {
+  resynchronise(frame);
+  doubtful_ = true;
+  if (running_.empty() || running_.back().frame != frame || pen_ == nullptr) return;
+  const CodeInfo info = running_.back().info;
+  if (info.level < Level::kCalls) return;
+  pen_->append(Place::of(info.id, kNoPosition, static_cast<std::uint8_t>(Kind::kThrow)));
+}
+
+void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
+  doubtful_ = false;
+  std::vector<cpython::Frame> frames;
+  try {
+    for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
+      frames.push_back(at);
+    }
+  } catch (const std::exception&) {
+    frames.clear();
+  }
+  const bool sparse = Tracer::get().hook().sparse;
+  running_.clear();
+  if (pen_ != nullptr) {
+    pen_->clear_stack();
+    pen_->append(Place::of(0, kNoPosition, static_cast<std::uint8_t>(Kind::kGap)));
+  }
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    const CodeInfo info = Tracer::get().info_of(*frame);
+    if (!sparse || info.level != Level::kOff) push(*frame, info, Kind::kLine);
+  }
+}
+
+bool TracedThread::is_true_of(cpython::Frame innermost) const noexcept {
+  auto known = running_.rbegin();
+  std::size_t recorded = 0;
+  const bool sparse = Tracer::get().hook().sparse;
+  for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
+    if (sparse && Tracer::get().info_of(at).level == Level::kOff) continue;
+    if (known == running_.rend() || known->frame != at) return false;
+    recorded += known->info.level == Level::kOff ? 0 : 1;
+    ++known;
+  }
+  return known == running_.rend() && (pen_ == nullptr || pen_->depth() == recorded);
+}
+
+}  // namespace oddrank::trace
