@@ -51,6 +51,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch-build": _module("oddrank._torch"),
     "cuda-build": _module("oddrank._cuda"),
     "gpu": _succeeds("nvidia-smi", "-L"),
+    "greenlet": _module("greenlet"),
     "mpi": _programs("mpirun"),
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch"),
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),

@@ -38,6 +38,16 @@ void end(TracedThread& thread, cpython::Frame frame, const PyObject* result,
   if (toggles) want_lines(caller.level == Level::kLines);
 }
 
+// A C function has returned: into another frame than has called it where that was a greenlet's
+// switch().
+void go_on(TracedThread& thread, cpython::Frame frame) noexcept {
+  if (thread.stands_on(frame)) [[likely]]
+    return;
+  thread.resynchronise(frame);
+  check(thread, frame);
+  want_lines(thread.stands_on(frame) && thread.top().info.level == Level::kLines);
+}
+
 PyObject* trace_object() {
   PyObject* object = slot_object();
   Py_XINCREF(object);
@@ -77,14 +87,16 @@ int on_trace(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argu
 }
 
 int on_profile(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argument) {
-  if (what != PyTrace_CALL && what != PyTrace_RETURN) return 0;
+  if (what == PyTrace_C_CALL) return 0;
   TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) return 0;
   const cpython::Frame frame = cpython::frame_of(object);
   if (what == PyTrace_CALL) {
     begin(*thread, frame, true);
-  } else {
+  } else if (what == PyTrace_RETURN) {
     end(*thread, frame, argument, true);
+  } else {
+    go_on(*thread, frame);
   }
   return 0;
 }

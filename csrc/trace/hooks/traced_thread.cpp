@@ -6,6 +6,13 @@
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
+namespace {
+
+// As many callers are looked at as CPython lets there be by default. Whoever wants more pays for
+// them at every call from code that is not recorded.
+constexpr int kFurthest = 1000;
+
+}  // namespace
 
 TracedThread::~TracedThread() {
   // Not in a forked child: the slot is the parent's.
@@ -37,7 +44,7 @@ void TracedThread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept
 CodeInfo TracedThread::enter(cpython::Frame frame, Kind kind) noexcept {
   const cpython::Frame caller = cpython::caller_of(frame);
   if (Tracer::get().hook().sparse) {
-    if (doubtful_) resynchronise(caller);
+    if (!stands_on(caller) && !reaches_top(caller)) resynchronise(caller);
   } else if (caller != nullptr ? !stands_on(caller) : !running_.empty()) {
     resynchronise(caller);
   }
@@ -49,6 +56,24 @@ CodeInfo TracedThread::enter(cpython::Frame frame, Kind kind) noexcept {
     pen_->append(Place::of(info.id, kNoPosition, static_cast<std::uint8_t>(kind)));
   }
   return info;
+}
+
+bool TracedThread::reaches_top(cpython::Frame caller) const noexcept {
+  if (doubtful_) return false;
+  int left = kFurthest;
+  if (running_.empty()) {
+    for (cpython::Frame at = caller; at != nullptr && left > 0;
+         at = cpython::caller_of(at), --left) {
+      if (Tracer::get().info_of(at).level != Level::kOff) return false;
+    }
+    return true;
+  }
+  const cpython::Frame top = running_.back().frame;
+  for (cpython::Frame at = caller; at != nullptr && at != top; at = at->previous) {
+    if (--left == 0) return true;
+    if (at->previous == nullptr) return false;
+  }
+  return caller != nullptr;
 }
 
 CodeInfo TracedThread::leave(cpython::Frame frame, Kind kind) noexcept {
@@ -65,7 +90,6 @@ CodeInfo TracedThread::leave(cpython::Frame frame, Kind kind) noexcept {
 
 void TracedThread::enter_by_throw(cpython::Frame frame) noexcept {
   resynchronise(frame);
-  doubtful_ = true;
   if (running_.empty() || running_.back().frame != frame || pen_ == nullptr) return;
   const CodeInfo info = running_.back().info;
   if (info.level < Level::kCalls) return;

@@ -55,6 +55,10 @@ class TracedThread {
 
  private:
   friend class Tracer;
+  // Under a sparse hook: whether the nearest caller that is recorded is the one on top. It is not
+  // where frames have ended without an event (generators hand throw() on to those they wait for) or
+  // a greenlet has been switched to.
+  bool reaches_top(cpython::Frame caller) const noexcept;
   void push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept;
   void find_name() noexcept;
 
@@ -64,8 +68,7 @@ class TracedThread {
   std::uint64_t generation_ = ~std::uint64_t{0};
   // How many calls are left to look for the thread's name: threading registers it a little late.
   unsigned nameless_ = 0;
-  // A frame may have ended without an event: generators hand throw() on to those they wait for.
-  bool doubtful_ = false;
+  bool doubtful_ = false;  // frames may run that the list does not know
   std::vector<Running> running_;
 };
 

@@ -1,0 +1,83 @@
+"""Random programs do the same under the tracer, and its stack is the frames' at every event."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, note, settings
+
+from oddrank.trace.arm import HOOKS
+from random_programs import programs
+
+RUNNER = Path(__file__).with_name("random_programs_runner.py")
+EXAMPLES = int(os.environ.get("ODDRANK_TEST_PROGRAMS", "25"))
+A_FILE = 100  # programs whose code objects a record has room for
+
+
+class Runner:
+    """A process that runs programs, and a new one after every A_FILE of them."""
+
+    def __init__(self, folder, hook):
+        self.folder, self.hook = folder, hook
+        self.ran = self.events = 0
+        self.process = None
+
+    def __call__(self, program):
+        if self.process is None or self.ran % A_FILE == 0:
+            self.start()
+        self.ran += 1
+        self.process.stdin.write(json.dumps(program) + "\n")
+        self.process.stdin.flush()
+        plain, armed, events, wrong = json.loads(self.process.stdout.readline() or "null")
+        self.events += events
+        return plain, armed, wrong
+
+    def start(self):
+        self.end()
+        command = [sys.executable, str(RUNNER), str(self.folder / str(self.ran)), self.hook]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / "stderr").open("w"),
+            text=True,
+        )
+
+    def end(self):
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.stdout.close()
+            self.process.wait(timeout=30)
+
+
+@pytest.fixture(params=HOOKS)
+def runner(tmp_path, request):
+    runner = Runner(tmp_path, request.param)
+    yield runner
+    runner.end()
+
+
+def prove(runner, strategy):
+    @settings(max_examples=EXAMPLES)
+    @given(strategy)
+    def same(program):
+        for _, level, text in program["functions"]:
+            note(f"# {level}\n{text}")
+        plain, armed, wrong = runner(program)
+        assert armed == plain
+        assert wrong == 0
+
+    same()
+    assert runner.events > 10 * EXAMPLES
+
+
+def test_calls_generators_exceptions_coroutines_and_threads(runner):
+    prove(runner, programs())
+
+
+@pytest.mark.needs("greenlet")
+def test_greenlets_that_switch_and_throw_too(runner):
+    prove(runner, programs(greenlets=True))
