@@ -160,6 +160,36 @@ def test_armed_for_a_block_and_for_a_function_only(script):
     assert len(script.records()) == 1
 
 
+def test_a_coroutine_and_a_generator_are_armed_until_they_end(script):
+    done = script(
+        """
+        import asyncio
+        import oddrank
+        from oddrank import _native
+        on = lambda: _native.core().trace_armed()
+        @oddrank.arm
+        async def coroutine():
+            await asyncio.sleep(0)
+            return on()
+        @oddrank.arm(packages={"*": "off"})
+        def generator():
+            yield on()
+            return on()
+        def ends():
+            print((yield from generator()))
+        print(asyncio.run(coroutine()), on(), list(ends()), on())
+        try:
+            @oddrank.arm
+            async def both():
+                yield
+        except oddrank.OddrankError as error:
+            print(error)
+        """
+    )
+    assert done.stdout.startswith("True\nTrue False [True] False\n")
+    assert "both is an asynchronous generator" in done.stdout
+
+
 def test_armed_twice_the_first_one_counts(script):
     done = script(
         """

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from oddrank.trace.arm import HOOKS
+
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.timeout(1200),
@@ -46,12 +48,14 @@ def result_of(folder, *command):
     return int(ran[1]), done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("module", MODULES)
-def test_the_same_tests_pass_and_fail(module, tmp_path, repeats):
+def test_the_same_tests_pass_and_fail(module, hook, tmp_path, repeats):
     if module in SLOW and repeats == 1:
         pytest.skip("takes minutes: make soak REPEATS=2 runs it")
     suite = ("unittest", "-q", f"test.{module}")
-    recorded = ("oddrank", "trace", "run", "--packages", "test=lines,stdlib=calls,*=off", "-m")
+    levels = "test=lines,stdlib=calls,*=off"
+    recorded = ("oddrank", "trace", "run", "--hook", hook, "--packages", levels, "-m")
     plain = result_of(tmp_path, *suite)
     armed = result_of(tmp_path, *recorded, *suite)
     assert plain[0] > 0

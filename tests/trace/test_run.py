@@ -1,6 +1,7 @@
 """`oddrank trace run script.py` is `python script.py`, but for the record."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import textwrap
 import pytest
 
 from oddrank.trace import jobs, ranks
+from oddrank.trace.arm import HOOKS
 
 
 class Both:
@@ -104,6 +106,23 @@ def test_a_module_runs_as_with_minus_m(both):
     )
     both.same("-m", "package", "-m", "--help")
     both.same("-m", "no_such_module_here")
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_module_that_runs_as_main_is_recorded_as_its_package_is(both, hook):
+    package = both.folder / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "train.py").write_text("import os\ndef end():\n    os._exit(0)\nend()\n")
+    stack = ["<module>", "end"]
+    cases = {"package=lines": stack, "pack=lines": [], "package=lines,__main__=off": []}
+    for levels, functions in cases.items():
+        shutil.rmtree(both.folder / "records", ignore_errors=True)
+        levels = f"uninstalled=off,{levels}"
+        done = both.traced("--hook", hook, "--packages", levels, "-m", "package.train")
+        assert (done.returncode, done.stderr) == (0, "")
+        (record,) = both.records()
+        assert [frame.function for frame in record.main.stack] == functions
 
 
 def test_the_script_is_recorded_and_pickles_of_main_work_in_spawned_children(both):

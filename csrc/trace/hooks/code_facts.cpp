@@ -26,17 +26,34 @@ std::string_view view_of_bytes(PyObject* bytes) noexcept {
   return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
 }
 
-}  // namespace
-
-std::string_view module_of(cpython::Frame frame) noexcept {
+// What a frame's module has under a name; borrowed.
+PyObject* global_of(cpython::Frame frame, PyObject* key) noexcept {
 #if PY_VERSION_HEX < 0x030B0000
   PyObject* globals = reinterpret_cast<const PyFrameObject*>(frame)->f_globals;
 #else
   auto* globals = static_cast<PyObject*>(frame->globals_);
 #endif
+  if (globals == nullptr || PyDict_Check(globals) == 0) return nullptr;
+  return PyDict_GetItemWithError(globals, key);
+}
+
+}  // namespace
+
+std::string_view module_of(cpython::Frame frame) noexcept {
   static PyObject* const key = PyUnicode_InternFromString("__name__");
-  if (globals == nullptr || PyDict_Check(globals) == 0) return {};
-  return view_of(PyDict_GetItemWithError(globals, key));
+  return view_of(global_of(frame, key));
+}
+
+std::string_view run_as_main(cpython::Frame frame) noexcept {
+  static PyObject* const key = PyUnicode_InternFromString("__spec__");
+  static PyObject* const attribute = PyUnicode_InternFromString("name");
+  PyObject* spec = global_of(frame, key);
+  if (spec == nullptr || spec == Py_None) return {};
+  PyObject* name = PyObject_GenericGetAttr(spec, attribute);
+  const std::string_view view = view_of(name);
+  Py_XDECREF(name);  // the spec keeps it
+  PyErr_Clear();
+  return view;
 }
 
 std::string_view file_of(const PyCodeObject* code) noexcept { return view_of(code->co_filename); }

@@ -16,6 +16,9 @@ std::string_view file_of(const PyCodeObject* code) noexcept;
 std::size_t instructions_of(const PyCodeObject* code) noexcept;
 // Name of the module whose globals a frame has.
 std::string_view module_of(cpython::Frame frame) noexcept;
+// The own name of a module that `python -m` runs as __main__, in which the frame is; empty: a
+// script.
+std::string_view run_as_main(cpython::Frame frame) noexcept;
 // From here on the tracer forgets the object when it is destroyed.
 void watch_code(const PyCodeObject* code) noexcept;
 

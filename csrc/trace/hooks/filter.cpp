@@ -45,14 +45,20 @@ std::string_view Filter::where_it_lies(std::string_view module,
   return made ? "*" : "uninstalled";
 }
 
-Level Filter::level_of(std::string_view module, std::string_view file,
-                       std::size_t instructions) const noexcept {
+const Rule* Filter::closest(std::string_view module) const noexcept {
   const Rule* rule = nullptr;
   for (std::string_view package = module; rule == nullptr && !package.empty();) {
     rule = find(package);
     const std::size_t dot = package.rfind('.');
     package = dot == std::string_view::npos ? std::string_view() : package.substr(0, dot);
   }
+  return rule;
+}
+
+Level Filter::level_of(std::string_view module, std::string_view run_as_main, std::string_view file,
+                       std::size_t instructions) const noexcept {
+  const Rule* rule = closest(module);
+  if (rule == nullptr) rule = closest(run_as_main);
   if (rule == nullptr) {
     rule = find(where_it_lies(module, file));
   }

@@ -161,7 +161,9 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   const KeepError keep;
   const PyCodeObject* code = frame->code;
   CodeInfo info;
-  info.level = filter_.level_of(module_of(frame), file_of(code), instructions_of(code));
+  const std::string_view module = module_of(frame);
+  const std::string_view own_name = module == "__main__" ? run_as_main(frame) : std::string_view();
+  info.level = filter_.level_of(module, own_name, file_of(code), instructions_of(code));
   if (info.level != Level::kOff) {
     CodeFacts facts = facts_of(code, info.level);
     if (info.level == Level::kLines) facts.source_hash = hash_of(facts.file);

@@ -56,14 +56,36 @@ class Armed:
         self.disarm()
 
     def __call__(self, function: Function) -> Function:
-        """As a decorator: armed while `function` runs."""
+        """As a decorator: armed while `function` runs, a generator or coroutine until it ends."""
+        import inspect
+
         self.disarm()
+        again = functools.partial(Armed, self._packages, self._hook)
+        if inspect.isasyncgenfunction(function):
+            raise OddrankError(
+                f"@oddrank.arm: {function.__qualname__} is an asynchronous generator: put"
+                " `with oddrank.arm():` into it"
+            )
 
         @functools.wraps(function)
         def armed(*args: Any, **kwargs: Any) -> Any:
-            with Armed(self._packages, self._hook):
+            with again():
                 return function(*args, **kwargs)
 
+        @functools.wraps(function)
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return (yield from function(*args, **kwargs))
+
+        @functools.wraps(function)
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return await function(*args, **kwargs)
+
+        if inspect.iscoroutinefunction(function):
+            return coroutine  # type: ignore[return-value]
+        if inspect.isgeneratorfunction(function):
+            return generator  # type: ignore[return-value]
         return armed  # type: ignore[return-value]
 
 
