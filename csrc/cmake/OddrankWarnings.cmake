@@ -3,9 +3,30 @@ add_library(oddrank_warnings INTERFACE)
 target_compile_options(oddrank_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wswitch-enum>)
 
-if(ODDRANK_SANITIZE)
+# What is compiled in, beside what the sanitizers take of optimization.
+set(instruments "")
+if(ODDRANK_SANITIZE STREQUAL "thread")
+  set(instruments -fsanitize=thread)
+elseif(ODDRANK_SANITIZE STREQUAL "fuzzer")
+  set(instruments -fsanitize=fuzzer-no-link,address,undefined)
+elseif(ODDRANK_SANITIZE STREQUAL "coverage")
+  set(instruments -fsanitize=fuzzer-no-link -fprofile-instr-generate -fcoverage-mapping)
+elseif(ODDRANK_SANITIZE)
+  set(instruments -fsanitize=address,undefined)
+endif()
+if(instruments)
   target_compile_options(oddrank_warnings INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=undefined
-    -fno-omit-frame-pointer>)
-  target_link_options(oddrank_warnings INTERFACE -fsanitize=address,undefined)
+    $<$<COMPILE_LANGUAGE:CXX>:${instruments} -fno-omit-frame-pointer>)
+  target_link_options(oddrank_warnings INTERFACE ${instruments})
+endif()
+if(instruments MATCHES "undefined")
+  target_compile_options(oddrank_warnings INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+endif()
+if(ODDRANK_SANITIZE STREQUAL "fuzzer")
+  target_compile_definitions(oddrank_warnings INTERFACE _GLIBCXX_ASSERTIONS)
+endif()
+# GCC's thread sanitizer knows no fences; the words around ours are atomic all the same.
+if(ODDRANK_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(oddrank_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
 endif()

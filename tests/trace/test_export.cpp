@@ -1,4 +1,6 @@
 // The exported text: what is in it, and that it stays JSON whatever names are made of.
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
 

@@ -1,4 +1,6 @@
 // The dictionary: what is whole is read, what is broken ends it and is counted.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 
 #include "record_builder.hpp"

@@ -1,4 +1,5 @@
 // Opening a record: what is not one, or is broken, gives one clear error and never a signal.
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // Marks and collectives: only what was committed, in order, and nothing of a lap before.
+#include <gtest/gtest.h>
+
 #include <thread>
 
 #include "record_builder.hpp"

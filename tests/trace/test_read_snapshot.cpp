@@ -1,4 +1,5 @@
 // A record put together: names, lines, times, what is open; and whether its process lives.
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

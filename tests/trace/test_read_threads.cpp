@@ -1,4 +1,5 @@
 // Stacks and rings, of writers that are dead, stopped, or faster than the reader.
+#include <gtest/gtest.h>
 #include <stdlib.h>
 
 #include <chrono>

@@ -1,0 +1,106 @@
+// Makes the records that the fuzzer starts from: fuzz_seeds FOLDER.
+#include <cstdio>
+#include <string>
+
+#include "record_builder.hpp"
+
+namespace {
+
+using namespace oddrank::trace;
+
+// As small as a record can be that has some of everything.
+constexpr RecordSizes kSmall{.dictionary = 1024, .stack_room = 6};
+
+Place at(std::uint32_t code, std::uint32_t position, Kind kind, std::uint8_t flags = 0) {
+  return Place::of(code, position,
+                   static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | flags));
+}
+
+// Calls in calls, a generator, an exception, a gap, and a stack that fits the end.
+void record_calls(RecordBuilder& record, std::uint32_t thread, std::uint64_t from) {
+  const Place events[] = {
+      at(1, kNoPosition, Kind::kCall),
+      at(1, 11, Kind::kLine),
+      at(2, kNoPosition, Kind::kCall),
+      at(2, 4, Kind::kLine, kIsOffset),
+      at(2, kNoPosition, Kind::kYield),
+      at(2, kNoPosition, Kind::kResume),
+      at(2, kNoPosition, Kind::kThrow),
+      at(2, kNoPosition, Kind::kUnwind),
+      at(1, 12, Kind::kLine),
+      at(0, 0, Kind::kGap),
+      at(3, kNoPosition, Kind::kReturn),
+      at(1, 13, Kind::kLine),
+      at(2, kNoPosition, Kind::kCall),
+  };
+  const Place stack[] = {at(3, 5, Kind::kLine), at(1, 13, Kind::kLine),
+                         at(2, kNoPosition, Kind::kCall)};
+  record.thread(thread, "MainThread", stack);
+  for (const Place place : events) record.event(thread, from += 50, place);
+}
+
+// Names and line tables as Python 3.`minor` writes them.
+void record_names(RecordBuilder& record, unsigned minor) {
+  using namespace std::string_view_literals;
+  record.header().python = 0x03000000U | minor << 16 | 0x07f0;
+  record.entry(EntryKind::kText, 1, "/home/user/train.py");
+  const auto table = minor == 10
+                         ? "\x04\x01\x02\x80\x02\x00\x04\xfe\x00\x7f\x02\x2e"sv
+                         : "\x80\x00\xd0\x01\x02\xe8\x02\xf0\x04\x01\x01\x01\xf8\xda\x05\x06"sv;
+  record.code(1, "main", 1, 10, table);
+  record.code(2, "Trainer.st\xc3\xa9p\"\\\x01", 1, 40, table);
+  record.code(3, "<module>", 1, 0);
+  record.entry(EntryKind::kGroup, 1, "default_pg");
+  record.entry(EntryKind::kOperation, 2, "all_reduce");
+}
+
+void record_rest(RecordBuilder& record) {
+  record.mark(MarkKind::kStep, 6, "");
+  record.mark(MarkKind::kSectionBegin, 1, "data");
+  record.mark(MarkKind::kSectionBegin, 2, "forward");
+  record.mark(MarkKind::kSectionEnd, 1, "data");
+  record.mark(MarkKind::kMark, 0, "a mark");
+  record.mark(MarkKind::kHeartbeat, 0, "");
+  record.collective(Phase::kBegin, 1);
+  record.collective(Phase::kEnd, 1);
+  record.collective(Phase::kBegin, 2);
+  record.collective(Phase::kIssued, 2);
+  record.open_collective(1, 3);
+  record.header().step = 7;
+  ClockPair& clock = record.header().clocks[0];
+  clock.number = 2;
+  clock.tsc = 1'000;
+  clock.realtime_ns = 1'700'000'000'000'000'000;
+}
+
+void save(const RecordBuilder& record, const std::string& folder, const char* name) {
+  record.save(folder + "/" + name);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 2) return std::fputs("fuzz_seeds FOLDER\n", stderr), 2;
+  const std::string folder = arguments[1];
+  RecordBuilder empty(kSmall);
+  save(empty, folder, "empty");
+  RecordBuilder some;
+  fill_record(some);
+  save(some, folder, "some");
+  for (const unsigned minor : {10U, 11U, 13U}) {
+    RecordBuilder record(kSmall);
+    record_names(record, minor);
+    record_calls(record, 0, 1'000);
+    record_calls(record, 1, 1'025);
+    record_rest(record);
+    save(record, folder, ("of_3." + std::to_string(minor)).c_str());
+    // The same of a process that lives on this boot, and of a child.
+    set_text(record.header().boot_id, "boot");
+    record.header().pid_namespace = 7;
+    record.header().start_time = 1234;
+    record.header().is_child = 1;
+    record.header().pid = 100 + 1;  // a thread's id, so that it is the main one
+    save(record, folder, ("alive_3." + std::to_string(minor)).c_str());
+  }
+  return 0;
+}

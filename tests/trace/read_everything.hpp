@@ -1,0 +1,62 @@
+// Reads everything of a file that anybody may have made: for the fuzzer and the tests.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "trace/read/export.hpp"
+#include "trace/read/history.hpp"
+#include "trace/read/records.hpp"
+#include "trace/read/snapshot.hpp"
+#include "trace/read/stats.hpp"
+#include "trace/read/threads.hpp"
+
+namespace oddrank::trace {
+
+// Touches every byte that a view shows, for the address sanitizer.
+std::size_t sum(const auto& bytes) {
+  std::size_t total = 0;
+  for (const auto byte : bytes) total += static_cast<unsigned char>(byte);
+  return total;
+}
+
+// Part by part, and what is counted of it.
+inline std::size_t read_parts(const RecordFile& file) {
+  std::size_t total = sum(file.process().host) + file.counters().marks_claimed;
+  const Clock clock(file.clocks());
+  const Dictionary dictionary(file);
+  for (const Code& code : dictionary.codes()) {
+    total += sum(code.qualified_name) + sum(code.file) + sum(code.linetable);
+  }
+  for (const Thread& thread : read_threads(file).list) {
+    for (const Place place : thread.stack) {
+      total += dictionary.code(place.code()) != nullptr ? 1 : 0;
+    }
+    for (const Moment& moment : read_events(file, thread.slot, ~0ULL).list) {
+      total += clock.realtime_ns(moment.tsc).has_value() ? 1 : 0;
+    }
+  }
+  for (const Mark& mark : read_marks(file).list) total += sum(mark.text);
+  for (const auto& record : read_collectives(file).list) {
+    total += sum(dictionary.group(record.group)) + sum(dictionary.operation(record.operation));
+  }
+  for (const auto& one : read_joined_collectives(file)) total += sum(name_of(one.state));
+  total += read_stats(file, 3).codes.size();
+  return total + read_open_collectives(file).size();
+}
+
+// All text that is made of it, on its own clocks or on those of its boot's other records.
+inline std::string export_text(RecordFile file, bool lines) {
+  const bool alone = file.process().pid % 2 != 0;
+  Export record(std::move(file));
+  const ExportFacts facts = record.facts();
+  ExportOptions options{1, facts.begin.value_or(0), facts.clocks, lines};
+  if (!alone) options.clocks = {{0, 0, 0}, {2500, 0, 1000}};
+  if (!record.start(options)) return {};
+  std::string text;
+  for (std::string chunk = record.chunk(); !chunk.empty(); chunk = record.chunk()) text += chunk;
+  return text;
+}
+
+}  // namespace oddrank::trace
