@@ -20,6 +20,7 @@
 
 namespace {
 
+constexpr const char* kPath = "of the fuzzer";
 constexpr int kDescriptor = 1'000'000;
 std::span<const std::uint8_t> input;
 
@@ -89,12 +90,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   namespace trace = oddrank::trace;
   input = {data, size};
   try {
-    trace::RecordFile file("of the fuzzer");
-    volatile std::size_t used = trace::read_parts(file);
+    trace::RecordFile file(kPath);
+    volatile std::size_t used = trace::read_names(file) + trace::read_stats(file, 3).codes.size();
     const bool lines = file.process().pid % 3 == 0;
     if (!is_json(trace::export_text(std::move(file), lines))) std::abort();
-    used = trace::read_snapshot("of the fuzzer").threads.size();
-    used = trace::read_history("of the fuzzer", 50).events.size();
+    used = trace::read_snapshot(kPath).threads.size();
+    used = trace::read_history(kPath, 50).events.size();
     static_cast<void>(used);
   } catch (const oddrank::Error&) {
     // Refused with one line: that is an answer.

@@ -21,14 +21,20 @@ std::size_t sum(const auto& bytes) {
   return total;
 }
 
-// Part by part, and what is counted of it.
-inline std::size_t read_parts(const RecordFile& file) {
-  std::size_t total = sum(file.process().host) + file.counters().marks_claimed;
-  const Clock clock(file.clocks());
+inline std::size_t read_names(const RecordFile& file) {
+  std::size_t total = 0;
   const Dictionary dictionary(file);
   for (const Code& code : dictionary.codes()) {
     total += sum(code.qualified_name) + sum(code.file) + sum(code.linetable);
   }
+  return total;
+}
+
+// Part by part, and what is counted of it.
+inline std::size_t read_parts(const RecordFile& file) {
+  std::size_t total = sum(file.process().host) + file.counters().marks_claimed + read_names(file);
+  const Clock clock(file.clocks());
+  const Dictionary dictionary(file);
   for (const Thread& thread : read_threads(file).list) {
     for (const Place place : thread.stack) {
       total += dictionary.code(place.code()) != nullptr ? 1 : 0;

@@ -9,6 +9,8 @@ namespace {
 // Large enough for most dictionaries at once; a broken size costs no more than kLargestEntry.
 constexpr std::uint64_t kChunk = std::uint64_t{256} << 10;
 constexpr std::uint64_t kLargestEntry = std::uint64_t{16} << 20;
+// Names are repeated for each frame that is shown. A writer cuts them here; a hostile file may not.
+constexpr std::size_t kLongestName = 4096;
 
 // Ids come nearly in order; the first entry of an id counts.
 template <class Entries>
@@ -108,15 +110,15 @@ const char* Dictionary::add(const EntryHead& head, std::string_view bytes) {
   if (head.id == 0) return "has no id";
   switch (static_cast<EntryKind>(head.kind)) {
     case EntryKind::kText:
-      texts_.push_back({head.id, bytes});
+      texts_.push_back({head.id, bytes.substr(0, kLongestName)});
       return nullptr;
     case EntryKind::kCode:
       return add_code(head.id, bytes);
     case EntryKind::kGroup:
-      groups_.push_back({head.id, bytes});
+      groups_.push_back({head.id, bytes.substr(0, kLongestName)});
       return nullptr;
     case EntryKind::kOperation:
-      operations_.push_back({head.id, bytes});
+      operations_.push_back({head.id, bytes.substr(0, kLongestName)});
       return nullptr;
   }
   return "is of an unknown kind";
@@ -134,7 +136,7 @@ const char* Dictionary::add_code(std::uint32_t id, std::string_view bytes) {
   code.file_id = entry->file;
   code.source_hash = entry->source_hash;
   code.linetable = {reinterpret_cast<const std::uint8_t*>(bytes.data()), entry->linetable};
-  code.qualified_name = bytes.substr(entry->linetable);
+  code.qualified_name = bytes.substr(entry->linetable, kLongestName);
   codes_.push_back(code);
   return nullptr;
 }

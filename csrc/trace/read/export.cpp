@@ -127,7 +127,8 @@ std::string Export::chunk() {
   if (!out_) return {};
   std::string text = std::move(out_->text);
   out_->text.clear();
-  out_->text.reserve(kChunk + kChunk / 8);
+  const bool more_follows = nesting_ != nullptr || thread_ < threads_.size();
+  if (more_follows) out_->text.reserve(kChunk + kChunk / 8);
   return text;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace oddrank::trace {
@@ -32,9 +33,10 @@ void write_steps(ExportText& out, const std::vector<Mark>& marks) {
   write_slices(out, kStepRow, "steps", kStepOrder, Within::kRowOfItsOwn, std::move(steps));
 }
 
-std::string thread_title(std::uint32_t tid, const std::vector<Thread>& threads) {
-  const auto found = std::ranges::find(threads, tid, &Thread::tid);
-  if (found != threads.end() && !found->name.empty()) return found->name;
+std::string thread_title(std::uint32_t tid,
+                         const std::unordered_map<std::uint32_t, std::string_view>& names) {
+  const auto found = names.find(tid);
+  if (found != names.end() && !found->second.empty()) return std::string(found->second);
   return "thread " + std::to_string(tid);
 }
 
@@ -61,9 +63,11 @@ void write_sections(ExportText& out, const std::vector<Mark>& marks,
       }
     }
   }
+  std::unordered_map<std::uint32_t, std::string_view> names;
+  for (const Thread& thread : threads) names.try_emplace(thread.tid, thread.name);
   std::uint64_t free = kSectionRow;
   for (auto& [tid, slices] : rows) {
-    const std::string title = "sections of " + thread_title(tid, threads);
+    const std::string title = "sections of " + thread_title(tid, names);
     free = write_slices(out, free, title, kSectionOrder, Within::kSameRow, std::move(slices));
   }
 }

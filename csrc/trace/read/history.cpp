@@ -43,6 +43,7 @@ History read_history(const std::string& path, std::size_t last) {
   for (const Mark& mark : marks.list) raw.push_back({mark.tsc, mark.tid, {}, &mark});
   keep_last(raw, last);
   for (const Thread& thread : read_threads(file).list) {
+    if (thread.capacity == 0) continue;
     const Events events = read_events(file, thread.slot, last);
     if (events.generation != thread.generation) continue;
     for (const Moment& moment : events.list) {

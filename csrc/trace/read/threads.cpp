@@ -103,6 +103,8 @@ bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsi
 Threads read_threads(const RecordFile& file, unsigned tries) {
   Threads threads;
   const std::uint32_t count = std::min(file.threads().count, kMostSlots);
+  // Rings do not overlap: with this, a hostile file can't have one ring read for each of its slots.
+  std::uint64_t room = file.rings().bytes() / sizeof(Event);
   for (std::uint32_t slot = 0; slot < count; ++slot) {
     const SlotHead head = read_head(file, slot);
     if (head.state() == static_cast<std::uint32_t>(ThreadState::kFree)) continue;
@@ -112,7 +114,13 @@ Threads read_threads(const RecordFile& file, unsigned tries) {
     }
     if (head.slot().ring_events != 0 && !has_good_ring(file, head)) ++threads.broken;
     Thread thread;
-    if (read_thread(file, slot, head, tries, thread)) threads.list.push_back(std::move(thread));
+    if (!read_thread(file, slot, head, tries, thread)) continue;
+    if (thread.capacity > room) {
+      thread.capacity = 0;
+      ++threads.broken;
+    }
+    room -= thread.capacity;
+    threads.list.push_back(std::move(thread));
   }
   return threads;
 }
