@@ -221,4 +221,21 @@ void set_text(char (&field)[kSize], std::string_view text) noexcept {
   std::memset(field + size, 0, kSize - size);
 }
 
+// ---- plain fields that readers may copy while they are written: in whole words, never torn ones.
+template <class T>
+void publish(T& field, T value) noexcept {
+  std::atomic_ref<T>(field).store(value, std::memory_order_relaxed);
+}
+template <std::size_t kSize>
+void publish_text(char (&field)[kSize], std::string_view text) noexcept {
+  static_assert(kSize % sizeof(std::uint64_t) == 0);
+  char made[kSize];
+  set_text(made, text);
+  for (std::size_t at = 0; at < kSize; at += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, made + at, sizeof word);
+    publish(*reinterpret_cast<std::uint64_t*>(field + at), word);
+  }
+}
+
 }  // namespace oddrank::trace

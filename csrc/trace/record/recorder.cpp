@@ -89,26 +89,27 @@ ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
     return nullptr;
   }
   const std::uint64_t generation = (slot->state.load(std::memory_order_relaxed) >> 32) + 1;
-  slot->state.store(generation << 32, std::memory_order_release);  // free: nobody reads it now
+  // Free: who reads it now, and later what follows, finds another state when it looks again.
+  slot->state.store(generation << 32, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
   if (fresh) {
     const std::uint32_t blocks = next_slot_ == 0 ? first_ring_blocks(*header_) : 1;
     const Event* ring = take_blocks(blocks);
-    slot->ring_offset =
-        ring == nullptr ? 0
-                        : static_cast<std::uint64_t>(reinterpret_cast<const char*>(ring) - map_);
-    slot->ring_events =
-        ring == nullptr
-            ? 0
-            : static_cast<std::uint32_t>(blocks * (header_->rings.stride / sizeof(Event)));
+    if (ring != nullptr) {
+      const auto offset = reinterpret_cast<const char*>(ring) - map_;
+      publish(slot->ring_offset, static_cast<std::uint64_t>(offset));
+      publish(slot->ring_events,
+              static_cast<std::uint32_t>(blocks * (header_->rings.stride / sizeof(Event))));
+    }
     ++next_slot_;
   }
   slot->head.store(0, std::memory_order_relaxed);
   slot->depth.store(0, std::memory_order_relaxed);
   slot->changes.store(0, std::memory_order_relaxed);
-  slot->python_id = python_id;
-  slot->tid = tid;
-  slot->stack_room = stack_room_of(*header_);
-  set_text(slot->name, name);
+  publish(slot->python_id, python_id);
+  publish(slot->tid, tid);
+  publish(slot->stack_room, stack_room_of(*header_));
+  publish_text(slot->name, name);
   Event* ring =
       slot->ring_events == 0 ? nullptr : reinterpret_cast<Event*>(map_ + slot->ring_offset);
   pens_.emplace_back(new ThreadRecorder(*this, *slot, ring, slot->stack_room));
@@ -118,7 +119,7 @@ ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
 }
 
 void Recorder::name_thread(ThreadRecorder& thread, std::string_view name) noexcept {
-  set_text(thread.slot_->name, name);
+  publish_text(thread.slot_->name, name);
 }
 
 void Recorder::end_thread(ThreadRecorder& thread) noexcept {
@@ -139,7 +140,7 @@ Event* Recorder::take_blocks(std::uint32_t blocks) noexcept {
 }
 
 void Recorder::set_hook_state(HookState state, std::string_view displaced_by) noexcept {
-  set_text(header_->displaced_by, displaced_by);
+  publish_text(header_->displaced_by, displaced_by);
   header_->hook_state.store(static_cast<std::uint64_t>(state), std::memory_order_release);
 }
 

@@ -1,0 +1,250 @@
+// Many threads write one record while others read it: whatever is shown was written so by somebody.
+//
+// Built with the thread sanitizer, it also proves that no reader meets a plain write: see pread()
+// below.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.hpp"
+#include "trace/read/collectives.hpp"
+#include "trace/read/dictionary.hpp"
+#include "trace/read/records.hpp"
+#include "trace/read/threads.hpp"
+#include "trace/record/layout.hpp"
+#include "trace/record/recorder.hpp"
+
+#if defined(__SANITIZE_THREAD__)
+#define ODDRANK_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ODDRANK_THREAD_SANITIZER 1
+#endif
+#endif
+
+namespace oddrank::trace {
+namespace {
+
+#ifdef ODDRANK_THREAD_SANITIZER
+constexpr std::uint64_t kTurns = 10'000;
+#else
+constexpr std::uint64_t kTurns = 300'000;
+#endif
+
+// The smallest record, so that its rings are lapped all the time, and its mapping by the recorder.
+class Record {
+ public:
+  Record() : file_(::memfd_create("record", MFD_CLOEXEC)) {
+    if (::ftruncate(file_.get(), kFewestBytes) != 0) throw_errno("ftruncate");
+    recorder_ = std::make_unique<Recorder>(file_, kFewestBytes, ProcessFacts());
+    mapped = reinterpret_cast<const char*>(&recorder_->header());
+  }
+  ~Record() { mapped = nullptr; }
+  Record(const Record&) = delete;
+  Record& operator=(const Record&) = delete;
+  Recorder& operator*() { return *recorder_; }
+
+  // Runs all writers at once, and two readers until the last writer has done.
+  void run(const std::vector<std::function<void()>>& writers,
+           const std::function<void(const RecordFile&)>& look) {
+    std::atomic<std::size_t> busy = writers.size();
+    std::vector<std::jthread> threads;
+    for (int reader = 0; reader < 2; ++reader) {
+      threads.emplace_back([&] {
+        const RecordFile file(Fd(::dup(file_.get())), "of the test");
+        bool last = false;
+        while (!last && !::testing::Test::HasFailure()) {
+          last = busy == 0;
+          look(file);
+        }
+      });
+    }
+    for (const auto& writer : writers) {
+      threads.emplace_back([&] {
+        writer();
+        --busy;
+      });
+    }
+  }
+
+  static inline std::atomic<const char*> mapped = nullptr;
+
+ private:
+  Fd file_;
+  std::unique_ptr<Recorder> recorder_;
+};
+
+std::string name_of_thread(std::uint32_t tid) { return "thread number " + std::to_string(tid); }
+
+// Threads that begin, call, return and end; each event says who wrote it and as which one.
+void be_threads(Recorder& recorder, std::atomic<std::uint32_t>& next_tid) {
+  const std::vector<char> frames(8);
+  for (std::uint64_t turn = 0; turn < kTurns / 500; ++turn) {
+    const std::uint32_t tid = ++next_tid;
+    ThreadRecorder* pen = recorder.add_thread(tid, tid, name_of_thread(tid));
+    ASSERT_NE(pen, nullptr);
+    for (std::uint32_t i = 0; i < 1'000; ++i) {
+      const Place place = Place::of(tid, i, static_cast<std::uint8_t>(Kind::kLine));
+      if (i % 16 < 8) {
+        pen->enter(&frames[i % 8], place);
+      } else {
+        pen->leave();
+      }
+      pen->append(place);
+    }
+    recorder.name_thread(*pen, name_of_thread(tid));
+    recorder.end_thread(*pen);
+  }
+}
+
+TEST(RecordOfManyThreads, EachSlotShowsOneThreadAndItsOwnEvents) {
+  Record record;
+  std::atomic<std::uint32_t> next_tid = 0;
+  std::atomic<std::uint64_t> seen = 0;
+  const auto write = [&] { be_threads(*record, next_tid); };
+  record.run({write, write, write}, [&](const RecordFile& file) {
+    const Threads threads = read_threads(file, 2);
+    EXPECT_EQ(threads.broken, 0U);
+    for (const Thread& thread : threads.list) {
+      EXPECT_EQ(thread.python_id, thread.tid);
+      EXPECT_EQ(thread.name, name_of_thread(thread.tid));
+      if (!thread.torn) {
+        for (const Place place : thread.stack) EXPECT_EQ(place.code(), thread.tid);
+      }
+      const Events events = read_events(file, thread.slot, 100);
+      if (events.generation != thread.generation) continue;
+      for (std::size_t i = 0; i < events.list.size(); ++i) {
+        EXPECT_EQ(events.list[i].place.code(), thread.tid);
+        EXPECT_EQ(events.list[i].place.position(), events.first + i);
+      }
+      seen += events.list.size();
+    }
+  });
+  EXPECT_GT(seen, 0U);
+}
+
+TEST(RecordOfManyThreads, AMarkIsWholeHoweverOftenItsSlotIsLapped) {
+  Record record;
+  std::atomic<std::uint64_t> seen = 0;
+  const auto write = [&](std::uint32_t tid) {
+    return [&record, tid] {
+      for (std::uint64_t i = 0; i < kTurns; ++i) {
+        const std::uint64_t value = i * 1'000'003 + tid;
+        (*record).marks().add(i % 2 == 0 ? MarkKind::kSectionBegin : MarkKind::kMark, value,
+                              std::to_string(value), tid);
+        if (i % 16 == 0) (*record).step(i * 1'000'003 + tid, tid);
+      }
+    };
+  };
+  record.run({write(1), write(2), write(3), write(4)}, [&](const RecordFile& file) {
+    for (const Mark& mark : read_marks(file).list) {
+      EXPECT_EQ(mark.value % 1'000'003, mark.tid);
+      EXPECT_EQ(mark.text, mark.kind == MarkKind::kStep ? "" : std::to_string(mark.value));
+      ++seen;
+    }
+    EXPECT_LE(file.counters().step.value_or(0) % 1'000'003, 4U);
+  });
+  EXPECT_GT(seen, 0U);
+}
+
+TEST(RecordOfManyThreads, ACollectiveIsWholeInTheRingAndAmongTheOpenOnes) {
+  Record record;
+  std::atomic<std::uint64_t> seen = 0;
+  const auto write = [&](std::uint32_t tid) {
+    return [&record, tid] {
+      CollectiveRing& ring = (*record).collectives();
+      for (std::uint32_t i = 1; i <= kTurns; ++i) {
+        const std::uint64_t number = ring.begin(
+            {.group = i, .operation = i + tid, .bytes = std::uint64_t{i} * tid, .tid = tid});
+        ring.numbered(number, i);
+        if (i % 2 == 0) {
+          ring.end(number);
+        } else {
+          ring.issued(number);
+        }
+      }
+    };
+  };
+  record.run({write(1), write(2), write(3), write(4)}, [&](const RecordFile& file) {
+    std::vector<CollectiveRecord> all = read_collectives(file).list;
+    const std::vector<CollectiveRecord> open = read_open_collectives(file);
+    EXPECT_LE(open.size(), 4U + 1U);  // one may have ended and another begun between two slots
+    all.insert(all.end(), open.begin(), open.end());
+    for (const CollectiveRecord& one : all) {
+      EXPECT_EQ(one.operation, one.group + one.tid);
+      EXPECT_EQ(one.bytes, std::uint64_t{one.group} * one.tid);
+      const bool is_numbered = one.sequence != CollectiveRecord::kNoSequence;
+      EXPECT_EQ(one.sequence, is_numbered ? one.group : CollectiveRecord::kNoSequence);
+      ++seen;
+    }
+    static_cast<void>(read_joined_collectives(file));
+  });
+  EXPECT_GT(seen, 0U);
+  EXPECT_EQ((*record).header().lost_collectives, 0U);
+}
+
+TEST(RecordOfManyThreads, NamesClocksAndTheHookAreWhole) {
+  Record record;
+  const auto add_names = [&] {
+    DictionaryWriter& dictionary = (*record).dictionary();
+    for (std::uint64_t i = 0; i < kTurns / 1'000; ++i) {
+      const std::string name = "function " + std::to_string(i);
+      dictionary.add_code({.name = name, .file = name, .linetable = name, .first_line = 1});
+      dictionary.group(name);
+    }
+  };
+  const auto picture = [&] {
+    for (std::uint64_t i = 0; i < kTurns; ++i) (*record).refresh_clock();
+  };
+  const auto hook = [&] {
+    for (std::uint64_t i = 0; i < kTurns; ++i) {
+      (*record).set_hook_state(HookState::kDisplaced, i % 2 == 0 ? "pdb" : "");
+    }
+  };
+  record.run({add_names, add_names, picture, picture, hook}, [&](const RecordFile& file) {
+    const Dictionary dictionary(file);
+    EXPECT_EQ(dictionary.broken(), "");
+    for (const Code& code : dictionary.codes()) {
+      EXPECT_EQ(code.file, code.qualified_name);
+      EXPECT_EQ(code.linetable.size(), code.qualified_name.size());
+    }
+    std::uint64_t latest = 0;
+    for (const ClockPicture& clock : file.clocks()) {
+      EXPECT_GT(clock.realtime_ns, clock.monotonic_ns);
+      latest = std::max(latest, clock.tsc);
+    }
+    EXPECT_LE(latest, read_tsc());
+    const std::string displaced_by = file.counters().displaced_by;
+    EXPECT_TRUE(displaced_by.empty() || displaced_by == "pdb") << displaced_by;
+  });
+}
+
+}  // namespace
+}  // namespace oddrank::trace
+
+#ifdef ODDRANK_THREAD_SANITIZER
+// The kernel's copy is invisible to the sanitizer. The linker puts this one in its place: as the
+// kernel does, it copies whole words, but from the recorder's own mapping and by atomic loads, so
+// that what the recorder writes there otherwise than atomically is reported as a race.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): the linker's name
+extern "C" ssize_t __wrap_pread(int /*fd*/, void* to, std::size_t size, off_t offset) {
+  using oddrank::trace::Record;
+  const char* from = Record::mapped.load() + offset;
+  for (std::size_t at = 0; at < size; at += sizeof(std::uint64_t)) {
+    const auto* word = reinterpret_cast<const std::uint64_t*>(from + at);
+    const std::uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    std::memcpy(static_cast<char*>(to) + at, &value, std::min(sizeof value, size - at));
+  }
+  return static_cast<ssize_t>(size);
+}
+#endif
