@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 REPEATS ?= 20
+RUNS ?= 10000000
 # Set RANKS to choose; without it as many as there are GPUs, or 4 on the CPU.
 RANKS ?=
 # CPU ranks share the cores: one thread each keeps the self-test from measuring the scheduler.
@@ -12,7 +13,7 @@ python := $(VENV)/bin/python
 sources := CMakeLists.txt pyproject.toml $(shell find csrc -type f) $(shell find python -type d -not -name __pycache__)
 
 .DEFAULT_GOAL := help
-.PHONY: help selftest test builds soak gpu-check lint format venv clean
+.PHONY: help selftest test builds soak fuzz gpu-check lint format venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +32,11 @@ builds: $(VENV)/.built-test  ## build wheel, sdist and editable install for real
 
 soak: $(VENV)/.built-test  ## repeat the fault matrix and the printing test REPEATS times, write benchmarks/results
 	$(python) -m pytest -m soak --repeats $(REPEATS)
+
+fuzz: $(VENV)/.ready  ## feed RUNS changed records to the trace reader under sanitizers (clang), write benchmarks/results
+	.ci/build-fuzzer $(python) build/fuzz fuzzer
+	.ci/build-fuzzer $(python) build/fuzz-coverage coverage
+	$(python) benchmarks/trace/fuzz.py build/fuzz --coverage build/fuzz-coverage --runs $(RUNS) --json benchmarks/results/trace_fuzz.json
 
 gpu-check: export PIP_NO_INDEX = 1
 gpu-check: $(VENV)/.built  ## on a machine with a GPU: build offline, run the gpu tests and GPU benchmarks
