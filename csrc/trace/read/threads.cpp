@@ -125,6 +125,20 @@ Threads read_threads(const RecordFile& file, unsigned tries) {
   return threads;
 }
 
+std::vector<Ring> read_rings(const RecordFile& file) {
+  std::vector<Ring> rings;
+  const std::uint32_t slots = std::min(file.threads().count, kMostSlots);
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    const SlotHead head = read_head(file, slot);
+    if (head.state_word() == 0) break;
+    if (!head.in_use()) continue;
+    const std::uint32_t capacity = has_good_ring(file, head) ? head.slot().ring_events : 0;
+    rings.push_back(
+        {slot, head.generation(), head.slot().tid, value_of(head.slot().head), capacity});
+  }
+  return rings;
+}
+
 Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t last) {
   Events events;
   if (slot >= std::min(file.threads().count, kMostSlots)) return events;

@@ -35,6 +35,18 @@ struct Threads {
 // Looks at a stack that changes meanwhile up to `tries` times.
 Threads read_threads(const RecordFile& file, unsigned tries = 16);
 
+// A slot without its stack.
+struct Ring {
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;
+  std::uint32_t tid = 0;
+  std::uint64_t events = 0;    // ever written to it
+  std::uint32_t capacity = 0;  // 0: the events are counted, and kept nowhere
+};
+
+// The rings of all threads that write or have written, up to the first slot that nobody ever had.
+std::vector<Ring> read_rings(const RecordFile& file);
+
 struct Moment {
   std::uint64_t tsc = 0;
   Place place;
