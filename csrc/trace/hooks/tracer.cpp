@@ -130,6 +130,8 @@ TracedThread* Tracer::prepare() noexcept {
   TracedThread& thread = *this_thread;
   if (thread.owner_ != recorder) {
     const PyThreadState* state = PyThreadState_Get();
+    // It may get the slot and the ring of a thread that has ended.
+    if (Recorder::listener != nullptr) Recorder::listener(false);
     try {
       const std::string name = thread_name(state);
       thread.pen_ = recorder->add_thread(state->thread_id, tid(), name);

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 
 #include "base/error.hpp"
@@ -76,14 +77,19 @@ ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
   const std::lock_guard lock(mutex_);
   ThreadSlot* slot = nullptr;
   bool fresh = false;
-  if (next_slot_ < header_->threads.count) {
+  // Once all blocks are taken, a ring is worth more than what a thread that has ended did last.
+  const bool blocks_left =
+      header_->blocks_taken.load(std::memory_order_relaxed) < header_->rings.count;
+  auto reused = std::ranges::find_if(ended_, [](const auto* one) { return one->ring_events != 0; });
+  if (next_slot_ < header_->threads.count && (blocks_left || reused == ended_.end())) {
     slot = reinterpret_cast<ThreadSlot*>(map_ + header_->threads.offset +
                                          std::uint64_t{next_slot_} * header_->threads.stride);
     fresh = true;
   } else if (!ended_.empty()) {
     // The one that ended first: what happened last is what people look for.
-    slot = ended_.front();
-    ended_.erase(ended_.begin());
+    if (reused == ended_.end()) reused = ended_.begin();
+    slot = *reused;
+    ended_.erase(reused);
   } else {
     header_->lost_threads.fetch_add(1, std::memory_order_relaxed);
     return nullptr;
@@ -165,9 +171,13 @@ ThreadRecorder::ThreadRecorder(Recorder& recorder, ThreadSlot& slot, Event* ring
       slot_(&slot),
       ring_(ring == nullptr ? &spare_ : ring),
       mask_(ring == nullptr ? 0 : slot.ring_events - 1),
+      notice_((ring == nullptr ? kClockEvery : std::min(kClockEvery, (mask_ + 1) / 2)) - 1),
       room_(room),
       frames_(std::make_unique<const void*[]>(room)) {}
 
-void ThreadRecorder::refresh_clock() noexcept { recorder_->refresh_clock(); }
+void ThreadRecorder::give_notice() noexcept {
+  if (head_ % kClockEvery == 0) recorder_->refresh_clock();
+  if (Recorder::listener != nullptr) Recorder::listener(true);
+}
 
 }  // namespace oddrank::trace

@@ -60,6 +60,10 @@ class Recorder {
   void set_hook_state(HookState state, std::string_view displaced_by = {}) noexcept;
   // Notes (counter, monotonic, wall clock) once more; cheap to lose a race for.
   void refresh_clock() noexcept;
+  // Called by a thread whenever it has written half of its ring anew, so that somebody can read all
+  // before it is overwritten; and with false where it must not wait. Set and called with the GIL.
+  using Listener = void (*)(bool may_wait) noexcept;
+  static inline Listener listener = nullptr;
   const Header& header() const noexcept { return *header_; }
 
  private:

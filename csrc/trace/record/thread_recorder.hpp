@@ -55,8 +55,8 @@ class ThreadRecorder {
     event.tsc.store(read_tsc(), std::memory_order_relaxed);
     event.place.store(place.bits, std::memory_order_relaxed);
     slot_->head.store(++head_, std::memory_order_release);
-    if (head_ % kClockEvery == 0) [[unlikely]]
-      refresh_clock();
+    if ((head_ & notice_) == 0) [[unlikely]]
+      give_notice();
   }
 
   std::uint64_t depth() const noexcept { return depth_; }
@@ -70,12 +70,14 @@ class ThreadRecorder {
     slot_->changes.store(++changes_, std::memory_order_relaxed);
     slot_->depth.store(depth_, std::memory_order_release);
   }
-  void refresh_clock() noexcept;
+  void give_notice() noexcept;
 
   Recorder* recorder_;
   ThreadSlot* slot_;
   Event* ring_;  // without a ring of its own in the file: spare_
   std::uint64_t mask_;
+  std::uint64_t
+      notice_;  // a mask too: when half a ring has been written, or it is time for the clock
   std::uint64_t head_ = 0;
   std::uint64_t depth_ = 0;
   std::uint64_t changes_ = 0;
