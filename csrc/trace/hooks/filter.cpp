@@ -33,6 +33,15 @@ const Rule* Filter::find(std::string_view package) const noexcept {
   return found == rules_.end() ? nullptr : &*found;
 }
 
+const Rule* Filter::find_folder(std::string_view file) const noexcept {
+  const Rule* longest = nullptr;
+  for (const Rule& rule : rules_) {
+    if (!rule.package.starts_with('/') || !file.starts_with(rule.package)) continue;
+    if (longest == nullptr || longest->package.size() < rule.package.size()) longest = &rule;
+  }
+  return longest;
+}
+
 std::string_view Filter::where_it_lies(std::string_view module,
                                        std::string_view file) const noexcept {
   if (file.starts_with("<frozen ") || lies_in(file, roots_.stdlib)) {
@@ -57,7 +66,8 @@ const Rule* Filter::closest(std::string_view module) const noexcept {
 
 Level Filter::level_of(std::string_view module, std::string_view run_as_main, std::string_view file,
                        std::size_t instructions) const noexcept {
-  const Rule* rule = closest(module);
+  const Rule* rule = find_folder(file);
+  if (rule == nullptr) rule = closest(module);
   if (rule == nullptr) rule = closest(run_as_main);
   if (rule == nullptr) {
     rule = find(where_it_lies(module, file));

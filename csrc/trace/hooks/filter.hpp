@@ -12,7 +12,8 @@
 namespace oddrank::trace {
 
 // A package and its level. Besides dotted names of packages: "stdlib", "site-packages" (installed,
-// not the standard library), "uninstalled" (the rest: scripts, clones, editable installs) and "*".
+// not the standard library), "uninstalled" (the rest: scripts, clones, editable installs), "*", and
+// folders, which begin and end with a slash.
 struct Rule {
   std::string package;
   Level level = Level::kOff;
@@ -33,9 +34,10 @@ class Filter {
   Filter(std::vector<Rule> rules, Roots roots);
   bool operator==(const Filter&) const = default;
 
-  // The rule of the longest package that `module` is or lies in; else of that which `run_as_main`
-  // does, a module's own name where it runs as __main__; else that of where the file is; else that
-  // of "*"; else off. Code of more than 4,000 instructions is recorded by calls at most:
+  // The rule of the longest folder that `file` lies in; else of the longest package that `module` is
+  // or lies in; else that of which `run_as_main` does, a module's own name where it runs as
+  // __main__; else that of where the file is; else that of "*"; else off. Code of more than 4,000
+  // instructions is recorded by calls at most:
   // CPython's own line events cost quadratic time there.
   Level level_of(std::string_view module, std::string_view run_as_main, std::string_view file,
                  std::size_t instructions) const noexcept;
@@ -44,6 +46,7 @@ class Filter {
   std::string_view where_it_lies(std::string_view module, std::string_view file) const noexcept;
   const Rule* closest(std::string_view module) const noexcept;
   const Rule* find(std::string_view package) const noexcept;
+  const Rule* find_folder(std::string_view file) const noexcept;
 
   std::vector<Rule> rules_;
   Roots roots_;
