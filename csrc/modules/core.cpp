@@ -17,4 +17,5 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_trace_read(m);
   oddrank::bind_trace_export(m);
   oddrank::bind_collective_records(m);
+  oddrank::bind_trace_text(m);
 }

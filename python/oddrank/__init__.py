@@ -12,6 +12,8 @@ from oddrank.errors import LaunchError, MissingPartError, OddrankError
 # Public name -> the module that holds it, imported on first use.
 _LAZY = {
     "arm": "oddrank.trace.arm",
+    "NicerTrace": "oddrank.trace.nicer",
+    "Tee": "oddrank.trace.nicer",
     "step": "oddrank.trace.marks",
     "mark": "oddrank.trace.marks",
     "section": "oddrank.trace.marks",
@@ -22,7 +24,9 @@ _LAZY = {
 __all__ = [
     "LaunchError",
     "MissingPartError",
+    "NicerTrace",
     "OddrankError",
+    "Tee",
     "__version__",
     "arm",
     "install",

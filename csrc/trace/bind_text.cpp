@@ -1,0 +1,106 @@
+// Bindings of what NicerTrace prints and counts: one call for some ten thousand events.
+#include <pybind11/stl.h>
+
+#include "base/error.hpp"
+#include "trace/bind.hpp"
+#include "trace/hooks/text_queue.hpp"
+#include "trace/read/snapshot.hpp"
+#include "trace/read/text.hpp"
+
+namespace py = pybind11;
+
+namespace oddrank {
+namespace {
+
+using trace::FedEvent;
+using trace::TextQueue;
+using trace::TextWriter;
+
+constexpr std::size_t kBatch = 1 << 17;
+
+py::str text_of(const std::string& bytes) {
+  PyObject* made =
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<py::ssize_t>(bytes.size()), "replace");
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(made);
+}
+
+TextWriter writer(bool says, bool counts, bool callers, std::optional<std::int64_t> start_ns,
+                  std::uint32_t pid, std::string script, std::vector<std::string> roots) {
+  return TextWriter({says, counts, callers, start_ns, pid, std::move(script), std::move(roots)});
+}
+
+// None where there is nothing more.
+py::object next_text(TextWriter& writer, const py::function& lines_of) {
+  TextQueue* queue = TextQueue::current();
+  if (queue == nullptr) return py::none();
+  const std::vector<FedEvent> events = queue->take(kBatch);
+  const trace::RecordFile* file = queue->file();
+  if (events.empty() || file == nullptr) return py::none();
+  const auto clock = trace::clock_of(*file);
+  for (const std::string& wanted : writer.learn(*file, events)) {
+    const auto lines = lines_of(text_of(wanted)).cast<std::vector<std::string>>();
+    writer.add_source(wanted, lines);
+  }
+  std::string text;
+  {
+    const py::gil_scoped_release release;
+    writer.write(events, clock, text);
+  }
+  return text_of(text);
+}
+
+py::tuple function_tuple(const TextWriter::Function& function) {
+  return py::make_tuple(text_of(function.file), text_of(function.name));
+}
+
+py::list line_counts(const TextWriter& writer) {
+  py::list made;
+  for (const auto& line : writer.lines()) {
+    made.append(py::make_tuple(text_of(line.file), line.line, line.count));
+  }
+  return made;
+}
+
+py::list called(const TextWriter& writer) {
+  py::list made;
+  for (const auto& function : writer.called()) made.append(function_tuple(function));
+  return made;
+}
+
+py::list callers(const TextWriter& writer) {
+  py::list made;
+  for (const auto& [caller, function] : writer.callers()) {
+    made.append(py::make_tuple(function_tuple(caller), function_tuple(function)));
+  }
+  return made;
+}
+
+}  // namespace
+
+void bind_trace_text(py::module_& m) {
+  py::class_<TextWriter>(m, "TraceText", "Events as NicerTrace prints and counts them.")
+      .def(py::init(&writer), py::arg("says"), py::arg("counts"), py::arg("callers"),
+           py::arg("start_ns"), py::arg("pid"), py::arg("script"), py::arg("roots"))
+      .def("next", &next_text, py::arg("lines_of"),
+           "Text of the oldest events that nobody has taken, None where there are none. lines_of: "
+           "path -> its source lines.")
+      .def("lines", &line_counts, "(file, line, count).")
+      .def("called", &called, "(file, qualified name).")
+      .def("callers", &callers, "(caller, called) as in called().");
+  m.def("trace_text_begin", &TextQueue::begin, py::arg("wake"), py::arg("printer"),
+        "Keeps all events from now on for TraceText.next(). wake: a pipe that is written to when "
+        "there are many; printer: native id of the thread that calls next(), which is not shown.");
+  m.def(
+      "trace_text_collect",
+      [] {
+        if (TextQueue* queue = TextQueue::current()) queue->collect();
+      },
+      "Takes what the threads have recorded so far.");
+  m.def("trace_text_close", &TextQueue::close, "Collects a last time, and no more.");
+  m.def("trace_text_end", &TextQueue::end, "What has not been taken is gone.");
+  m.def("trace_text_forked", &TextQueue::forget_parent, py::arg("wake"), py::arg("printer"),
+        "In a forked child: leaves the parent's events to the parent.");
+}
+
+}  // namespace oddrank

@@ -1,0 +1,206 @@
+"""`NicerTrace`: runs code and prints each of its calls and lines, as the handbook's class does.
+
+How a line gets out: its thread records it natively (arm.py); a thread that has written half of its
+ring copies all rings to a queue; a printing thread makes text of the queue natively and writes it
+to sys.stdout, every 0.2 s or as soon as there is much; who records faster waits for it; at the end
+of run() everything has been written. What is not written yet when the process is killed is in the
+record file.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from trace import CoverageResults
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+import __main__
+from oddrank import _native
+from oddrank.trace import packages, printer
+from oddrank.trace.arm import arm
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+_Function: TypeAlias = tuple[str, str | None, str]  # file, module, name: as trace has them
+
+
+class NicerTrace:
+    """Prints each call and line that it runs, at native speed. A drop-in for the handbook's class.
+
+        tracer = NicerTrace(timing=True, packages_to_include=["PIL"])
+        tracer.run("main()")        # or tracer.runfunc(main, *args, **kwargs)
+
+    prints to sys.stdout (Tee keeps it in a file too) calls, and lines with the time since the
+    tracer was made:
+
+         PIL.Image:3067 new
+        0:00:00 Image.py:  3083:     _check_size(size)
+
+    count: count lines, for results().write_results(). trace: print. countfuncs, countcallers: only
+    note which functions are called, or by whom. outfile, infile: for results(). timing: the time.
+    log_pids: each line begins with the process id, to tell forked children apart.
+
+    packages_to_include: None: everything, but for what the next two take away. "uninstalled": code
+    that is neither installed nor of the standard library (editable installs are uninstalled, see
+    oddrank.trace.packages). Names: these packages and modules, besides uninstalled code.
+    ignoremods: packages and modules, as they are imported, to leave out. ignoredirs: folders to
+    leave out; ValueError together with packages_to_include.
+
+    The text comes at most 0.2 s after the event and is complete when run() returns: a program that
+    prints itself sees its own lines earlier. All threads and forked children are traced. Where
+    events had to be given up, a line says how many. It runs nothing in the traced program's place,
+    so that nothing raises there. Killed, the process leaves what it had not printed yet, like the
+    stacks of all its threads, in its record file: `oddrank trace tail FILE` (or `where`).
+
+    Other than the handbook's: text for a line whose source is not known ends like any other, and
+    trace=1, count=0 looks as with count=1. One run() at a time: others run untraced meanwhile.
+    """
+
+    def __init__(  # noqa: PLR0917 - as users of the handbook's class call it
+        self,
+        count: Any = 1,
+        trace: Any = 1,
+        countfuncs: Any = 0,
+        countcallers: Any = 0,
+        ignoremods: Iterable[str] = (),
+        ignoredirs: Iterable[str] | None = (),
+        infile: str | None = None,
+        outfile: str | None = None,
+        timing: Any = False,
+        *,
+        packages_to_include: str | Iterable[str] | None = None,
+        log_pids: Any = False,
+    ) -> None:
+        self.infile, self.outfile = infile, outfile
+        self.counts: dict[tuple[str, int], int] = {}
+        self.log_pids = log_pids
+        self.donothing = not (count or trace or countfuncs or countcallers)
+        self.start_ns = time.time_ns() if timing else None
+        self._functions = bool(countfuncs or countcallers)
+        self._with_callers = bool(countcallers)
+        self._says = bool(trace) and not self._functions
+        self._counts = bool(count) and not self._functions
+        self._rules = _rules(
+            "calls" if self._functions else "lines", packages_to_include, ignoremods, ignoredirs
+        )
+        self._calledfuncs: dict[_Function, int] = {}
+        self._callers: dict[tuple[_Function, _Function], int] = {}
+
+    def run(self, cmd: Any) -> None:
+        """Executes `cmd` (text or code) in the namespace of __main__, traced."""
+        self.runctx(cmd, __main__.__dict__, __main__.__dict__)
+
+    def runctx(
+        self, cmd: Any, globals: dict[str, Any] | None = None, locals: Any | None = None
+    ) -> None:
+        """Executes `cmd` in these namespaces (empty ones where there is none), traced."""
+        globals = {} if globals is None else globals
+        locals = {} if locals is None else locals
+        self._traced(lambda: exec(cmd, globals, locals), str(globals.get("__file__") or ""))
+
+    def runfunc(
+        self,
+        func: Callable[Parameters, Result],
+        /,
+        *args: Parameters.args,
+        **kw: Parameters.kwargs,
+    ) -> Result:
+        """What func(*args, **kw) returns or raises, traced."""
+        return self._traced(lambda: func(*args, **kw), "")
+
+    def results(self) -> CoverageResults:
+        """The standard library's trace.CoverageResults of what has been counted so far."""
+        return CoverageResults(
+            self.counts, infile=self.infile, outfile=self.outfile,
+            calledfuncs=self._calledfuncs, callers=self._callers,
+        )  # fmt: skip
+
+    def _traced(self, work: Callable[[], Result], script: str) -> Result:
+        if self.donothing:
+            return work()
+        core = _native.core()
+        roots = [folder for folders in reversed(packages.roots()) for folder in folders]
+
+        def make_text() -> Any:
+            return core.TraceText(
+                says=self._says, counts=self._counts, callers=self._with_callers,
+                start_ns=self.start_ns, pid=os.getpid() if self.log_pids else 0,
+                script=script, roots=roots,
+            )  # fmt: skip
+
+        printing = printer.begin(make_text, lambda: arm(self._rules))
+        if printing is None:
+            return work()
+        try:
+            return work()
+        finally:
+            printing.finish()
+            self._add(printing.text)
+
+    def _add(self, text: Any) -> None:
+        for file, line, count in text.lines():
+            self.counts[file, line] = self.counts.get((file, line), 0) + count
+        if self._functions:
+            for file, name in text.called():
+                self._calledfuncs[_function(file, name)] = 1
+            for caller, called in text.callers():
+                self._callers[_function(*caller), _function(*called)] = 1
+
+
+class Tee:
+    """Writes to stdout as it was and to a file, appending: sys.stdout = Tee("trace.txt").
+
+    Each write is flushed to the file at once. All else is asked of stdout.
+    """
+
+    def __init__(self, filename: str | os.PathLike[str]) -> None:
+        self.stdout = sys.stdout
+        self.file = open(filename, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+
+    def __getattr__(self, attr: str) -> Any:
+        return getattr(self.stdout, attr)
+
+    def write(self, msg: str) -> int:
+        self.stdout.write(msg)
+        self.file.write(msg)
+        self.file.flush()
+        return len(msg)
+
+    def flush(self) -> None:
+        self.stdout.flush()
+        self.file.flush()
+
+
+def _rules(
+    level: str,
+    include: str | Iterable[str] | None,
+    ignoremods: Iterable[str],
+    ignoredirs: Iterable[str] | None,
+) -> dict[str, str]:
+    """The handbook's arguments as rules for arm()."""
+    dirs = [ignoredirs] if isinstance(ignoredirs, str) else list(ignoredirs or ())
+    mods = [ignoremods] if isinstance(ignoremods, str) else list(ignoremods)
+    if dirs and include is not None:
+        raise ValueError("ignoredirs and packages_to_include: give one of them")
+    if include is None:
+        rules = {"*": level}
+    else:
+        names = [include] if isinstance(include, str) else list(include)
+        # Entries of site-packages count as names too: six.py
+        rules = {name.removesuffix(".py"): level for name in ("uninstalled", *names)}
+        rules["*"] = "off"
+    rules = {
+        name: chosen
+        for name, chosen in rules.items()
+        if not any(name.startswith(f"{mod}.") for mod in mods)
+    }
+    rules.update(dict.fromkeys(mods, "off"))
+    for folder in dirs:
+        for path in (os.path.abspath(folder), os.path.realpath(folder)):
+            rules[path.rstrip("/") + "/"] = "off"
+    return rules
+
+
+def _function(file: str, name: str) -> _Function:
+    return file, Path(file).stem, name

@@ -1,0 +1,71 @@
+"""Runs scripts that use NicerTrace, beside a folder of installed packages, for the tests."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+IMAGE = """\
+def new(size):
+    check(size)
+    return [0] * size
+
+
+def check(size):
+    assert size > 0
+"""
+
+
+class Scripts:
+    """A folder with a script, a module of its own beside it, and an installed package `pkg`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "script.py"
+        package = folder / "site-packages" / "pkg"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "image.py").write_text(IMAGE)
+        (folder / "own.py").write_text("def mine():\n    return 1\n")
+
+    def start(self, source: str, **environ: str) -> "subprocess.Popen[str]":
+        self.file.write_text(textwrap.dedent(source))
+        return subprocess.Popen(
+            [sys.executable, str(self.file)],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "ODDRANK_DIR": str(self.folder / "records"),
+                "PYTHONPATH": str(self.folder / "site-packages"),
+                **environ,
+            },
+        )
+
+    def run(self, source: str, *, code: int = 0, **environ: str) -> str:
+        """What the script prints."""
+        process = self.start(source, **environ)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == code, err
+        self.errors = err
+        return out
+
+    def masked(self, text: str) -> str:
+        """Without what differs from run to run: times, folders."""
+        return re.sub(
+            r"^\d+:\d\d:\d\d ", "H:MM:SS ", text.replace(f"{self.folder}/", ""), flags=re.M
+        )
+
+
+def files_of(text: str) -> set[str]:
+    """Of which files lines are shown."""
+    return set(re.findall(r"^(?:\d+:\d\d:\d\d )?(\S+?): +\d+: ", text, re.M))
+
+
+def missing(text: str) -> int:
+    """How many events the text says are not in it."""
+    return sum(int(count) for count in re.findall(r"^--- (\d+) events are missing", text, re.M))

@@ -1,0 +1,400 @@
+"""oddrank.NicerTrace: the text it prints, what is in it and what not, and that nothing is lost."""
+
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+from nicer_scripts import Scripts, files_of, missing
+from oddrank import NicerTrace, Tee
+
+EXAMPLE = """
+    import os
+    import socket
+    import sys
+    from oddrank import NicerTrace, Tee
+
+    from pkg import image
+
+    def main():
+        img = image.new(4)
+        for pixel in img:
+            pass
+
+    if __name__ == "__main__":
+        # enable the trace
+        if 1:
+            cwd = os.path.realpath(".")
+            pid = os.getpid()
+            hostname = socket.gethostname()
+            local_rank = int(os.environ.get("LOCAL_RANK", 0))
+            trace_output_file = f"{cwd}/trace-{hostname}-{local_rank}-{pid}.txt"
+            sys.stdout = Tee(trace_output_file)
+            tracer = NicerTrace(
+                trace=1,
+                count=1,
+                timing=True,
+                packages_to_include=["pkg"],
+            )
+            tracer.run("main()")
+        else:
+            main()
+"""
+
+EXPECTED = """\
+ script.py:1 <module>
+H:MM:SS <string>:     1: 
+ script.py:9 main
+H:MM:SS script.py:    10:     img = image.new(4)
+ pkg.image:1 new
+H:MM:SS image.py:     2:     check(size)
+ pkg.image:6 check
+H:MM:SS image.py:     7:     assert size > 0
+H:MM:SS image.py:     3:     return [0] * size
+H:MM:SS script.py:    11:     for pixel in img:
+H:MM:SS script.py:    12:         pass
+H:MM:SS script.py:    11:     for pixel in img:
+H:MM:SS script.py:    12:         pass
+H:MM:SS script.py:    11:     for pixel in img:
+H:MM:SS script.py:    12:         pass
+H:MM:SS script.py:    11:     for pixel in img:
+H:MM:SS script.py:    12:         pass
+H:MM:SS script.py:    11:     for pixel in img:
+"""  # noqa: W291
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    return Scripts(tmp_path)
+
+
+def traced(arguments, work="work()"):
+    """A script that traces calls of its own module, an installed package and the library."""
+    return f"""
+    import colorsys
+    from oddrank import NicerTrace
+    import own
+    from pkg import image
+    def work():
+        own.mine()
+        image.new(1)
+        colorsys.rgb_to_yiq(1, 1, 1)
+    NicerTrace({arguments}).run("{work}")
+    """
+
+
+def test_the_handbooks_example_prints_its_text_to_stdout_and_into_the_file(scripts):
+    out = scripts.run(EXAMPLE, LOCAL_RANK="3")
+    assert scripts.masked(out) == EXPECTED
+    (file,) = scripts.folder.glob("trace-*-3-*.txt")
+    assert scripts.masked(file.read_text()) == EXPECTED
+
+
+def test_pids_come_before_calls_and_lines_and_times_only_if_wanted(scripts):
+    out = scripts.run(traced("log_pids=True, packages_to_include='uninstalled'"))
+    (pid,) = set(re.findall(r"^\d+", out, re.M))
+    shown = scripts.masked(out).replace(pid, "PID").splitlines()
+    assert shown[2:4] == ["PID  script.py:6 work", "PID script.py:     7:     own.mine()"]
+
+
+def test_runfunc_returns_and_raises_what_the_function_does(scripts):
+    out = scripts.run(
+        """
+        import traceback
+        from oddrank import NicerTrace
+        def adds(a, *, b):
+            return a + b
+        def fails():
+            raise KeyError("of the user")
+        tracer = NicerTrace(packages_to_include="uninstalled")
+        print("got", tracer.runfunc(adds, 1, b=2))
+        try:
+            tracer.runfunc(fails)
+        except KeyError as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            print("got", error, last.name)
+        try:
+            tracer.run("exit(3)")
+        except SystemExit as error:
+            print("got", error.code)
+        tracer.runctx("print('got', x)", {"x": 5})
+        """
+    )
+    assert re.findall("^got .*", out, re.M) == [
+        "got 3",
+        "got 'of the user' fails",
+        "got 3",
+        "got 5",
+    ]
+    assert "script.py:     7:     raise KeyError" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files"),
+    [
+        ("packages_to_include='uninstalled'", {"script.py", "own.py"}),
+        ("packages_to_include=['pkg']", {"script.py", "own.py", "image.py"}),
+        ("packages_to_include='pkg'", {"script.py", "own.py", "image.py"}),
+        ("packages_to_include=['colorsys.py']", {"script.py", "own.py", "colorsys.py"}),
+        ("packages_to_include=None", {"script.py", "own.py", "image.py", "colorsys.py"}),
+        ("ignoremods=['pkg', 'own']", {"script.py", "colorsys.py"}),
+        ("ignoredirs=['site-packages']", {"script.py", "own.py", "colorsys.py"}),
+        ("ignoremods=['own'], packages_to_include='uninstalled'", {"script.py"}),
+    ],
+)
+def test_only_what_is_included_and_not_ignored_is_shown(scripts, arguments, files):
+    assert files_of(scripts.run(traced(arguments))) - {"<string>"} == files
+
+
+def test_folders_and_packages_together_are_refused():
+    with pytest.raises(ValueError, match="one of them"):
+        NicerTrace(ignoredirs=["/usr"], packages_to_include=["pkg"])
+
+
+def test_counts_are_those_of_the_standard_library_and_written_by_it(scripts):
+    out = scripts.run(
+        """
+        import io, sys, trace
+        from oddrank import NicerTrace
+        def fib(n):
+            if n < 2:
+                return n
+            return fib(n - 1) + fib(n - 2)
+        ours, theirs = NicerTrace(count=1, trace=0), trace.Trace(count=1, trace=0)
+        for tracer in (ours, theirs, ours, theirs):
+            tracer.runfunc(fib, 12)
+        mine = {key: n for key, n in theirs.counts.items() if key[0] == __file__}
+        assert mine and {k: n for k, n in ours.counts.items() if k[0] == __file__} == mine
+        ours.results().write_results(coverdir="cover")
+        """
+    )
+    assert out == ""
+    cover = (scripts.folder / "cover" / "script.cover").read_text().splitlines()
+    assert cover[4:7] == [
+        "  930:     if n < 2:",
+        "  466:         return n",
+        "  464:     return fib(n - 1) + fib(n - 2)",
+    ]
+
+
+def test_functions_and_who_calls_them(scripts):
+    out = scripts.run(
+        """
+        from oddrank import NicerTrace
+        class Inner:
+            def deep(self):
+                pass
+        def outer():
+            Inner().deep()
+            Inner().deep()
+        for how in ("countfuncs", "countcallers"):
+            tracer = NicerTrace(packages_to_include="uninstalled", **{how: 1})
+            tracer.runfunc(outer)
+            results = tracer.results()
+            print(sorted(name for _, _, name in results.calledfuncs))
+            print([(a[2], b[1], b[2]) for a, b in results.callers])
+        """
+    )
+    deep = "deep" if sys.version_info < (3, 11) else "Inner.deep"
+    names = str(sorted([deep, "outer"]))
+    assert out.splitlines() == [names, "[]", names, f"[('outer', 'script', '{deep}')]"]
+
+
+def test_a_program_with_many_more_lines_than_the_ring_loses_none(scripts):
+    out = scripts.run(
+        """
+        from oddrank import NicerTrace
+        def work():
+            for i in range(500_000):
+                i + 1
+        NicerTrace(packages_to_include="uninstalled").runfunc(work)
+        """
+    )
+    assert missing(out) == 0
+    assert out.count("script.py:     5:         i + 1\n") == 500_000
+    assert out.count("\n") == 1_000_002
+
+
+def test_where_nobody_reads_the_program_goes_on_and_the_text_says_how_many_are_missing(scripts):
+    process = scripts.start(
+        """
+        import sys
+        from oddrank import NicerTrace
+        def work():
+            for i in range(1_500_000):
+                i + 1
+            print("ran", file=sys.stderr, flush=True)
+        NicerTrace(packages_to_include="uninstalled").runfunc(work)
+        """
+    )
+    try:
+        assert process.stderr.readline() == "ran\n"
+        out = process.stdout.read()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+    assert missing(out) > 0
+    # All events of the record: also those of returns, of which the text has none.
+    calls, returns = 1, 1
+    shown = sum(not line.startswith("--- ") for line in out.splitlines())
+    assert shown + missing(out) - (3_000_002 + calls) in (0, returns)
+
+
+def test_all_threads_are_traced_and_none_of_their_lines_is_lost(scripts):
+    out = scripts.run(
+        """
+        import threading
+        from oddrank import NicerTrace
+        def work():
+            for i in range(20_000):
+                i + 1
+        def short():
+            return "short"
+        def main():
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for _ in range(100):
+                one = threading.Thread(target=short)
+                one.start()
+                one.join()
+        NicerTrace(packages_to_include="uninstalled").runfunc(main)
+        """
+    )
+    assert missing(out) == 0
+    assert out.count("script.py:     6:         i + 1\n") == 80_000
+    # More threads one after the other than a record has places for.
+    assert out.count('script.py:     8:     return "short"\n') == 100
+
+
+@pytest.mark.parametrize("how", ["os", "multiprocessing"])
+def test_forked_children_print_their_own_lines_with_their_pid(scripts, how):
+    out = scripts.run(
+        f"""
+        import multiprocessing, os
+        from oddrank import NicerTrace
+        def child():
+            return "child"
+        def forks():
+            if os.fork() == 0:
+                child()
+                return "in both"
+            os.wait()
+            return "in both"
+        def processes():
+            process = multiprocessing.get_context("fork").Process(target=child)
+            process.start()
+            process.join()
+        tracer = NicerTrace(packages_to_include="uninstalled", log_pids=True)
+        tracer.runfunc(forks if {how == "os"} else processes)
+        """
+    )
+    pids = re.findall(r'^(\d+) script.py: +5:     return "child"$', out, re.M)
+    assert len(pids) == 1
+    assert len(set(re.findall(r"^\d+", out, re.M)) - set(pids)) == 1  # the parent's
+    begins = re.findall(r"^\d+  \S+ (?:forks|processes)$", out, re.M)
+    assert (
+        len(begins) == 1
+    )  # what the parent has not yet printed when it forks is not printed twice
+
+
+def test_a_program_that_hangs_has_printed_its_last_line(scripts):
+    process = scripts.start(
+        """
+        import time
+        from oddrank import NicerTrace
+        def hangs():
+            time.sleep(60)
+        NicerTrace(packages_to_include="uninstalled").runfunc(hangs)
+        """
+    )
+    try:
+        lines = [process.stdout.readline(), process.stdout.readline()]
+    finally:
+        process.kill()
+        process.communicate()
+    assert lines[-1] == "script.py:     5:     time.sleep(60)\n"
+
+
+def test_what_a_killed_program_has_not_printed_is_in_its_record(scripts):
+    scripts.run(
+        """
+        import os, signal
+        from oddrank import NicerTrace
+        def dies():
+            os.kill(os.getpid(), signal.SIGKILL)
+        NicerTrace(packages_to_include="uninstalled").runfunc(dies)
+        """,
+        code=-signal.SIGKILL,
+    )
+    from oddrank.trace import tail
+
+    (record,) = scripts.folder.glob("records/*/*.trace")
+    last = list(tail.text(record, 5, source=True))[-1]
+    assert last.endswith("script.py:5: os.kill(os.getpid(), signal.SIGKILL)")
+
+
+def test_signals_raise_where_the_program_is_and_stdout_that_fails_raises_nowhere(scripts):
+    out = scripts.run(
+        """
+        import os, signal, sys
+        from oddrank import NicerTrace
+        class Broken:
+            def write(self, text):
+                raise OSError("the disk is full")
+            def flush(self):
+                pass
+        def work():
+            try:
+                signal.raise_signal(signal.SIGINT)
+                for i in range(100_000):
+                    pass
+            except KeyboardInterrupt:
+                return "interrupted"
+        real, sys.stdout = sys.stdout, Broken()
+        result = NicerTrace(packages_to_include="uninstalled").runfunc(work)
+        print(result, file=real)
+        """
+    )
+    assert out == "interrupted\n"
+    assert "the disk is full" in scripts.errors
+
+
+def test_a_second_one_inside_the_first_and_one_after_arm_say_what_they_do(scripts):
+    out = scripts.run(
+        """
+        import oddrank
+        from oddrank import NicerTrace
+        def inner():
+            return 7
+        def outer():
+            return NicerTrace(packages_to_include="uninstalled").runfunc(inner)
+        print(NicerTrace(packages_to_include="uninstalled").runfunc(outer))
+        oddrank.arm()
+        print(NicerTrace(packages_to_include="uninstalled").runfunc(inner))
+        """
+    )
+    assert out.count("script.py:     5:     return 7\n") == 2
+    assert "another NicerTrace is running" in scripts.errors
+    assert "oddrank.arm() has been called before" in scripts.errors
+
+
+def test_a_tee_appends_to_its_file_at_once_and_is_stdout_otherwise(tmp_path, capsys, monkeypatch):
+    file = tmp_path / "trace.txt"
+    file.write_text("before\n")
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    sys.stdout = tee = Tee(file)
+    print("text é")
+    assert file.read_text(encoding="utf-8") == "before\ntext é\n"
+    assert tee.isatty() is False
+    tee.flush()
+
+
+def test_times_are_since_the_tracer_was_made():
+    tracer = NicerTrace(timing=True, packages_to_include="uninstalled")
+    assert abs(time.time_ns() - tracer.start_ns) < 60e9
+    assert NicerTrace().start_ns is None
