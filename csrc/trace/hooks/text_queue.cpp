@@ -59,7 +59,7 @@ void TextQueue::forget_parent(int wake, std::uint32_t printer) {
 bool TextQueue::open_feed() {
   if (Tracer::current() == nullptr) return false;
   const bool child = pid_ == 0 && instance == this;
-  feed_ = std::make_unique<EventFeed>(Tracer::get().path(), !child);
+  feed_ = std::make_unique<EventFeed>(RecordFile(Tracer::get().path()), !child);
   pid_ = ::getpid();
   return true;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace oddrank::trace {
 namespace {
@@ -17,7 +18,7 @@ void add_missing(std::uint64_t count, std::uint64_t tsc, std::uint32_t tid,
 
 }  // namespace
 
-EventFeed::EventFeed(const std::string& path, bool from_now) : file_(path) {
+EventFeed::EventFeed(RecordFile file, bool from_now) : file_(std::move(file)) {
   if (!from_now) return;
   for (const Ring& ring : read_rings(file_)) positions_[ring.slot] = {ring.generation, ring.events};
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -22,8 +21,8 @@ struct FedEvent {
 // a ring has gone round (Recorder::listener), and before a thread gets the ring of one that ended.
 class EventFeed {
  public:
-  // What has been recorded before counts as read if `from_now`. Throws as RecordFile does.
-  EventFeed(const std::string& path, bool from_now);
+  // What has been recorded before counts as read if `from_now`.
+  EventFeed(RecordFile file, bool from_now);
 
   const RecordFile& file() const noexcept { return file_; }
   // Appends what is new, oldest first; the threads' events are in one order as long as nobody

@@ -1,0 +1,194 @@
+"""What NicerTrace prints is complete: many events, threads, children, hangs, deaths, full pipes."""
+
+import re
+import signal
+
+import pytest
+
+from nicer_scripts import Scripts, missing
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    return Scripts(tmp_path)
+
+
+def test_a_program_with_many_more_lines_than_the_ring_loses_none(scripts):
+    out = scripts.run(
+        """
+        from oddrank import NicerTrace
+        def work():
+            for i in range(500_000):
+                i + 1
+        NicerTrace(packages_to_include="uninstalled").runfunc(work)
+        """
+    )
+    assert missing(out) == 0
+    assert out.count("script.py:     5:         i + 1\n") == 500_000
+    assert out.count("\n") == 1_000_002
+
+
+def test_where_nobody_reads_the_program_goes_on_and_the_text_says_how_many_are_missing(scripts):
+    process = scripts.start(
+        """
+        import sys
+        from oddrank import NicerTrace
+        def work():
+            for i in range(1_500_000):
+                i + 1
+            print("ran", file=sys.stderr, flush=True)
+        NicerTrace(packages_to_include="uninstalled").runfunc(work)
+        """
+    )
+    try:
+        assert process.stderr.readline() == "ran\n"
+        out = process.stdout.read()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+    assert missing(out) > 0
+    # All events of the record: also those of returns, of which the text has none.
+    calls, returns = 1, 1
+    shown = sum(not line.startswith("--- ") for line in out.splitlines())
+    assert shown + missing(out) - (3_000_002 + calls) in (0, returns)
+
+
+def test_all_threads_are_traced_and_none_of_their_lines_is_lost(scripts):
+    out = scripts.run(
+        """
+        import threading
+        from oddrank import NicerTrace
+        def work():
+            for i in range(20_000):
+                i + 1
+        def short():
+            return "short"
+        def main():
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for _ in range(100):
+                one = threading.Thread(target=short)
+                one.start()
+                one.join()
+        NicerTrace(packages_to_include="uninstalled").runfunc(main)
+        """
+    )
+    assert missing(out) == 0
+    assert out.count("script.py:     6:         i + 1\n") == 80_000
+    # More threads one after the other than a record has places for.
+    assert out.count('script.py:     8:     return "short"\n') == 100
+
+
+@pytest.mark.parametrize("how", ["os", "multiprocessing"])
+def test_forked_children_print_their_own_lines_with_their_pid(scripts, how):
+    out = scripts.run(
+        f"""
+        import multiprocessing, os
+        from oddrank import NicerTrace
+        def child():
+            return "child"
+        def forks():
+            if os.fork() == 0:
+                child()
+                return "in both"
+            os.wait()
+            return "in both"
+        def processes():
+            process = multiprocessing.get_context("fork").Process(target=child)
+            process.start()
+            process.join()
+        tracer = NicerTrace(packages_to_include="uninstalled", log_pids=True)
+        tracer.runfunc(forks if {how == "os"} else processes)
+        """
+    )
+    pids = re.findall(r'^(\d+) script.py: +5:     return "child"$', out, re.M)
+    assert len(pids) == 1
+    assert len(set(re.findall(r"^\d+", out, re.M)) - set(pids)) == 1  # the parent's
+    begins = re.findall(r"^\d+  \S+ (?:forks|processes)$", out, re.M)
+    assert (
+        len(begins) == 1
+    )  # what the parent has not yet printed when it forks is not printed twice
+
+
+def test_a_program_that_hangs_has_printed_its_last_line(scripts):
+    process = scripts.start(
+        """
+        import time
+        from oddrank import NicerTrace
+        def hangs():
+            time.sleep(60)
+        NicerTrace(packages_to_include="uninstalled").runfunc(hangs)
+        """
+    )
+    try:
+        lines = [process.stdout.readline(), process.stdout.readline()]
+    finally:
+        process.kill()
+        process.communicate()
+    assert lines[-1] == "script.py:     5:     time.sleep(60)\n"
+
+
+def test_what_a_killed_program_has_not_printed_is_in_its_record(scripts):
+    scripts.run(
+        """
+        import os, signal
+        from oddrank import NicerTrace
+        def dies():
+            os.kill(os.getpid(), signal.SIGKILL)
+        NicerTrace(packages_to_include="uninstalled").runfunc(dies)
+        """,
+        code=-signal.SIGKILL,
+    )
+    from oddrank.trace import tail
+
+    (record,) = scripts.folder.glob("records/*/*.trace")
+    last = list(tail.text(record, 5, source=True))[-1]
+    assert last.endswith("script.py:5: os.kill(os.getpid(), signal.SIGKILL)")
+
+
+def test_signals_raise_where_the_program_is_and_stdout_that_fails_raises_nowhere(scripts):
+    out = scripts.run(
+        """
+        import os, signal, sys
+        from oddrank import NicerTrace
+        class Broken:
+            def write(self, text):
+                raise OSError("the disk is full")
+            def flush(self):
+                pass
+        def work():
+            try:
+                signal.raise_signal(signal.SIGINT)
+                for i in range(100_000):
+                    pass
+            except KeyboardInterrupt:
+                return "interrupted"
+        real, sys.stdout = sys.stdout, Broken()
+        result = NicerTrace(packages_to_include="uninstalled").runfunc(work)
+        print(result, file=real)
+        """
+    )
+    assert out == "interrupted\n"
+    assert "the disk is full" in scripts.errors
+
+
+def test_a_second_one_inside_the_first_and_one_after_arm_say_what_they_do(scripts):
+    out = scripts.run(
+        """
+        import oddrank
+        from oddrank import NicerTrace
+        def inner():
+            return 7
+        def outer():
+            return NicerTrace(packages_to_include="uninstalled").runfunc(inner)
+        print(NicerTrace(packages_to_include="uninstalled").runfunc(outer))
+        oddrank.arm()
+        print(NicerTrace(packages_to_include="uninstalled").runfunc(inner))
+        """
+    )
+    assert out.count("script.py:     5:     return 7\n") == 2
+    assert "another NicerTrace is running" in scripts.errors
+    assert "oddrank.arm() has been called before" in scripts.errors
