@@ -1,8 +1,8 @@
 // Bindings of what NicerTrace prints and counts: one call for some ten thousand events.
 #include <pybind11/stl.h>
 
-#include "base/error.hpp"
 #include "trace/bind.hpp"
+#include "trace/bind_str.hpp"
 #include "trace/hooks/text_queue.hpp"
 #include "trace/read/snapshot.hpp"
 #include "trace/read/text.hpp"
@@ -13,17 +13,11 @@ namespace oddrank {
 namespace {
 
 using trace::FedEvent;
+using trace::text;
 using trace::TextQueue;
 using trace::TextWriter;
 
 constexpr std::size_t kBatch = 1 << 17;
-
-py::str text_of(const std::string& bytes) {
-  PyObject* made =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<py::ssize_t>(bytes.size()), "replace");
-  if (made == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::str>(made);
-}
 
 TextWriter writer(bool says, bool counts, bool callers, std::optional<std::int64_t> start_ns,
                   std::uint32_t pid, std::string script, std::vector<std::string> roots) {
@@ -39,25 +33,25 @@ py::object next_text(TextWriter& writer, const py::function& lines_of) {
   if (events.empty() || file == nullptr) return py::none();
   const auto clock = trace::clock_of(*file);
   for (const std::string& wanted : writer.learn(*file, events)) {
-    const auto lines = lines_of(text_of(wanted)).cast<std::vector<std::string>>();
+    const auto lines = lines_of(text(wanted)).cast<std::vector<std::string>>();
     writer.add_source(wanted, lines);
   }
-  std::string text;
+  std::string made;
   {
     const py::gil_scoped_release release;
-    writer.write(events, clock, text);
+    writer.write(events, clock, made);
   }
-  return text_of(text);
+  return text(made);
 }
 
 py::tuple function_tuple(const TextWriter::Function& function) {
-  return py::make_tuple(text_of(function.file), text_of(function.name));
+  return py::make_tuple(text(function.file), text(function.name));
 }
 
 py::list line_counts(const TextWriter& writer) {
   py::list made;
   for (const auto& line : writer.lines()) {
-    made.append(py::make_tuple(text_of(line.file), line.line, line.count));
+    made.append(py::make_tuple(text(line.file), line.line, line.count));
   }
   return made;
 }
