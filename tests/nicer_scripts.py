@@ -41,7 +41,12 @@ class Scripts:
             env={
                 **os.environ,
                 "ODDRANK_DIR": str(self.folder / "records"),
-                "PYTHONPATH": str(self.folder / "site-packages"),
+                "PYTHONPATH": os.pathsep.join(
+                    [
+                        str(self.folder / "site-packages"),
+                        *filter(None, [os.environ.get("PYTHONPATH")]),
+                    ]
+                ),
                 **environ,
             },
         )
