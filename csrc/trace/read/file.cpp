@@ -49,7 +49,15 @@ RecordFile::RecordFile(Fd fd, std::string path) : fd_(std::move(fd)), path_(std:
   if (!S_ISREG(found.st_mode)) {
     throw Error("the record " + path_ + " is not a regular file: name a file that a rank wrote");
   }
-  const auto on_disk = static_cast<std::uint64_t>(found.st_size);
+  open(static_cast<std::uint64_t>(found.st_size));
+}
+
+RecordFile::RecordFile(std::span<const unsigned char> memory, std::string path)
+    : memory_(memory), path_(std::move(path)) {
+  open(memory_.size());
+}
+
+void RecordFile::open(std::uint64_t on_disk) {
   if (on_disk < kPage) {
     throw Error("the record " + path_ + " has " + std::to_string(on_disk) +
                 " bytes, less than a header: it was cut, or its process died before it began");
@@ -161,6 +169,11 @@ std::vector<ClockPicture> RecordFile::clocks() const {
 
 void RecordFile::copy(std::uint64_t offset, void* to, std::size_t size) const {
   auto* at = static_cast<unsigned char*>(to);
+  if (!memory_.empty()) {
+    const auto from = memory_.subspan(offset, size);
+    std::memcpy(at, from.data(), size);
+    return;
+  }
   while (size > 0) {
     const ssize_t got = ::pread(fd_.get(), at, size, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,6 +75,9 @@ class RecordFile {
   explicit RecordFile(const std::string& path);
   // The same with a descriptor opened by the caller; `path` is for messages.
   RecordFile(Fd fd, std::string path);
+  // This process's own, as it has it in memory: there for ever, whatever becomes of the file and of
+  // the program's descriptors. No one else can cut it unnoticed by the recorder itself.
+  RecordFile(std::span<const unsigned char> memory, std::string path);
 
   const std::string& path() const noexcept { return path_; }
   const Process& process() const noexcept { return process_; }
@@ -99,12 +103,14 @@ class RecordFile {
 
  private:
   struct Page;
+  void open(std::uint64_t on_disk);
   std::unique_ptr<Page> header() const;
   void check(const Header& header, std::uint64_t on_disk) const;
   Region checked(const Region& region, const char* name, std::uint64_t least_stride,
                  std::uint64_t most_stride) const;
 
   Fd fd_;
+  std::span<const unsigned char> memory_;  // instead of fd_
   std::string path_;
   std::uint64_t size_ = 0;
   Process process_;

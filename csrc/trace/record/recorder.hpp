@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,10 @@ class Recorder {
   using Listener = void (*)(bool may_wait) noexcept;
   static inline Listener listener = nullptr;
   const Header& header() const noexcept { return *header_; }
+  // The whole file, as long as the process lives.
+  std::span<const unsigned char> memory() const noexcept {
+    return {reinterpret_cast<const unsigned char*>(map_), header_->size};
+  }
 
  private:
   Event* take_blocks(std::uint32_t blocks) noexcept;
