@@ -4,6 +4,7 @@
 #include "trace/bind.hpp"
 #include "trace/bind_str.hpp"
 #include "trace/hooks/text_queue.hpp"
+#include "trace/hooks/without_gil.hpp"
 #include "trace/read/snapshot.hpp"
 #include "trace/read/text.hpp"
 
@@ -17,30 +18,35 @@ using trace::text;
 using trace::TextQueue;
 using trace::TextWriter;
 
-constexpr std::size_t kBatch = 1 << 17;
+// Events of one piece of text. Small: whoever waits for the printing thread sees it move when a
+// piece has been written, however slowly it is read.
+constexpr std::size_t kPiece = 1 << 12;
 
 TextWriter writer(bool says, bool counts, bool callers, std::optional<std::int64_t> start_ns,
                   std::uint32_t pid, std::string script, std::vector<std::string> roots) {
   return TextWriter({says, counts, callers, start_ns, pid, std::move(script), std::move(roots)});
 }
 
+// Looks up code and source that the next batch has and the writer does not know.
+void learn(TextWriter& writer, const TextQueue& queue, const py::function& lines_of) {
+  for (const std::string& wanted : writer.learn(*queue.file(), queue.batch())) {
+    writer.add_source(wanted, lines_of(text(wanted)).cast<std::vector<std::string>>());
+  }
+}
+
 // None where there is nothing more.
 py::object next_text(TextWriter& writer, const py::function& lines_of) {
   TextQueue* queue = TextQueue::current();
-  if (queue == nullptr) return py::none();
-  const std::vector<FedEvent> events = queue->take(kBatch);
-  const trace::RecordFile* file = queue->file();
-  if (events.empty() || file == nullptr) return py::none();
-  const auto clock = trace::clock_of(*file);
-  for (const std::string& wanted : writer.learn(*file, events)) {
-    const auto lines = lines_of(text(wanted)).cast<std::vector<std::string>>();
-    writer.add_source(wanted, lines);
+  if (queue != nullptr && queue->batch().empty()) {
+    queue->next_batch();
+    if (!queue->batch().empty()) learn(writer, *queue, lines_of);
+    queue = TextQueue::current();  // lines_of is Python: the run may have ended
   }
+  if (queue == nullptr || queue->batch().empty()) return py::none();
+  const auto clock = trace::clock_of(*queue->file());
+  const std::vector<FedEvent> events = queue->take(kPiece);
   std::string made;
-  {
-    const py::gil_scoped_release release;
-    writer.write(events, clock, made);
-  }
+  trace::without_gil([&] { writer.write(events, clock, made); });
   return text(made);
 }
 
@@ -82,9 +88,15 @@ void bind_trace_text(py::module_& m) {
       .def("lines", &line_counts, "(file, line, count).")
       .def("called", &called, "(file, qualified name).")
       .def("callers", &callers, "(caller, called) as in called().");
-  m.def("trace_text_begin", &TextQueue::begin, py::arg("wake"), py::arg("printer"),
-        "Keeps all events from now on for TraceText.next(). wake: a pipe that is written to when "
-        "there are many; printer: native id of the thread that calls next(), which is not shown.");
+  m.def("trace_text_begin", &TextQueue::begin,
+        "Keeps all events from now on for TraceText.next().");
+  m.def("trace_text_printer", &TextQueue::set_printer, py::arg("tid"),
+        "Native id of the thread that calls next(), which is not shown; 0: there is none.");
+  m.def(
+      "trace_text_wait",
+      [](unsigned ms) { TextQueue::wait_for_work(std::chrono::milliseconds(ms)); }, py::arg("ms"),
+      "Until there are many events, or trace_text_wake(), or so long.");
+  m.def("trace_text_wake", &TextQueue::wake);
   m.def(
       "trace_text_collect",
       [] {
@@ -93,7 +105,7 @@ void bind_trace_text(py::module_& m) {
       "Takes what the threads have recorded so far.");
   m.def("trace_text_close", &TextQueue::close, "Collects a last time, and no more.");
   m.def("trace_text_end", &TextQueue::end, "What has not been taken is gone.");
-  m.def("trace_text_forked", &TextQueue::forget_parent, py::arg("wake"), py::arg("printer"),
+  m.def("trace_text_forked", &TextQueue::forget_parent,
         "In a forked child: leaves the parent's events to the parent.");
 }
 

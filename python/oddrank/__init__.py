@@ -13,7 +13,7 @@ from oddrank.errors import LaunchError, MissingPartError, OddrankError
 _LAZY = {
     "arm": "oddrank.trace.arm",
     "NicerTrace": "oddrank.trace.nicer",
-    "Tee": "oddrank.trace.nicer",
+    "Tee": "oddrank.trace.stdout",
     "step": "oddrank.trace.marks",
     "mark": "oddrank.trace.marks",
     "section": "oddrank.trace.marks",

@@ -4,23 +4,45 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <condition_variable>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "base/error.hpp"
 #include "trace/hooks/tracer.hpp"
+#include "trace/hooks/without_gil.hpp"
 
 namespace oddrank::trace {
 namespace {
 
 constexpr std::chrono::seconds kPatience{2};
 
+// Where threads wait for each other, without the GIL.
+struct Turnstile {
+  std::mutex mutex;
+  std::condition_variable room;  // for those who record
+  std::condition_variable work;  // for the one who prints
+  std::size_t queued = 0;
+  std::uint64_t moves = 0;  // how often the printing thread has taken some
+  bool wanted = false;      // at work
+};
+
+// Never destroyed: threads may wait while the process ends.
+Turnstile* turnstile = new Turnstile;
+
+void tell_queued(std::size_t queued, bool moved) {
+  const std::lock_guard lock(turnstile->mutex);
+  turnstile->queued = queued;
+  turnstile->moves += moved ? 1 : 0;
+  turnstile->room.notify_all();
+}
+
 }  // namespace
 
-void TextQueue::begin(int wake, std::uint32_t printer) {
+void TextQueue::begin() {
   if (instance != nullptr) throw Error("the text of a run is being written: one at a time");
-  std::unique_ptr<TextQueue> made(new TextQueue(wake, printer));
+  std::unique_ptr<TextQueue> made(new TextQueue);
   if (!made->open_feed()) throw Error("this process records nothing");
   instance = made.release();
   Recorder::listener = &listen;
@@ -35,46 +57,45 @@ void TextQueue::close() noexcept {
 
 void TextQueue::end() noexcept {
   Recorder::listener = nullptr;
-  if (instance == nullptr) return;
-  const std::unique_ptr<TextQueue> ended(std::exchange(instance, nullptr));
-  const std::lock_guard lock(ended->waiting_->mutex);
-  ended->waiting_->ended = true;
-  ended->waiting_->moved.notify_all();
+  delete std::exchange(instance, nullptr);
+  tell_queued(0, true);
 }
 
-void TextQueue::forget_parent(int wake, std::uint32_t printer) {
+void TextQueue::forget_parent() {
+  // Other threads of the parent may have held the old one, and are no more.
+  turnstile = new Turnstile;
   if (instance == nullptr) return;
-  // Other threads of the parent may have held its mutex, and are no more.
-  static_cast<void>(new std::shared_ptr<Waiting>(instance->waiting_));
-  instance->waiting_ = std::make_shared<Waiting>();
-  instance->wake_ = wake;
-  instance->printer_ = printer;
   instance->stuck_ = false;
+  instance->batch_.clear();
+  instance->taken_ = 0;
   instance->events_.clear();
   instance->feed_.reset();
-  instance->pid_ = 0;
+  instance->pid_ = ::getpid();
+  instance->child_ = true;
 }
+
+// In a forked child, before forget_parent().
+bool TextQueue::is_parents() const noexcept { return pid_ != ::getpid(); }
 
 // False where this process has no record: a forked child, before its first event.
 bool TextQueue::open_feed() {
-  if (Tracer::current() == nullptr) return false;
-  const bool child = pid_ == 0 && instance == this;
-  feed_ = std::make_unique<EventFeed>(RecordFile(Tracer::get().path()), !child);
-  pid_ = ::getpid();
+  const Recorder* recorder = Tracer::current();
+  if (recorder == nullptr) return false;
+  feed_ =
+      std::make_unique<EventFeed>(RecordFile(recorder->memory(), Tracer::get().path()), !child_);
   return true;
 }
 
 void TextQueue::collect() noexcept {
-  if (closed_) return;
+  if (closed_ || is_parents()) return;
   try {
-    if (feed_ != nullptr && pid_ != ::getpid()) return;  // forget_parent() comes
     if (feed_ == nullptr && !open_feed()) return;
     const std::size_t before = events_.size();
-    feed_->read(events_, printer_);
-    if (events_.size() > kMost) drop_from(before);
-    waiting_->queued = events_.size();
+    feed_->read(events_, printer);
+    if (size() > kMost) drop_from(before);
+    tell_queued(size(), false);
   } catch (const std::exception&) {
-    // Out of memory, or the file is gone: the next time tells how many were missed.
+    // Out of memory: the next time tells how many were missed.
   }
 }
 
@@ -99,39 +120,59 @@ void TextQueue::drop_from(std::size_t begin) {
   events_.push_back(gap);
 }
 
+void TextQueue::next_batch() noexcept {
+  if (!batch().empty()) return;
+  batch_.clear();
+  batch_.swap(events_);
+  taken_ = 0;
+}
+
 std::vector<FedEvent> TextQueue::take(std::size_t most) {
-  const auto taken = static_cast<std::ptrdiff_t>(std::min(most, events_.size()));
-  std::vector<FedEvent> oldest(events_.begin(), events_.begin() + taken);
-  events_.erase(events_.begin(), events_.begin() + taken);
-  if (taken > 0) stuck_ = false;
-  const std::lock_guard lock(waiting_->mutex);
-  waiting_->queued = events_.size();
-  waiting_->moved.notify_all();
+  const auto left = batch();
+  const auto taken = left.first(std::min(most, left.size()));
+  std::vector<FedEvent> oldest(taken.begin(), taken.end());
+  taken_ += taken.size();
+  if (!taken.empty()) stuck_ = false;
+  tell_queued(size(), true);
   return oldest;
 }
 
 void TextQueue::listen(bool may_wait) noexcept {
   TextQueue* queue = instance;
-  if (queue == nullptr || Tracer::tid() == queue->printer_) return;
+  if (queue == nullptr || queue->is_parents()) return;
   queue->collect();
-  if (queue->events_.size() < kWake) return;
-  const char byte = 0;
-  static_cast<void>(!::write(queue->wake_, &byte, 1));  // a full pipe wakes as well
-  if (may_wait && queue->events_.size() >= kFull && !queue->stuck_) queue->wait_for_room();
+  if (queue->size() < kWake || Tracer::tid() == printer) return;
+  wake();
+  if (may_wait && queue->size() >= kFull && !queue->stuck_) queue->wait_for_room();
 }
 
-void TextQueue::wait_for_room() noexcept {
-  // Kept by whoever waits: the queue may end meanwhile.
-  const std::shared_ptr<Waiting> waiting = waiting_;
-  bool moved = true;
-  PyThreadState* state = PyEval_SaveThread();
-  {
-    std::unique_lock lock(waiting->mutex);
-    moved = waiting->moved.wait_for(lock, kPatience,
-                                    [&] { return waiting->ended || waiting->queued < kFull; });
-  }
-  PyEval_RestoreThread(state);
-  if (!moved && instance == this) stuck_ = true;
+void TextQueue::wait_for_work(std::chrono::milliseconds most) {
+  without_gil([most, at = turnstile] {
+    std::unique_lock lock(at->mutex);
+    at->work.wait_for(lock, most, [at] { return at->wanted; });
+    at->wanted = false;
+  });
+}
+
+void TextQueue::wake() {
+  const std::lock_guard lock(turnstile->mutex);
+  turnstile->wanted = true;
+  turnstile->work.notify_all();
+}
+
+// As long as the printing thread moves. The queue may end meanwhile.
+void TextQueue::wait_for_room() {
+  bool has_room = false;
+  bool moves = true;
+  without_gil([&has_room, &moves, at = turnstile] {
+    std::unique_lock lock(at->mutex);
+    while (!has_room && moves) {
+      const std::uint64_t before = at->moves;
+      has_room = at->room.wait_for(lock, kPatience, [at] { return at->queued < kFull; });
+      moves = at->moves != before;
+    }
+  });
+  if (!has_room && instance == this) stuck_ = true;
 }
 
 }  // namespace oddrank::trace

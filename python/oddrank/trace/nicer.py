@@ -8,7 +8,6 @@ record file.
 """
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -50,11 +49,13 @@ class NicerTrace:
     The text comes at most 0.2 s after the event and is complete when run() returns: a program that
     prints itself sees its own lines earlier. All threads and forked children are traced. Where
     events had to be given up, a line says how many. It runs nothing in the traced program's place,
-    so that nothing raises there. Killed, the process leaves what it had not printed yet, like the
-    stacks of all its threads, in its record file: `oddrank trace tail FILE` (or `where`).
+    so that nothing raises there. A process that is killed, ends by os._exit() or exec, or stands
+    still with the GIL leaves what it had not printed yet, like the stacks of all its threads, in
+    its record file: `oddrank trace tail FILE` (or `where`).
 
-    Other than the handbook's: text for a line whose source is not known ends like any other, and
-    trace=1, count=0 looks as with count=1. One run() at a time: others run untraced meanwhile.
+    Other than the handbook's: a line whose source is not known ends like any other; trace=1,
+    count=0 looks as with count=1; code of more than 4,000 instructions shows its calls only. One
+    run() at a time: others run untraced meanwhile.
     """
 
     def __init__(  # noqa: PLR0917 - as users of the handbook's class call it
@@ -146,30 +147,6 @@ class NicerTrace:
                 self._calledfuncs[_function(file, name)] = 1
             for caller, called in text.callers():
                 self._callers[_function(*caller), _function(*called)] = 1
-
-
-class Tee:
-    """Writes to stdout as it was and to a file, appending: sys.stdout = Tee("trace.txt").
-
-    Each write is flushed to the file at once. All else is asked of stdout.
-    """
-
-    def __init__(self, filename: str | os.PathLike[str]) -> None:
-        self.stdout = sys.stdout
-        self.file = open(filename, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
-
-    def __getattr__(self, attr: str) -> Any:
-        return getattr(self.stdout, attr)
-
-    def write(self, msg: str) -> int:
-        self.stdout.write(msg)
-        self.file.write(msg)
-        self.file.flush()
-        return len(msg)
-
-    def flush(self) -> None:
-        self.stdout.flush()
-        self.file.flush()
 
 
 def _rules(

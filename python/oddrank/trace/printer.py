@@ -1,9 +1,9 @@
 """The thread that turns recorded events into NicerTrace's text and writes it to sys.stdout."""
 
-import contextlib
+import atexit
 import linecache
 import os
-import select
+import signal
 import sys
 import threading
 import warnings
@@ -12,6 +12,7 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.trace.arm import Armed
+from oddrank.trace.stdout import write
 
 _EVERY_MS = 200
 # A thread that forks waits so long for the printing one to be between two writes.
@@ -19,7 +20,7 @@ _FORK_SECONDS = 1.0
 
 _one_run = threading.Lock()  # held from begin() to finish()
 _now: "Printing | None" = None
-_forks_are_hooked = False
+_process_is_hooked = False
 
 
 def begin(make_text: Callable[[], Any], arm: Callable[[], Armed]) -> "Printing | None":
@@ -31,7 +32,7 @@ def begin(make_text: Callable[[], Any], arm: Callable[[], Armed]) -> "Printing |
         )
         return None
     try:
-        _hook_forks()
+        _hook_process()
         _now = Printing(make_text)
         _now.start(arm)
     except BaseException:
@@ -53,7 +54,8 @@ class Printing:
         self._core = _native.core()
         self._armed: Armed | None = None
         self._trouble: Exception | None = None
-        self._finished = False
+        self._finishing = threading.Lock()  # whoever has it finishes
+        self._forking = 0  # the thread that holds _lock while it forks
         self._begin_thread()
 
     def start(self, arm: Callable[[], Armed]) -> None:
@@ -68,7 +70,7 @@ class Printing:
                     RuntimeWarning,
                     stacklevel=5,
                 )
-            self._core.trace_text_begin(self._write_end, self._printer)
+            self._core.trace_text_begin()
         except BaseException:
             self._finish()
             raise
@@ -76,7 +78,7 @@ class Printing:
     def finish(self) -> None:
         """Records no more, and returns when all has been written. Does nothing a second time."""
         global _now
-        if self._finished:
+        if not self._finishing.acquire(blocking=False):
             return
         try:
             self._finish()
@@ -91,7 +93,6 @@ class Printing:
             )
 
     def _finish(self) -> None:
-        self._finished = True
         self._core.trace_text_close()
         if self._armed is not None:
             self._armed.disarm()
@@ -101,9 +102,8 @@ class Printing:
             self._core.trace_text_end()
 
     def _begin_thread(self) -> None:
-        self._stopping = False
+        self._stopping = self._abandoned = False
         self._lock = threading.Lock()  # held while a piece is taken and written
-        self._read_end, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread: threading.Thread | None = threading.Thread(
             target=self._run, name="oddrank-print", daemon=True
         )
@@ -111,35 +111,34 @@ class Printing:
             self._thread.start()
         except RuntimeError:  # no more threads: finish() prints what has been kept
             self._thread = None
-        self._printer = (self._thread and self._thread.native_id) or 0
+        self._core.trace_text_printer((self._thread and self._thread.native_id) or 0)
 
     def _end_thread(self) -> None:
         """As print() would, it waits for whoever reads stdout as long as they take."""
         self._stopping = True
-        os.write(self._write_end, b"\0")
-        if self._thread is not None:
-            self._thread.join()
-        else:
-            self._print()
-        os.close(self._read_end)
-        os.close(self._write_end)
+        self._core.trace_text_wake()
+        try:
+            if self._thread is not None:
+                self._thread.join()
+            else:
+                self._print()
+        except BaseException:  # control-C: what is left is not wanted
+            self._abandoned = True
+            raise
 
     def _run(self) -> None:
-        wake = select.poll()
-        wake.register(self._read_end, select.POLLIN)
-        while True:
-            wake.poll(_EVERY_MS)
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._read_end, 4096)
+        # The program's signals are for its own threads: sigwait() needs them blocked in all others.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        stopping = False
+        while not stopping:
+            self._core.trace_text_wait(_EVERY_MS)
             stopping = self._stopping
             self._print()
-            if stopping:
-                return
 
     def _print(self) -> None:
         self._core.trace_text_collect()
         more = True
-        while more:
+        while more and not self._abandoned:
             with self._lock:
                 more = self._print_piece()
 
@@ -147,7 +146,7 @@ class Printing:
         try:
             text = self.text.next(_lines_of)
             if text:
-                _write(text)
+                write(text)
         except Exception as error:
             # What stdout does not take is no reason to end a training.
             self._trouble = error
@@ -155,19 +154,20 @@ class Printing:
         return text is not None
 
     def before_fork(self) -> None:
-        self._locked = self._lock.acquire(timeout=_FORK_SECONDS)
+        if self._lock.acquire(timeout=_FORK_SECONDS):
+            self._forking = threading.get_ident()
 
     def after_fork_in_parent(self) -> None:
-        if self._locked:
+        if self._forking == threading.get_ident():
+            self._forking = 0
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
         """The child prints for itself; what it inherits unprinted is the parent's."""
-        for end in (self._read_end, self._write_end):
-            os.close(end)
-        self._begin_thread()
+        self._core.trace_text_forked()
+        self._forking = 0
         self.text = self._make_text()
-        self._core.trace_text_forked(self._write_end, self._printer)
+        self._begin_thread()
         # multiprocessing ends its children by os._exit(), after its own exit functions.
         util = sys.modules.get("multiprocessing.util")
         if util is not None:
@@ -187,22 +187,11 @@ def _lines_of(path: str) -> list[str]:
     return lines
 
 
-def _write(text: str) -> None:
-    stream = sys.stdout
-    if stream is None:
-        return
-    try:
-        stream.write(text)
-    except UnicodeEncodeError:
-        encoding = getattr(stream, "encoding", None) or "ascii"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
-
-
-def _hook_forks() -> None:
-    global _forks_are_hooked
-    if not _forks_are_hooked:
-        _forks_are_hooked = True
+def _hook_process() -> None:
+    global _process_is_hooked
+    if not _process_is_hooked:
+        _process_is_hooked = True
+        atexit.register(_tell, "finish")  # of a thread that Python does not wait for
         os.register_at_fork(
             before=lambda: _tell("before_fork"),
             after_in_parent=lambda: _tell("after_fork_in_parent"),
