@@ -13,7 +13,7 @@ namespace oddrank::trace {
 // Views of the code object's own strings, for as long as it lives.
 CodeFacts facts_of(const PyCodeObject* code, Level level) noexcept;
 std::string_view file_of(const PyCodeObject* code) noexcept;
-std::size_t instructions_of(const PyCodeObject* code) noexcept;
+std::size_t instructions_of(PyCodeObject* code) noexcept;
 // Name of the module whose globals a frame has.
 std::string_view module_of(cpython::Frame frame) noexcept;
 // The own name of a module that `python -m` runs as __main__, in which the frame is; empty: a

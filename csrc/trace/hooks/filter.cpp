@@ -7,7 +7,6 @@
 namespace oddrank::trace {
 namespace {
 
-constexpr std::size_t kGiant = 4000;
 constexpr std::array<std::string_view, 4> kNames = {"off", "where", "calls", "lines"};
 
 bool lies_in(std::string_view file, const std::vector<std::string>& folders) noexcept {

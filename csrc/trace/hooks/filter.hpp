@@ -34,11 +34,13 @@ class Filter {
   Filter(std::vector<Rule> rules, Roots roots);
   bool operator==(const Filter&) const = default;
 
-  // The rule of the longest folder that `file` lies in; else of the longest package that `module` is
-  // or lies in; else that of which `run_as_main` does, a module's own name where it runs as
-  // __main__; else that of where the file is; else that of "*"; else off. Code of more than 4,000
-  // instructions is recorded by calls at most:
-  // CPython's own line events cost quadratic time there.
+  // Code of more instructions is recorded by calls at most: CPython's own line events cost
+  // quadratic time there.
+  static constexpr std::size_t kGiant = 4000;
+
+  // The rule of the longest folder that `file` lies in; else of the longest package that `module`
+  // is or lies in; else that of which `run_as_main` does, a module's own name where it runs as
+  // __main__; else that of where the file is; else that of "*"; else off.
   Level level_of(std::string_view module, std::string_view run_as_main, std::string_view file,
                  std::size_t instructions) const noexcept;
 

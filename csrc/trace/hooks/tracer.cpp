@@ -161,7 +161,7 @@ std::uint64_t Tracer::hash_of(std::string_view file) noexcept {
 CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   if (made_ == nullptr) return {};
   const KeepError keep;
-  const PyCodeObject* code = frame->code;
+  PyCodeObject* code = frame->code;
   CodeInfo info;
   const std::string_view module = module_of(frame);
   const std::string_view own_name = module == "__main__" ? run_as_main(frame) : std::string_view();
@@ -175,7 +175,7 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   codes_.insert(code, info);
   watch_code(code);
   if (info.level != Level::kOff && hook_->include != nullptr) {
-    hook_->include(const_cast<PyCodeObject*>(code), info.level);
+    hook_->include(code, info.level);
   }
   return info;
 }
