@@ -8,7 +8,7 @@ namespace {
 
 // A dictionary gives ids one after the other; this bounds what a broken event can make us take.
 constexpr std::uint32_t kMostCodes = 1 << 24;
-constexpr std::uint32_t kMostLines = 1 << 24;
+constexpr std::uint32_t kMostLines = 1 << 20;  // of a file: counts take 8 bytes each
 
 std::string_view last_part(std::string_view text, char separator) {
   return text.substr(text.rfind(separator) + 1);  // npos + 1 is 0
@@ -22,6 +22,13 @@ std::string formatted(const std::string& base, std::uint32_t line, std::string_v
   text += ": ";
   text += source.substr(0, source.find_last_not_of("\r\n") + 1);
   return text + '\n';
+}
+
+// Without the functions that it is defined in, as trace.CoverageResults has it.
+std::string_view name_of(std::string_view qualified_name) {
+  constexpr std::string_view kLocals = "<locals>.";
+  const std::size_t at = qualified_name.rfind(kLocals);
+  return at == std::string_view::npos ? qualified_name : qualified_name.substr(at + kLocals.size());
 }
 
 // As datetime.timedelta writes it, without fractions.
@@ -66,8 +73,8 @@ void TextWriter::add_code(const Code& code, std::uint32_t python,
     if (options_.says) wanted.push_back(source->file);
   }
   text.source = source.get();
-  text.name = code.qualified_name;
-  text.call = ' ' + module_of(code.file) + ':' + std::to_string(code.first_line) + ' ';
+  text.name = name_of(code.qualified_name);
+  text.call = ' ' + module_of(code) + ':' + std::to_string(code.first_line) + ' ';
   text.call += last_part(code.qualified_name, '.');
   text.call += '\n';
   if (!code.linetable.empty()) {
@@ -76,10 +83,12 @@ void TextWriter::add_code(const Code& code, std::uint32_t python,
 }
 
 // What lies in one of the roots is a package's: without the folder, in dots. Else the path.
-std::string TextWriter::module_of(std::string_view file) const {
+std::string TextWriter::module_of(const Code& code) const {
+  const std::string_view file = code.file;
   constexpr std::string_view kFrozen = "<frozen ";
   if (file.starts_with(kFrozen)) return std::string(file.substr(8, file.size() - 9));
-  if (file.starts_with('<')) return options_.script.empty() ? std::string(file) : options_.script;
+  const bool is_ran = file.starts_with('<') && code.qualified_name == "<module>";
+  if (is_ran && !options_.script.empty()) return options_.script;
   for (const std::string& root : options_.roots) {
     if (!file.starts_with(root)) continue;
     std::string module(file.substr(root.size()));
@@ -148,9 +157,9 @@ void TextWriter::write_line(const CodeText& code, const FedEvent& event, std::st
   } else if (code.table) {
     line = code.table->line_at(event.place.position());
   }
-  const std::uint32_t number = std::min(line.value_or(0), kMostLines);
+  const std::uint32_t number = line.value_or(0);
   Source& source = *code.source;
-  if (options_.counts && line) {
+  if (options_.counts && line && number < kMostLines) {
     if (source.counts.size() <= number) source.counts.resize(number + 1);
     ++source.counts[number];
   }

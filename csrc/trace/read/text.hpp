@@ -24,7 +24,7 @@ struct TextOptions {
   bool callers = false;
   std::optional<std::int64_t> start_ns;  // wall clock: lines begin with the time since then
   std::uint32_t pid = 0;                 // not 0: lines begin with it
-  std::string script;                    // what is shown for code that has no file of its own
+  std::string script;                    // whose namespace the text that is run has
   std::vector<std::string> roots;  // folders whose modules are shown as packages; with a slash
 };
 
@@ -70,7 +70,7 @@ class TextWriter {
     bool called = false;
   };
   void add_code(const Code& code, std::uint32_t python, std::vector<std::string>& wanted);
-  std::string module_of(std::string_view file) const;
+  std::string module_of(const Code& code) const;
   void write_line(const CodeText& code, const FedEvent& event, std::string& out);
   void note_call(std::uint32_t tid, std::uint32_t code);
   const std::string& time_of(const FedEvent& event, const Clock& clock);

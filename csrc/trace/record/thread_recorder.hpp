@@ -76,8 +76,8 @@ class ThreadRecorder {
   ThreadSlot* slot_;
   Event* ring_;  // without a ring of its own in the file: spare_
   std::uint64_t mask_;
-  std::uint64_t
-      notice_;  // a mask too: when half a ring has been written, or it is time for the clock
+  // A mask too: half a ring has been written, or it is time for the clock.
+  std::uint64_t notice_;
   std::uint64_t head_ = 0;
   std::uint64_t depth_ = 0;
   std::uint64_t changes_ = 0;

@@ -36,7 +36,8 @@ def rules(packages: Packages = None) -> list[tuple[str, str]]:
     """(package, level) for the native filter, which takes the longest package that fits.
 
     packages: name -> level; or names, which are then recorded by lines. Names are packages and
-    modules, or "stdlib", "site-packages", "uninstalled" (editable installs count as such) and "*".
+    modules, or "stdlib", "site-packages", "uninstalled" (editable installs count as such) and "*";
+    or folders, with a slash at both ends, which go before names.
     They are laid over DEFAULTS, where a package takes those of its subpackages away; with "*" among
     them there are no defaults. OddrankError for a level that there is not.
     """
