@@ -218,3 +218,20 @@ def test_a_package_takes_away_the_defaults_of_its_subpackages_and_a_star_all_of_
     assert "torch.distributed" not in dict(packages.rules({"torch": "calls"}))
     assert "threading" in dict(packages.rules({"torch": "calls"}))
     assert dict(packages.rules({"*": "off"})) == {"oddrank": "off", "*": "off"}
+
+
+def test_a_folder_goes_before_the_names_of_what_lies_in_it(script, tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.py").write_text("def here(work):\n    work()\n")
+    script(
+        """
+        import os, sys
+        sys.path.insert(0, f"{os.path.dirname(__file__)}/own")
+        import oddrank, mine
+        oddrank.arm({f"{os.path.dirname(__file__)}/own/": "off", "mine": "lines", "*": "lines"})
+        mine.here(lambda: os.kill(os.getpid(), 9))
+        """,
+        check=False,
+    )
+    (rank,) = script.records()
+    assert script.functions(rank) == ["<module>", "<lambda>"]
