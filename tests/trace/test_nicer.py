@@ -11,7 +11,7 @@ EXAMPLE = """
     import os
     import socket
     import sys
-    from oddrank import NicerTrace
+    from oddrank import NicerTrace, Tee
 
     from pkg import image
 
