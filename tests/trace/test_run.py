@@ -118,8 +118,8 @@ def test_a_module_that_runs_as_main_is_recorded_as_its_package_is(both, hook):
     cases = {"package=lines": stack, "pack=lines": [], "package=lines,__main__=off": []}
     for levels, functions in cases.items():
         shutil.rmtree(both.folder / "records", ignore_errors=True)
-        levels = f"uninstalled=off,{levels}"
-        done = both.traced("--hook", hook, "--packages", levels, "-m", "package.train")
+        filter_ = ("--packages", f"uninstalled=off,{levels}")
+        done = both.traced("--hook", hook, *filter_, "-m", "package.train")
         assert (done.returncode, done.stderr) == (0, "")
         (record,) = both.records()
         assert [frame.function for frame in record.main.stack] == functions

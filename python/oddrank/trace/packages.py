@@ -37,7 +37,8 @@ def rules(packages: Packages = None) -> list[tuple[str, str]]:
 
     packages: name -> level; or names, which are then recorded by lines. Names are packages and
     modules, or "stdlib", "site-packages", "uninstalled" (editable installs count as such) and "*";
-    or folders, with a slash at both ends, which go before names.
+    or folders, with a slash at both ends, which go before names. A module run with -m is
+    "__main__", or else what it is called.
     They are laid over DEFAULTS, where a package takes those of its subpackages away; with "*" among
     them there are no defaults. OddrankError for a level that there is not.
     """
