@@ -67,7 +67,7 @@ def test_a_table_or_version_that_no_python_has_gives_no_lines():
     code = truth.__code__
     good = code.co_linetable
     offsets = list(range(0, len(code.co_code), 2))
-    assert set(trace_lines(sys.hexversion, good, 1, offsets)) > {1}
+    assert len(set(trace_lines(sys.hexversion, good, 1, offsets)) - {None}) > 1
     nothing = [None] * len(offsets)
     assert trace_lines(0x03090000, good, 1, offsets) == nothing
     assert trace_lines(0x03FF0000, good, 1, offsets) == nothing

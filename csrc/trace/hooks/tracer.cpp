@@ -19,6 +19,7 @@ namespace oddrank::trace {
 namespace {
 
 constexpr unsigned kNamelessCalls = 16;
+constexpr std::size_t kMostFiles = 1000;
 
 }  // namespace
 
@@ -151,6 +152,8 @@ TracedThread* Tracer::prepare() noexcept {
 std::uint64_t Tracer::hash_of(std::string_view file) noexcept {
   try {
     if (const auto known = hashes_.find(file); known != hashes_.end()) return known->second;
+    // Code that is made while a program runs has a name of its own each time.
+    if (hashes_.size() >= kMostFiles) hashes_.clear();
     const std::string path(file);
     return hashes_[path] = source_hash(path);
   } catch (const std::exception&) {
