@@ -64,7 +64,7 @@ def test_where_nothing_can_be_read_or_written_nothing_is_left(job, tmp_path):
 
 
 def test_a_record_of_another_boot_whose_clock_was_seen_once_is_left_out_and_told(script):
-    script("import os, oddrank; oddrank.arm(); os._exit(0)")
+    script("\nimport os, oddrank; oddrank.arm(); os._exit(0)")
     (file,) = jobs.files([str(script.folder / "records")])
     boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     record = file.read_bytes()

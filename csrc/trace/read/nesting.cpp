@@ -15,12 +15,12 @@ constexpr std::uint32_t kCallsLevel = 2;
 // How far from the outermost call the one that a segment ends in is looked for in the next one.
 constexpr std::size_t kFarthest = 256;
 
-bool begins(Kind kind) noexcept { return kind == Kind::kCall || kind == Kind::kResume; }
+bool begins(Kind kind) noexcept {
+  return kind == Kind::kCall || kind == Kind::kResume || kind == Kind::kThrow;
+}
 bool ends(Kind kind) noexcept {
   return kind == Kind::kReturn || kind == Kind::kYield || kind == Kind::kUnwind;
 }
-// The frame is there and stays.
-bool stays(Kind kind) noexcept { return kind == Kind::kLine || kind == Kind::kThrow; }
 
 constexpr std::size_t kNowhere = ~std::size_t{0};
 constexpr std::uint32_t kNone = 0;  // no code has this id
@@ -76,7 +76,7 @@ std::size_t Nesting::take_in(std::size_t from, Segment& segment, std::vector<std
     if (kind == Kind::kGap) break;
     if (begins(kind)) {
       open.push_back(place.code());
-    } else if (ends(kind) || stays(kind)) {
+    } else if (ends(kind) || kind == Kind::kLine) {
       if (open.empty()) {
         missing_.push_back(place.code());
         open.push_back(place.code());
