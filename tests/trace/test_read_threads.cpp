@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <random>
@@ -10,7 +9,6 @@
 
 #include "record_builder.hpp"
 #include "trace/read/dictionary.hpp"
-#include "trace/read/stats.hpp"
 #include "trace/read/threads.hpp"
 
 namespace oddrank::trace {
@@ -107,26 +105,6 @@ TEST(ReadThreads, a_thread_without_a_ring_has_only_its_stack) {
   EXPECT_EQ(threads.list[0].stack.size(), 2U);
   EXPECT_EQ(threads.list[0].capacity, 0U);
   EXPECT_TRUE(read_events(record.open(), 0, 5).list.empty());
-}
-
-// What a hostile file of 1 GiB would do with its 65,536 slots: 10^12 events to read.
-TEST(ReadThreads, a_ring_that_many_slots_claim_is_read_for_those_that_it_has_room_for) {
-  RecordSizes sizes;
-  sizes.threads = 64;
-  RecordBuilder record(sizes);
-  fill_record(record);
-  for (std::uint32_t i = 0; i < sizes.threads; ++i) {
-    record.thread(i, "greedy", {});
-    record.slot(i).ring_offset = record.header().rings.offset;
-    record.slot(i).ring_events = 64 * sizes.ring_events / 4;
-    record.slot(i).head = 1'000;
-  }
-  const Threads threads = read_threads(record.open());
-  EXPECT_EQ(threads.list.size(), 64U);
-  EXPECT_EQ(threads.broken, 60U);
-  const auto reads = [](const Thread& thread) { return thread.capacity > 0; };
-  EXPECT_EQ(std::ranges::count_if(threads.list, reads), 4);
-  EXPECT_EQ(read_stats(record.open(), 3).window, 4U * 255U);
 }
 
 // Frames that know who called them: a place's code is its own number, its position its caller's.
