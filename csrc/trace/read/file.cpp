@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -31,6 +32,17 @@ std::string magic_is(const char (&magic)[8]) {
     if (c != 0) return "is not a record of oddrank: it begins with other bytes";
   }
   return "is not a record of oddrank, or its process died before it could begin one";
+}
+
+// Other threads write there: whole words, as the kernel copies them. What a word publishes is there
+// for the words that are read after it.
+void copy_words(std::span<const unsigned char> from, unsigned char* to) {
+  for (; !from.empty(); from = from.subspan(std::min(from.size(), sizeof(Word)))) {
+    const auto* word = reinterpret_cast<const Word*>(from.data());
+    const std::uint64_t value = word->load(std::memory_order_acquire);
+    std::memcpy(to, &value, std::min(from.size(), sizeof value));
+    to += sizeof value;
+  }
 }
 
 }  // namespace
@@ -170,8 +182,7 @@ std::vector<ClockPicture> RecordFile::clocks() const {
 void RecordFile::copy(std::uint64_t offset, void* to, std::size_t size) const {
   auto* at = static_cast<unsigned char*>(to);
   if (!memory_.empty()) {
-    const auto from = memory_.subspan(offset, size);
-    std::memcpy(at, from.data(), size);
+    copy_words(memory_.subspan(offset, size), at);
     return;
   }
   while (size > 0) {
