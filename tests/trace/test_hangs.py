@@ -77,7 +77,8 @@ def test_a_hang_is_shown_alive_and_after_all_were_killed(tmp_path, how):
     job = Job(tmp_path / "records", "--hang", how, "--steps", "1000")
 
     def hangs(ranks):
-        return HANGS[how] in functions(ranks[3]) and all(rank["step"] == 3 for rank in ranks)
+        inside = [HANGS[how] in functions(rank) for rank in ranks]
+        return inside == [False] * 3 + [True] and all(rank["step"] == 3 for rank in ranks)
 
     try:
         alive = job.until(hangs)
