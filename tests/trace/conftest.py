@@ -84,3 +84,29 @@ def run_ranks() -> Callable[..., Path]:
 @pytest.fixture(params=HOOKS)
 def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
     return Script(tmp_path, request.param)
+
+
+@pytest.fixture
+def waiting(script: Script) -> Callable[[], subprocess.Popen]:
+    """A process that waits in waits() for its stdin."""
+
+    def start():
+        process = script(
+            """
+            import sys
+            import oddrank
+            oddrank.arm()
+
+            def waits():
+                print("waits", flush=True)
+                sys.stdin.readline()
+
+            waits()
+            """,
+            wait=False,
+            stdin=subprocess.PIPE,
+        )
+        process.stdout.readline()
+        return process
+
+    return start

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import time
 
 import pytest
@@ -169,23 +168,8 @@ def test_names_that_are_no_names_stay_in_their_quotes(script):
     assert picture.of("X", 'sec"tion')
 
 
-def test_a_rank_that_waits_is_shown_until_now(script):
-    process = script(
-        """
-        import sys
-        import oddrank
-        oddrank.arm()
-
-        def waits():
-            print("waits", flush=True)
-            sys.stdin.readline()
-
-        waits()
-        """,
-        wait=False,
-        stdin=subprocess.PIPE,
-    )
-    process.stdout.readline()
+def test_a_rank_that_waits_is_shown_until_now(script, waiting):
+    process = waiting()
     time.sleep(0.2)
     target = script.folder / "out.json"
     export(jobs.files([str(script.folder / "records")]), target)

@@ -99,23 +99,8 @@ def test_what_was_lost_is_said(script):
     assert said.startswith(f"rank 0 (pid {lossy.pid}): no room for {lossy.lost['threads']} threads")
 
 
-def test_what_a_live_process_is_in_lasts_until_now(script):
-    process = script(
-        """
-        import sys, time
-        import oddrank
-        oddrank.arm()
-
-        def waits():
-            print("waits", flush=True)
-            sys.stdin.readline()
-
-        waits()
-        """,
-        wait=False,
-        stdin=subprocess.PIPE,
-    )
-    process.stdout.readline()
+def test_what_a_live_process_is_in_lasts_until_now(script, waiting):
+    process = waiting()
     files = jobs.files([str(script.folder / "records")])
 
     def seconds():

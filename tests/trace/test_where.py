@@ -10,7 +10,8 @@ import time
 import pytest
 
 from oddrank.trace import jobs, tail
-from oddrank.trace.ranks import Collective, Frame, Rank, Thread, last_run
+from oddrank.trace.processes import last_run
+from oddrank.trace.ranks import Collective, Frame, Rank, Thread
 from oddrank.trace.where import groups, text
 
 NOW = 1_700_000_000.0
@@ -97,24 +98,14 @@ def test_ranks_without_a_record_and_what_is_not_shown_are_told():
 
 
 @pytest.fixture(scope="module")
-def dead_job(tmp_path_factory):
+def dead_job(run_ranks, tmp_path_factory):
     """Two ranks that were killed, with a file that is no record among theirs."""
     folder = tmp_path_factory.mktemp("job")
-    script = folder / "script.py"
-    script.write_text(
+    run_ranks(
+        folder,
         "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
-        "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n"
+        "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n",
     )
-    for number in range(2):
-        subprocess.run(
-            [sys.executable, script],
-            env={
-                **os.environ, "ODDRANK_DIR": str(folder / "records"), "RANK": str(number),
-                "WORLD_SIZE": "2", "LOCAL_RANK": str(number), "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": "29500",
-            },
-            check=False, timeout=60,
-        )  # fmt: skip
     return folder
 
 

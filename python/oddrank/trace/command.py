@@ -12,6 +12,7 @@ from oddrank.cli import json_option
 from oddrank.errors import LaunchError, OddrankError
 
 if TYPE_CHECKING:
+    from oddrank.trace.processes import AnyProcess
     from oddrank.trace.ranks import Rank
 
 _WATCH = 1.0  # seconds between two looks
@@ -92,13 +93,7 @@ def where(  # noqa: PLR0917 (click passes them by name)
 
     while True:
         files = jobs.files(paths, pid)
-        found, refused = ranks.read(files, _LOOK)
-        last = found if all_runs else ranks.last_run(found)
-        earlier, found = len(found) - len(last), last
-        for line in refused:
-            render.line(f"oddrank: {line}", sys.stderr)
-        if not found:
-            raise OddrankError(f"none of {len(files)} files is a record that can be read")
+        found, earlier = _of_last_run(*ranks.read(files, _LOOK), all_runs)
         if json_path is not None:
             _write_where(found, json_path)
         if json_path != "-":
@@ -189,17 +184,11 @@ def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> None
     times what an event costs on the machine that oddrank was measured on. PATH: as for `trace
     where`.
     """
-    from oddrank.trace import jobs, ranks
+    from oddrank.trace import jobs
     from oddrank.trace import stats as stats_
 
     files = jobs.files(paths)
-    found, refused = stats_.read(files)
-    last = found if all_runs else ranks.last_run(found)
-    earlier, found = len(found) - len(last), last
-    for line in refused:
-        render.line(f"oddrank: {line}", sys.stderr)
-    if not found:
-        raise OddrankError(f"none of {len(files)} files is a record that can be read")
+    found, earlier = _of_last_run(*stats_.read(files), all_runs)
     hot = stats_.hottest(found)
     if json_path is not None:
         world = {"size": max(rank.world for rank in found)}
@@ -246,3 +235,17 @@ def _write_where(found: "list[Rank]", path: str) -> None:
     world = {"size": max(rank.world for rank in found)}
     data = {"ranks": [rank.as_data() for rank in found]}
     finding.write_json(finding.envelope("trace where", world, data), path)
+
+
+def _of_last_run(
+    found: "list[AnyProcess]", refused: list[str], all_runs: bool
+) -> "tuple[list[AnyProcess], int]":
+    """Those to look at, and how many of earlier runs are left out."""
+    from oddrank.trace import processes
+
+    for line in refused:
+        render.line(f"oddrank: {line}", sys.stderr)
+    if not found:
+        raise OddrankError(f"none of {len(refused)} files is a record that can be read")
+    last = found if all_runs else processes.last_run(found)
+    return last, len(found) - len(last)

@@ -17,7 +17,8 @@ from typing import IO, Any
 
 from oddrank import __version__, _native, finding
 from oddrank.errors import OddrankError
-from oddrank.trace import ranks
+from oddrank.trace import processes
+from oddrank.trace.processes import Process
 
 # What a process is called in the picture where two hosts have used one pid. No pid is so large.
 _FIRST_OWN_ID = 10_000_000
@@ -41,17 +42,10 @@ class Exported:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Source(Process):
     """A record that can be read."""
 
     file: Path
-    rank: int
-    host: str
-    pid: int
-    started: int
-    world: int
-    is_child: bool
-    alive: bool | None
     boot: str
     """What has one counter of ticks: a boot of a host."""
     begin: int | None
@@ -80,15 +74,15 @@ def export(
     """
     notes: list[str] = []
     found = list(_sources(files, notes))
-    sources = found if all_runs else ranks.last_run(found)
+    sources = found if all_runs else processes.last_run(found)
     with finding.whole_file(target, "name a file in a folder you can write") as file:
         packed = _Packed(file, level if target.suffix == ".gz" else None)
-        processes, events = _write(packed, sources, lines, notes)
-        if processes == 0:
+        written, events = _write(packed, sources, lines, notes)
+        if written == 0:
             what = notes[0] if notes else "no record"
             raise OddrankError(f"nothing to export in {len(files)} files: {what}")
     earlier = len(found) - len(sources)
-    return Exported(processes, earlier, events, target.stat().st_size, tuple(notes))
+    return Exported(written, earlier, events, target.stat().st_size, tuple(notes))
 
 
 def _sources(files: Sequence[Path], notes: list[str]) -> Iterator[_Source]:
@@ -100,18 +94,12 @@ def _sources(files: Sequence[Path], notes: list[str]) -> Iterator[_Source]:
             notes.append(str(error))
             continue
         yield _Source(
+            **processes.identity(facts),
             file=file,
-            rank=facts["rank"],
-            host=facts["host"],
-            pid=facts["pid"],
-            started=facts["start_time"],
-            world=facts["world"],
-            is_child=facts["is_child"],
-            alive=ranks.alive(facts),
             boot=facts["boot_id"] or str(file),
             begin=facts["begin_ns"],
             clocks=facts["clocks"],
-            notes=tuple(ranks.lacks(facts)),
+            notes=tuple(processes.lacks(facts)),
         )
 
 
@@ -122,7 +110,7 @@ def _write(
     clocks = _clocks(sources)
     own_ids = len({s.pid for s in sources}) < len(sources)
     packed.write(_head(origin, sources))
-    processes = events = 0
+    written = events = 0
     for i, source in enumerate(sources):
         process_id = _FIRST_OWN_ID + i if own_ids else source.pid
         try:
@@ -136,11 +124,11 @@ def _write(
             notes.append(str(error))
             continue
         notes += [f"{source}: {note}" for note in (*source.notes, record.trouble) if note]
-        processes += 1
+        written += 1
         events += record.events
     packed.write(b"\n]}\n")
     packed.finish()
-    return processes, events
+    return written, events
 
 
 def _clocks(sources: Sequence[_Source]) -> dict[str, Clocks]:

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from oddrank import _native
-from oddrank.errors import OddrankError
+from oddrank.trace import processes
+from oddrank.trace.processes import Process
 
 # The kernel's letters for what a thread does.
 _STATES = {
@@ -70,18 +70,9 @@ class Collective:
 
 
 @dataclass(frozen=True)
-class Rank:
+class Rank(Process):
     """One process of a job."""
 
-    rank: int
-    host: str
-    pid: int
-    started: int
-    """Clock ticks since its host's boot."""
-    world: int
-    is_child: bool
-    alive: bool | None
-    """None: the record is from elsewhere, its process can't be looked up here."""
     step: int | None
     last: float | None
     """Unix time of the last event of any thread, in seconds."""
@@ -120,61 +111,9 @@ def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], list[str
 
     look: seconds between two looks at the CPU time of live threads; 0 takes none.
     """
-    snapshot = _native.core().trace_snapshot
-    ranks: list[Rank] = []
-    refused: list[str] = []
-
-    def one(file: Path) -> dict[str, Any] | str:
-        try:
-            made: dict[str, Any] = snapshot(str(file))
-        except OddrankError as error:
-            return str(error)
-        return made
-
-    with ThreadPoolExecutor(max_workers=2) as pool:  # the reader works without the GIL
-        for file, found in zip(files, pool.map(one, files), strict=True):
-            if isinstance(found, str):
-                refused.append(found)
-            else:
-                ranks.append(_rank(found, str(file)))
+    found, refused = processes.read(files, _native.core().trace_snapshot)
+    ranks = [_rank(facts, str(file)) for file, facts in found]
     return _with_states(ranks, look), refused
-
-
-class Process(Protocol):
-    """What tells the processes of a job apart."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def started(self) -> int: ...
-    @property
-    def is_child(self) -> bool: ...
-    @property
-    def alive(self) -> bool | None: ...
-
-
-AnyProcess = TypeVar("AnyProcess", bound=Process)
-
-
-def last_run(ranks: Sequence[AnyProcess]) -> list[AnyProcess]:
-    """Without the dead of earlier runs of a job that is started again under its name.
-
-    Of each rank of a host those that live, or else the one that began last; and the children that
-    began after it.
-    """
-    living = {(r.host, r.rank) for r in ranks if r.alive and not r.is_child}
-    newest: dict[tuple[str, int], int] = {}
-    for r in ranks:
-        if not r.is_child and (r.alive or (r.host, r.rank) not in living):
-            newest[r.host, r.rank] = max(newest.get((r.host, r.rank), 0), r.started)
-    return [r for r in ranks if r.alive or r.started >= newest.get((r.host, r.rank), 0)]
-
-
-def alive(found: dict[str, Any]) -> bool | None:
-    """None: the record is from elsewhere, its process can't be looked up here."""
-    return {"alive": True, "dead": False}.get(found["life"])
 
 
 def _rank(found: dict[str, Any], file: str) -> Rank:
@@ -182,13 +121,7 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
     if not collectives and found["last_collective"]:
         collectives = [_collective(found["last_collective"])]
     return Rank(
-        rank=found["rank"],
-        host=found["host"],
-        pid=found["pid"],
-        started=found["start_time"],
-        world=found["world"],
-        is_child=found["is_child"],
-        alive=alive(found),
+        **processes.identity(found),
         step=found["step"],
         last=_seconds(found["last_ns"]),
         collectives=tuple(sorted(collectives, key=lambda each: each.number)),
@@ -227,7 +160,7 @@ def _collective(found: dict[str, Any]) -> Collective:
 
 
 def _notes(found: dict[str, Any]) -> Iterable[str]:
-    yield from lacks(found)
+    yield from processes.lacks(found)
     seen = {thread["tid"] for thread in found["threads"]}
     for each in found["open"]:
         if each["tid"] not in seen:
@@ -235,19 +168,6 @@ def _notes(found: dict[str, Any]) -> Iterable[str]:
                 f"{each['operation'].strip('_')} was issued by a thread without a stack here: made"
                 " in C++ (CPython before 3.12 does not show those), or in code that is not recorded"
             )
-
-
-def lacks(found: dict[str, Any]) -> Iterable[str]:
-    """What a record lacks, and why, a line each; `found` as the compiled reader tells it."""
-    if found["displaced_by"]:
-        yield f"{found['displaced_by']} has taken the trace hook: lines since then are missing"
-    if found["disarmed"]:
-        yield "disarmed: what is shown is of that moment"
-    for what, count in found["lost"].items():
-        if count:
-            yield f"no room for {count} {what}: raise ODDRANK_TRACE_MB"
-    if found.get("trouble"):
-        yield found["trouble"]
 
 
 def _with_states(ranks: list[Rank], look: float) -> list[Rank]:

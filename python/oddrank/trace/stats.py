@@ -8,14 +8,13 @@ Another core may need half or twice that.
 """
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from oddrank import _native
-from oddrank.errors import OddrankError
-from oddrank.trace import ranks
+from oddrank.trace import processes
+from oddrank.trace.processes import Process
 from oddrank.trace.where import short
 
 # Hook -> ns of a line, ns of a call or return: see above.
@@ -41,18 +40,9 @@ class Code:
 
 
 @dataclass(frozen=True)
-class RankStats:
+class RankStats(Process):
     """One process."""
 
-    rank: int
-    host: str
-    pid: int
-    started: int
-    """Clock ticks since its host's boot."""
-    world: int
-    is_child: bool
-    alive: bool | None
-    """None: the record is from elsewhere, its process can't be looked up here."""
     hook: str
     threads: int
     events: int
@@ -92,23 +82,9 @@ class RankStats:
 
 def read(files: Sequence[Path]) -> tuple[list[RankStats], list[str]]:
     """The ranks that could be read, and a line for each file that could not."""
-    made: list[RankStats] = []
-    refused: list[str] = []
-
-    def one(file: Path) -> dict[str, Any] | str:
-        try:
-            found: dict[str, Any] = _native.core().trace_stats(str(file), _PER_RECORD)
-        except OddrankError as error:
-            return str(error)
-        return found
-
-    with ThreadPoolExecutor(max_workers=2) as pool:  # the reader works without the GIL
-        for found in pool.map(one, files):
-            if isinstance(found, str):
-                refused.append(found)
-            else:
-                made.append(_rank(found))
-    return made, refused
+    core = _native.core()
+    found, refused = processes.read(files, lambda file: core.trace_stats(file, _PER_RECORD))
+    return [_rank(facts) for _, facts in found], refused
 
 
 def hottest(found: Iterable[RankStats], top: int = _TOP) -> list[Code]:
@@ -174,13 +150,7 @@ def notes(found: Sequence[RankStats]) -> Iterable[str]:
 
 def _rank(found: dict[str, Any]) -> RankStats:
     return RankStats(
-        rank=found["rank"],
-        host=found["host"],
-        pid=found["pid"],
-        started=found["start_time"],
-        world=found["world"],
-        is_child=found["is_child"],
-        alive=ranks.alive(found),
+        **processes.identity(found),
         hook=found["hook"],
         threads=found["threads"],
         events=found["events"],
@@ -191,7 +161,7 @@ def _rank(found: dict[str, Any]) -> RankStats:
         marks=found["marks"],
         collectives=found["collectives"],
         lost=found["lost"],
-        notes=tuple(ranks.lacks(found)),
+        notes=tuple(processes.lacks(found)),
         codes=tuple(Code(*each) for each in found["codes"]),
     )
 

@@ -1,0 +1,89 @@
+"""The processes of a job: whose each record is, which of them are the last run's, what it lacks."""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from oddrank.errors import OddrankError
+
+
+@dataclass(frozen=True)
+class Process:
+    """Whose record it is."""
+
+    rank: int
+    host: str
+    pid: int
+    started: int
+    """Clock ticks since its host's boot."""
+    world: int
+    is_child: bool
+    alive: bool | None
+    """None: the record is from elsewhere, its process can't be looked up here."""
+
+
+AnyProcess = TypeVar("AnyProcess", bound=Process)
+
+
+def identity(found: dict[str, Any]) -> dict[str, Any]:
+    """The members of Process; `found` as the compiled reader tells it."""
+    return {
+        "rank": found["rank"],
+        "host": found["host"],
+        "pid": found["pid"],
+        "started": found["start_time"],
+        "world": found["world"],
+        "is_child": found["is_child"],
+        "alive": {"alive": True, "dead": False}.get(found["life"]),
+    }
+
+
+def read(
+    files: Sequence[Path], one: Callable[[str], dict[str, Any]]
+) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
+    """What `one` says of each file that it can read, and a line for each that it can't."""
+
+    def attempt(file: Path) -> dict[str, Any] | str:
+        try:
+            return one(str(file))
+        except OddrankError as error:
+            return str(error)
+
+    read: list[tuple[Path, dict[str, Any]]] = []
+    refused: list[str] = []
+    with ThreadPoolExecutor(max_workers=2) as pool:  # the reader works without the GIL
+        for file, found in zip(files, pool.map(attempt, files), strict=True):
+            if isinstance(found, str):
+                refused.append(found)
+            else:
+                read.append((file, found))
+    return read, refused
+
+
+def last_run(processes: Sequence[AnyProcess]) -> list[AnyProcess]:
+    """Without the dead of earlier runs of a job that is started again under its name.
+
+    Of each rank of a host those that live, or else the one that began last; and the children that
+    began after it.
+    """
+    living = {(p.host, p.rank) for p in processes if p.alive and not p.is_child}
+    newest: dict[tuple[str, int], int] = {}
+    for p in processes:
+        if not p.is_child and (p.alive or (p.host, p.rank) not in living):
+            newest[p.host, p.rank] = max(newest.get((p.host, p.rank), 0), p.started)
+    return [p for p in processes if p.alive or p.started >= newest.get((p.host, p.rank), 0)]
+
+
+def lacks(found: dict[str, Any]) -> Iterable[str]:
+    """What a record lacks, and why, a line each; `found` as the compiled reader tells it."""
+    if found["displaced_by"]:
+        yield f"{found['displaced_by']} has taken the trace hook: lines since then are missing"
+    if found["disarmed"]:
+        yield "disarmed: what is shown is of that moment"
+    for what, count in found["lost"].items():
+        if count:
+            yield f"no room for {count} {what}: raise ODDRANK_TRACE_MB"
+    if found.get("trouble"):
+        yield found["trouble"]
