@@ -217,7 +217,8 @@ def test_packages_as_text_as_names_and_as_levels():
 def test_a_package_takes_away_the_defaults_of_its_subpackages_and_a_star_all_of_them():
     assert "torch.distributed" not in dict(packages.rules({"torch": "calls"}))
     assert "threading" in dict(packages.rules({"torch": "calls"}))
-    assert dict(packages.rules({"*": "off"})) == {"oddrank": "off", "*": "off"}
+    left = [name for name, _ in packages.rules({"*": "off"}) if "oddrank" not in name]
+    assert left == ["*"]
 
 
 def test_a_folder_goes_before_the_names_of_what_lies_in_it(script, tmp_path):

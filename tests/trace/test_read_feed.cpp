@@ -1,4 +1,6 @@
 // Every event once, or its number among the missing; and the text that is made of them.
+#include <gtest/gtest.h>
+
 #include "record_builder.hpp"
 #include "trace/read/feed.hpp"
 #include "trace/read/text.hpp"

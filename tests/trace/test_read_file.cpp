@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "record_builder.hpp"
@@ -86,6 +87,8 @@ TEST_F(ReadFile, refuses_what_is_not_a_whole_record_of_this_version) {
   expect_in(why(path("file")), "it was cut");
   fs::resize_file(path("file"), kPage - 1);
   expect_in(why(path("file")), "less than a header");
+  std::ofstream(path("text")) << "some text\n";
+  expect_in(why(path("text")), "is not a record of oddrank: it begins with other bytes");
   fs::resize_file(path("file"), 0);
   expect_in(why(path("file")), "has 0 bytes");
   fs::resize_file(path("file"), kPage);

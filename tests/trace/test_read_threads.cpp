@@ -206,6 +206,18 @@ TEST(ReadEvents, gives_the_last_ones_oldest_first) {
   EXPECT_TRUE(read_events(file, ~0U, 5).list.empty());
 }
 
+TEST(ReadEvents, of_a_thread_that_has_gone_round_its_ring_since_it_is_looked_at_again) {
+  RecordBuilder record;
+  record.thread(1, "t", {});
+  for (std::uint64_t i = 0; i < 10; ++i) record.event(1, i, Place{});
+  Thread thread = read_threads(record.open()).list.at(0);
+  for (std::uint64_t i = 10; i < 100; ++i) record.event(1, i, Place{});
+  const Events events = read_events(record.open(), thread);
+  ASSERT_EQ(events.list.size(), 15U);
+  EXPECT_EQ(events.list.back().tsc, 99U);
+  EXPECT_EQ(thread.events, 100U) << "its stack is of then, too";
+}
+
 TEST(ReadEvents, of_a_lapped_ring_the_oldest_place_is_left_out) {
   RecordBuilder record;
   record.thread(1, "t", {});

@@ -24,7 +24,7 @@ def thread(stack=AT_61, *, tid, name="MainThread", **others):
 
 
 def in_all_reduce(sequence, **others):
-    made = Collective("allreduce_", "0", sequence, 4 << 20, 100, sequence, "open", NOW - 81, None)
+    made = Collective("allreduce", "0", sequence, 4 << 20, 100, sequence, "open", NOW - 81, None)
     return dataclasses.replace(made, **others)
 
 
@@ -44,6 +44,29 @@ def folded(ranks, **options):
 
 def test_ranks_with_the_same_stack_are_folded_and_the_least_progress_comes_first():
     assert folded([rank(0), rank(1), rank(2, AT_17, step=41), rank(3)]) == [[2], [0, 1, 3]]
+
+
+def test_a_stopped_rank_is_not_one_more_that_sleeps():
+    ranks = []
+    for made, state in zip(map(rank, range(3)), ("asleep", "stopped", "running"), strict=True):
+        (main,) = made.threads
+        ranks.append(dataclasses.replace(made, threads=(dataclasses.replace(main, state=state),)))
+    assert folded(ranks) == [[1], [0, 2]]
+
+
+def test_who_is_dead_waits_no_longer():
+    (line,) = [
+        line
+        for line in text([rank(0, collectives=(in_all_reduce(3),), alive=False)], "j", now=NOW)
+        if "allreduce" in line
+    ]
+    assert line.startswith("  in allreduce #3 of group 0, 4 MiB, since ")
+
+
+def test_children_that_outlive_their_ranks_are_counted():
+    ranks = [rank(0, alive=False), rank(0, is_child=True), rank(0, is_child=True)]
+    heading = text(ranks, "j", now=NOW)[0]
+    assert "1 of 4 ranks, 0 alive (2 child processes still alive)" in heading
 
 
 def test_within_a_step_the_collective_decides_and_then_rarity():
@@ -84,7 +107,7 @@ def test_what_is_said_of_a_hang():
         "  MainThread",
         "    /x/train.py:88  <module>",
     ]
-    assert "ranks 0-1,3 (node1): step 42, alive, last event 5.0 s ago" in lines
+    assert "ranks 0-1,3 (node1, pids 100-101,103): step 42, alive, last event 5.0 s ago" in lines
     assert "  in allreduce #127 of group 0, 4 MiB for 81.0 s" in lines
     assert "  MainThread (asleep, using no CPU)" in lines
     assert lines[-1] == "    /x/train.py:61  train"
@@ -125,6 +148,40 @@ def test_the_newest_job_is_shown_from_its_files_after_its_death(dead_job):
     assert lines[2].startswith("ranks 0-1 (")
     assert ": step 5, dead, last event at " in lines[2]
     assert lines[-2:] == ["    script.py:8  <module>", "    script.py:7  work"]
+
+
+def test_the_newest_job_is_the_living_one_that_began_last(script):
+    """Its file's time says nothing: a record on a disk is written to all the time."""
+    records = script.folder / "records"
+    processes = []
+    for name in ("first", "second"):
+        processes.append(
+            script("\nimport oddrank; oddrank.arm()\ninput()", wait=False, stdin=subprocess.PIPE,
+                   ODDRANK_JOB=name)
+        )  # fmt: skip
+        end = time.monotonic() + 20
+        while not list(records.glob(f"{name}/*.trace")) and time.monotonic() < end:
+            time.sleep(0.02)
+    (older,) = records.glob("first/*.trace")
+    os.utime(older, (time.time() + 60, time.time() + 60))
+    assert oddrank("where", folder=records).stdout.startswith("job second: ")
+    several = oddrank("where", records, folder=records)
+    for process in processes:
+        process.kill()
+        process.communicate()
+    assert several.returncode == 2
+    assert "has 2 jobs: name the folder of one (first, second)" in several.stderr
+
+
+def test_what_cannot_be_copied_or_written_leaves_nothing(dead_job, tmp_path):
+    done = oddrank("collect", "--job", tmp_path / "nope", tmp_path / "out", folder=tmp_path)
+    assert done.returncode == 2
+    assert "there is no record" in done.stderr
+    assert not (tmp_path / "out").exists()
+    done = oddrank("export", "-", folder=dead_job / "records", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "name one, such as train.json.gz" in done.stderr
+    assert not (tmp_path / "-").exists()
 
 
 def test_json_has_every_thread_with_the_innermost_frame_last(dead_job):

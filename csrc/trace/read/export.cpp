@@ -109,7 +109,7 @@ void Export::describe() {
 // The calls of the next thread that has any.
 bool Export::next_thread() {
   while (thread_ < threads_.size()) {
-    const Thread& thread = threads_[thread_++];
+    Thread& thread = threads_[thread_++];
     Events events = read_events(file_, thread);
     if (events.list.empty()) continue;
     calls_->set_thread(thread);

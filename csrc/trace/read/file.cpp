@@ -71,6 +71,11 @@ RecordFile::RecordFile(std::span<const unsigned char> memory, std::string path)
 
 void RecordFile::open(std::uint64_t on_disk) {
   if (on_disk < kPage) {
+    char magic[sizeof kMagic] = {};
+    if (on_disk >= sizeof magic) copy(0, magic, sizeof magic);
+    if (magic[0] != 0 && std::memcmp(magic, kMagic, sizeof magic) != 0) {
+      throw Error("the record " + path_ + " " + magic_is(magic));
+    }
     throw Error("the record " + path_ + " has " + std::to_string(on_disk) +
                 " bytes, less than a header: it was cut, or its process died before it began");
   }

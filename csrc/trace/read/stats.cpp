@@ -104,7 +104,7 @@ Stats read_stats(const RecordFile& file, std::size_t most) {
   stats.process = file.process();
   stats.life = life_of(stats.process);
   stats.counters = file.counters();
-  const Threads threads = read_threads(file);
+  Threads threads = read_threads(file);
   const bool is_alive = stats.life == Life::kAlive;
   const std::uint64_t now = read_tsc();  // later than all events that are counted
   const Clock clock = clock_of(file);
@@ -116,10 +116,10 @@ Stats read_stats(const RecordFile& file, std::size_t most) {
   Names names(file);
   stats.trouble = trouble_of(names.dictionary(), threads);
   Sums sums;
-  for (const Thread& thread : threads.list) {
+  for (Thread& thread : threads.list) {
     ++stats.threads;
-    stats.events += thread.events;
     Events events = read_events(file, thread);
+    stats.events += thread.events;
     if (events.list.empty()) continue;
     stats.window += events.list.size();
     stats.lines += static_cast<std::uint64_t>(std::ranges::count(

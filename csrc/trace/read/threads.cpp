@@ -11,6 +11,7 @@ namespace {
 
 // More than any process has threads: bounds the time that a hostile file can take.
 constexpr std::uint32_t kMostSlots = 1 << 16;
+constexpr unsigned kLooks = 8;
 
 // A slot without its stack, by value.
 struct SlotHead {
@@ -173,13 +174,25 @@ Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t las
   return events;
 }
 
-Events read_events(const RecordFile& file, const Thread& thread) {
-  if (thread.capacity == 0) return {};
-  Events events = read_events(file, thread.slot, std::numeric_limits<std::uint64_t>::max());
-  const bool is_same = events.generation == thread.generation && events.first < thread.events;
-  const std::uint64_t before = is_same ? thread.events - events.first : 0;
-  if (before < events.list.size()) events.list.resize(before);
-  return events;
+Events read_events(const RecordFile& file, Thread& thread) {
+  for (unsigned look = 0; look < kLooks && thread.capacity > 0 && thread.events > 0; ++look) {
+    Events events = read_events(file, thread.slot, std::numeric_limits<std::uint64_t>::max());
+    if (events.generation != thread.generation) break;
+    if (events.first < thread.events && !events.list.empty()) {
+      const std::uint64_t before = thread.events - events.first;
+      if (before < events.list.size()) events.list.resize(before);
+      return events;
+    }
+    // It has gone round its whole ring since it was looked at.
+    const SlotHead head = read_head(file, thread.slot);
+    Thread now;
+    const bool is_same = head.in_use() && head.generation() == thread.generation;
+    if (!is_same || !has_good_stack(file, head)) break;
+    if (!read_thread(file, thread.slot, head, kTries, now)) break;
+    now.capacity = std::min(now.capacity, thread.capacity);
+    thread = std::move(now);
+  }
+  return {};
 }
 
 }  // namespace oddrank::trace

@@ -33,7 +33,8 @@ struct Threads {
 };
 
 // Looks at a stack that changes meanwhile up to `tries` times.
-Threads read_threads(const RecordFile& file, unsigned tries = 16);
+constexpr unsigned kTries = 16;
+Threads read_threads(const RecordFile& file, unsigned tries = kTries);
 
 // A slot without its stack.
 struct Ring {
@@ -69,8 +70,9 @@ constexpr std::uint64_t overwritten(std::uint64_t first, std::uint64_t room,
 // The last `last` events of a slot, at most its ring less one: the oldest place is always being
 // overwritten. Empty for a free or broken slot.
 Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t last);
-// All that are left, up to the moment when the thread was listed: then its stack is what runs
-// behind the last one. None where another thread has taken its slot since.
-Events read_events(const RecordFile& file, const Thread& thread);
+// All that are left, up to the moment when the thread was looked at: then its stack is what runs
+// behind the last one. `thread` is looked at again if none are left from before. None where another
+// thread has taken its slot since.
+Events read_events(const RecordFile& file, Thread& thread);
 
 }  // namespace oddrank::trace

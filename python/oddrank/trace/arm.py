@@ -6,6 +6,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar, overload
 
@@ -168,8 +169,16 @@ def _begin(
             os.uname().nodename, arguments, made, stdlib, installed, hook,
         )  # fmt: skip
     except OddrankError as error:
-        warnings.warn(f"oddrank records nothing: {error}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"oddrank records nothing: {error}", RuntimeWarning, stacklevel=5)
         return ""
+    wanted = os.environ.get("ODDRANK_DIR")
+    if wanted and not is_child and not Path(path).is_relative_to(folders[0]):
+        warnings.warn(
+            f"oddrank: ODDRANK_DIR={wanted} can't be used (it must be a folder of yours alone with"
+            f" room); the record is {path}",
+            RuntimeWarning,
+            stacklevel=5,
+        )
     if core.trace_object() is not None:
         _take_threads(core.trace_object())
     os.environ[job.INHERITED] = name
@@ -186,7 +195,7 @@ def _take_threads(hook: Any) -> None:
         warnings.warn(
             f"oddrank records no lines: {sys.gettrace()!r} has sys.settrace()",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
@@ -264,7 +273,7 @@ def _megabytes() -> float:
         warnings.warn(
             f"ODDRANK_TRACE_MB={text!r} is no size of 0.125 to 1024 MiB: {_DEFAULT_MB} is taken",
             RuntimeWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
         return float(_DEFAULT_MB)
     return megabytes

@@ -13,6 +13,9 @@ def collect(files: Sequence[Path], folder: Path, host: str) -> Path:
 
     OddrankError where it cannot be written; what was copied before stays.
     """
+    for file in files:
+        if not file.is_file():
+            raise OddrankError(f"there is no record {file}: name a job's folder")
     target = folder / host
     try:
         target.mkdir(parents=True, exist_ok=True)

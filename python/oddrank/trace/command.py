@@ -95,11 +95,13 @@ def where(  # noqa: PLR0917 (click passes them by name)
         files = jobs.files(paths, pid)
         found, earlier = _of_last_run(*ranks.read(files, _LOOK), all_runs)
         if json_path is not None:
-            _write_where(found, json_path)
+            _write_where(found, jobs.job_of(files[0]), json_path)
         if json_path != "-":
             if watch and sys.stdout.isatty():
                 click.echo(_CLEAR, nl=False)
-            for line in where_.text(found, jobs.job_of(files[0]), all_threads=all_threads):
+            for line in where_.text(
+                found, jobs.job_of(files[0]), all_threads=all_threads, chosen=pid is not None
+            ):
                 render.line(line, sys.stdout)
             _say_earlier(earlier)
         if not watch:
@@ -160,6 +162,8 @@ def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> No
     from oddrank.trace import export as export_
     from oddrank.trace import jobs
 
+    if str(out) == "-":
+        raise OddrankError("export writes a file, not to stdout: name one, such as train.json.gz")
     files = jobs.files(paths)
     written = export_.export(files, out, lines=lines, all_runs=all_runs)
     for note in written.notes:
@@ -231,9 +235,9 @@ def _say_earlier(count: int) -> None:
         render.line(f"not shown: {count} records of earlier runs (--all-runs)", sys.stdout)
 
 
-def _write_where(found: "list[Rank]", path: str) -> None:
+def _write_where(found: "list[Rank]", job: str, path: str) -> None:
     world = {"size": max(rank.world for rank in found)}
-    data = {"ranks": [rank.as_data() for rank in found]}
+    data = {"job": job, "ranks": [rank.as_data() for rank in found]}
     finding.write_json(finding.envelope("trace where", world, data), path)
 
 

@@ -55,9 +55,14 @@ def job_of(file: Path) -> str:
 def _below(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]  # what it is says the reader
-    found = _records(path) or [
-        file for folder in sorted(path.iterdir()) if folder.is_dir() for file in _records(folder)
-    ]
+    found = _records(path)
+    if not found:
+        folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
+        below = [records for folder in folders if (records := _records(folder))]
+        if len(below) > 1 and path.absolute() in job.base_folders():
+            names = ", ".join(records[0].parent.name for records in below)
+            raise OddrankError(f"{path} has {len(below)} jobs: name the folder of one ({names})")
+        found = [file for records in below for file in records]
     if not found:
         raise OddrankError(f"no record in {path}: name a job's folder or a file rank*{SUFFIX}")
     return found
@@ -85,7 +90,7 @@ def _newest_job() -> list[Path]:
             f"no record of yours in {_looked_at()}: call oddrank.arm() in the script, start it with"
             " `-m oddrank trace run`, or name the folder"
         )
-    return max(candidates, key=lambda one: (any(map(_lives, one[1])), _made(one[1])))[1]
+    return max(candidates, key=lambda one: (_living_since(one[1]), _made(one[1])))[1]
 
 
 def _job_folders() -> list[Path]:
@@ -110,8 +115,18 @@ def _lives(file: Path) -> bool:
     return name is not None and job.start_time(int(name[2])) == int(name[3])
 
 
+def _living_since(records: list[Path]) -> int:
+    """When the last process began, in ticks since boot, where one still lives; else 0."""
+    return max(_started(file) for file in records) if any(map(_lives, records)) else 0
+
+
+def _started(file: Path) -> int:
+    name = _NAME.fullmatch(file.name)
+    return int(name[3]) if name else 0
+
+
 def _made(records: list[Path]) -> float:
-    """When the job's last process began: a record's own time is that of its making."""
+    """When the job's last process wrote, or on a file system in memory began."""
     times = [0.0]
     for file in records:
         try:

@@ -55,7 +55,8 @@ def rules(packages: Packages = None) -> list[tuple[str, str]]:
             raise OddrankError(
                 f"packages: {package}={level!r} is none of {', '.join(LEVELS)}: correct it"
             )
-    chosen = {"oddrank": "off", **({} if "*" in wanted else _left_of_defaults(wanted)), **wanted}
+    own = dict.fromkeys(("oddrank", f"{sysconfig.get_path('scripts')}/oddrank"), "off")
+    chosen = {**own, **({} if "*" in wanted else _left_of_defaults(wanted)), **wanted}
     return list(chosen.items())
 
 
@@ -64,6 +65,8 @@ def parse(text: str) -> dict[str, str]:
     parsed = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         package, _, level = item.partition("=")
+        if not package.strip():
+            raise OddrankError(f"packages: {item!r} names none: write name=level")
         parsed[package.strip()] = level.strip() or "lines"
     return parsed
 

@@ -18,6 +18,7 @@ _STATES = {
     "T": "stopped",
     "t": "stopped by a debugger",
 }
+_HELD = {_STATES[letter] for letter in "DTt"}
 _HERTZ = 100.0  # USER_HZ: of the times in /proc, on all of Linux
 
 
@@ -47,6 +48,11 @@ class Thread:
     state: str | None = None
     cpu: float | None = None
     """Seconds of CPU time it took while it was looked at."""
+
+    @property
+    def held(self) -> str | None:
+        """How the kernel keeps it from running; None where it does not."""
+        return self.state if self.state in _HELD else None
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,7 @@ class Rank(Process):
             "collective": first and asdict(first),
             "threads": [_thread_data(thread) for thread in self.threads],
             "notes": list(self.notes),
+            "record": self.file,
         }
 
 
@@ -147,7 +154,7 @@ def _thread(found: dict[str, Any]) -> Thread:
 
 def _collective(found: dict[str, Any]) -> Collective:
     return Collective(
-        operation=found["operation"],
+        operation=found["operation"].strip("_"),
         group=found["group"],
         sequence=found["sequence"],
         bytes=found["bytes"],

@@ -38,11 +38,16 @@ def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
 
 
 def text(
-    ranks: Sequence[Rank], job: str, *, all_threads: bool = False, now: float | None = None
+    ranks: Sequence[Rank],
+    job: str,
+    *,
+    all_threads: bool = False,
+    chosen: bool = False,
+    now: float | None = None,
 ) -> list[str]:
-    """The lines of `trace where`."""
+    """The lines of `trace where`; `chosen`: these ranks were asked for, not the job."""
     now = time.time() if now is None else now
-    lines = [_heading(ranks, job)]
+    lines = [f"job {job}" if chosen else _heading(ranks, job)]
     for group in groups(ranks, all_threads=all_threads):
         lines += ["", _title(group, now), *_group_lines(group, all_threads, now)]
     hidden = [] if all_threads else _hidden(ranks)
@@ -62,7 +67,8 @@ def _place(rank: Rank, all_threads: bool) -> Any:
     issued = collective and (
         collective.operation, collective.group, collective.sequence, collective.open
     )  # fmt: skip
-    stacks = tuple((t.name, t.stack, t.hidden) for t in shown_threads(rank, all_threads))
+    # A stopped rank is not one more that sleeps.
+    stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
     return (rank.alive, rank.is_child, rank.step, issued, rank.sections, stacks, rank.notes)
 
 
@@ -82,6 +88,9 @@ def _heading(ranks: Sequence[Rank], job: str) -> str:
     alive = sum(1 for rank in parents if rank.alive)
     unknown = sum(1 for rank in parents if rank.alive is None)
     heading = f"job {job}: {len(numbers)} of {world} ranks, {alive} alive"
+    children = sum(1 for rank in ranks if rank.is_child and rank.alive)
+    if children and not alive:
+        heading += f" ({children} child process{'' if children == 1 else 'es'} still alive)"
     if unknown:
         heading += f", {unknown} of another machine (alive or not)"
     missing = _gaps(sorted(numbers), world)
@@ -109,8 +118,8 @@ def _title(group: Group, now: float) -> str:
     who = f"rank{'s' if len({rank.rank for rank in ranks}) > 1 else ''} {numbers}"
     if first.is_child:
         who = f"{len(ranks)} child process{'es' if len(ranks) > 1 else ''} of {who}"
-    if len(ranks) == 1:
-        where += f", pid {first.pid}"
+    if len(hosts) == 1:
+        where += f", pid{'' if len(ranks) == 1 else 's'} {fold(rank.pid for rank in ranks)}"
     step = "no step yet" if first.step is None else f"step {first.step}"
     return f"{who} ({where}): {step}, {_life(ranks, now)}"
 
@@ -130,7 +139,7 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
     for note in first.notes:
         yield f"  note: {note}"
     for collective in first.collectives:
-        yield f"  {_collective(collective, now)}"
+        yield f"  {_collective(collective, now if first.alive else None)}"
     if first.sections:
         yield f"  in section {' > '.join(first.sections)}"
     threads = shown_threads(first, all_threads)
@@ -141,14 +150,18 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
         yield "  no thread has been recorded"
 
 
-def _collective(collective: Collective, now: float) -> str:
+def _collective(collective: Collective, now: float | None) -> str:
+    """now: None for a process that is dead, or cannot be looked up: it waits no longer."""
     number = "" if collective.sequence is None else f" #{collective.sequence}"
-    name = f"{collective.operation.strip('_')}{number} of group {collective.group}"
+    name = f"{collective.operation}{number} of group {collective.group}"
     if collective.bytes:
         name += f", {_bytes(collective.bytes)}"
     if collective.open:
-        since = "" if collective.began is None else f" for {_duration(now - collective.began)}"
-        return f"in {name}{since}"
+        if collective.began is None:
+            return f"in {name}"
+        if now is None:
+            return f"in {name}, since {_clock(collective.began)}"
+        return f"in {name} for {_duration(now - collective.began)}"
     return f"last collective: {name}"
 
 
