@@ -7,8 +7,10 @@ import time
 
 import pytest
 
+from oddrank import _native
 from oddrank.trace import jobs, stats
 
+_GAP = 8
 SCRIPT = """
 import os, time
 import oddrank
@@ -61,11 +63,15 @@ def test_events_calls_and_times_of_each_function(ranks):
     assert codes["fib"].own == pytest.approx(codes["fib"].seconds, abs=1e-6)  # recursion: once
 
 
-def test_rates_and_the_window_of_a_rank(ranks):
+def test_rates_and_the_window_of_a_rank(ranks, job):
     rank = ranks[0]
     assert (rank.rank, rank.world, rank.marks, rank.collectives) == (0, 2, 1, 0)
     # A ring keeps all but its oldest place; this one has not gone round.
-    assert rank.events == rank.window_events == sum(code.events for code in rank.codes) + 1  # a gap
+    (file,) = job.glob(f"rank0-{rank.pid}-*")
+    _, told, _ = _native.core().trace_history(str(file), 10_000)
+    gaps = sum(kind == _GAP for _, _, kind, *_ in told)
+    assert gaps >= 1  # of no code: the stack was looked up when it was armed
+    assert rank.events == rank.window_events == sum(code.events for code in rank.codes) + gaps
     assert rank.seconds >= rank.window_seconds >= 0.05
     assert rank.per_second == pytest.approx(rank.events / rank.seconds)
     assert 0 < rank.overhead < 0.01

@@ -85,6 +85,8 @@ bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsi
     if (!head.in_use() || !has_good_stack(file, head)) return false;
     thread.torn = !same_picture(shown, head);
   }
+  // Another thread has taken the slot while it was copied: what is shown may be of both.
+  if (head.generation() != shown.generation()) return false;
   const ThreadSlot& last = shown.slot();
   thread.slot = slot;
   thread.generation = shown.generation();
