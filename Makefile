@@ -24,7 +24,7 @@ selftest: $(VENV)/.built  ## set up, build, then test one rank a GPU, or 4 on th
 	$(python) -m torch.distributed.run --nproc-per-node $$ranks -m oddrank selftest
 
 test: $(VENV)/.built-test build/ctest/.configured  ## set up, build, then run the C++ and the Python tests
-	cmake="$$($(python) .ci/find_cmake.py)"; "$$cmake" --build build/ctest && cd build/ctest && "$$(dirname "$$cmake")/ctest" --output-on-failure -j 2
+	cmake="$$($(python) .ci/find_cmake.py)"; "$$cmake" --build build/ctest -j "$$(nproc)" && cd build/ctest && "$$(dirname "$$cmake")/ctest" --output-on-failure -j 2
 	$(python) -m pytest
 
 builds: $(VENV)/.built-test  ## build wheel, sdist and editable install for real, each in a fresh environment
