@@ -15,6 +15,7 @@
 namespace oddrank::control {
 namespace {
 constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kLingerNs = 500 * kMs;
 constexpr rlim_t kSpareFiles = 32;  // for Python, reports and libraries of this process
 
 // Every guard beats at this pace: the root hears some 5,000 a second at most.
@@ -136,6 +137,15 @@ void Hub::end(int exit_code, std::int64_t until_ns) {
   const std::uint64_t mine = commands_posted_;
   changed_.wait_until(lock, time_point(until_ns),
                       [&] { return commands_done_ >= mine && unsent_ == 0; });
+  // The guards close first: were this process to end with a ping of theirs unread, the kernel would
+  // reset the connection, and a guard that has not read the end by then would never read it.
+  changed_.wait_until(lock, time_point(std::min(until_ns, monotonic_ns() + kLingerNs)), [&] {
+    for (int rank = 0; rank < ranks_.world(); ++rank) {
+      const bool open = fd_of_rank_[static_cast<std::size_t>(rank)] >= 0;
+      if (open && ranks_.record(rank).contact == Contact::kOk) return false;
+    }
+    return true;
+  });
 }
 
 std::vector<RankRecord> Hub::snapshot() {
