@@ -20,6 +20,9 @@ RANK_FAULTS = {
 }
 # Ends well before a stage's own deadline, and leaves a loaded machine the time to get there.
 DEADLINE = 10.0
+# For a fault that is seen at once the deadline costs nothing: a busy machine imports torch slowly.
+_SEEN_AT_ONCE = ("kill", "segfault", "raise", "exit0")
+_PATIENT = 20.0
 _NODE_DEADLINE = 14.0
 
 
@@ -50,6 +53,7 @@ def hurt_rank(kind: str, rank: int, stage: str, *, ranks: int = 4, nodes: int = 
     def run(hosts: Sequence[Host]) -> Verdict:
         inject = f"{kind}:rank={rank},stage={stage}"
         deadline = DEADLINE if nodes == 1 else _NODE_DEADLINE
+        deadline = _PATIENT if kind in _SEEN_AT_ONCE else deadline
         return job(ranks, nodes, hosts=hosts, inject=inject, deadline=deadline)
 
     def right(verdict: Verdict) -> bool:
