@@ -54,6 +54,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "greenlet": _module("greenlet"),
     "mpi": _programs("mpirun"),
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch"),
+    "time-namespace": _succeeds("unshare", "--time", "--fork", "--monotonic", "5", "true"),
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),
     "samples": _SAMPLES.is_dir,
     # Its trace processor is a program that it downloads: a machine without a network is given one.

@@ -63,6 +63,16 @@ void bind_worker(py::module_& m) {
              return py::make_tuple(what, signal.go.stage_number, text(signal.go.stage),
                                    text(signal.go.parameters), signal.exit_code);
            })
+      // (nanoseconds to add to this rank's CLOCK_MONOTONIC to get the root's, error bound)
+      .def("sync_clock",
+           [](Worker& self, double seconds, bool shortcut) {
+             ClockAnswer answer;
+             {
+               const py::gil_scoped_release release;
+               answer = self.sync_clock(ns_in(seconds), shortcut);
+             }
+             return py::make_tuple(answer.offset_ns, answer.error_ns);
+           })
       .def("send_address", &Worker::send_address, py::call_guard<py::gil_scoped_release>())
       .def("publish",
            [](Worker& self, const py::bytes& payload) {

@@ -18,7 +18,9 @@
 namespace oddrank::control {
 namespace {
 constexpr std::int64_t kMs = 1'000'000;
-constexpr int kTickMs = 50;
+constexpr std::int64_t kTickNs = 50 * kMs;
+// While the root's reply about the clock is on its way.
+constexpr std::int64_t kLongestBlindNs = 5 * kMs;
 constexpr std::int64_t kResolverNs = 1'000 * kMs;
 // Without a root, a worker that its launcher has told to end may do so soon.
 constexpr std::int64_t kTerminatedNs = 2'000 * kMs;
@@ -37,7 +39,8 @@ GuardLoop::GuardLoop(GuardOptions options, Page& page, Fd worker_socket, Process
       page_(page),
       worker_(std::move(worker)),
       launcher_(worker_.parent()),
-      to_worker_(std::move(worker_socket)) {
+      to_worker_(std::move(worker_socket)),
+      clock_(options_.rank, options_.world, which_clock()) {
   if (!options_.address.empty()) dial(options_.address);
 }
 
@@ -66,16 +69,22 @@ void GuardLoop::run() {
     }
     if (!worker_dead_) polls.push_back({worker_.fd(), POLLIN, 0});  // fd -1 is skipped by poll()
     link_.add_polls(polls);
-    ::poll(polls.data(), polls.size(), kTickMs);
+    const timespec tick{0, tick_ns()};
+    ::ppoll(polls.data(), polls.size(), &tick, nullptr);
     step(monotonic_ns());
   }
   // All guards of the host have it by now, or it leads nowhere any more.
   if (link_.has_address()) remove_meeting_point(options_.meeting_point);
 }
 
+std::int64_t GuardLoop::tick_ns() const {
+  return link_.up() ? std::min(kTickNs, clock_.wait_ns(monotonic_ns())) : kTickNs;
+}
+
 void GuardLoop::step(std::int64_t now) {
   hear_worker();
-  look_at_worker(now);
+  // What this turn takes counts as round trip.
+  if (!clock_.awaits_reply() || now - looked_ns_ > kLongestBlindNs) look_at_worker(now);
   look_at_meeting_point(now);
   link_.tick(now);
   const bool was_up = link_.up();
@@ -90,7 +99,20 @@ void GuardLoop::step(std::int64_t now) {
       link_.send(Kind::kPing, {});
     }
   }
+  exchange_clock(monotonic_ns());  // a reply may just have made the next one due
   check_deadlines(now);
+}
+
+void GuardLoop::exchange_clock(std::int64_t now) {
+  if (link_.up() && clock_.due(now)) {
+    link_.send(Kind::kAskClock, Packer().u32(clock_.begin(monotonic_ns())).take());
+  }
+  if (auto answer = clock_.answer(now, link_.lost())) {
+    if (!answer->trouble.empty()) {
+      answer->trouble = link_.up() ? "the root is silent" : link_.trouble();
+    }
+    if (worker_open_) to_worker_.send(Kind::kClock, answer->pack());
+  }
 }
 
 void GuardLoop::look_at_meeting_point(std::int64_t now) {
@@ -117,6 +139,9 @@ void GuardLoop::hear_worker() {
       // The root reads "was it waiting" from the state that comes just before.
       outbox_.push_back({Kind::kState, state(monotonic_ns()).pack()});
       outbox_.push_back(std::move(*frame));
+    } else if (frame->kind == Kind::kAskClock) {
+      const auto question = ClockQuestion::unpack(frame->payload);
+      if (question) clock_.ask(*question, monotonic_ns());
     }
   }
 }
@@ -131,11 +156,15 @@ void GuardLoop::hear_root(const Frame& frame) {
     report(monotonic_ns(), Unpacker(frame.payload).u32());
   } else if (frame.kind == Kind::kRoster) {
     roster_ = Roster::unpack(frame.payload);
+  } else if (frame.kind == Kind::kClock) {
+    const std::int64_t now = monotonic_ns();  // not after what comes next
+    if (const auto reading = ClockReading::unpack(frame.payload)) clock_.hear(*reading, now);
   }
 }
 
 void GuardLoop::look_at_worker(std::int64_t now) {
   if (worker_dead_) return;
+  looked_ns_ = now;
   // The worker closes its end by dying only: what it wrote before has been read above.
   const Life before = life_;
   life_ = worker_.look().life;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "control/clock_exchange.hpp"
 #include "control/guard.hpp"
 #include "control/link.hpp"
 #include "control/process.hpp"
@@ -29,6 +30,8 @@ class GuardLoop {
   bool resolver_slow(std::int64_t now) const;
   State state(std::int64_t now) const;
   void report(std::int64_t now, std::uint32_t question);
+  std::int64_t tick_ns() const;
+  void exchange_clock(std::int64_t now);
   void end_worker(int code, std::int64_t patience_ns);
   void lose_root(const std::string& why, std::int64_t speak_in_ns, std::int64_t patience_ns);
   void speak_and_end();
@@ -51,6 +54,8 @@ class GuardLoop {
   std::vector<Frame> outbox_;  // for the root, in the worker's order, until the link is up
   State reported_;
   std::int64_t last_ping_ = 0;
+  ClockExchange clock_;
+  std::int64_t looked_ns_ = 0;  // at the worker
   std::optional<Roster> roster_;
   // The root is lost: from then on no word of it can come.
   struct Loss {

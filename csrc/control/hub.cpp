@@ -11,6 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "control/clock_exchange.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -48,6 +49,7 @@ Hub::Hub(Fd listener, HubOptions options)
       listener_(std::move(listener)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      clock_(which_clock()),
       fd_of_rank_(static_cast<std::size_t>(options_.world), -1),
       ranks_(options_.world, 0) {
   if (!epoll_ || !wake_) throw_errno("epoll_create1 or eventfd for the root");

@@ -85,6 +85,7 @@ class Hub {
   void work(int fd, std::uint32_t events, std::int64_t now);
   bool hear(Connection& connection, const Frame& frame, std::int64_t now);
   bool hear_hello(Connection& connection, const Frame& frame, std::int64_t now);
+  bool tell_clock(Connection& connection, const Frame& frame);
   bool tell(Connection& connection, Kind kind, std::string_view payload);
   bool watch_writes(Connection& connection);
   void listen_again(bool on);
@@ -100,6 +101,7 @@ class Hub {
   Fd epoll_;
   Fd wake_;
   Welcome welcome_;
+  std::string clock_;  // see which_clock()
   std::size_t most_connections_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;  // by descriptor; the thread's alone
   std::vector<int> fd_of_rank_;                           // the thread's alone

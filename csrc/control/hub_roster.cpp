@@ -1,6 +1,7 @@
-// What the hub tells about ranks to others: rosters to the lowest guards, notes to the judge.
+// What the hub tells to others: rosters to the lowest guards, its clock to all, notes to the judge.
 #include <map>
 
+#include "base/clock.hpp"
 #include "control/hub.hpp"
 
 namespace oddrank::control {
@@ -23,6 +24,15 @@ void Hub::deal_roster() {
       break;
     }
   }
+}
+
+// The moment of the answer, not of this turn of the loop: others may have come before in it.
+bool Hub::tell_clock(Connection& connection, const Frame& frame) {
+  Unpacker in(frame.payload);
+  ClockReading reading{in.u32(), 0, clock_};
+  if (!in.ok()) return false;
+  reading.ns = monotonic_ns();
+  return tell(connection, Kind::kClock, reading.pack());
 }
 
 void Hub::turn_away(OddClaim claim) {

@@ -147,6 +147,7 @@ bool Hub::hear(Connection& connection, const Frame& frame, std::int64_t now) {
   if (frame.kind == Kind::kPing) {
     return tell(connection, Kind::kPong, {});
   }
+  if (frame.kind == Kind::kAskClock) return tell_clock(connection, frame);
   if (frame.kind == Kind::kState) {
     auto state = State::unpack(frame.payload);
     if (!state) return false;

@@ -153,4 +153,45 @@ std::optional<Roster> Roster::unpack(std::string_view payload) {
   return roster;
 }
 
+std::string ClockQuestion::pack() const {
+  return Packer().u32(number).i64(deadline_ns).u8(shortcut ? 1 : 0).take();
+}
+
+std::optional<ClockQuestion> ClockQuestion::unpack(std::string_view payload) {
+  Unpacker in(payload);
+  ClockQuestion question;
+  question.number = in.u32();
+  question.deadline_ns = in.i64();
+  question.shortcut = in.u8() != 0;
+  if (!in.ok()) return std::nullopt;
+  return question;
+}
+
+std::string ClockReading::pack() const { return Packer().u32(number).i64(ns).text(clock).take(); }
+
+std::optional<ClockReading> ClockReading::unpack(std::string_view payload) {
+  Unpacker in(payload);
+  ClockReading reading;
+  reading.number = in.u32();
+  reading.ns = in.i64();
+  reading.clock = in.text(256);
+  if (!in.ok() || reading.ns < 0 || reading.ns > INT64_MAX / 4) return std::nullopt;
+  return reading;
+}
+
+std::string ClockAnswer::pack() const {
+  return Packer().u32(number).i64(offset_ns).i64(error_ns).text(trouble).take();
+}
+
+std::optional<ClockAnswer> ClockAnswer::unpack(std::string_view payload) {
+  Unpacker in(payload);
+  ClockAnswer answer;
+  answer.number = in.u32();
+  answer.offset_ns = in.i64();
+  answer.error_ns = in.i64();
+  answer.trouble = in.text();
+  if (!in.ok()) return std::nullopt;
+  return answer;
+}
+
 }  // namespace oddrank::control

@@ -81,4 +81,36 @@ struct Roster {
   static std::optional<Roster> unpack(std::string_view payload);
 };
 
+// Worker to guard: how far is the root's clock from ours? (Guard to root: a number alone.)
+struct ClockQuestion {
+  std::uint32_t number = 0;
+  std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC of this host
+  bool shortcut = true;          // no difference where both read the same clock
+
+  std::string pack() const;
+  static std::optional<ClockQuestion> unpack(std::string_view payload);
+};
+
+// Root to guard: the root's CLOCK_MONOTONIC at the moment of its answer.
+struct ClockReading {
+  std::uint32_t number = 0;
+  std::int64_t ns = 0;
+  std::string clock;  // see which_clock()
+
+  std::string pack() const;
+  // Empty also for times that no clock shows: sums of two of them fit.
+  static std::optional<ClockReading> unpack(std::string_view payload);
+};
+
+// Guard to worker.
+struct ClockAnswer {
+  std::uint32_t number = 0;
+  std::int64_t offset_ns = 0;  // to add to this host's CLOCK_MONOTONIC to get the root's
+  std::int64_t error_ns = 0;   // the true offset lies within this of it
+  std::string trouble;         // why there is no offset; empty: there is one
+
+  std::string pack() const;
+  static std::optional<ClockAnswer> unpack(std::string_view payload);
+};
+
 }  // namespace oddrank::control

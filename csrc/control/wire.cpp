@@ -7,7 +7,7 @@ namespace oddrank::control {
 
 std::size_t frame_limit(std::uint8_t kind) noexcept {
   if (kind < static_cast<std::uint8_t>(Kind::kHello) ||
-      kind > static_cast<std::uint8_t>(Kind::kRoster)) {
+      kind > static_cast<std::uint8_t>(Kind::kClock)) {
     return 0;
   }
   return kind == static_cast<std::uint8_t>(Kind::kResult) ? kResultFrame : kSmallFrame;

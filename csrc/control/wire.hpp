@@ -2,9 +2,9 @@
 //
 //   u32 length of what follows | u8 kind | payload
 //
-// worker -> guard    address, result, fail            guard -> worker   go, end
+// worker -> guard    address, result, fail, ask clock guard -> worker   go, end, clock
 // guard  -> root     hello, state, result, fail, ping root  -> guard    welcome, go, end, report,
-//                                                                       roster, pong
+//                    ask clock                                          roster, pong, clock
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 namespace oddrank::control {
 
 // The version is the first field of hello: ranks with another oddrank are told, not misread.
-inline constexpr std::uint32_t kWireVersion = 1;
+inline constexpr std::uint32_t kWireVersion = 2;
 inline constexpr std::size_t kSmallFrame = std::size_t{64} << 10;
 inline constexpr std::size_t kResultFrame = std::size_t{64} << 20;
 // What a connection may send before its hello has been accepted.
@@ -36,6 +36,8 @@ enum class Kind : std::uint8_t {
   kPong,
   kReport,
   kRoster,
+  kAskClock,
+  kClock,
 };
 
 // The largest length (kind and payload) that a frame of this kind may have; 0 for unknown kinds.

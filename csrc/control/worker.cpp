@@ -146,6 +146,8 @@ void Worker::take_frames(bool open) {
         if (auto go = Go::unpack(frame->payload)) goes_.push_back(std::move(*go));
       } else if (frame->kind == Kind::kEnd) {
         end_ = end = Unpacker(frame->payload).i32();
+      } else if (frame->kind == Kind::kClock) {
+        clock_answer_ = ClockAnswer::unpack(frame->payload);
       }
     }
     lost_ = lost_ || !open;

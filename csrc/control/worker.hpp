@@ -38,6 +38,10 @@ class Worker {
   // Waits for the root's next word; end stays, go is taken once. kLost: the guard is gone.
   Signal wait(std::int64_t deadline_ns);
 
+  // How far the root's CLOCK_MONOTONIC is from ours, as the guard finds out by then; without
+  // `shortcut` by exchanges on the root's own host too. Throws Error. One thread at a time.
+  ClockAnswer sync_clock(std::int64_t deadline_ns, bool shortcut);
+
   void send_address(const std::string& address);
   void publish(std::string_view payload);
   void fail(std::string_view text);
@@ -65,6 +69,8 @@ class Worker {
   std::condition_variable heard_;
   std::deque<Go> goes_;
   std::optional<int> end_;
+  std::uint32_t clock_question_ = 0;
+  std::optional<ClockAnswer> clock_answer_;
   bool lost_ = false;
 };
 

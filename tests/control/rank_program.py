@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from oddrank.control import Member, Root, Session, SessionEnded, start
+from oddrank.errors import OddrankError
 
 STAGES = ("first", "second", "third")
 
@@ -61,11 +62,27 @@ def run_stages(session: Session, folder: Path) -> None:
             assert json.loads(session.enter(stage)) == {"stage": stage}
             put(folder / f"{stage}{rank}", "")
             session.progress("step 1")
+            if os.environ.get("TEST_CLOCK"):
+                compare_clocks(session, folder)
             session.progress("step 2", waiting=True)
             session.publish(f"{stage} of {rank}".encode())
         except RuntimeError as error:
             session.fail(f"{type(error).__name__}: {error}")
             return
+
+
+def compare_clocks(session: Session, folder: Path) -> None:
+    """With the shortcut and without: [offset, error] or why not, and the seconds it took."""
+    seconds = float(os.environ["TEST_CLOCK"])
+    said: list[object] = []
+    for shortcut in (True, False):
+        began = time.monotonic()
+        try:
+            said.append([*session.sync_clock(seconds, shortcut=shortcut)])
+        except OddrankError as error:
+            said.append(str(error))
+        said.append(time.monotonic() - began)
+    put(folder / f"clock{os.environ['RANK']}", json.dumps(said))
 
 
 def hold_back_forks(seconds: float) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,10 @@ class Ranks:
         nodes: int = 1,
         never: tuple[int, ...] = (),
         environ: Mapping[str, str] | None = None,
+        environ_of: Mapping[int, Mapping[str, str]] | None = None,
+        prefix_of: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
+        """environ_of, prefix_of: what single ranks get, and what stands before their command."""
         self.folder = folder
         self.mark = uuid.uuid4().hex
         self.deadline = deadline
@@ -49,10 +52,12 @@ class Ranks:
                 "ODDRANK_TESTING": "1",
                 "ODDRANK_INJECT": inject,
                 **(environ or {}),
+                **(environ_of or {}).get(rank, {}),
             }
+            command = [sys.executable, self.program, folder, str(deadline), str(stage)]
             with self.stderr.open("ab") as stderr:
                 self.workers[rank] = subprocess.Popen(
-                    [sys.executable, self.program, folder, str(deadline), str(stage)],
+                    [*(prefix_of or {}).get(rank, ()), *command],
                     env=own,
                     stderr=stderr,
                     stdout=stderr,

@@ -75,8 +75,14 @@ TEST(Wire, every_message_cut_short_is_refused) {
   Roster roster;
   roster.root_host = "node0";
   roster.processes = {{1, 2, 3}, {4, 5, 6}};
-  const std::string payloads[] = {hello.pack(), some_state().pack(), Go{1, "s", "{}"}.pack(),
-                                  Welcome{}.pack(), roster.pack()};
+  const std::string payloads[] = {hello.pack(),
+                                  some_state().pack(),
+                                  Go{1, "s", "{}"}.pack(),
+                                  Welcome{}.pack(),
+                                  roster.pack(),
+                                  ClockQuestion{1, 2, true}.pack(),
+                                  ClockReading{1, 2, "boot"}.pack(),
+                                  ClockAnswer{1, -2, 3, ""}.pack()};
   EXPECT_TRUE(Hello::unpack(payloads[0]));
   EXPECT_TRUE(Roster::unpack(payloads[4]));
   for (std::size_t cut = 0; cut < 300; ++cut) {
@@ -88,7 +94,36 @@ TEST(Wire, every_message_cut_short_is_refused) {
     EXPECT_FALSE(Go::unpack(part(payloads[2])));
     EXPECT_FALSE(Welcome::unpack(part(payloads[3])));
     EXPECT_FALSE(Roster::unpack(part(payloads[4])));
+    EXPECT_FALSE(ClockQuestion::unpack(part(payloads[5])));
+    EXPECT_FALSE(ClockReading::unpack(part(payloads[6])));
+    EXPECT_FALSE(ClockAnswer::unpack(part(payloads[7])));
   }
+}
+
+TEST(Wire, what_is_said_of_clocks_comes_out_as_it_went_in) {
+  const auto question = ClockQuestion::unpack(ClockQuestion{7, 1LL << 60, false}.pack());
+  ASSERT_TRUE(question);
+  EXPECT_EQ(question->number, 7U);
+  EXPECT_EQ(question->deadline_ns, 1LL << 60);
+  EXPECT_FALSE(question->shortcut);
+  const auto reading = ClockReading::unpack(ClockReading{8, 123, "boot time:[1]"}.pack());
+  ASSERT_TRUE(reading);
+  EXPECT_EQ(reading->number, 8U);
+  EXPECT_EQ(reading->ns, 123);
+  EXPECT_EQ(reading->clock, "boot time:[1]");
+  const auto answer = ClockAnswer::unpack(ClockAnswer{9, -5, 6, "silent"}.pack());
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->number, 9U);
+  EXPECT_EQ(answer->offset_ns, -5);
+  EXPECT_EQ(answer->error_ns, 6);
+  EXPECT_EQ(answer->trouble, "silent");
+}
+
+TEST(Wire, a_time_that_no_clock_shows_is_refused) {
+  for (const std::int64_t ns : {INT64_MIN, std::int64_t{-1}, INT64_MAX / 4 + 1, INT64_MAX}) {
+    EXPECT_FALSE(ClockReading::unpack(ClockReading{1, ns, ""}.pack())) << ns;
+  }
+  EXPECT_FALSE(ClockReading::unpack(ClockReading{1, 1, std::string(300, 'x')}.pack()));
 }
 
 TEST(Wire, random_bytes_never_hurt) {
@@ -100,6 +135,9 @@ TEST(Wire, random_bytes_never_hurt) {
     static_cast<void>(State::unpack(bytes));
     static_cast<void>(Go::unpack(bytes));
     static_cast<void>(Roster::unpack(bytes));
+    static_cast<void>(ClockQuestion::unpack(bytes));
+    static_cast<void>(ClockReading::unpack(bytes));
+    static_cast<void>(ClockAnswer::unpack(bytes));
     FrameReader reader;
     reader.feed(bytes.data(), bytes.size());
     while (reader.next()) {

@@ -3,8 +3,8 @@
 import socket
 import struct
 
-VERSION = 1
-HELLO, WELCOME, GO, END, STATE, RESULT, FAIL, PING, PONG, REPORT, ROSTER = (
+VERSION = 2
+HELLO, WELCOME, GO, END, STATE, RESULT, FAIL, PING, PONG, REPORT, ROSTER, ASK_CLOCK, CLOCK = (
     1,
     2,
     4,
@@ -16,6 +16,8 @@ HELLO, WELCOME, GO, END, STATE, RESULT, FAIL, PING, PONG, REPORT, ROSTER = (
     10,
     11,
     12,
+    13,
+    14,
 )
 
 

@@ -90,6 +90,9 @@ class _Worker:
     def step(self, text: str, *, waiting: bool = False) -> None:
         self.session.progress(text, waiting=waiting)
 
+    def sync_clock(self, seconds: float = 1.0) -> tuple[int, int]:
+        return self.session.sync_clock(seconds)
+
     def own(self, values: Any) -> Any:
         if self.session.injected("value"):
             values[len(values) // 2] += 1

@@ -93,8 +93,7 @@ class Session:
         SessionEnded when the root has ended the run; OddrankError when this rank's guard is gone
         or the deadline has passed.
         """
-        left = self._ends + _LAST_SECONDS - time.monotonic()
-        what, number, stage, parameters, code = self._worker.wait(left)
+        what, number, stage, parameters, code = self._worker.wait(self._left())
         if what == "end":
             raise SessionEnded(code)
         if what == "lost":
@@ -117,6 +116,22 @@ class Session:
         """Mark what this rank does now; `waiting`: inside a collective. About 100 ns native."""
         self._worker.mark_step(step, waiting)
         self._injector.progress(step)
+
+    def sync_clock(self, seconds: float = 1.0, *, shortcut: bool = True) -> tuple[int, int]:
+        """How far the root's CLOCK_MONOTONIC is from this rank's: (offset, error), nanoseconds.
+
+        This rank's time plus `offset` is the root's; the true offset lies within `error` of it:
+        half the shortest round trip of up to 16 exchanges (F. Cristian, "Probabilistic clock
+        synchronization", 1989), made in 10 ms or, by many ranks at once, in `seconds` at most.
+        (0, 0) on the root's own host, where `shortcut=False` measures all the same. Clocks of two
+        hosts drift apart, by up to 0.1 ms a second: ask again now and then.
+        OddrankError where the root cannot be reached by then.
+        """
+        offset, error = self._worker.sync_clock(max(0.0, min(seconds, self._left())), shortcut)
+        return offset, error
+
+    def _left(self) -> float:
+        return self._ends + _LAST_SECONDS - time.monotonic()
 
     def wait_in_join(self, step: str) -> None:
         """Mark that this rank waits for the others to come; from any thread, nothing later on."""

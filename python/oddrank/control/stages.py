@@ -22,6 +22,9 @@ class Context(Protocol):
     def step(self, text: str, *, waiting: bool = False) -> None:
         """Says what this rank does next; waiting: a collective, which only ends with the others."""
 
+    def sync_clock(self, seconds: float = 1.0) -> tuple[int, int]:
+        """(ns to add to this rank's CLOCK_MONOTONIC to get the root's, error): see Session."""
+
     def own(self, values: Any) -> Any:
         """The tensor that this rank puts into a collective, on its way there: tests spoil it."""
 

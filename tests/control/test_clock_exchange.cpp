@@ -1,0 +1,159 @@
+// The arithmetic of a clock exchange, with made-up stamps: which reading counts, and when to ask.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "control/clock_exchange.hpp"
+
+namespace oddrank::control {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kSecond = 1'000 * kMs;
+constexpr std::int64_t kStart = 500 * kSecond;
+
+ClockQuestion question(std::int64_t seconds = 1) { return {1, kStart + seconds * kSecond, true}; }
+
+// A rank whose root is `ahead`; time goes on as the test says.
+struct Made {
+  ClockExchange exchange;
+  std::int64_t ahead;
+  std::int64_t now = kStart;
+  int made = 0;
+
+  explicit Made(std::int64_t roots_lead, int rank = 1, int world = 2)
+      : exchange(rank, world, "here"), ahead(roots_lead) {
+    exchange.ask(question(), now);
+  }
+
+  // One exchange: so long to the root, and so long back.
+  void run(std::int64_t there, std::int64_t back, const std::string& clock = "elsewhere") {
+    now += exchange.wait_ns(now);
+    ASSERT_TRUE(exchange.due(now));
+    const std::uint32_t number = exchange.begin(now);
+    const std::int64_t reading = now + there + ahead;
+    now += there + back;
+    exchange.hear({number, reading, clock}, now);
+    ++made;
+  }
+};
+
+TEST(ClockExchange, the_shortest_of_sixteen_round_trips_counts) {
+  for (const std::int64_t ahead : {std::int64_t{0}, 7 * kSecond, -400 * kSecond}) {
+    Made one(ahead);
+    while (!one.exchange.answer(one.now, false)) {
+      ASSERT_LT(one.made, 16);
+      one.made == 9 ? one.run(20'000, 20'000) : one.run(30'000, 90'000);
+      if (one.made == 16) break;
+    }
+    const auto answer = one.exchange.answer(one.now, false);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->number, 1U);
+    EXPECT_EQ(answer->offset_ns, ahead);
+    EXPECT_EQ(answer->error_ns, 20'000);
+    EXPECT_TRUE(answer->trouble.empty());
+    EXPECT_FALSE(one.exchange.answer(one.now, false)) << "an answer is given once";
+  }
+}
+
+TEST(ClockExchange, the_true_offset_is_within_the_error_whatever_the_ways_take) {
+  std::mt19937_64 random(7);
+  const auto up_to = [&](std::int64_t most) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most));
+  };
+  for (int round = 0; round < 2'000; ++round) {
+    Made one(up_to(800 * kSecond) - 400 * kSecond);
+    const int exchanges = 1 + static_cast<int>(random() % 15);
+    for (int i = 0; i < exchanges; ++i) one.run(up_to(kMs), up_to(kMs));
+    const auto answer = one.exchange.answer(one.now, true);
+    ASSERT_TRUE(answer);
+    EXPECT_LE(std::abs(answer->offset_ns - one.ahead), answer->error_ns);
+  }
+}
+
+TEST(ClockExchange, on_the_roots_own_clock_one_exchange_is_enough) {
+  Made one(0);
+  one.run(30'000, 50'000, "here");
+  const auto answer = one.exchange.answer(one.now, false);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->offset_ns, 0);
+  EXPECT_EQ(answer->error_ns, 0);
+}
+
+TEST(ClockExchange, a_boot_id_that_was_copied_with_its_machine_is_not_believed) {
+  Made one(90 * kSecond);
+  for (int i = 0; i < 16; ++i) one.run(30'000, 30'000, "here");
+  const auto answer = one.exchange.answer(one.now, false);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->offset_ns, 90 * kSecond);
+}
+
+TEST(ClockExchange, without_the_shortcut_the_own_clock_is_measured_too) {
+  Made one(0);
+  ClockQuestion measured = question();
+  measured.shortcut = false;
+  one.exchange.ask(measured, one.now);
+  one.run(30'000, 50'000, "here");
+  EXPECT_FALSE(one.exchange.answer(one.now, false));
+  const auto answer = one.exchange.answer(one.now, true);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->offset_ns, -10'000);
+  EXPECT_EQ(answer->error_ns, 40'000);
+}
+
+TEST(ClockExchange, a_kernel_that_names_no_clock_has_none_in_common_with_another) {
+  ClockExchange exchange(1, 2, "");
+  exchange.ask(question(), kStart);
+  const std::uint32_t number = exchange.begin(kStart);
+  exchange.hear({number, kStart + 10, ""}, kStart + 20);
+  EXPECT_FALSE(exchange.answer(kStart + 20, false));
+}
+
+TEST(ClockExchange, readings_that_were_not_asked_for_change_nothing) {
+  Made one(0);
+  one.run(30'000, 30'000);
+  one.exchange.hear({1, 5, "here"}, one.now);  // again
+  const std::uint32_t number = one.exchange.begin(one.now);
+  one.exchange.hear({number + 1, 5, "here"}, one.now);
+  one.exchange.hear({0, 5, "here"}, one.now);
+  EXPECT_TRUE(one.exchange.awaits_reply());
+  one.exchange.ask(question(), one.now);  // a new question: the old reply is too late
+  one.exchange.hear({number, 5, "here"}, one.now);
+  const auto answer = one.exchange.answer(one.now + 2 * kSecond, false);
+  ASSERT_TRUE(answer);
+  EXPECT_FALSE(answer->trouble.empty());
+}
+
+TEST(ClockExchange, at_the_deadline_it_answers_with_what_it_has) {
+  Made one(3 * kSecond);
+  one.run(1'000, 1'000);
+  one.exchange.begin(one.now);  // never answered
+  EXPECT_FALSE(one.exchange.answer(kStart + kSecond - 1, false));
+  EXPECT_EQ(one.exchange.wait_ns(kStart + kSecond - 1), 1);
+  const auto answer = one.exchange.answer(kStart + kSecond, false);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->offset_ns, 3 * kSecond);
+  EXPECT_FALSE(one.exchange.awaits_reply());
+}
+
+TEST(ClockExchange, ten_thousand_ranks_do_not_ask_at_the_same_moment) {
+  constexpr int kWorld = 10'000;
+  constexpr std::int64_t kSlice = 10 * kMs;
+  std::vector<int> asked(100);
+  for (int rank = 0; rank < kWorld; ++rank) {
+    Made one(0, rank, kWorld);
+    ASSERT_EQ(one.exchange.wait_ns(kStart) == 0, one.exchange.due(kStart));
+    const std::int64_t first = one.exchange.wait_ns(kStart);
+    ASSERT_LT(first, kSecond / 2);
+    ++asked[static_cast<std::size_t>(first / kSlice)];
+  }
+  for (const int count : asked) EXPECT_LT(count, kWorld / 15);
+}
+
+TEST(ClockExchange, this_machine_says_which_clock_it_has) {
+  EXPECT_FALSE(which_clock().empty());
+  EXPECT_EQ(which_clock(), which_clock());
+}
+
+}  // namespace
+}  // namespace oddrank::control
