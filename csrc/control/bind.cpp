@@ -73,6 +73,8 @@ void bind_worker(py::module_& m) {
              }
              return py::make_tuple(answer.offset_ns, answer.error_ns);
            })
+      .def("laps",
+           [](Worker& self, std::int64_t capacity) { return make_laps(self.laps(capacity)); })
       .def("send_address", &Worker::send_address, py::call_guard<py::gil_scoped_release>())
       .def("publish",
            [](Worker& self, const py::bytes& payload) {
@@ -175,6 +177,7 @@ void bind_hub(py::module_& m) {
 }  // namespace
 
 void bind_control(py::module_& m) {
+  bind_laps(m);
   bind_worker(m);
   bind_hub(m);
   // (listening descriptor, port); port 0: any

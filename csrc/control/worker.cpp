@@ -87,7 +87,7 @@ void Worker::mark_stage(std::uint32_t number, std::string_view stage) noexcept {
   mark_.published = 0;
   Mark::set(mark_.stage, stage);
   Mark::set(mark_.step, "");
-  page_.write(mark_);
+  page_.begin_stage(mark_);
 }
 
 void Worker::mark_step(std::string_view step, bool waiting) noexcept {

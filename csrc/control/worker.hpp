@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "control/guard.hpp"
+#include "control/laps.hpp"
 #include "control/messages.hpp"
 #include "control/net.hpp"
 
@@ -41,6 +42,8 @@ class Worker {
   // How far the root's CLOCK_MONOTONIC is from ours, as the guard finds out by then; without
   // `shortcut` by exchanges on the root's own host too. Throws Error. One thread at a time.
   ClockAnswer sync_clock(std::int64_t deadline_ns, bool shortcut);
+  // Laps that show on this worker's page.
+  Laps laps(std::int64_t capacity) { return Laps(page_, capacity); }
 
   void send_address(const std::string& address);
   void publish(std::string_view payload);

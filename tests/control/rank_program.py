@@ -62,6 +62,7 @@ def run_stages(session: Session, folder: Path) -> None:
             assert json.loads(session.enter(stage)) == {"stage": stage}
             put(folder / f"{stage}{rank}", "")
             session.progress("step 1")
+            run_laps(session, folder, stage, int(os.environ.get("TEST_LAPS", "0")))
             if os.environ.get("TEST_CLOCK"):
                 compare_clocks(session, folder)
             session.progress("step 2", waiting=True)
@@ -69,6 +70,22 @@ def run_stages(session: Session, folder: Path) -> None:
         except RuntimeError as error:
             session.fail(f"{type(error).__name__}: {error}")
             return
+
+
+def run_laps(session: Session, folder: Path, stage: str, count: int) -> None:
+    """Collectives made of files: each ends once every rank is in it."""
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if not count:
+        return
+    laps = session.laps(count)
+    for number in range(count):
+        laps.enter()
+        put(folder / f"{stage}-lap{number}-{rank}", "")
+        while not all((folder / f"{stage}-lap{number}-{r}").exists() for r in range(world)):
+            time.sleep(0.002)
+        laps.leave()
+    numbers = [list(memoryview(stamps).cast("q")) for stamps in (laps.starts(), laps.durations())]
+    put(folder / f"{stage}-laps{rank}", json.dumps([*numbers, laps.count, laps.dropped]))
 
 
 def compare_clocks(session: Session, folder: Path) -> None:

@@ -1,10 +1,12 @@
 """The one seam for faults in tests: ODDRANK_INJECT="kill:rank=2,stage=all_reduce,step=3;...".
 
-Refused unless ODDRANK_TESTING=1. Stages never mention it: Session.enter and Session.progress do.
+Refused unless ODDRANK_TESTING=1. Stages never mention it: Session.enter, progress and laps do.
 """
 
 import ctypes
+import math
 import os
+import random
 import signal
 import sys
 import time
@@ -12,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from oddrank.control.laps import Laps
 from oddrank.errors import OddrankError
 
 _FOR_EVER = 1_000_000
@@ -19,13 +22,18 @@ _FOR_EVER = 1_000_000
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault; fires at the begin of `stage`, or at `step` of it where a step is given."""
+    """One fault; fires at the begin of `stage`, or at `step` of it where a step is given.
+
+    late and jitter fire before laps are entered that were handed out there: late before each,
+    jitter before a `share` of them by chance, the same ones in every run.
+    """
 
     kind: str
     rank: int
     stage: str
     step: str | None = None
     seconds: float = 1.0
+    share: float = 1.0
 
 
 def _send(number: int) -> Callable[[Fault], None]:
@@ -64,7 +72,7 @@ def _hold_gil(_: Fault) -> None:
 
 
 def _nothing(_: Fault) -> None:
-    """Consumed by the stage itself through Session.injected."""
+    """Consumed by the stage itself through Session.injected, or by its laps."""
 
 
 _KINDS: dict[str, Callable[[Fault], None]] = {
@@ -78,7 +86,11 @@ _KINDS: dict[str, Callable[[Fault], None]] = {
     "gil": _hold_gil,
     "slow": _slow,
     "value": _nothing,
+    "late": _nothing,
+    "jitter": _nothing,
 }
+# What a kind takes besides rank, stage and step.
+_MORE = {"slow": {"seconds"}, "late": {"seconds"}, "jitter": {"seconds", "share"}}
 
 
 def parse(text: str) -> tuple[Fault, ...]:
@@ -88,17 +100,20 @@ def parse(text: str) -> tuple[Fault, ...]:
 
 def _fault(text: str) -> Fault:
     kind, _, rest = text.partition(":")
-    form = "expected kind:rank=N,stage=NAME[,step=TEXT], of slow also [,seconds=S]; kinds: "
-    form += ", ".join(_KINDS)
+    form = "expected kind:rank=N,stage=NAME[,step=TEXT], of slow, late and jitter also [,seconds=S]"
+    form += f", of jitter [,share=0..1]; kinds: {', '.join(_KINDS)}"
     pairs = dict(pair.strip().partition("=")[::2] for pair in rest.split(",") if pair.strip())
-    fields = _FIELDS | {"seconds"} if kind == "slow" else _FIELDS
+    fields = _FIELDS | _MORE.get(kind, set())
     if kind not in _KINDS or not {"rank", "stage"} <= set(pairs) <= fields:
         raise OddrankError(f"ODDRANK_INJECT: {text!r}: {form}")
     try:
         rank, seconds = int(pairs["rank"]), float(pairs.get("seconds", "1"))
+        share = float(pairs.get("share", "1"))
+        if not (0 <= seconds < math.inf and 0 <= share <= 1):
+            raise ValueError("seconds are not negative, and a share is between 0 and 1")
     except ValueError as error:
         raise OddrankError(f"ODDRANK_INJECT: {text!r}: {error}; {form}") from error
-    return Fault(kind, rank, pairs["stage"], pairs.get("step"), seconds)
+    return Fault(kind, rank, pairs["stage"], pairs.get("step"), seconds, share)
 
 
 _FIELDS = {"rank", "stage", "step"}
@@ -114,12 +129,41 @@ def check(stages: Sequence[str], world: int) -> None:
             raise OddrankError(f"ODDRANK_INJECT: no rank {fault.rank}: there are {world}")
 
 
+def _is_at(fault: Fault, step: str) -> bool:
+    return fault.step == step or fault.step in step.split()
+
+
+class _DelayedLaps:
+    """Laps that a rank enters too late; else as the native ones, and of course slower."""
+
+    def __init__(self, laps: Laps, delays: Sequence[tuple[Fault, random.Random]]) -> None:
+        self._laps, self._delays = laps, delays
+        self.leave, self.starts, self.durations = laps.leave, laps.starts, laps.durations
+
+    @property
+    def count(self) -> int:
+        return self._laps.count
+
+    @property
+    def dropped(self) -> int:
+        return self._laps.dropped
+
+    def enter(self) -> None:
+        for fault, dice in self._delays:
+            if dice.random() < fault.share:  # late: always
+                time.sleep(fault.seconds)
+        self._laps.enter()
+
+
 class Injector:
     """The faults of one rank, of which most runs have none."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self._faults = faults
         self._stage = "join"
+        self._step = ""
+        # Seeded by the fault, and one for all blocks of laps: every run is the same.
+        self._dice = {fault: random.Random(repr(fault)) for fault in faults}
 
     @staticmethod
     def of(rank: int, environ: Mapping[str, str] = os.environ) -> "Injector":
@@ -131,17 +175,27 @@ class Injector:
 
     def enter(self, stage: str) -> None:
         """A stage begins."""
-        self._stage = stage
+        self._stage, self._step = stage, ""
         for fault in self._faults:
             if fault.stage == stage and fault.step is None:
                 _KINDS[fault.kind](fault)
 
     def progress(self, step: str) -> None:
         """A step begins; `step` of a fault is the step's text or one word of it."""
+        self._step = step
         for fault in self._faults:
-            here = fault.stage == self._stage and fault.step is not None
-            if here and (fault.step == step or fault.step in step.split()):
+            if fault.stage == self._stage and fault.step is not None and _is_at(fault, step):
                 _KINDS[fault.kind](fault)
+
+    def laps(self, laps: Laps) -> Laps:
+        """`laps`, or what enters them late where a fault says so."""
+        delays = [
+            (fault, self._dice[fault])
+            for fault in self._faults
+            if fault.kind in ("late", "jitter") and fault.stage == self._stage
+            if fault.step is None or _is_at(fault, self._step)
+        ]
+        return _DelayedLaps(laps, delays) if delays else laps
 
     def has(self, kind: str) -> bool:
         """Whether the current stage has a fault of `kind`, for those that the stage consumes."""

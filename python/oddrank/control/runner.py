@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from oddrank.control import rendezvous
 from oddrank.control.culprits import PUBLISHING
 from oddrank.control.inject import check
+from oddrank.control.laps import Laps
 from oddrank.control.meeting_point import path_under
 from oddrank.control.session import Member, Session, SessionEnded, start
 from oddrank.control.stages import Rounds, Stage
@@ -89,6 +90,9 @@ class _Worker:
 
     def step(self, text: str, *, waiting: bool = False) -> None:
         self.session.progress(text, waiting=waiting)
+
+    def laps(self, capacity: int) -> Laps:
+        return self.session.laps(capacity)
 
     def sync_clock(self, seconds: float = 1.0) -> tuple[int, int]:
         return self.session.sync_clock(seconds)

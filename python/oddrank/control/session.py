@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from oddrank import _native
 from oddrank.control.inject import Injector
+from oddrank.control.laps import Laps
 from oddrank.control.meeting_point import leave
 from oddrank.control.root import Root
 from oddrank.errors import OddrankError
@@ -117,6 +118,14 @@ class Session:
         self._worker.mark_step(step, waiting)
         self._injector.progress(step)
 
+    def laps(self, capacity: int) -> Laps:
+        """Stamps for up to `capacity` collectives, 16 bytes each, taken now.
+
+        OddrankError where the capacity is not 1 to 67,108,864.
+        """
+        laps: Laps = self._worker.laps(capacity)
+        return self._injector.laps(laps)
+
     def sync_clock(self, seconds: float = 1.0, *, shortcut: bool = True) -> tuple[int, int]:
         """How far the root's CLOCK_MONOTONIC is from this rank's: (offset, error), nanoseconds.
 
@@ -124,7 +133,7 @@ class Session:
         half the shortest round trip of up to 16 exchanges (F. Cristian, "Probabilistic clock
         synchronization", 1989), made in 10 ms or, by many ranks at once, in `seconds` at most.
         (0, 0) on the root's own host, where `shortcut=False` measures all the same. Clocks of two
-        hosts drift apart, by up to 0.1 ms a second: ask again now and then.
+        hosts drift apart, by up to 0.1 ms a second: ask again before each block of laps.
         OddrankError where the root cannot be reached by then.
         """
         offset, error = self._worker.sync_clock(max(0.0, min(seconds, self._left())), shortcut)

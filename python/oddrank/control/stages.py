@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from oddrank.finding import Finding, Who
 
 if TYPE_CHECKING:
+    from oddrank.control.laps import Laps
     from oddrank.control.root import RankState
     from oddrank.launch import Launch
 
@@ -21,6 +22,9 @@ class Context(Protocol):
 
     def step(self, text: str, *, waiting: bool = False) -> None:
         """Says what this rank does next; waiting: a collective, which only ends with the others."""
+
+    def laps(self, capacity: int) -> "Laps":
+        """Stamps for many collectives, each of which shows as waiting: see Session.laps."""
 
     def sync_clock(self, seconds: float = 1.0) -> tuple[int, int]:
         """(ns to add to this rank's CLOCK_MONOTONIC to get the root's, error): see Session."""
