@@ -20,7 +20,13 @@ from oddrank import _native
 from oddrank.control import Root
 
 HERE = Path(__file__).parent
-SOURCES = ["base/error.cpp", "control/wire.cpp", "control/messages.cpp", "control/net.cpp"]
+SOURCES = [
+    "base/error.cpp",
+    "control/wire.cpp",
+    "control/messages.cpp",
+    "control/net.cpp",
+    "control/clock_exchange.cpp",
+]
 
 
 def build(folder: Path) -> Path:
@@ -61,6 +67,14 @@ def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
         rounds_s.append(time.monotonic() - start)
         reasons.append(done.reason)
         assert len(done.results) == world or done.reason != "complete"
+    start = time.monotonic()
+    root.go("clock", 30)
+    clocks = root.collect("clock", on_progress=lambda snapshot: None)
+    clock_s = time.monotonic() - start
+    reasons.append(clocks.reason)
+    answers = [tuple(map(int, answer.split())) for answer in clocks.results.values()]
+    errors = [answer[1] / 1e6 for answer in answers if answer]
+    wrong = sum(abs(answer[0]) > answer[1] for answer in answers if answer)
     time.sleep(3.0)  # heartbeats only
     idle = time.process_time()
     time.sleep(3.0)
@@ -78,12 +92,17 @@ def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
         "end_s": end_s,
         "resident_mb": memory,
         "idle_cpu": idle_cpu,
+        "clock_s": clock_s,
+        "clock_error_ms": statistics.median(errors),
+        "clock_error_max_ms": max(errors),
         "silent": silent,
+        "clocks_unknown": world - len(errors),
+        "clocks_wrong": wrong,  # the true offset, 0, is not within their error
         "complete": set(reasons) == {"complete"} and code == 0,
     }
 
 
-WANTED = {"join_s": 5.0, "round_s": 1.0, "round_max_s": 1.0, "resident_mb": 200.0}
+WANTED = {"join_s": 5.0, "round_s": 1.0, "round_max_s": 1.0, "clock_s": 5.0, "resident_mb": 200.0}
 
 
 def main() -> int:
@@ -113,7 +132,9 @@ def main() -> int:
         for name in figures
     ]
     complete = all(run["complete"] for run in runs)
-    silent = max(run["silent"] for run in runs)
+    silent, unknown, wrong = (
+        max(run[name] for run in runs) for name in ("silent", "clocks_unknown", "clocks_wrong")
+    )
     harness.report(
         "control/simulate_root",
         rows,
@@ -121,11 +142,15 @@ def main() -> int:
         ranks=options.ranks,
         complete=complete,
         wrongly_silent=silent,
+        clocks_unknown=unknown,
+        clocks_wrong=wrong,
     )
     print(
-        f"all stages complete: {complete}; ranks wrongly called silent: {silent}", file=sys.stderr
+        f"all stages complete: {complete}; ranks wrongly called silent: {silent}; clocks unknown:"
+        f" {unknown}, wrong: {wrong}",
+        file=sys.stderr,
     )
-    return 0 if complete and not silent else 1
+    return 0 if complete and not silent + unknown + wrong else 1
 
 
 if __name__ == "__main__":

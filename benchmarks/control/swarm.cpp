@@ -1,6 +1,6 @@
 // Many guards in one process, for measuring the root: swarm PORT TOKEN WORLD; starts at a line on
-// stdin. Each says hello, beats, answers every stage with its state and 256 bytes, and leaves at
-// end.
+// stdin. Each says hello, beats, answers every stage with its state and 256 bytes (stage "clock":
+// with offset and error of the root's clock, asked for within 5 s), and leaves at end.
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "control/clock_exchange.hpp"
 #include "control/messages.hpp"
 #include "control/net.hpp"
 #include "control/wire.hpp"
@@ -26,6 +27,8 @@ struct Guard {
   Channel channel{Fd()};
   bool connected = false;
   std::int64_t next_ping_ns = 0;
+  std::uint32_t stage = 0;
+  ClockExchange clock{0, 1, ""};
 };
 
 class Swarm {
@@ -40,9 +43,11 @@ class Swarm {
     for (std::size_t rank = 0; rank < guards_.size(); ++rank) connect(rank);
     std::array<epoll_event, 512> events{};
     while (open_ > 0) {
-      const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 50);
+      const int wait_ms = asking_ > 0 ? 1 : 50;
+      const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), wait_ms);
       for (int i = 0; i < count; ++i) work(events[static_cast<std::size_t>(i)].data.u32);
       beat(monotonic_ns());
+      if (asking_ > 0) ask_clock(monotonic_ns());
     }
   }
 
@@ -100,15 +105,42 @@ class Swarm {
       guard.next_ping_ns = monotonic_ns() + heartbeat_ns_ * static_cast<std::int64_t>(rank) /
                                                 static_cast<std::int64_t>(guards_.size());
     } else if (frame.kind == Kind::kGo) {
-      const std::uint32_t stage = Go::unpack(frame.payload)->stage_number;
-      state.stage_number = stage;
+      const auto go = Go::unpack(frame.payload);
+      guard.stage = state.stage_number = go->stage_number;
       guard.channel.send(Kind::kState, state.pack());
-      guard.channel.send(Kind::kResult, Packer().u32(stage).take() + std::string(256, 'r'));
+      if (go->stage == "clock") {
+        guard.clock = ClockExchange(static_cast<int>(rank), static_cast<int>(guards_.size()), "");
+        guard.clock.ask({1, monotonic_ns() + 4'500'000'000, false}, monotonic_ns());
+        ++asking_;
+      } else {
+        publish(guard, std::string(256, 'r'));
+      }
+    } else if (frame.kind == Kind::kClock) {
+      const std::int64_t now = monotonic_ns();
+      if (const auto reading = ClockReading::unpack(frame.payload)) guard.clock.hear(*reading, now);
     } else if (frame.kind == Kind::kReport) {
       state.report = Unpacker(frame.payload).u32();
       guard.channel.send(Kind::kState, state.pack());
     }
     return frame.kind != Kind::kEnd;
+  }
+
+  void publish(Guard& guard, const std::string& result) {
+    guard.channel.send(Kind::kResult, Packer().u32(guard.stage).take() + result);
+  }
+
+  void ask_clock(std::int64_t now) {
+    for (Guard& guard : guards_) {
+      if (guard.clock.due(now)) {
+        guard.channel.send(Kind::kAskClock, Packer().u32(guard.clock.begin(monotonic_ns())).take());
+      }
+      if (const auto answer = guard.clock.answer(now, false)) {
+        --asking_;
+        publish(guard, answer->trouble.empty() ? std::to_string(answer->offset_ns) + " " +
+                                                     std::to_string(answer->error_ns)
+                                               : "");
+      }
+    }
   }
 
   void beat(std::int64_t now) {
@@ -125,6 +157,7 @@ class Swarm {
   std::vector<Guard> guards_;
   Fd epoll_;
   int open_ = 0;
+  int asking_ = 0;
   std::int64_t heartbeat_ns_ = 0;
 };
 

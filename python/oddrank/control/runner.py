@@ -94,7 +94,7 @@ class _Worker:
     def laps(self, capacity: int) -> Laps:
         return self.session.laps(capacity)
 
-    def sync_clock(self, seconds: float = 1.0) -> tuple[int, int]:
+    def sync_clock(self, seconds: float = 5.0) -> tuple[int, int]:
         return self.session.sync_clock(seconds)
 
     def own(self, values: Any) -> Any:

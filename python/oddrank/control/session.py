@@ -126,7 +126,7 @@ class Session:
         laps: Laps = self._worker.laps(capacity)
         return self._injector.laps(laps)
 
-    def sync_clock(self, seconds: float = 1.0, *, shortcut: bool = True) -> tuple[int, int]:
+    def sync_clock(self, seconds: float = 5.0, *, shortcut: bool = True) -> tuple[int, int]:
         """How far the root's CLOCK_MONOTONIC is from this rank's: (offset, error), nanoseconds.
 
         This rank's time plus `offset` is the root's; the true offset lies within `error` of it:

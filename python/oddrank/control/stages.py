@@ -26,7 +26,7 @@ class Context(Protocol):
     def laps(self, capacity: int) -> "Laps":
         """Stamps for many collectives, each of which shows as waiting: see Session.laps."""
 
-    def sync_clock(self, seconds: float = 1.0) -> tuple[int, int]:
+    def sync_clock(self, seconds: float = 5.0) -> tuple[int, int]:
         """(ns to add to this rank's CLOCK_MONOTONIC to get the root's, error): see Session."""
 
     def own(self, values: Any) -> Any:
