@@ -1,6 +1,7 @@
 // oddrank._core: the module that is always built. A list of its parts and nothing else.
 #include <pybind11/pybind11.h>
 
+#include "bench/bind.hpp"
 #include "control/bind.hpp"
 #include "modules/module.hpp"
 #include "printing/bind.hpp"
@@ -10,6 +11,7 @@
 PYBIND11_MODULE(_core, m) {
   m.doc() = "oddrank's native core: printing and control. Use the functions of `oddrank` instead.";
   oddrank::begin_module(m);
+  oddrank::bind_bench(m);
   oddrank::bind_control(m);
   oddrank::bind_printing(m);
   oddrank::bind_selftest(m);

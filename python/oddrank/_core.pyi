@@ -5,6 +5,30 @@ from typing import Any, Literal, SupportsIndex
 
 build_info: dict[str, str]
 
+# bench
+
+def bench_fill(
+    address: int,
+    dtype: str,
+    op: str,
+    source: int,
+    world: int,
+    first: int,
+    count: int,
+    turn: int,
+) -> None: ...
+def bench_check(
+    address: int,
+    dtype: str,
+    op: str,
+    source: int,
+    world: int,
+    first: int,
+    count: int,
+    turn: int,
+) -> tuple[int, int, float, float]: ...
+def bench_turns(dtype: str, op: str, world: int, count: int) -> int: ...
+
 # control
 
 class Laps:

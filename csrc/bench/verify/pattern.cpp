@@ -1,0 +1,183 @@
+// Chooses each slot's contributors and values.
+#include "bench/verify/pattern.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <string>
+
+#include "base/error.hpp"
+#include "bench/verify/slots.hpp"
+
+namespace oddrank::bench {
+namespace {
+
+// In the order of the enum.
+constexpr std::string_view kOps[] = {"sum", "min", "max", "avg", "prod", "none"};
+
+// Primes above kMostRanks divide no world.
+constexpr std::array<std::uint64_t, 16> kPrimes = {
+    1048583, 1048589, 1048601, 1048609, 1048613, 1048627, 1048633, 1048661,
+    1048681, 1048703, 1048709, 1048717, 1048721, 1048759, 1048783, 1048793};
+static_assert(kPrimes[0] > kMostRanks);
+
+constexpr std::uint32_t kMostExponents = 4;
+constexpr std::uint32_t kMostTwos = 4;
+
+// Numbers drawn one after the other from one key.
+class Draw {
+ public:
+  explicit Draw(std::uint64_t key) noexcept : state_(key) {}
+  std::uint32_t below(std::uint32_t limit) noexcept {
+    state_ = mix(state_);
+    return static_cast<std::uint32_t>(((state_ >> 32) * limit) >> 32);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+bool is_power_of_two(std::uint32_t n) noexcept { return (n & (n - 1)) == 0; }
+
+// 1/n as the dtype rounds it.
+double rounded_share(Dtype dtype, std::uint32_t world) noexcept {
+  return decode(dtype, encode(dtype, 1.0 / world));
+}
+
+bool divides_exactly(Dtype dtype, std::uint32_t world) noexcept {
+  return is_power_of_two(world) && rounded_share(dtype, world) * world == 1;
+}
+
+// A number of 6 bits that both 8-bit floats hold: +-(4..7) * 2^(-2..5).
+double small_float(std::uint32_t v) noexcept {
+  const double size = std::ldexp(4.0 + (v >> 1 & 3), static_cast<int>(v >> 3 & 7) - 2);
+  return v & 1 ? -size : size;
+}
+
+}  // namespace
+
+Op op_of(std::string_view name) {
+  std::string known;
+  for (std::size_t i = 0; i < std::size(kOps); ++i) {
+    if (kOps[i] == name) return static_cast<Op>(i);
+    known += (known.empty() ? "" : ", ") + std::string(kOps[i]);
+  }
+  throw Error("op '" + std::string(name) + "' is none of " + known);
+}
+
+// What a slot draws, the same on every rank.
+struct Pattern::Choice {
+  std::uint32_t contributors;  // L
+  double size;                 // 2^e
+  std::uint32_t twos;          // prod: how many ranks put in a 2,
+  std::uint32_t twos_begin;    //   from which x on
+  std::uint32_t extreme;       // min, max: 5..8
+};
+
+Pattern::Pattern(Dtype dtype, Op op, std::uint32_t world, std::uint64_t turn) noexcept
+    : dtype_(dtype), op_(op), world_(world), turn_(turn), most_(world), exponents_(kMostExponents) {
+  const DtypeTraits& t = traits(dtype);
+  double most = world;
+  if (op == Op::kMin || op == Op::kMax) {
+    most = 1;
+  } else if (op == Op::kSum || op == Op::kAvg) {
+    most = std::min<double>(world, t.exact);
+    if (op == Op::kAvg && t.is_float() && !divides_exactly(dtype, world))
+      most = std::min(most, 2.0);
+    if (op == Op::kAvg && !t.is_float() && world <= t.largest) {
+      unit_ = world;
+      most = std::min(most, std::floor(t.largest / world));
+    }
+    while (most * unit_ * std::ldexp(1.0, static_cast<int>(exponents_) - 1) > t.largest) {
+      --exponents_;
+    }
+  }
+  most_ = static_cast<std::uint32_t>(most);
+  fewest_ = (most_ + 1) / 2;
+}
+
+std::uint64_t Pattern::number_of(std::uint32_t rank, std::uint32_t slot) const noexcept {
+  const std::uint64_t place = mix(slot);
+  const std::uint64_t moves = turn_ % world_ * fewest_;
+  return (kPrimes[place % kPrimes.size()] * rank + (place >> 32) + moves) % world_;
+}
+
+Pattern::Choice Pattern::choose(std::uint32_t slot) const noexcept {
+  Draw draw(mix(turn_) + slot);
+  Choice choice{};
+  choice.contributors = fewest_ + draw.below(most_ - fewest_ + 1);
+  choice.size = static_cast<double>(1U << draw.below(exponents_));
+  choice.twos = draw.below(std::min(world_, kMostTwos) + 1);
+  choice.twos_begin = draw.below(world_);
+  choice.extreme = 5 + draw.below(4);
+  return choice;
+}
+
+double Pattern::contribution(std::uint32_t rank, std::uint32_t slot) const noexcept {
+  if (op_ == Op::kNone) return moved(rank, slot);
+  const std::uint64_t x = number_of(rank, slot);
+  const Choice choice = choose(slot);
+  const bool takes_part = x < choice.contributors;
+  if (op_ == Op::kProd) {
+    const bool two = (x + choice.twos_begin) % world_ < choice.twos;
+    return (takes_part ? -1.0 : 1.0) * (two ? 2.0 : 1.0);
+  }
+  if (op_ == Op::kSum || op_ == Op::kAvg) return takes_part ? choice.size * unit_ : 0.0;
+  const std::uint32_t background = 1 + (mix(mix(slot + turn_) + rank) & 3);
+  const double value = choice.size * (takes_part ? choice.extreme : background);
+  return op_ == Op::kMin ? -value : value;
+}
+
+double Pattern::result(std::uint32_t slot) const noexcept {
+  const Choice choice = choose(slot);
+  if (op_ == Op::kProd) {
+    const double size = 1U << choice.twos;
+    return choice.contributors % 2 == 0 ? size : -size;
+  }
+  if (op_ == Op::kMin) return -choice.size * choice.extreme;
+  if (op_ == Op::kMax) return choice.size * choice.extreme;
+  const double sum = choice.contributors * choice.size * unit_;
+  if (op_ != Op::kAvg) return sum;
+  return traits(dtype_).is_float() ? sum / world_ : std::floor(sum / world_);
+}
+
+double Pattern::moved(std::uint32_t source, std::uint32_t slot) const noexcept {
+  const std::uint32_t values = traits(dtype_).moved_values;
+  // Neighbours share the draw and count on from it; ranks that are `values` apart have another.
+  Draw draw(mix(mix(turn_) + slot) + source / values);
+  const std::uint32_t v = (draw.below(values) + source % values) % values;
+  if (traits(dtype_).size == 1 && traits(dtype_).is_float()) return small_float(v);
+  const std::uint32_t middle = values / 2;
+  return static_cast<double>(v) - middle;
+}
+
+Pattern::Tolerance Pattern::tolerance() const noexcept {
+  if (op_ != Op::kAvg || !traits(dtype_).is_float() || divides_exactly(dtype_, world_)) return {};
+  const DtypeTraits& t = traits(dtype_);
+  const double smallest_normal = std::ldexp(1.0, 2 - (1 << (t.exponent_bits - 1)));
+  const bool coarse = 1.0 / world_ < smallest_normal;
+  return {2, coarse ? std::fabs(rounded_share(dtype_, world_) * world_ - 1) : 0.0};
+}
+
+std::uint32_t Pattern::turn_of(std::uint32_t rank, std::uint32_t slot) const noexcept {
+  const auto x = static_cast<std::uint32_t>(Pattern(dtype_, op_, world_, 0).number_of(rank, slot));
+  return x < fewest_ ? 0 : (world_ - x + fewest_ - 1) / fewest_;
+}
+
+std::uint64_t turns(Dtype dtype, Op op, std::uint32_t world, std::uint64_t count) noexcept {
+  if (op == Op::kNone || count == 0) return 1;
+  const Pattern pattern(dtype, op, world, 0);
+  const auto slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kSlots));
+  std::uint32_t last = 0;
+  for (std::uint32_t rank = 0; rank < world; ++rank) {
+    std::uint32_t first = world;
+    for (std::uint32_t i = 0; i < slots && first > last; ++i) {
+      first = std::min(first, pattern.turn_of(rank, slot_of(i)));
+    }
+    last = std::max(last, first);
+  }
+  return std::uint64_t{last} + 1;
+}
+
+}  // namespace oddrank::bench

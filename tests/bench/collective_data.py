@@ -1,0 +1,117 @@
+"""What ranks would put into a collective and get out of it, made by torch and the native fill."""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from oddrank import _native
+
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float8_e4m3fn": torch.float8_e4m3fn,
+    "float8_e5m2": torch.float8_e5m2,
+    "float64": torch.float64,
+    "int8": torch.int8,
+    "int32": torch.int32,
+    "int64": torch.int64,
+}
+OPS = ("sum", "min", "max", "avg", "prod")
+RIGHT = (0, -1, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Elements first..first+count of a collective's data; `source` is the rank whose they are."""
+
+    dtype: str
+    op: str
+    world: int
+    first: int = 0
+    count: int = 200
+    turn: int = 0
+    source: int = 0
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What follows the address in the native functions."""
+        place = (self.first, self.count, self.turn)
+        return (self.dtype, self.op, self.source, self.world, *place)
+
+    def empty(self, device: str = "cpu"):
+        return torch.empty(self.count, dtype=DTYPES[self.dtype], device=device)
+
+    def of(self, source: int) -> "Segment":
+        return replace(self, source=source)
+
+    def filled(self):
+        data = self.empty()
+        _native.core().bench_fill(data.data_ptr(), *self.arguments)
+        return data
+
+    def check(self, data: Any):
+        """(number wrong, index of the first or -1, expected, got)."""
+        assert data.is_contiguous()
+        assert (data.numel(), data.dtype) == (self.count, DTYPES[self.dtype])
+        return _native.core().bench_check(data.data_ptr(), *self.arguments)
+
+    def contributions(self):
+        """(world, count): a row per rank."""
+        rows = torch.empty((self.world, self.count), dtype=DTYPES[self.dtype])
+        for rank, row in enumerate(rows):
+            _native.core().bench_fill(row.data_ptr(), *self.of(rank).arguments)
+        return rows
+
+
+def combine(op: str, a, b):
+    """One step of a reduction in the tensors' dtype: its result is rounded to that dtype."""
+    dtype = a.dtype
+    if dtype.itemsize == 1 and dtype.is_floating_point:  # torch has no arithmetic on these
+        a, b = a.float(), b.float()
+    function = {"min": torch.minimum, "max": torch.maximum, "prod": torch.mul}.get(op, torch.add)
+    return function(a, b).to(dtype)
+
+
+def reduce_by_tree(rows: Any, op: str, dice: random.Random):
+    """By pairs, drawn anew in each round; `rows` are (rank, element)."""
+    while len(rows) > 1:
+        order = torch.tensor(dice.sample(range(len(rows)), len(rows)))
+        rows = rows.view(_bits(rows))[order].view(rows.dtype)
+        half = len(rows) // 2
+        pairs = combine(op, rows[:half], rows[half : 2 * half])
+        rows = torch.cat([pairs.view(_bits(pairs)), rows[2 * half :].view(_bits(rows))]).view(
+            pairs.dtype
+        )
+    return rows[0].clone()
+
+
+def reduce_in_a_row(rows: Any, op: str, dice: random.Random):
+    """One after the other, as a ring does, from any rank on; many ranks by rings of 128."""
+    if len(rows) > 1000:
+        rows = reduce_in_a_row(rows.view(len(rows) // 128, 128, -1), op, dice)
+    start = dice.randrange(len(rows))
+    total = rows[start]
+    for step in range(1, len(rows)):
+        total = combine(op, total, rows[(start + step) % len(rows)])
+    return total.clone()
+
+
+def divide(total: Any, world: int):
+    """avg's last step, where the sum comes first."""
+    if not total.dtype.is_floating_point:
+        return torch.div(total.long(), world, rounding_mode="trunc").to(total.dtype)
+    return (total.double() / world).to(total.dtype)
+
+
+def prescale(rows: Any, world: int):
+    """avg's first step, where the scaling comes first: by 1/world as the dtype rounds it."""
+    share = torch.tensor(1.0 / world, dtype=torch.float64).to(rows.dtype)
+    return (rows.double() * share.double()).to(rows.dtype)
+
+
+def _bits(data: Any):
+    """The dtype of the same size in which torch can index and concatenate anything."""
+    return {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[data.dtype.itemsize]
