@@ -1,4 +1,4 @@
-// Bindings of csrc/bench that need NCCL: translate types, release the GIL; no logic.
+// Bindings of csrc/bench that need CUDA or NCCL: translate types, release the GIL; no logic.
 #include "bench/bind_cuda.hpp"
 
 #include <pybind11/stl.h>
@@ -7,7 +7,9 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "bench/bind.hpp"
 #include "bench/nccl/communicator.hpp"
+#include "bench/verify/device.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
@@ -48,9 +50,41 @@ Deadline after(double seconds) {
   return Deadline::after_ms(static_cast<std::int64_t>(seconds * 1e3));
 }
 
+void bind_verify(py::module_& m) {
+  m.def(
+      "gpu_fill",
+      [](int device, std::uintptr_t address, std::string_view dtype, std::string_view op,
+         std::int64_t source, std::int64_t world, std::int64_t first, std::int64_t count,
+         std::int64_t turn, double seconds) {
+        const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
+        py::gil_scoped_release unlocked;
+        bench::fill_on_device(device, address, segment, after(seconds));
+      },
+      py::arg("device"), py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"),
+      py::arg("world"), py::arg("first"), py::arg("count"), py::arg("turn"), py::kw_only(),
+      py::arg("seconds") = 60.0, "bench_fill in the memory of a GPU.");
+  m.def(
+      "gpu_check",
+      [](int device, std::uintptr_t address, std::string_view dtype, std::string_view op,
+         std::int64_t source, std::int64_t world, std::int64_t first, std::int64_t count,
+         std::int64_t turn, double seconds) {
+        const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
+        bench::Mismatch found;
+        {
+          py::gil_scoped_release unlocked;
+          found = bench::check_on_device(device, address, segment, after(seconds));
+        }
+        return mismatch_tuple(found);
+      },
+      py::arg("device"), py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"),
+      py::arg("world"), py::arg("first"), py::arg("count"), py::arg("turn"), py::kw_only(),
+      py::arg("seconds") = 60.0, "bench_check in the memory of a GPU.");
+}
+
 }  // namespace
 
 void bind_bench_cuda(py::module_& m) {
+  bind_verify(m);
   m.def("load_nccl", &load_nccl, py::arg("wheel") = "",
         "Loads NCCL once per process; `wheel`: libnccl.so.2 of the nvidia-nccl wheel, or ''.");
   m.def(

@@ -77,7 +77,7 @@ function(oddrank_cuda_library)
   target_include_directories(oddrank_cuda PUBLIC ${csrc})
   target_include_directories(oddrank_cuda SYSTEM PUBLIC ${ODDRANK_NCCL_FOLDER})
   target_compile_options(oddrank_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
-  target_link_libraries(oddrank_cuda PUBLIC oddrank_base CUDA::cudart_static PRIVATE oddrank_warnings)
+  target_link_libraries(oddrank_cuda PUBLIC oddrank_base oddrank_bench CUDA::cudart_static PRIVATE oddrank_warnings)
 endfunction()
 
 function(oddrank_cuda_absent reason advice)

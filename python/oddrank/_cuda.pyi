@@ -32,6 +32,33 @@ class Communicator:
     def close(self, *, seconds: float = 10.0) -> None: ...
     def abort(self) -> None: ...
 
+def gpu_fill(
+    device: int,
+    address: int,
+    dtype: str,
+    op: str,
+    source: int,
+    world: int,
+    first: int,
+    count: int,
+    turn: int,
+    *,
+    seconds: float = 60.0,
+) -> None: ...
+def gpu_check(
+    device: int,
+    address: int,
+    dtype: str,
+    op: str,
+    source: int,
+    world: int,
+    first: int,
+    count: int,
+    turn: int,
+    *,
+    seconds: float = 60.0,
+) -> tuple[int, int, float, float]: ...
+
 # selftest
 def verify_memory(
     device: int, bytes: int, seed: int, *, seconds: float = 30.0, damage: int | None = None

@@ -1,0 +1,69 @@
+"""How near to the GPU's own copy does the value check of collectives fill and check its memory?
+
+Times are of whole calls, with their table and its way to the GPU; the copy's are the GPU's own. A
+copy reads and writes each byte once, so its rate counts both.
+"""
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+from oddrank import OddrankError, _native
+
+BYTES = 8 << 30
+DTYPES = {"float32": 4, "bfloat16": 2, "int8": 1, "float64": 8}
+
+
+def rates(data: torch.Tensor, dtype: str) -> dict[str, float]:
+    """GB/s of a fill, a check and a copy."""
+    cuda, bytes_ = _native.cuda(), data.numel()
+    segment = (0, data.data_ptr(), dtype, "sum", 0, 1, 0, bytes_ // DTYPES[dtype], 0)
+    start = time.perf_counter()
+    cuda.gpu_fill(*segment)
+    filled = time.perf_counter()
+    wrong, *_ = cuda.gpu_check(*segment)
+    checked = time.perf_counter()
+    if wrong:
+        raise OddrankError(f"{wrong} elements of {dtype} are not what was written")
+    copy = statistics.median(cuda.time_copies(0, 1 << 30, 3))
+    return {
+        "fill": bytes_ / (filled - start) / 1e9,
+        "check": bytes_ / (checked - filled) / 1e9,
+        "copy": (2 << 30) / copy / 1e9,
+    }
+
+
+def main() -> None:
+    options = harness.parser(__doc__ or "").parse_args()
+    if not torch.cuda.is_available():
+        raise OddrankError("this benchmark needs a GPU, and torch sees none")
+    bytes_ = min(BYTES, torch.cuda.mem_get_info()[0] // 4 // 4096 * 4096)
+    data = torch.zeros(bytes_, dtype=torch.uint8, device="cuda:0")
+    torch.cuda.synchronize()
+    rows = []
+    for dtype in DTYPES:
+        rates(data, dtype)  # the clocks come up
+        runs = [rates(data, dtype) for _ in range(options.repetitions)]
+        figures = {name: [run[name] for run in runs] for name in ("fill", "check", "copy")}
+        rows.append(
+            {
+                "dtype": dtype,
+                "GiB": bytes_ / 2**30,
+                **{f"{name} GB/s": harness.spread(values) for name, values in figures.items()},
+                "check / copy": harness.ratio(figures["check"], figures["copy"]),
+            }
+        )
+    harness.report("gpu/verify_speed", rows, options.json, cuda=_native.cuda().build_info)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OddrankError as error:
+        print(f"verify_speed: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

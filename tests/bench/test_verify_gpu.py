@@ -1,0 +1,113 @@
+"""The native value check of collectives in a GPU's memory: the same bits as in the host's."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from bench.collective_data import DTYPES, OPS, RIGHT, Segment  # noqa: E402 (after the skip)
+from oddrank import OddrankError, _native  # noqa: E402
+
+pytestmark = [pytest.mark.gpu, pytest.mark.needs("cuda-build"), pytest.mark.timeout(120)]
+
+FIRSTS = (0, 4092, (1 << 31) - 7, (1 << 40) + 3)
+
+
+def gpu_filled(segment: Segment):
+    data = segment.empty("cuda:0")
+    torch.cuda.synchronize()
+    _native.cuda().gpu_fill(0, data.data_ptr(), *segment.arguments)
+    return data
+
+
+def gpu_check(segment: Segment, data):
+    torch.cuda.synchronize()
+    return _native.cuda().gpu_check(0, data.data_ptr(), *segment.arguments)
+
+
+@pytest.mark.parametrize("op", [*OPS, "none"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_gpu_writes_the_hosts_bits(dtype, op):
+    for first in FIRSTS:
+        for count in (1, 2, 4093, 5000, 1_000_003):
+            segment = Segment(dtype, op, 5, first, count, turn=3, source=2)
+            gpu = gpu_filled(segment).view(torch.uint8)
+            assert torch.equal(gpu.cpu(), segment.filled().view(torch.uint8))
+
+
+@pytest.mark.parametrize("op", [*OPS, "none"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_gpu_finds_what_the_host_finds(dtype, op):
+    """In a world of one, what is put in is what comes out."""
+    for first in FIRSTS:
+        segment = Segment(dtype, op, 1, first, 1_000_003)
+        data = gpu_filled(segment)
+        assert gpu_check(segment, data) == RIGHT
+        host = data.cpu()
+        before = float(host[777_777].double())
+        for index in (999_999, 777_777):  # the first one is told, not the first one found
+            host[index] = 3 if float(host[index].double()) != 3 else 5
+        told = gpu_check(segment, host.cuda())
+        assert told == (2, 777_777, before, float(host[777_777].double()))
+        assert told == segment.check(host)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if DTYPES[d].is_floating_point])
+def test_the_gpu_allows_an_average_what_the_host_allows(dtype):
+    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    for world in (3, 100, 1000):
+        segment = Segment(dtype, "avg", world, count=5000)
+        right = segment.contributions().double().mean(dim=0).to(DTYPES[dtype])
+        bits = right.view(kind[right.element_size()])
+        for off in range(-4, 5):
+            moved = torch.where(right.double() > 0, (bits + off).clamp(min=0), bits)
+            host = moved.view(DTYPES[dtype])
+            assert gpu_check(segment, host.cuda()) == segment.check(host)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_segment_may_begin_at_any_element(dtype):
+    segment = Segment(dtype, "none", 4, first=9, count=2000, source=1)
+    wanted = segment.filled().view(torch.uint8)
+    room = torch.zeros(2 * len(wanted), dtype=torch.uint8, device="cuda:0")
+    for shift in range(5):
+        begin = shift * DTYPES[dtype].itemsize
+        torch.cuda.synchronize()
+        _native.cuda().gpu_fill(0, room.data_ptr() + begin, *segment.arguments)
+        told = _native.cuda().gpu_check(0, room.data_ptr() + begin, *segment.arguments)
+        assert told == RIGHT
+        assert torch.equal(room[begin : begin + len(wanted)].cpu(), wanted)
+
+
+def test_more_than_2_to_the_31_elements():
+    count = (1 << 31) + 5
+    if torch.cuda.mem_get_info()[0] < 2 * count:
+        pytest.skip("needs 4 GiB of free GPU memory")
+    segment = Segment("int8", "none", 2, count=count, source=1)
+    data = gpu_filled(segment)
+    assert gpu_check(segment, data) == RIGHT
+    data[-1] += 1
+    assert gpu_check(segment, data)[:2] == (1, count - 1)
+
+
+def test_addresses_that_would_break_the_context_are_refused():
+    cuda = _native.cuda()
+    host = torch.empty(100)
+    with pytest.raises(OddrankError, match="not in the memory of GPU 0"):
+        cuda.gpu_fill(0, host.data_ptr(), "float32", "sum", 0, 1, 0, 100, 0)
+    data = torch.empty(100, device="cuda:0")
+    with pytest.raises(OddrankError, match="no multiple of 4 bytes"):
+        cuda.gpu_fill(0, data.data_ptr() + 1, "float32", "sum", 0, 1, 0, 10, 0)
+    with pytest.raises(OddrankError, match="not in the memory of GPU 0"):
+        cuda.gpu_fill(0, 0, "float32", "sum", 0, 1, 0, 100, 0)
+    assert (
+        gpu_check(Segment("float32", "sum", 1), gpu_filled(Segment("float32", "sum", 1))) == RIGHT
+    )
+
+
+def test_a_deadline_that_has_passed_ends_the_fill():
+    data = torch.empty(4 << 30, dtype=torch.int8, device="cuda:0")
+    torch.cuda.synchronize()
+    arguments = (0, data.data_ptr(), "int8", "none", 0, 1, 0, data.numel(), 0)
+    with pytest.raises(OddrankError, match="did not finish before the deadline"):
+        _native.cuda().gpu_fill(*arguments, seconds=0.0)
+    _native.cuda().gpu_fill(*arguments)
