@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <memory>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -98,17 +99,20 @@ void bind_bench_cuda(py::module_& m) {
         return py::bytes(id.data(), id.size());
       },
       "A new 128-byte id for one communicator.");
-  py::class_<nccl::Communicator>(m, "Communicator", "A non-blocking NCCL communicator.")
+  py::class_<nccl::Communicator, std::shared_ptr<nccl::Communicator>>(
+      m, "Communicator", "An NCCL communicator whose making and ending have deadlines.")
       .def(py::init([](const py::bytes& id, int rank, int world, int device, double seconds) {
              const nccl::UniqueId unique_id = to_unique_id(id);
              py::gil_scoped_release unlocked;
-             return std::make_unique<nccl::Communicator>(unique_id, rank, world, device,
+             return std::make_shared<nccl::Communicator>(unique_id, rank, world, device,
                                                          after(seconds));
            }),
            py::arg("unique_id"), py::arg("rank"), py::arg("world"), py::kw_only(),
            py::arg("device") = -1, py::arg("seconds") = 60.0)
       .def_property_readonly("rank", &nccl::Communicator::rank)
       .def_property_readonly("world", &nccl::Communicator::world)
+      .def_property_readonly("device", &nccl::Communicator::device)
+      .def_property_readonly("direct", &nccl::Communicator::direct)
       .def(
           "close", [](nccl::Communicator& self, double seconds) { self.close(after(seconds)); },
           py::kw_only(), py::arg("seconds") = 10.0, Unlocked())

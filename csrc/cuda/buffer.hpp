@@ -12,6 +12,14 @@ namespace oddrank::cuda {
 // Makes `device` this thread's device; its context is made here, so this may take a second.
 inline void select_device(int device) { ODDRANK_CUDA_CHECK(cudaSetDevice(device)); }
 
+// This thread's device; -1 where there is none.
+inline int current_device() noexcept {
+  int device = -1;
+  if (cudaGetDevice(&device) == cudaSuccess) return device;
+  cudaGetLastError();
+  return -1;
+}
+
 // Plain cudaMalloc memory of the current device. Freeing waits for all work of the device: see
 // abandon().
 class Buffer {

@@ -1,5 +1,5 @@
-// An NCCL whose communicators never become ready: what a missing rank looks like, without a GPU.
-// Compiled by the test.
+// An NCCL without a GPU, for what goes wrong: its communicators never become ready, as where a rank
+// is missing; with FAKE_NCCL_READY they do, and are split into a twin. Compiled by the test.
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,7 +11,15 @@ constexpr int kInProgress = 7;
 struct UniqueId {
   char bytes[128];
 };
-int communicator;
+int first, twin;
+bool splitting;
+
+bool asked(const char* name) { return std::getenv(name) != nullptr; }
+
+void say(const char* what, const void* comm) {
+  std::printf("%s %s\n", what, comm == &first ? "first" : comm == &twin ? "twin" : "unknown");
+  std::fflush(stdout);
+}
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -27,26 +35,40 @@ EXPORT int ncclGetUniqueId(UniqueId* id) {
   return 0;
 }
 EXPORT int ncclCommInitRankConfig(void** comm, int, UniqueId, int, void*) {
-  *comm = &communicator;
+  *comm = &first;
   return kInProgress;
 }
 EXPORT int ncclCommGetAsyncError(void*, int* state) {
-  *state = kInProgress;
+  const bool ready = asked("FAKE_NCCL_READY") && !(splitting && asked("FAKE_NCCL_SPLIT_HANGS"));
+  *state = ready ? 0 : kInProgress;
+  return 0;
+}
+#if !defined(WITHOUT_SPLIT)
+EXPORT int ncclCommSplit(void*, int, int, void** made, void*) {
+  splitting = true;
+  if (!asked("FAKE_NCCL_SPLIT_HANGS")) *made = &twin;
+  return kInProgress;
+}
+#endif
+EXPORT int ncclCommFinalize(void* comm) {
+  say("finalized", comm);
+  if (comm == &twin && asked("FAKE_NCCL_FINALIZE_HANGS")) ::pause();
+  return 0;
+}
+EXPORT int ncclCommDestroy(void* comm) {
+  say("destroyed", comm);
   return 0;
 }
 #if !defined(WITHOUT_ABORT)
 EXPORT int ncclCommAbort(void* comm) {
-  std::printf("aborted %d\n", comm == &communicator);
-  std::fflush(stdout);
-  if (std::getenv("FAKE_NCCL_ABORT_HANGS") != nullptr) ::pause();
+  say("aborted", comm);
+  if (asked("FAKE_NCCL_ABORT_HANGS")) ::pause();
   return 0;
 }
 #endif
 
 #define DOES_NOTHING(name) \
   EXPORT int nccl##name() { return 0; }
-DOES_NOTHING(CommFinalize)
-DOES_NOTHING(CommDestroy)
 DOES_NOTHING(CommCount)
 DOES_NOTHING(CommUserRank)
 DOES_NOTHING(AllReduce)
@@ -58,4 +80,3 @@ DOES_NOTHING(Send)
 DOES_NOTHING(Recv)
 DOES_NOTHING(GroupStart)
 DOES_NOTHING(GroupEnd)
-DOES_NOTHING(CommSplit)

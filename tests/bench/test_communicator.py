@@ -43,7 +43,7 @@ def test_where_the_others_never_come_the_half_made_communicator_is_aborted(tmp_p
     (said, took, _), printed = make(seconds=0.3, ODDRANK_NCCL_LIBRARY=str(fake))
     assert "the 2 ranks did not agree before the deadline (rank 0)" in said
     assert took >= 0.3
-    assert printed == "aborted 1", "once, and the one that was made"
+    assert printed == "aborted first", "once, and the one that was made"
 
 
 def test_an_abort_that_hangs_does_not_hold_us(tmp_path: Path):
@@ -51,7 +51,7 @@ def test_an_abort_that_hangs_does_not_hold_us(tmp_path: Path):
     environ = {"ODDRANK_NCCL_LIBRARY": str(fake), "FAKE_NCCL_ABORT_HANGS": "1"}
     (said, _, id_bytes), printed = make(seconds=0.1, **environ)
     assert "did not agree" in said
-    assert printed == "aborted 1"
+    assert printed == "aborted first"
     assert id_bytes == 128
 
 
@@ -60,3 +60,45 @@ def test_an_id_of_the_wrong_size_is_refused():
         "_native.load_nccl()\nanswer = error_of(_native.cuda().Communicator, b'short', 0, 2)"
     )
     assert said == "an NCCL unique id has 128 bytes, not 5"
+
+
+def live(code: str, fake: Path, **environ: str):
+    """`code` with `made`, a communicator whose ranks have all come."""
+    begin = """
+_native.load_nccl()
+made = _native.cuda().Communicator(bytes(128), 0, 2, seconds=5)
+"""
+    return in_process(begin + code, ODDRANK_NCCL_LIBRARY=str(fake), FAKE_NCCL_READY="1", **environ)
+
+
+def test_it_is_exchanged_for_a_twin_that_launches_in_the_caller_s_thread(tmp_path: Path):
+    direct, printed = live("answer = made.direct\nmade.close()", make_fake(tmp_path))
+    assert direct
+    assert printed.split("\n") == [
+        "finalized first",
+        "destroyed first",
+        "finalized twin",
+        "destroyed twin",
+    ]
+
+
+def test_where_the_library_cannot_split_it_stays_as_it_is(tmp_path: Path):
+    fake = make_fake(tmp_path, "-DWITHOUT_SPLIT")
+    direct, printed = live("answer = made.direct\nmade.close()", fake)
+    assert not direct
+    assert printed.split("\n") == ["finalized first", "destroyed first"]
+
+
+def test_a_split_that_does_not_end_is_aborted_at_the_deadline(tmp_path: Path):
+    environ = {"FAKE_NCCL_READY": "1", "FAKE_NCCL_SPLIT_HANGS": "1"}
+    fake = make_fake(tmp_path)
+    (said, took, _), printed = make(seconds=0.3, ODDRANK_NCCL_LIBRARY=str(fake), **environ)
+    assert "ncclCommSplit: the 2 ranks did not agree before the deadline" in said
+    assert took >= 0.3
+    assert printed == "aborted first"
+
+
+def test_an_end_that_hangs_does_not_hold_us(tmp_path: Path):
+    code = "answer = error_of(made.close, seconds=0.2)\nmade.close()"
+    said, _ = live(code, make_fake(tmp_path), FAKE_NCCL_FINALIZE_HANGS="1")
+    assert "was not ended before the deadline" in said

@@ -5,6 +5,7 @@
 
 #include <nccl.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,24 @@ namespace oddrank::nccl {
 #define ODDRANK_NCCL_OPTIONAL(X) \
   X(CommSplit) X(MemAlloc) X(MemFree) X(CommRegister) X(CommDeregister)
 
+// Newer than the oldest nccl.h (2.28): their types are ours. Null where the library lacks them.
+using AlltoAllFunction = ncclResult_t (*)(const void*, void*, std::size_t, ncclDataType_t,
+                                          ncclComm_t, cudaStream_t);
+using RootedFunction = ncclResult_t (*)(const void*, void*, std::size_t, ncclDataType_t, int,
+                                        ncclComm_t, cudaStream_t);
+#define ODDRANK_NCCL_NEWER(X) \
+  X(AlltoAll, AlltoAllFunction) X(Gather, RootedFunction) X(Scatter, RootedFunction)
+
 // api.AllReduce(...) is ncclAllReduce(...) of the loaded library.
 struct Api {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a member's name can't stand in parentheses.
 #define ODDRANK_NCCL_MEMBER(name) decltype(&::nccl##name) name = nullptr;
   ODDRANK_NCCL_REQUIRED(ODDRANK_NCCL_MEMBER)
   ODDRANK_NCCL_OPTIONAL(ODDRANK_NCCL_MEMBER)
+#undef ODDRANK_NCCL_MEMBER
+// NOLINTNEXTLINE(bugprone-macro-parentheses)
+#define ODDRANK_NCCL_MEMBER(name, type) type name = nullptr;
+  ODDRANK_NCCL_NEWER(ODDRANK_NCCL_MEMBER)
 #undef ODDRANK_NCCL_MEMBER
 
   std::string path;                  // the file that answers, symbolic links resolved

@@ -4,19 +4,20 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "base/error.hpp"
+#include "bench/nccl/bounded.hpp"
 #include "cuda/buffer.hpp"
 
 namespace oddrank::nccl {
 namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(1);
-constexpr auto kAbortPatience = std::chrono::seconds(2);
+constexpr std::int64_t kAbortPatienceMs = 2000;
 
 }  // namespace
 
@@ -31,28 +32,54 @@ UniqueId make_unique_id() {
 Communicator::Communicator(const UniqueId& id, int rank, int world, int device, Deadline deadline)
     : api_(loaded()), rank_(rank), world_(world) {
   if (device >= 0) cuda::select_device(device);
+  device_ = cuda::current_device();
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclUniqueId nccl_id{};
   std::copy(id.begin(), id.end(), std::begin(nccl_id.internal));
   try {
-    check(api_.CommInitRankConfig(&comm_, world, nccl_id, rank, &config), "ncclCommInitRankConfig");
-    wait_until_ready("ncclCommInitRankConfig", deadline);
+    ncclComm_t made = nullptr;
+    const ncclResult_t result = api_.CommInitRankConfig(&made, world, nccl_id, rank, &config);
+    comm_ = made;
+    check(result, "ncclCommInitRankConfig");
+    wait_until_ready(comm_, "ncclCommInitRankConfig", deadline);
+    make_direct(deadline);
   } catch (...) {
     abort();  // the destructor does not run
     throw;
   }
 }
 
-bool Communicator::ready(const char* call) const {
+void Communicator::make_direct(Deadline deadline) {
+  if (api_.CommSplit == nullptr) return;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  // NCCL writes here from a thread of its own: at a deadline, perhaps after we are gone.
+  auto twin = std::make_unique<ncclComm_t>(nullptr);
+  try {
+    check(api_.CommSplit(comm_, 0, rank_, twin.get(), &config), "ncclCommSplit", comm_);
+    wait_until_ready(comm_, "ncclCommSplit", deadline);
+  } catch (...) {
+    static_cast<void>(twin.release());
+    throw;
+  }
+  if (*twin == nullptr) return;
+  const ncclComm_t first = comm_.exchange(*twin);
+  direct_ = true;
+  check(api_.CommFinalize(first), "ncclCommFinalize", first);
+  wait_until_ready(first, "ncclCommFinalize", deadline);
+  check(api_.CommDestroy(first), "ncclCommDestroy");
+}
+
+bool Communicator::ready(ncclComm_t comm, const char* call) const {
   ncclResult_t state = ncclSuccess;
-  check(api_.CommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
-  check(state, call, comm_);
+  check(api_.CommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
+  check(state, call, comm);
   return state != ncclInProgress;
 }
 
-void Communicator::wait_until_ready(const char* call, Deadline deadline) {
-  while (!ready(call)) {
+void Communicator::wait_until_ready(ncclComm_t comm, const char* call, Deadline deadline) {
+  while (!ready(comm, call)) {
     if (deadline.passed()) {
       abort();
       throw Error(std::string(call) + ": the " + std::to_string(world_) +
@@ -64,30 +91,51 @@ void Communicator::wait_until_ready(const char* call, Deadline deadline) {
   }
 }
 
+void Communicator::settle(ncclResult_t result, const char* call, Deadline deadline) {
+  check(result, call, comm_);
+  // Only a communicator that is not direct is at work here, for some 20 us: no sleep.
+  while (!ready(comm_, call)) {
+    if (deadline.passed()) {
+      abort();
+      throw Error(std::string(call) + ": NCCL did not start it before the deadline (rank " +
+                  std::to_string(rank_) + "); the communicator was aborted");
+    }
+    std::this_thread::yield();
+  }
+}
+
 void Communicator::close(Deadline deadline) {
   if (comm_ == nullptr) return;
+  if (direct_) {
+    // These block: in a thread that may be left behind, with a communicator that may be, too.
+    const ncclComm_t comm = comm_.exchange(nullptr);
+    const bool ended = finished_by(deadline, [&api = api_, comm, device = device_] {
+      if (device >= 0) cuda::select_device(device);
+      check(api.CommFinalize(comm), "ncclCommFinalize", comm);
+      check(api.CommDestroy(comm), "ncclCommDestroy");
+    });
+    if (!ended) {
+      throw Error("ncclCommFinalize: the communicator was not ended before the deadline (rank " +
+                  std::to_string(rank_) + "); it is left behind");
+    }
+    return;
+  }
   try {
     check(api_.CommFinalize(comm_), "ncclCommFinalize", comm_);
-    wait_until_ready("ncclCommFinalize", deadline);
+    wait_until_ready(comm_, "ncclCommFinalize", deadline);
   } catch (...) {
     abort();
     throw;
   }
-  check(api_.CommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
+  check(api_.CommDestroy(comm_.exchange(nullptr)), "ncclCommDestroy");
 }
 
 void Communicator::abort() noexcept {
-  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  const ncclComm_t comm = comm_.exchange(nullptr);
   if (comm == nullptr) return;
   try {
-    // A promise, not std::async: the future of async waits for its thread.
-    std::promise<void> promise;
-    const auto done = promise.get_future();
-    std::thread([abort = api_.CommAbort, comm, promise = std::move(promise)]() mutable {
-      abort(comm);
-      promise.set_value();
-    }).detach();
-    done.wait_for(kAbortPatience);
+    finished_by(Deadline::after_ms(kAbortPatienceMs),
+                [abort = api_.CommAbort, comm] { abort(comm); });
   } catch (const std::exception&) {
     // No thread to be had: the communicator is left as it is rather than risk a hang.
     return;
