@@ -117,6 +117,7 @@ void bind_bench_cuda(py::module_& m) {
           "close", [](nccl::Communicator& self, double seconds) { self.close(after(seconds)); },
           py::kw_only(), py::arg("seconds") = 10.0, Unlocked())
       .def("abort", &nccl::Communicator::abort, Unlocked());
+  bind_bench_nccl(m);
 }
 
 }  // namespace oddrank

@@ -3,7 +3,7 @@
 #
 # The rule of files: what needs the headers of CUDA or NCCL is a *.cu file, or lies in csrc/cuda or in a subject's
 # folder nccl/. oddrank_library() leaves these out, the one static library oddrank_cuda is exactly these, and each
-# subject's bindings to them are its bind_cuda.cpp. All are globs: a new kernel needs no line here.
+# subject's bindings to them are its bind_cuda*.cpp. All are globs: a new kernel needs no line here.
 set(ODDRANK_CUDA_ARCHITECTURES "" CACHE STRING
     "GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES; empty: all that nvcc knows from sm_80 to sm_120")
 set(ODDRANK_NCCL_INCLUDE "" CACHE PATH "Folder of nccl.h; empty: toolkit, system, nvidia-nccl wheel")
@@ -68,7 +68,7 @@ function(oddrank_cuda_library)
   set(csrc ${PROJECT_SOURCE_DIR}/csrc)
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${csrc}/*.cu)
   file(GLOB host_sources CONFIGURE_DEPENDS ${csrc}/cuda/*.cpp ${csrc}/*/nccl/*.cpp)
-  list(FILTER host_sources EXCLUDE REGEX "/bind_cuda\\.cpp$")
+  list(FILTER host_sources EXCLUDE REGEX "/bind_cuda[a-z_]*\\.cpp$")
   add_library(oddrank_cuda STATIC ${kernels} ${host_sources})
   # C++17 in .cu files: CMake 3.25 does not know nvcc's flag for C++20.
   set_target_properties(oddrank_cuda PROPERTIES
@@ -120,7 +120,7 @@ function(oddrank_build_cuda)
 
   oddrank_cuda_architectures(CMAKE_CUDA_ARCHITECTURES)
   oddrank_cuda_library()
-  file(GLOB bindings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/*/bind_cuda.cpp)
+  file(GLOB bindings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/csrc/*/bind_cuda*.cpp)
   oddrank_module(_cuda modules/cuda.cpp SOURCES ${bindings})
   target_link_libraries(_cuda PRIVATE oddrank_cuda)
   list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)

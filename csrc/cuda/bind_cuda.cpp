@@ -1,6 +1,8 @@
 // Bindings of csrc/cuda: translate types, release the GIL; no logic.
 #include "cuda/bind_cuda.hpp"
 
+#include <pybind11/stl.h>
+
 #include "cuda/check.hpp"
 #include "cuda/devices.hpp"
 
@@ -40,6 +42,9 @@ void bind_cuda(py::module_& m) {
       "(major, minor) of the CUDA runtime inside this module.");
   m.def("device_count", &cuda::device_count, py::call_guard<py::gil_scoped_release>(),
         "Number of GPUs; OddrankError without a usable driver.");
+  m.def("memory_info", &cuda::memory_info, py::arg("device"),
+        py::call_guard<py::gil_scoped_release>(),
+        "(free, total) bytes of a GPU, whoever holds the rest.");
   m.def(
       "devices",
       [] {

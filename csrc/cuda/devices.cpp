@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "cuda/buffer.hpp"
 #include "cuda/check.hpp"
 
 namespace oddrank::cuda {
@@ -42,6 +43,13 @@ int device_count() {
   }
   check(code, "cudaGetDeviceCount");
   return count;
+}
+
+std::pair<std::size_t, std::size_t> memory_info(int device) {
+  select_device(device);
+  std::size_t free = 0, total = 0;
+  ODDRANK_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return {free, total};
 }
 
 std::vector<Device> devices() {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace oddrank::cuda {
@@ -25,6 +26,8 @@ std::optional<int> driver_version();
 int runtime_version();
 // 0 where there is a driver but no GPU; throws where there is no driver, or one too old.
 int device_count();
+// (free, total) bytes of a GPU, of all processes on it; makes its context.
+std::pair<std::size_t, std::size_t> memory_info(int device);
 // Initialises the driver (a fork after it can't use CUDA), but makes no context on any GPU.
 std::vector<Device> devices();
 

@@ -1,5 +1,6 @@
 """What `_cuda` exports. Kept by hand, compared with the module by a test."""
 
+from collections.abc import Sequence
 from typing import Any
 
 build_info: dict[str, str]
@@ -10,6 +11,7 @@ def driver_version() -> tuple[int, int] | None: ...
 def runtime_version() -> tuple[int, int]: ...
 def device_count() -> int: ...
 def devices() -> list[dict[str, Any]]: ...
+def memory_info(device: int) -> tuple[int, int]: ...
 
 # bench
 def load_nccl(wheel: str = "") -> dict[str, Any]: ...
@@ -62,6 +64,86 @@ def gpu_check(
     *,
     seconds: float = 60.0,
 ) -> tuple[int, int, float, float]: ...
+def nccl_collectives() -> list[str]: ...
+def nccl_refusal(
+    collective: str,
+    dtype: str,
+    op: str,
+    *,
+    world: int,
+    in_place: bool,
+    version: int = 0,
+    compute_capability: int = 0,
+) -> str: ...
+def nccl_plan(
+    collective: str,
+    dtype: str,
+    op: str,
+    bytes: int,
+    rank: int,
+    world: int,
+    *,
+    root: int = 0,
+    in_place: bool = False,
+    send_counts: Sequence[int] = ...,
+    recv_counts: Sequence[int] = ...,
+    version: int = 0,
+    newest: bool = False,
+) -> dict[str, Any]: ...
+
+class Memory:
+    def __init__(
+        self,
+        communicator: Communicator,
+        send_bytes: int,
+        recv_bytes: int,
+        *,
+        register: bool = False,
+        seconds: float = 60.0,
+    ) -> None: ...
+    @property
+    def send(self) -> int: ...
+    @property
+    def recv(self) -> int: ...
+    @property
+    def send_bytes(self) -> int: ...
+    @property
+    def recv_bytes(self) -> int: ...
+    @property
+    def allocator(self) -> str: ...
+    @property
+    def registered(self) -> bool: ...
+    def close(self) -> None: ...
+
+class Operation:
+    def __init__(
+        self,
+        communicator: Communicator,
+        memory: Memory,
+        collective: str,
+        dtype: str,
+        op: str,
+        bytes: int,
+        *,
+        root: int = 0,
+        in_place: bool = False,
+        send_counts: Sequence[int] = ...,
+        recv_counts: Sequence[int] = ...,
+        stride: int = 0,
+        windows: int = 1,
+        graph: int = 0,
+    ) -> None: ...
+    @property
+    def send(self) -> int: ...
+    @property
+    def recv(self) -> int: ...
+    @property
+    def issued(self) -> str: ...
+    def run(self, turn: int = 0, *, seconds: float = 60.0) -> float: ...
+    def block(
+        self, n: int, *, each: bool = True, seconds: float = 60.0
+    ) -> tuple[list[float], float]: ...
+    def spread(self, zeros: bool, *, seconds: float = 60.0) -> None: ...
 
 # selftest
 def verify_memory(

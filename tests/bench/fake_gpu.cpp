@@ -1,0 +1,244 @@
+// A GPU and an NCCL of one rank that exist in memory only: streams are queues, an operation takes
+// 5 us of a clock that only its end moves, and a look at a stream or an event lets the GPU do a
+// little. For the logic of csrc/bench/nccl; what real ones do is tested by gpu-check.
+#include "fake_gpu.hpp"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+namespace {
+
+struct Item {
+  std::function<void()> work;  // at its end
+  bool is_operation;
+  std::uint64_t number;
+};
+struct FakeStream {
+  std::deque<Item> queue;
+  bool capturing = false;
+  std::vector<std::function<void()>> captured;
+};
+struct FakeEvent {
+  double us = 0;
+  int pending = 0;
+  FakeStream* stream = nullptr;
+};
+struct FakeGraph {
+  std::vector<std::function<void()>> operations;
+};
+
+std::recursive_mutex mutex;
+FakeState state;
+double clock_us = 0;
+std::uint64_t operations = 0, in_flight = 0;
+int group_depth = 0;
+int first, twin;
+
+bool stuck(const Item& item) {
+  return item.is_operation && item.number == state.hangs_at &&
+         (state.aborts == 0 || state.survives_abort);
+}
+
+void advance(FakeStream& stream) {
+  for (int i = 0; i < 2 && !stream.queue.empty() && !stuck(stream.queue.front()); ++i) {
+    const Item item = stream.queue.front();
+    stream.queue.pop_front();
+    if (item.is_operation) {
+      clock_us += 5;
+      --in_flight;
+    }
+    item.work();
+  }
+}
+
+void put(FakeStream& stream, std::function<void()> work, bool is_operation) {
+  if (is_operation) {
+    ++in_flight;
+    state.most_in_flight = std::max(state.most_in_flight, in_flight);
+  }
+  stream.queue.push_back({std::move(work), is_operation, is_operation ? operations++ : 0});
+}
+
+FakeStream& fake(cudaStream_t stream) { return *reinterpret_cast<FakeStream*>(stream); }
+
+ncclResult_t operate(const void* from, void* to, std::size_t bytes, cudaStream_t stream) {
+  while (operations == state.blocks_at) ::pause();  // inside NCCL, for ever
+  const std::lock_guard lock(mutex);
+  state.windows.push_back(reinterpret_cast<std::uintptr_t>(to));
+  auto work = [=] {
+    if (from != to) std::memcpy(to, from, bytes);
+  };
+  if (fake(stream).capturing) {
+    fake(stream).captured.emplace_back(work);
+  } else {
+    put(fake(stream), work, true);
+  }
+  return ncclSuccess;
+}
+
+}  // namespace
+
+FakeState& fake_state() { return state; }
+
+#define CUDA_FAKE extern "C" __attribute__((visibility("default"))) cudaError_t CUDARTAPI
+CUDA_FAKE cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+CUDA_FAKE cudaSetDevice(int) { return cudaSuccess; }
+CUDA_FAKE cudaGetLastError() { return cudaSuccess; }
+CUDA_FAKE cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+CUDA_FAKE cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+CUDA_FAKE cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+CUDA_FAKE cudaGetDeviceProperties(cudaDeviceProp*, int) { return cudaSuccess; }
+CUDA_FAKE cudaDeviceGetPCIBusId(char*, int, int) { return cudaSuccess; }
+CUDA_FAKE cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = 1, cudaSuccess; }
+CUDA_FAKE cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  return *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0, cudaSuccess;
+}
+extern "C" const char* cudaGetErrorName(cudaError_t) { return "cudaErrorFake"; }
+extern "C" const char* cudaGetErrorString(cudaError_t) { return "a fake error"; }
+CUDA_FAKE cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return *stream = reinterpret_cast<cudaStream_t>(new FakeStream), cudaSuccess;
+}
+CUDA_FAKE cudaStreamDestroy(cudaStream_t stream) { return delete &fake(stream), cudaSuccess; }
+CUDA_FAKE cudaStreamQuery(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  advance(fake(stream));
+  return fake(stream).queue.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+CUDA_FAKE cudaMalloc(void** data, size_t bytes) { return *data = std::malloc(bytes), cudaSuccess; }
+CUDA_FAKE cudaFree(void* data) {
+  if (in_flight > 0) ++state.freed_in_use;
+  return std::free(data), cudaSuccess;
+}
+CUDA_FAKE cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  put(
+      fake(stream), [=] { std::memset(data, value, bytes); }, false);
+  return cudaSuccess;
+}
+CUDA_FAKE cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                          cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  put(
+      fake(stream), [=] { std::memcpy(to, from, bytes); }, false);
+  return cudaSuccess;
+}
+CUDA_FAKE cudaEventCreate(cudaEvent_t* event) {
+  return ++state.events, *event = reinterpret_cast<cudaEvent_t>(new FakeEvent), cudaSuccess;
+}
+CUDA_FAKE cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }  // its queue may still hold it
+CUDA_FAKE cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  auto* const recorded = reinterpret_cast<FakeEvent*>(event);
+  ++recorded->pending;
+  recorded->stream = &fake(stream);
+  put(
+      fake(stream),
+      [=] {
+        --recorded->pending;
+        recorded->us = clock_us;
+      },
+      false);
+  return cudaSuccess;
+}
+CUDA_FAKE cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  const auto* const asked = reinterpret_cast<FakeEvent*>(event);
+  if (asked->pending > 0) advance(*asked->stream);
+  return asked->pending == 0 ? cudaSuccess : cudaErrorNotReady;
+}
+CUDA_FAKE cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const auto *from = reinterpret_cast<FakeEvent*>(begin), *to = reinterpret_cast<FakeEvent*>(end);
+  if (from->pending != 0 || to->pending != 0) return cudaErrorNotReady;
+  return *milliseconds = static_cast<float>((to->us - from->us) / 1e3), cudaSuccess;
+}
+CUDA_FAKE cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  return fake(stream).capturing = true, cudaSuccess;
+}
+CUDA_FAKE cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  auto* const made = new FakeGraph;
+  made->operations.swap(fake(stream).captured);
+  fake(stream).capturing = false;
+  ++state.graphs;
+  return *graph = reinterpret_cast<cudaGraph_t>(made), cudaSuccess;
+}
+CUDA_FAKE cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,
+                                        unsigned long long) {
+  ++state.graphs;
+  *made = reinterpret_cast<cudaGraphExec_t>(new FakeGraph(*reinterpret_cast<FakeGraph*>(graph)));
+  return cudaSuccess;
+}
+CUDA_FAKE cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  ++state.graph_launches;
+  for (const auto& work : reinterpret_cast<FakeGraph*>(graph)->operations) {
+    put(fake(stream), work, true);
+  }
+  return cudaSuccess;
+}
+CUDA_FAKE cudaGraphDestroy(cudaGraph_t graph) {
+  return --state.graphs, delete reinterpret_cast<FakeGraph*>(graph), cudaSuccess;
+}
+CUDA_FAKE cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  return --state.graphs, delete reinterpret_cast<FakeGraph*>(graph), cudaSuccess;
+}
+
+#define NCCL_FAKE extern "C" __attribute__((visibility("default"))) ncclResult_t
+NCCL_FAKE ncclGetVersion(int* version) { return *version = 22809, ncclSuccess; }
+extern "C" const char* ncclGetErrorString(ncclResult_t) { return "a fake error"; }
+extern "C" const char* ncclGetLastError(ncclComm_t) { return ""; }
+NCCL_FAKE ncclGetUniqueId(ncclUniqueId*) { return ncclSuccess; }
+NCCL_FAKE ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int, ncclConfig_t*) {
+  return *comm = reinterpret_cast<ncclComm_t>(&first), ncclInProgress;
+}
+NCCL_FAKE ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) {
+  const std::lock_guard lock(mutex);
+  const bool failed = state.fails && operations > state.hangs_at;
+  return *result = failed ? ncclRemoteError : ncclSuccess, ncclSuccess;
+}
+NCCL_FAKE ncclCommSplit(ncclComm_t, int, int, ncclComm_t* made, ncclConfig_t*) {
+  if (!state.cannot_split) *made = reinterpret_cast<ncclComm_t>(&twin);
+  return ncclInProgress;
+}
+NCCL_FAKE ncclCommFinalize(ncclComm_t) {
+  state.graphs_at_the_end = state.graphs;
+  return ncclSuccess;
+}
+NCCL_FAKE ncclCommDestroy(ncclComm_t) { return ncclSuccess; }
+NCCL_FAKE ncclCommAbort(ncclComm_t) { return ++state.aborts, ncclSuccess; }
+NCCL_FAKE ncclCommCount(ncclComm_t, int*) { return ncclSuccess; }
+NCCL_FAKE ncclCommUserRank(ncclComm_t, int*) { return ncclSuccess; }
+NCCL_FAKE ncclGroupStart() { return ++group_depth, ncclSuccess; }
+NCCL_FAKE ncclGroupEnd() { return --group_depth, ncclSuccess; }
+NCCL_FAKE ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t, ncclRedOp_t,
+                        ncclComm_t, cudaStream_t stream) {
+  return operate(from, to, 4 * count, stream);
+}
+NCCL_FAKE ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
+  return ncclInvalidArgument;
+}
+NCCL_FAKE ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                            cudaStream_t) {
+  return ncclInvalidArgument;
+}
+NCCL_FAKE ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
+  return ncclInvalidArgument;
+}
+NCCL_FAKE ncclReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
+                     cudaStream_t) {
+  return ncclInvalidArgument;
+}
+NCCL_FAKE ncclSend(const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
+  return ncclInvalidArgument;
+}
+NCCL_FAKE ncclRecv(void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
+  return ncclSuccess;
+}

@@ -1,0 +1,136 @@
+"""Blocks of runs on a fake GPU: what is enqueued, what is timed, and how it ends when it hangs.
+
+The GPU and NCCL are in memory (fake_gpu.cpp): an operation takes 5 us of its clock.
+"""
+
+import json
+import os
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.nccl_process import real_nccl
+
+pytestmark = pytest.mark.needs("cuda-build")
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    "bench/nccl/*.cpp",
+    "cuda/check.cpp",
+    "cuda/devices.cpp",
+    "base/dynlib.cpp",
+    "base/error.cpp",
+]
+RUN_US = 5.0
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("driver")
+    here = Path(__file__).parent
+    toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    headers = [toolkit + "/include", Path(real_nccl()).parents[1] / "include"]
+    runtime = find_spec("nvidia.cu13")
+    for place in (runtime and runtime.submodule_search_locations) or ():
+        headers.append(Path(place) / "include")
+    command = [
+        os.environ.get("CXX", "c++"), "-std=c++20", "-pthread", f"-I{ROOT}/csrc",
+        *(f"-isystem{place}" for place in headers),
+    ]  # fmt: skip
+    fake, made = folder / "libnccl.so.2", folder / "drive_timing"
+    soname = "-Wl,-soname,libnccl.so.2"
+    shared = [*command, "-shared", "-fPIC", soname, here / "fake_gpu.cpp", "-o", fake]
+    subprocess.run(shared, check=True)
+    sources = [file for pattern in SOURCES for file in (ROOT / "csrc").glob(pattern)]
+    program = [here / "drive_timing.cpp", *sources, fake, "-ldl", f"-Wl,-rpath,{folder}"]
+    subprocess.run([*command, *program, "-o", made], check=True)
+    return made
+
+
+def drive(driver: Path, **options: int) -> dict[str, Any]:
+    done = subprocess.run(
+        [driver, *(f"{name}={value}" for name, value in options.items())],
+        env={**os.environ, "ODDRANK_NCCL_LIBRARY": str(driver.with_name("libnccl.so.2"))},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 65, 1000, 4096, 4097, 9000])
+def test_a_block_times_every_run(driver: Path, n: int):
+    seen = drive(driver, n=n)
+    assert seen["said"] == ""
+    assert seen["values"] == n
+    assert seen["low"] == seen["high"] == pytest.approx(RUN_US, rel=1e-3)
+    assert seen["mean"] == pytest.approx(RUN_US, rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [1, 32, 63, 64, 65, 1000, 9000])
+def test_one_pair_of_events_around_all_gives_the_same_mean_and_no_values(driver: Path, n: int):
+    seen = drive(driver, n=n, each=0)
+    assert (seen["said"], seen["values"]) == ("", 0)
+    assert seen["mean"] == pytest.approx(RUN_US, rel=1e-3)
+    assert seen["operations"] == n + 2, "one to connect, one to fill the pipeline"
+
+
+@pytest.mark.parametrize("each", [0, 1])
+def test_a_bounded_number_of_runs_is_under_way(driver: Path, each: int):
+    assert 32 <= drive(driver, n=5000, each=each)["most_in_flight"] <= 65
+
+
+def test_runs_take_turns_over_the_windows_and_spread_fills_them(driver: Path):
+    seen = drive(driver, n=100, windows=7, spread=1)
+    assert seen["places"] == 7
+    assert seen["right"]
+
+
+@pytest.mark.parametrize(("graph", "n", "launches"), [(1, 20, 20), (8, 20, 3), (8, 16, 2)])
+def test_a_graph_is_launched_and_gone_before_the_communicator_ends(
+    driver: Path, graph: int, n: int, launches: int
+):
+    seen = drive(driver, n=n, graph=graph, windows=4)
+    assert seen["values"] == launches
+    assert seen["low"] == seen["high"] == pytest.approx(RUN_US, rel=1e-3), "per operation"
+    assert seen["graph_launches"] == launches + 1, "one more fills the pipeline"
+    assert seen["graphs_at_the_end"] == 0
+
+
+def test_a_run_that_hangs_on_the_gpu_is_named_and_aborted_at_the_deadline(driver: Path):
+    # Operation 0 connects, operation 1 fills the pipeline: operation 138 is run 137.
+    seen = drive(driver, n=1000, hangs_at=138, ms=300)
+    assert "run 137 of 1000 did not end before the deadline, the communicator" in seen["said"]
+    assert "ncclAllReduce (all_reduce, 8 bytes)" in seen["said"]
+    assert seen["aborts"] == 1
+    assert seen["freed_in_use"] == 0
+    assert "was closed or aborted" in seen["after"]
+
+
+def test_what_an_abort_does_not_end_keeps_its_memory(driver: Path):
+    seen = drive(driver, n=1000, hangs_at=138, ms=300, survives_abort=1)
+    assert "run 137 of 1000" in seen["said"]
+    assert (seen["aborts"], seen["freed_in_use"]) == (1, 0)
+
+
+def test_a_first_run_that_stays_inside_of_nccl_does_not_hold_us(driver: Path):
+    seen = drive(driver, blocks_at=0, ms=300)
+    assert "NCCL did not come back from the first run before the deadline" in seen["said"]
+    assert (seen["aborts"], seen["freed_in_use"]) == (0, 0), "a thread is still in there"
+    assert "was closed or aborted" in seen["after"]
+
+
+def test_what_nccl_s_own_threads_run_into_ends_the_wait_before_the_deadline(driver: Path):
+    seen = drive(driver, n=1000, hangs_at=138, fails=1)
+    assert "failed with NCCL error 6" in seen["said"]
+    assert seen["took"] < 10, "half of the deadline"
+    assert (seen["aborts"], seen["freed_in_use"]) == (1, 0)
+
+
+def test_a_communicator_that_could_not_be_split_works_too(driver: Path):
+    seen = drive(driver, cannot_split=1)
+    assert not seen["direct"]
+    assert (seen["said"], seen["values"]) == ("", 100)
