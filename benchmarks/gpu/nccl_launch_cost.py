@@ -1,0 +1,110 @@
+"""What does a small collective cost in our block, against NCCL in a bare C loop? Goal: 1.05.
+
+One rank, 8 bytes, out of place: the time between two events around all runs, which at this size is
+the cost of launching them. all_reduce of one rank is a copy on the stream, sendrecv a kernel of
+NCCL's. `distribution` has an event after every run besides, `graph` launches 32 runs at once.
+"""
+
+import ctypes
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+from oddrank import OddrankError, _native
+from oddrank.bench.case import NO_OP, Case
+from oddrank.bench.native import Native
+
+RUNS = 5000
+GRAPH = 32
+CASES = {
+    "all_reduce": Case("all_reduce", "float32", 8, "sum", in_place=False),
+    "sendrecv": Case("sendrecv", "float32", 8, NO_OP, in_place=False),
+}
+
+
+def raw_loop(library: str) -> ctypes.CDLL:
+    """nccl_raw_loop.cpp, built and opened."""
+    source = Path(__file__).with_name("nccl_raw_loop.cpp")
+    headers = Path(library).parents[1] / "include"
+    built = Path(tempfile.mkdtemp()) / "raw_loop.so"
+    options = ["-O2", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", f"-I{headers}"]
+    command = ["nvcc", *options, str(source), "-o", str(built)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise OddrankError("nvcc is not in the PATH: it builds the bare loop") from None
+    except subprocess.CalledProcessError as error:
+        raise OddrankError(f"nvcc could not build the bare loop: {error.stderr[-500:]}") from None
+    raw = ctypes.CDLL(str(built))
+    raw.raw_loop.restype = ctypes.c_double
+    if step := raw.raw_open(library.encode()):
+        raise OddrankError(f"the bare loop could not be set up: step {step} failed")
+    return raw
+
+
+def sides(native: Native, graphed: Native, raw: ctypes.CDLL, name: str) -> dict[str, Any]:
+    """Name -> function that gives microseconds a run."""
+    ours = native.prepare(CASES[name])
+    in_graph = graphed.prepare(CASES[name])
+    grouped = int(name == "sendrecv")
+
+    def distribution() -> float:
+        times: list[float] = ours._native.block(RUNS, each=True)[0]
+        return sum(times) / len(times)
+
+    def bare() -> float:
+        took: float = raw.raw_loop(RUNS, grouped)
+        if took < 0:
+            raise OddrankError("the bare loop failed")
+        return took
+
+    found: dict[str, Callable[[], float]] = {
+        "ours": lambda: ours.mean(RUNS),
+        "bare": bare,
+        "distribution": distribution,
+        "graph": lambda: in_graph.mean(RUNS),
+    }
+    for side in found.values():
+        side()  # connections, and the clocks come up
+    return found
+
+
+def main() -> None:
+    options = harness.parser(__doc__.splitlines()[0], 21).parse_args()
+    if not _native.cuda().devices():
+        raise OddrankError("this benchmark needs a GPU, and the driver sees none")
+    library = _native.load_nccl()
+    raw = raw_loop(library["path"])
+    made = [Native(_native.cuda().nccl_unique_id(), 0, 1, 0, graph=graph) for graph in (0, GRAPH)]
+    for native in made:
+        native.reserve(1 << 20, 1 << 20)
+    rows = []
+    for name in CASES:
+        figures = harness.paired(sides(*made, raw, name), options.repetitions)
+        rows.append(
+            {
+                "collective": f"{name}, 8 B",
+                **{f"{side} us": harness.spread(times) for side, times in figures.items()},
+                "ours / bare": harness.ratio(figures["ours"], figures["bare"]),
+                "distribution / bare": harness.ratio(figures["distribution"], figures["bare"]),
+                "graph / bare": harness.ratio(figures["graph"], figures["bare"]),
+            }
+        )
+    harness.report(
+        "gpu/nccl_launch_cost", rows, options.json,
+        cuda=_native.cuda().build_info, nccl=library["version_text"],
+        gpu=_native.cuda().devices()[0]["name"],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OddrankError as error:
+        print(f"nccl_launch_cost: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,179 @@
+"""NCCL itself as a back end: a communicator of its own, CUDA events, no torch in the way.
+
+In `block` a few runs are stamped one by one, each waited for, for the arrivals; all the others are
+enqueued ahead and timed between events on the GPU, since a wait in between would show as latency.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from oddrank import _native
+from oddrank.bench.case import DTYPES, Case
+from oddrank.bench.collectives import COLLECTIVES, parts_of
+from oddrank.bench.windows import offsets
+
+if TYPE_CHECKING:
+    from oddrank.bench.group import Group
+
+_UNIQUE_ID_BYTES = 128
+# Stamped runs in a block: enough over the blocks of a case, a small part of its time.
+_MOST_STAMPED = 32
+_STAMPED_SHARE = 4
+# Where only a barrier is measured, there is no other memory.
+_LEAST_BYTES = 512
+
+
+def connect(group: "Group", *, graph: int = 0, register: bool = False) -> "Native":
+    """All ranks call it together; rank 0's id travels over the group, not over NCCL."""
+    _native.load_nccl()
+    cuda = _native.cuda()
+    mine = cuda.nccl_unique_id() if group.rank == 0 else bytes(_UNIQUE_ID_BYTES)
+    unique_id = bytes(group.said_by(0, list(mine)))
+    context = group.context
+    context.step("connect nccl", waiting=True)
+    device = int(group.device.index)
+    made = Native(
+        unique_id, group.rank, group.world, device,
+        seconds=context.seconds, graph=graph, register=register,
+    )  # fmt: skip
+    context.step("connected nccl")
+    return made
+
+
+class Native:
+    """A Backend. seconds: of every wait; graph: operations in a CUDA graph, 0: no graph.
+
+    register: the buffers with the communicator. OddrankError where NCCL is missing or can't.
+    """
+
+    name = "nccl"
+
+    def __init__(
+        self,
+        unique_id: bytes,
+        rank: int,
+        world: int,
+        device: int,
+        *,
+        seconds: float = 60.0,
+        graph: int = 0,
+        register: bool = False,
+    ) -> None:
+        _native.load_nccl()
+        cuda = _native.cuda()
+        self.rank, self.world, self.device = rank, world, device
+        self.seconds, self.graph, self.register = seconds, graph, register
+        major, minor = cuda.devices()[device]["compute_capability"]
+        self._capability = 10 * major + minor
+        self._communicator = cuda.Communicator(
+            unique_id, rank, world, device=device, seconds=seconds
+        )
+        self._memory: Any = None
+
+    @property
+    def allocator(self) -> str:
+        """ncclMemAlloc or cudaMalloc."""
+        return "" if self._memory is None else str(self._memory.allocator)
+
+    def reserve(self, send_bytes: int, recv_bytes: int) -> None:
+        """Memory for all cases to come, zeroed; (0, 0): none. Operations on the old end there."""
+        if self._memory is not None:
+            self._memory.close()  # first: two generations at once may not fit
+            self._memory = None
+        if send_bytes or recv_bytes:
+            self._memory = _native.cuda().Memory(
+                self._communicator, send_bytes, max(recv_bytes, _LEAST_BYTES),
+                register=self.register, seconds=self.seconds,
+            )  # fmt: skip
+
+    def refuses(self, case: Case) -> str | None:
+        refusal = _native.cuda().nccl_refusal(
+            case.collective, case.dtype, case.op,
+            world=self.world, in_place=_in_place(case), compute_capability=self._capability,
+        )  # fmt: skip
+        return refusal or None
+
+    def prepare(self, case: Case) -> "NativeOperation":
+        if self._memory is None:
+            self.reserve(0, _LEAST_BYTES)
+        return NativeOperation(self, self._communicator, self._memory, case)
+
+    def close(self) -> None:
+        """Ends the communicator together with the other ranks. Operations must be gone."""
+        self.reserve(0, 0)
+        self._communicator.close(seconds=min(10.0, self.seconds))
+
+
+class NativeOperation:
+    """An Operation. issued: the functions of NCCL that a run calls."""
+
+    def __init__(self, native: Native, communicator: Any, memory: Any, case: Case) -> None:
+        in_place = _in_place(case)
+        self._grows = in_place and COLLECTIVES[case.collective].reduces
+        self._seconds, self._world = native.seconds, native.world
+        counts = split_counts(case, native.rank, native.world)
+        plan = _native.cuda().nccl_plan(
+            case.collective, case.dtype, case.op, case.bytes, native.rank, native.world,
+            in_place=in_place, **counts,
+        )  # fmt: skip
+        window = max(plan["send_count"], plan["recv_count"]) * plan["element"]
+        capacity = memory.recv_bytes if in_place else min(memory.send_bytes, memory.recv_bytes)
+        places = offsets(window, capacity)
+        self._native = _native.cuda().Operation(
+            communicator, memory, case.collective, case.dtype, case.op, case.bytes,
+            in_place=in_place, stride=places[1] if len(places) > 1 else 0, windows=len(places),
+            graph=native.graph, **counts,
+        )  # fmt: skip
+        self.issued: str = self._native.issued
+        self.send: int = self._native.send
+        self.recv: int = self._native.recv
+
+    def once(self) -> None:
+        self._native.run(seconds=self._seconds)
+
+    def sent(self) -> None:
+        """No tensor."""
+
+    def ready(self) -> None:
+        """Zeros where results are reduced again and again, else the checked window's values."""
+        self._native.spread(self._grows, seconds=self._seconds)
+
+    def block(self, laps: Any, n: int) -> list[float]:
+        """Microseconds between the events of `n` runs; with a graph, one value a launch.
+
+        laps: one lap around all of them, then one around each of some further runs, through to
+        its end: those tell when this rank came. None with one rank.
+        """
+        laps.enter()
+        times: list[float] = self._native.block(n, seconds=self._seconds)[0]
+        laps.leave()
+        for turn in range(stamped(n) if self._world > 1 else 0):
+            laps.enter()
+            self._native.run(turn, seconds=self._seconds)
+            laps.leave()
+        return times
+
+    def mean(self, n: int) -> float:
+        """Microseconds a run of `n`, between one pair of events: nothing lies between the runs."""
+        mean: float = self._native.block(n, each=False, seconds=self._seconds)[1]
+        return mean
+
+
+def stamped(n: int) -> int:
+    """How many further runs a block of `n` stamps: laps made for `n` hold them and one more."""
+    return min(n - 1, max(1, n // _STAMPED_SHARE), _MOST_STAMPED)
+
+
+def split_counts(case: Case, rank: int, world: int) -> dict[str, list[int]]:
+    """Elements to and from every rank, where they are not all alike."""
+    if case.collective != "all_to_all_v":
+        return {}
+    unit = case.bytes // DTYPES[case.dtype] // (world * (world + 1) // 2)
+    return {
+        "send_counts": [parts * unit for parts in parts_of(rank, world)],
+        "recv_counts": [parts_of(source, world)[rank] * unit for source in range(world)],
+    }
+
+
+def _in_place(case: Case) -> bool:
+    """A barrier has no data: one buffer is enough."""
+    return case.in_place or case.collective == "barrier"

@@ -1,0 +1,209 @@
+"""The nccl back end on a real GPU, one rank: values, graphs, registration, memory, deadlines."""
+
+import statistics
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bench.nccl_process import in_process
+from oddrank import _native
+from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
+from oddrank.bench.collectives import COLLECTIVES, Segment
+from oddrank.bench.native import Native
+from oddrank.errors import OddrankError
+
+pytestmark = [pytest.mark.gpu, pytest.mark.needs("cuda-build"), pytest.mark.timeout(120)]
+
+DEVICE = 0
+MIB = 1 << 20
+# More than a multiple of anything, in elements.
+ODD_COUNT = 100_003
+
+
+def make(**options: Any) -> Native:
+    _native.load_nccl()
+    made = Native(_native.cuda().nccl_unique_id(), 0, 1, DEVICE, seconds=30, **options)
+    made.reserve(8 * MIB, 8 * MIB)
+    return made
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Native]:
+    made = make()
+    yield made
+    made.close()
+
+
+class NoLaps:
+    """What a session hands out to stamp the runs by."""
+
+    def enter(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+
+def cases() -> Iterator[Case]:
+    for collective in COLLECTIVES.values():
+        for dtype, size in DTYPES.items():
+            for op in OPS if collective.reduces else (NO_OP,):
+                for in_place in (False, True):
+                    yield collective.case(dtype, ODD_COUNT * size, op, in_place, 1)
+
+
+def wrong_values(case: Case, operation: Any, *, turn: int, checked_turn: int | None = None) -> int:
+    """How many are wrong after one run; checked_turn: as if another pattern had been sent."""
+    cuda = _native.cuda()
+    layout = COLLECTIVES[case.collective].layout(case, 0, 1)
+
+    def place(address: int, segment: Segment) -> tuple[int, str, str, int, int, int, int]:
+        at = address + segment.offset * DTYPES[case.dtype]
+        source = max(0, segment.source)
+        return at, case.dtype, case.op, source, 1, segment.first, segment.count
+
+    for segment in layout.send:
+        cuda.gpu_fill(DEVICE, *place(operation.send, segment), turn)
+    operation.once()
+    checked = turn if checked_turn is None else checked_turn
+    return sum(
+        cuda.gpu_check(DEVICE, *place(operation.recv, segment), checked)[0]
+        for segment in layout.recv
+    )
+
+
+def test_it_launches_in_our_thread(native: Native):
+    assert native._communicator.direct
+    assert native.allocator == "ncclMemAlloc"
+
+
+def test_every_collective_dtype_operation_and_place_gives_the_right_values(native: Native):
+    right, refused = 0, set()
+    for number, case in enumerate(dict.fromkeys(cases())):
+        why = native.refuses(case)
+        if why:
+            refused.add((case.collective, why))
+            continue
+        operation = native.prepare(case)
+        assert wrong_values(case, operation, turn=number) == 0, str(case)
+        right += 1
+    assert right > 300
+    assert {why for _, why in refused} <= {
+        "NCCL has no avg of float8_e4m3fn on one rank",
+        "NCCL has no avg of float8_e5m2 on one rank",
+        *(f"NCCL has no {name} in place" for name in ("all_to_all", "all_to_all_v", "sendrecv")),
+    }
+
+
+def test_the_check_does_see_values_that_are_wrong(native: Native):
+    case = Case("all_gather", "int32", 4 * ODD_COUNT, NO_OP, in_place=False)
+    assert wrong_values(case, native.prepare(case), turn=1, checked_turn=2) > ODD_COUNT // 2
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "sendrecv", "all_to_all_v"])
+@pytest.mark.parametrize("graph", [1, 8])
+def test_a_cuda_graph_runs_the_same_and_counts_launches(collective: str, graph: int):
+    native = make(graph=graph)
+    case = COLLECTIVES[collective].case("float32", 4 * ODD_COUNT, "sum", False, 1)
+    operation = native.prepare(case)
+    assert wrong_values(case, operation, turn=3) == 0
+    assert len(operation.block(NoLaps(), 20)) == -(-20 // graph)
+    assert wrong_values(case, operation, turn=4) == 0
+    del operation  # NCCL waits for graphs before it ends
+    native.close()
+
+
+def test_registered_buffers_give_the_same_values():
+    native = make(register=True)
+    assert native._memory.registered
+    for name, collective in COLLECTIVES.items():
+        case = collective.case("bfloat16", 2 * ODD_COUNT, "sum", False, 1)
+        assert wrong_values(case, native.prepare(case), turn=5) == 0, name
+    native.close()
+
+
+def test_windows_take_turns_and_the_first_is_the_one_that_is_checked(native: Native):
+    case = Case("broadcast", "float32", 4096, NO_OP, in_place=False)
+    operation = native.prepare(case)
+    assert wrong_values(case, operation, turn=6) == 0
+    operation.ready()
+    assert len(operation.block(NoLaps(), 500)) == 500
+    assert wrong_values(case, operation, turn=7) == 0
+
+
+def test_the_runs_one_by_one_add_up_to_the_one_figure_of_all(native: Native):
+    native.reserve(256 * MIB, 256 * MIB)
+    operation = native.prepare(Case("all_reduce", "float32", 256 * MIB, "sum", in_place=False))
+    ratios = [
+        statistics.median(operation.block(NoLaps(), 100)) / operation.mean(100) for _ in range(5)
+    ]
+    assert 0.9 < statistics.median(ratios) < 1.1
+    native.reserve(8 * MIB, 8 * MIB)
+
+
+class Lowest:
+    """The least free memory of the GPU while it is entered, looked at all the time."""
+
+    def __enter__(self) -> "Lowest":
+        self.free = _native.cuda().memory_info(DEVICE)[0]
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(0.001):
+            self.free = min(self.free, _native.cuda().memory_info(DEVICE)[0])
+
+
+def test_the_peak_is_two_buffers_and_no_more_than_64_mib_beyond():
+    size = 1024 * MIB
+    native = make()
+    every = [c.case("float32", size, "sum", False, 1) for c in COLLECTIVES.values()]
+    # What NCCL and CUDA keep for themselves (kernels, channels) comes with the first runs.
+    for case in (c.case("float32", MIB, "sum", False, 1) for c in COLLECTIVES.values()):
+        native.prepare(case).once()
+    native.reserve(0, 0)
+    before = _native.cuda().memory_info(DEVICE)[0]
+    with Lowest() as lowest:
+        native.reserve(size, size)
+        for case in every:
+            operation = native.prepare(case)
+            assert wrong_values(case, operation, turn=8) == 0
+            operation.block(NoLaps(), 3)
+    assert before - lowest.free <= 2 * size + 64 * MIB
+    del operation
+    native.close()
+
+
+def test_memory_that_the_gpu_has_not_is_an_error_and_the_rest_works_on(native: Native):
+    _, total = _native.cuda().memory_info(DEVICE)
+    with pytest.raises(OddrankError):
+        native.reserve(total, total)
+    native.reserve(8 * MIB, 8 * MIB)
+    case = Case("all_reduce", "float32", 4096)
+    assert wrong_values(case, native.prepare(case), turn=9) == 0
+
+
+def test_a_block_that_does_not_end_in_time_says_which_run_and_aborts():
+    code = """
+_native.load_nccl()
+from oddrank.bench.case import Case
+from oddrank.bench.native import Native
+from oddrank.errors import OddrankError
+size = 1 << 30
+native = Native(_native.cuda().nccl_unique_id(), 0, 1, 0, seconds=30)
+native.reserve(size, size)
+operation = native.prepare(Case("all_reduce", "float32", size, "sum", in_place=False))
+operation.once()
+late = error_of(operation._native.block, 10_000, seconds=0.05)
+answer = [late, error_of(operation.once)]
+"""
+    (late, after), _ = in_process(code, seconds=60)
+    assert "did not end before the deadline, the communicator was aborted" in late
+    assert " of 10000 did not end" in late
+    assert "the communicator was closed or aborted" in after
