@@ -144,6 +144,14 @@ def test_a_waiter_behind_everybody_who_works_is_unknown_and_names_nobody():
     assert blamed(rank(2, progress=8), behind, reason="deadline") == [("all-wait", ())]
 
 
+def test_ranks_that_all_raise_the_same_differ_in_nothing_and_need_no_deadline():
+    all_of_them = [rank(r, waiting=True, **RAISED) for r in range(4)]
+    assert blamed(*all_of_them) == [("all-raised", ())]
+    lost = [rank(r, waiting=True, failed=f"connection to {r} lost") for r in range(4)]
+    assert blamed(*lost) == []
+    assert blamed(*all_of_them[:3]) == []
+
+
 def test_a_minority_in_another_place_is_not_blamed_for_being_few():
     """Three ranks hang in step 7, one waits in step 9: it is ahead, they are not."""
     assert blamed(rank(2, progress=9, waiting=True), reason="deadline") == [("all-wait", ())]

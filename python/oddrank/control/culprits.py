@@ -31,6 +31,7 @@ Cause = Literal[
     "link-cut",  # every guard of a node fell silent: the node stopped, or the network to it
     "guard-lost",  # one guard fell silent or ended while its neighbours go on
     "no-address",  # nobody: rank 0's address did not get to where the others look
+    "all-raised",  # nobody: every rank raised the same, so that the ranks do not differ
     "all-wait",  # nobody: every rank that is not through waits for the others
 ]
 
@@ -166,6 +167,8 @@ def _unexplained(
     never: tuple[int, ...],
 ) -> list[Culprit]:
     """No rank with a fault of its own: who is waited for, and waits for nobody?"""
+    if len(suffered) == len(round.states) and _raised_the_same(came.values()):
+        return [Culprit("all-raised", (), round.stage)]
     if round.reason != "deadline":
         return []
     if never:
@@ -179,6 +182,12 @@ def _unexplained(
         if not came[rank].sigterm:
             return [Culprit(cause, (rank,), _stage(round, came[rank]), certain=False)]
     return [Culprit("all-wait", (), round.stage)] if came else []
+
+
+def _raised_the_same(states: Iterable["RankState"]) -> bool:
+    """A collective refuses its arguments everywhere; torn down, ranks name different peers."""
+    texts = [s.failed for s in states]
+    return len(texts) > 1 and texts[0] is not None and texts.count(texts[0]) == len(texts)
 
 
 def _stuck(round: "Round", came: Mapping[int, "RankState"]) -> list[Culprit]:

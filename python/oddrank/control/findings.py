@@ -212,6 +212,20 @@ def _all_wait(culprit: Culprit, rounds: Rounds) -> Finding:
     )
 
 
+def _all_raised(culprit: Culprit, rounds: Rounds) -> Finding:
+    text = (rounds.states[0].failed or "")[:300]
+    return Finding(
+        condition="unknown",
+        who=Who("rank"),
+        cause=culprit.cause,
+        what=f"all {rounds.world} ranks raised {text} in stage {culprit.stage}: no rank is odd",
+        stage=culprit.stage,
+        evidence=_evidence(culprit, rounds),
+        confidence=Confidence("high", "the ranks do not differ: what they were told cannot be"),
+        next=("leave out what this stage measures, or report it with this output",),
+    )
+
+
 def wrong_local_rank(rounds: Rounds, rank: int, expected: int, twins: list[int]) -> Finding:
     """Two ranks of a host with one local rank: they would share a GPU."""
     who = rounds.who([rank])
@@ -258,6 +272,7 @@ _CAUSES: dict[str, Callable[[Culprit, Rounds], Finding]] = {
     "node-lost": _node,
     "link-cut": _node,
     "guard-lost": _guard_lost,
+    "all-raised": _all_raised,
     "all-wait": _all_wait,
     "no-address": _no_address,
 }

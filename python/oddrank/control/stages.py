@@ -79,7 +79,8 @@ class Stage:
     judge: pure, in the judge's process, once all results are there.
     plan: what the ranks shall do, from earlier stages; reaches them as context.parameters.
     confirms: an earlier stage; this one is walked through only if that one found something, and
-    what it finds then takes the place of that.
+    what it finds, or that it finds nothing, takes the place of that.
+    shown: whether a line says that it is through; on_stage may say more.
     """
 
     name: str
@@ -88,3 +89,4 @@ class Stage:
     judge: Callable[[Rounds], list[Finding]] = nobody_is_odd
     plan: Callable[[Rounds], Any] = no_plan
     confirms: str = ""
+    shown: bool = True

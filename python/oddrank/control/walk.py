@@ -49,7 +49,8 @@ class Walk:
         self._motion = Motion()
         self._outcome = Outcome(Rounds(root.world))
         self._shown = 0.0
-        self._width = max(len(name) for name in (join.NAME, *(stage.name for stage in stages)))
+        names = (join.NAME, *(stage.name for stage in stages if stage.shown))
+        self._width = max(len(name) for name in names)
 
     def judge(self, conclude: Callable[[Outcome], int]) -> int:
         """Walks, says the verdict, and only then lets the ranks end: launchers print after that."""
@@ -88,11 +89,11 @@ class Walk:
         if skip and round.reason == "complete":
             rounds.states = dict(round.states)
             return not self._interrupted(stage.name)
-        if not self._came_through(stage.name, began, round, found):
+        if not self._came_through(stage.name, began, round, found, shown=stage.shown):
             return False
         rounds.results[stage.name] = {r: json.loads(data) for r, data in round.results.items()}
         judged = stage.judge(rounds)
-        if judged and doubted:
+        if doubted:
             outcome.findings = [f for f in outcome.findings if f not in doubted]
         outcome.findings += judged
         if self._on_stage is not None:
@@ -100,14 +101,15 @@ class Walk:
         return not self._interrupted(stage.name)
 
     def _came_through(
-        self, name: str, began: float, round: Round, found: Sequence[Culprit]
+        self, name: str, began: float, round: Round, found: Sequence[Culprit], shown: bool = True
     ) -> bool:
         """Notes and shows how far the ranks came; False where not all did."""
         outcome, rounds = self._outcome, self._outcome.rounds
         rounds.states = dict(round.states)
         took = time.monotonic() - began
         outcome.seconds[name], outcome.came[name] = took, len(round.results)
-        _say(f"{name:<{self._width}}  {len(round.results)}/{rounds.world}  {took:.1f} s")
+        if shown or round.reason != "complete":
+            _say(f"{name:<{self._width}}  {len(round.results)}/{rounds.world}  {took:.1f} s")
         if round.reason == "complete":
             return True
         outcome.findings += findings.of_round(round, found, rounds)
