@@ -82,6 +82,12 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], file: str | None, **mor
     temporary.replace(file)
 
 
+def rows_of(text: str) -> list[dict[str, Any]]:
+    """The rows that a part of a benchmark has reported to stdout."""
+    rows: list[dict[str, Any]] = json.loads(text[text.index("{") :])["rows"]
+    return rows
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return " / ".join(f"{value[key]:.3g}" for key in ("min", "median", "max"))

@@ -3,18 +3,32 @@
 import pytest
 
 from oddrank.bench.case import Case
+from oddrank.bench.live import cells
 from oddrank.bench.row import summarise
 
 CASE = Case("all_reduce", "float32", 1_000_000)
 
 
-def result(*times, mismatch=None):
-    return {"backend": "c10d:gloo", "times": list(times), "mismatch": mismatch}
+def result(*times, mismatch=None, skipped=None):
+    return {"backend": "c10d:gloo", "times": list(times), "mismatch": mismatch,
+            "skipped": skipped, "arrival": None}  # fmt: skip
 
 
-def test_an_iteration_lasts_as_long_as_its_slowest_rank_and_the_median_counts():
-    row = summarise(CASE, {0: result(10, 90, 30), 1: result(20, 10, 40)}, 2)
-    assert (row.median_us, row.iterations) == (40, 3)  # of 20, 90, 40
+def test_the_median_over_iterations_counts():
+    row = summarise(CASE, {0: result(20, 90, 40), 1: result()}, 2)
+    assert (row.median_us, row.min_us, row.iterations) == (40, 20, 3)
+
+
+def test_the_99th_percentile_needs_a_hundred_iterations():
+    assert summarise(CASE, {0: result(*range(1, 100)), 1: result()}, 2).p99_us is None
+    assert summarise(CASE, {0: result(*range(1, 201)), 1: result()}, 2).p99_us == 198
+
+
+def test_samples_are_thinned_evenly_and_kept_in_order():
+    row = summarise(CASE, {0: result(*range(1, 10_001)), 1: result()}, 2)
+    assert len(row.samples_us) == 512
+    assert list(row.samples_us) == sorted(row.samples_us)
+    assert row.samples_us[-1] > 9_900
 
 
 @pytest.mark.parametrize(("world", "factor"), [(2, 1.0), (4, 1.5), (8, 1.75)])
@@ -36,7 +50,13 @@ def test_wrong_values_anywhere_are_shown_in_the_row():
     assert row.check == "wrong"
 
 
-def test_a_size_that_did_not_fit_has_no_figures():
-    row = summarise(CASE, {0: result(), 1: result()}, 2)
+def test_a_size_that_did_not_fit_has_no_figures_and_says_why():
+    row = summarise(CASE, {rank: result(skipped="not enough free memory") for rank in (0, 1)}, 2)
     assert (row.median_us, row.algbw_GBps, row.busbw_GBps) == (None, None, None)
-    assert row.cells()[-1] == "skipped: memory"
+    assert cells(row)[-1] == "skipped: not enough free memory"
+
+
+def test_a_barrier_has_a_latency_and_no_bandwidth():
+    row = summarise(Case("barrier", "float32", 0, "none"), {0: result(10), 1: result()}, 2)
+    assert (row.median_us, row.algbw_GBps, row.busbw_GBps) == (10, None, None)
+    assert "no data" in row.reason

@@ -1,5 +1,6 @@
 """`oddrank bench run` on real ranks."""
 
+import json
 import subprocess
 import sys
 
@@ -8,70 +9,179 @@ import pytest
 from job import job
 
 pytestmark = pytest.mark.needs("torch")
+FAST = ("--budget", "3", "--target-cv", "20%")
+
+
+def rows_of(verdict):
+    assert verdict.report is not None, str(verdict)
+    return verdict.report["data"]["rows"]
 
 
 def test_a_sweep_prints_a_table_and_writes_its_rows():
-    verdict = job(2, command=("bench", "run", "--sizes", "8:1M:x64"), deadline=60)
+    verdict = job(2, command=("bench", "run", "--sizes", "8:1M:x64", *FAST), deadline=60)
     assert verdict.healthy(), str(verdict)
     assert verdict.gone()
-    rows = verdict.report["data"]["rows"]
+    rows = rows_of(verdict)
     assert [row["bytes"] for row in rows] == [8, 512, 32768, 1 << 20]
     for row in rows:
         assert (row["backend"], row["collective"]) == ("c10d:gloo", "all_reduce")
-        assert (row["dtype"], row["n"], row["check"]) == ("float32", 2, "ok")
+        assert (row["dtype"], row["op"], row["n"], row["check"]) == ("float32", "sum", 2, "ok")
         assert row["count"] == row["bytes"] // 4
-        assert row["median_us"] > 0
+        assert row["median_us"] >= row["min_us"] > 0
         assert row["algbw_GBps"] == pytest.approx(row["bytes"] / row["median_us"] / 1e3)
         assert row["busbw_GBps"] == pytest.approx(row["algbw_GBps"])  # 2 (n-1) / n = 1
+        assert len(row["arrival"]["median_us"]) == 2
+        assert len(row["samples_us"]) == min(512, row["iterations"])
     assert "busbw GB/s" in verdict.output
+    assert verdict.report["data"]["arrival"]["iterations"] >= 300
 
 
-def test_a_single_rank_has_no_busbw():
-    verdict = job(1, command=("bench", "run", "--sizes", "4K"), deadline=60)
-    (row,) = verdict.report["data"]["rows"]
+def test_every_collective_is_right_in_every_dtype_and_op_that_gloo_has():
+    command = ("bench", "run", "--sizes", "1K", "--collectives", "all", "--dtypes", "all",
+               "--ops", "all", "--budget", "1", "--target-cv", "100%")  # fmt: skip
+    verdict = job(3, command=command, deadline=110)
+    assert verdict.healthy(), str(verdict)
+    rows = rows_of(verdict)
+    done = [row for row in rows if row["check"] == "ok"]
+    assert {row["collective"] for row in done} == {
+        "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
+        "all_to_all", "all_to_all_v", "sendrecv", "barrier",
+    }  # fmt: skip
+    assert {row["op"] for row in done} == {"sum", "min", "max", "avg", "prod", "none"}
+    everything = {
+        "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float64", "int8",
+        "int32", "int64",
+    }  # fmt: skip
+    assert {row["dtype"] for row in done if row["collective"] == "sendrecv"} == everything
+    for row in rows:
+        assert row["check"] == "ok" or "gloo" in row["reason"], row
+
+
+def test_in_place_and_out_of_place_are_rows_of_their_own():
+    command = ("bench", "run", "--sizes", "4K", "--collectives", "all_gather,reduce_scatter",
+               "--place", "in,out", *FAST)  # fmt: skip
+    rows = rows_of(job(2, command=command, deadline=60))
+    assert [(row["collective"], row["inplace"], row["check"]) for row in rows] == [
+        ("all_gather", True, "ok"), ("all_gather", False, "ok"),
+        ("reduce_scatter", True, "ok"), ("reduce_scatter", False, "ok"),
+    ]  # fmt: skip
+
+
+def test_a_single_rank_has_an_algbw_and_no_busbw():
+    verdict = job(1, command=("bench", "run", "--sizes", "4K", *FAST), deadline=60)
+    (row,) = rows_of(verdict)
     assert row["busbw_GBps"] is None
+    assert row["algbw_GBps"] > 0
     assert row["reason"]
+
+
+def test_a_rank_that_comes_late_is_named_with_how_late():
+    late = ";".join(
+        f"late:rank=2,stage={stage},seconds=0.01" for stage in ("arrival", "arrival again")
+    )
+    verdict = job(3, command=("bench", "run", "--sizes", "8", *FAST), inject=late, deadline=90)
+    assert verdict.names(rank=2, stage="arrival"), str(verdict)
+    (finding,) = verdict.report["findings"]
+    assert (finding["condition"], finding["cause"]) == ("late", "late-arrival")
+    behind = verdict.report["data"]["arrival"]["median_us"]
+    assert behind[2] > 10 * max(behind[:2])
+
+
+def test_jitter_names_nobody():
+    jitter = "jitter:rank=1,stage=arrival,seconds=0.02,share=0.2"
+    verdict = job(2, command=("bench", "run", "--sizes", "8", *FAST), inject=jitter, deadline=60)
+    assert verdict.healthy(), str(verdict)
 
 
 def test_a_rank_that_dies_in_a_sweep_is_named_and_what_was_measured_is_kept():
     last = "all_reduce float32 4 KiB"
     verdict = job(
         2,
-        command=("bench", "run", "--sizes", "1K:4K"),
+        command=("bench", "run", "--sizes", "1K:4K", *FAST),
         inject=f"kill:rank=1,stage={last}",
-        deadline=20,
+        deadline=30,
     )
     assert verdict.names(rank=1, stage=last), str(verdict)
-    assert [row["bytes"] for row in verdict.report["data"]["rows"]] == [1024, 2048]
+    assert [row["bytes"] for row in rows_of(verdict)] == [1024, 2048]
+    assert verdict.report["data"]["not_measured"] == [last]
+    assert verdict.gone()
+
+
+def test_a_rank_that_stops_between_two_iterations_is_named():
+    stage = "all_reduce float32 1 KiB"
+    verdict = job(
+        3,
+        command=("bench", "run", "--sizes", "1K", *FAST),
+        inject=f"stop:rank=1,stage={stage},step=time",
+        deadline=20,
+    )
+    assert verdict.names(rank=1, stage=stage), str(verdict)
     assert verdict.gone()
 
 
 def test_a_deadline_too_short_for_a_sweep_blames_nobody():
     sizes = [1, 2, 4, 8, 16, 32]
-    slow = [f"slow:rank=1,stage=all_reduce float32 {n} KiB,step=done,seconds=0.4" for n in sizes]
-    # Nine iterations of each size: 21 s.
-    command = ("bench", "run", "--sizes", "1K:32K")
-    verdict = job(2, command=command, inject=";".join(slow), deadline=12)
+    slow = [f"slow:rank=1,stage=all_reduce float32 {n} KiB,step=time,seconds=1.5" for n in sizes]
+    command = ("bench", "run", "--sizes", "1K:32K", *FAST)
+    verdict = job(2, command=command, inject=";".join(slow), deadline=14)
     assert verdict.report["verdict"] == "incomplete", str(verdict)
-    assert "a longer --deadline may help" in verdict.report["summary"]
     assert verdict.gone()
 
 
-def test_wrong_sums_are_reported_and_name_nobody():
+def test_a_rank_that_puts_in_wrong_values_is_named_and_the_row_says_wrong():
+    stage = "all_reduce float32 4 KiB"
     verdict = job(
-        2,
-        command=("bench", "run", "--sizes", "4K"),
-        inject="value:rank=1,stage=all_reduce float32 4 KiB",
+        3,
+        command=("bench", "run", "--sizes", "4K", *FAST),
+        inject=f"value:rank=1,stage={stage}",
         deadline=60,
     )
-    assert verdict.report["verdict"] == "unknown", str(verdict)
-    assert verdict.report["data"]["rows"][0]["check"] == "wrong"
+    assert verdict.names(rank=1, stage=stage), str(verdict)
+    assert verdict.causes == {"wrong-contribution"}
+    assert rows_of(verdict)[0]["check"] == "wrong"
+    assert set(verdict.codes) == {1}
 
 
-@pytest.mark.parametrize("sizes", ["6", "8:4", "1M:2M:2", "lots"])
-def test_bad_sizes_are_one_line_and_exit_code_2(sizes):
-    command = [sys.executable, "-m", "oddrank", "bench", "run", "--sizes", sizes]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "as in 8:256M:x2" in done.stderr
+def run_alone(*options):
+    command = [sys.executable, "-m", "oddrank", "bench", "run", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--sizes", "8:4"), "as in 8:256M:x2"),
+        (("--sizes", "1M:2M:2"), "as in 8:256M:x2"),
+        (("--sizes", "lots"), "as in 8:256M:x2"),
+        (("--collectives", "all_the_things"), "is none of all_reduce"),
+        (("--dtypes", "fp4"), "is none of float32"),
+        (("--ops", "xor"), "is none of sum"),
+        (("--target-cv", "none"), "is not a percentage"),
+        (("--sizes", "1:1000:+1", "--dtypes", "all", "--ops", "all"), "give fewer --sizes"),
+        (("--sizes", "900G"), "give smaller --sizes"),
+        (("--sizes", "8", "--dtypes", "int8", "--ops", "avg"), "give other --dtypes"),
+        (("--json", "/nowhere/at/all.json"), "cannot write"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(options, said):
+    done = run_alone(*options)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dry_run_shows_cases_and_memory_and_starts_nothing():
+    done = run_alone("--dry-run", "--sizes", "8:900G:x1000", "--collectives", "all_gather")
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    lines = done.stdout.splitlines()
+    assert sum("all_gather" in line for line in lines) == 5
+    assert "not enough memory" in lines[-2]
+    assert lines[-1].startswith("5 cases on 1 rank")
+
+
+def test_json_on_stdout_has_stdout_for_itself():
+    done = run_alone("--sizes", "8,64", *FAST, "--json", "-")
+    report = json.loads(done.stdout)
+    assert [row["bytes"] for row in report["data"]["rows"]] == [8, 64]
+    assert "median us" in done.stderr

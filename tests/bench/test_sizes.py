@@ -2,7 +2,8 @@
 
 import pytest
 
-from oddrank.bench.case import Case, parse_sizes, size_text
+from oddrank.bench.case import Case
+from oddrank.bench.sizes import parse_sizes, size_text
 from oddrank.errors import OddrankError
 
 
@@ -15,6 +16,11 @@ from oddrank.errors import OddrankError
         ("256M", [256 << 20]),
         ("4kib", [4096]),
         ("12:52", [12, 24, 48, 52]),
+        ("6", [6]),
+        ("1M:3M:+1M", [1 << 20, 2 << 20, 3 << 20]),
+        ("8:20:+8", [8, 16, 20]),
+        ("1M,8,1K:2K", [8, 1 << 10, 2 << 10, 1 << 20]),
+        ("8,8:16", [8, 16]),
     ],
 )
 def test_sizes_are_a_range_with_a_factor(text, sizes):
@@ -23,8 +29,9 @@ def test_sizes_are_a_range_with_a_factor(text, sizes):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "8:", ":8", "64:8", "8:64:2", "8:64:x1", "8:64:x0", "1:2:3:4", "6", "0", "-8", "8.5",
-     "8T", "9999G", "8:64:x-2", "\u0668", "8 : 64 : x2 :", "1e9"],
+    ["", "x", "8:", ":8", "64:8", "8:64:2", "8:64:x1", "8:64:x0", "1:2:3:4", "0", "-8", "8.5",
+     "8T", "9999G", "8:64:x-2", "\u0668", "8 : 64 : x2 :", "1e9",
+     "8,,9", "8:64:+0", "8:64:+x", "1:9G:+1"],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_with_what_to_write(text):
     with pytest.raises(OddrankError, match="as in 8:256M:x2"):

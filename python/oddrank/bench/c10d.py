@@ -1,161 +1,136 @@
-"""torch.distributed as the means of communication: connect once, run a case, verify it by value."""
+"""torch.distributed as a back end: gloo on the CPU, nccl on GPUs."""
 
-import fcntl
-import os
-import socket
-import struct
-from dataclasses import asdict, dataclass
-from datetime import timedelta
-from typing import Any
+from array import array
+from itertools import cycle, islice, pairwise
+from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import pattern
-from oddrank.bench.case import Case
-from oddrank.bench.place import gpu_index
-from oddrank.control.stages import Context
+from oddrank.bench.backend import stamped
+from oddrank.bench.c10d_calls import ROWS, At, Call
+from oddrank.bench.case import DTYPES, Case
+from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.windows import offsets
 
-_GROUP = "c10d"
-_SIOCGIFADDR = 0x8915
+if TYPE_CHECKING:
+    from oddrank.bench.group import Group
 
-
-@dataclass(frozen=True)
-class Mismatch:
-    """The first wrong value that `observer` saw, and how many there are."""
-
-    observer: int
-    case: str
-    index: int
-    expected: float
-    got: float
-    wrong: int
+# gloo has them as bytes only, which is what it sends and receives.
+_NOT_IN_GLOO = ("float8_e4m3fn", "float8_e5m2")
+_BYTES_WISE = ("sendrecv", "barrier")
 
 
-def connect(context: Context, backend: str) -> "Group":
-    """The process group over all ranks, made on first use: nccl on this rank's GPU, or gloo."""
-    group = context.kept.get(_GROUP)
-    if group is None:
-        group = context.kept[_GROUP] = Group(context, backend)
-    return group
+class C10d:
+    """A Backend on the group of all ranks."""
 
+    def __init__(self, group: "Group") -> None:
+        self._group = group
+        self.name = f"c10d:{group.backend}"
+        self.device = -1 if group.device.type == "cpu" else int(group.device.index)
+        self._send = self._recv = group.torch.empty(0, dtype=group.torch.uint8)
 
-class Group:
-    """All ranks. Every call that waits for others says so first, and says when it is through."""
+    def reserve(self, send_bytes: int, recv_bytes: int) -> None:
+        group = self._group
+        # Free first: two generations at once may not fit.
+        self._send = self._recv = None
+        self._send = group.torch.empty(send_bytes, dtype=group.torch.uint8, device=group.device)
+        self._recv = group.torch.empty(recv_bytes, dtype=group.torch.uint8, device=group.device)
 
-    def __init__(self, context: Context, backend: str) -> None:
-        context.step("import torch")
-        import torch
-        import torch.distributed as dist
-
-        self._context, self._torch, self._dist = context, torch, dist
-        self.backend, self.rank, self.world = backend, context.launch.rank, context.launch.world
-        self.device = torch.device("cpu")
-        if backend == "nccl":
-            self.device = torch.device("cuda", gpu_index(context.launch))
-            torch.cuda.set_device(self.device)
-        elif "GLOO_SOCKET_IFNAME" not in os.environ:
-            # gloo asks the resolver for this host's name, which answers wrongly or not at all in
-            # containers and network namespaces: take the interface that leads to the others.
-            interface = interface_towards(context.launch.master)
-            if interface:
-                os.environ["GLOO_SOCKET_IFNAME"] = interface
-        context.step("connect", waiting=True)
-        dist.init_process_group(
-            backend,
-            store=dist.PrefixStore("oddrank/c10d", context.store()),
-            rank=self.rank,
-            world_size=self.world,
-            # Longer than the command: who waits is not at fault and must not be the one to raise.
-            timeout=timedelta(seconds=context.seconds + 60),
-        )
-        context.step("connected")
-
-    def contribution(self, case: Case) -> Any:
-        """What this rank puts into the case."""
-        dtype = getattr(self._torch, case.dtype)
-        values = pattern.contribution(self.rank, self.world, case.count, dtype, self.device)
-        return self._context.own(values)
-
-    def run(self, case: Case, tensor: Any) -> None:
-        """The collective, in place, through to its end."""
-        self._context.step(str(case), waiting=True)
-        self._dist.all_reduce(tensor)
-        self.synchronize()
-        self._context.step(f"{case} done")
-
-    def synchronize(self) -> None:
-        if self.device.type == "cuda":
-            self._torch.cuda.synchronize(self.device)
-
-    def verify(self, case: Case) -> Mismatch | None:
-        """Runs the case once and compares every value."""
-        tensor = self.contribution(case)
-        self.run(case, tensor)
-        expected = pattern.total(self.world, case.count, tensor.dtype, self.device)
-        if self._torch.equal(tensor, expected):
-            return None
-        wrong = (tensor != expected).nonzero().flatten()
-        index = int(wrong[0])
-        return Mismatch(
-            self.rank,
-            str(case),
-            index,
-            float(expected[index]),
-            float(tensor[index]),
-            int(wrong.numel()),
-        )
-
-    def wrong_contributors(self, case: Case, start: int, count: int) -> list[int]:
-        """Which ranks put wrong values into places start..start+count, as seen from here."""
-        mine = self.contribution(case)[start : start + count].contiguous()
-        pieces = [self._torch.empty_like(mine) for _ in range(self.world)]
-        self._context.step(f"gather {case}", waiting=True)
-        self._dist.all_gather(pieces, mine)
-        self.synchronize()
-        self._context.step(f"gather {case} done")
-        found = []
-        for rank, piece in enumerate(pieces):
-            right = pattern.contribution(rank, self.world, start + count, mine.dtype, self.device)[
-                start:
-            ]
-            if not self._torch.equal(piece, right):
-                found.append(rank)
-        return found
-
-    def barrier(self) -> None:
-        self._context.step("barrier", waiting=True)
-        self._dist.barrier()
-        self.synchronize()
-        self._context.step("barrier done")
-
-    def largest(self, value: float) -> float:
-        """The largest of all ranks' values, on every rank."""
-        tensor = self._torch.tensor([value], dtype=self._torch.float32, device=self.device)
-        self._context.step("agree", waiting=True)
-        self._dist.all_reduce(tensor, op=self._dist.ReduceOp.MAX)
-        self.synchronize()
-        self._context.step("agreed")
-        return float(tensor[0])
-
-
-def as_payload(mismatch: Mismatch | None) -> dict[str, Any] | None:
-    return None if mismatch is None else asdict(mismatch)
-
-
-def interface_towards(master: tuple[str, int] | None) -> str | None:
-    """The interface from which packets to the master leave; None where that can't be told."""
-    if master is None:
+    def refuses(self, case: Case) -> str | None:
+        if case.in_place not in ROWS[case.collective].places:
+            place = "in place" if case.in_place else "out of place"
+            return f"torch.distributed has no {case.collective} {place}"
+        if self._group.backend == "gloo":
+            return _gloo_refuses(case)
         return None
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((master[0], master[1] or 9))  # sends nothing
-            address = probe.getsockname()[0]
-            for _, name in socket.if_nameindex():
-                request = struct.pack("256s", name.encode()[:15])
-                try:
-                    answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-                except OSError:
-                    continue  # an interface without an IPv4 address
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
-    except OSError:
-        return None
+
+    def prepare(self, case: Case) -> "_Operation":
+        return _Operation(self._group, case, self._send, self._recv)
+
+
+def _gloo_refuses(case: Case) -> str | None:
+    if case.dtype in _NOT_IN_GLOO and case.collective not in _BYTES_WISE:
+        return f"gloo has no {case.dtype}"
+    if case.op == "avg" and not case.dtype.startswith(("float", "bfloat")):
+        return f"gloo has no avg of {case.dtype}"
     return None
+
+
+class _Operation:
+    """An Operation: one prepared call a window."""
+
+    def __init__(self, group: "Group", case: Case, send: Any, recv: Any) -> None:
+        layout = COLLECTIVES[case.collective].layout(case, group.rank, group.world)
+        size, dtype = DTYPES[case.dtype], getattr(group.torch, case.dtype)
+        self._group, self._case = group, case
+        self._windows = []
+        calls: list[Call] = []
+        whole = max(layout.send_count, layout.recv_count) * size
+        capacity = recv.numel() if case.in_place else min(send.numel(), recv.numel())
+        for offset in offsets(whole, capacity):
+
+            def view(memory: Any, at: int, count: int, offset: int = offset) -> Any:
+                begin = offset + at * size
+                return memory[begin : begin + count * size].view(dtype)
+
+            if case.in_place:
+                ours = view(recv, layout.send_at, layout.send_count)
+                got = view(recv, layout.recv_at, layout.recv_count)
+            else:
+                ours = view(send, 0, layout.send_count)
+                got = view(recv, 0, layout.recv_count)
+            self._windows.append((ours, got))
+            make = ROWS[case.collective].make
+            calls.append(make(group.dist, At(case, ours, got, group.rank, group.world)))
+        self.calls = tuple(calls)  # one a window
+        self._in_turn = cycle(calls)
+        ours, got = self._windows[0]
+        self.send, self.recv = ours.data_ptr(), got.data_ptr()
+
+    def sent(self) -> Any:
+        return self._windows[0][0]
+
+    def once(self) -> None:
+        self.calls[0]()
+        self._group.synchronize()
+
+    def ready(self) -> None:
+        """Zeros where results are reduced again and again, else the checked window's values."""
+        first, _ = self._windows[0]
+        grows = self._case.in_place and COLLECTIVES[self._case.collective].reduces
+        for ours, got in self._windows:
+            if grows:
+                ours.zero_()
+            elif ours is not first:
+                ours.copy_(first)
+                if not self._case.in_place:
+                    got.zero_()  # its pages are there before the clock runs
+        self._group.synchronize()
+
+    def block(self, laps: Any, n: int) -> list[float]:
+        return self._on_gpu(laps, n) if self._group.device.type == "cuda" else self._on_cpu(laps, n)
+
+    def _on_cpu(self, laps: Any, n: int) -> list[float]:
+        """The hot loop of the CPU: two stamps around the call, nothing else."""
+        enter, leave = laps.enter, laps.leave
+        for call in islice(self._in_turn, n):
+            enter()
+            call()
+            leave()
+        return [ns / 1e3 for ns in array("q", laps.durations())]
+
+    def _on_gpu(self, laps: Any, n: int) -> list[float]:
+        """Times between the events that part one run from the next, all of them queued."""
+        cuda = self._group.torch.cuda
+        events = [cuda.Event(enable_timing=True) for _ in range(n + 1)]
+        laps.enter()
+        events[0].record()
+        for call, event in zip(islice(self._in_turn, n), events[1:], strict=True):
+            call()
+            event.record()
+        self._group.synchronize()
+        laps.leave()
+        for call in islice(self._in_turn, stamped(n)):
+            laps.enter()
+            call()
+            self._group.synchronize()
+            laps.leave()
+        return [before.elapsed_time(after) * 1e3 for before, after in pairwise(events)]

@@ -1,20 +1,178 @@
-"""The collectives, one row each: how busbw follows from algbw.
+"""The collectives, one row each: what every rank sends and receives, how busbw follows from algbw.
 
-Definitions: nccl-tests, doc/PERFORMANCE.md.
+Sizes and bus factors: nccl-tests, doc/PERFORMANCE.md. A new collective is a row here and one for
+each back end that can issue it (oddrank.bench.c10d_calls, csrc/bench/nccl/collectives).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from oddrank.bench.case import DTYPES, NO_OP, Case
+
+# The source of a segment that holds what all ranks' contributions reduce to.
+REDUCED = -1
+ROOT = 0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`count` elements at `offset` of a buffer: from `first` on of what rank `source` holds."""
+
+    offset: int
+    count: int
+    source: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one rank sends and what it must have received, in elements.
+
+    `send` is what it fills, `recv` what it checks. In place: the first element of its send buffer
+    lies `send_at` behind the receive buffer's, and the one it receives at `recv_at`.
+    """
+
+    send: tuple[Segment, ...]
+    recv: tuple[Segment, ...]
+    send_count: int
+    recv_count: int
+    send_at: int = 0
+    recv_at: int = 0
+
 
 @dataclass(frozen=True)
 class Collective:
-    """`bytes` of a case is the buffer of one rank; busbw = algbw * bus_factor(n)."""
+    """A row. `shares(n)`: into how many equal parts n ranks cut the size; it is a multiple of it.
+
+    in_place: how it is mostly used. together: no rank is through before all ranks have come, so
+    that arrivals can be compared.
+    """
 
     name: str
     bus_factor: Callable[[int], float]
+    layout: Callable[[Case, int, int], Layout]
+    shares: Callable[[int], int] = lambda n: 1
+    reduces: bool = False
+    in_place: bool = False
+    together: bool = False
+
+    def case(self, dtype: str, size: int, op: str, in_place: bool, world: int) -> Case:
+        """The largest case of at most `size` bytes that the ranks can share, or the smallest."""
+        if self.name == "barrier":
+            return Case(self.name, dtype, 0, NO_OP)
+        unit = DTYPES[dtype] * self.shares(world)
+        return Case(
+            self.name,
+            dtype,
+            max(unit, size // unit * unit),
+            op if self.reduces else NO_OP,
+            in_place,
+        )
 
 
-COLLECTIVES = {
-    row.name: row for row in (Collective("all_reduce", bus_factor=lambda n: 2 * (n - 1) / n),)
-}
+def parts_of(rank: int, world: int) -> list[int]:
+    """How many units `rank` sends to each rank in all_to_all_v: 1 to n, no two of them alike.
+
+    What is sent and what is received sum to n (n + 1) / 2: all buffers have one size.
+    """
+    return [1 + (peer - rank) % world for peer in range(world)]
+
+
+def _whole(case: Case, rank: int, world: int) -> Layout:
+    count = case.count
+    return Layout((Segment(0, count, rank, 0),), (Segment(0, count, REDUCED, 0),), count, count)
+
+
+def _all_gather(case: Case, rank: int, world: int) -> Layout:
+    part = case.count // world
+    recv = tuple(Segment(source * part, part, source, 0) for source in range(world))
+    return Layout((Segment(0, part, rank, 0),), recv, part, case.count, send_at=rank * part)
+
+
+def _reduce_scatter(case: Case, rank: int, world: int) -> Layout:
+    part = case.count // world
+    send = (Segment(0, case.count, rank, 0),)
+    recv = (Segment(0, part, REDUCED, rank * part),)
+    return Layout(send, recv, case.count, part, recv_at=rank * part)
+
+
+def _broadcast(case: Case, rank: int, world: int) -> Layout:
+    held = (Segment(0, case.count, ROOT, 0),)
+    return Layout(held if rank == ROOT else (), held, case.count, case.count)
+
+
+def _reduce(case: Case, rank: int, world: int) -> Layout:
+    layout = _whole(case, rank, world)
+    return layout if rank == ROOT else Layout(layout.send, (), case.count, case.count)
+
+
+def _gather(case: Case, rank: int, world: int) -> Layout:
+    layout = _all_gather(case, rank, world)
+    if rank == ROOT:
+        return layout
+    return Layout(layout.send, (), layout.send_count, 0)
+
+
+def _scatter(case: Case, rank: int, world: int) -> Layout:
+    part = case.count // world
+    send = (Segment(0, case.count, ROOT, 0),) if rank == ROOT else ()
+    recv = (Segment(0, part, ROOT, rank * part),)
+    return Layout(send, recv, case.count if rank == ROOT else 0, part)
+
+
+def _all_to_all(case: Case, rank: int, world: int) -> Layout:
+    part = case.count // world
+    send = (Segment(0, case.count, rank, 0),)
+    recv = tuple(Segment(source * part, part, source, rank * part) for source in range(world))
+    return Layout(send, recv, case.count, case.count)
+
+
+def _all_to_all_v(case: Case, rank: int, world: int) -> Layout:
+    unit = case.count // (world * (world + 1) // 2)
+    send = (Segment(0, case.count, rank, 0),)
+    recv, offset = [], 0
+    for source in range(world):
+        parts = parts_of(source, world)
+        recv.append(Segment(offset, parts[rank] * unit, source, sum(parts[:rank]) * unit))
+        offset += parts[rank] * unit
+    return Layout(send, tuple(recv), case.count, case.count)
+
+
+def _ring(case: Case, rank: int, world: int) -> Layout:
+    count = case.count
+    before = (rank - 1) % world
+    return Layout((Segment(0, count, rank, 0),), (Segment(0, count, before, 0),), count, count)
+
+
+def _nothing(case: Case, rank: int, world: int) -> Layout:
+    return Layout((), (), 0, 0)
+
+
+def _one_way(n: int) -> float:
+    return (n - 1) / n
+
+
+def _by_ranks(n: int) -> int:
+    return n
+
+
+def _by_pairs(n: int) -> int:
+    return n * (n + 1) // 2
+
+
+_ROWS = (
+    Collective(
+        "all_reduce", lambda n: 2 * (n - 1) / n, _whole, reduces=True, in_place=True, together=True
+    ),
+    Collective("all_gather", _one_way, _all_gather, _by_ranks, together=True),
+    Collective("reduce_scatter", _one_way, _reduce_scatter, _by_ranks, reduces=True, together=True),
+    Collective("broadcast", lambda n: 1, _broadcast, in_place=True),
+    Collective("reduce", lambda n: 1, _reduce, reduces=True, in_place=True),
+    Collective("gather", _one_way, _gather, _by_ranks),
+    Collective("scatter", _one_way, _scatter, _by_ranks),
+    Collective("all_to_all", _one_way, _all_to_all, _by_ranks, together=True),
+    Collective("all_to_all_v", _one_way, _all_to_all_v, _by_pairs, together=True),
+    Collective("sendrecv", lambda n: 1, _ring),
+    Collective("barrier", lambda n: 1, _nothing, in_place=True, together=True),
+)
+COLLECTIVES = {row.name: row for row in _ROWS}

@@ -1,15 +1,24 @@
-"""`oddrank bench`: how fast the collectives of these ranks are."""
+"""`oddrank bench`: how fast the collectives of these ranks are, and who is late."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import click
 
 from oddrank import launch, render
-from oddrank.bench import findings, row, sweep
-from oddrank.bench.case import Case, parse_sizes
+from oddrank.bench import live, report, sweep
+from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS
+from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.plan import AUTO, BACKENDS, PLACES, tasks
+from oddrank.bench.sizes import parse_sizes
 from oddrank.cli import Seconds, fail_on_option, json_option
 from oddrank.control import runner
+from oddrank.control.stages import Rounds, Stage
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
-from oddrank.finding import Report
+
+_ALL = "all"
 
 
 def _sizes(ctx: click.Context, option: click.Parameter, value: str) -> list[int]:
@@ -19,67 +28,127 @@ def _sizes(ctx: click.Context, option: click.Parameter, value: str) -> list[int]
         raise click.BadParameter(str(error)) from None
 
 
+def _names(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Callable[..., Any]:
+    """The callback of a comma-separated list of known names; `all` are all of them."""
+    every = tuple(known)
+
+    def convert(ctx: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+        given = value.replace(" ", "").split(",")
+        names = tuple(dict.fromkeys((aliases or {}).get(name, name) for name in given))
+        for name in names:
+            if name not in (*every, _ALL):
+                raise click.BadParameter(f"{name[:40]!r} is none of {', '.join(every)}")
+        return every if _ALL in names else names
+
+    return convert
+
+
+def _share(ctx: click.Context, option: click.Parameter, value: str) -> float:
+    """A percentage, 1% or 1, as 0.01."""
+    try:
+        share = float(value.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0.0001 <= share <= 10:
+        raise click.BadParameter(f"{value[:40]!r} is not a percentage like 1%")
+    return share
+
+
 @click.group()
 def command() -> None:
     """Time collectives on all ranks, every size verified by value."""
 
 
+_RUN_OPTIONS = (
+    click.option("--collectives", default="all_reduce", show_default=True, metavar="LIST",
+                 callback=_names(COLLECTIVES),
+                 help=f"all, or some of {', '.join(COLLECTIVES)}."),
+    click.option("--sizes", default="8:256M:x2", show_default=True, callback=_sizes,
+                 metavar="MIN:MAX[:xN|:+N]",
+                 help="Bytes, as nccl-tests counts them: a range with a factor or a step, one size,"
+                 " or a list; K, M, G: powers of 1024. Rounded to what the ranks can share."),
+    click.option("--dtypes", default="float32", show_default=True, metavar="LIST",
+                 callback=_names(DTYPES, DTYPE_ALIASES),
+                 help=f"all, or some of {', '.join(DTYPES)}."),
+    click.option("--ops", default="sum", show_default=True, metavar="LIST", callback=_names(OPS),
+                 help=f"Of what reduces: all, or some of {', '.join(OPS)}."),
+    click.option("--place", "places", default=AUTO, show_default=True, metavar="LIST",
+                 callback=_names(PLACES), help="in, out, or both; auto: as it is mostly used."),
+    click.option("--backend", "backends", default=AUTO, show_default=True, metavar="LIST",
+                 callback=_names((AUTO, *BACKENDS)),
+                 help="nccl: our own communicator; c10d: torch.distributed (nccl or gloo);"
+                 " both show what the framework costs."),
+    click.option("--target-cv", "target", default="1%", show_default=True, callback=_share,
+                 metavar="PERCENT", help="Iterate until the median is known this well (95 %)."),
+    click.option("--budget", type=Seconds(1, 86400), default=60, show_default=True,
+                 metavar="SECONDS", help="For all cases together."),
+    click.option("--deadline", type=Seconds(5, 86400), default=300, show_default=True,
+                 metavar="SECONDS", help="Everything ends by then; what was measured is printed."),
+    click.option("--dry-run", is_flag=True, help="Only print the cases and the memory they need."),
+)  # fmt: skip
+
+
+def _run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_RUN_OPTIONS):
+        function = option(function)
+    return function
+
+
 @command.command()
-@click.option(
-    "--sizes",
-    default="8:256M:x2",
-    show_default=True,
-    metavar="MIN:MAX[:xN]",
-    callback=_sizes,
-    help="Bytes of one rank's buffer, from MIN in factors of N, and MAX; K, M, G: powers of 1024.",
-)
-@click.option("--iters", type=click.IntRange(1, 100_000), default=20, show_default=True,
-              help="Timed iterations a size, at most; fewer where they take long.")  # fmt: skip
-@click.option(
-    "--deadline",
-    type=Seconds(5, 86400),
-    default=300,
-    show_default=True,
-    metavar="SECONDS",
-    help="Everything ends by then; what was measured is printed.",
-)
+@_run_options
 @json_option
 @fail_on_option
 def run(
+    *,
+    collectives: tuple[str, ...],
     sizes: list[int],
-    iters: int,
+    dtypes: tuple[str, ...],
+    ops: tuple[str, ...],
+    places: tuple[str, ...],
+    backends: tuple[str, ...],
+    target: float,
+    budget: float,
     deadline: float,
+    dry_run: bool,
     json_path: str | None,
     fail_on: frozenset[str],
-) -> None:
-    """Sweep all_reduce of torch.distributed over sizes, nccl with GPUs, else gloo.
+) -> int:
+    """Sweep collectives over sizes, and look for a rank that comes late.
 
-    algbw and busbw are as nccl-tests defines them.
+    algbw and busbw are as nccl-tests defines them: of each iteration the slowest rank, over the
+    iterations the median.
 
     torchrun --nproc-per-node 4 -m oddrank bench run --sizes 8:64M
     """
     here = launch.current()
-    cases = [Case("all_reduce", "float32", size) for size in sizes]
-    by_stage = {str(case): case for case in cases}
+    todo = tasks(
+        backends=backends,
+        collectives=collectives,
+        dtypes=dtypes,
+        ops=ops,
+        sizes=sizes,
+        places=places,
+        world=here.world,
+    )
+    if dry_run:
+        rows, sentence = report.plan_rows(todo, here)
+        if here.rank == 0:
+            render.table(report.PLAN_COLUMNS, rows, sys.stdout)
+            render.line(sentence, sys.stdout)
+        return 0
+    stream = sys.stderr if json_path == "-" else sys.stdout
+    table, by_stage = live.Table(stream), {task.name: task for task in todo}
+
+    def show(stage: Stage, rounds: Rounds) -> None:
+        task = by_stage.get(stage.name)
+        if task is not None:
+            table.add(sweep.row_of(task, rounds))
 
     def conclude(outcome: Outcome) -> int:
-        rows = [
-            sweep.row_of(name, case, outcome.rounds)
-            for name, case in by_stage.items()
-            if outcome.rounds.of(name)
-        ]
-        if outcome.complete and all(r.median_us is None for r in rows):
-            outcome.findings.append(findings.nothing_measured(rows[0].reason or "no reason known"))
-        report = Report.of(
-            "bench",
-            here.as_world(),
-            {"rows": [r.as_data() for r in rows]},
-            outcome.findings,
-            complete=outcome.complete,
-            why=outcome.why,
-        )
-        render.deliver(report, json_path, row.COLUMNS, [r.cells() for r in rows])
-        return report.exit_code(fail_on)
+        said = report.of_sweep(todo, here, outcome)
+        render.line("", stream)
+        render.deliver(said, json_path)
+        return said.exit_code(fail_on)
 
-    stages = sweep.stages(cases, iters, deadline)
-    runner.run(stages, here, deadline=deadline, conclude=conclude)
+    stages = sweep.stages(todo, sweep.Options(target, budget, deadline))
+    runner.run(stages, here, deadline=deadline, conclude=conclude, on_stage=show)

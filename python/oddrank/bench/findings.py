@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from oddrank.bench.late import Late
 from oddrank.control.stages import Rounds
 from oddrank.finding import Confidence, Evidence, Finding, Who
 
@@ -59,17 +60,37 @@ def wrong_contribution(
     )
 
 
-def nothing_measured(reason: str) -> Finding:
-    """A sweep without a single figure says nothing of anybody."""
+def late(rounds: Rounds, stage: str, one: Late) -> Finding:
+    """Its median arrival lies behind the others' by more than a healthy machine shows, twice."""
+    who = rounds.who([one.rank])
+    by = f"{one.by / 1e3:.3g} ms" if one.by >= 100 else f"{one.by:.0f} us"
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
-        cause="nothing-measured",
-        what=f"no size could be measured: {reason}",
-        evidence=(Evidence(reason, "memory"),),
-        confidence=Confidence("low", "nothing was measured"),
-        next=("--sizes with smaller ones",),
-    )
+        condition="late",
+        who=who,
+        cause="late-arrival",
+        what=f"{who} comes {by} late to collectives, in {one.share:.0%} of {one.n} iterations:"
+        " the others wait for it",
+        stage=stage,
+        evidence=(
+            Evidence(
+                "from leaving one collective to coming to the next", "4-byte all_reduces, median",
+                one.others + one.by, "us", one.others,
+            ),
+            Evidence("comes behind the others", "the same, clocks aligned", one.behind, "us"),
+            Evidence("healthy spread (median of last minus first)", "the same", one.spread, "us"),
+            Evidence("a rank is called late from there on", "twice the spread", one.line, "us"),
+        ),
+        confidence=Confidence(
+            "high" if rounds.world > 2 else "medium",
+            "measured twice, and its median lies outside what the others show"
+            if rounds.world > 2
+            else "measured twice; of two ranks only one other can be compared with",
+        ),
+        next=(
+            "top -H on its host: who else uses the cores of this rank",
+            "oddrank trace where, in training: what it does while the others wait",
+        ),
+    )  # fmt: skip
 
 
 def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]:
@@ -84,7 +105,7 @@ def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]
         Evidence(
             f"rank {m['observer']}: {m['case']}: {m['wrong']} wrong values,"
             f" the first at {m['index']}: expected {m['expected']:g}, got {m['got']:g}",
-            "all_reduce",
+            "compared by value",
         )
         for m in seen[:8]
     )

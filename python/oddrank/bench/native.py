@@ -7,6 +7,7 @@ enqueued ahead and timed between events on the GPU, since a wait in between woul
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
+from oddrank.bench.backend import stamped
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, parts_of
 from oddrank.bench.windows import offsets
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from oddrank.bench.group import Group
 
 _UNIQUE_ID_BYTES = 128
-# Stamped runs in a block: enough over the blocks of a case, a small part of its time.
-_MOST_STAMPED = 32
-_STAMPED_SHARE = 4
 # Where only a barrier is measured, there is no other memory.
 _LEAST_BYTES = 512
 
@@ -156,11 +154,6 @@ class NativeOperation:
         """Microseconds a run of `n`, between one pair of events: nothing lies between the runs."""
         mean: float = self._native.block(n, each=False, seconds=self._seconds)[1]
         return mean
-
-
-def stamped(n: int) -> int:
-    """How many further runs a block of `n` stamps: laps made for `n` hold them and one more."""
-    return min(n - 1, max(1, n // _STAMPED_SHARE), _MOST_STAMPED)
 
 
 def split_counts(case: Case, rank: int, world: int) -> dict[str, list[int]]:

@@ -21,6 +21,7 @@ def facts(launch: "Launch") -> dict[str, Any]:
     part = _native.cuda_part()
     return {
         "gpus": gpus,
+        "gpu": torch.cuda.get_device_name(gpu_index(launch) % gpus) if gpus else None,
         "local_world": launch.local_world,
         # A launcher that gives each rank one GPU shows it to that rank alone, as number 0.
         "gpu_id": _gpu_id() if gpus == 1 else None,

@@ -1,71 +1,129 @@
-"""One line of a sweep's table: from every rank's times to one median, algbw and busbw."""
+"""One line of a sweep's table: from the slowest rank's times to median, algbw and busbw."""
 
+import math
 import statistics
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from oddrank.bench.case import Case, size_text
+from oddrank.bench.arrival import Arrival
+from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.pace import relative_error
 
-COLUMNS = ("size", "count", "dtype", "median us", "algbw GB/s", "busbw GB/s", "iterations", "check")
+# Nearest rank: of fewer samples the 99th percentile is the largest.
+_ENOUGH_FOR_P99 = 100
+# Kept of every row, for comparisons of two runs.
+_MOST_SAMPLES = 512
+
+_NO_BUS = "busbw is not defined for one rank: nothing crosses a bus"
+_NO_BYTES = "a barrier moves no data"
 
 
 @dataclass(frozen=True)
 class Row:
-    """Bandwidths in 1e9 bytes a second; None where there is nothing to say, with the reason."""
+    """Times in microseconds, bandwidths in 1e9 bytes a second; None: nothing to say, see reason.
+
+    n: ranks. error: half the 95 % confidence interval of the median, relative. samples_us: the
+    slowest rank's time of iterations, in their order, evenly thinned. arrival: microseconds behind
+    the first rank, the median of every rank, in the order of ranks.
+    """
 
     backend: str
     collective: str
     dtype: str
+    op: str
     bytes: int
     count: int
+    inplace: bool
     n: int
-    iterations: int
-    median_us: float | None
-    algbw_GBps: float | None
-    busbw_GBps: float | None
-    check: str  # "ok", "wrong", or "skipped: why"
+    check: str  # "ok", "wrong", or "skipped"
+    iterations: int = 0
+    median_us: float | None = None
+    p99_us: float | None = None
+    min_us: float | None = None
+    cv: float | None = None
+    error: float | None = None
+    algbw_GBps: float | None = None
+    busbw_GBps: float | None = None
+    expected_GBps: float | None = None
+    percent: float | None = None
+    expected_source: str | None = None
     reason: str | None = None
+    samples_us: tuple[float, ...] = ()
+    arrival: Mapping[str, Any] | None = None
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
 
-    def cells(self) -> tuple[str, ...]:  # numbers as text: render aligns them
-        return (
-            size_text(self.bytes),
-            str(self.count),
-            self.dtype,
-            _number(self.median_us, 1),
-            _number(self.algbw_GBps, 3),
-            _number(self.busbw_GBps, 3),
-            str(self.iterations),
-            self.check,
-        )
+    def expecting(self, busbw: float, source: str) -> "Row":
+        """With what others measured or physics allows, and the percentage of that."""
+        percent = None if self.busbw_GBps is None else 100 * self.busbw_GBps / busbw
+        return replace(self, expected_GBps=busbw, percent=percent, expected_source=source)
 
 
 def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) -> Row:
-    """An iteration lasts as long as its slowest rank; the median over iterations counts."""
-    first = next(iter(results.values()))
-    times = [result["times"] for result in results.values()]
-    wrong = any(result["mismatch"] for result in results.values())
-    facts = (first["backend"], case.collective, case.dtype, case.bytes, case.count, world)
-    if not times[0]:
-        return Row(*facts, 0, None, None, None, "skipped: memory", "not enough free memory")
-    slowest = [max(iteration) for iteration in zip(*times, strict=True)]
-    median = statistics.median(slowest)
-    algbw = case.bytes / median / 1e3  # bytes per microsecond = 1e6 bytes a second
-    busbw = algbw * COLLECTIVES[case.collective].bus_factor(world) if world > 1 else None
-    return Row(
-        *facts,
-        len(slowest),
-        median,
-        algbw,
-        busbw,
-        "wrong" if wrong else "ok",
-        None if world > 1 else "busbw is not defined for one rank: nothing crosses a bus",
+    """An iteration lasts as long as its slowest rank; the median over iterations counts.
+
+    results: what every rank published (oddrank.bench.sweep); the times are rank 0's, agreed on.
+    """
+    first = results[min(results)]
+    row = Row(
+        first["backend"], case.collective, case.dtype, case.op, case.bytes, case.count,
+        case.in_place, world,
+        "wrong" if any(result["mismatch"] for result in results.values()) else "ok",
+    )  # fmt: skip
+    if first["skipped"]:
+        return replace(row, check="skipped", reason=first["skipped"])
+    times = first["times"]
+    if not times:
+        return replace(row, reason="no iteration was timed")
+    median = statistics.median(times)
+    algbw = case.bytes / median / 1e3 if case.bytes and median > 0 else None
+    busbw, reason = None, None
+    if algbw is None:
+        reason = _NO_BYTES
+    elif world == 1:
+        reason = _NO_BUS
+    else:
+        busbw = algbw * COLLECTIVES[case.collective].bus_factor(world)
+    error = relative_error(times)
+    return replace(
+        row,
+        iterations=len(times),
+        median_us=median,
+        p99_us=_percentile(times, 0.99) if len(times) >= _ENOUGH_FOR_P99 else None,
+        min_us=min(times),
+        cv=statistics.pstdev(times) / statistics.fmean(times) if len(times) > 1 else None,
+        error=error if math.isfinite(error) else None,
+        algbw_GBps=algbw,
+        busbw_GBps=busbw,
+        reason=reason,
+        samples_us=tuple(round(t, 3) for t in thinned(times)),
+        arrival=_arrivals(results),
     )
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+def thinned(times: Sequence[float]) -> list[float]:
+    """At most as many as are kept, evenly spread."""
+    if len(times) <= _MOST_SAMPLES:
+        return list(times)
+    return [times[i * len(times) // _MOST_SAMPLES] for i in range(_MOST_SAMPLES)]
+
+
+def _percentile(times: Sequence[float], share: float) -> float:
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
+
+
+def _arrivals(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None:
+    if any(result["arrival"] is None for result in results.values()):
+        return None
+    of = {rank: Arrival.of_payload(results[rank]["arrival"]) for rank in sorted(results)}
+    first = next(iter(of.values()))
+    return {
+        "iterations": first.n,
+        "median_us": [round(a.median, 2) for a in of.values()],
+        "spread_us": round(first.spread, 2),
+        "clock_error_us": round(max(a.error for a in of.values()), 2),
+    }

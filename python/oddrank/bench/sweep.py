@@ -1,38 +1,56 @@
-"""What `bench run` does on the ranks: connect, then one stage a size: verify it, time it."""
+"""What `bench run` does on the ranks: connect, compare arrivals, then one stage a case."""
 
-import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import c10d, findings, place
-from oddrank.bench.case import Case
+from oddrank.bench import arrivals, findings, native, place, verify
+from oddrank.bench.arrival import arrival
+from oddrank.bench.c10d import C10d
+from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.group import Group, connect
 from oddrank.bench.memory import free_host_memory
+from oddrank.bench.pace import Pace
+from oddrank.bench.plan import AUTO, Budget, Task, memory_of, reserve
 from oddrank.bench.row import Row, summarise
+from oddrank.bench.timing import measure
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
 
 if TYPE_CHECKING:
+    from oddrank.bench.backend import Backend
     from oddrank.launch import Launch
 
-_SECONDS_PER_SIZE = 2.0
-_FEWEST = 5
-_WARMUP = 3
-# A buffer, its copy to compare with, and what the backend takes.
-_BUFFERS = 4
+TOO_LARGE = "not enough free memory"
+_BACKEND = "backend"
+# A case's own deadline: far above what its budget allows, and this much for every byte.
+_PATIENCE = 60.0
+_BYTES_PER_SECOND = 1e6
 
 
-def stages(cases: Sequence[Case], iterations: int, seconds: float) -> list[Stage]:
-    """The table of a sweep; a stage is named after its case."""
+@dataclass(frozen=True)
+class Options:
+    """How to measure: `target` relative error of the median, `budget` and `deadline` seconds."""
+
+    target: float
+    budget: float
+    deadline: float
+
+
+def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
+    """The table of a sweep; the stage of a task has its name."""
+    budget = Budget(options.budget, len(tasks))
     return [
-        Stage("devices", seconds, measure=_see_devices),
-        Stage("connect", seconds, measure=_connect, plan=_plan_backend),
-        *(_stage(case, iterations, seconds) for case in cases),
+        Stage("devices", options.deadline, measure=_see_devices),
+        Stage("connect", options.deadline, measure=_connect, plan=_plan_transport),
+        *arrivals.stages(options.deadline),
+        *(_stage(task, tasks, options, budget) for task in tasks),
     ]
 
 
-def row_of(stage: str, case: Case, rounds: Rounds) -> Row:
-    """The row of one case, from the results of all ranks."""
-    return summarise(case, rounds.of(stage), rounds.world)
+def row_of(task: Task, rounds: Rounds) -> Row:
+    """The row of one task, from the results of all ranks."""
+    return summarise(task.case, rounds.of(task.name), rounds.world)
 
 
 def _see_devices(context: Context) -> dict[str, Any]:
@@ -40,59 +58,116 @@ def _see_devices(context: Context) -> dict[str, Any]:
     return place.facts(context.launch)
 
 
-def _plan_backend(rounds: Rounds) -> str:
+def _plan_transport(rounds: Rounds) -> str:
     return place.BACKENDS[place.choose(rounds.of("devices").values())]
 
 
 def _connect(context: Context) -> dict[str, Any]:
-    group = c10d.connect(context, context.parameters)
-    return {"backend": group.backend, "limit": -group.largest(-_free_bytes(group, context.launch))}
+    group = connect(context, context.parameters)
+    (limit,) = group.smallest([_free_bytes(group, context.launch)])
+    return {"transport": group.backend, "limit": limit}
 
 
-def _stage(case: Case, iterations: int, seconds: float) -> Stage:
-    def measure(context: Context) -> dict[str, Any]:
-        return _measure(context, case, iterations)
-
-    def judge(rounds: Rounds) -> list[Finding]:
-        seen = [r["mismatch"] for r in rounds.of(str(case)).values() if r["mismatch"]]
-        return [findings.wrong_values(rounds, str(case), seen)] if seen else []
-
+def _stage(task: Task, tasks: Sequence[Task], options: Options, budget: Budget) -> Stage:
     def plan(rounds: Rounds) -> dict[str, Any]:
         connected = rounds.of("connect")[0]
-        return {"backend": connected["backend"], "limit": connected["limit"]}
+        limit = connected["limit"]
+        same = [other.case for other in tasks if other.backend == task.backend]
+        return {
+            "transport": connected["transport"],
+            "backend": _choose(task.backend, rounds),
+            "limit": limit,
+            "seconds": budget.share(),
+            "reserve": reserve(same, rounds.world, limit),
+        }
 
-    return Stage(str(case), seconds, measure, judge, plan)
+    def measure_case(context: Context) -> dict[str, Any]:
+        return _measure(context, task, options.target)
+
+    def judge(rounds: Rounds) -> list[Finding]:
+        results = rounds.of(task.name)
+        seen = [r["mismatch"] for r in results.values() if r["mismatch"]]
+        if not seen:
+            return []
+        # Named is only who is wrong in the eyes of all: who receives badly sees everybody wrong.
+        agreed = set.intersection(*(set(r["wrong_ranks"]) for r in results.values()))
+        if agreed:
+            return [findings.wrong_contribution(rounds, task.name, sorted(agreed), seen)]
+        return [findings.not_localised(rounds, task.name, seen)]
+
+    seconds = _PATIENCE + options.budget + task.case.bytes / _BYTES_PER_SECOND
+    return Stage(task.name, min(options.deadline, seconds), measure_case, judge, plan, shown=False)
 
 
-def _measure(context: Context, case: Case, iterations: int) -> dict[str, Any]:
-    """Times in microseconds, one an iteration: [] where the memory does not suffice."""
-    group = c10d.connect(context, context.parameters["backend"])
-    backend = f"c10d:{group.backend}"
-    if case.bytes * _BUFFERS > context.parameters["limit"]:
-        return {"backend": backend, "mismatch": None, "times": []}
-    mismatch = group.verify(case)
-    tensor = group.contribution(case)
-    warmup = max(_run_once(group, case, tensor) for _ in range(_WARMUP))
-    # All ranks must do the same number, and the slowest decides how many fit.
-    fitting = int(_SECONDS_PER_SIZE / max(group.largest(warmup), 1e-9))
-    number = min(iterations, max(_FEWEST, fitting))
-    tensor.zero_()  # sums of sums would overflow
+def _choose(name: str, rounds: Rounds) -> str:
+    """nccl itself where every rank can have it, else torch.distributed."""
+    if name != AUTO:
+        return name
+    transport = rounds.of("connect")[0]["transport"]
+    complete = not any(facts["cuda_part"] for facts in rounds.of("devices").values())
+    return "nccl" if transport == "nccl" and complete else "c10d"
+
+
+def _measure(context: Context, task: Task, target: float) -> dict[str, Any]:
+    """What every rank publishes of a case; the agreed times, in microseconds, only rank 0."""
+    parameters, case = context.parameters, task.case
+    result: dict[str, Any] = {
+        "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
+        "times": [], "arrival": None,
+    }  # fmt: skip
+    group = connect(context, parameters["transport"])
+    if parameters["backend"] == "nccl" and group.backend != "nccl":
+        return {**result, "skipped": "the back end nccl needs a GPU for every rank"}
+    backend = _backend(context, group, parameters["backend"], parameters["reserve"])
+    result["backend"] = backend.name
+    result["skipped"] = _why_not(backend, task, group.world, parameters)
+    if result["skipped"]:
+        return result
+    operation = backend.prepare(case)
+    seen = verify.verify(group, backend, case, operation)
+    result["wrong_ranks"] = verify.localise(group, backend, case, seen)
+    result["mismatch"] = verify.as_payload(seen)
+    operation.ready()
     group.barrier()
-    times = [_run_once(group, case, tensor) * 1e6 for _ in range(number)]
-    return {"backend": backend, "mismatch": c10d.as_payload(mismatch), "times": times}
+    timings = measure(group, operation, case, Pace(target, parameters["seconds"]))
+    if group.rank == 0:
+        result["times"] = list(timings.slowest)
+    if COLLECTIVES[case.collective].together and group.world > 1:
+        came = arrival(group, timings.stamps, arrivals.clock(context))
+        result["arrival"] = came.as_payload() if came else None
+    return result
 
 
-def _run_once(group: c10d.Group, case: Case, tensor: Any) -> float:
-    """Seconds from the call to the completed result, as this rank's clock saw it."""
-    began = time.perf_counter()
-    group.run(case, tensor)
-    return time.perf_counter() - began
+def _why_not(backend: "Backend", task: Task, world: int, parameters: dict[str, Any]) -> str | None:
+    refused = backend.refuses(task.case)
+    if refused is None and memory_of(task.case, world).total > parameters["limit"]:
+        return TOO_LARGE
+    return refused
 
 
-def _free_bytes(group: c10d.Group, launch: "Launch") -> float:
+def _backend(context: Context, group: Group, name: str, memory: Sequence[int]) -> "Backend":
+    """The back end of that name with its memory; another's is given back before."""
+    kept: tuple[str, Backend] | None = context.kept.get(_BACKEND)
+    if kept is None or kept[0] != name:
+        if kept is not None:
+            kept[1].reserve(0, 0)
+        made = _make(group, name)
+        made.reserve(*memory)
+        kept = context.kept[_BACKEND] = (name, made)
+    return kept[1]
+
+
+def _make(group: Group, name: str) -> "Backend":
+    return native.connect(group) if name == "nccl" else C10d(group)
+
+
+def share_of_host(free: float, launch: "Launch") -> float:
+    """Bytes that a rank on the CPU may take of those; gloo takes as much again for itself."""
+    return free * 0.25 / launch.local_world
+
+
+def _free_bytes(group: Group, launch: "Launch") -> float:
     """Bytes that this rank may take: of its own GPU, or its part of what the host has left."""
     if group.backend == "nccl":
-        import torch
-
-        return float(torch.cuda.mem_get_info(group.device)[0]) * 0.8
-    return free_host_memory() * 0.5 / launch.local_world
+        return float(group.torch.cuda.mem_get_info(group.device)[0]) * 0.8
+    return share_of_host(free_host_memory(), launch)

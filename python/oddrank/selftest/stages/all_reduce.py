@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from oddrank.bench import c10d, findings
+from oddrank.bench import findings, group, verify
+from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
@@ -20,9 +21,14 @@ def _plan(rounds: Rounds) -> str:
 
 
 def _measure(context: Context) -> dict[str, Any]:
-    group = c10d.connect(context, context.parameters)
-    mismatches = [c10d.as_payload(group.verify(case)) for case in CASES]
-    return {"backend": group.backend, "mismatches": [m for m in mismatches if m is not None]}
+    ranks = group.connect(context, context.parameters)
+    backend = C10d(ranks)
+    backend.reserve(0, max(case.bytes for case in CASES))
+    seen = [verify.verify(ranks, backend, case, backend.prepare(case)) for case in CASES]
+    return {
+        "backend": ranks.backend,
+        "mismatches": [verify.as_payload(one) for one in seen if one is not None],
+    }
 
 
 def _judge(rounds: Rounds) -> list[Finding]:

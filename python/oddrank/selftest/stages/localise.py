@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from oddrank.bench import c10d, findings
+from oddrank.bench import findings, verify
+from oddrank.bench.c10d import C10d
+from oddrank.bench.group import connect
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
 from oddrank.selftest.stages import all_reduce
-
-_WINDOW = 4096
 
 
 def _seen(rounds: Rounds) -> list[dict[str, Any]]:
@@ -17,15 +17,15 @@ def _seen(rounds: Rounds) -> list[dict[str, Any]]:
 def _plan(rounds: Rounds) -> dict[str, Any]:
     """The case and the place of the first wrong value."""
     first = _seen(rounds)[0]
-    return {"case": first["case"], "start": max(0, first["index"] - _WINDOW // 2)}
+    return {key: first[key] for key in ("case", "element", "turn")}
 
 
 def _measure(context: Context) -> dict[str, Any]:
-    (case,) = (case for case in all_reduce.CASES if str(case) == context.parameters["case"])
-    start = context.parameters["start"]
-    count = min(_WINDOW, case.count - start)
-    group = c10d.connect(context, "")
-    return {"wrong": group.wrong_contributors(case, start, count)}
+    told = context.parameters
+    (case,) = (case for case in all_reduce.CASES if str(case) == told["case"])
+    group = connect(context, "")
+    wrong = verify.gathered_wrong(group, C10d(group), case, told["element"], told["turn"])
+    return {"wrong": wrong}
 
 
 def _judge(rounds: Rounds) -> list[Finding]:

@@ -1,0 +1,126 @@
+"""How often is a late rank named, and how often anybody who is not late?
+
+Jobs of 2, 4 and 8 ranks over gloo on this machine. In each, first the healthy spread is measured,
+then many rounds in random order: nobody late; a random rank late in every iteration by 3, 10 or 30
+times that spread; a random rank that jitters (30 % of iterations, by 20 times the spread). Each
+round is measured and judged as `bench run` does it: twice, and named is who was late both times.
+"""
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+
+KINDS = {"healthy": 0, "late 3x": 3, "late 10x": 10, "late 30x": 30, "jitter": 20}
+SEED = 20261121
+_SHARE = 0.3
+
+
+class Hurt:
+    """A Context whose laps are those of a rank with a fault."""
+
+    def __init__(self, context: Any, faults: str) -> None:
+        from oddrank.control.inject import Injector, parse
+
+        self._context = context
+        own = tuple(f for f in parse(faults) if f.rank == context.launch.rank)
+        self._injector = Injector(own)
+        self._injector.enter("round")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def laps(self, capacity: int) -> Any:
+        return self._injector.laps(self._context.laps(capacity))
+
+
+def measure(context: Any) -> dict[str, Any]:
+    """On every rank: the arrivals of every round, twice."""
+    from oddrank.bench import arrivals
+    from oddrank.bench.group import connect
+
+    group = connect(context, "gloo")
+    world, clock = group.world, arrivals.clock(context)
+    quiet = [arrivals.measured(group, clock) for _ in range(5)]
+    spread = statistics.median(one.spread for one in quiet if one)
+    dice = random.Random(SEED + world)
+    rounds = [kind for kind in KINDS for _ in range(context.parameters)]
+    dice.shuffle(rounds)
+    found = []
+    for kind in rounds:
+        rank, seconds = dice.randrange(world), KINDS[kind] * spread / 1e6
+        fault = {"healthy": "", "jitter": f"jitter:share={_SHARE},"}.get(kind, "late:")
+        text = f"{fault}rank={rank},stage=round,seconds={seconds:.9f}" if fault else ""
+        group.context = Hurt(context, text)
+        both = [arrivals.measured(group, clock) for _ in range(2)]
+        found.append([kind, rank, [one and one.as_payload() for one in both]])
+    return {"spread": spread, "rounds": found}
+
+
+def judged(results: dict[int, Any]) -> list[dict[str, Any]]:
+    """A row a kind: of how many rounds the right rank, nobody, or somebody else was named."""
+    from oddrank.bench.arrival import Arrival
+    from oddrank.bench.late import both_times
+
+    counts = {kind: {"rounds": 0, "right": 0, "nobody": 0, "wrong": 0} for kind in KINDS}
+    for number, (kind, rank, _) in enumerate(results[0]["rounds"]):
+        first, again = (
+            {r: Arrival.of_payload(said["rounds"][number][2][i]) for r, said in results.items()}
+            for i in (0, 1)
+        )
+        named = {late.rank for late in both_times(first, again)}
+        due = {rank} if kind.startswith("late") else set()
+        row = counts[kind]
+        row["rounds"] += 1
+        row["right" if named == due else "nobody" if not named else "wrong"] += 1
+    return [
+        {"ranks": len(results), "fault": kind, **row,
+         "healthy spread us": round(results[0]["spread"], 1)}
+        for kind, row in counts.items()
+    ]  # fmt: skip
+
+
+def rank_program(repeats: int, file: str) -> None:
+    from oddrank import launch
+    from oddrank.control import runner
+    from oddrank.control.stages import Stage
+    from oddrank.control.walk import Outcome
+
+    def conclude(outcome: Outcome) -> int:
+        results = outcome.rounds.of("measure")
+        if not outcome.complete or not results:
+            print(outcome.why, file=sys.stderr)
+            return 1
+        harness.report("bench_late_rank", judged(results), file)
+        return 0
+
+    stage = Stage("measure", 3000, measure, plan=lambda rounds: repeats)
+    runner.run([stage], launch.current(), deadline=3000, conclude=conclude)
+
+
+def main() -> None:
+    if len(sys.argv) > 1 and sys.argv[1] == "rank":
+        rank_program(int(sys.argv[2]), sys.argv[3])
+    parser = harness.parser(__doc__ or "", default_repetitions=200)
+    parser.add_argument("--ranks", default="2,4,8")
+    arguments = parser.parse_args()
+    rows: list[Any] = []
+    for ranks in arguments.ranks.split(","):
+        run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks]
+        own = [__file__, "rank", str(arguments.repetitions), "-"]
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(
+            [*run, *own], check=True, timeout=3100, env=environ, stdout=subprocess.PIPE, text=True
+        )
+        rows += harness.rows_of(done.stdout)
+    harness.report("bench_late_rank", rows, arguments.json)
+
+
+if __name__ == "__main__":
+    main()

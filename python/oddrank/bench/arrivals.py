@@ -1,0 +1,97 @@
+"""The stages that look for a late rank: many small all_reduces, everybody's arrivals compared."""
+
+import statistics
+from array import array
+from typing import Any
+
+from oddrank.bench import findings, late
+from oddrank.bench.arrival import ENOUGH, Arrival, Stamps, arrival
+from oddrank.bench.backend import Operation
+from oddrank.bench.c10d import C10d
+from oddrank.bench.case import Case
+from oddrank.bench.group import Group, connect
+from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.finding import Finding
+
+NAME, AGAIN = "arrival", "arrival again"
+_CASE = Case("all_reduce", "float32", 4)
+_WARMUP = 20
+_ITERATIONS = ENOUGH + 100
+# Fewer iterations where that many take longer: nobody is named then.
+_SECONDS = 20.0
+_CLOCK = "clock"
+_CLOCK_SECONDS = 5.0
+
+
+def stages(deadline: float) -> list[Stage]:
+    """Measured twice before anybody is named: what does not come again was not a rank's habit."""
+    return [
+        Stage(NAME, deadline, _measure, _judge, _plan),
+        Stage(AGAIN, deadline, _measure, _judge_again, _plan, confirms=NAME),
+    ]
+
+
+def of(rounds: Rounds, stage: str = NAME) -> dict[int, Arrival]:
+    """Every rank's arrivals in that stage; empty where there is nobody to compare with."""
+    results = rounds.of(stage)
+    if any(result is None for result in results.values()):
+        return {}
+    return {rank: Arrival.of_payload(result) for rank, result in results.items()}
+
+
+def clock(context: Context) -> tuple[int, int]:
+    """Nanoseconds from this rank's clock to rank 0's, and the error bound; asked for once."""
+    kept: tuple[int, int] | None = context.kept.get(_CLOCK)
+    if kept is None:
+        context.step("compare clocks")
+        kept = context.kept[_CLOCK] = context.sync_clock(_CLOCK_SECONDS)
+    return kept
+
+
+def _plan(rounds: Rounds) -> str:
+    transport: str = rounds.of("connect")[0]["transport"]
+    return transport
+
+
+def _measure(context: Context) -> dict[str, Any] | None:
+    group = connect(context, context.parameters)
+    if group.world == 1:
+        return None
+    came = measured(group, clock(context))
+    return came.as_payload() if came else None
+
+
+def measured(group: Group, offset: tuple[int, int]) -> Arrival | None:
+    """This rank's arrivals at a few hundred small all_reduces; all ranks call it together."""
+    backend = C10d(group)
+    backend.reserve(0, _CASE.bytes)
+    operation = backend.prepare(_CASE)
+    operation.ready()
+    group.barrier()
+    warm = array("q", _run(group, operation, _WARMUP).durations())
+    (slowest,) = group.largest([statistics.median(warm)])
+    fitting = int(_SECONDS * 1e9 / max(1.0, slowest))
+    (count,) = group.said_by(0, [max(_WARMUP, min(_ITERATIONS, fitting))])
+    stamps = Stamps()
+    stamps.add(_run(group, operation, count))
+    return arrival(group, stamps, offset)
+
+
+def _run(group: Group, operation: Operation, count: int) -> Any:
+    """Each run through to its end, on GPUs too: a queue would hide who is late."""
+    group.context.step("all_reduces of 4 bytes")
+    laps = group.context.laps(count)
+    for _ in range(count):
+        laps.enter()
+        operation.once()
+        laps.leave()
+    return laps
+
+
+def _judge(rounds: Rounds) -> list[Finding]:
+    return [findings.late(rounds, NAME, one) for one in late.judge(of(rounds))]
+
+
+def _judge_again(rounds: Rounds) -> list[Finding]:
+    twice = late.both_times(of(rounds), of(rounds, AGAIN))
+    return [findings.late(rounds, NAME, one) for one in twice]

@@ -1,0 +1,70 @@
+"""Who comes late to collectives: pure, from every rank's arrivals."""
+
+import bisect
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oddrank.bench.arrival import ENOUGH, Arrival
+
+# A rank is late from three times the healthy spread on; the line lies at two thirds of that
+# (DESIGN.md, "How to judge": a line at the effect itself finds it half of the time).
+SMALLEST_EFFECT = 3.0
+_LINE = SMALLEST_EFFECT * 2 / 3
+
+
+@dataclass(frozen=True)
+class Late:
+    """A rank that comes `by` microseconds late (median) by its own doing, in `share` of iterations.
+
+    behind: what the first rank waits for it; line: from where on a rank is called late; spread:
+    the healthy one; others: median of what the others take.
+    """
+
+    rank: int
+    by: float
+    behind: float
+    share: float
+    line: float
+    spread: float
+    others: float
+    n: int
+
+
+def judge(arrivals: Mapping[int, Arrival]) -> list[Late]:
+    """The late ranks, the latest first. Empty with one rank, or with too few iterations.
+
+    Medians count, never means or durations: jitter has no median, and who is late shows the
+    shortest times. Late is who takes longer on its own and comes behind the others for it: either
+    alone may come from how the collective lets its ranks go.
+    """
+    if len(arrivals) < 2 or min(a.n for a in arrivals.values()) < ENOUGH:
+        return []
+    worst_clock = max(a.error for a in arrivals.values())
+    found = []
+    for rank, a in arrivals.items():
+        rest = [other for number, other in arrivals.items() if number != rank]
+        own = a.own - statistics.median(other.own for other in rest)
+        behind = a.median - statistics.median(other.median for other in rest)
+        line = _LINE * a.spread
+        if own > line and behind > line / 2 + a.error + worst_clock:
+            share = _share_above(a, a.median - behind + line / 2)
+            found.append(Late(rank, own, behind, share, line, a.spread, a.own - own, a.n))
+    return sorted(found, key=lambda late: -late.by)
+
+
+def both_times(first: Mapping[int, Arrival], again: Mapping[int, Arrival]) -> list[Late]:
+    """Those that were late when measured twice, as they were the second time."""
+    before = {one.rank for one in judge(first)}
+    return [one for one in judge(again) if one.rank in before]
+
+
+def smallest_effect(arrivals: Mapping[int, Arrival]) -> float | None:
+    """Microseconds from which on a rank would have been called late."""
+    if not arrivals:
+        return None
+    return max(SMALLEST_EFFECT * (a.spread + a.error) for a in arrivals.values())
+
+
+def _share_above(a: Arrival, line: float) -> float:
+    return 1 - bisect.bisect_right(a.quantiles, line) / len(a.quantiles)

@@ -1,0 +1,55 @@
+"""The table of a sweep as it grows: one line as soon as a case is measured, plain text."""
+
+from collections.abc import Iterable
+from typing import TextIO
+
+from oddrank.bench.row import Row
+from oddrank.bench.sizes import size_text
+from oddrank.render import line
+
+# Heading, width; the columns of nccl-tests and what it does not say.
+_COLUMNS = (
+    ("size", 10), ("count", 12), ("type", 10), ("redop", 5), ("place", 5), ("median us", 11),
+    ("p99 us", 11), ("algbw GB/s", 10), ("busbw GB/s", 10), ("% exp", 6), ("CV %", 6),
+    ("iters", 6), ("check", 7),
+)  # fmt: skip
+
+
+class Table:
+    """Prints to one stream; a heading where the collective or the back end changes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._heading = ""
+
+    def add(self, row: Row) -> None:
+        heading = f"{row.collective} over {row.backend}, {row.n} rank{'s' if row.n > 1 else ''}"
+        if heading != self._heading:
+            if self._heading:
+                line("", self._stream)
+            self._heading = heading
+            line(heading, self._stream)
+            line(_join(name for name, _ in _COLUMNS), self._stream)
+        line(_join(cells(row)), self._stream)
+        self._stream.flush()
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """As text, in the order of the columns; what is not known is a dash."""
+    return (
+        size_text(row.bytes), str(row.count), row.dtype, row.op,
+        "in" if row.inplace else "out",
+        _number(row.median_us, 1), _number(row.p99_us, 1), _number(row.algbw_GBps, 3),
+        _number(row.busbw_GBps, 3), _number(row.percent, 0),
+        _number(None if row.cv is None else 100 * row.cv, 1), str(row.iterations),
+        f"skipped: {row.reason}" if row.check == "skipped" else row.check,
+    )  # fmt: skip
+
+
+def _join(texts: Iterable[str]) -> str:
+    padded = [text.rjust(width) for text, (_, width) in zip(texts, _COLUMNS, strict=True)]
+    return "  ".join([*padded[:-1], padded[-1].strip()])
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,108 @@
+"""How many iterations are enough: pure, from the times so far. Rank 0 alone decides by it."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+# Warm when two blocks in a row agree to this, or after so many blocks: caches, connections and
+# lazily made channels (some per size) must not get into a figure.
+_AGREES = 0.02
+_MOST_WARM_BLOCKS = 6
+# A block is long enough to tell the machine's noise from its trend.
+_BLOCK_SECONDS = 0.02
+_MOST_IN_BLOCK = 1000
+_MOST_IN_ALL = 20_000
+_FEWEST = 20
+# Where one iteration takes longer than a block there is little to gain from many.
+_FEWEST_LONG = 6
+# Share of a case's time for getting warm.
+_WARM_SHARE = 0.25
+_Z = 1.96
+
+
+def relative_error(times: Sequence[float]) -> float:
+    """Half the 95 % confidence interval of the median, as a part of the median.
+
+    From order statistics: whatever the distribution, the median lies between those at
+    n/2 -+ 1.96 sqrt(n)/2 in 95 % of cases (Conover, Practical Nonparametric Statistics, 3.2).
+    """
+    n = len(times)
+    if n < 6:  # fewer have no interval of 95 %
+        return math.inf
+    ordered = sorted(times)
+    reach = _Z * math.sqrt(n) / 2
+    low = max(0, math.floor(n / 2 - reach))
+    high = min(n - 1, math.ceil(n / 2 + reach))
+    median = statistics.median(ordered)
+    return (ordered[high] - ordered[low]) / 2 / median if median > 0 else 0.0
+
+
+class Pace:
+    """Blocks of one case: first until warm, then until `target` or `seconds` are reached.
+
+    least: iterations wanted whatever the error says, while there is time.
+    """
+
+    def __init__(
+        self,
+        target: float,
+        seconds: float,
+        least: int = _FEWEST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._target, self._seconds, self._clock, self._least = target, seconds, clock, least
+        self._began = clock()
+        self._warm = False
+        self._blocks: list[float] = []  # medians while not warm
+        self._times: list[float] = []
+
+    def first(self) -> int:
+        """Iterations of the first block: it tells how long one takes."""
+        return 1
+
+    def after(self, block: Sequence[float]) -> tuple[int, bool]:
+        """(iterations of the next block, 0 at the end; whether they count).
+
+        block: microseconds of the last block's iterations, the slowest rank of each.
+        """
+        one = max(1e-7, statistics.median(block) / 1e6)
+        if self._warm:
+            self._times += block
+        else:
+            self._blocks.append(one)
+            self._warm = self._is_warm(one)
+        size = max(1, min(_MOST_IN_BLOCK, math.ceil(_BLOCK_SECONDS / one)))
+        if not self._warm:
+            return size, False
+        left = self._seconds - (self._clock() - self._began)
+        if self._times and left <= 0:
+            return 0, True
+        fitting = max(1, int(left / one))
+        return min(fitting, self._wanted(size, one)), True
+
+    def _is_warm(self, one: float) -> bool:
+        spent = self._clock() - self._began
+        if len(self._blocks) >= _MOST_WARM_BLOCKS or spent > _WARM_SHARE * self._seconds:
+            return True
+        if one >= _BLOCK_SECONDS:  # the check by value has run it, too
+            return True
+        if len(self._blocks) < 3:  # the first block has one iteration and says little
+            return False
+        before, now = self._blocks[-2:]
+        return abs(now - before) <= _AGREES * before
+
+    def _wanted(self, size: int, one: float) -> int:
+        """Iterations still needed; 0: no more."""
+        done, long = len(self._times), one >= _BLOCK_SECONDS
+        fewest = min(self._least, _FEWEST_LONG) if long else self._least
+        if done < fewest:
+            return max(fewest - done, 0 if done else size)
+        error = relative_error(self._times)
+        if error <= self._target or done >= _MOST_IN_ALL:
+            return 0
+        if long:
+            return 1 if done < _FEWEST else 0
+        # The error falls with the square root; never more than doubled, for the guess is rough.
+        needed = done * ((error / self._target) ** 2 - 1)
+        return max(size, min(done, math.ceil(needed), _MOST_IN_ALL - done))

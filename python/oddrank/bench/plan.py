@@ -1,0 +1,111 @@
+"""What a sweep will do, before it does anything: its tasks, and the memory that they need."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+from oddrank.bench.case import DTYPES, Case
+from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.windows import capacity_of
+from oddrank.errors import OddrankError
+
+# Beyond the largest case, for windows of small ones: two buffers and 64 MiB are the most we take.
+_FOR_WINDOWS = 32 << 20
+_MOST_TASKS = 5000
+AUTO = "auto"
+BACKENDS = ("nccl", "c10d")
+# auto: the place that the collective mostly has.
+PLACES = (AUTO, "in", "out")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A case on a back end ("auto": whichever fits the device); `name` is its stage's."""
+
+    backend: str
+    case: Case
+    name: str
+
+
+def tasks(
+    *,
+    backends: Sequence[str],
+    collectives: Sequence[str],
+    dtypes: Sequence[str],
+    ops: Sequence[str],
+    sizes: Sequence[int],
+    places: Sequence[str],
+    world: int,
+) -> list[Task]:
+    """In the order of the table, each once: several sizes may round to one, ops may not matter.
+
+    OddrankError where there are more than a job can walk through.
+    """
+    found: dict[tuple[str, Case], Task] = {}
+    wanted = product(backends, collectives, dtypes, ops, places, sizes)
+    for backend, row, dtype, op, place, size in wanted:
+        collective = COLLECTIVES[row]
+        in_place = collective.in_place if place == AUTO else place == "in"
+        case = collective.case(dtype, size, op, in_place, world)
+        words = [backend] if len(backends) > 1 else []
+        words += [str(case)]
+        if in_place != collective.in_place:
+            words += ["in place" if in_place else "out of place"]
+        found.setdefault((backend, case), Task(backend, case, " ".join(words)))
+        if len(found) > _MOST_TASKS:
+            raise OddrankError(
+                f"this is more than {_MOST_TASKS} cases: give fewer --sizes, --collectives,"
+                " --dtypes, --ops or --place"
+            )
+    return list(found.values())
+
+
+class Memory(NamedTuple):
+    """Bytes of one rank's send and receive buffer."""
+
+    send: int
+    recv: int
+
+    @property
+    def total(self) -> int:
+        return self.send + self.recv
+
+
+def memory_of(case: Case, world: int) -> Memory:
+    """Of one case, one window; the same on all ranks, though the root may need more."""
+    size = DTYPES[case.dtype]
+    layouts = [COLLECTIVES[case.collective].layout(case, rank, world) for rank in (0, world - 1)]
+    whole = size * max(max(at.send_count, at.recv_count) for at in layouts)
+    return Memory(0 if case.in_place else whole, whole)
+
+
+def reserve(cases: Iterable[Case], world: int, limit: float) -> Memory:
+    """Of all cases that fit into `limit` bytes: the largest, and room for windows of small ones."""
+    send = recv = windows = 0
+    for case in cases:
+        memory = memory_of(case, world)
+        if memory.total > limit:
+            continue
+        send, recv = max(send, memory.send), max(recv, memory.recv)
+        windows = max(windows, min(_FOR_WINDOWS, capacity_of(memory.recv)))
+    if limit >= send + recv + 2 * windows:
+        return Memory(max(send, windows) if send else 0, max(recv, windows))
+    return Memory(send, recv)
+
+
+class Budget:
+    """Seconds for all cases together, shared among those that are still to come."""
+
+    def __init__(self, seconds: float, cases: int) -> None:
+        self._seconds, self._left = seconds, cases
+        self._began: float | None = None
+
+    def share(self) -> float:
+        """Seconds of the next case: what quick ones leave is there for the slow."""
+        now = time.monotonic()
+        self._began = self._began or now
+        share = (self._seconds - (now - self._began)) / max(1, self._left)
+        self._left -= 1
+        return max(0.05, share)

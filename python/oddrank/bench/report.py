@@ -1,0 +1,110 @@
+"""The end of a sweep: from the judge's outcome to the report, and the plan of --dry-run as text."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from oddrank.bench import arrivals, late, sweep
+from oddrank.bench.memory import free_host_memory
+from oddrank.bench.plan import Task, memory_of
+from oddrank.bench.row import Row
+from oddrank.bench.sizes import size_text
+from oddrank.errors import OddrankError
+from oddrank.finding import Report
+
+if TYPE_CHECKING:
+    from oddrank.control.walk import Outcome
+    from oddrank.launch import Launch
+
+PLAN_COLUMNS = ("collective", "type", "redop", "place", "size", "count", "buffers of a rank", "")
+
+
+def of_sweep(tasks: Sequence[Task], launch: "Launch", outcome: "Outcome") -> Report:
+    """The rows measured, whoever was late or wrong, and what was not measured."""
+    rounds = outcome.rounds
+    rows = [sweep.row_of(task, rounds) for task in tasks if rounds.of(task.name)]
+    if outcome.complete and all(row.median_us is None for row in rows):
+        raise OddrankError(_nothing(rows))
+    arrived = arrivals.of(rounds)
+    return Report.of(
+        "bench",
+        launch.as_world(),
+        {
+            "rows": [row.as_data() for row in rows],
+            "not_measured": [task.name for task in tasks if not rounds.of(task.name)],
+            "seconds": sum(outcome.seconds.get(task.name, 0.0) for task in tasks),
+            "arrival": _arrival_data(arrived),
+            "devices": _devices(rounds.of("devices")),
+        },
+        outcome.findings,
+        complete=outcome.complete,
+        why=outcome.why or _all_well(rows, arrived),
+    )
+
+
+def plan_rows(tasks: Sequence[Task], launch: "Launch") -> tuple[list[tuple[str, ...]], str]:
+    """The table of --dry-run, and a sentence on the memory."""
+    here = free_host_memory()
+    limit = sweep.share_of_host(here, launch)
+    rows: list[tuple[str, ...]] = []
+    largest = 0
+    for task in tasks:
+        case, memory = task.case, memory_of(task.case, launch.world)
+        largest = max(largest, memory.total)
+        rows.append(
+            (
+                case.collective, case.dtype, case.op, "in" if case.in_place else "out",
+                size_text(case.bytes), str(case.count), size_text(memory.total),
+                "" if memory.total <= limit else "skipped on the CPU: not enough memory",
+            )
+        )  # fmt: skip
+    sentence = (
+        f"{len(rows)} cases on {launch.world} rank{'s' if launch.world > 1 else ''}; the largest"
+        f" takes {size_text(largest)} of every rank. A rank on the CPU of this host may take"
+        f" {limit / 1e9:.1f} GB: a quarter of what is free here, over {launch.local_world} of them"
+    )
+    return rows, sentence
+
+
+def _nothing(rows: Sequence[Row]) -> str:
+    reasons = sorted({row.reason or "no reason known" for row in rows})
+    memory = sweep.TOO_LARGE in reasons
+    advice = "give smaller --sizes" if memory else "give other --dtypes, --ops or --place"
+    return f"none of {len(rows)} cases could be measured: {'; '.join(reasons)[:300]}; {advice}"
+
+
+def _all_well(rows: Sequence[Row], arrived: dict[int, Any]) -> str:
+    """The summary where nothing was found: what was measured, and what could have been seen."""
+    measured = [row for row in rows if row.median_us is not None]
+    if not measured:
+        return ""
+    skipped = len(rows) - len(measured)
+    n = measured[0].n
+    text = f"{len(measured)} cases measured on {n} rank{'s' if n > 1 else ''}, all values right"
+    if skipped:
+        text += f", {skipped} skipped"
+    effect = late.smallest_effect(arrived)
+    if effect is not None:
+        text += f"; nobody comes {effect:.0f} us or more behind the others"
+    return text
+
+
+def _arrival_data(arrived: dict[int, Any]) -> dict[str, Any] | None:
+    if not arrived:
+        return None
+    first = arrived[min(arrived)]
+    return {
+        "iterations": first.n,
+        "median_us": [round(arrived[rank].median, 2) for rank in sorted(arrived)],
+        "spread_us": round(first.spread, 2),
+        "clock_error_us": round(max(a.error for a in arrived.values()), 2),
+        "smallest_effect_us": late.smallest_effect(arrived),
+    }
+
+
+def _devices(facts: dict[int, Any]) -> dict[str, int]:
+    """Name of a device -> how many ranks have it."""
+    names: dict[str, int] = {}
+    for rank in facts.values():
+        name = rank.get("gpu") or "CPU"
+        names[name] = names.get(name, 0) + 1
+    return names

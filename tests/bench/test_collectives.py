@@ -1,0 +1,141 @@
+"""What each collective moves: the table's layouts against collectives played through with lists."""
+
+import pytest
+
+from oddrank.bench.case import DTYPES, NO_OP
+from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, parts_of
+from oddrank.bench.plan import reserve, tasks
+
+SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
+
+WORLDS = [1, 2, 3, 4, 7, 8]
+
+
+def sends(name, case, world):
+    """What every rank puts in: (rank, index) pairs, as its layout says."""
+    layouts = [COLLECTIVES[name].layout(case, rank, world) for rank in range(world)]
+    return [
+        [(s.source, s.first + i) for s in layout.send for i in range(s.count)] for layout in layouts
+    ]
+
+
+def total(put):
+    return [(REDUCED, i) for i in range(len(put[0]))]
+
+
+def parts(values, world):
+    size = len(values) // world
+    return [values[r * size : (r + 1) * size] for r in range(world)]
+
+
+def only_root(values, world):
+    return [values if rank == ROOT else None for rank in range(world)]
+
+
+def uneven(put, world):
+    unit = len(put[0]) // (world * (world + 1) // 2)
+    got = [[] for _ in range(world)]
+    for source, values in enumerate(put):
+        at = 0
+        for peer, units in enumerate(parts_of(source, world)):
+            got[peer] += values[at : at + units * unit]
+            at += units * unit
+    return got
+
+
+def joined(put):
+    return [value for one in put for value in one]
+
+
+# What every rank has afterwards by the definition of the collective; None: not looked at.
+PLAYED = {
+    "all_reduce": lambda put, n: [total(put)] * n,
+    "reduce": lambda put, n: only_root(total(put), n),
+    "reduce_scatter": lambda put, n: parts(total(put), n),
+    "all_gather": lambda put, n: [joined(put)] * n,
+    "gather": lambda put, n: only_root(joined(put), n),
+    "broadcast": lambda put, n: [put[ROOT]] * n,
+    "scatter": lambda put, n: parts(put[ROOT], n),
+    "all_to_all": lambda put, n: [
+        joined(row) for row in zip(*map(parts, put, [n] * n), strict=True)
+    ],
+    "all_to_all_v": uneven,
+    "sendrecv": lambda put, n: [put[(r - 1) % n] for r in range(n)],
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", PLAYED)
+def test_every_rank_receives_what_the_collective_defines(name, world):
+    case = COLLECTIVES[name].case("int32", 4 * 100, "sum", False, world)
+    due = PLAYED[name](sends(name, case, world), world)
+    for rank in range(world):
+        layout = COLLECTIVES[name].layout(case, rank, world)
+        got = [(s.source, s.first + i) for s in layout.recv for i in range(s.count)]
+        assert got == (due[rank] or []), (name, rank)
+        ends = [s.offset + s.count for s in layout.recv]
+        assert [0, *ends[:-1]] == [s.offset for s in layout.recv] or not layout.recv
+        assert max(ends, default=0) <= layout.recv_count
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+def test_uneven_splits_differ_from_rank_to_rank_and_from_their_answer(world):
+    table = [parts_of(rank, world) for rank in range(world)]
+    assert all(sorted(row) == list(range(1, world + 1)) for row in table)
+    assert all(sorted(column) == list(range(1, world + 1)) for column in zip(*table, strict=True))
+    if world > 2:
+        assert table[0][1] != table[1][0]
+
+
+@pytest.mark.parametrize("world", [1, 2, 7, 8, 1000])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_size_is_rounded_to_what_the_ranks_can_share_and_never_to_nothing(name, dtype, world):
+    row = COLLECTIVES[name]
+    for size in (1, 8, 4096, 1 << 20, (1 << 34) + 5):
+        case = row.case(dtype, size, "sum", True, world)
+        assert case.op == ("sum" if row.reduces else NO_OP)
+        if name == "barrier":
+            assert case.bytes == 0
+            continue
+        unit = DTYPES[dtype] * row.shares(world)
+        assert case.bytes % unit == 0
+        assert unit <= case.bytes <= max(unit, size)
+        assert case.bytes + unit > size
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("all_to_all", 0.75),
+     ("all_to_all_v", 0.75), ("gather", 0.75), ("scatter", 0.75), ("broadcast", 1),
+     ("reduce", 1), ("sendrecv", 1)],
+)  # fmt: skip
+def test_bus_factors_are_those_of_nccl_tests(name, factor):
+    assert COLLECTIVES[name].bus_factor(4) == pytest.approx(factor)
+
+
+def test_tasks_that_round_to_one_are_run_once():
+    wanted = {**SWEEP, "collectives": ["all_gather", "barrier"], "ops": ["sum", "max"]}
+    todo = tasks(**wanted, sizes=[8, 16, 32, 64], world=8)
+    assert [task.name for task in todo] == [
+        "all_gather float32 32 B", "all_gather float32 64 B", "barrier float32 0 B",
+    ]  # fmt: skip
+
+
+def test_names_of_stages_tell_all_tasks_apart():
+    todo = tasks(
+        backends=["nccl", "c10d"], collectives=list(COLLECTIVES), dtypes=list(DTYPES),
+        ops=["sum", "avg"], sizes=[8, 4096], places=["in", "out"], world=4,
+    )  # fmt: skip
+    assert len({task.name for task in todo}) == len(todo)
+
+
+def test_memory_is_for_the_largest_case_that_fits_and_64_mib_for_windows_at_most():
+    todo = tasks(**SWEEP, collectives=["all_gather"], sizes=[8, 1 << 20, 1 << 30], world=2)
+    cases = [task.case for task in todo]
+    all_fit = reserve(cases, 2, limit=float(4 << 30))
+    assert all_fit.total == 2 << 30
+    small = reserve(cases, 2, limit=float(1 << 30))
+    assert (2 << 20) <= small.total <= (2 << 20) + (64 << 20)
+    tight = reserve(cases, 2, limit=float(3 << 20))
+    assert tight.total == 2 << 20

@@ -1,0 +1,85 @@
+"""When to stop: enough iterations for the error asked for, not more, and never past the time."""
+
+import random
+import statistics
+
+import pytest
+
+from oddrank.bench.pace import Pace, relative_error
+
+
+class Machine:
+    """A clock that only iterations move."""
+
+    def __init__(self, one_us, noise, seed=1):
+        self.now, self.one, self.noise = 0.0, one_us, noise
+        self.random = random.Random(seed)
+
+    def run(self, target, seconds, **more):
+        """(all times that count, iterations that did not)."""
+        pace = Pace(target, seconds, clock=lambda: self.now, **more)
+        kept, dropped, count, counts = [], 0, pace.first(), False
+        while count:
+            block = [self.one * (1 + self.noise * self.random.random()) for _ in range(count)]
+            self.now += sum(block) / 1e6
+            if counts:
+                kept += block
+            else:
+                dropped += count
+            count, counts = pace.after(block)
+        return kept, dropped
+
+
+def test_a_quiet_machine_needs_few_iterations():
+    kept, dropped = Machine(100, 0.001).run(0.01, 60)
+    assert relative_error(kept) <= 0.01
+    assert len(kept) <= 250
+    assert dropped >= 1
+
+
+def test_a_noisy_machine_needs_more_and_gets_them():
+    quiet, _ = Machine(100, 0.5).run(0.05, 60)
+    noisy, _ = Machine(100, 2.0).run(0.01, 60)
+    assert relative_error(noisy) <= 0.01
+    assert len(noisy) > len(quiet)
+
+
+@pytest.mark.parametrize("one", [100, 10_000, 400_000])
+def test_time_is_the_limit_where_the_error_is_never_reached(one):
+    machine = Machine(one, 3.0)
+    kept, _ = machine.run(1e-9, 2)
+    assert kept
+    assert machine.now < 2 * 1.01 + 24 * one / 1e6
+
+
+def test_long_iterations_are_not_repeated_for_nothing():
+    kept, dropped = Machine(500_000, 0.001).run(0.01, 60)
+    assert (len(kept), dropped) == (6, 1)
+
+
+def test_what_is_not_warm_does_not_count():
+    pace = Pace(0.01, 60, clock=lambda: 0.0)
+    slow_start = [9000.0, 5000.0, 2000.0, 1010.0, 1000.0]
+    for value in slow_start:
+        count, counts = pace.after([value])
+    assert (count > 0, counts) == (True, True)
+
+
+def test_arrivals_get_as_many_iterations_as_they_need():
+    kept, _ = Machine(150, 0.3).run(1.0, 20, least=400)
+    assert 400 <= len(kept) <= 600
+
+
+def test_the_error_covers_the_true_median_as_often_as_it_says():
+    chance = random.Random(7)
+    inside = 0
+    for _ in range(400):
+        times = [chance.lognormvariate(0, 0.5) for _ in range(100)]
+        error = relative_error(times) * statistics.median(times)
+        inside += abs(statistics.median(times) - 1) <= error * 1.15  # the interval is not symmetric
+    assert inside >= 0.93 * 400
+
+
+def test_few_times_have_no_error():
+    assert relative_error([1.0] * 5) == float("inf")
+    assert relative_error([1.0] * 6) == 0
