@@ -25,6 +25,7 @@ CONDITIONS = {
     "link-cut": "broken",
     "guard-lost": "broken",
     "no-address": "unknown",
+    "all-raised": "unknown",
     "all-wait": "unknown",
 }
 
@@ -52,9 +53,13 @@ def test_the_table_of_conditions_knows_every_cause():
 
 @pytest.mark.parametrize("cause", CONDITIONS)
 def test_a_cause_is_one_finding_with_its_ranks_and_stage(cause):
-    ranks = {"all-wait": (), "no-address": (), "node-lost": (2, 3), "link-cut": (2, 3)}.get(
-        cause, (2,)
-    )
+    ranks = {
+        "all-raised": (),
+        "all-wait": (),
+        "no-address": (),
+        "node-lost": (2, 3),
+        "link-cut": (2, 3),
+    }.get(cause, (2,))
     culprit = culprits.Culprit(cause, ranks, "device", victims=(0, 1))
     seen = rounds(signal=signal.SIGKILL, exit_code=1, failed="ValueError: no", step="verify")
     (finding,) = told(culprit, seen)
