@@ -16,6 +16,7 @@ from oddrank.trace import collectives
 from oddrank.trace import packages as packages_
 from oddrank.trace.after_import import after_import
 from oddrank.trace.packages import Packages
+from oddrank.trace.warning import warn
 
 _DEFAULT_MB = 4
 _KEEP_JOBS = 3
@@ -169,15 +170,13 @@ def _begin(
             os.uname().nodename, arguments, made, stdlib, installed, hook,
         )  # fmt: skip
     except OddrankError as error:
-        warnings.warn(f"oddrank records nothing: {error}", RuntimeWarning, stacklevel=5)
+        warn(f"oddrank records nothing: {error}")
         return ""
     wanted = os.environ.get("ODDRANK_DIR")
     if wanted and not is_child and not Path(path).is_relative_to(folders[0]):
-        warnings.warn(
+        warn(
             f"oddrank: ODDRANK_DIR={wanted} can't be used (it must be a folder of yours alone with"
-            f" room); the record is {path}",
-            RuntimeWarning,
-            stacklevel=5,
+            f" room); the record is {path}"
         )
     if core.trace_object() is not None:
         _take_threads(core.trace_object())
@@ -192,11 +191,7 @@ def _take_threads(hook: Any) -> None:
     if threading.gettrace() is None:
         threading.settrace(hook)
     if sys.gettrace() is not hook:
-        warnings.warn(
-            f"oddrank records no lines: {sys.gettrace()!r} has sys.settrace()",
-            RuntimeWarning,
-            stacklevel=6,
-        )
+        warn(f"oddrank records no lines: {sys.gettrace()!r} has sys.settrace()")
 
 
 @functools.cache
@@ -258,7 +253,7 @@ def _place() -> tuple[int, int, int, int]:
         rank, local_rank, world, node = (
             min(int(text), _LARGEST) if text.isdecimal() else 0 for text in said
         )
-        warnings.warn(f"oddrank records this process as rank {rank}: {error}", RuntimeWarning, 5)
+        warn(f"oddrank records this process as rank {rank}: {error}")
         return rank, local_rank, max(world, 1), node
     return here.rank, here.local_rank, here.world, here.node
 
@@ -270,10 +265,6 @@ def _megabytes() -> float:
     except ValueError:
         megabytes = 0.0
     if not 0.125 <= megabytes <= 1024:
-        warnings.warn(
-            f"ODDRANK_TRACE_MB={text!r} is no size of 0.125 to 1024 MiB: {_DEFAULT_MB} is taken",
-            RuntimeWarning,
-            stacklevel=6,
-        )
+        warn(f"ODDRANK_TRACE_MB={text!r} is no size of 0.125 to 1024 MiB: {_DEFAULT_MB} is taken")
         return float(_DEFAULT_MB)
     return megabytes

@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from oddrank import _native
 from oddrank.trace.arm import Armed
 from oddrank.trace.stdout import write
+from oddrank.trace.warning import warn
 
 _EVERY_MS = 200
 # A thread that forks waits so long for the printing one to be between two writes.
@@ -27,9 +27,7 @@ def begin(make_text: Callable[[], Any], arm: Callable[[], Armed]) -> "Printing |
     """Records from here to finish(), and prints it as the text that is made; None: another does."""
     global _now
     if not _one_run.acquire(blocking=False):
-        warnings.warn(
-            "another NicerTrace is running: this one traces nothing", RuntimeWarning, stacklevel=4
-        )
+        warn("another NicerTrace is running: this one traces nothing")
         return None
     try:
         _hook_process()
@@ -65,11 +63,7 @@ class Printing:
             if not self._core.trace_armed():
                 return  # no room for a record; arm() has said so
             if not self._armed.path:
-                warnings.warn(
-                    "oddrank.arm() has been called before: what it records is traced",
-                    RuntimeWarning,
-                    stacklevel=5,
-                )
+                warn("oddrank.arm() has been called before: what it records is traced")
             self._core.trace_text_begin()
         except BaseException:
             self._finish()
@@ -86,11 +80,7 @@ class Printing:
             _now = None
             _one_run.release()
         if self._trouble is not None:
-            warnings.warn(
-                f"a part of the trace could not be written: {self._trouble!r}",
-                RuntimeWarning,
-                stacklevel=5,
-            )
+            warn(f"a part of the trace could not be written: {self._trouble!r}")
 
     def _finish(self) -> None:
         self._core.trace_text_close()
