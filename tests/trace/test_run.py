@@ -5,7 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -154,9 +156,27 @@ def test_no_such_script_is_one_line_and_exit_code_2(both):
     assert "nowhere.py" in done.stderr
 
 
-def test_a_wrong_level_is_one_line_and_exit_code_2(both):
+@pytest.mark.parametrize(
+    ("levels", "named"), [("torch=loud", "loud"), ("a=calls,=lines", "'=lines'")]
+)
+def test_a_wrong_level_and_a_level_of_nothing_are_one_line_and_exit_code_2(both, levels, named):
     both.write("print('ran')")
-    done = both.traced("--packages", "torch=loud", "script.py")
+    done = both.traced("--packages", levels, "script.py")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "loud" in done.stderr
+    assert named in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_what_runs_the_script_is_not_recorded_itself(both, hook):
+    """Neither `python -m oddrank` nor the command `oddrank`, and nothing below them."""
+    both.write("import os\ndef end():\n    os._exit(0)\nend()\n")
+    command = Path(sysconfig.get_path("scripts")) / "oddrank"
+    starts = [["-m", "oddrank"], *([[str(command)]] if command.exists() else [])]
+    for start in starts:
+        shutil.rmtree(both.folder / "records", ignore_errors=True)
+        done = both.python(*start, "trace", "run", "--hook", hook, "script.py")
+        assert (done.returncode, done.stderr) == (0, "")
+        (record,) = both.records()
+        assert [frame.function for frame in record.main.stack] == ["<module>", "end"]
+        assert {Path(frame.file).name for frame in record.main.stack} == {"script.py"}

@@ -9,6 +9,7 @@ import pytest
 
 from oddrank import _native
 from oddrank.trace import jobs, stats
+from oddrank.trace.export import export
 
 _GAP = 8
 SCRIPT = """
@@ -123,6 +124,34 @@ def test_what_a_live_process_is_in_lasts_until_now(script, waiting):
     assert not rank.alive
     assert final >= later
     assert seconds()[0] == pytest.approx(final, abs=1e-3)
+
+
+def test_of_a_rank_that_never_rests_the_window_is_kept(script):
+    """Its ring is written all over between the look at its stack and the one at its events."""
+    process = script(
+        """
+        import oddrank
+        oddrank.arm()
+        def works(n):
+            while n:
+                n = n + 1
+        print("works", flush=True)
+        works(1)
+        """,
+        wait=False,
+        ODDRANK_TRACE_MB="0.125",
+    )
+    try:
+        process.stdout.readline()
+        time.sleep(0.1)
+        files = jobs.files([str(script.folder / "records")])
+        windows = [stats.read(files)[0][0].window_events for _ in range(10)]
+        exported = [export(files, script.folder / "out.json", lines=True) for _ in range(10)]
+    finally:
+        process.kill()
+        process.communicate()
+    assert sum(window > 100 for window in windows) >= 8, windows
+    assert sum(each.events > 100 for each in exported) >= 8, exported
 
 
 def test_earlier_runs_of_a_rank_are_left_out(run_ranks, tmp_path):

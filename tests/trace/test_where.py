@@ -173,6 +173,18 @@ def test_the_newest_job_is_the_living_one_that_began_last(script):
     assert "has 2 jobs: name the folder of one (first, second)" in several.stderr
 
 
+def test_of_a_process_that_was_asked_for_the_heading_counts_no_ranks(waiting, script):
+    process = waiting()
+    records = script.folder / "records"
+    done = oddrank("where", "--pid", process.pid, folder=records)
+    process.communicate("\n", timeout=30)
+    assert done.returncode == 0, done.stderr
+    (job,) = records.iterdir()
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"job {job.name}"
+    assert f"pid {process.pid})" in lines[2]
+
+
 def test_what_cannot_be_copied_or_written_leaves_nothing(dead_job, tmp_path):
     done = oddrank("collect", "--job", tmp_path / "nope", tmp_path / "out", folder=tmp_path)
     assert done.returncode == 2
