@@ -49,6 +49,7 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   options.process.is_child = is_child;
   options.process.python = static_cast<std::uint32_t>(PY_VERSION_HEX);
   options.process.host = host;
+  options.process.job = job;
   options.process.hook = hook->name;
   options.process.arguments = arguments;
   Tracer::make().start(std::move(options),
@@ -89,6 +90,13 @@ void bind_trace(py::module_& m) {
         tracer.stop();
       },
       "Takes the hooks away; what was recorded stays.");
+  m.def(
+      "trace_script_ended",
+      [](const std::string& raised) {
+        if (trace::Recorder* recorder = Tracer::made()) recorder->note_script_ended(raised);
+      },
+      py::arg("raised"),
+      "Notes in the record that the script has ended, by an exception of this type or ('') none.");
   m.def("trace_remove_dead_jobs", &trace::remove_dead_jobs, py::arg("base"), py::arg("own"),
         py::arg("keep"), py::call_guard<py::gil_scoped_release>(),
         "Removes a base folder's jobs whose processes have all ended, but for the last `keep` and "

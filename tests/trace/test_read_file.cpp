@@ -63,6 +63,25 @@ TEST_F(ReadFile, says_whose_it_is_and_where_it_stands) {
   EXPECT_EQ(record.open().counters().step, std::nullopt);
 }
 
+TEST_F(ReadFile, tells_what_was_said_of_the_end_and_of_an_older_record_nothing) {
+  RecordBuilder record;
+  fill_record(record);
+  EXPECT_EQ(record.open().counters().end, End::kNone);
+  record.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{137} << 32;
+  set_text(record.header().raised, "ValueError");
+  set_text(record.header().job, "slurm-7.0");
+  Counters now = record.open().counters();
+  EXPECT_EQ(now.end, End::kExited);
+  EXPECT_EQ(now.exit_code, 137);
+  EXPECT_EQ(now.raised, "ValueError");
+  EXPECT_EQ(record.open().process().job, "slurm-7.0");
+  record.header().version = 1;
+  now = record.open().counters();
+  EXPECT_EQ(now.end, std::nullopt);
+  EXPECT_EQ(now.raised, "");
+  EXPECT_EQ(now.step, 6U);
+}
+
 TEST_F(ReadFile, cuts_texts_at_their_field_and_keeps_their_bytes) {
   RecordBuilder record;
   std::memset(record.header().host, 0xFF, sizeof record.header().host);
@@ -94,8 +113,10 @@ TEST_F(ReadFile, refuses_what_is_not_a_whole_record_of_this_version) {
   fs::resize_file(path("file"), kPage);
   expect_in(why(path("file")), "died before it could begin");
 
-  record.header().version = 2;
-  expect_in(why(record), "has version 2 and this oddrank reads version 1");
+  record.header().version = kVersion + 1;
+  expect_in(why(record), "has version 3 and this oddrank reads versions 1 to 2");
+  record.header().version = 0;
+  expect_in(why(record), "has version 0");
   record.header().endian = 0x04030201;
   expect_in(why(record), "byte order");
   record.header().magic[0] = 'x';

@@ -229,6 +229,17 @@ TEST(Collectives, TheNumberOfOneThatWasIssuedIsInItsOpenEntryAndItsEnd) {
   EXPECT_EQ(open[other].number, 0U);
 }
 
+TEST(Record, HasTheLastWordsOfItsProcess) {
+  Record record;
+  EXPECT_EQ(record.header().end, static_cast<std::uint64_t>(End::kNone));
+  record.recorder->note_script_ended("ValueError");
+  record.recorder->note_script_ended("");
+  EXPECT_EQ(record.header().end, static_cast<std::uint64_t>(End::kEnding));
+  EXPECT_STREQ(record.header().raised, "ValueError");
+  record.recorder->note_exit(256 + 3);
+  EXPECT_EQ(record.header().end, static_cast<std::uint64_t>(End::kExited) | std::uint64_t{3} << 32);
+}
+
 TEST(Record, SurvivesTheDeathOfItsProcess) {
   for (const int number : {SIGKILL, SIGSEGV, SIGABRT}) {
     const Fd file(::memfd_create("record", 0));

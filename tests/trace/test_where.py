@@ -146,7 +146,7 @@ def test_the_newest_job_is_shown_from_its_files_after_its_death(dead_job):
     lines = done.stdout.splitlines()
     assert lines[0] == "job 127.0.0.1:29500: 2 of 2 ranks, 0 alive"
     assert lines[2].startswith("ranks 0-1 (")
-    assert ": step 5, dead, last event at " in lines[2]
+    assert ": step 5, dead without a word (killed, crashed or os._exit), last event at " in lines[2]
     assert lines[-2:] == ["    script.py:8  <module>", "    script.py:7  work"]
 
 

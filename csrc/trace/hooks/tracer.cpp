@@ -2,6 +2,7 @@
 #include "trace/hooks/tracer.hpp"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,6 +21,26 @@ namespace {
 
 constexpr unsigned kNamelessCalls = 16;
 constexpr std::size_t kMostFiles = 1000;
+
+// exit() tells its code to nobody else but those who ask glibc for it. Called after Python has
+// cleared up; what handlers and destructors of libraries loaded before us do later is not seen.
+int tell_exit() noexcept {
+#ifdef __GLIBC__
+  return ::on_exit(
+      [](int code, void* /*unused*/) {
+        Recorder* recorder = Tracer::made();
+        // A child of a fork that told nobody (clone) has its parent's.
+        if (recorder == nullptr ||
+            recorder->header().pid != static_cast<std::uint32_t>(::getpid())) {
+          return;
+        }
+        recorder->note_exit(code);
+      },
+      nullptr);
+#else
+  return 0;
+#endif
+}
 
 }  // namespace
 
@@ -40,11 +61,12 @@ std::uint32_t Tracer::ask_tid() noexcept {
 }
 
 void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, &after_fork);
+  static const int registered = ::pthread_atfork(nullptr, nullptr, &after_fork) + tell_exit();
   static_cast<void>(registered);
   hook_ = &hook;
   options_ = std::move(options);
-  if (made_ == nullptr) {
+  Recorder* made = made_.load(std::memory_order_relaxed);
+  if (made == nullptr) {
     filter_ = std::move(filter);
     open(options_);
     return;
@@ -52,20 +74,21 @@ void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
   if (!(filter == filter_)) codes_.clear();
   filter_ = std::move(filter);
   generation_ = ++generations_;
-  recorder_.store(made_, std::memory_order_release);
-  made_->set_hook(hook.name);
-  made_->set_hook_state(HookState::kArmed);
+  recorder_.store(made, std::memory_order_release);
+  made->set_hook(hook.name);
+  made->set_hook_state(HookState::kArmed);
 }
 
 void Tracer::open(const ArmOptions& options) {
   RecordPlace place = make_record_file(
       options.bases, options.job, {options.process.rank, options.process.is_child}, options.bytes);
-  made_ = new Recorder(place.file, place.bytes, options.process);
-  made_->set_hook_state(HookState::kArmed);
+  auto* made = new Recorder(place.file, place.bytes, options.process);
+  made->set_hook_state(HookState::kArmed);
+  made_.store(made, std::memory_order_release);
   path_ = place.path;
   codes_.clear();
   generation_ = ++generations_;
-  recorder_.store(made_, std::memory_order_release);
+  recorder_.store(made, std::memory_order_release);
 }
 
 void Tracer::stop() noexcept {
@@ -90,7 +113,7 @@ void Tracer::note_displaced(PyObject* tool) noexcept {
 void Tracer::after_fork() noexcept {
   Tracer& tracer = get();
   this_tid = 0;
-  tracer.made_ = nullptr;
+  tracer.made_.store(nullptr, std::memory_order_relaxed);
   if (tracer.recorder_.exchange(nullptr, std::memory_order_relaxed) == nullptr) return;
   tracer.generation_ = 0;
   tracer.forked_ = true;
@@ -162,7 +185,8 @@ std::uint64_t Tracer::hash_of(std::string_view file) noexcept {
 }
 
 CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
-  if (made_ == nullptr) return {};
+  Recorder* made = made_.load(std::memory_order_relaxed);
+  if (made == nullptr) return {};
   const KeepError keep;
   PyCodeObject* code = frame->code;
   CodeInfo info;
@@ -172,7 +196,7 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   if (info.level != Level::kOff) {
     CodeFacts facts = facts_of(code, info.level);
     if (info.level == Level::kLines) facts.source_hash = hash_of(facts.file);
-    info.id = made_->dictionary().add_code(facts);
+    info.id = made->dictionary().add_code(facts);
     if (info.id == 0) info.level = Level::kOff;  // no room for its name
   }
   codes_.insert(code, info);

@@ -54,6 +54,10 @@ class Tracer {
     return instance == nullptr ? nullptr : instance->recorder();
   }
   const std::string& path() const noexcept { return path_; }
+  // This process's record, also after stop(); nullptr where it has none. For its last words.
+  static Recorder* made() noexcept {
+    return instance == nullptr ? nullptr : instance->made_.load(std::memory_order_acquire);
+  }
   // Native id of the calling thread, without a system call but for the first.
   static std::uint32_t tid() noexcept { return this_tid != 0 ? this_tid : ask_tid(); }
   // oddrank.step(): a good moment to look whether the hook is still ours.
@@ -108,7 +112,8 @@ class Tracer {
   static __thread std::uint32_t this_tid __attribute__((tls_model("initial-exec")));
 
   std::atomic<Recorder*> recorder_ = nullptr;
-  Recorder* made_ = nullptr;  // by this process; leaked: threads may write while the process ends
+  // By this process; leaked: threads may write while the process ends.
+  std::atomic<Recorder*> made_ = nullptr;
   // Another one after each start, stop and fork; 0: not recording.
   std::uint64_t generation_ = 0;
   std::uint64_t generations_ = 0;

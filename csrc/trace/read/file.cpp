@@ -104,6 +104,7 @@ void RecordFile::open(std::uint64_t on_disk) {
   process_.is_child = header.is_child != 0;
   process_.host = text_of(header.host);
   process_.boot_id = text_of(header.boot_id);
+  process_.job = text_of(header.job);
   process_.hook = text_of(header.hook);
   process_.arguments = text_of(header.arguments);
 }
@@ -122,9 +123,10 @@ void RecordFile::check(const Header& header, std::uint64_t on_disk) const {
   if (header.endian != kEndian) {
     refuse("has another byte order: read it on a machine like the one that wrote it");
   }
-  if (header.version != kVersion) {
-    refuse("has version " + std::to_string(header.version) + " and this oddrank reads version " +
-           std::to_string(kVersion) + ": read it with the oddrank that the job uses");
+  if (header.version < kOldestVersion || header.version > kVersion) {
+    refuse("has version " + std::to_string(header.version) + " and this oddrank reads versions " +
+           std::to_string(kOldestVersion) + " to " + std::to_string(kVersion) +
+           ": read it with the oddrank that the job uses");
   }
   if (header.size < kPage || header.size > kLargestFile) {
     refuse("says that it has " + std::to_string(header.size) + " bytes: its header is broken");
@@ -165,6 +167,12 @@ Counters RecordFile::counters() const {
   now.lost_codes = value_of(header.lost_codes);
   now.lost_collectives = value_of(header.lost_collectives);
   now.displaced_by = text_of(header.displaced_by);
+  if (header.version >= kFirstWithEnd) {
+    const std::uint64_t end = value_of(header.end);
+    now.end = static_cast<End>(end & 0xFF);
+    now.exit_code = static_cast<int>(end >> 32 & 0xFF);
+    now.raised = text_of(header.raised);
+  }
   return now;
 }
 

@@ -28,6 +28,7 @@ struct Process {
   bool is_child = false;
   std::string host;
   std::string boot_id;
+  std::string job;  // empty before version 2
   std::string hook;
   std::string arguments;
 };
@@ -44,6 +45,9 @@ struct Counters {
   std::uint64_t lost_codes = 0;
   std::uint64_t lost_collectives = 0;
   std::string displaced_by;
+  std::optional<End> end;  // none: a record that does not say so, whatever happens
+  int exit_code = 0;       // of End::kExited
+  std::string raised;
 };
 
 // One picture of the clocks, as it stood in the file.

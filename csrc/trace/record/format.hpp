@@ -12,7 +12,7 @@
 // Numbers are little-endian (the header says so); all structs are plain and have no padding.
 // A writer stores a record first and publishes it second (a head, a commit word): what died in
 // between is not seen. A reader copies, then looks whether it was lapped meanwhile.
-// A change of anything here is a new kVersion.
+// A change of anything here is a new kVersion; readers read the older ones too.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,10 @@
 namespace oddrank::trace {
 
 constexpr char kMagic[8] = {'o', 'd', 'd', 'r', 'a', 'n', 'k', '\n'};
-constexpr std::uint32_t kVersion = 1;
+// 1 has no `end`, `raised` and `job`: where they are now it has zeros. All else is where it was.
+constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kOldestVersion = 1;
+constexpr std::uint32_t kFirstWithEnd = 2;
 constexpr std::uint32_t kEndian = 0x01020304;
 constexpr std::size_t kPage = 4096;
 
@@ -88,6 +91,14 @@ struct Region {
 
 enum class HookState : std::uint32_t { kOff = 0, kArmed = 1, kDisarmed = 2, kDisplaced = 3 };
 
+// What the process itself could say of its end. Who is killed, crashes or calls _exit() says
+// nothing.
+enum class End : std::uint8_t {
+  kNone = 0,
+  kEnding = 1,  // the script has ended: Python waits for threads and clears up
+  kExited = 2,  // exit() was called, which is after Python has cleared up; its code is known
+};
+
 struct Header {
   char magic[8];
   std::uint32_t version;
@@ -125,6 +136,10 @@ struct Header {
   Word lost_codes;        // found no room in the dictionary
   Word lost_collectives;  // found no free place among the open ones
   char displaced_by[64];  // another tool that has taken the hook
+  // From version 2 on.
+  Word end;         // End 8 | exit code << 32
+  char raised[64];  // type of the exception that ended the script; empty: none
+  char job[128];    // the name of the folder that the file was made in
 };
 static_assert(sizeof(Header) <= kPage);
 

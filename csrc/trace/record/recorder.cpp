@@ -47,6 +47,7 @@ Header* fill_header(char* map, std::size_t bytes, const ProcessFacts& facts) {
   header->is_child = facts.is_child ? 1 : 0;
   set_text(header->boot_id, boot_id());
   set_text(header->host, facts.host);
+  set_text(header->job, facts.job);
   set_text(header->hook, facts.hook);
   set_text(header->arguments, facts.arguments);
   return header;
@@ -148,6 +149,17 @@ Event* Recorder::take_blocks(std::uint32_t blocks) noexcept {
 void Recorder::set_hook_state(HookState state, std::string_view displaced_by) noexcept {
   publish_text(header_->displaced_by, displaced_by);
   header_->hook_state.store(static_cast<std::uint64_t>(state), std::memory_order_release);
+}
+
+void Recorder::note_script_ended(std::string_view raised) noexcept {
+  if (!raised.empty()) publish_text(header_->raised, raised);
+  header_->end.store(static_cast<std::uint64_t>(End::kEnding), std::memory_order_release);
+}
+
+void Recorder::note_exit(int code) noexcept {
+  const std::uint64_t seen_by_parent = static_cast<std::uint32_t>(code) & 0xFF;
+  header_->end.store(static_cast<std::uint64_t>(End::kExited) | seen_by_parent << 32,
+                     std::memory_order_release);
 }
 
 void Recorder::refresh_clock() noexcept {

@@ -23,6 +23,7 @@ struct ProcessFacts {
   std::uint32_t python = 0;  // PY_VERSION_HEX
   bool is_child = false;
   std::string host;
+  std::string job;
   std::string hook;
   std::string arguments;
 };
@@ -59,6 +60,10 @@ class Recorder {
   // Another one than before: armed anew.
   void set_hook(std::string_view name) noexcept { set_text(header_->hook, name); }
   void set_hook_state(HookState state, std::string_view displaced_by = {}) noexcept;
+  // The script has ended, by this exception or (empty) by none. Called again it takes none back.
+  void note_script_ended(std::string_view raised) noexcept;
+  // exit(code) was called.
+  void note_exit(int code) noexcept;
   // Notes (counter, monotonic, wall clock) once more; cheap to lose a race for.
   void refresh_clock() noexcept;
   // Called by a thread whenever it has written half of its ring anew, so that somebody can read all

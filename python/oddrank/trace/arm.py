@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 
 from oddrank import _native, job, launch
 from oddrank.errors import LaunchError, OddrankError
-from oddrank.trace import collectives
+from oddrank.trace import collectives, ending
 from oddrank.trace import packages as packages_
 from oddrank.trace.after_import import after_import
 from oddrank.trace.packages import Packages
@@ -182,6 +182,7 @@ def _begin(
         _take_threads(core.trace_object())
     os.environ[job.INHERITED] = name
     _watch_torch(speaks=place[1] == 0 and not is_child)
+    ending.watch()
     _tell_children(_ArmChild(made, place, hook))
     return path
 

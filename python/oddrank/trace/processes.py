@@ -36,7 +36,10 @@ def identity(found: dict[str, Any]) -> dict[str, Any]:
         "started": found["start_time"],
         "world": found["world"],
         "is_child": found["is_child"],
-        "alive": {"alive": True, "dead": False}.get(found["life"]),
+        # Who has called exit() is gone, also where its pid can't be looked up.
+        "alive": {"alive": True, "dead": False}.get(
+            found["life"], False if found["end"] == "exited" else None
+        ),
     }
 
 

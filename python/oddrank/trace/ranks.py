@@ -76,6 +76,18 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class End:
+    """What a process itself has said of its end."""
+
+    how: str | None = None
+    """no word (it runs, or was killed, crashed, called os._exit()), ending (its script has ended,
+    Python clears up), exited (it has called exit()); None: its record can't say it."""
+    exit_code: int | None = None
+    raised: str = ""
+    """Type of the exception that ended its script."""
+
+
+@dataclass(frozen=True)
 class Rank(Process):
     """One process of a job."""
 
@@ -88,6 +100,7 @@ class Rank(Process):
     threads: tuple[Thread, ...]
     notes: tuple[str, ...] = ()
     """What the record lacks, and why."""
+    end: End = End()
     file: str = field(default="", compare=False)
 
     @property
@@ -103,6 +116,7 @@ class Rank(Process):
             "pid": self.pid,
             "child": self.is_child,
             "alive": self.alive,
+            "end": asdict(self.end),
             "time": self.last,
             "step": self.step,
             "sections": list(self.sections),
@@ -135,6 +149,7 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         sections=tuple(name for name, _, _ in found["sections"]),
         threads=tuple(_thread(each) for each in found["threads"]),
         notes=tuple(_notes(found)),
+        end=End(found["end"], found["exit_code"], found["raised"]),
         file=file,
     )
 

@@ -11,6 +11,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from oddrank.errors import OddrankError
+from oddrank.trace import ending
 from oddrank.trace.arm import arm
 from oddrank.trace.packages import Packages
 
@@ -68,6 +69,7 @@ def _run(body: Any, packages: Packages, hook: str | None) -> NoReturn:
     except SystemExit:
         raise
     except BaseException as error:  # Python itself would print it now: so do we, without our frames
+        ending.note(type(error))
         _print_traceback(error)
         if isinstance(error, KeyboardInterrupt):
             _die_of_interrupt()

@@ -69,7 +69,8 @@ def _place(rank: Rank, all_threads: bool) -> Any:
     )  # fmt: skip
     # A stopped rank is not one more that sleeps.
     stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
-    return (rank.alive, rank.is_child, rank.step, issued, rank.sections, stacks, rank.notes)
+    life = (rank.alive, rank.end)
+    return (life, rank.is_child, rank.step, issued, rank.sections, stacks, rank.notes)
 
 
 def _progress(rank: Rank) -> tuple[int, int]:
@@ -126,12 +127,35 @@ def _title(group: Group, now: float) -> str:
 
 def _life(ranks: Sequence[Rank], now: float) -> str:
     last = max((rank.last for rank in ranks if rank.last is not None), default=None)
-    if not ranks[0].alive:
-        life = "dead" if ranks[0].alive is False else "alive or not is not known here"
+    first = ranks[0]
+    if not first.alive:
+        life = f"dead{_death(first)}" if first.alive is False else "alive or not is not known here"
         return f"{life}, last event at {_clock(last)}" if last is not None else life
+    life = "alive"
+    if first.end.how in {"ending", "exited"}:
+        what = f"raised {first.end.raised}" if first.end.raised else "ended"
+        still = "shutting down" if first.end.how == "ending" else "gone, its libraries clear up"
+        life = f"alive, but its script has {what} and Python is {still}"
     if last is None:
-        return "alive, nothing recorded yet"
-    return f"alive, last event {_duration(now - last)} ago"
+        return f"{life}, nothing recorded yet"
+    return f"{life}, last event {_duration(now - last)} ago"
+
+
+def _death(rank: Rank) -> str:
+    """How it ended, as far as its record tells; "" where it does not."""
+    end = rank.end
+    code = "" if end.exit_code is None else f"exit code {end.exit_code}"
+    if end.raised:
+        return f": raised {end.raised}{f' ({code})' if code else ''}"
+    if end.how == "exited":
+        return f": ended with {code}"
+    if end.how == "ending":  # multiprocessing's forked children never call exit()
+        return (
+            ": its work had ended"
+            if rank.is_child
+            else ": killed or crashed after its script's end"
+        )
+    return " without a word (killed, crashed or os._exit)" if end.how == "no word" else ""
 
 
 def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
