@@ -99,8 +99,9 @@ void bind_trace(py::module_& m) {
       "Notes in the record that the script has ended, by an exception of this type or ('') none.");
   m.def("trace_remove_dead_jobs", &trace::remove_dead_jobs, py::arg("base"), py::arg("own"),
         py::arg("keep"), py::call_guard<py::gil_scoped_release>(),
-        "Removes a base folder's jobs whose processes have all ended, but for the last `keep` and "
-        "`own`; returns how many.");
+        "Removes a base folder's jobs whose processes have all ended, but for the last `keep` of "
+        "several "
+        "ranks, the last `keep` of one, and `own`; returns how many.");
   m.attr("step") = py::reinterpret_steal<py::object>(trace::make_step());
   m.attr("mark") = py::reinterpret_steal<py::object>(trace::make_mark());
   m.attr("section") = py::reinterpret_steal<py::object>(trace::section_type());

@@ -119,6 +119,34 @@ TEST_F(RecordPlaces, DeadJobsGoButTheLastOnesAndWhoLivesStays) {
   }
 }
 
+TEST_F(RecordPlaces, JobsOfOneProcessPushOutNoJobOfSeveralRanks) {
+  fs::permissions(root, fs::perms::owner_all);
+  const auto age = [this](const std::string& name, int hours) {
+    fs::last_write_time(root / name, fs::file_time_type::clock::now() - std::chrono::hours(hours));
+  };
+  auto header = std::make_unique<Header>();
+  std::memcpy(header->magic, kMagic, sizeof kMagic);
+  header->pid_namespace = pid_namespace();
+  set_text(header->boot_id, boot_id());
+  for (int i = 0; i < 5; ++i) {
+    const std::string many = "many" + std::to_string(i);
+    const std::string one = "one" + std::to_string(i);
+    fs::create_directories(root / many);
+    // A rank a node: what this host has of it is one file. The first is of an older version.
+    header->version = i == 2 ? kOldestVersion : kVersion;
+    header->world = 8;
+    std::ofstream(root / many / ("rank5-" + std::to_string(1 << 22) + "-1.trace"))
+        .write(reinterpret_cast<const char*>(header.get()), sizeof(Header));
+    leave_job(one, 1 << 22, 1);
+    age(many, 50 - i);
+    age(one, 10 - i);
+  }
+  EXPECT_EQ(remove_dead_jobs(root, "own", 3), 4);
+  for (const char* kept : {"many2", "many3", "many4", "one2", "one3", "one4"}) {
+    EXPECT_TRUE(fs::exists(root / kept)) << kept;
+  }
+}
+
 TEST_F(RecordPlaces, OfAnOwnersDeadTheLastFewStayAndOthersAreLeftAlone) {
   const auto base = root / "base";
   fs::create_directories(base);

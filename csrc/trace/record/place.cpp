@@ -105,20 +105,39 @@ std::string file_name(RecordOwner owner) {
          kSuffix;
 }
 
+struct HeaderBytes {
+  alignas(Header) std::array<unsigned char, sizeof(Header)> bytes{};
+  const Header& header() const noexcept { return *reinterpret_cast<const Header*>(bytes.data()); }
+};
+
+// Of a record that we can read; none of any other file.
+std::unique_ptr<HeaderBytes> read_header(int folder, const std::string& name) {
+  auto read = std::make_unique<HeaderBytes>();
+  const Fd file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const auto size = static_cast<ssize_t>(read->bytes.size());
+  if (!file || ::pread(file.get(), read->bytes.data(), read->bytes.size(), 0) != size) return {};
+  const Header& header = read->header();
+  const bool known = std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 &&
+                     header.version >= kOldestVersion && header.version <= kVersion;
+  return known ? std::move(read) : nullptr;
+}
+
 // Whether the record says that its pid means nothing here: it is of another machine, another boot
 // or another pid namespace.
 bool is_from_elsewhere(int folder, const std::string& name) {
-  const Fd file(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  alignas(Header) std::array<unsigned char, sizeof(Header)> bytes{};
-  if (!file || ::pread(file.get(), bytes.data(), bytes.size(), 0) != ssize_t{sizeof(Header)}) {
-    return false;
-  }
-  const auto* header = reinterpret_cast<const Header*>(bytes.data());
-  if (std::memcmp(header->magic, kMagic, sizeof kMagic) != 0 || header->version != kVersion) {
-    return false;
-  }
-  const std::string_view boot(header->boot_id, ::strnlen(header->boot_id, sizeof header->boot_id));
-  return header->pid_namespace != pid_namespace() || boot != boot_id();
+  const auto read = read_header(folder, name);
+  if (!read) return false;
+  const Header& header = read->header();
+  const std::string_view boot(header.boot_id, ::strnlen(header.boot_id, sizeof header.boot_id));
+  return header.pid_namespace != pid_namespace() || boot != boot_id();
+}
+
+// Whether a job of these files has had several ranks, here or on other hosts.
+bool has_ranks(int folder, const std::vector<std::string>& files) {
+  return std::any_of(files.begin(), files.end(), [&](const std::string& file) {
+    const auto read = read_header(folder, file);
+    return read && read->header().world > 1;
+  });
 }
 
 std::int64_t changed_ns(int folder, const std::string& name) noexcept {
@@ -181,6 +200,17 @@ struct Job {
   std::int64_t changed;
 };
 
+// The oldest ones, but for the last `keep`.
+void remove_jobs(int base, std::vector<Job> jobs, int keep, int& removed) {
+  std::sort(jobs.begin(), jobs.end(),
+            [](const Job& a, const Job& b) { return a.changed > b.changed; });
+  for (std::size_t i = static_cast<std::size_t>(std::max(keep, 0)); i < jobs.size(); ++i) {
+    const Fd folder = open_folder(base, jobs[i].name);
+    for (const std::string& file : list(folder.get())) ::unlinkat(folder.get(), file.c_str(), 0);
+    removed += ::unlinkat(base, jobs[i].name.c_str(), AT_REMOVEDIR) == 0 ? 1 : 0;
+  }
+}
+
 }  // namespace
 
 RecordPlace make_record_file(const std::vector<std::string>& bases, const std::string& job,
@@ -200,7 +230,8 @@ int remove_dead_jobs(const std::string& base_path, const std::string& own, int k
   int removed = 0;
   try {
     const Fd base = open_private_folder(base_path);
-    std::vector<Job> dead;
+    std::vector<Job> dead[2];  // of one process, of several ranks: a try-out is no reason to forget
+                               // a training
     for (const std::string& name : list(base.get())) {
       const Fd folder = open_folder(base.get(), name);
       struct stat entry {};
@@ -214,15 +245,10 @@ int remove_dead_jobs(const std::string& base_path, const std::string& own, int k
         return lives(folder.get(), file);
       });
       if (!ours || runs) continue;
-      dead.push_back({name, entry.st_mtim.tv_sec * 1'000'000'000LL + entry.st_mtim.tv_nsec});
+      const std::int64_t changed = entry.st_mtim.tv_sec * 1'000'000'000LL + entry.st_mtim.tv_nsec;
+      dead[has_ranks(folder.get(), files) ? 1 : 0].push_back({name, changed});
     }
-    std::sort(dead.begin(), dead.end(),
-              [](const Job& a, const Job& b) { return a.changed > b.changed; });
-    for (std::size_t i = static_cast<std::size_t>(std::max(keep, 0)); i < dead.size(); ++i) {
-      const Fd folder = open_folder(base.get(), dead[i].name);
-      for (const std::string& file : list(folder.get())) ::unlinkat(folder.get(), file.c_str(), 0);
-      removed += ::unlinkat(base.get(), dead[i].name.c_str(), AT_REMOVEDIR) == 0 ? 1 : 0;
-    }
+    for (std::vector<Job>& jobs : dead) remove_jobs(base.get(), std::move(jobs), keep, removed);
   } catch (const std::exception&) {
     // Clearing up is a courtesy: the next arm() tries again.
   }

@@ -34,10 +34,10 @@ RecordPlace make_record_file(const std::vector<std::string>& bases, const std::s
                              RecordOwner owner, std::size_t bytes,
                              std::uint64_t small_bytes = std::uint64_t{1} << 30);
 
-// Removes from `base` the folders of jobs whose recorded processes have all ended, but for the last
-// `keep` ones and `own`. A process that can't be looked up from here (another host's, another
-// container's) counts as living for a week. Returns how many were removed; never throws for what it
-// cannot remove.
+// Removes from `base` the folders of jobs whose recorded processes have all ended, but for `own`,
+// the last `keep` of several ranks and the last `keep` of one. A process that can't be looked up
+// from here (another host's, another container's) counts as living for a week. Returns how many
+// were removed; never throws for what it cannot remove.
 int remove_dead_jobs(const std::string& base, const std::string& own, int keep) noexcept;
 
 }  // namespace oddrank::trace
