@@ -178,3 +178,21 @@ def test_control_c_while_the_rest_is_written_ends_the_run_and_lets_another_begin
     )
     assert out.splitlines()[0] == "interrupted"
     assert out.splitlines()[2:] == ["script.py:    12:     return 7"]
+
+
+def test_a_reader_that_goes_away_is_nothing_to_complain_of_and_the_program_goes_on(scripts):
+    process = scripts.start(
+        """
+        import sys
+        from oddrank import NicerTrace
+        def main():
+            for i in range(20_000):
+                pass
+            print("ran to its end", file=sys.stderr)
+        NicerTrace().run("main()")
+        """
+    )
+    assert process.stdout.readline()
+    process.stdout.close()  # as `| head -n 1`
+    errors = process.stderr.read()
+    assert (process.wait(timeout=60), errors) == (0, "ran to its end\n")

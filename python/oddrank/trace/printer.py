@@ -52,6 +52,7 @@ class Printing:
         self._core = _native.core()
         self._armed: Armed | None = None
         self._trouble: Exception | None = None
+        self._unread = False  # nobody reads stdout any more
         self._finishing = threading.Lock()  # whoever has it finishes
         self._forking = 0  # the thread that holds _lock while it forks
         self._begin_thread()
@@ -135,8 +136,11 @@ class Printing:
     def _print_piece(self) -> bool:
         try:
             text = self.text.next(_lines_of)
-            if text:
+            if text and not self._unread:
                 write(text)
+        except BrokenPipeError:  # `... | head`: the program goes on, and is counted to its end
+            self._unread = True
+            return True
         except Exception as error:
             # What stdout does not take is no reason to end a training.
             self._trouble = error
