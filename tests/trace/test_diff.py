@@ -74,8 +74,23 @@ def test_a_window_whose_beginning_is_overwritten_has_only_whole_steps(run_ranks,
     found = compare(*map(histories.read, jobs.files([str(job)])))
     assert not found.a.whole
     assert found.a.steps[0] > 0
+    assert next(iter(text(found))).endswith(
+        f": steps {found.a.steps[0]} to 8999 in its window, what was before is overwritten"
+    )
     assert found.a.steps[-1] == 8999
     assert [item.name for item in found.b_next] == ["skip_batch", "backward"]
+
+
+def test_of_a_step_that_is_longer_than_the_window_it_says_that_it_is_overwritten(
+    run_ranks, tmp_path
+):
+    work = "    for _ in range(STEPS and 200_000):\n        forward()\n"
+    busy = SCRIPT.replace("    forward()\n", work, 1).replace("STEPS", "1")
+    found = compare(*map(histories.read, jobs.files([str(run_ranks(tmp_path, busy))])))
+    assert (found.a.steps, found.a.overwritten) == ([], (0,))
+    assert next(iter(text(found))).endswith(
+        ": no step in its window, the calls of step 0 are overwritten (raise ODDRANK_TRACE_MB)"
+    )
 
 
 def test_a_rank_that_stopped_has_nothing_more():
@@ -146,8 +161,8 @@ def test_where_nothing_is_common_the_windows_are_told():
     found = compare(history(step(1), step(2)), history(step(7), step(8), rank=1))
     assert not found.compared
     assert list(text(found)) == [
-        "rank 0 (node1, pid 100): steps 1 to 2 in its window",
-        "rank 1 (node1, pid 101): steps 7 to 8 in its window",
+        "rank 0 (node1, pid 100): steps 1 to 2 in its window, what was before is overwritten",
+        "rank 1 (node1, pid 101): steps 7 to 8 in its window, what was before is overwritten",
         "nothing in these windows is common: no step, and no collective with the same number",
     ]
 

@@ -133,8 +133,14 @@ def _last_places(items: Sequence[Item], anchor: Callable[[Item], Any]) -> dict[A
 
 
 def _window(side: History) -> str:
-    steps = side.steps
-    if not steps:
-        return "no step in its window" if not side.whole else "no step"
-    known = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
-    return f"{known} in its window"
+    if side.whole:
+        return f"{_steps(side.steps)} in its window" if side.steps else "no step"
+    known = f"{_steps(side.steps)} in its window" if side.steps else "no step in its window"
+    if not side.overwritten:
+        return f"{known}, what was before is overwritten"
+    gone = _steps(side.overwritten)
+    return f"{known}, the calls of {gone} are overwritten (raise ODDRANK_TRACE_MB)"
+
+
+def _steps(steps: Sequence[int]) -> str:
+    return f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"

@@ -47,6 +47,8 @@ class History:
     items: tuple[Item, ...]
     whole: bool
     """Since arm(); else the beginning has been overwritten."""
+    overwritten: tuple[int, ...] = ()
+    """Steps from before what is left: that they were is known, and no more."""
 
     @property
     def steps(self) -> list[int]:
@@ -61,7 +63,13 @@ class History:
         return f"rank {self.rank} ({self.host}, pid {self.pid})"
 
     def as_data(self) -> dict[str, Any]:
-        return {"rank": self.rank, "host": self.host, "pid": self.pid, "steps": self.steps}
+        return {
+            "rank": self.rank,
+            "host": self.host,
+            "pid": self.pid,
+            "steps": self.steps,
+            "steps_overwritten": list(self.overwritten),
+        }
 
 
 def read(file: Path) -> History:
@@ -77,9 +85,11 @@ def read(file: Path) -> History:
     # What is older than the oldest event has lost the calls that followed it.
     oldest = next((i for i, event in enumerate(own) if event[2] != _MARK), 0)
     items = _items(own if whole else own[oldest:])
+    gone = () if whole else tuple(int(item.name) for item in _items(own[:oldest]))
     since = None if whole or not own else own[oldest][0]
     collectives = _collectives(core.trace_collectives(str(file)), pid, since)
-    return History(process["rank"], process["host"], pid, tuple(_merged(items, collectives)), whole)
+    made = tuple(_merged(items, collectives))
+    return History(process["rank"], process["host"], pid, made, whole, gone)
 
 
 def _items(events: Sequence[tuple[Any, ...]]) -> list[Item]:
