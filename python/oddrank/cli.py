@@ -36,6 +36,20 @@ _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class Group(click.Group):
+    """In its help the first sentence of each command is whole, on as many lines as it takes."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                sentence, _, _ = (command.help or "").partition("\n\n")
+                rows.append((name, " ".join(sentence.split())))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 class _LazyGroup(click.Group):
     """Commands of the table; only the one that runs is imported."""
 

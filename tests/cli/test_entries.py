@@ -10,6 +10,7 @@ import click
 import pytest
 
 from oddrank import __version__, cli
+from oddrank.trace.command import command as trace
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "oddrank"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1"]
@@ -37,6 +38,13 @@ def test_help_names_every_command_and_the_exit_codes():
         assert f"{name} " in text
         assert line in text
     assert "Exit codes" in text
+
+
+def test_help_cuts_no_commands_sentence():
+    text = " ".join(output(sys.executable, "-m", "oddrank", "trace", "--help").split())
+    for name, one in trace.commands.items():
+        sentence = one.help.partition("\n\n")[0]
+        assert f"{name} {' '.join(sentence.split())}" in text
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"]])

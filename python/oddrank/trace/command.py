@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from oddrank import finding, launch, render
-from oddrank.cli import json_option
+from oddrank.cli import Group, json_option
 from oddrank.errors import LaunchError, OddrankError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _all_runs_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
     """Record where every rank is, and look at it: live, hung, killed or gone.
 
