@@ -81,6 +81,18 @@ def run_ranks() -> Callable[..., Path]:
     return _run_ranks
 
 
+@pytest.fixture(scope="session")
+def dead_job(run_ranks, tmp_path_factory):
+    """Two ranks that were killed, with a file that is no record among theirs."""
+    folder = tmp_path_factory.mktemp("job")
+    run_ranks(
+        folder,
+        "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
+        "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n",
+    )
+    return folder
+
+
 @pytest.fixture(params=HOOKS)
 def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
     return Script(tmp_path, request.param)

@@ -7,12 +7,11 @@ import subprocess
 import sys
 import time
 
-import pytest
-
-from oddrank.trace import jobs, tail
+from oddrank.trace import jobs
 from oddrank.trace.processes import last_run
 from oddrank.trace.ranks import Collective, Frame, Rank, Thread
 from oddrank.trace.where import groups, text
+from trace_command import oddrank
 
 NOW = 1_700_000_000.0
 AT_61 = (Frame("<module>", "/x/train.py", 88), Frame("train", "/x/train.py", 61))
@@ -120,26 +119,6 @@ def test_ranks_without_a_record_and_what_is_not_shown_are_told():
     assert lines[-1] == "not shown: 1 other thread, 1 child process (--all-threads)"
 
 
-@pytest.fixture(scope="module")
-def dead_job(run_ranks, tmp_path_factory):
-    """Two ranks that were killed, with a file that is no record among theirs."""
-    folder = tmp_path_factory.mktemp("job")
-    run_ranks(
-        folder,
-        "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
-        "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n",
-    )
-    return folder
-
-
-def oddrank(*arguments, folder, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "oddrank", "trace", *map(str, arguments)],
-        env={**os.environ, "ODDRANK_DIR": str(folder)},
-        capture_output=True, text=True, timeout=60, check=False, cwd=cwd,
-    )  # fmt: skip
-
-
 def test_the_newest_job_is_shown_from_its_files_after_its_death(dead_job):
     done = oddrank("where", folder=dead_job / "records", cwd=dead_job)
     assert done.returncode == 0, done.stderr
@@ -173,29 +152,6 @@ def test_the_newest_job_is_the_living_one_that_began_last(script):
     assert "has 2 jobs: name the folder of one (first, second)" in several.stderr
 
 
-def test_of_a_process_that_was_asked_for_the_heading_counts_no_ranks(waiting, script):
-    process = waiting()
-    records = script.folder / "records"
-    done = oddrank("where", "--pid", process.pid, folder=records)
-    process.communicate("\n", timeout=30)
-    assert done.returncode == 0, done.stderr
-    (job,) = records.iterdir()
-    lines = done.stdout.splitlines()
-    assert lines[0] == f"job {job.name}"
-    assert f"pid {process.pid})" in lines[2]
-
-
-def test_what_cannot_be_copied_or_written_leaves_nothing(dead_job, tmp_path):
-    done = oddrank("collect", "--job", tmp_path / "nope", tmp_path / "out", folder=tmp_path)
-    assert done.returncode == 2
-    assert "there is no record" in done.stderr
-    assert not (tmp_path / "out").exists()
-    done = oddrank("export", "-", folder=dead_job / "records", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "name one, such as train.json.gz" in done.stderr
-    assert not (tmp_path / "-").exists()
-
-
 def test_json_has_every_thread_with_the_innermost_frame_last(dead_job):
     done = oddrank("where", "--json", "-", folder=dead_job / "records")
     report = json.loads(done.stdout)
@@ -210,32 +166,6 @@ def test_json_has_every_thread_with_the_innermost_frame_last(dead_job):
     assert thread["stack"][-1] == {
         "function": "work", "file": str(dead_job / "script.py"), "line": 7
     }  # fmt: skip
-
-
-def test_tail_says_the_last_lines_with_their_source_while_the_file_is_the_same(dead_job, tmp_path):
-    (file, _) = jobs.files([str(dead_job / "records" / "127.0.0.1:29500")])
-    done = oddrank("tail", "-n", "3", "--source", file, folder=tmp_path, cwd=dead_job)
-    assert [line.split(" ", 1)[1] for line in done.stdout.splitlines()] == [
-        "--- call work (script.py)",
-        "script.py:6: value = 1",
-        "script.py:7: os.kill(os.getpid(), signal.SIGKILL)",
-    ]
-    script = dead_job / "script.py"
-    before = script.read_text()
-    script.write_text(before + "\n")
-    tail._lines.cache_clear()
-    try:
-        assert next(iter(tail.text(file, 1, source=True))).endswith("(the file has changed)")
-    finally:
-        script.write_text(before)
-
-
-def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
-    done = oddrank("collect", tmp_path, folder=dead_job / "records")
-    assert done.returncode == 0, done.stderr
-    assert "2 records of job 127.0.0.1:29500" in done.stdout
-    shown = oddrank("where", tmp_path, folder=tmp_path / "none", cwd=dead_job).stdout
-    assert shown.splitlines()[-1] == "    script.py:7  work"
 
 
 def test_what_is_no_record_is_one_line_each_and_the_rest_is_shown(dead_job, tmp_path):

@@ -85,12 +85,14 @@ def where(  # noqa: PLR0917 (click passes them by name)
 ) -> None:
     """Show where each rank is, or was when it died, the least progress first.
 
-    PATH: record files, a job's folder, or what `trace collect` has made; without one your newest
-    job on this host. Ranks with the same stack are folded; nobody is blamed.
+    PATH: record files, a job's folder, what `trace collect` has made, or numbers of ranks of your
+    newest job on this host; without one all of that job. Ranks with the same stack are folded;
+    nobody is blamed.
     """
     from oddrank.trace import jobs, ranks
     from oddrank.trace import where as where_
 
+    chosen = pid is not None or any(map(jobs.is_rank, paths))
     while True:
         files = jobs.files(paths, pid)
         found, earlier = _of_last_run(*ranks.read(files, _LOOK), all_runs)
@@ -100,7 +102,7 @@ def where(  # noqa: PLR0917 (click passes them by name)
             if watch and sys.stdout.isatty():
                 click.echo(_CLEAR, nl=False)
             for line in where_.text(
-                found, jobs.job_of(files[0]), all_threads=all_threads, chosen=pid is not None
+                found, jobs.job_of(files[0]), all_threads=all_threads, chosen=chosen
             ):
                 render.line(line, sys.stdout)
             _say_earlier(earlier)

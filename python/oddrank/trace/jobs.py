@@ -16,13 +16,14 @@ _NAME = re.compile(r"(?:rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
 def files(paths: Iterable[str] = (), pid: int | None = None) -> list[Path]:
     """Record files, in the order of their ranks.
 
-    paths: record files, folders of a job, or what `trace collect` has made (a folder a host below).
-    pid: the record of that process. Neither: all of this user's newest job on this host.
-    OddrankError, which says where it has looked, where there is none.
+    paths: record files, folders of a job, what `trace collect` has made (a folder a host below), or
+    numbers of ranks of the newest job. pid: the record of that process. Neither: all of this user's
+    newest job on this host. OddrankError, which says where it has looked, where there is none.
     """
-    typed = [Path(path) for path in paths]
+    typed = list(paths)
     if typed:
-        found = [file for path in typed for file in _below(path)]
+        named = [_of_rank(int(each)) if is_rank(each) else _below(Path(each)) for each in typed]
+        found = list(dict.fromkeys(file for files in named for file in files))
     elif pid is not None:
         found = _of_pid(pid)
     else:
@@ -32,19 +33,18 @@ def files(paths: Iterable[str] = (), pid: int | None = None) -> list[Path]:
 
 def file_of(name: str) -> Path:
     """One record: a file, a folder that holds one, or a rank's number in this user's newest job."""
-    if not name.isdecimal() or Path(name).exists():
-        below = files([name])
-        if len(below) > 1:
-            raise OddrankError(f"{name} has {len(below)} records: name one, such as {below[0]}")
-        return below[0]
-    found = []
-    for file in files():
-        match = _NAME.fullmatch(file.name)
-        if match and file.name.startswith("rank") and int(match[1]) == int(name):
-            found.append((int(match[3]), file))
-    if found:
-        return max(found)[1]  # of the last run, where a job was started again under its name
-    raise OddrankError(f"the newest job has no record here of rank {name}: name a file")
+    below = files([name])
+    if is_rank(name):
+        own = [file for file in below if file.name.startswith("rank")] or below
+        return max(own, key=_started)  # of the last run, where a job was started again as it was
+    if len(below) > 1:
+        raise OddrankError(f"{name} has {len(below)} records: name one, such as {below[0]}")
+    return below[0]
+
+
+def is_rank(name: str) -> bool:
+    """Whether it is the number of a rank, and no file or folder."""
+    return name.isdecimal() and not Path(name).exists()
 
 
 def job_of(file: Path) -> str:
@@ -65,6 +65,15 @@ def _below(path: Path) -> list[Path]:
         found = [file for records in below for file in records]
     if not found:
         raise OddrankError(f"no record in {path}: name a job's folder or a file rank*{SUFFIX}")
+    return found
+
+
+def _of_rank(number: int) -> list[Path]:
+    """Its records in this user's newest job: its children's and earlier runs' too."""
+    names = ((file, _NAME.fullmatch(file.name)) for file in _newest_job())
+    found = [file for file, name in names if name and int(name[1]) == number]
+    if not found:
+        raise OddrankError(f"the newest job has no record here of rank {number}: name a file")
     return found
 
 

@@ -1,0 +1,67 @@
+"""`oddrank trace where, tail, collect`: what is asked for, and how it comes out."""
+
+from oddrank.trace import jobs, tail
+from trace_command import oddrank
+
+
+def test_of_a_process_that_was_asked_for_the_heading_counts_no_ranks(waiting, script):
+    process = waiting()
+    records = script.folder / "records"
+    done = oddrank("where", "--pid", process.pid, folder=records)
+    process.communicate("\n", timeout=30)
+    assert done.returncode == 0, done.stderr
+    (job,) = records.iterdir()
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"job {job.name}"
+    assert f"pid {process.pid})" in lines[2]
+
+
+def test_a_rank_is_named_by_its_number(dead_job):
+    records = dead_job / "records"
+    done = oddrank("where", "1", folder=records, cwd=dead_job)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "job 127.0.0.1:29500"
+    assert [line.split(" (")[0] for line in lines if line.startswith("rank")] == ["rank 1"]
+    both = oddrank("where", "1", "0", "1", folder=records, cwd=dead_job).stdout
+    assert "\nranks 0-1 (" in both
+    none = oddrank("where", "2", folder=records, cwd=dead_job)
+    assert (none.returncode, none.stdout) == (2, "")
+    assert "the newest job has no record here of rank 2" in none.stderr
+
+
+def test_tail_says_the_last_lines_with_their_source_while_the_file_is_the_same(dead_job, tmp_path):
+    (file, _) = jobs.files([str(dead_job / "records" / "127.0.0.1:29500")])
+    done = oddrank("tail", "-n", "3", "--source", file, folder=tmp_path, cwd=dead_job)
+    assert [line.split(" ", 1)[1] for line in done.stdout.splitlines()] == [
+        "--- call work (script.py)",
+        "script.py:6: value = 1",
+        "script.py:7: os.kill(os.getpid(), signal.SIGKILL)",
+    ]
+    script = dead_job / "script.py"
+    before = script.read_text()
+    script.write_text(before + "\n")
+    tail._lines.cache_clear()
+    try:
+        assert next(iter(tail.text(file, 1, source=True))).endswith("(the file has changed)")
+    finally:
+        script.write_text(before)
+
+
+def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
+    done = oddrank("collect", tmp_path, folder=dead_job / "records")
+    assert done.returncode == 0, done.stderr
+    assert "2 records of job 127.0.0.1:29500" in done.stdout
+    shown = oddrank("where", tmp_path, folder=tmp_path / "none", cwd=dead_job).stdout
+    assert shown.splitlines()[-1] == "    script.py:7  work"
+
+
+def test_what_cannot_be_copied_or_written_leaves_nothing(dead_job, tmp_path):
+    done = oddrank("collect", "--job", tmp_path / "nope", tmp_path / "out", folder=tmp_path)
+    assert done.returncode == 2
+    assert "there is no record" in done.stderr
+    assert not (tmp_path / "out").exists()
+    done = oddrank("export", "-", folder=dead_job / "records", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "name one, such as train.json.gz" in done.stderr
+    assert not (tmp_path / "-").exists()
