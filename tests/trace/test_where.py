@@ -8,7 +8,7 @@ import sys
 import time
 
 from oddrank.trace import jobs
-from oddrank.trace.processes import last_run
+from oddrank.trace.processes import last_run, runs_back
 from oddrank.trace.ranks import Collective, Frame, Rank, Thread
 from oddrank.trace.where import groups, text
 from trace_command import oddrank
@@ -201,6 +201,20 @@ def test_the_dead_of_earlier_runs_are_not_shown_but_those_of_the_last_one_are():
     worker = rank(1, is_child=True, alive=False, started=2000)
     assert last_run([*before, *now, worker]) == [*now, worker]
     assert last_run(before) == before
+
+
+def test_runs_are_told_apart_where_more_than_one_is_shown():
+    first = [rank(i, alive=False, started=100, runs_back=2) for i in range(2)]
+    second = [rank(i, alive=False, started=200, runs_back=1, step=9) for i in range(2)]
+    worker = rank(1, is_child=True, alive=False, started=250, runs_back=1)
+    now = [rank(0), rank(1)]
+    assert runs_back([*now, worker, *first, *second]) == [0, 0, 1, 2, 2, 1, 1]
+    lines = text([*now, *second, *first], "j", now=NOW)
+    assert lines[0] == "job j: 2 of 4 ranks, 2 alive; no record here of 2-3"
+    assert [line.split(" (")[0] for line in lines if ": step" in line] == [
+        "2 runs before the last, ranks 0-1", "the run before, ranks 0-1", "the last run, ranks 0-1",
+    ]  # fmt: skip
+    assert not any("run" in line for line in text(now, "j", now=NOW))
 
 
 def test_a_world_that_only_a_broken_file_can_mean_is_said_in_ranges():

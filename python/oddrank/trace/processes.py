@@ -65,6 +65,25 @@ def read(
     return read, refused
 
 
+def runs_back(processes: Sequence[AnyProcess]) -> list[int]:
+    """Of each how many runs of the job began after its own; 0: it is of the last one.
+
+    A rank's n-th last process is of the n-th last run; a child is of its rank's run.
+    """
+    last = {id(p) for p in last_run(processes)}
+    begins: dict[tuple[str, int], list[int]] = {}
+    for p in processes:
+        if not p.is_child and id(p) not in last:
+            begins.setdefault((p.host, p.rank), []).append(p.started)
+
+    def back(p: AnyProcess) -> int:
+        if id(p) in last:
+            return 0
+        return 1 + sum(begin > p.started for begin in begins.get((p.host, p.rank), ()))
+
+    return [back(p) for p in processes]
+
+
 def last_run(processes: Sequence[AnyProcess]) -> list[AnyProcess]:
     """Without the dead of earlier runs of a job that is started again under its name.
 

@@ -101,6 +101,8 @@ class Rank(Process):
     notes: tuple[str, ...] = ()
     """What the record lacks, and why."""
     end: End = End()
+    runs_back: int = 0
+    """How many runs of the job began after the one that it is of, as far as that was looked at."""
     file: str = field(default="", compare=False)
 
     @property
@@ -117,6 +119,7 @@ class Rank(Process):
             "child": self.is_child,
             "alive": self.alive,
             "end": asdict(self.end),
+            "runs_back": self.runs_back,
             "time": self.last,
             "step": self.step,
             "sections": list(self.sections),
@@ -134,6 +137,10 @@ def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], list[str
     """
     found, refused = processes.read(files, _native.core().trace_snapshot)
     ranks = [_rank(facts, str(file)) for file, facts in found]
+    ranks = [
+        replace(rank, runs_back=back)
+        for rank, back in zip(ranks, processes.runs_back(ranks), strict=True)
+    ]
     return _with_states(ranks, look), refused
 
 

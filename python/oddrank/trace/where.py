@@ -27,6 +27,8 @@ class Group:
 def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
     """By progress (step, then collectives issued), least first; then by rarity. It blames nobody.
 
+    Earlier runs come first.
+
     Child processes (DataLoader workers) take part with `all_threads` only.
     """
     found: dict[Any, list[Rank]] = {}
@@ -34,7 +36,12 @@ def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
         if all_threads or not rank.is_child:
             found.setdefault(_place(rank, all_threads), []).append(rank)
     made = [Group(tuple(sorted(group, key=lambda r: (r.rank, r.pid)))) for group in found.values()]
-    return sorted(made, key=lambda group: (_progress(group.first), len(group.ranks), _who(group)))
+    return sorted(
+        made,
+        key=lambda group: (
+            -group.first.runs_back, _progress(group.first), len(group.ranks), _who(group)
+        ),
+    )  # fmt: skip
 
 
 def text(
@@ -49,7 +56,7 @@ def text(
     now = time.time() if now is None else now
     lines = [f"job {job}" if chosen else _heading(ranks, job)]
     for group in groups(ranks, all_threads=all_threads):
-        lines += ["", _title(group, now), *_group_lines(group, all_threads, now)]
+        lines += ["", _title(group, ranks, now), *_group_lines(group, all_threads, now)]
     hidden = [] if all_threads else _hidden(ranks)
     return [*lines, *(["", f"not shown: {', '.join(hidden)} (--all-threads)"] if hidden else [])]
 
@@ -69,7 +76,7 @@ def _place(rank: Rank, all_threads: bool) -> Any:
     )  # fmt: skip
     # A stopped rank is not one more that sleeps.
     stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
-    life = (rank.alive, rank.end)
+    life = (rank.runs_back, rank.alive, rank.end)
     return (life, rank.is_child, rank.step, issued, rank.sections, stacks, rank.notes)
 
 
@@ -83,6 +90,7 @@ def _who(group: Group) -> tuple[int, int]:
 
 
 def _heading(ranks: Sequence[Rank], job: str) -> str:
+    ranks = [rank for rank in ranks if rank.runs_back == 0]
     parents = [rank for rank in ranks if not rank.is_child]
     world = max((rank.world for rank in parents), default=0)
     numbers = {rank.rank for rank in parents}
@@ -111,7 +119,11 @@ def _gaps(numbers: list[int], world: int) -> str:
     return ",".join(gaps[:20]) + (",..." if len(gaps) > 20 else "")
 
 
-def _title(group: Group, now: float) -> str:
+def _run(back: int) -> str:
+    return ("the last run", "the run before")[back] if back < 2 else f"{back} runs before the last"
+
+
+def _title(group: Group, every: Sequence[Rank], now: float) -> str:
     first, ranks = group.first, group.ranks
     numbers = fold(rank.rank for rank in ranks)
     hosts = sorted({rank.host for rank in ranks})
@@ -121,6 +133,8 @@ def _title(group: Group, now: float) -> str:
         who = f"{len(ranks)} child process{'es' if len(ranks) > 1 else ''} of {who}"
     if len(hosts) == 1:
         where += f", pid{'' if len(ranks) == 1 else 's'} {fold(rank.pid for rank in ranks)}"
+    if len({rank.runs_back for rank in every}) > 1:
+        who = f"{_run(first.runs_back)}, {who}"
     step = "no step yet" if first.step is None else f"step {first.step}"
     return f"{who} ({where}): {step}, {_life(ranks, now)}"
 
