@@ -249,6 +249,8 @@ def _of_last_run(
     """Those to look at, and how many of earlier runs are left out."""
     from oddrank.trace import processes
 
+    if not found and len(refused) == 1:
+        raise OddrankError(refused[0])
     for line in refused:
         render.line(f"oddrank: {line}", sys.stderr)
     if not found:
