@@ -1,5 +1,7 @@
 """`oddrank trace where, tail, collect`: what is asked for, and how it comes out."""
 
+import re
+
 from oddrank.trace import jobs, tail
 from trace_command import oddrank
 
@@ -28,6 +30,16 @@ def test_a_rank_is_named_by_its_number(dead_job):
     none = oddrank("where", "2", folder=records, cwd=dead_job)
     assert (none.returncode, none.stdout) == (2, "")
     assert "the newest job has no record here of rank 2" in none.stderr
+
+
+def test_tail_says_times_to_the_microsecond_when_asked_and_what_a_gap_is(dead_job):
+    folder = dead_job / "records" / "127.0.0.1:29500"
+    lines = oddrank("tail", "-u", jobs.files([str(folder)])[0], folder=dead_job).stdout.splitlines()
+    times = [line.split(" ", 1)[0] for line in lines]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d\.\d{6}", each) for each in times)
+    assert len(set(times)) > 1
+    assert times == sorted(times)
+    assert lines[0].endswith(" --- what ran here before was not recorded")
 
 
 def test_tail_says_the_last_lines_with_their_source_while_the_file_is_the_same(dead_job, tmp_path):

@@ -116,7 +116,8 @@ def where(  # noqa: PLR0917 (click passes them by name)
 @click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True,
               help="How many lines.")  # fmt: skip
 @click.option("--source", is_flag=True, help="Show the source text of each line.")
-def tail(file: str, count: int, source: bool) -> None:
+@click.option("-u", "--microseconds", is_flag=True, help="Times to the microsecond.")
+def tail(file: str, count: int, source: bool, microseconds: bool) -> None:
     """Show the last lines that a process ran.
 
     FILE: its record, the number of a rank of your newest job, or a folder with one record.
@@ -124,7 +125,7 @@ def tail(file: str, count: int, source: bool) -> None:
     from oddrank.trace import jobs
     from oddrank.trace import tail as tail_
 
-    for line in tail_.text(jobs.file_of(file), count, source=source):
+    for line in tail_.text(jobs.file_of(file), count, source=source, microseconds=microseconds):
         render.line(line, sys.stdout)
 
 

@@ -21,10 +21,13 @@ _KINDS = {
 _MARK, _LINE, _GAP = 0, 3, 8
 
 
-def text(file: Path, count: int, *, source: bool = False) -> Iterable[str]:
+def text(
+    file: Path, count: int, *, source: bool = False, microseconds: bool = False
+) -> Iterable[str]:
     """The last `count` events and marks of all threads of the process, oldest first.
 
     source: the lines' text, from files that are still what the process has run; others are marked.
+    microseconds: in each line's time.
     OddrankError where `file` is no record.
     """
     process, events, trouble = _native.core().trace_history(str(file), count)
@@ -34,14 +37,14 @@ def text(file: Path, count: int, *, source: bool = False) -> Iterable[str]:
         said = f"=== {mark}" if kind == _MARK else _event(kind, Frame(*frame))
         if source and kind == _LINE:
             said += f": {_source(Frame(*frame), source_hash)}"
-        yield f"{_clock(nanoseconds)} {who}{said}"
+        yield f"{_clock(nanoseconds, microseconds)} {who}{said}"
     if trouble:
         yield f"not readable: {trouble}"
 
 
 def _event(kind: int, frame: Frame) -> str:
     if kind == _GAP:
-        return "--- the stack was looked up anew"
+        return "--- what ran here before was not recorded"
     where = short(frame.file)
     if kind == _LINE:
         return f"{where}:{'?' if frame.line is None else frame.line}"
@@ -67,7 +70,9 @@ def _lines(path: str, source_hash: int) -> list[str] | None:
         return None
 
 
-def _clock(nanoseconds: int | None) -> str:
+def _clock(nanoseconds: int | None, microseconds: bool) -> str:
     if nanoseconds is None:
         return "??:??:??"
-    return time.strftime("%H:%M:%S", time.localtime(nanoseconds / 1e9))
+    seconds, rest = divmod(nanoseconds, 10**9)
+    clock = time.strftime("%H:%M:%S", time.localtime(seconds))
+    return f"{clock}.{rest // 1000:06}" if microseconds else clock
