@@ -1,6 +1,8 @@
 """`oddrank trace where, tail, collect`: what is asked for, and how it comes out."""
 
 import re
+import subprocess
+import sys
 
 from oddrank.trace import jobs, tail
 from trace_command import oddrank
@@ -30,6 +32,22 @@ def test_a_rank_is_named_by_its_number(dead_job):
     none = oddrank("where", "2", folder=records, cwd=dead_job)
     assert (none.returncode, none.stdout) == (2, "")
     assert "the newest job has no record here of rank 2" in none.stderr
+
+
+def test_pictures_that_follow_each_other_in_a_pipe_are_told_apart(dead_job):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "oddrank", "trace", "where", "--watch", dead_job / "records"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        lines = [process.stdout.readline() for _ in range(8)]
+        while not lines[-1].startswith("===="):
+            lines.append(process.stdout.readline())
+    finally:
+        process.kill()
+        process.communicate()
+    assert re.fullmatch(r"==== \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n", lines[0])
+    assert lines[1].startswith("job 127.0.0.1:29500: ")
 
 
 def test_tail_says_times_to_the_microsecond_when_asked_and_what_a_gap_is(dead_job):

@@ -99,8 +99,8 @@ def where(  # noqa: PLR0917 (click passes them by name)
         if json_path is not None:
             _write_where(found, jobs.job_of(files[0]), json_path)
         if json_path != "-":
-            if watch and sys.stdout.isatty():
-                click.echo(_CLEAR, nl=False)
+            if watch:
+                _begin_picture()
             for line in where_.text(
                 found, jobs.job_of(files[0]), all_threads=all_threads, chosen=chosen
             ):
@@ -231,6 +231,14 @@ def diff(a: str, b: str, json_path: str | None) -> None:
     if json_path != "-":
         for line in diff_.text(found):
             render.line(line, sys.stdout)
+
+
+def _begin_picture() -> None:
+    """A screen of its own on a terminal; else a line that parts it from the one before."""
+    if sys.stdout.isatty():
+        click.echo(_CLEAR, nl=False)
+    else:
+        render.line(time.strftime("==== %Y-%m-%d %H:%M:%S"), sys.stdout)
 
 
 def _say_earlier(count: int) -> None:
