@@ -83,6 +83,11 @@ def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "2 records of job 127.0.0.1:29500" in done.stdout
     shown = oddrank("where", tmp_path, folder=tmp_path / "none", cwd=dead_job).stdout
+    assert shown.startswith("job 127.0.0.1:29500: 2 of 2 ranks")
+    stats = oddrank("stats", tmp_path, folder=tmp_path / "none").stdout
+    assert stats.startswith("job 127.0.0.1:29500\n")
+    export = oddrank("export", tmp_path / "out.json", tmp_path, folder=tmp_path / "none").stdout
+    assert " of 2 processes of job 127.0.0.1:29500 in " in export
     assert shown.splitlines()[-1] == "    script.py:7  work"
 
 

@@ -89,21 +89,20 @@ def where(  # noqa: PLR0917 (click passes them by name)
     newest job on this host; without one all of that job. Ranks with the same stack are folded;
     nobody is blamed.
     """
-    from oddrank.trace import jobs, ranks
+    from oddrank.trace import jobs, processes, ranks
     from oddrank.trace import where as where_
 
     chosen = pid is not None or any(map(jobs.is_rank, paths))
     while True:
         files = jobs.files(paths, pid)
         found, earlier = _of_last_run(*ranks.read(files, _LOOK), all_runs)
+        job = processes.job_of(found, jobs.job_of(files[0]))
         if json_path is not None:
-            _write_where(found, jobs.job_of(files[0]), json_path)
+            _write_where(found, job, json_path)
         if json_path != "-":
             if watch:
                 _begin_picture()
-            for line in where_.text(
-                found, jobs.job_of(files[0]), all_threads=all_threads, chosen=chosen
-            ):
+            for line in where_.text(found, job, all_threads=all_threads, chosen=chosen):
                 render.line(line, sys.stdout)
             _say_earlier(earlier)
         if not watch:
@@ -172,7 +171,7 @@ def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> No
     for note in written.notes:
         render.line(f"oddrank: {note}", sys.stderr)
     render.line(
-        f"{written.events} events of {written.processes} processes of job {jobs.job_of(files[0])}"
+        f"{written.events} events of {written.processes} processes of job {written.job}"
         f" in {out} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
         sys.stdout,
     )
@@ -191,7 +190,7 @@ def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> None
     times what an event costs on the machine that oddrank was measured on. PATH: as for `trace
     where`.
     """
-    from oddrank.trace import jobs
+    from oddrank.trace import jobs, processes
     from oddrank.trace import stats as stats_
 
     files = jobs.files(paths)
@@ -202,7 +201,8 @@ def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> None
         data = stats_.as_data(found, hot)
         finding.write_json(finding.envelope("trace stats", world, data), json_path)
     if json_path != "-":
-        render.table(*stats_.rank_table(found), sys.stdout, title=f"job {jobs.job_of(files[0])}")
+        job = processes.job_of(found, jobs.job_of(files[0]))
+        render.table(*stats_.rank_table(found), sys.stdout, title=f"job {job}")
         render.line("", sys.stdout)
         render.table(*stats_.code_table(hot), sys.stdout, title="hottest code, all ranks")
         for line in stats_.notes(found):

@@ -31,6 +31,7 @@ Clocks = list[tuple[int, int]]
 class Exported:
     """What has been written."""
 
+    job: str
     processes: int
     """Ranks and their children."""
     earlier: int
@@ -82,7 +83,8 @@ def export(
             what = notes[0] if notes else "no record"
             raise OddrankError(f"nothing to export in {len(files)} files: {what}")
     earlier = len(found) - len(sources)
-    return Exported(written, earlier, events, target.stat().st_size, tuple(notes))
+    job = processes.job_of(sources, files[0].parent.name)
+    return Exported(job, written, earlier, events, target.stat().st_size, tuple(notes))
 
 
 def _sources(files: Sequence[Path], notes: list[str]) -> Iterator[_Source]:

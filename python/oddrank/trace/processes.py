@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,8 @@ class Process:
     is_child: bool
     alive: bool | None
     """None: the record is from elsewhere, its process can't be looked up here."""
+    job: str = field(default="", kw_only=True)
+    """As the record names it; "" where it is too old to."""
 
 
 AnyProcess = TypeVar("AnyProcess", bound=Process)
@@ -36,6 +38,7 @@ def identity(found: dict[str, Any]) -> dict[str, Any]:
         "started": found["start_time"],
         "world": found["world"],
         "is_child": found["is_child"],
+        "job": found["job"],
         # Who has called exit() is gone, also where its pid can't be looked up.
         "alive": {"alive": True, "dead": False}.get(
             found["life"], False if found["end"] == "exited" else None
@@ -63,6 +66,11 @@ def read(
             else:
                 read.append((file, found))
     return read, refused
+
+
+def job_of(processes: Iterable[Process], folder: str) -> str:
+    """What their job is called, or their jobs; `folder`: the name for those of older records."""
+    return ", ".join(sorted({process.job or folder for process in processes}))
 
 
 def runs_back(processes: Sequence[AnyProcess]) -> list[int]:
