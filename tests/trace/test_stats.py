@@ -21,7 +21,7 @@ def leaf(n):
     return n
 
 def naps():
-    time.sleep(0.05)
+    time.sleep(0.4)  # more than all else, also where the machine is busy
 
 def fib(n):
     return n if n < 2 else fib(n - 1) + fib(n - 2)
@@ -56,7 +56,7 @@ def test_events_calls_and_times_of_each_function(ranks):
     assert codes["leaf"].events == 300  # call, line, return
     assert codes["fib"].calls == 15
     naps, main = codes["naps"], codes["main"]
-    assert naps.own >= 0.05
+    assert naps.own >= 0.4
     assert naps.own == naps.seconds
     assert main.seconds > naps.seconds + codes["leaf"].seconds + codes["fib"].seconds
     callees = sum(codes[name].seconds for name in ("naps", "leaf", "fib"))
@@ -73,7 +73,7 @@ def test_rates_and_the_window_of_a_rank(ranks, job):
     gaps = sum(kind == _GAP for _, _, kind, *_ in told)
     assert gaps >= 1  # of no code: the stack was looked up when it was armed
     assert rank.events == rank.window_events == sum(code.events for code in rank.codes) + gaps
-    assert rank.seconds >= rank.window_seconds >= 0.05
+    assert rank.seconds >= rank.window_seconds >= 0.4
     assert rank.per_second == pytest.approx(rank.events / rank.seconds)
     assert 0 < rank.overhead < 0.01
     assert rank.lost == {"threads": 0, "codes": 0, "collectives": 0}
