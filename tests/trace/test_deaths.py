@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import date
@@ -123,16 +124,27 @@ CASES = [
 ]
 
 
+@pytest.fixture
+def folder(kind, tmp_path):
+    """Where records are by default. On a disk the kernel takes dirty pages back for writing: out of
+    memory, the write of the event itself may then be what kills, one time in a hundred."""
+    if kind != "out_of_memory":
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="oddrank-deaths-", dir="/dev/shm") as made:
+        yield Path(made)
+
+
 @pytest.mark.parametrize("kind", CASES)
-def test_the_last_line_and_the_whole_stack_survive(kind, tmp_path):
-    assert deaths(kind, 2, tmp_path) == ["", ""]
+def test_the_last_line_and_the_whole_stack_survive(kind, folder):
+    assert deaths(kind, 2, folder) == ["", ""]
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", CASES)
-def test_they_survive_every_time(kind, tmp_path, repeats):
-    wrong = deaths(kind, repeats, tmp_path)
+def test_they_survive_every_time(kind, folder, repeats):
+    wrong = deaths(kind, repeats, folder)
     note(kind, wrong)
     assert not [text for text in wrong if text]
 
