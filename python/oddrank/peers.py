@@ -1,0 +1,211 @@
+"""Statistics of peers: who of one class is slower than the others, and what could have been seen.
+
+Pure numbers in, numbers out; no sentences. Peers are of one class: the same hardware, MIG profile
+and power cap. The rule:
+
+- A peer's value is the median of its repeats; its reference is the median of the *others'* values
+  (with few peers a median that includes the suspect would halve what it lags behind).
+- effect = how much longer it takes than its reference: 0.05 is 5 %. Its lower bound leaves z
+  standard errors of the repeats away, z such that all comparisons of a run together name a healthy
+  peer in `ALARM` of the runs.
+- line = max(2/3 of the smallest effect looked for, z * healthy spread of the peers). A threshold at
+  the effect itself would find it half of the time.
+- lower > line: slow. effect > line only: a suspect, to be measured again, together with peers that
+  are known to be good. Call `compare` with the repeats of those alone, and with `comparisons` and
+  `spread` of the first call. Who is still a suspect when the budget ends is "unknown".
+
+The healthy spread is what peers differ by beyond the noise of their repeats; under `MANY` peers it
+can't be told from a slow peer and is taken as 0: then the noise of the repeats alone keeps healthy
+ones from being named. Simulated: benchmarks/bench/peers_simulation.py.
+"""
+
+import math
+import statistics
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+ALARM = 0.01
+"""False names a run, over all of its comparisons."""
+MANY = 16
+"""So many peers tell the spread of the healthy ones by themselves."""
+
+_FOUND = 0.95  # what `visible` means by "would have been found"
+_LINE = 2 / 3  # of the smallest effect looked for
+_MAD = 1.4826  # median absolute deviation -> standard deviation, of a normal distribution
+_MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
+_MAD_DEGREES = 0.37  # efficiency of the MAD: degrees of freedom per repeat
+_OWN = 4  # so many repeats tell a peer's own noise
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Peer(Generic[Name]):
+    """One of them, against the others. value, reference: in the caller's unit."""
+
+    name: Name
+    value: float
+    reference: float
+    effect: float
+    """How much longer it takes than the reference takes, as a fraction; below 0: shorter."""
+    lower: float
+    """The effect is larger than this."""
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Comparison(Generic[Name]):
+    """All peers, the slowest first, and what they were held against (fractions)."""
+
+    peers: tuple[Peer[Name], ...]
+    line: float
+    noise: float | None
+    """Standard deviation of a single repeat; None: no peer was measured twice."""
+    spread: float
+    """Standard deviation of healthy peers, the noise of their repeats taken away."""
+    visible: float
+    """The smallest effect that is named at once in 95 of 100 runs; infinite: none would be."""
+
+    @property
+    def slow(self) -> tuple[Peer[Name], ...]:
+        return tuple(peer for peer in self.peers if peer.lower > self.line)
+
+    @property
+    def suspects(self) -> tuple[Peer[Name], ...]:
+        """To be measured again: over the line, but not surely so."""
+        return tuple(peer for peer in self.peers if peer.lower <= self.line < peer.effect)
+
+    @property
+    def level(self) -> Literal["high", "medium", "low"]:
+        """How sure a name is: of two peers, one slow and one fast look alike."""
+        if len(self.peers) < 3:
+            return "low"
+        return "medium" if len(self.peers) == 3 else "high"
+
+
+def compare(
+    measured: Mapping[Name, Sequence[float]],
+    *,
+    smallest: float = 0.03,
+    better: Literal["low", "high"],
+    comparisons: int | None = None,
+    spread: float | None = None,
+) -> Comparison[Name]:
+    """Each peer's repeats against the others'.
+
+    measured: at least two peers, each with at least one value above 0. smallest: the smallest
+    effect looked for. better: "low" for times, "high" for rates. comparisons: peers times metrics
+    of the whole run, if there are more than these. spread: of the healthy, where it is known.
+    ValueError for what can't be compared.
+    """
+    if len(measured) < 2 or not all(measured.values()):
+        raise ValueError("two peers with a value each are needed to compare")
+    sign = 1.0 if better == "low" else -1.0
+    logs = {name: [sign * _log(value) for value in values] for name, values in measured.items()}
+    own = {name: statistics.median(values) for name, values in logs.items()}
+    references = medians_of_others(list(own.values()))
+    noise, degrees = _pooled_noise(logs.values())
+    errors = {name: _error(values, own[name], noise) for name, values in logs.items()}
+    differing = _spread(list(own.values()), errors.values()) if spread is None else spread
+    z = z_of(max(comparisons or 0, len(measured)), degrees)
+    line = max(_LINE * smallest, z * differing)
+    blind = noise is None and differing == 0.0  # nothing says what is usual
+    found = []
+    typical = []
+    usual = medians_of_others(list(errors.values()))
+    for (name, value), reference, other in zip(own.items(), references, usual, strict=True):
+        error = math.hypot(errors[name], _reference_error(other, differing, len(own) - 1))
+        typical.append(error)
+        lower = -math.inf if blind else value - reference - z * error
+        found.append(
+            Peer(
+                name,
+                math.exp(sign * value),
+                math.exp(sign * reference),
+                math.expm1(value - reference),
+                math.expm1(lower),
+                len(measured[name]),
+            )
+        )
+    found.sort(key=lambda peer: -peer.effect)
+    quantile = statistics.NormalDist().inv_cdf(_FOUND)
+    margin = (z + quantile) * statistics.median(typical) + quantile * differing
+    return Comparison(tuple(found), line, noise, differing, math.inf if blind else line + margin)
+
+
+def z_of(comparisons: int, degrees: float = math.inf) -> float:
+    """How many standard errors keep a run's comparisons together at `ALARM`, one-sided.
+
+    degrees: of freedom behind the standard error: Student's t by its expansion around the normal
+    quantile (Abramowitz and Stegun 26.7.5).
+    """
+    z = statistics.NormalDist().inv_cdf(1 - ALARM / max(comparisons, 1))
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / degrees + second / degrees**2
+
+
+def medians_of_others(values: Sequence[float]) -> list[float]:
+    """Of each value the median of all others; at least two values. One sort for all."""
+    places = sorted(range(len(values)), key=lambda i: values[i])
+    ordered = [values[i] for i in places]
+    rest = len(values) - 1
+    middle = (rest - 1) // 2, rest // 2
+    found = [0.0] * len(values)
+    for place, i in enumerate(places):
+        low, high = (ordered[k if k < place else k + 1] for k in middle)
+        found[i] = (low + high) / 2
+    return found
+
+
+def _log(value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{value} can't be compared: it is no time and no rate")
+    return math.log(value)
+
+
+def _deviations(values: Sequence[float], median: float) -> list[float]:
+    """From the median, without the smallest: that one is the median's own or its mirror's.
+
+    What is left is scaled up for the degree of freedom that the median took.
+    """
+    count = len(values)
+    scale = math.sqrt(count / (count - 1))
+    return [scale * d for d in sorted(abs(value - median) for value in values)[1:]]
+
+
+def _pooled_noise(measured: Iterable[Sequence[float]]) -> tuple[float | None, float]:
+    """Standard deviation of one repeat, robust, from all peers; and its degrees of freedom."""
+    deviations: list[float] = []
+    for values in measured:
+        if len(values) > 1:
+            deviations += _deviations(values, statistics.median(values))
+    if not deviations:
+        return None, math.inf
+    return _MAD * statistics.median(deviations), _MAD_DEGREES * len(deviations)
+
+
+def _error(values: Sequence[float], median: float, noise: float | None) -> float:
+    """Standard error of a peer's value; who jitters more than the others has more of it."""
+    if noise is None:
+        return 0.0
+    if len(values) >= _OWN:
+        noise = max(noise, _MAD * statistics.median(_deviations(values, median)))
+    return noise * (1.0 if len(values) < 3 else _MEDIAN) / math.sqrt(len(values))
+
+
+def _reference_error(error: float, spread: float, others: int) -> float:
+    """Standard error of the median of the others' values, each of which has `error` itself."""
+    return math.hypot(error, spread) * (1.0 if others < 3 else _MEDIAN) / math.sqrt(others)
+
+
+def _spread(values: Sequence[float], errors: Iterable[float]) -> float:
+    """What the peers differ by beyond the noise of their repeats; 0 where too few could tell."""
+    if len(values) < MANY:
+        return 0.0
+    center = statistics.median(values)
+    whole = _MAD * statistics.median(abs(value - center) for value in values)
+    # One standard deviation more than the noise alone would show: chance is no spread.
+    chance = 1 + 1 / math.sqrt(2 * _MAD_DEGREES * len(values))
+    return math.sqrt(max(0.0, whole**2 - (chance * statistics.median(errors)) ** 2))

@@ -1,0 +1,171 @@
+"""Who is slower than its peers: named if it is sure, a suspect if it is not, and else nobody."""
+
+import statistics
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oddrank.peers import ALARM, compare, medians_of_others, z_of
+
+
+def measured(peers, repeats=9, noise=0.01, seed=0, **slow):
+    """Times of p0, p1, ...; p2=0.05 makes p2 5 % slower."""
+    random = Random(seed)
+    return {
+        f"p{i}": [
+            100 * (1 + slow.get(f"p{i}", 0)) * random.lognormvariate(0, noise)
+            for _ in range(repeats)
+        ]
+        for i in range(peers)
+    }
+
+
+def names(found):
+    return [peer.name for peer in found]
+
+
+@pytest.mark.parametrize("peers", [3, 4, 8, 64])
+def test_one_that_is_a_tenth_slower_is_named(peers):
+    found = compare(measured(peers, p2=0.10), better="low")
+    assert names(found.slow) == ["p2"]
+    assert found.peers[0].effect == pytest.approx(0.10, abs=0.02)
+    assert found.peers[0].lower > found.line
+
+
+def test_of_rates_the_lowest_is_slow():
+    rates = {name: [1 / t for t in times] for name, times in measured(8, p2=0.1).items()}
+    found = compare(rates, better="high")
+    assert names(found.slow) == ["p2"]
+    assert found.peers[0].effect == pytest.approx(0.10, abs=0.02)
+    assert found.peers[0].value < found.peers[0].reference
+    assert not compare({n: [1 / v for v in r] for n, r in rates.items()}, better="high").slow
+
+
+def test_nobody_is_named_among_equals():
+    for seed in range(100):
+        for peers in (2, 3, 5, 16, 40):
+            assert not compare(measured(peers, seed=seed), better="low").slow
+
+
+def test_who_is_only_faster_is_not_slow_and_makes_nobody_slow():
+    found = compare(measured(8, p3=-0.3), better="low")
+    assert not found.slow
+    assert not found.suspects
+
+
+def test_a_small_lag_is_a_suspect_and_named_once_measured_often_with_good_ones():
+    times = measured(8, repeats=9, noise=0.02, seed=1, p2=0.045)
+    first = compare(times, better="low", comparisons=80)
+    assert "p2" in names(first.suspects)
+    assert "p2" not in names(first.slow)
+    panel = measured(4, repeats=400, noise=0.02, seed=2, p2=0.045)
+    again = compare(panel, better="low", comparisons=80, spread=first.spread)
+    assert names(again.slow) == ["p2"]
+
+
+def test_a_suspect_that_was_only_unlucky_is_cleared_when_measured_again():
+    panel = measured(4, repeats=400, noise=0.02, seed=3)
+    again = compare(panel, better="low", comparisons=80)
+    assert not again.slow
+    assert not again.suspects
+
+
+def test_jitter_alone_names_nobody():
+    for seed in range(50):
+        times = measured(8, seed=seed)
+        random = Random(seed)
+        times["p2"] = [100 * random.lognormvariate(0, 0.2) for _ in range(9)]
+        assert not compare(times, better="low").slow
+
+
+def test_the_reference_leaves_the_suspect_out():
+    found = compare({"a": [100, 100, 101], "b": [120, 120, 121]}, better="low")
+    assert found.peers[0].reference == pytest.approx(100)
+    assert found.peers[0].effect == pytest.approx(0.2)  # of all four values it would be half
+
+
+def test_of_two_peers_a_name_is_never_sure():
+    assert compare(measured(2), better="low").level == "low"
+    assert compare(measured(3), better="low").level == "medium"
+    assert compare(measured(8), better="low").level == "high"
+
+
+def test_many_peers_show_a_healthy_spread_and_the_line_stays_above_it():
+    random = Random(4)
+    usual = {f"p{i}": random.gauss(0, 0.007) for i in range(64)}
+    found = compare(measured(64, repeats=25, **usual), better="low")
+    assert found.spread == pytest.approx(0.007, rel=0.35)
+    assert found.line == pytest.approx(found.spread * z_of(64, 1e9), rel=0.05)
+    assert not found.slow
+
+
+def test_single_values_of_few_peers_tell_nothing():
+    found = compare({"a": [1.0], "b": [1.0], "c": [2.0]}, better="low")
+    assert not found.slow
+    assert names(found.suspects) == ["c"]
+    assert found.visible == float("inf")
+
+
+def test_single_values_of_many_peers_have_their_own_spread():
+    random = Random(5)
+    values = {i: [random.gauss(100, 1)] for i in range(40)}
+    assert not compare(values, better="low").slow
+    assert names(compare(values | {7: [130.0]}, better="low").slow) == [7]
+
+
+def test_the_smallest_effect_that_could_be_seen_shrinks_with_repeats_and_grows_with_noise():
+    few = compare(measured(8, repeats=5), better="low").visible
+    many = compare(measured(8, repeats=100), better="low").visible
+    noisy = compare(measured(8, repeats=100, noise=0.05), better="low").visible
+    assert 0.02 < many < few
+    assert many < noisy
+
+
+def test_an_effect_of_the_visible_size_is_found_19_times_of_20():
+    found = 0
+    for seed in range(200):
+        visible = compare(measured(8, seed=seed), better="low").visible
+        slow = compare(measured(8, seed=seed, p2=visible), better="low").slow
+        found += names(slow) == ["p2"]
+    assert found >= 180
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"a": [1.0]}, {"a": [1.0], "b": []}, {"a": [1.0], "b": [0.0]},
+              {"a": [1.0], "b": [-1.0]}, {"a": [1.0], "b": [float("nan")]},
+              {"a": [1.0], "b": [float("inf")]}],
+)  # fmt: skip
+def test_what_can_not_be_compared_is_refused(wrong):
+    with pytest.raises(ValueError, match="compare"):
+        compare(wrong, better="low")
+
+
+@given(st.lists(st.integers(-5, 5), min_size=2, max_size=12))
+def test_the_median_of_the_others_is_what_leaving_one_out_gives(values):
+    expected = [statistics.median(values[:i] + values[i + 1 :]) for i in range(len(values))]
+    assert medians_of_others(values) == expected
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 30),
+        st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6),
+        min_size=2,
+        max_size=25,
+    )
+)
+def test_whatever_was_measured_everybody_is_there_once_and_the_slowest_first(times):
+    found = compare(times, better="low")
+    assert {peer.name for peer in found.peers} == set(times)
+    effects = [peer.effect for peer in found.peers]
+    assert effects == sorted(effects, reverse=True)
+    assert all(peer.lower <= peer.effect for peer in found.peers)
+    assert found.line > 0.0199
+
+
+def test_the_quantile_is_that_of_students_t():
+    assert z_of(1) == pytest.approx(statistics.NormalDist().inv_cdf(1 - ALARM))
+    assert z_of(1, 10) == pytest.approx(2.764, rel=0.005)  # t tables, one-sided 0.01
+    assert z_of(10, 20) == pytest.approx(3.552, rel=0.005)  # and 0.001
