@@ -1,6 +1,7 @@
 // oddrank._core: the module that is always built. A list of its parts and nothing else.
 #include <pybind11/pybind11.h>
 
+#include "base/bind.hpp"
 #include "bench/bind.hpp"
 #include "control/bind.hpp"
 #include "modules/module.hpp"
@@ -11,6 +12,7 @@
 PYBIND11_MODULE(_core, m) {
   m.doc() = "oddrank's native core: printing and control. Use the functions of `oddrank` instead.";
   oddrank::begin_module(m);
+  oddrank::bind_base(m);
   oddrank::bind_bench(m);
   oddrank::bind_control(m);
   oddrank::bind_printing(m);

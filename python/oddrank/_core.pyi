@@ -5,6 +5,16 @@ from typing import Any, Literal, SupportsIndex
 
 build_info: dict[str, str]
 
+# base
+
+def ratio_of_medians(
+    over: Sequence[float],
+    under: Sequence[float],
+    confidence: float,
+    replicates: int,
+    seed: int,
+) -> tuple[float, float, float, int, int]: ...
+
 # bench
 
 def bench_fill(

@@ -1,0 +1,32 @@
+// Bindings of csrc/base: translate types, release the GIL; no logic.
+#include "base/bind.hpp"
+
+#include <pybind11/stl.h>
+
+#include <vector>
+
+#include "base/bootstrap.hpp"
+
+namespace oddrank {
+namespace py = pybind11;
+
+void bind_base(py::module_& m) {
+  m.def(
+      "ratio_of_medians",
+      [](const std::vector<double>& over, const std::vector<double>& under, double confidence,
+         std::size_t replicates, std::uint64_t seed) {
+        RatioInterval found;
+        {
+          const py::gil_scoped_release release;
+          found = ratio_of_medians(over, under, {confidence, replicates, seed});
+        }
+        return py::make_tuple(found.ratio, found.low, found.high, found.block_over,
+                              found.block_under);
+      },
+      py::arg("over"), py::arg("under"), py::arg("confidence"), py::arg("replicates"),
+      py::arg("seed"),
+      "(ratio, low, high, block_over, block_under): the ratio of the medians of two series in the "
+      "order of time, its interval by a block bootstrap, and the lengths of the blocks.");
+}
+
+}  // namespace oddrank
