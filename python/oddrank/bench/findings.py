@@ -3,11 +3,15 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oddrank.bench.late import Late
+from oddrank.bench.sizes import size_text
 from oddrank.control.stages import Rounds
 from oddrank.finding import Confidence, Evidence, Finding, Who
+
+if TYPE_CHECKING:
+    from oddrank.bench import expect
 
 
 def wrong_values(rounds: Rounds, stage: str, seen: Sequence[Mapping[str, Any]]) -> Finding:
@@ -108,4 +112,39 @@ def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]
             "compared by value",
         )
         for m in seen[:8]
+    )
+
+
+def below_expected(
+    low: "Sequence[tuple[expect.Row, expect.Expected, float]]", threshold: float
+) -> Finding:
+    """What falls short of the published figure, the worst first. It points at nobody."""
+    row, of, share = low[0]
+    ranks = Who("rank", tuple(range(row.n)))
+    more = f" (and {len(low) - 1} more size{'s' if len(low) > 2 else ''})" if len(low) > 1 else ""
+    next_ = ["oddrank bench pairs, launched in the same way: which link or node is slower"]
+    if "(n+1)/n" in of.note:
+        next_.append("NCCL_DEBUG=INFO on one rank: is NVLS used? Without it a ring reaches less")
+    return Finding(
+        condition="slow",
+        who=ranks,
+        cause="below-expected",
+        what=f"{row.collective} {row.dtype} of {size_text(row.bytes)} on {ranks} reaches"
+        f" {share:.0f}% of what is expected{more}: all of them together, this names no rank",
+        evidence=tuple(
+            Evidence(
+                f"{row.collective} {row.dtype} {size_text(row.bytes)}: {share:.1f}% of"
+                f" {of.busbw_GBps:.4g} GB/s ({of.note}; {of.source})",
+                "busbw",
+                row.busbw_GBps,
+                "GB/s",
+            )
+            for row, of, share in low[:8]
+        ),
+        confidence=Confidence(
+            "medium",
+            f"below {100 * threshold:g}% of a figure published for this topology; every rank waits"
+            " for the slowest, so that it can't be told from this who that is",
+        ),
+        next=tuple(next_),
     )
