@@ -52,6 +52,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "cuda-build": _module("oddrank._cuda"),
     "gpu": _succeeds("nvidia-smi", "-L"),
     "greenlet": _module("greenlet"),
+    "matplotlib": _module("matplotlib"),
     "mpi": _programs("mpirun"),
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch"),
     "time-namespace": _succeeds("unshare", "--time", "--fork", "--monotonic", "5", "true"),

@@ -165,15 +165,15 @@ def fold(ranks: Iterable[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
-def check_writable(path: str) -> None:
+def check_writable(path: str, advice: str = _JSON_ADVICE) -> None:
     """OddrankError if `write_json` could not write there: asked before a command runs."""
     if path != "-":
         target = _target(path)
         if _is_special(target):
             if not os.access(target, os.W_OK):
-                raise _unwritable(path, "no permission")
+                raise _unwritable(path, "no permission", advice)
             return
-        temporary = _open_beside(path, target)
+        temporary = _open_beside(path, target, advice)
         os.close(temporary[0])
         os.unlink(temporary[1])
 

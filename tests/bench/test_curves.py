@@ -1,0 +1,77 @@
+"""Which curves a picture has, and what tells them apart."""
+
+import pytest
+
+from oddrank import OddrankError
+from oddrank.bench.curves import MOST_CURVES, collect
+from saved_runs import report, row, saved
+
+
+def picture(tmp_path, *reports, only=()):
+    made = [saved(tmp_path, each, f"run{i}.json") for i, each in enumerate(reports)]
+    return collect(made, only)
+
+
+def labels(made):
+    return [[curve.label for curve in panel.curves] for panel in made.panels]
+
+
+def test_one_run_is_one_curve_and_needs_no_label(tmp_path):
+    made = picture(tmp_path, report(row(1 << 20), row(8), row(1 << 10)))
+    assert labels(made) == [[""]]
+    assert [point.bytes for point in made.panels[0].curves[0].points] == [8, 1 << 10, 1 << 20]
+    assert made.common == "c10d:gloo, float32, sum, in place, 4 ranks"
+
+
+def test_several_runs_are_told_apart_by_their_files(tmp_path):
+    assert labels(picture(tmp_path, report(row()), report(row()))) == [["run0", "run1"]]
+
+
+def test_a_label_says_only_what_differs(tmp_path):
+    made = picture(tmp_path, report(row(), row(dtype="bfloat16"), row(inplace=False)))
+    assert labels(made) == [
+        ["float32, in place", "bfloat16, in place", "float32, out of place"],
+    ]
+    assert made.common == "c10d:gloo, sum, 4 ranks"
+
+
+def test_two_files_of_one_name_are_two_curves(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    runs = [saved(tmp_path / name, report(row())) for name in ("a", "b")]
+    assert labels(collect(runs)) == [["run", "run"]]
+
+
+def test_each_collective_has_its_panel(tmp_path):
+    made = picture(tmp_path, report(row(), row(collective="all_gather", op="none")))
+    assert [panel.title for panel in made.panels] == ["all_reduce, sum", "all_gather"]
+
+
+def test_a_run_of_one_rank_has_algbw(tmp_path):
+    assert picture(tmp_path, report(row(n=1))).bandwidth == "algbw"
+    assert picture(tmp_path, report(row())).bandwidth == "busbw"
+
+
+def test_rows_without_a_size_or_a_time_are_left_out_and_counted(tmp_path):
+    skipped = row(16, median_us=None)
+    made = picture(tmp_path, report(row(), skipped, row(0, collective="barrier")))
+    assert len(made.panels) == 1
+    assert made.left_out == "2 rows without a size or a time not drawn"
+
+
+@pytest.mark.parametrize(
+    ("only", "number"),
+    [((), 4), (("float32",), 2), (("float32", "out"), 1), (("c10d:gloo",), 4), (("in",), 2)],
+)
+def test_only_takes_rows_that_have_all_its_words(only, number, tmp_path):
+    rows = [row(dtype=d, inplace=i) for d in ("float32", "int8") for i in (True, False)]
+    assert len(picture(tmp_path, report(*rows), only=only).panels[0].curves) == number
+
+
+def test_nothing_to_draw_and_too_much_to_tell_apart_are_refused(tmp_path):
+    with pytest.raises(OddrankError, match="nothing to draw: no row with int8"):
+        picture(tmp_path, report(row()), only=("int8",))
+    with pytest.raises(OddrankError, match="--only"):
+        picture(tmp_path, report(*[row(dtype=f"d{i}") for i in range(MOST_CURVES + 1)]))
+    with pytest.raises(OddrankError, match="--only"):
+        picture(tmp_path, report(*[row(collective=f"c{i}") for i in range(13)]))

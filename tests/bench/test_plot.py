@@ -1,0 +1,186 @@
+"""`oddrank bench plot`: a picture, or one line that says why there is none."""
+
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+
+from oddrank import cli
+from oddrank.bench.heat_map import marks
+from oddrank.bench.plot import _size_ticks, _time
+from saved_runs import pairs, report, row, saved, write
+
+NAMES = ["n0", "n1", "n2", "n3"]
+MATRIX = [[None if i == j else 10.0 + i for j in range(4)] for i in range(4)]
+needs_matplotlib = pytest.mark.needs("matplotlib")
+
+
+def found(cause, ranks, kind="node", condition="slow", host=None):
+    return {
+        "condition": condition,
+        "cause": cause,
+        "what": f"ranks {ranks} are slow",
+        "who": {"kind": kind, "ranks": ranks, "host": host, "device": None},
+    }
+
+
+@pytest.fixture
+def draw(tmp_path, capsys):
+    """The command in this process: (exit code, stderr)."""
+
+    def start(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["bench", "plot", *map(str, arguments)])
+        return ended.value.code, capsys.readouterr().err
+
+    return start
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(
+    ("kind", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
+def test_runs_become_a_picture_of_the_kind_that_the_name_says(kind, magic, draw, tmp_path):
+    files = [
+        write(
+            tmp_path / f"{i}.json", report(*[row(1 << power, us=10 * i) for power in range(3, 24)])
+        )
+        for i in (1, 2)
+    ]
+    assert draw(*files, "-o", tmp_path / f"out.{kind}") == (0, "")
+    assert (tmp_path / f"out.{kind}").read_bytes().startswith(magic)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.json", "2.json", f"out.{kind}"]
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [row()],
+        [row(8, p99_us=None, busbw_GBps=None)],
+        [row(n=1)],
+        [row(), row(1 << 21, check="wrong")],
+        [row(1 << 62, us=1e-9, count=0, p99_us=1e15, busbw_GBps=1e15), row(1, busbw_GBps=1e-9)],
+        [row(backend="$\\frac{1}{0$", dtype="_hidden"), row(dtype="\x1b[2J\n\u202e", op="\u6f22")],
+        [row(collective=f"collective {i}") for i in range(11)],
+        [row(1 << p, dtype=f"dtype{i}", inplace=bool(i % 2)) for p in (9, 20) for i in range(5)],
+    ],
+    ids=["one", "no p99", "one rank", "wrong", "extreme", "hostile", "collectives", "curves"],
+)
+def test_whatever_the_rows_are_a_picture_is_drawn_without_a_complaint(rows, draw, tmp_path):
+    file = write(tmp_path / "_$a_$.json", report(*rows))
+    assert draw(file, file, "-o", tmp_path / "out.png") == (0, "")
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        pairs(NAMES, MATRIX, [found("slow-sender", [1])]),
+        pairs(["a", "b"], [[None, 1e-9], [None, None]]),
+        pairs(["a" * 200, "$b_{$"], [[None, 5], [5, None]]),
+        pairs([f"node{i}" for i in range(100)], [[1.0] * 100] * 100),
+        pairs(NAMES, [[0.0] * 4] * 4),
+    ],
+    ids=["named", "holes", "hostile", "large", "zero"],
+)
+def test_a_matrix_becomes_a_heat_map(matrix, draw, tmp_path):
+    file = write(tmp_path / "pairs.json", matrix)
+    assert draw(file, "-o", tmp_path / "out.png") == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("finding", "boxes"),
+    [
+        (found("slow-sender", [1]), [(1, 0, 1, 4)]),
+        (found("slow-receiver", [1]), [(0, 1, 4, 1)]),
+        (found("slow-both-ways", [1]), [(1, 0, 1, 4), (0, 1, 4, 1)]),
+        (found("slow-link", [0, 2], kind="link"), [(0, 2, 1, 1), (2, 0, 1, 1)]),
+        (found("not-confirmed", [1], condition="unknown"), []),
+        (found("slow-sender", [7]), []),
+        (found("slow-sender", []), []),
+        ({"condition": "slow", "cause": 3, "who": None}, []),
+        ({"condition": "slow", "who": {"ranks": ["x", None]}}, []),
+        ({}, []),
+    ],
+)
+def test_who_is_named_is_framed_as_a_row_a_column_or_two_cells(finding, boxes, tmp_path):
+    assert marks(saved(tmp_path, pairs(NAMES, MATRIX, [finding]))) == boxes
+
+
+@pytest.mark.parametrize(
+    ("more", "who"),
+    [
+        ({"ranks": [[0, 1], [2, 3], [4, 5], [6, 7]]}, {"ranks": [2, 3]}),
+        ({}, {"ranks": [2, 3], "host": "n1"}),
+    ],
+)
+def test_nodes_of_several_ranks_are_found_by_their_ranks_or_their_host(more, who, tmp_path):
+    finding = found("slow-sender", who["ranks"], host=who.get("host"))
+    made = saved(tmp_path, pairs(NAMES, MATRIX, [finding], world={"size": 8}, **more))
+    assert marks(made) == [(1, 0, 1, 4)]
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(
+    "name", ["absent/out.png", "out.gif", "out", "folder.png", "a" * 300 + ".png"]
+)
+def test_what_can_not_be_written_is_refused_in_one_line_and_nothing_is_left(name, draw, tmp_path):
+    (tmp_path / "folder.png").mkdir()
+    file = write(tmp_path / "run.json", report(row()))
+    code, err = draw(file, "-o", tmp_path / name)
+    assert (code, err.count("\n")) == (2, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.png", "run.json"]
+
+
+@needs_matplotlib
+@pytest.mark.parametrize(
+    ("contents", "why"),
+    [
+        ([report(row()), pairs(NAMES, MATRIX)], "draw it alone"),
+        ([pairs(NAMES, MATRIX), pairs(NAMES, MATRIX)], "draw it alone"),
+        ([report()], "neither rows nor pairs"),
+        ([pairs(["a", "b"], [[None, None], [None, None]])], "no cell"),
+        ([report(row()), "no JSON"], "no JSON"),
+    ],
+)
+def test_what_makes_no_picture_is_refused_in_one_line(contents, why, draw, tmp_path):
+    files = [write(tmp_path / f"{i}.json", each) for i, each in enumerate(contents)]
+    code, err = draw(*files, "-o", tmp_path / "out.png")
+    assert (code, err.count("\n")) == (2, 1)
+    assert why in err
+    assert not (tmp_path / "out.png").exists()
+
+
+def test_without_matplotlib_one_line_says_what_to_type(tmp_path):
+    file = write(tmp_path / "run.json", report(row()))
+    script = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from oddrank import cli\n"
+        f"cli.main(['bench', 'plot', {file!r}, '-o', {str(tmp_path / 'out.png')!r}])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert "pip install 'oddrank[plot]'" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(8, 8), (8, 64), (4, 1 << 40), (1, 1 << 62), (5, 5), (12, 100)]
+)
+def test_sizes_below_the_axis_are_powers_of_two_evenly_and_few(low, high):
+    ticks = _size_ticks(low, high)
+    assert len(ticks) <= 9
+    assert all(tick & (tick - 1) == 0 for tick in ticks)
+    assert ticks[-1] >= high
+    assert len({b // a for a, b in pairwise(ticks)}) <= 1
+
+
+@pytest.mark.parametrize(
+    ("us", "text"), [(0.5, "500 ns"), (1, "1 us"), (2000, "2 ms"), (5e6, "5 s")]
+)
+def test_times_have_the_unit_that_fits(us, text):
+    assert _time(us) == text
