@@ -62,7 +62,7 @@ def test_what_is_no_report_is_refused_in_one_short_line(content, why, tmp_path):
         ({"busbw_GBps": [1]}, "data.rows[1].busbw_GBps is a list"),
         ({"samples_us": {}}, "data.rows[1].samples_us"),
         ({"samples_us": [1, None]}, "data.rows[1].samples_us"),
-        ({"samples_us": [1, 0]}, "data.rows[1].samples_us"),
+        ({"samples_us": [1, -1]}, "data.rows[1].samples_us"),
         ({"samples_us": [1, True]}, "data.rows[1].samples_us"),
     ],
 )
@@ -70,6 +70,11 @@ def test_a_field_of_a_wrong_type_is_named_with_its_place(changes, place, tmp_pat
     with pytest.raises(OddrankError) as caught:
         saved(tmp_path, report(row(), {**row(), **changes}))
     assert place in str(caught.value)
+
+
+def test_times_of_nothing_are_no_times(tmp_path):
+    found = saved(tmp_path, report(row() | {"samples_us": [0, 1, 0.0]})).rows[0]
+    assert found.samples == ()
 
 
 def test_a_number_beyond_all_floats_is_no_time(tmp_path):

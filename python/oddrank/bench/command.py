@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from oddrank import launch, render
+from oddrank import finding, launch, render
 from oddrank.bench import live, report, sweep
 from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS
 from oddrank.bench.collectives import COLLECTIVES
@@ -152,3 +152,92 @@ def run(
 
     stages = sweep.stages(todo, sweep.Options(target, budget, deadline))
     runner.run(stages, here, deadline=deadline, conclude=conclude, on_stage=show)
+
+
+def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
+    from oddrank.bench.compare import FAILING
+
+    chosen = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
+    if chosen == {"none"}:
+        return frozenset()
+    if not chosen or not chosen <= set(FAILING):
+        raise click.BadParameter(f"{value[:60]!r} is neither none nor some of {','.join(FAILING)}")
+    return chosen
+
+
+@command.command()
+@click.argument("a", metavar="A.json")
+@click.argument("b", metavar="B.json")
+@click.option("--within", default="5%", show_default=True, callback=_share, metavar="PERCENT",
+              help="So much more or less time is the same.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Compare runs of different worlds all the same.")
+@click.option(
+    "--fail-on",
+    metavar="LIST",
+    default="slower",
+    show_default=True,
+    callback=_failing,
+    help="Exit with 1 where a row is any of these: slower, faster, unsure, missing; or none.",
+)
+@json_option
+def compare(  # noqa: PLR0917 (click passes them by name)
+    a: str, b: str, within: float, force: bool, fail_on: frozenset[str], json_path: str | None
+) -> int:
+    """Compare two reports of `bench run`: is B as fast as A was?
+
+    Row by row SAME, FASTER, SLOWER or UNSURE, from the interval (99 %, block bootstrap) of the
+    ratio of the median times. The interval knows the noise within a run; two runs of one machine
+    may differ by more: compare several of them before you blame a change.
+
+    Exit codes: 0 nothing of --fail-on; 1 something of it; 2 not readable, or different worlds.
+    """
+    from oddrank.bench import compare as compare_
+    from oddrank.bench import saved
+
+    one, other = saved.read(a), saved.read(b)
+    found = compare_.compare(one, other, within=within, force=force)
+    if json_path != "-":
+        render.line(f"A: {a}", sys.stdout)
+        render.line(f"B: {b}", sys.stdout)
+        render.table(compare_.COLUMNS, map(compare_.cells, found.rows), sys.stdout)
+        for line in compare_.text(found):
+            render.line(line, sys.stdout)
+        render.line("", sys.stdout)
+        render.line(f"bench compare: {found.verdict}", sys.stdout, _STYLES[found.verdict])
+        render.line(compare_.sentence(found), sys.stdout)
+    if json_path is not None:
+        data = {"a": a, "b": b, **found.as_data()}
+        finding.write_json(finding.envelope("bench compare", one.world, data), json_path)
+    return found.exit_code(fail_on)
+
+
+# Verdict -> how it looks on a terminal.
+_STYLES = {"SAME": "bold green", "FASTER": "bold green", "SLOWER": "bold red",
+           "UNSURE": "bold yellow"}  # fmt: skip
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("-o", "--output", required=True, metavar="OUT.png",
+              help="The picture: .png, .svg or .pdf.")  # fmt: skip
+@click.option("--only", multiple=True, metavar="WORD",
+              help="Only rows of this collective, dtype, op or back end, or in, out (of place);"
+              " several of them must all fit.")  # fmt: skip
+def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
+    """Draw reports of `bench run` (bandwidth and latency against size) or of `bench pairs`.
+
+    Several runs are laid over each other. Of pairs one FILE: the heat map, with the senders,
+    receivers and links framed that were named. Needs matplotlib: pip install 'oddrank[plot]'.
+    """
+    from oddrank.bench import curves, heat_map, saved
+    from oddrank.bench import plot as plot_
+
+    plot_.check_target(output)
+    plot_.matplotlib()
+    runs = [saved.read(file) for file in files]
+    if plot_.check_kinds(runs):
+        figure = heat_map.draw_matrix(runs[0])
+    else:
+        figure = plot_.draw_curves(curves.collect(runs, only))
+    plot_.write(figure, output)
+    render.line(f"drawn: {output}", sys.stdout)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import render
-from oddrank.bench.case import size_text
 from oddrank.bench.curves import Curve, Panel, Picture
 from oddrank.bench.saved import Saved
+from oddrank.bench.sizes import size_text
 from oddrank.errors import OddrankError
 from oddrank.finding import check_writable, whole_file
 

@@ -1,0 +1,281 @@
+"""Two runs of `bench run`, row by row: the same, faster, slower, or not to be told.
+
+A row is SLOWER where the whole interval of the ratio of medians (B's time over A's) lies beyond
+what counts as the same, SAME where all of it lies within, and UNSURE otherwise: too few iterations
+or too much noise is no verdict. The interval knows what varies within a run, not from run to run
+(another allocation, another hour): compare several runs before blaming a change.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from oddrank import _native
+from oddrank.bench.saved import Key, Saved, SavedRow
+from oddrank.bench.sizes import size_text
+from oddrank.errors import OddrankError
+
+Judgement = Literal["SAME", "FASTER", "SLOWER", "UNSURE"]
+CONFIDENCE = 0.99
+_REPLICATES = 4000
+_SEED = 20
+_OF_A_JOB = {"job", "launcher"}  # not of the machines
+_NAMES = {"size": "ranks"}  # of the world's members, as people call them
+_MOST_TOLD = 100
+_FEWEST = 10  # iterations: the interval of fewer has not the confidence that it claims
+COLUMNS = ("size", "collective", "dtype", "op", "place", "A us", "B us", "B/A", "99 % interval",
+           "verdict")  # fmt: skip
+# What --fail-on may name; `missing`: rows of A that B has not measured.
+FAILING = ("slower", "faster", "unsure", "missing")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One row of both runs. ratio, low, high: B's median time over A's; None: not to be told."""
+
+    key: Key
+    a_us: float | None
+    b_us: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: Judgement
+    why: str = ""
+
+    def __str__(self) -> str:
+        return name_text(self.key)
+
+    def as_data(self) -> dict[str, Any]:
+        figures = asdict(self)
+        return {**name_data(figures.pop("key")), **figures}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both runs. only_a, only_b: rows that the other has not, or has not measured."""
+
+    rows: tuple[Compared, ...]
+    only_a: tuple[SavedRow, ...]
+    only_b: tuple[SavedRow, ...]
+    within: float
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Judgement:
+        """The worst: one slower row is a slower run, and one unsure row leaves it open."""
+        found = {row.verdict for row in self.rows}
+        order: tuple[Judgement, ...] = ("SLOWER", "UNSURE", "FASTER", "SAME")
+        return next(verdict for verdict in order if verdict in found)
+
+    def exit_code(self, fail_on: Collection[str]) -> int:
+        found = {row.verdict.lower() for row in self.rows} | ({"missing"} if self.only_a else set())
+        return 1 if found & set(fail_on) else 0
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "sentence": sentence(self),
+            "within": self.within,
+            "confidence": CONFIDENCE,
+            "rows": [row.as_data() for row in self.rows],
+            "only_a": [name_data(row.key) for row in self.only_a],
+            "only_b": [name_data(row.key) for row in self.only_b],
+            "notes": list(self.notes),
+        }
+
+
+def compare(a: Saved, b: Saved, *, within: float, force: bool = False) -> Comparison:
+    """within: 0.05 takes up to 5 % more time, or as much less, for the same.
+
+    OddrankError where a run has no rows, the two have none in common, or their worlds differ and
+    `force` is not given.
+    """
+    for side in (a, b):
+        if not side.rows:
+            what = "it is of bench pairs" if side.matrix else "it has no rows"
+            raise OddrankError(f"cannot compare {side.path}: {what}; name reports of bench run")
+    differing, unknown = differences(a, b)
+    if differing and not force:
+        raise OddrankError(
+            f"not the same world: {'; '.join(differing)}; --force compares them all the same"
+        )
+    notes = [f"not the same world: {what}" for what in differing]
+    notes += [f"not compared: {what}" for what in unknown]
+    # Two back ends are compared only where it is plain which with which.
+    across = not _backends(a) & _backends(b) and len(_backends(a)) == len(_backends(b)) == 1
+    ours, theirs = _by_key(a, across), _by_key(b, across)
+    both = [key for key in ours if key in theirs]
+    if not both:
+        raise OddrankError(f"{a.path} and {b.path} have no row in common: nothing to compare")
+    rows = tuple(_judge(ours[key], theirs[key], within) for key in both)
+    return Comparison(
+        rows,
+        tuple(row for key, row in ours.items() if key not in theirs),
+        tuple(row for key, row in theirs.items() if key not in ours),
+        within,
+        tuple(notes),
+    )
+
+
+def differences(a: Saved, b: Saved) -> tuple[list[str], list[str]]:
+    """What differs in the worlds of two runs, and what only one of them tells, a text each."""
+    ours, theirs = _facts(a), _facts(b)
+    differing, unknown = [], []
+    if not _backends(a) & _backends(b):
+        sides = (", ".join(sorted(_backends(side))) for side in (a, b))
+        differing.append(f"back end {' and '.join(sides)}")
+    for name in {**ours, **theirs}:
+        one, other = ours.get(name), theirs.get(name)
+        if one is None or other is None:
+            side = "A" if one is None else "B"
+            unknown.append(f"{name}: {side} does not say")
+        elif one != other:
+            differing.append(f"{name} {_told(one)} and {_told(other)}")
+    return differing, unknown
+
+
+def sentence(found: Comparison) -> str:
+    """The overall verdict."""
+    counts = Counter(row.verdict for row in found.rows)
+    total = len(found.rows)
+    near = f"within {100 * found.within:g}%"
+    if found.verdict == "SAME":
+        return f"B is as fast as A, {near}, in {'all ' * (total > 1)}{_rows(total)}"
+    parts = [
+        f"{verdict.lower()} in {counts[verdict]}"
+        for verdict in ("SLOWER", "FASTER", "SAME", "UNSURE")
+        if counts[verdict]
+    ]
+    said = f"of {_rows(total)} B is {', '.join(parts)} ({near} is the same)"
+    worst = _farthest(found)
+    return said if worst is None else f"{said}; most: {_times(worst)}"
+
+
+def text(found: Comparison) -> Iterable[str]:
+    """The lines below the table."""
+    for row in found.rows:
+        if row.why:
+            yield f"unsure: {row}: {row.why}"
+    for side, rows in (("A", found.only_a), ("B", found.only_b)):
+        yield from (f"only in {side}: {name_text(row.key)}" for row in rows)
+    yield from found.notes
+
+
+def cells(row: Compared) -> tuple[object, ...]:
+    _, collective, dtype, op, size, in_place = row.key
+    interval = None if row.low is None or row.high is None else f"{row.low:.3f}-{row.high:.3f}"
+    return (
+        size_text(size),
+        collective,
+        dtype,
+        op,
+        "in" if in_place else "out",
+        None if row.a_us is None else f"{row.a_us:.1f}",
+        None if row.b_us is None else f"{row.b_us:.1f}",
+        None if row.ratio is None else f"{row.ratio:.3f}",
+        interval,
+        row.verdict,
+    )
+
+
+def name_text(key: Key) -> str:
+    backend, collective, dtype, op, size, in_place = key
+    place = "in place" if in_place else "out of place"
+    kind = "" if op == "none" else f" {op}"
+    return f"{collective} {dtype}{kind} {size_text(size)} {place} ({backend})"
+
+
+def name_data(key: Key) -> dict[str, Any]:
+    names = ("backend", "collective", "dtype", "op", "bytes", "inplace")
+    return dict(zip(names, key, strict=True))
+
+
+def _judge(a: SavedRow, b: SavedRow, within: float) -> Compared:
+    for side, row in (("A", a), ("B", b)):
+        why = _useless(row)
+        if why:
+            return _unsure(a, b, f"{why} in {side}")
+    ratio, low, high, *_ = _native.core().ratio_of_medians(
+        b.samples, a.samples, CONFIDENCE, _REPLICATES, _SEED
+    )
+    most = 1 + within
+    verdict: Judgement = "UNSURE"
+    why = ""
+    if low > most:
+        verdict = "SLOWER"
+    elif high < 1 / most:
+        verdict = "FASTER"
+    elif low >= 1 / most and high <= most:
+        verdict = "SAME"
+    return Compared(a.key, a.median_us, b.median_us, ratio, low, high, verdict, why)
+
+
+def _useless(row: SavedRow) -> str:
+    """Why a row says nothing of how fast it is; empty where it does."""
+    if row.median_us is None:
+        return "not measured"
+    if row.check.startswith("wrong"):
+        return "wrong values"
+    if len(row.samples) < _FEWEST:
+        many = f"{len(row.samples)} iterations" if row.samples else "no times of single iterations"
+        return f"{many} (at least {_FEWEST} are needed)"
+    return ""
+
+
+def _unsure(a: SavedRow, b: SavedRow, why: str) -> Compared:
+    ratio = b.median_us / a.median_us if a.median_us and b.median_us else None
+    return Compared(a.key, a.median_us, b.median_us, ratio, None, None, "UNSURE", why)
+
+
+def _facts(side: Saved) -> dict[str, Any]:
+    """What must be the same for times to mean the same: the world and what the run says of it.
+
+    Not the job and its launcher: last week's job was another one.
+    """
+    facts = {name: value for name, value in side.world.items() if name not in _OF_A_JOB}
+    facts["devices"] = side.data.get("devices")
+    setup = side.data.get("setup")  # whatever else must be the same: hosts, versions
+    facts.update(setup if isinstance(setup, dict) else {})
+    return {_NAMES.get(name, name): value for name, value in facts.items() if value is not None}
+
+
+def _backends(side: Saved) -> set[str]:
+    return {row.backend for row in side.rows}
+
+
+def _by_key(side: Saved, any_backend: bool) -> dict[tuple[Any, ...], SavedRow]:
+    """A row that is there twice is compared with the other's second one."""
+    seen: Counter[tuple[Any, ...]] = Counter()
+    found = {}
+    for row in side.rows:
+        key = row.key[1:] if any_backend else row.key
+        place = (*key, seen[key])
+        found[place] = row
+        seen[key] += 1
+    return found
+
+
+def _told(value: object) -> str:
+    """A fact in a sentence: lists and counts as `8 x H200`, and nothing is long."""
+    if isinstance(value, list | dict):
+        counts = Counter(map(str, value)) if isinstance(value, list) else value
+        value = ", ".join(text if n == 1 else f"{n} x {text}" for text, n in counts.items())
+    text = str(value)
+    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}..."
+
+
+def _farthest(found: Comparison) -> Compared | None:
+    """The row that moved most in the direction of the verdict."""
+    moved = [row for row in found.rows if row.verdict == found.verdict and row.ratio]
+    if found.verdict == "SLOWER":
+        return max(moved, key=lambda row: row.ratio or 0.0)
+    return min(moved, key=lambda row: row.ratio or 0.0) if found.verdict == "FASTER" else None
+
+
+def _times(row: Compared) -> str:
+    return f"{row} takes {row.ratio:.2f} times as long ({row.low:.2f} to {row.high:.2f})"
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' if count != 1 else ''}"

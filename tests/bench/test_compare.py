@@ -1,0 +1,225 @@
+"""`oddrank bench compare`: the same, faster, slower, or not to be told."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from oddrank import OddrankError, cli
+from oddrank.bench.compare import compare, sentence
+from oddrank.finding import SCHEMA_FILE
+from saved_runs import report, row, saved, write
+
+SIZES = [1 << 10, 1 << 20, 1 << 26]
+
+
+def verdicts(tmp_path, a, b, **options):
+    return [row.verdict for row in compared(tmp_path, a, b, **options).rows]
+
+
+def compared(tmp_path, a, b, within=0.05, **options):
+    one, other = saved(tmp_path, a, "a.json"), saved(tmp_path, b, "b.json")
+    return compare(one, other, within=within, **options)
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """The command in this process: (exit code, stdout, stderr)."""
+
+    def start(a, b, *arguments):
+        files = [write(tmp_path / f"{name}.json", made) for name, made in (("a", a), ("b", b))]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["bench", "compare", *files, *arguments])
+        return ended.value.code, *capsys.readouterr()
+
+    return start
+
+
+def test_two_samples_of_one_machine_are_the_same(tmp_path):
+    a, b = (report(*[row(size, seed=seed) for size in SIZES]) for seed in (1, 2))
+    found = compared(tmp_path, a, b)
+    assert [each.verdict for each in found.rows] == ["SAME"] * 3
+    assert sentence(found) == "B is as fast as A, within 5%, in all 3 rows"
+    assert all(each.low < 1 < each.high for each in found.rows)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.2, "SLOWER"), (1 / 1.2, "FASTER"), (1, "SAME")])
+def test_a_fifth_more_time_is_slower_and_less_is_faster(factor, verdict, tmp_path):
+    assert verdicts(tmp_path, report(row()), report(row(us=100 * factor, seed=1))) == [verdict]
+
+
+def test_slower_by_about_what_counts_as_the_same_is_not_decided(tmp_path):
+    assert verdicts(tmp_path, report(row()), report(row(us=105, seed=1))) == ["UNSURE"]
+    assert verdicts(tmp_path, report(row()), report(row(us=105, seed=1)), within=0.2) == ["SAME"]
+    assert verdicts(tmp_path, report(row()), report(row(us=105, seed=1)), within=0.01) == ["SLOWER"]
+
+
+def test_noise_and_few_iterations_decide_nothing(tmp_path):
+    noisy = report(row(noise=0.5, count=30))
+    assert verdicts(tmp_path, noisy, report(row(us=110, noise=0.5, count=30))) == ["UNSURE"]
+    few = compared(tmp_path, report(row()), report(row(us=500, count=5))).rows[0]
+    assert (few.verdict, few.ratio, few.low) == ("UNSURE", 5, None)
+    assert few.why == "5 iterations (at least 10 are needed) in B"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"check": "wrong"}, "wrong values in B"),
+        ({"median_us": None, "samples_us": []}, "not measured in B"),
+        ({"samples_us": None}, "no times of single iterations (at least 10 are needed) in B"),
+    ],
+)
+def test_a_row_without_usable_times_is_unsure_and_says_why(changes, why, tmp_path):
+    found = compared(tmp_path, report(row()), report(row() | changes)).rows[0]
+    assert (found.verdict, found.why) == ("UNSURE", why)
+
+
+def test_one_slow_stretch_of_a_run_makes_it_unsure_not_slower(tmp_path):
+    steady = row()
+    times = [140 if 60 <= i < 170 else 100 for i in range(200)]  # a neighbour, for half of it
+    disturbed = row() | {"samples_us": [t * (1 + i % 7 / 1000) for i, t in enumerate(times)]}
+    assert verdicts(tmp_path, report(steady), report(disturbed)) == ["UNSURE"]
+
+
+def test_rows_are_matched_by_what_they_measure_and_the_rest_is_listed(tmp_path):
+    a = report(row(8), row(16), row(16, dtype="bfloat16"), row(32, inplace=False))
+    b = report(row(32), row(16), row(64), row(8, op="max"))
+    found = compared(tmp_path, a, b)
+    assert [each.key[4] for each in found.rows] == [16]
+    assert [each.bytes for each in found.only_a] == [8, 16, 32]
+    assert [each.bytes for each in found.only_b] == [32, 64, 8]
+
+
+def test_a_size_that_was_measured_twice_is_compared_twice(tmp_path):
+    twice = report(row(), row(us=200))
+    assert verdicts(tmp_path, twice, report(row(seed=1), row(us=400))) == ["SAME", "SLOWER"]
+    assert len(compared(tmp_path, twice, report(row())).only_a) == 1
+
+
+@pytest.mark.parametrize(
+    ("world", "setup", "told"),
+    [
+        ({"size": 8}, {}, "ranks 4 and 8"),
+        ({"nodes": 2}, {}, "nodes 1 and 2"),
+        ({"hosts": ["n1", "n3"]}, {}, "hosts n1, n2 and n1, n3"),
+        ({}, {"devices": {"H200": 4}}, "devices 4 x CPU and 4 x H200"),
+        ({}, {"switches": ["a", "b", "b"]}, "switches c and a, 2 x b"),
+        ({}, {"nccl": "2.30.7"}, "nccl 2.29.7 and 2.30.7"),
+    ],
+)
+def test_different_worlds_are_refused_in_one_line_that_says_what_differs(
+    world, setup, told, tmp_path
+):
+    usual = {"devices": {"CPU": 4}, "nccl": "2.29.7", "switches": ["c"]}
+    a = report(row(), world={"hosts": ["n1", "n2"]}, setup=usual)
+    b = report(row(), world={"hosts": ["n1", "n2"]} | world, setup=usual | setup)
+    with pytest.raises(OddrankError) as caught:
+        compared(tmp_path, a, b)
+    assert str(caught.value).startswith(f"not the same world: {told}; --force")
+    found = compared(tmp_path, a, b, force=True)
+    assert found.notes == (f"not the same world: {told}",)
+
+
+def test_another_job_and_launcher_are_no_other_world(tmp_path):
+    other = report(row(), world={"job": "2", "launcher": "slurm"})
+    assert compared(tmp_path, report(row()), other).notes == ()
+
+
+def test_what_only_one_report_tells_is_noted_and_not_refused(tmp_path):
+    b = report(row(), setup={"nccl": "2.30.7"})
+    assert compared(tmp_path, report(row()), b).notes == ("not compared: nccl: A does not say",)
+
+
+def test_another_back_end_is_another_world_and_compared_with_force(tmp_path):
+    a, b = report(row(backend="nccl")), report(row(backend="c10d:nccl", us=130))
+    with pytest.raises(OddrankError, match="back end nccl and c10d:nccl"):
+        compared(tmp_path, a, b)
+    assert verdicts(tmp_path, a, b, force=True) == ["SLOWER"]
+
+
+def test_runs_with_nothing_in_common_and_reports_without_rows_are_refused(tmp_path):
+    with pytest.raises(OddrankError, match="no row in common"):
+        compared(tmp_path, report(row(8)), report(row(16)))
+    with pytest.raises(OddrankError, match="has no rows"):
+        compared(tmp_path, report(), report(row()))
+
+
+def test_the_sentence_counts_and_names_what_moved_most(tmp_path):
+    a = report(*[row(size) for size in SIZES])
+    b = report(row(SIZES[0], seed=1), row(SIZES[1], us=150), row(SIZES[2], us=200))
+    text = sentence(compared(tmp_path, a, b))
+    assert text.startswith("of 3 rows B is slower in 2, same in 1 (within 5% is the same); most: ")
+    assert "all_reduce float32 sum 64 MiB in place (c10d:gloo) takes 2.0" in text
+
+
+@pytest.mark.parametrize(
+    ("us", "size", "fail_on", "code"),
+    [
+        (100, None, None, 0),
+        (130, None, None, 1),
+        (70, None, None, 0),
+        (105, None, None, 0),
+        (105, None, "slower,unsure", 1),
+        (70, None, "faster", 1),
+        (130, None, "none", 0),
+        (130, None, "unsure", 0),
+        (100, 8, None, 0),
+        (100, 8, "missing", 1),
+    ],
+)
+def test_the_exit_code_is_1_for_what_is_asked_for(us, size, fail_on, code, run):
+    a = report(row(), *([row(size)] if size else []))
+    options = ["--fail-on", fail_on] if fail_on else []
+    assert run(a, report(row(us=us, seed=1)), *options)[0] == code
+
+
+def test_the_command_shows_a_table_and_ends_with_the_verdict(run):
+    code, out, err = run(report(row(), row(8)), report(row(us=200)))
+    assert (code, err) == (1, "")
+    lines = out.splitlines()
+    assert "SLOWER" in out
+    assert "only in A: all_reduce float32 sum 8 B in place (c10d:gloo)" in lines
+    assert lines[-2] == "bench compare: SLOWER"
+
+
+def test_the_json_fits_the_schema_and_is_alone_on_stdout(run):
+    code, out, _ = run(report(row(), row(8)), report(row(us=200)), "--json", "-")
+    made = json.loads(out)
+    jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text())).validate(made)
+    assert (code, made["tool"], made["data"]["verdict"]) == (1, "bench compare", "SLOWER")
+    (only,) = made["data"]["rows"]
+    assert only["low"] > 1.9
+    assert (only["bytes"], only["verdict"]) == (1 << 20, "SLOWER")
+    assert [each["bytes"] for each in made["data"]["only_a"]] == [8]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--within", "x"],
+        ["--within", "-5%"],
+        ["--within", "0%"],
+        ["--within", "nan"],
+        ["--fail-on", "odd"],
+        ["--fail-on", ""],
+        ["--json", "absent/x.json"],
+    ],
+)
+def test_bad_options_are_refused_in_one_line(arguments, run):
+    code, out, err = run(report(row()), report(row()), *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_file_that_is_none_is_refused_in_one_line(run, tmp_path):
+    code, out, err = run("no report \x1b[2J", report(row()))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert str(Path(tmp_path, "a.json")) in err
+
+
+def test_names_that_are_not_ours_move_no_cursor(run):
+    hostile = row(collective="\x1b[2Jall\nreduce", backend="\u202egloo")
+    _, out, _ = run(report(hostile), report(hostile))
+    assert "\x1b" not in out
+    assert "\u202e" not in out
