@@ -1,12 +1,17 @@
-"""Two hosts on one machine: network namespaces with host names of their own, joined by one link."""
+"""Hosts on one machine: network namespaces with host names of their own, joined by links."""
 
 import itertools
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+_RELAY = Path(__file__).with_name("delay_relay.py")
+# Packets large enough for a relay in Python to keep up with.
+_MTU = 9000
 _NUMBERS = itertools.count()
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
@@ -51,10 +56,130 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
         yield first, second
     finally:
         for host in hosts:
-            with suppress(subprocess.CalledProcessError):
+            with suppress(RuntimeError):
                 _ip("netns", "del", host.namespace)
 
 
+@dataclass(frozen=True)
+class Network:
+    """Hosts at a switch, all with the same rate to it and from it, in Mbit/s.
+
+    Faults of rate are the kernel's own (htb, tbf). It has no netem: delay is a relay's.
+    """
+
+    hosts: tuple[Host, ...]
+    switch: str  # its namespace
+    _processes: ExitStack
+
+    def slow_sender(self, host: int, rate: float) -> None:
+        """All that leaves the host, at most so fast."""
+        _class(self.hosts[host], "change", "1:10", rate)
+
+    def slow_receiver(self, host: int, rate: float) -> None:
+        """All that the switch sends to the host."""
+        port = _port(self.hosts[host])
+        limit = ("burst", "128k", "limit", "512k")
+        _tc(self.switch, "qdisc", "add", "dev", port, "root", "tbf", "rate", _mbit(rate), *limit)
+
+    def slow_way(self, sender: int, receiver: int, rate: float) -> None:
+        """What one host sends to one other."""
+        host = self.hosts[sender]
+        _class(host, "add", "1:20", rate)
+        to = ("match", "ip", "dst", f"{self.hosts[receiver].address}/32", "flowid", "1:20")
+        where = ("dev", host.interface, "parent", "1:", "protocol", "ip", "prio", "1")
+        _tc(host.namespace, "filter", "add", *where, "u32", *to)
+
+    def slow_link(self, first: int, second: int, rate: float) -> None:
+        """Both ways between two hosts."""
+        self.slow_way(first, second, rate)
+        self.slow_way(second, first, rate)
+
+    def delay_link(self, first: int, second: int, seconds: float) -> None:
+        """What the first sends to the second arrives later."""
+        host, to = self.hosts[first], self.hosts[second].address
+        arguments = (f"tun{second}", host.interface, to, str(_MTU), str(seconds))
+        relay = subprocess.Popen(
+            [*host.prefix, sys.executable, str(_RELAY), *arguments],
+            stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": PATH},
+        )  # fmt: skip
+        self._processes.callback(_end, relay)
+        assert relay.stdout is not None
+        assert relay.stdout.readline() == "ready\n"
+
+
+@contextmanager
+def network(count: int, rate: float = 400) -> Iterator[Network]:
+    """node0, node1, ... at one switch, gone with everything in them at the end. Needs root."""
+    own = f"{os.getpid() % 100000}{next(_NUMBERS)}"
+    switch = f"oddrank-{own}-s"
+    hosts = tuple(
+        Host(f"node{i}", f"oddrank-{own}-{i}", f"10.231.8.{i + 1}", f"odd{own}_{i}")
+        for i in range(count)
+    )
+    with ExitStack() as stack:
+        _namespace(stack, switch)
+        _ip("-n", switch, "link", "add", "switch", "mtu", str(_MTU), "type", "bridge")
+        _ip("-n", switch, "link", "set", "switch", "up")
+        for host in hosts:
+            _namespace(stack, host.namespace)
+            _plug_in(host, switch, rate)
+        with ExitStack() as processes:
+            yield Network(hosts, switch, processes)
+
+
+def _namespace(stack: ExitStack, name: str) -> None:
+    _ip("netns", "add", name)
+    stack.callback(_ip, "netns", "del", name)
+    _ip("-n", name, "link", "set", "lo", "up")
+
+
+def _plug_in(host: Host, switch: str, rate: float) -> None:
+    """One end in the host's namespace, the other at the switch; `rate` is for what it sends."""
+    peer = ("peer", "name", _port(host), "netns", switch, "mtu", str(_MTU))
+    name = ("name", host.interface, "netns", host.namespace, "mtu", str(_MTU))
+    _ip("link", "add", *name, "type", "veth", *peer)
+    _ip("-n", switch, "link", "set", _port(host), "master", "switch", "up")
+    _ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", host.interface)
+    _ip("-n", host.namespace, "link", "set", host.interface, "up")
+    # A delayed link's answers come in by another device than that which leads there.
+    for which in ("all", host.interface):
+        key = f"net.ipv4.conf.{which}.rp_filter=0"
+        _run("ip", "netns", "exec", host.namespace, "sysctl", "-q", "-w", key)
+    where = ("qdisc", "add", "dev", host.interface, "root", "handle", "1:")
+    _tc(host.namespace, *where, "htb", "default", "10")
+    _class(host, "add", "1:10", rate)
+
+
+def _class(host: Host, verb: str, number: str, rate: float) -> None:
+    limit = ("rate", _mbit(rate), "burst", "128k", "cburst", "128k", "quantum", "60000")
+    where = ("dev", host.interface, "parent", "1:", "classid", number)
+    _tc(host.namespace, "class", verb, *where, "htb", *limit)
+
+
+def _port(host: Host) -> str:
+    return f"{host.interface}s"
+
+
+def _mbit(rate: float) -> str:
+    return f"{rate:g}mbit"
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait(10)
+
+
+def _tc(namespace: str, *arguments: str) -> None:
+    _run("tc", "-n", namespace, *arguments)
+
+
 def _ip(*arguments: str) -> None:
+    _run("ip", *arguments)
+
+
+def _run(*command: str) -> None:
     environ = {**os.environ, "PATH": PATH}
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20, env=environ)
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=20, env=environ)
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError(f"{' '.join(command)}: {error.stderr.decode().strip()}") from error
