@@ -1,0 +1,106 @@
+"""Runs of a table of faults, many times, and the table of results: for the tests marked soak.
+
+A case has `fault`, `where` and `stage`, which are its row's key; its runs say "" where all was
+right, else what was wrong.
+"""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+
+
+class Case(Protocol):
+    @property
+    def fault(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def stage(self) -> str: ...
+
+
+AnyCase = TypeVar("AnyCase", bound=Case)
+Runs = dict[AnyCase, list[Future[str]]]
+
+
+def run_all(
+    request: pytest.FixtureRequest,
+    table: Sequence[AnyCase],
+    results: Path,
+    *,
+    times: Callable[[AnyCase], int],
+    run_once: Callable[[AnyCase], str],
+    count: Callable[[Sequence[Future[str]]], Mapping[str, int]] = lambda runs: {},
+    workers: int | None = None,
+) -> Iterator[Runs[AnyCase]]:
+    """All runs of the cases that were asked for, as many at a time as there are cores.
+
+    A job's time is mostly waiting, so that two of them on two cores do not hurt each other. At the
+    end, or when it is interrupted, the cases that are done take their rows in the table of results.
+    count: further figures of a row.
+    """
+    cases = [
+        item.callspec.params["case"]
+        for item in request.session.items
+        if item.path == request.path and isinstance(item, pytest.Function)
+    ]
+    pool = ThreadPoolExecutor(workers or os.cpu_count())
+    runs = {case: [pool.submit(run_once, case) for _ in range(times(case))] for case in cases}
+    yield runs
+    pool.shutdown(cancel_futures=True)
+    done = {case: made for case, made in runs.items() if not any(r.cancelled() for r in made)}
+    write_rows(done, table, results, count)
+
+
+def write_rows(
+    done: Runs[AnyCase],
+    table: Sequence[AnyCase],
+    results: Path,
+    count: Callable[[Sequence[Future[str]]], Mapping[str, int]],
+) -> None:
+    """Each row says when and on which commit it was made: the matrix takes hours, not one run."""
+    before = json.loads(results.read_text())["rows"] if results.exists() else []
+    known = {row_key(row): row for row in before}
+    head = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=results.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    for case, runs in done.items():
+        row = {
+            "fault": case.fault,
+            "where": case.where,
+            "stage": case.stage,
+            "right": sum(is_right(run) for run in runs),
+            **count(runs),
+            "total": len(runs),
+            "date": str(date.today()),
+            "commit": head.stdout.strip() or "unknown",
+        }
+        known[row_key(row)] = row
+    machine = {"machine": platform.machine(), "cores": os.cpu_count()}
+    order = [(case.fault, case.where, case.stage) for case in table]
+    rows = [known[key] for key in order if key in known]
+    results.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+
+
+def row_key(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["fault"], row["where"], row["stage"]
+
+
+def is_right(run: Future[str]) -> bool:
+    return run.exception() is None and not run.result()
+
+
+def assert_all_right(runs: Sequence[Future[str]]) -> None:
+    wrong = [text for run in runs if (text := run.result())]
+    assert runs
+    assert not wrong, "\n\n".join(wrong)
