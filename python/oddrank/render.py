@@ -82,15 +82,20 @@ def deliver(
     json_path: str | None,
     columns: Sequence[str] = (),
     rows: Iterable[Sequence[object]] = (),
+    *,
+    tables: Sequence[tuple[str, Sequence[str], Iterable[Sequence[object]]]] = (),
 ) -> None:
     """The end of a command that judges: table and verdict, then JSON where --json says.
+
+    tables: (title, columns, rows) of further ones.
 
     Whoever does not read on (`| head`) takes nothing from the rest. Where stdout can't be written,
     the verdict goes to stderr. What is slow to write, the JSON on a file system, comes last.
     """
     stream = sys.stderr if json_path == "-" else sys.stdout
+    every = [*([("", columns, rows)] if columns else []), *tables]
     try:
-        _say_all(report_, columns, rows, stream)
+        _say_all(report_, every, stream)
     except BrokenPipeError:
         _discard(stream)
     except OSError as error:
@@ -106,12 +111,11 @@ def deliver(
 
 def _say_all(
     report_: Report,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
+    tables: Iterable[tuple[str, Sequence[str], Iterable[Sequence[object]]]],
     stream: TextIO,
 ) -> None:
-    if columns:
-        table(columns, rows, stream)
+    for title, columns, rows in tables:
+        table(columns, rows, stream, title=title)
         print(file=stream)
     report(report_, stream)
 
