@@ -118,6 +118,17 @@ def fail_on_option(command: Command) -> Command:
     )(command)
 
 
+def share(ctx: click.Context, option: click.Parameter, value: str) -> float:
+    """The callback of a percentage: 1% or 1 becomes 0.01."""
+    try:
+        share = float(value.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0.0001 <= share <= 10:
+        raise click.BadParameter(f"{value[:40]!r} is not a percentage like 1%")
+    return share
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry of `oddrank`, `python -m oddrank`, `torchrun -m oddrank`, `srun oddrank`; ends it."""
     sys.exit(_run(sys.argv[1:] if arguments is None else list(arguments)))

@@ -12,7 +12,8 @@ from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.plan import AUTO, BACKENDS, PLACES, tasks
 from oddrank.bench.sizes import parse_sizes
-from oddrank.cli import Seconds, fail_on_option, json_option
+from oddrank.bench.pairs.command import pairs
+from oddrank.cli import Seconds, fail_on_option, json_option, share
 from oddrank.control import runner
 from oddrank.control.stages import Rounds, Stage
 from oddrank.control.walk import Outcome
@@ -43,20 +44,9 @@ def _names(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
     return convert
 
 
-def _share(ctx: click.Context, option: click.Parameter, value: str) -> float:
-    """A percentage, 1% or 1, as 0.01."""
-    try:
-        share = float(value.strip().removesuffix("%")) / 100
-    except ValueError:
-        share = 0.0
-    if not 0.0001 <= share <= 10:
-        raise click.BadParameter(f"{value[:40]!r} is not a percentage like 1%")
-    return share
-
-
 @click.group()
 def command() -> None:
-    """Time collectives on all ranks, every size verified by value."""
+    """How fast are the collectives and the links of these ranks, and who holds them up?"""
 
 
 _RUN_OPTIONS = (
@@ -78,7 +68,7 @@ _RUN_OPTIONS = (
                  callback=_names((AUTO, *BACKENDS)),
                  help="nccl: our own communicator; c10d: torch.distributed (nccl or gloo);"
                  " both show what the framework costs."),
-    click.option("--target-cv", "target", default="1%", show_default=True, callback=_share,
+    click.option("--target-cv", "target", default="1%", show_default=True, callback=share,
                  metavar="PERCENT", help="Iterate until the median is known this well (95 %)."),
     click.option("--budget", type=Seconds(1, 86400), default=60, show_default=True,
                  metavar="SECONDS", help="For all cases together."),
@@ -168,7 +158,7 @@ def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozens
 @command.command()
 @click.argument("a", metavar="A.json")
 @click.argument("b", metavar="B.json")
-@click.option("--within", default="5%", show_default=True, callback=_share, metavar="PERCENT",
+@click.option("--within", default="5%", show_default=True, callback=share, metavar="PERCENT",
               help="So much more or less time is the same.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare runs of different worlds all the same.")
 @click.option(
@@ -241,3 +231,6 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
         figure = plot_.draw_curves(curves.collect(runs, only))
     plot_.write(figure, output)
     render.line(f"drawn: {output}", sys.stdout)
+
+
+command.add_command(pairs)

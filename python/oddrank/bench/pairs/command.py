@@ -1,0 +1,81 @@
+"""`oddrank bench pairs`: who sends slowly, who receives slowly, which link is slow."""
+
+import click
+
+from oddrank import launch, render
+from oddrank.bench.pairs import judge, stages, table
+from oddrank.bench.sizes import parse_size
+from oddrank.cli import Seconds, fail_on_option, json_option, share
+from oddrank.control import runner
+from oddrank.control.walk import Outcome
+from oddrank.errors import OddrankError
+from oddrank.finding import Report
+
+_LARGEST_EFFECT = 0.95
+
+
+def _size(ctx: click.Context, option: click.Parameter, value: str) -> int:
+    try:
+        return parse_size(value)
+    except OddrankError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _effect(ctx: click.Context, option: click.Parameter, value: str) -> float:
+    effect = share(ctx, option, value)
+    if not 0.01 <= effect <= _LARGEST_EFFECT:
+        raise click.BadParameter(f"{value[:20]!r} is not a share from 1% to 95%, as in 20%")
+    return effect
+
+
+@click.command()
+@click.option("--size", default="16M", show_default=True, metavar="BYTES", callback=_size,
+              help="Bytes of one message; K, M, G: powers of 1024.")  # fmt: skip
+@click.option("--effect", default="20%", show_default=True, metavar="PERCENT", callback=_effect,
+              help="The smallest slowdown to look for.")  # fmt: skip
+@click.option(
+    "--deadline",
+    type=Seconds(5, 86400),
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="Everything ends by then.",
+)
+@json_option
+@fail_on_option
+def pairs(
+    size: int, effect: float, deadline: float, json_path: str | None, fail_on: frozenset[str]
+) -> None:
+    """Find the slow sender, receiver or link: every node meets every other, every rank its node.
+
+    Up to 64 nodes all pairs meet, beyond that each node meets 7 others; whoever looks slow is
+    measured again with known-good partners before it is named.
+
+    torchrun --nnodes 4 --nproc-per-node 8 ... -m oddrank bench pairs --json pairs.json
+    """
+    here = launch.current()
+    if here.world == 1:
+        raise OddrankError(
+            "bench pairs needs two ranks: torchrun --nproc-per-node 2 -m oddrank bench pairs"
+        )
+    options = stages.Options(size, effect, deadline)
+
+    def conclude(outcome: Outcome) -> int:
+        measured = bool(outcome.rounds.of(judge.PAIRS))
+        outcome.findings, passed = judge.settle(outcome.findings)
+        if measured and not outcome.findings:
+            outcome.findings += judge.unresolved(outcome.rounds, effect)
+        why = passed if outcome.findings else judge.all_well(outcome.rounds, effect, passed)
+        report = Report.of(
+            "bench",
+            here.as_world(),
+            {"pairs": table.as_data(outcome.rounds) if measured else None},
+            outcome.findings,
+            complete=outcome.complete,
+            why=outcome.why or why,
+        )
+        tables = table.tables(outcome.rounds) if measured else []
+        render.deliver(report, json_path, tables=tables)
+        return report.exit_code(fail_on)
+
+    runner.run(stages.stages(options), here, deadline=deadline, conclude=conclude)

@@ -1,0 +1,289 @@
+"""Which part of a matrix of links is slow: pure, from repeats to suspects.
+
+Compared are logarithms, of bandwidths or of inverse latencies: lower is slower. A part is slow
+where the median of its cells lies below the median of all others (itself excluded) by more than a
+line: two thirds of the smallest effect looked for, or as many healthy spreads as one of all the
+comparisons passes by chance in 1 % of runs. The spread is that of repeats, or of medians between
+visits to the same cell, which also shows what lasts longer than a visit. The simplest set of
+parts is found one by one: each time the one that explains most of what is left.
+"""
+
+import itertools
+import math
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from oddrank.bench.pairs.parts import Cell, Part
+
+# The repeats of every visit to a cell.
+Visits = Mapping[Cell, Sequence[Sequence[float]]]
+
+_FALSE_RUNS = 0.01
+_SHARE_OF_EFFECT = 2 / 3
+# Standard errors above a line of what is found in 99 % of runs.
+_SURELY = 2.326
+# The error of a median against that of a mean, and a deviation against its median: normal values.
+_MEDIAN = 1.2533
+_MAD = 1.4826
+# So many peers, or others' cells, show a healthy spread of their own beside that of the repeats.
+_ENOUGH_PEERS = 16
+_ENOUGH_CELLS = 6
+# So many of a part's cells must be slow, not only their median; of few, all.
+_AGREEING = 0.8
+_FEW = 4
+_FEW_APART = 0.1
+# A part this small changes nothing about the median of all.
+_SMALL = 0.05
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A part, its median and that of the others, and by how much its logarithm lies below."""
+
+    part: Part
+    value: float
+    median: float
+    below: float
+    error: float  # of `below`
+    others: int  # cells that it was compared with
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`suspects`, the worst first. uneven: more than a few parts differ, and none is named.
+
+    seen_end, seen_link: the smallest effect (0.2 = 20 % slower) that would have been seen in 99 %
+    of runs in a sender or receiver, and in a link; None where there was nothing to compare.
+    """
+
+    suspects: tuple[Suspect, ...] = ()
+    uneven: bool = False
+    spread: float = 0.0  # of one repeat, or between visits if that is more
+    floor: float = 0.0
+    seen_end: float | None = None
+    seen_link: float | None = None
+
+    def smallest(self) -> float:
+        """The smallest effect that would have been seen wherever it is."""
+        return max(self.seen_end or 0.0, self.seen_link or 0.0)
+
+    def is_clear(self, suspect: Suspect) -> bool:
+        """Whether also the lower bound of its difference clears the line of the effect."""
+        return suspect.below - 1.645 * suspect.error > self.floor
+
+
+def log_effect(effect: float) -> float:
+    """20 % slower as a difference of logarithms."""
+    return -math.log1p(-effect)
+
+
+def as_effect(logarithm: float) -> float:
+    """And back."""
+    return -math.expm1(-logarithm)
+
+
+def error_wanted(effect: float, comparisons: int) -> float:
+    """The standard error of a cell's median below which more repeats would show no more."""
+    return _SHARE_OF_EFFECT * log_effect(effect) / (1.5 * _deviations(comparisons))
+
+
+def error_of_median(repeats: Sequence[float]) -> float:
+    """The standard error of the logarithm of the median of these: to know when they are enough.
+
+    From the mean of the steps, not their median: of a few repeats that is the surer one.
+    """
+    steps = _steps(repeats)
+    spread = statistics.fmean(steps) * math.sqrt(math.pi) / 2 if steps else math.inf
+    return spread * _of_median(len(repeats))
+
+
+def spread_of(cells: Iterable[Sequence[float]]) -> float:
+    """The standard deviation of one repeat's logarithm, pooled over cells; 0 without repeats.
+
+    From the steps between neighbours: neither a drift nor what came in between once adds to it.
+    """
+    steps = [step for repeats in cells for step in _steps(repeats)]
+    return _MAD * statistics.median(steps) / math.sqrt(2) if steps else 0.0
+
+
+def _steps(repeats: Sequence[float]) -> list[float]:
+    return [abs(math.log(after / before)) for before, after in itertools.pairwise(repeats)]
+
+
+def judge(visits: Visits, parts: Sequence[Part], effect: float, members: int) -> Judgement:
+    """`effect`: the smallest looked for, as a share; `members`: how many senders and receivers."""
+    medians = _medians(visits)
+    left = {cell: math.log(statistics.median(seen)) for cell, seen in medians.items()}
+    if not left:
+        return Judgement()
+    repeats = [repeats for seen in visits.values() for repeats in seen]
+    spread, between = spread_of(repeats), spread_of(medians.values())
+    search = _Search(
+        parts,
+        floor=_SHARE_OF_EFFECT * log_effect(effect),
+        deviations=_deviations(len(parts)),
+        error=max(
+            spread * _of_median(sum(map(len, repeats)) // len(left)),
+            between * _of_median(sum(map(len, medians.values())) // len(left)),
+        ),
+    )
+    suspects: list[Suspect] = []
+    most = _most_suspects(members)
+    while len(suspects) <= most and (worst := search.worst(left)) is not None:
+        suspects.append(worst)
+        left = {cell: value for cell, value in left.items() if cell not in worst.part.cells}
+    uneven = len(suspects) > most or search.are_apart(left.values())
+    return Judgement(
+        () if uneven else tuple(sorted(suspects, key=lambda suspect: -suspect.below)),
+        uneven,
+        max(spread, between),
+        search.floor,
+        search.smallest(left, between=False),
+        search.smallest(left, between=True),
+    )
+
+
+def below(visits: Visits, part: Part) -> float | None:
+    """By how much the logarithm of the part lies below that of the others; None: not measured."""
+    logs = {cell: math.log(statistics.median(seen)) for cell, seen in _medians(visits).items()}
+    own = [value for cell, value in logs.items() if cell in part.cells]
+    others = [value for cell, value in logs.items() if cell not in part.cells]
+    return statistics.median(others) - statistics.median(own) if own and others else None
+
+
+def _medians(visits: Visits) -> dict[Cell, list[float]]:
+    """Of every visit, where there was one."""
+    found = {cell: [statistics.median(v) for v in seen if v] for cell, seen in visits.items()}
+    return {cell: medians for cell, medians in found.items() if medians}
+
+
+def _deviations(comparisons: int) -> float:
+    return NormalDist().inv_cdf(1 - _FALSE_RUNS / max(comparisons, 2))
+
+
+def _of_median(number: int) -> float:
+    """The standard error of the median of so many values, in their standard deviations."""
+    return (_MEDIAN if number > 2 else 1.0) / math.sqrt(number)
+
+
+def _most_suspects(members: int) -> int:
+    """With more of them nobody is odd: the links are of several classes, or the machines busy."""
+    return min(8, max(1, members // 3))
+
+
+@dataclass(frozen=True)
+class _Others:
+    """What a part is compared with: all cells but its own."""
+
+    median: float
+    spread: float  # between cells; 0 where they are too few to tell
+    number: int
+
+    @staticmethod
+    def of(values: Sequence[float]) -> "_Others":
+        median = statistics.median(values) if values else 0.0
+        enough = len(values) >= _ENOUGH_CELLS
+        return _Others(median, _deviation(values, median) if enough else 0.0, len(values))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The line of each part, and who lies below it."""
+
+    parts: Sequence[Part]
+    floor: float
+    deviations: float
+    error: float  # of one cell's median, as its repeats show it
+
+    def worst(self, left: Mapping[Cell, float]) -> Suspect | None:
+        """The part that explains most of what is left, of those below their line."""
+        best: tuple[float, Suspect | None] = 0.0, None
+        for part, own, others, error in self._compare(left):
+            value = statistics.median(own)
+            below = others.median - value
+            if below <= max(self.floor, self.deviations * error):
+                continue
+            slow = sum(others.median - cell > below / 2 for cell in own)
+            if slow < (_AGREEING if len(own) > _FEW else 1.0) * len(own):
+                continue
+            explained = sum(abs(others.median - cell) - abs(value - cell) for cell in own)
+            if explained > best[0] + 1e-12:
+                best = (
+                    explained,
+                    Suspect(
+                        part, math.exp(value), math.exp(others.median), below, error, others.number
+                    ),
+                )
+        return best[1]
+
+    def are_apart(self, values: Collection[float]) -> bool:
+        """Whether more than a few cells are far from the others, in whatever direction: two racks,
+        or so many slow ones that those seem to be the rule."""
+        line = max(self.floor, self.deviations * self.error)
+        median = statistics.median(values) if values else 0.0
+        far = sum(abs(value - median) > line for value in values)
+        return far > max(1.0, _FEW_APART * len(values))
+
+    def smallest(self, left: Mapping[Cell, float], *, between: bool) -> float | None:
+        """The effect that would have been above the line in 99 % of runs, for any of them."""
+        lines = [
+            max(self.floor, self.deviations * error) + _SURELY * error
+            for part, _, _, error in self._compare(left, certain=True)
+            if part.is_between() == between
+        ]
+        return as_effect(max(lines)) if lines else None
+
+    def _compare(
+        self, left: Mapping[Cell, float], *, certain: bool = False
+    ) -> Iterable[tuple[Part, list[float], _Others, float]]:
+        """(part, its cells that are left, the others, the error of the difference between both).
+
+        Without those that are not slow for certain, unless they are wanted too.
+        """
+        every = _Others.of(list(left.values()))
+        known = [(part, own) for part in self.parts if (own := _own(part, left))]
+        kinds = _spread_of_kinds(known)
+        for part, own in known:
+            others = every
+            if len(own) > _SMALL * len(left):
+                mine = set(part.cells)
+                others = _Others.of([value for cell, value in left.items() if cell not in mine])
+            if not others.number:
+                continue
+            if not certain and others.median - statistics.median(own) <= self.floor:
+                continue
+            one = max(self.error, others.spread)
+            both = math.hypot(_of_median(len(own)), _of_median(others.number))
+            yield part, own, others, max(one * both, kinds.get(_kind(part), 0.0))
+
+
+def _own(part: Part, left: Mapping[Cell, float]) -> list[float]:
+    """The cells of a part that nothing has explained yet; none where they are too few to tell."""
+    own = [left[cell] for cell in part.cells if cell in left]
+    whole = len(part.cells)
+    return own if len(own) >= min(2, whole) and 2 * len(own) >= whole else []
+
+
+def _kind(part: Part) -> tuple[str, int]:
+    return part.kind, len(part.cells)
+
+
+def _spread_of_kinds(
+    known: Iterable[tuple[Part, Sequence[float]]],
+) -> dict[tuple[str, int], float]:
+    """How much healthy parts of one kind differ, where there are many."""
+    medians: dict[tuple[str, int], list[float]] = {}
+    for part, own in known:
+        medians.setdefault(_kind(part), []).append(statistics.median(own))
+    return {
+        kind: _deviation(values, statistics.median(values))
+        for kind, values in medians.items()
+        if len(values) >= _ENOUGH_PEERS
+    }
+
+
+def _deviation(values: Sequence[float], median: float) -> float:
+    """The standard deviation, from the median deviation: a few odd ones add nothing to it."""
+    return _MAD * statistics.median(abs(value - median) for value in values)

@@ -1,0 +1,144 @@
+"""A hot row is a bad sender, a hot column a bad receiver, a hot cell a bad link; else nobody."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simulated_links as links
+from oddrank.bench.pairs import parts
+from oddrank.bench.pairs.matrix import Judgement, error_of_median, judge, spread_of
+from simulated_links import Links, first_look, named
+
+EXACT = 0.001
+WORLDS = [3, 4, 5, 8, 16]
+
+
+def look(members, slow, noise=EXACT, seed=1, effect=0.2):
+    return first_look(Links(members, noise, Random(seed), slow), effect)
+
+
+def only(judgement):
+    (suspect,) = judgement.suspects
+    return suspect.part.kind, suspect.part.ranks, suspect.part.to
+
+
+@pytest.mark.parametrize("members", WORLDS)
+def test_a_hot_row_is_a_slow_sender(members):
+    assert only(look(members, links.sender(1, 0.3))) == ("sender", (1,), ())
+
+
+@pytest.mark.parametrize("members", WORLDS)
+def test_a_hot_column_is_a_slow_receiver(members):
+    assert only(look(members, links.receiver(0, 0.3))) == ("receiver", (0,), ())
+
+
+@pytest.mark.parametrize("members", WORLDS)
+def test_a_hot_row_and_column_are_one_slow_rank(members):
+    """Of three ranks it makes four of six cells slow, of four half of them."""
+    assert only(look(members, links.both(2, 0.5))) == ("both", (2,), ())
+
+
+@pytest.mark.parametrize("members", WORLDS)
+def test_hot_cells_of_one_pair_are_a_slow_link(members):
+    assert only(look(members, links.link(0, 2, 0.3))) == ("link", (0,), (2,))
+
+
+@pytest.mark.parametrize("members", WORLDS)
+def test_a_hot_cell_is_one_way_of_a_link(members):
+    assert only(look(members, links.way(2, 0, 0.3))) == ("way", (2,), (0,))
+
+
+def test_of_two_ranks_only_the_link_can_be_named():
+    judgement = look(2, links.sender(0, 0.5))
+    assert only(judgement) == ("way", (0,), (1,))
+    assert judgement.suspects[0].others == 1
+    assert not look(2, links.both(0, 0.5)).suspects  # nothing to compare with
+
+
+def test_two_faults_are_both_found():
+    def slow(cell):
+        return max(links.sender(2, 0.4)(cell), links.link(5, 6, 0.6)(cell))
+
+    found = {(s.part.kind, s.part.ranks) for s in look(8, slow).suspects}
+    assert found == {("sender", (2,)), ("link", (5,))}
+
+
+def test_two_racks_are_no_fault_of_anybody():
+    judgement = look(8, lambda cell: 0.5 * ((cell[0] < 4) != (cell[1] < 4)))
+    assert judgement.uneven
+    assert not judgement.suspects
+
+
+def test_a_whole_node_is_named_where_all_of_its_ranks_are_slow_and_one_rank_where_it_alone_is():
+    nodes = [(2 * n, 2 * n + 1) for n in range(5)]
+    cells = [(a + k, b + k) for a, _ in nodes for b, _ in nodes if a != b for k in (0, 1)]
+
+    def kinds(slow):
+        seen = {cell: [[10 * (1 - slow(cell))] * 5] for cell in cells}
+        return only(judge(seen, parts.across(nodes, seen), 0.2, 5))
+
+    assert kinds(lambda cell: 0.4 * (cell[0] in nodes[2])) == ("sender", (4, 5), ())
+    assert kinds(links.sender(5, 0.4)) == ("sender", (5,), ())
+    assert kinds(lambda cell: 0.4 * (cell[0] in nodes[1] and cell[1] in nodes[3])) == (
+        "way",
+        (2, 3),
+        (6, 7),
+    )
+
+
+def test_few_partners_a_rank_suffice_in_a_large_world():
+    assert only(look(200, links.sender(17, 0.3), noise=0.03)) == ("sender", (17,), ())
+    assert only(look(201, links.both(0, 0.3), noise=0.03)) == ("both", (0,), ())
+
+
+def test_a_fault_below_the_line_is_not_named_and_the_line_is_told():
+    judgement = look(4, links.sender(1, 0.05))
+    assert not judgement.suspects
+    assert judgement.seen_end == pytest.approx(0.138, abs=0.01)  # 1 - 0.8 ** (2 / 3)
+
+
+def test_noise_raises_what_can_be_seen():
+    quiet, loud = (look(8, links.sender(1, 0), noise) for noise in (0.01, 0.8))
+    assert quiet.smallest() < 0.2 < loud.smallest()
+
+
+def test_nothing_measured_is_nothing_judged():
+    assert judge({}, [], 0.2, 4) == Judgement()
+    assert judge({(0, 1): [[]]}, parts.inside([(0, 1)]), 0.2, 2) == Judgement()
+
+
+@given(st.lists(st.floats(1, 1.1), min_size=8, max_size=40))
+def test_one_repeat_that_something_came_between_does_not_count_as_noise(repeats):
+    assert spread_of([repeats]) <= 0.1 * 1.4826 / 2**0.5 + 1e-9
+    disturbed = [*repeats[:4], 0.01, *repeats[4:]]
+    assert spread_of([disturbed]) <= 0.1 * 1.4826 / 2**0.5 + 1e-9
+
+
+def test_more_repeats_make_the_median_surer_and_one_says_nothing():
+    assert error_of_median([1.0, 1.1] * 20) < error_of_median([1.0, 1.1] * 3) / 2
+    assert error_of_median([1.0]) == float("inf")
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 32), st.floats(0.01, 0.1), st.integers(0, 2**32), st.booleans())
+def test_healthy_ranks_are_not_named(members, noise, seed, heavy):
+    assert not named(Links(members, noise, Random(seed), heavy=heavy))
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 16), st.floats(0.05, 0.3), st.integers(0, 2**32))
+def test_what_is_in_the_way_for_a_whole_visit_names_nobody(members, lasting, seed):
+    assert not named(Links(members, 0.02, Random(seed), lasting=lasting))
+
+
+@settings(max_examples=20)
+@given(st.integers(3, 16), st.floats(0.01, 0.1), st.integers(0, 2**32), st.data())
+def test_who_is_slow_by_30_percent_is_named_and_nobody_else(members, noise, seed, data):
+    first, second = data.draw(st.permutations(range(members)))[:2]
+    kind = data.draw(st.sampled_from(["sender", "receiver", "both", "link", "way"]))
+    ends = (first, second) if kind in ("link", "way") else (first,)
+    slow = getattr(links, kind)(*ends, 0.3)
+    (found,) = named(Links(members, noise, Random(seed), slow))
+    assert found.touched() == set(ends)

@@ -1,0 +1,96 @@
+"""What is done to a network of hosts, and whom `bench pairs` must name for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from job import Verdict, job
+from netns import Network, network
+
+RATE = 400.0
+# A message takes about 20 ms at that rate.
+COMMAND = ("bench", "pairs", "--size", "1M")
+# Many times what a message takes otherwise.
+DELAY = 0.005
+DEADLINE = 90.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """`ends`: the ranks that must be named, none of a healthy network; one rank a host."""
+
+    fault: str
+    ranks: int
+    hurt: Callable[[Network], None]
+    ends: frozenset[int] = frozenset()
+    causes: frozenset[str] = frozenset()
+
+    @property
+    def where(self) -> str:
+        at = f", rank {'-'.join(map(str, sorted(self.ends)))}" if self.ends else ""
+        return f"{self.ranks} ranks, {self.ranks} hosts{at}"
+
+    stage = "pairs"
+
+    def __str__(self) -> str:
+        return f"{self.fault}, {self.where}"
+
+    def run(self) -> Verdict:
+        with network(self.ranks, RATE) as net:
+            self.hurt(net)
+            return job(self.ranks, self.ranks, hosts=net.hosts, command=COMMAND, deadline=DEADLINE)
+
+    def said(self, verdict: Verdict) -> str:
+        """right, wrong name, or nobody named."""
+        if verdict.report is None:
+            return "no report"
+        named = {r for f in verdict.report["findings"] for r in f["who"]["ranks"]}
+        if not self.ends and verdict.healthy():
+            return "right"
+        if not named:
+            return "nobody named"
+        if not self.ends or named != self.ends:
+            return "wrong name"
+        return "right" if verdict.causes <= self.causes else "wrong cause"
+
+
+def _nothing(net: Network) -> None:
+    """A healthy network."""
+
+
+def healthy(ranks: int) -> Case:
+    return Case("healthy", ranks, _nothing)
+
+
+def slow_sender(rank: int, ranks: int, share: float = 0.6) -> Case:
+    def hurt(net: Network) -> None:
+        net.slow_sender(rank, RATE * share)
+
+    # Of two ranks only the link can be named, and so both of them.
+    ends = frozenset({0, 1}) if ranks == 2 else frozenset({rank})
+    cause = "slow-link" if ranks == 2 else "slow-sender"
+    return Case("slow sender", ranks, hurt, ends, frozenset({cause}))
+
+
+def slow_receiver(rank: int, ranks: int, share: float = 0.6) -> Case:
+    def hurt(net: Network) -> None:
+        net.slow_receiver(rank, RATE * share)
+
+    ends = frozenset({0, 1}) if ranks == 2 else frozenset({rank})
+    cause = "slow-link" if ranks == 2 else "slow-receiver"
+    return Case("slow receiver", ranks, hurt, ends, frozenset({cause}))
+
+
+def slow_link(first: int, second: int, ranks: int, share: float = 0.6) -> Case:
+    def hurt(net: Network) -> None:
+        net.slow_link(first, second, RATE * share)
+
+    return Case("slow link", ranks, hurt, frozenset({first, second}), frozenset({"slow-link"}))
+
+
+def delayed_link(first: int, second: int, ranks: int) -> Case:
+    def hurt(net: Network) -> None:
+        net.delay_link(first, second, DELAY)
+
+    return Case(
+        "delayed link", ranks, hurt, frozenset({first, second}), frozenset({"delayed-link"})
+    )
