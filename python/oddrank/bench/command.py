@@ -10,9 +10,9 @@ from oddrank import finding, launch, render
 from oddrank.bench import live, report, sweep
 from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.pairs.command import pairs
 from oddrank.bench.plan import AUTO, BACKENDS, PLACES, tasks
 from oddrank.bench.sizes import parse_sizes
-from oddrank.bench.pairs.command import pairs
 from oddrank.cli import Seconds, fail_on_option, json_option, share
 from oddrank.control import runner
 from oddrank.control.stages import Rounds, Stage
