@@ -44,6 +44,10 @@ def _names(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
     return convert
 
 
+def _share_or_none(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    return None if value is None else share(ctx, option, value)
+
+
 @click.group()
 def command() -> None:
     """How fast are the collectives and the links of these ranks, and who holds them up?"""
@@ -74,6 +78,8 @@ _RUN_OPTIONS = (
                  metavar="SECONDS", help="For all cases together."),
     click.option("--deadline", type=Seconds(5, 86400), default=300, show_default=True,
                  metavar="SECONDS", help="Everything ends by then; what was measured is printed."),
+    click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
+                 help="A finding where a row reaches less of what is published for these GPUs."),
     click.option("--dry-run", is_flag=True, help="Only print the cases and the memory they need."),
 )  # fmt: skip
 
@@ -99,6 +105,7 @@ def run(
     target: float,
     budget: float,
     deadline: float,
+    fail_below: float | None,
     dry_run: bool,
     json_path: str | None,
     fail_on: frozenset[str],
@@ -135,7 +142,7 @@ def run(
             table.add(sweep.row_of(task, rounds))
 
     def conclude(outcome: Outcome) -> int:
-        said = report.of_sweep(todo, here, outcome)
+        said = report.of_sweep(todo, here, outcome, fail_below)
         render.line("", stream)
         render.deliver(said, json_path)
         return said.exit_code(fail_on)

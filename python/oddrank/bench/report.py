@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, late, sweep
+from oddrank.bench import arrivals, expect, late, sweep
 from oddrank.bench.memory import free_host_memory
 from oddrank.bench.plan import Task, memory_of
 from oddrank.bench.row import Row
@@ -18,10 +18,22 @@ if TYPE_CHECKING:
 PLAN_COLUMNS = ("collective", "type", "redop", "place", "size", "count", "buffers of a rank", "")
 
 
-def of_sweep(tasks: Sequence[Task], launch: "Launch", outcome: "Outcome") -> Report:
-    """The rows measured, whoever was late or wrong, and what was not measured."""
+def of_sweep(
+    tasks: Sequence[Task], launch: "Launch", outcome: "Outcome", fail_below: float | None
+) -> Report:
+    """The rows measured, whoever was late or wrong, and what was not measured.
+
+    fail_below: the share of what is expected below which a row is a finding.
+    """
     rounds = outcome.rounds
-    rows = [sweep.row_of(task, rounds) for task in tasks if rounds.of(task.name)]
+    done = [task for task in tasks if rounds.of(task.name)]
+    rows = [sweep.row_of(task, rounds) for task in done]
+    if fail_below is not None:
+        due = [
+            sweep.expectation(task, rounds, row.backend)
+            for task, row in zip(done, rows, strict=True)
+        ]
+        outcome.findings += expect.judge(rows, due, fail_below)
     if outcome.complete and all(row.median_us is None for row in rows):
         raise OddrankError(_nothing(rows))
     arrived = arrivals.of(rounds)

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from oddrank.bench import expect
 from oddrank.bench.arrival import Arrival
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.expect import Expected
 from oddrank.bench.pace import relative_error
 
 # Nearest rank: of fewer samples the 99th percentile is the largest.
@@ -49,6 +51,7 @@ class Row:
     expected_GBps: float | None = None
     percent: float | None = None
     expected_source: str | None = None
+    expected_note: str | None = None
     reason: str | None = None
     samples_us: tuple[float, ...] = ()
     arrival: Mapping[str, Any] | None = None
@@ -56,10 +59,17 @@ class Row:
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
 
-    def expecting(self, busbw: float, source: str) -> "Row":
+    def expecting(self, what: Expected | None) -> "Row":
         """With what others measured or physics allows, and the percentage of that."""
-        percent = None if self.busbw_GBps is None else 100 * self.busbw_GBps / busbw
-        return replace(self, expected_GBps=busbw, percent=percent, expected_source=source)
+        if what is None:
+            return self
+        return replace(
+            self,
+            expected_GBps=what.algbw_GBps if what.busbw_GBps is None else what.busbw_GBps,
+            percent=expect.percent(self, what),
+            expected_source=what.source,
+            expected_note=what.note or None,
+        )
 
 
 def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) -> Row:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, findings, native, place, verify
+from oddrank.bench import arrivals, expect, findings, native, place, topology, verify
 from oddrank.bench.arrival import arrival
 from oddrank.bench.c10d import C10d
 from oddrank.bench.collectives import COLLECTIVES
@@ -49,8 +49,15 @@ def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
 
 
 def row_of(task: Task, rounds: Rounds) -> Row:
-    """The row of one task, from the results of all ranks."""
-    return summarise(task.case, rounds.of(task.name), rounds.world)
+    """The row of one task, from the results of all ranks, with what is expected of it."""
+    row = summarise(task.case, rounds.of(task.name), rounds.world)
+    return row.expecting(expectation(task, rounds, row.backend))
+
+
+def expectation(task: Task, rounds: Rounds, backend: str) -> expect.Expected | None:
+    """What this case should reach on this job's topology, where that is known."""
+    facts = topology.facts(rounds, backend)
+    return expect.expected(facts, task.case) if facts else None
 
 
 def _see_devices(context: Context) -> dict[str, Any]:
@@ -65,7 +72,7 @@ def _plan_transport(rounds: Rounds) -> str:
 def _connect(context: Context) -> dict[str, Any]:
     group = connect(context, context.parameters)
     (limit,) = group.smallest([_free_bytes(group, context.launch)])
-    return {"transport": group.backend, "limit": limit}
+    return {"transport": group.backend, "limit": limit, **topology.of_rank(group)}
 
 
 def _stage(task: Task, tasks: Sequence[Task], options: Options, budget: Budget) -> Stage:
