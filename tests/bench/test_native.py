@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from oddrank.bench.native import NativeOperation, stamped
+from oddrank.bench.backend import stamped
+from oddrank.bench.native import NativeOperation
 
 
 class Gpu:
