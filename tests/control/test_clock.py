@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -53,16 +53,19 @@ def relay(port: int, seconds: float) -> Iterator[int]:
     """A way to `port` on which what comes back takes `seconds` longer; gives its own port."""
     listener = socket.create_server(("127.0.0.1", 0))
     stop, wake = socket.socketpair()
+    carriers: list[threading.Thread] = []
 
     def run() -> None:
         while True:
             if stop in select.select([listener, stop], [], [])[0]:
                 return
             near = listener.accept()[0]
-            threading.Thread(target=carry, args=(near,), daemon=True).start()
+            carriers.append(threading.Thread(target=carry, args=(near,)))
+            carriers[-1].start()
 
     def carry(near: socket.socket) -> None:
-        with near, socket.create_connection(("127.0.0.1", port)) as far:
+        # At the end of the job either side may be gone first.
+        with near, suppress(OSError), socket.create_connection(("127.0.0.1", port)) as far:
             late: list[tuple[float, bytes]] = []
             while True:
                 left = max(0.0, late[0][0] - time.monotonic()) if late else None
@@ -84,7 +87,9 @@ def relay(port: int, seconds: float) -> Iterator[int]:
         yield listener.getsockname()[1]
     finally:
         wake.close()
-        thread.join()
+        for one in (thread, *carriers):
+            one.join()
+        stop.close()
         listener.close()
 
 
