@@ -96,9 +96,9 @@ def test_a_rank_that_dies_between_two_partners_is_named():
     [
         ((), "needs two ranks"),
         (("--size", "lots"), "is not a size"),
-        (("--size", "1M:2M"), "more than one size"),
+        (("--size", "1M:2M"), "is not a size"),
         (("--effect", "200%"), "not a share"),
-        (("--effect", "nan"), "not a share"),
+        (("--effect", "nan"), "is not a percentage"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_exit_code_2(options, says):

@@ -78,6 +78,10 @@ _RUN_OPTIONS = (
                  metavar="SECONDS", help="For all cases together."),
     click.option("--deadline", type=Seconds(5, 86400), default=300, show_default=True,
                  metavar="SECONDS", help="Everything ends by then; what was measured is printed."),
+    click.option("--graph", type=click.IntRange(0, 64), default=0, show_default=True,
+                 help="Back end nccl: operations in a CUDA graph; 0: no graph."),
+    click.option("--register", is_flag=True,
+                 help="Back end nccl: register the buffers, where the loaded NCCL can."),
     click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
                  help="A finding where a row reaches less of what is published for these GPUs."),
     click.option("--dry-run", is_flag=True, help="Only print the cases and the memory they need."),
@@ -105,6 +109,8 @@ def run(
     target: float,
     budget: float,
     deadline: float,
+    graph: int,
+    register: bool,
     fail_below: float | None,
     dry_run: bool,
     json_path: str | None,
@@ -147,7 +153,7 @@ def run(
         render.deliver(said, json_path)
         return said.exit_code(fail_on)
 
-    stages = sweep.stages(todo, sweep.Options(target, budget, deadline))
+    stages = sweep.stages(todo, sweep.Options(target, budget, deadline, graph, register))
     runner.run(stages, here, deadline=deadline, conclude=conclude, on_stage=show)
 
 

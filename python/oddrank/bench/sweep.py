@@ -30,11 +30,16 @@ _BYTES_PER_SECOND = 1e6
 
 @dataclass(frozen=True)
 class Options:
-    """How to measure: `target` relative error of the median, `budget` and `deadline` seconds."""
+    """How to measure: `target` relative error of the median, `budget` and `deadline` seconds.
+
+    Of the back end nccl: `graph` operations in a CUDA graph (0: none), buffers registered.
+    """
 
     target: float
     budget: float
     deadline: float
+    graph: int = 0
+    register: bool = False
 
 
 def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
@@ -89,7 +94,7 @@ def _stage(task: Task, tasks: Sequence[Task], options: Options, budget: Budget) 
         }
 
     def measure_case(context: Context) -> dict[str, Any]:
-        return _measure(context, task, options.target)
+        return _measure(context, task, options)
 
     def judge(rounds: Rounds) -> list[Finding]:
         results = rounds.of(task.name)
@@ -115,7 +120,7 @@ def _choose(name: str, rounds: Rounds) -> str:
     return "nccl" if transport == "nccl" and complete else "c10d"
 
 
-def _measure(context: Context, task: Task, target: float) -> dict[str, Any]:
+def _measure(context: Context, task: Task, options: Options) -> dict[str, Any]:
     """What every rank publishes of a case; the agreed times, in microseconds, only rank 0."""
     parameters, case = context.parameters, task.case
     result: dict[str, Any] = {
@@ -125,7 +130,7 @@ def _measure(context: Context, task: Task, target: float) -> dict[str, Any]:
     group = connect(context, parameters["transport"])
     if parameters["backend"] == "nccl" and group.backend != "nccl":
         return {**result, "skipped": "the back end nccl needs a GPU for every rank"}
-    backend = _backend(context, group, parameters["backend"], parameters["reserve"])
+    backend = _backend(context, group, parameters, options)
     result["backend"] = backend.name
     result["skipped"] = _why_not(backend, task, group.world, parameters)
     if result["skipped"]:
@@ -136,7 +141,7 @@ def _measure(context: Context, task: Task, target: float) -> dict[str, Any]:
     result["mismatch"] = verify.as_payload(seen)
     operation.ready()
     group.barrier()
-    timings = measure(group, operation, case, Pace(target, parameters["seconds"]))
+    timings = measure(group, operation, case, Pace(options.target, parameters["seconds"]))
     if group.rank == 0:
         result["times"] = list(timings.slowest)
     if COLLECTIVES[case.collective].together and group.world > 1:
@@ -152,20 +157,21 @@ def _why_not(backend: "Backend", task: Task, world: int, parameters: dict[str, A
     return refused
 
 
-def _backend(context: Context, group: Group, name: str, memory: Sequence[int]) -> "Backend":
-    """The back end of that name with its memory; another's is given back before."""
+def _backend(
+    context: Context, group: Group, parameters: dict[str, Any], options: Options
+) -> "Backend":
+    """The back end of the plan with its memory; another's is given back before."""
+    name: str = parameters["backend"]
     kept: tuple[str, Backend] | None = context.kept.get(_BACKEND)
     if kept is None or kept[0] != name:
         if kept is not None:
             kept[1].reserve(0, 0)
-        made = _make(group, name)
-        made.reserve(*memory)
+        made: Backend = C10d(group)
+        if name == "nccl":
+            made = native.connect(group, graph=options.graph, register=options.register)
+        made.reserve(*parameters["reserve"])
         kept = context.kept[_BACKEND] = (name, made)
     return kept[1]
-
-
-def _make(group: Group, name: str) -> "Backend":
-    return native.connect(group) if name == "nccl" else C10d(group)
 
 
 def share_of_host(free: float, launch: "Launch") -> float:
