@@ -49,7 +49,7 @@ def of_sweep(
         },
         outcome.findings,
         complete=outcome.complete,
-        why=outcome.why or _all_well(rows, arrived),
+        why=outcome.why or _measured(rows, arrived, well=not outcome.findings),
     )
 
 
@@ -84,16 +84,20 @@ def _nothing(rows: Sequence[Row]) -> str:
     return f"none of {len(rows)} cases could be measured: {'; '.join(reasons)[:300]}; {advice}"
 
 
-def _all_well(rows: Sequence[Row], arrived: dict[int, Any]) -> str:
-    """The summary where nothing was found: what was measured, and what could have been seen."""
+def _measured(rows: Sequence[Row], arrived: dict[int, Any], *, well: bool) -> str:
+    """What was measured, and, where nothing was found, what could have been seen."""
     measured = [row for row in rows if row.median_us is not None]
     if not measured:
         return ""
     skipped = len(rows) - len(measured)
     n = measured[0].n
-    text = f"{len(measured)} cases measured on {n} rank{'s' if n > 1 else ''}, all values right"
+    cases = "1 case" if len(measured) == 1 else f"{len(measured)} cases"
+    text = f"{cases} measured on {n} rank{'s' if n > 1 else ''}"
     if skipped:
         text += f", {skipped} skipped"
+    if not well:
+        return text
+    text += ", all values right"
     effect = late.smallest_effect(arrived)
     if effect is not None:
         text += f"; nobody comes {effect:.0f} us or more behind the others"
