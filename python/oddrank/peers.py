@@ -107,7 +107,7 @@ def compare(
     references = medians_of_others(list(own.values()))
     noise, degrees = _pooled_noise(logs.values())
     errors = {name: _error(values, own[name], noise) for name, values in logs.items()}
-    differing = _spread(list(own.values()), errors.values()) if spread is None else spread
+    differing = _spread(list(own.values()), logs.values(), noise) if spread is None else spread
     z = z_of(max(comparisons or 0, len(measured)), degrees)
     line = max(_LINE * smallest, z * differing)
     blind = noise is None and differing == 0.0  # nothing says what is usual
@@ -192,15 +192,22 @@ def _error(values: Sequence[float], median: float, noise: float | None) -> float
         return 0.0
     if len(values) >= _OWN:
         noise = max(noise, _MAD * statistics.median(_deviations(values, median)))
-    return noise * (1.0 if len(values) < 3 else _MEDIAN) / math.sqrt(len(values))
+    return noise * _of_median(len(values))
+
+
+def _of_median(count: int) -> float:
+    """Standard error of a median of so many values, in standard deviations of one."""
+    return (1.0 if count < 3 else _MEDIAN) / math.sqrt(count)
 
 
 def _reference_error(error: float, spread: float, others: int) -> float:
     """Standard error of the median of the others' values, each of which has `error` itself."""
-    return math.hypot(error, spread) * (1.0 if others < 3 else _MEDIAN) / math.sqrt(others)
+    return math.hypot(error, spread) * _of_median(others)
 
 
-def _spread(values: Sequence[float], errors: Iterable[float]) -> float:
+def _spread(
+    values: Sequence[float], measured: Iterable[Sequence[float]], noise: float | None
+) -> float:
     """What the peers differ by beyond the noise of their repeats; 0 where too few could tell."""
     if len(values) < MANY:
         return 0.0
@@ -208,4 +215,5 @@ def _spread(values: Sequence[float], errors: Iterable[float]) -> float:
     whole = _MAD * statistics.median(abs(value - center) for value in values)
     # One standard deviation more than the noise alone would show: chance is no spread.
     chance = 1 + 1 / math.sqrt(2 * _MAD_DEGREES * len(values))
-    return math.sqrt(max(0.0, whole**2 - (chance * statistics.median(errors)) ** 2))
+    usual = (noise or 0.0) * statistics.median(_of_median(len(each)) for each in measured)
+    return math.sqrt(max(0.0, whole**2 - (chance * usual) ** 2))

@@ -119,9 +119,8 @@ def percent(row: Row, of: Expected | None) -> float | None:
     """Of the expected bandwidth; None where one of them is not known."""
     if of is None:
         return None
-    got = row.busbw_GBps if of.busbw_GBps is not None else row.algbw_GBps
-    limit = of.busbw_GBps if of.busbw_GBps is not None else of.algbw_GBps
-    return None if got is None or not limit else 100 * got / limit
+    pairs = ((row.busbw_GBps, of.busbw_GBps), (row.algbw_GBps, of.algbw_GBps))
+    return next((100 * got / limit for got, limit in pairs if got is not None and limit), None)
 
 
 def nvls_wire(busbw: float, n: int) -> float:

@@ -190,7 +190,7 @@ def _finish_sizes(mpl: Any, axes: Any, panel: Panel) -> None:
 def _legend_text(curve: Curve) -> str:
     """With the bandwidth that it reaches: log axes do not show it."""
     best = max((point.GBps for point in curve.points if point.GBps), default=None)
-    return plain(curve.label) + ("" if best is None else f" (best {best:.4g})")
+    return plain(curve.label) + ("" if best is None else f" (best {best:.4g} GB/s)")
 
 
 def _add_legend(axes: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:

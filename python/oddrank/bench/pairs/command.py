@@ -3,13 +3,13 @@
 import click
 
 from oddrank import launch, render
-from oddrank.bench.pairs import judge, stages, table
+from oddrank.bench.pairs import stages
+from oddrank.bench.pairs.report import of_pairs
 from oddrank.bench.sizes import parse_size
 from oddrank.cli import Seconds, fail_on_option, json_option, share
 from oddrank.control import runner
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
-from oddrank.finding import Report
 
 _LARGEST_EFFECT = 0.95
 
@@ -46,10 +46,10 @@ def _effect(ctx: click.Context, option: click.Parameter, value: str) -> float:
 def pairs(
     size: int, effect: float, deadline: float, json_path: str | None, fail_on: frozenset[str]
 ) -> None:
-    """Find the slow sender, receiver or link: every node meets every other, every rank its node.
+    """Find the slow sender, receiver or link: nodes meet nodes, and ranks inside a node each other.
 
-    Up to 64 nodes all pairs meet, beyond that each node meets 7 others; whoever looks slow is
-    measured again with known-good partners before it is named.
+    Up to 64 nodes all of them meet, beyond that each meets 7 others; whoever looks slow is measured
+    again with known-good partners before it is named.
 
     torchrun --nnodes 4 --nproc-per-node 8 ... -m oddrank bench pairs --json pairs.json
     """
@@ -61,20 +61,7 @@ def pairs(
     options = stages.Options(size, effect, deadline)
 
     def conclude(outcome: Outcome) -> int:
-        measured = bool(outcome.rounds.of(judge.PAIRS))
-        outcome.findings, passed = judge.settle(outcome.findings)
-        if measured and not outcome.findings:
-            outcome.findings += judge.unresolved(outcome.rounds, effect)
-        why = passed if outcome.findings else judge.all_well(outcome.rounds, effect, passed)
-        report = Report.of(
-            "bench",
-            here.as_world(),
-            {"pairs": table.as_data(outcome.rounds) if measured else None},
-            outcome.findings,
-            complete=outcome.complete,
-            why=outcome.why or why,
-        )
-        tables = table.tables(outcome.rounds) if measured else []
+        report, tables = of_pairs(outcome, here, effect)
         render.deliver(report, json_path, tables=tables)
         return report.exit_code(fail_on)
 
