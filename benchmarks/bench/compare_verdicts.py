@@ -17,7 +17,7 @@ import numpy as np
 import harness
 from oddrank import _native
 
-TRIALS = 1000
+TRIALS = 500
 NOISE = 0.05
 WITHIN = 0.05
 CONFIDENCE, REPLICATES = 0.99, 4000  # as compare.py has them

@@ -22,7 +22,7 @@ from oddrank import peers
 METRICS = 12
 MOST_REPEATS = 1600
 FIRST = {0.01: 5, 0.02: 9, 0.05: 25}  # noise of one repeat -> repeats of the first round
-SIZES = {2: 150, 4: 150, 8: 150, 16: 120, 64: 60, 512: 40}  # ranks -> runs
+SIZES = {2: 150, 4: 150, 8: 150, 16: 120, 64: 40, 128: 20}  # ranks -> runs
 SPREADS = (0.0, 0.002, 0.004, 0.007)
 EFFECTS = (0.05, 0.03)
 
