@@ -5,6 +5,7 @@
 
 #include "base/clock.hpp"
 #include "control/hub.hpp"
+#include "control/keeper.hpp"
 #include "control/process.hpp"
 #include "control/worker.hpp"
 
@@ -192,6 +193,9 @@ void bind_control(py::module_& m) {
   m.def("control_parse_address", [](const std::string& address) {
     const RootAddress parsed = RootAddress::parse(address);
     return py::make_tuple(parsed.hosts, parsed.port, parsed.token);
+  });
+  m.def("control_keep", [](pid_t rank, double seconds, const std::vector<int>& passed_on) {
+    keep(rank, ns_in(seconds), passed_on);
   });
   m.def("kill_this_process_in", [](double seconds) { kill_this_process_at(ns_in(seconds)); });
 }

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from oddrank.control import rendezvous
 from oddrank.control.culprits import PUBLISHING
 from oddrank.control.inject import check
+from oddrank.control.keeper import keep_this_rank
 from oddrank.control.laps import Laps
 from oddrank.control.meeting_point import path_under
 from oddrank.control.session import Member, Session, SessionEnded, start
@@ -47,11 +48,14 @@ def run(
         launch.rank, launch.local_rank, launch.world, launch.local_world, _node(launch), launch.host
     )
     end = time.monotonic() + deadline - _RESERVE
+    meeting_point = _meeting_point(launch)  # named after the launcher, not after a keeper
+    if launch.clears_up:
+        keep_this_rank(deadline)
     session = start(
         member,
         deadline=deadline,
         judge=lambda root: Walk(root, stages, end, on_stage).judge(conclude),
-        meeting_point=_meeting_point(launch),
+        meeting_point=meeting_point,
     )
     meeting = rendezvous.Rendezvous(launch, session, deadline)
     session.progress(PUBLISHING if launch.rank == 0 else "find rank 0")

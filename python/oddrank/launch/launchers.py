@@ -21,6 +21,8 @@ class Launcher:
 
     mark: a variable without which the others are leftovers.
     one_parent: the ranks of a host have one parent process, and that runs nothing else.
+    clears_up: may kill all that still runs, guards and judge with it, once a rank has failed or the
+        last one of a host has ended.
     fakes_terminals: its ranks write to terminals of its own, which lead to wherever stdout leads.
     relabels: starts no processes, but names those of another launcher, or nobody's, anew.
     """
@@ -34,6 +36,7 @@ class Launcher:
     nodes: str = ""
     mark: str = ""
     one_parent: bool = True
+    clears_up: bool = False
     fakes_terminals: bool = False
     relabels: bool = False
     is_ours: Callable[[Environ], bool] = lambda environ: True
@@ -96,6 +99,7 @@ LAUNCHERS = (
         world="OMPI_COMM_WORLD_SIZE",
         local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
         local_world="OMPI_COMM_WORLD_LOCAL_SIZE",
+        clears_up=True,
         fakes_terminals=True,
     ),
     Launcher(  # Hydra (MPICH, Intel MPI), PALS (PBS on Cray), MVAPICH
@@ -107,6 +111,7 @@ LAUNCHERS = (
         local_world="MPI_LOCALNRANKS PALS_LOCAL_SIZE PMI_LOCAL_SIZE MV2_COMM_WORLD_LOCAL_SIZE"
         " LOCAL_WORLD_SIZE",
         node="PALS_NODEID",
+        clears_up=True,
     ),
     Launcher(
         "slurm",
@@ -116,6 +121,7 @@ LAUNCHERS = (
         local_rank="SLURM_LOCALID",
         node="SLURM_NODEID",
         nodes="SLURM_STEP_NUM_NODES SLURM_NNODES",
+        clears_up=True,
         is_ours=_is_step,
         count_here=_step_tasks_here,
         first_host=_step_first_host,

@@ -30,6 +30,7 @@ class Launch:
     Where the launcher does not say, `node` and `nodes` assume that ranks are placed node by node
     (`node_is_known` is then false), and `local_world` is the most that there can be.
     one_parent: all ranks of this host are children of one process that starts this job alone.
+    clears_up: once the launcher sees a rank end, it may kill all that runs here, and at once.
     """
 
     launcher: str
@@ -44,6 +45,7 @@ class Launch:
     job: str
     node_is_known: bool = True
     one_parent: bool = False
+    clears_up: bool = False
 
     def as_world(self) -> dict[str, object]:
         """The `world` entry of a report."""
@@ -161,6 +163,7 @@ def _read(row: Launcher, environ: Environ) -> Launch:
         job=job.job_name(environ),
         node_is_known=node is not None,
         one_parent=row.one_parent,
+        clears_up=row.clears_up,
     )
 
 

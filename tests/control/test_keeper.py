@@ -1,0 +1,94 @@
+"""The keeper ends after all that the rank has left, as the rank ended, and passes signals on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+RANK = """
+import os, signal, sys, time
+from oddrank.control.keeper import keep_this_rank
+
+{before}
+keep_this_rank({deadline})
+signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+print(os.getpid(), flush=True)
+{rest}
+"""
+
+
+def start(rest: str, deadline: float = 30, before: str = "") -> tuple[subprocess.Popen[str], int]:
+    """The keeper and the pid of its rank, which goes on with `rest`."""
+    program = RANK.format(rest=rest, deadline=deadline, before=before)
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert keeper.stdout is not None
+    return keeper, int(keeper.stdout.readline())
+
+
+@pytest.mark.parametrize(
+    ("rest", "code"),
+    [
+        ("sys.exit(0)", 0),
+        ("sys.exit(3)", 3),
+        ("os.abort()", -signal.SIGABRT),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+    ],
+)
+def test_it_ends_as_its_rank_did(rest, code):
+    keeper, rank = start(rest)
+    assert keeper.wait(10) == code
+    assert rank != keeper.pid
+
+
+def test_it_ends_after_a_session_of_its_own_that_the_rank_has_left():
+    guard = (
+        "if os.fork() == 0:\n os.setsid(); time.sleep(1); print('last', flush=True); os._exit(0)"
+    )
+    keeper, _ = start(f"{guard}\nos.kill(os.getpid(), signal.SIGKILL)")
+    assert keeper.wait(10) == -signal.SIGKILL
+    assert keeper.stdout is not None
+    assert keeper.stdout.read() == "last\n"
+
+
+def test_a_launchers_signal_reaches_the_rank():
+    keeper, _ = start("time.sleep(60)")
+    keeper.send_signal(signal.SIGTERM)
+    assert keeper.wait(10) == 7
+
+
+def test_a_signal_that_was_held_back_since_the_start_reaches_the_rank_too():
+    before = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+    before += "os.kill(os.getpid(), signal.SIGTERM)"
+    rest = "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])\ntime.sleep(60)"
+    keeper, _ = start(rest, before=before)
+    assert keeper.wait(10) == 7
+
+
+def test_the_rank_is_told_who_sent_the_signal_not_who_passed_it_on():
+    rest = "print(signal.sigwaitinfo([signal.SIGTERM]).si_pid)"
+    block = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
+    keeper, _ = start(rest, before=block)
+    keeper.send_signal(signal.SIGTERM)
+    assert keeper.wait(10) == 0
+    assert keeper.stdout is not None
+    assert int(keeper.stdout.read()) == os.getpid()
+
+
+def test_killed_it_takes_its_rank_along():
+    keeper, rank = start("time.sleep(60)")
+    keeper.kill()
+    keeper.wait(10)
+    end = time.monotonic() + 10
+    while os.path.exists(f"/proc/{rank}") and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not os.path.exists(f"/proc/{rank}")
+
+
+def test_it_waits_for_nobody_beyond_the_deadline():
+    keeper, _ = start("time.sleep(60)", deadline=0.2)
+    assert keeper.wait(20) == -signal.SIGKILL
