@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from oddrank.control.culprits import PUBLISHING, culprits
+from oddrank.control.culprits import PUBLISHING, culprits, torn_down
 
 
 def rank(number, **facts):
@@ -93,6 +93,22 @@ def test_a_rank_ended_by_its_launcher_after_anothers_death_is_a_victim(end):
 def test_ranks_that_only_the_launcher_ended_name_nobody():
     everyone = [rank(r, sigterm=True, **KILLED) for r in range(4)]
     assert blamed(*everyone, reason="terminated") == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "results", "over"),
+    [
+        ([rank(r, sigterm=True, **KILLED) for r in range(4)], {}, True),
+        ([rank(r, sigterm=True, **KILLED) for r in (1, 2, 3)], {0: b"{}"}, True),
+        ([rank(r, sigterm=True, **KILLED) for r in (1, 2, 3)], {}, False),  # 0 may go on
+        ([rank(r, waiting=True, **ABORTED) for r in range(4)], {}, False),  # by no launcher
+    ],
+)
+def test_a_round_is_over_when_the_launcher_has_ended_all_that_are_not_through(
+    changed, results, over
+):
+    states = {r: rank(r) for r in range(4)} | {s.rank: s for s in changed}
+    assert torn_down(SimpleNamespace(states=states, results=results)) is over
 
 
 def test_two_ranks_with_faults_of_their_own_are_both_named():

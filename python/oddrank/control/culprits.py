@@ -83,6 +83,16 @@ def culprits(round: "Round") -> list[Culprit]:
     ]
 
 
+def torn_down(round: "Round") -> bool:
+    """Whether a launcher has ended every rank that is not through: nobody is left to be waited for.
+
+    mpirun leaves them one second between SIGTERM and SIGKILL.
+    """
+    unfinished = [s for s in round.states.values() if not _through(round, s)]
+    gone = all(s.state in ("dead", "zombie") for s in unfinished)
+    return gone and any(s.sigterm for s in unfinished)
+
+
 def _first_fault(states: Mapping[int, "RankState"], culprit: Culprit) -> float:
     """When it began, on the judge's clock; at the end where nothing happened at a moment."""
     times = (states[rank].first_fault_ns for rank in culprit.ranks)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from oddrank.control import findings, join
-from oddrank.control.culprits import Culprit, culprits
+from oddrank.control.culprits import Culprit, culprits, torn_down
 from oddrank.control.motion import Motion
 from oddrank.control.root import Root, Round, Snapshot
 from oddrank.control.stages import Rounds, Stage
@@ -152,6 +152,8 @@ class Walk:
                 found = self._motion.excuse(culprits(round))
             if found or round.reason in ("deadline", "terminated"):
                 return round, found
+            if torn_down(round):
+                return replace(round, reason="terminated"), found
             # Only victims so far: who tore them down is not seen yet.
             time.sleep(min(0.25, max(0.0, end - time.monotonic())))
 
