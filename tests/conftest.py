@@ -7,13 +7,15 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from slurm import Cluster, two_nodes
 
 # The machine is shared with ranks under test: how long one example takes proves nothing.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -54,7 +56,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "greenlet": _module("greenlet"),
     "matplotlib": _module("matplotlib"),
     "mpi": _programs("mpirun"),
-    "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch"),
+    "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch", "scancel"),
     "time-namespace": _succeeds("unshare", "--time", "--fork", "--monotonic", "5", "true"),
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),
     "samples": _SAMPLES.is_dir,
@@ -109,6 +111,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if name in _required(item.config):
                 pytest.fail(f"{name} is required and not here", pytrace=False)
             pytest.skip(f"needs {name}")
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Cluster]:
+    """A SLURM of two nodes; for tests that need slurm and netns."""
+    with two_nodes() as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launchers import LAUNCHERS, RANK_VARIABLES, Launcher, Order
 from netns import PATH, Host
 from oddrank.finding import SCHEMA_FILE
 
@@ -89,7 +89,7 @@ def job(
     deadline: float = 10,
     command: Sequence[str] = ("selftest",),
     hosts: Sequence[Host] = (),
-    launcher: str = "torchrun",
+    launcher: str | Launcher = "torchrun",
     absent: Sequence[int] = (),
     local_ranks: Mapping[int, int] | None = None,
     environ: Mapping[str, str] | None = None,
@@ -98,9 +98,8 @@ def job(
 ) -> Verdict:
     """Runs oddrank on `ranks` ranks. `nodes` launchers share them equally, on `hosts` where given.
 
-    launcher: torchrun, or env (one process a rank, with torchrun's variables only). absent: ranks
-    that are never started (env). local_ranks: other LOCAL_RANKs than due. act: called once the text
-    `after` was printed.
+    launcher: see launchers.py and slurm.py. absent: ranks that are never started (env).
+    local_ranks: other LOCAL_RANKs than due. act: called once the text `after` was printed.
     """
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="oddrank-job-") as folder:
@@ -115,8 +114,8 @@ def job(
             **(environ or {}),
         }
         master = hosts[0].address if hosts else "127.0.0.1", _free_port()
-        start = _torchrun if launcher == "torchrun" else _bare
-        plan = start(tool, ranks, nodes, master, base, local_ranks or {}, absent)
+        start = LAUNCHERS[launcher] if isinstance(launcher, str) else launcher
+        plan = start(Order(tool, ranks, nodes, master, base, local_ranks or {}, absent))
         with output.open("wb") as file:
             launchers = [
                 subprocess.Popen(
@@ -147,63 +146,6 @@ def _validate(said: dict[str, Any]) -> None:
         jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
 
 
-Plan = list[tuple[int, list[str], dict[str, str]]]
-
-
-def _torchrun(  # noqa: PLR0917
-    tool: list[str],
-    ranks: int,
-    nodes: int,
-    master: tuple[str, int],
-    base: dict[str, str],
-    local_ranks: Mapping[int, int],
-    absent: Sequence[int],
-) -> Plan:
-    assert not absent, "torchrun starts all ranks or none"
-    program = tool
-    if local_ranks:
-        cases = "".join(f"{rank}) export LOCAL_RANK={is_};; " for rank, is_ in local_ranks.items())
-        script = f'case "$RANK" in {cases}esac; exec "$0" "$@"'
-        program = ["--no-python", "sh", "-c", script, sys.executable, *tool]
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks // nodes)]
-    if nodes == 1:
-        return [(0, [*run, *program], base)]
-    where = ["--master-addr", master[0], "--master-port", str(master[1])]
-    return [
-        (node, [*run, "--nnodes", str(nodes), "--node-rank", str(node), *where, *program], base)
-        for node in range(nodes)
-    ]
-
-
-def _bare(  # noqa: PLR0917
-    tool: list[str],
-    ranks: int,
-    nodes: int,
-    master: tuple[str, int],
-    base: dict[str, str],
-    local_ranks: Mapping[int, int],
-    absent: Sequence[int],
-) -> Plan:
-    here = ranks // nodes
-    return [
-        (
-            rank // here,
-            [sys.executable, *tool],
-            {
-                **base,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(ranks),
-                "LOCAL_RANK": str(local_ranks.get(rank, rank % here)),
-                "LOCAL_WORLD_SIZE": str(here),
-                "MASTER_ADDR": master[0],
-                "MASTER_PORT": str(master[1]),
-            },
-        )
-        for rank in range(ranks)
-        if rank not in absent
-    ]
-
-
 def _watch(
     live: Live, deadline: float, output: Path, after: str, act: Callable[[Live], None] | None
 ) -> tuple[str, ...]:
@@ -211,7 +153,7 @@ def _watch(
     limit = time.monotonic() + 60  # for the launchers to start anything
     seen: set[int] = set()
     while True:
-        ranks = [(pid, env) for pid, env in _marked(live.mark) if "RANK" in env]
+        ranks = [(pid, env) for pid, env in _marked(live.mark) if _rank(env) is not None]
         new = {pid for pid, _ in ranks} - seen
         if new:
             seen |= new
@@ -243,12 +185,16 @@ def _marked(mark: str) -> list[tuple[int, dict[str, str]]]:
     return found
 
 
+def _rank(env: Mapping[str, str]) -> str | None:
+    return next((env[name] for name in RANK_VARIABLES if name in env), None)
+
+
 def _describe(pid: int, env: Mapping[str, str]) -> str:
     with suppress(OSError):
         name = Path(f"/proc/{pid}/comm").read_text().strip()
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return f"rank {env.get('RANK')}: pid {pid} {name} {state}"
-    return f"rank {env.get('RANK')}: pid {pid}"
+        return f"rank {_rank(env)}: pid {pid} {name} {state}"
+    return f"rank {_rank(env)}: pid {pid}"
 
 
 def _parent(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""The real torchrun and the real Open MPI, asked who their ranks are."""
+"""The real torchrun, Open MPI and SLURM, asked who their ranks are."""
 
 import subprocess
 import sys
@@ -45,4 +45,13 @@ def test_mpirun_starts_two_ranks_that_know_it(script):
     one, two = answers(script, *mpirun)
     assert one[:7] == ["openmpi", "0", "2", "0", "2", "0", "1"]
     assert two[:7] == ["openmpi", "1", "2", "1", "2", "0", "1"]
+    assert one[7] == two[7]
+
+
+@pytest.mark.needs("slurm", "netns")
+def test_srun_starts_two_ranks_on_two_nodes_that_know_it(script, slurm):
+    slurm.call("srun", "-N2", "--ntasks-per-node=1", sys.executable, str(script))
+    one, two = (script.with_suffix(f".{rank}").read_text().split() for rank in (0, 1))
+    assert one[:7] == ["slurm", "0", "2", "0", "1", "0", "2"]
+    assert two[:7] == ["slurm", "1", "2", "0", "1", "1", "2"]
     assert one[7] == two[7]

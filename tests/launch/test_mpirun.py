@@ -1,0 +1,55 @@
+"""The ranks' commands under Open MPI's mpirun, which ends all ranks once one has failed."""
+
+import signal
+
+import pytest
+
+from job import job
+
+pytestmark = pytest.mark.needs("torch", "mpi")
+BENCH = ("bench", "run", "--sizes", "8:64K:x8")
+
+
+def test_a_healthy_selftest_says_so_once():
+    verdict = job(4, launcher="mpirun", deadline=100)
+    assert verdict.healthy(), str(verdict)
+    assert verdict.gone()
+    assert verdict.codes == (0,)
+    assert verdict.output.count("selftest: healthy") == 1
+    assert verdict.report["world"]["launcher"] == "openmpi"
+
+
+def test_a_healthy_sweep_measures_all_ranks():
+    verdict = job(4, launcher="mpirun", command=BENCH, deadline=100)
+    assert verdict.healthy(), str(verdict)
+    assert verdict.gone()
+    assert {row["n"] for row in verdict.report["data"]["rows"]} == {4}
+
+
+@pytest.mark.parametrize(
+    ("command", "rank", "stage"), [(("selftest",), 2, "environment"), (BENCH, 0, "devices")]
+)
+def test_a_rank_that_is_killed_is_named_before_mpirun_ends_the_others(command, rank, stage):
+    inject = f"kill:rank={rank},stage={stage}"
+    verdict = job(4, launcher="mpirun", command=command, inject=inject, deadline=100)
+    assert verdict.names(rank=rank, stage=stage), str(verdict)
+    assert verdict.causes == {"killed"}
+    assert verdict.output.count(f"{command[0]}: odd") == 1
+    assert verdict.codes not in ((0,), (None,))
+    assert verdict.gone(), str(verdict)
+
+
+def test_ranks_that_mpirun_was_told_to_end_say_so_in_the_report_and_do_not_wait_on():
+    verdict = job(
+        2,
+        launcher="mpirun",
+        inject="sleep:rank=1,stage=environment",
+        deadline=100,
+        after=f"{'join':<11}  2/2",
+        act=lambda live: live.launchers[0].send_signal(signal.SIGTERM),
+    )
+    assert verdict.gone(), str(verdict)
+    assert verdict.report is not None, str(verdict)  # mpirun itself has not waited for its words
+    assert verdict.report["verdict"] == "incomplete"
+    assert "SIGTERM" in verdict.report["summary"]
+    assert verdict.seconds < 100

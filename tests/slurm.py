@@ -1,0 +1,263 @@
+"""A real SLURM of two nodes on this machine, for tests; nothing of the machine's own is touched.
+
+with two_nodes() as slurm:
+    verdict = job(4, nodes=2, launcher=slurm.srun("--kill-on-bad-exit=1"))
+
+Each node is a network namespace with a host name of its own (netns.py); the controller, and who
+types commands, are on the first. Configuration, key, sockets, spool and logs lie in one folder.
+"""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from launchers import Launcher, Order, Plan
+from netns import PATH, Host, two_hosts
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 5.0
+_FREEZER = Path("/sys/fs/cgroup/freezer")
+
+# A number of its own: cgroups, and files in /dev/shm, are named after jobs.
+# More CPUs than there are: what a failed test leaves running does not keep the next one waiting.
+_CONF = """\
+ClusterName=oddrank
+SlurmctldHost={hosts[0].name}({hosts[0].address})
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+ProctrackType={tracking}
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
+ReturnToService=2
+MpiDefault=none
+FirstJobId={first}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+NodeName={hosts[0].name} NodeHostname={hosts[0].name} NodeAddr={hosts[0].address} CPUs=64
+NodeName={hosts[1].name} NodeHostname={hosts[1].name} NodeAddr={hosts[1].address} CPUs=64
+PartitionName=all Nodes=ALL Default=YES State=UP
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A batch job that is over: SLURM's word for how, its exit code, what it printed."""
+
+    state: str
+    code: int
+    output: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Two nodes that take jobs."""
+
+    folder: Path
+    hosts: tuple[Host, Host]
+
+    def srun(self, *options: str) -> Launcher:
+        """For job(): srun without torchrun, equally many tasks on each node."""
+
+        def start(order: Order) -> Plan:
+            tasks = ["-N", str(order.nodes), "--ntasks-per-node", str(order.ranks // order.nodes)]
+            line = ["srun", *tasks, *options, sys.executable, *order.tool]
+            return [(0, self.inside(0) + line, self.environ(order.environ))]
+
+        return start
+
+    def call(self, *command: str, seconds: float = 30) -> str:
+        """What a command says that somebody types on the first node; it must succeed."""
+        done = subprocess.run(
+            self.inside(0) + list(command),
+            env=self.environ(os.environ), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=seconds, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{command} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def batch(self, *arguments: str, output: Path, seconds: float) -> Ended:
+        """Submits a job with sbatch and waits for its end."""
+        number = self.call("sbatch", "--parsable", "--output", str(output), *arguments).strip()
+        end = time.monotonic() + seconds
+        while True:
+            said = dict(
+                word.partition("=")[::2]
+                for word in self.call("scontrol", "show", "job", "-o", number).split()
+            )
+            over = said["JobState"] not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}
+            if over or time.monotonic() > end:
+                code = int(said["ExitCode"].partition(":")[0])
+                text = output.read_text(errors="replace") if output.exists() else ""
+                return Ended(said["JobState"], code, text)
+            time.sleep(0.2)
+
+    def inside(self, node: int) -> list[str]:
+        """Before a command: makes it run on this node, where both nodes' names are known."""
+        known = 'mount --bind "$0" /etc/hosts && exec "$@"'  # in the mount namespace of the node
+        return [*self.hosts[node].prefix, "sh", "-c", known, str(self.folder / "hosts")]
+
+    def environ(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The environment for this cluster's commands, with nothing of another one's."""
+        own = {k: v for k, v in base.items() if not k.startswith(("SLURM_", "SBATCH_"))}
+        return {**own, "PATH": PATH, "SLURM_CONF": str(self.folder / "slurm.conf")}
+
+
+@contextmanager
+def two_nodes() -> Iterator[Cluster]:
+    """node0 and node1, idle; at the end all their processes are gone. Needs root."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oddrank-slurm-")))
+        cluster = Cluster(folder, stack.enter_context(two_hosts()))
+        _write_files(cluster)
+        stack.callback(_remove_cgroups, cluster)
+        stack.callback(_kill_inside, cluster)
+        _start_munge(cluster, stack)
+        conf = str(folder / "slurm.conf")
+        _daemon(cluster, stack, [*cluster.inside(0), "slurmctld", "-D", "-f", conf], "slurmctld")
+        for node, host in enumerate(cluster.hosts):
+            slurmd = ["slurmd", "-D", "-f", conf, "-N", host.name]
+            line = [*cluster.inside(node), *_with_freezer(folder), *slurmd]
+            _daemon(cluster, stack, line, f"slurmd-{host.name}")
+        _until(lambda: _idle(cluster), "both nodes are idle", cluster)
+        stack.callback(_cancel_all, cluster)
+        yield cluster
+
+
+def _write_files(cluster: Cluster) -> None:
+    folder = cluster.folder
+    folder.chmod(0o711)  # munged insists that everybody can get to its socket
+    for name in (
+        "munge",
+        "state",
+        "cgroup",
+        "cgroup/freezer",
+        *(f"spool-{host.name}" for host in cluster.hosts),
+    ):
+        (folder / name).mkdir(mode=0o755)
+    (folder / "munge" / "key").touch(mode=0o600)
+    (folder / "munge" / "key").write_bytes(os.urandom(128))
+    names = [f"{host.address} {host.name}\n" for host in cluster.hosts]
+    (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(names))
+    # Version 1 is chosen, even where none is used: to find out, slurmd wants to see the machine's.
+    (folder / "cgroup.conf").write_text(
+        f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={folder}/cgroup\n"
+    )
+    tracking = "proctrack/cgroup" if _has_freezer() else "proctrack/linuxproc"
+    (folder / "slurm.conf").write_text(
+        _CONF.format(
+            hosts=cluster.hosts,
+            folder=folder,
+            tracking=tracking,
+            first=secrets.randbelow(60_000_000),
+        )
+    )
+
+
+def _has_freezer() -> bool:
+    """Whether SLURM can do as on clusters: kill all of a node's step by its cgroup (version 1)."""
+    return os.access(_FREEZER / "tasks", os.W_OK)
+
+
+def _with_freezer(folder: Path) -> list[str]:
+    """Before slurmd: a namespace's own /sys has no cgroups."""
+    if not _has_freezer():
+        return []
+    mount = 'mount -t cgroup -o freezer freezer "$0" && exec "$@"'
+    return ["sh", "-c", mount, str(folder / "cgroup" / "freezer")]
+
+
+def _remove_cgroups(cluster: Cluster) -> None:
+    """What SLURM leaves of its own: the cgroups of its nodes, where no other test's jobs are."""
+    end = time.monotonic() + _STOP_SECONDS
+    left = [_FREEZER / f"slurm_{host.name}" for host in cluster.hosts]
+    while left and time.monotonic() < end:  # who was killed there has not quite ended
+        for top in left:
+            for group, _, _ in os.walk(top, topdown=False):
+                with suppress(OSError):
+                    os.rmdir(group)
+        left = [top for top in left if top.exists()]
+        time.sleep(0.05)
+
+
+def _start_munge(cluster: Cluster, stack: ExitStack) -> None:
+    munge = cluster.folder / "munge"
+    files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed"}
+    options = [f"--{option}={munge / name}" for option, name in files.items()]
+    line = ["munged", "--foreground", "--force", "--origin=127.0.0.1", *options]
+    _daemon(cluster, stack, line, "munged")
+    _until((munge / "socket").exists, "munged listens", cluster)
+
+
+def _daemon(cluster: Cluster, stack: ExitStack, line: list[str], name: str) -> None:
+    """Starts it; it ends with the stack."""
+    with (cluster.folder / f"{name}.out").open("wb") as out:
+        process = subprocess.Popen(
+            line,
+            env=cluster.environ(os.environ), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            cwd=cluster.folder,
+        )  # fmt: skip
+    stack.callback(_stop, process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(_STOP_SECONDS)
+
+
+def _idle(cluster: Cluster) -> bool:
+    with suppress(RuntimeError, subprocess.TimeoutExpired):  # the controller does not listen yet
+        return cluster.call("sinfo", "-h", "-N", "-o", "%T", seconds=5).split() == ["idle"] * 2
+    return False
+
+
+def _cancel_all(cluster: Cluster) -> None:
+    with suppress(RuntimeError, subprocess.TimeoutExpired):
+        cluster.call("scancel", "--user", "root", "--signal", "KILL", seconds=5)
+
+
+def _kill_inside(cluster: Cluster) -> None:
+    """What outlives the daemons: the steps of jobs that nobody ended."""
+    for host in cluster.hosts:
+        listed = subprocess.run(
+            ["ip", "netns", "pids", host.namespace],
+            env={**os.environ, "PATH": PATH}, capture_output=True, timeout=10, check=False,
+        )  # fmt: skip
+        for pid in listed.stdout.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def _until(true: Callable[[], bool], what: str, cluster: Cluster) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while not true():
+        if time.monotonic() > end:
+            said = [
+                f"{file.name}: {file.read_text(errors='replace')[-1500:]}"
+                for file in sorted(cluster.folder.glob("*.out"))
+            ]
+            raise TimeoutError(f"not within {_START_SECONDS} s: {what}\n" + "\n".join(said))
+        time.sleep(0.1)
