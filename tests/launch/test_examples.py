@@ -1,0 +1,90 @@
+"""The scripts under examples/ that start ranks do what their first lines say."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netns import PATH, two_hosts
+
+pytestmark = pytest.mark.needs("torch")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SECONDS = 100
+
+
+@pytest.fixture
+def environ(tmp_path):
+    return {
+        "PYTHON": sys.executable,
+        "OMP_NUM_THREADS": "1",
+        "REPORT": str(tmp_path / "report.json"),
+        "DEADLINE": "90",
+        "SIZES": "8:64K:x8",
+        "RANKS_PER_NODE": "1",
+    }
+
+
+def report(environ):
+    return json.loads(Path(environ["REPORT"]).read_text())
+
+
+def test_torchruns_selftest_on_one_node(environ, tmp_path):
+    done = subprocess.run(
+        [EXAMPLES / "torchrun" / "selftest.sh"],
+        env={**os.environ, **environ, "RANKS_PER_NODE": "2"}, cwd=tmp_path, timeout=SECONDS,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all 2 ranks are healthy" in done.stdout
+    assert report(environ)["verdict"] == "healthy"
+
+
+@pytest.mark.needs("netns")
+def test_torchruns_bench_typed_on_each_of_two_nodes(environ, tmp_path):
+    with two_hosts() as hosts:
+        nodes = [
+            subprocess.Popen(
+                [*host.prefix, EXAMPLES / "torchrun" / "bench.sh"],
+                env={
+                    **os.environ, **environ, "PATH": PATH,
+                    "NODES": "2", "NODE_RANK": str(node), "MASTER_ADDR": hosts[0].address,
+                },
+                cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for node, host in enumerate(hosts)
+        ]  # fmt: skip
+        said = [node.communicate(timeout=SECONDS)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], "\n".join(said)
+    assert [text.count("bench: healthy") for text in said] == [1, 0]
+    assert {row["n"] for row in report(environ)["data"]["rows"]} == {2}
+
+
+@pytest.mark.needs("slurm", "netns")
+def test_slurms_bench_submitted(environ, tmp_path, slurm, monkeypatch):
+    ended = submit("bench.sbatch", environ, tmp_path, slurm, monkeypatch)
+    assert (ended.state, ended.code) == ("COMPLETED", 0), ended.output
+    assert ended.output.count("bench: healthy") == 1
+    assert {row["n"] for row in report(environ)["data"]["rows"]} == {2}
+
+
+@pytest.mark.needs("slurm", "netns")
+def test_slurms_selftest_submitted_with_a_rank_that_dies(environ, tmp_path, slurm, monkeypatch):
+    fault = {"ODDRANK_TESTING": "1", "ODDRANK_INJECT": "kill:rank=1,stage=device"}
+    ended = submit("selftest.sbatch", environ | fault, tmp_path, slurm, monkeypatch)
+    assert ended.state == "FAILED"
+    assert ended.code != 0
+    assert "rank 1 (node1, local rank 0)" in ended.output
+    assert "its report is" in ended.output
+    assert report(environ)["verdict"] == "odd"
+
+
+def submit(script, environ, tmp_path, slurm, monkeypatch):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    tasks = f"--ntasks-per-node={environ['RANKS_PER_NODE']}"
+    where = f"--chdir={tmp_path}"
+    path = str(EXAMPLES / "slurm" / script)
+    return slurm.batch(tasks, where, path, output=tmp_path / "output", seconds=SECONDS)
