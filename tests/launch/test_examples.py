@@ -47,7 +47,7 @@ def test_torchruns_bench_typed_on_each_of_two_nodes(environ, tmp_path):
     with two_hosts() as hosts:
         nodes = [
             subprocess.Popen(
-                [*host.prefix, EXAMPLES / "torchrun" / "bench.sh"],
+                [*host.prefix, EXAMPLES / "torchrun" / "bench.sh", "--budget", "3"],
                 env={
                     **os.environ, **environ, "PATH": PATH,
                     "NODES": "2", "NODE_RANK": str(node), "MASTER_ADDR": hosts[0].address,
@@ -64,7 +64,7 @@ def test_torchruns_bench_typed_on_each_of_two_nodes(environ, tmp_path):
 
 @pytest.mark.needs("slurm", "netns")
 def test_slurms_bench_submitted(environ, tmp_path, slurm, monkeypatch):
-    ended = submit("bench.sbatch", environ, tmp_path, slurm, monkeypatch)
+    ended = submit(("bench.sbatch", "--budget", "3"), environ, tmp_path, slurm, monkeypatch)
     assert (ended.state, ended.code) == ("COMPLETED", 0), ended.output
     assert ended.output.count("bench: healthy") == 1
     assert {row["n"] for row in report(environ)["data"]["rows"]} == {2}
@@ -73,7 +73,7 @@ def test_slurms_bench_submitted(environ, tmp_path, slurm, monkeypatch):
 @pytest.mark.needs("slurm", "netns")
 def test_slurms_selftest_submitted_with_a_rank_that_dies(environ, tmp_path, slurm, monkeypatch):
     fault = {"ODDRANK_TESTING": "1", "ODDRANK_INJECT": "kill:rank=1,stage=device"}
-    ended = submit("selftest.sbatch", environ | fault, tmp_path, slurm, monkeypatch)
+    ended = submit(("selftest.sbatch",), environ | fault, tmp_path, slurm, monkeypatch)
     assert ended.state == "FAILED"
     assert ended.code != 0
     assert "rank 1 (node1, local rank 0)" in ended.output
@@ -86,5 +86,5 @@ def submit(script, environ, tmp_path, slurm, monkeypatch):
         monkeypatch.setenv(name, value)
     tasks = f"--ntasks-per-node={environ['RANKS_PER_NODE']}"
     where = f"--chdir={tmp_path}"
-    path = str(EXAMPLES / "slurm" / script)
-    return slurm.batch(tasks, where, path, output=tmp_path / "output", seconds=SECONDS)
+    path = str(EXAMPLES / "slurm" / script[0])
+    return slurm.batch(tasks, where, path, *script[1:], output=tmp_path / "output", seconds=SECONDS)

@@ -14,7 +14,7 @@ def test_a_rank_that_is_killed_in_a_sweep_is_named_with_its_node():
             2,
             nodes=2,
             hosts=hosts,
-            command=("bench", "run", "--sizes", "8:64K:x8"),
+            command=("bench", "run", "--sizes", "8:64K:x8", "--budget", "3"),
             inject="kill:rank=1,stage=devices",
             deadline=100,
         )
