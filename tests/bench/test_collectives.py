@@ -2,7 +2,7 @@
 
 import pytest
 
-from oddrank.bench.case import DTYPES, NO_OP
+from oddrank.bench.case import DTYPES, NO_OP, OPS
 from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, parts_of
 from oddrank.bench.plan import reserve, tasks
 
@@ -128,6 +128,21 @@ def test_names_of_stages_tell_all_tasks_apart():
         ops=["sum", "avg"], sizes=[8, 4096], places=["in", "out"], world=4,
     )  # fmt: skip
     assert len({task.name for task in todo}) == len(todo)
+
+
+def test_no_name_is_longer_than_a_stages_and_all_differ():
+    todo = tasks(
+        backends=["nccl", "c10d"], collectives=list(COLLECTIVES), dtypes=list(DTYPES),
+        ops=list(OPS), sizes=[1024, 16777201], places=["in", "out"], world=7,
+    )  # fmt: skip
+    assert max(len(task.name) for task in todo) <= 47
+    assert len({task.name for task in todo}) == len(todo)
+
+
+def test_a_barrier_is_measured_once_whatever_else_varies():
+    wanted = {**SWEEP, "dtypes": list(DTYPES), "places": ["in", "out"]}
+    (task,) = tasks(**wanted, collectives=["barrier"], sizes=[8, 64], world=2)
+    assert task.name == "barrier float32 0 B"
 
 
 def test_memory_is_for_the_largest_case_that_fits_and_64_mib_for_windows_at_most():

@@ -90,5 +90,9 @@ def test_a_rank_that_is_let_go_first_and_comes_late_is_named_by_its_own_part():
     assert [late.rank for late in judge(came)] == [1]
 
 
+def test_too_few_iterations_are_not_called_a_healthy_job():
+    assert smallest_effect(arrivals(4, n=200)) is None
+
+
 def test_one_rank_is_never_late():
     assert not judge(arrivals(1))

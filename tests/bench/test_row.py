@@ -56,6 +56,12 @@ def test_a_size_that_did_not_fit_has_no_figures_and_says_why():
     assert cells(row)[-1] == "skipped: not enough free memory"
 
 
+def test_what_takes_no_time_has_no_bandwidth():
+    row = summarise(CASE, {0: result(0.0, 0.0), 1: result()}, 2)
+    assert (row.median_us, row.cv, row.algbw_GBps) == (0, None, None)
+    assert "no time" in row.reason
+
+
 def test_a_barrier_has_a_latency_and_no_bandwidth():
     row = summarise(Case("barrier", "float32", 0, "none"), {0: result(10), 1: result()}, 2)
     assert (row.median_us, row.algbw_GBps, row.busbw_GBps) == (10, None, None)

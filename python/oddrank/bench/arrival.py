@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # Fewer arrivals tell jitter from lateness too rarely.
 ENOUGH = 300
+# The error of a clock that could not be compared.
+UNKNOWN_NS = 1_000_000_000_000
 # 5 % steps: the share of iterations above any line can be read off.
 _STEPS = 20
 
@@ -58,6 +60,10 @@ class Arrival:
     def as_payload(self) -> dict[str, Any]:
         return asdict(self)
 
+    def in_short(self) -> dict[str, float]:
+        """Without the quantiles: what a row of a sweep shows."""
+        return {"n": self.n, "median": self.median, "spread": self.spread, "error": self.error}
+
     @staticmethod
     def of_payload(payload: dict[str, Any]) -> "Arrival":
         return Arrival(**{**payload, "quantiles": tuple(payload["quantiles"])})
@@ -68,9 +74,10 @@ def arrival(group: "Group", stamps: Stamps, clock: tuple[int, int]) -> Arrival |
 
     clock: nanoseconds to add to this rank's clock to get rank 0's, and its error bound.
     """
-    if not stamps.starts:
-        return None
     offset, error = clock
+    (worst,) = group.largest([float(error)])
+    if not stamps.starts or worst >= UNKNOWN_NS:
+        return None
     came = array("d", ((ns + offset) / 1e3 for ns in stamps.starts))
     first = group.smallest(came)
     behind = sorted(mine - one for mine, one in zip(came, first, strict=True))

@@ -1,11 +1,12 @@
 """The stages that look for a late rank: many small all_reduces, everybody's arrivals compared."""
 
 import statistics
+import time
 from array import array
 from typing import Any
 
 from oddrank.bench import findings, late
-from oddrank.bench.arrival import ENOUGH, Arrival, Stamps, arrival
+from oddrank.bench.arrival import ENOUGH, UNKNOWN_NS, Arrival, Stamps, arrival
 from oddrank.bench.backend import Operation
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
@@ -18,11 +19,15 @@ NAME, AGAIN = "arrival", "arrival again"
 _CASE = Case("all_reduce", "float32", 4)
 _WARMUP = 20
 _ITERATIONS = ENOUGH + 100
-# Fewer iterations where that many take longer: nobody is named then.
+# Fewer iterations where that many take longer, or more than this part of the command's time:
+# nobody is named then.
 _SECONDS = 20.0
+_SHARE = 6
 _CLOCK = "clock"
 _CLOCK_SECONDS = 5.0
-_UNKNOWN_NS = 1_000_000_000_000
+# Two hosts' clocks, at the most (see Session.sync_clock).
+_DRIFT = 1e-4
+_DRIFT_NS = 20_000
 
 
 def stages(deadline: float) -> list[Stage]:
@@ -42,16 +47,19 @@ def of(rounds: Rounds, stage: str = NAME) -> dict[int, Arrival]:
 
 
 def clock(context: Context) -> tuple[int, int]:
-    """Nanoseconds from this rank's clock to rank 0's, and the error bound; asked for once."""
-    kept: tuple[int, int] | None = context.kept.get(_CLOCK)
-    if kept is None:
+    """Nanoseconds from this rank's clock to rank 0's, and the error bound; asked for again when
+    the two may have drifted apart by more than that."""
+    asked, offset, error = context.kept.get(_CLOCK, (0, 0, UNKNOWN_NS))
+    drift = round((time.monotonic_ns() - asked) * _DRIFT)
+    if not asked or drift > max(error, _DRIFT_NS):
         context.step("compare clocks")
+        asked, drift = time.monotonic_ns(), 0
         try:
-            kept = context.sync_clock(_CLOCK_SECONDS)
+            offset, error = context.sync_clock(_CLOCK_SECONDS)
         except OddrankError:  # a clock that nobody knows names nobody
-            kept = (0, _UNKNOWN_NS)
-        context.kept[_CLOCK] = kept
-    return kept
+            offset, error = 0, UNKNOWN_NS
+        context.kept[_CLOCK] = (asked, offset, error)
+    return offset, error + (drift if error else 0)  # (0, 0): it is rank 0's own clock
 
 
 def _plan(rounds: Rounds) -> str:
@@ -76,7 +84,9 @@ def measured(group: Group, offset: tuple[int, int]) -> Arrival | None:
     group.barrier()
     warm = array("q", _run(group, operation, _WARMUP).durations())
     (slowest,) = group.largest([statistics.median(warm)])
-    fitting = int(_SECONDS * 1e9 / max(1.0, slowest))
+    # The larger the fault, the longer the iterations: only the deadline makes them fewer.
+    seconds = max(_SECONDS, group.context.seconds / _SHARE)
+    fitting = int(seconds * 1e9 / max(1.0, slowest))
     (count,) = group.said_by(0, [max(_WARMUP, min(_ITERATIONS, fitting))])
     stamps = Stamps()
     stamps.add(_run(group, operation, count))
@@ -95,7 +105,8 @@ def _run(group: Group, operation: Operation, count: int) -> Any:
 
 
 def _judge(rounds: Rounds) -> list[Finding]:
-    return [findings.late(rounds, NAME, one) for one in late.judge(of(rounds))]
+    """What is said if it can't be measured again; `_judge_again` takes its place."""
+    return [findings.late_once(rounds, NAME, one) for one in late.judge(of(rounds))]
 
 
 def _judge_again(rounds: Rounds) -> list[Finding]:

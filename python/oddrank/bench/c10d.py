@@ -31,6 +31,8 @@ class C10d:
         group = self._group
         # Free first: two generations at once may not fit.
         self._send = self._recv = None
+        if group.device.type == "cuda":
+            group.torch.cuda.empty_cache()  # else torch keeps it from other back ends
         self._send = group.torch.empty(send_bytes, dtype=group.torch.uint8, device=group.device)
         self._recv = group.torch.empty(recv_bytes, dtype=group.torch.uint8, device=group.device)
 

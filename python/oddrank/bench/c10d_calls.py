@@ -91,7 +91,9 @@ def _ring(dist: Any, at: At) -> Call:
 
 
 def _barrier(dist: Any, at: At) -> Call:
-    return partial(dist.barrier)
+    # Without its device a group with two back ends takes the CPU's.
+    device = at.recv.device
+    return partial(dist.barrier, device_ids=[device.index] if device.type == "cuda" else None)
 
 
 def all_gather(dist: Any) -> Any:

@@ -59,7 +59,7 @@ class Collective:
     def case(self, dtype: str, size: int, op: str, in_place: bool, world: int) -> Case:
         """The largest case of at most `size` bytes that the ranks can share, or the smallest."""
         if self.name == "barrier":
-            return Case(self.name, dtype, 0, NO_OP)
+            return Case(self.name, "float32", 0, NO_OP)
         unit = DTYPES[dtype] * self.shares(world)
         return Case(
             self.name,
@@ -76,6 +76,11 @@ def parts_of(rank: int, world: int) -> list[int]:
     What is sent and what is received sum to n (n + 1) / 2: all buffers have one size.
     """
     return [1 + (peer - rank) % world for peer in range(world)]
+
+
+def _units_before(source: int, rank: int, world: int) -> int:
+    """What `source` sends to all ranks below `rank`: sum(parts_of(source, world)[:rank])."""
+    return rank + rank * (rank - 1) // 2 - rank * source + world * min(rank, source)
 
 
 def _whole(case: Case, rank: int, world: int) -> Layout:
@@ -132,9 +137,9 @@ def _all_to_all_v(case: Case, rank: int, world: int) -> Layout:
     send = (Segment(0, case.count, rank, 0),)
     recv, offset = [], 0
     for source in range(world):
-        parts = parts_of(source, world)
-        recv.append(Segment(offset, parts[rank] * unit, source, sum(parts[:rank]) * unit))
-        offset += parts[rank] * unit
+        count = (1 + (rank - source) % world) * unit
+        recv.append(Segment(offset, count, source, _units_before(source, rank, world) * unit))
+        offset += count
     return Layout(send, tuple(recv), case.count, case.count)
 
 

@@ -97,6 +97,19 @@ def late(rounds: Rounds, stage: str, one: Late) -> Finding:
     )  # fmt: skip
 
 
+def late_once(rounds: Rounds, stage: str, one: Late) -> Finding:
+    """Late, and the second measurement did not come: nobody is named by one alone."""
+    return replace(
+        late(rounds, stage, one),
+        condition="unknown",
+        who=Who("rank"),
+        cause="not-measured-again",
+        what=f"{rounds.who([one.rank])} came late once, and could not be measured again",
+        confidence=Confidence("low", "seen in one measurement"),
+        next=("run it again, with a longer --deadline",),
+    )
+
+
 def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]:
     """Of every observer the first one, before the second of any."""
     nth: Counter[int] = Counter()

@@ -15,6 +15,8 @@ _UNKNOWN = "#E4E4E4"
 _MOST_FIGURES = 20  # members whose cells have room for their figures
 _MOST_NAMES = 40  # on an axis
 _MOST_NAME = 24  # characters
+_LONGEST = 400  # of a sentence
+_MOST_ENDS = 64  # of a link, or of several
 _MOST_SENTENCES = 3
 Box = tuple[int, int, int, int]  # first row, first column, rows, columns
 
@@ -63,7 +65,7 @@ def marks(run: Saved) -> list[Box]:
         cause = str(finding.get("cause", ""))
         if finding.get("condition") == "unknown" or not places:
             continue
-        if _kind(finding) == "link":
+        if _kind(finding) == "link" and len(places) <= _MOST_ENDS:
             boxes += [(i, j, 1, 1) for i in places for j in places if i != j]
         else:
             rows = [] if cause.endswith("receiver") else [(i, 0, 1, size) for i in places]
@@ -78,7 +80,10 @@ def _places(run: Saved, finding: Mapping[str, Any]) -> set[int]:
     who = finding.get("who")
     if not isinstance(who, dict):
         return set()
-    ranks = {rank for rank in who.get("ranks") or () if isinstance(rank, int)}
+    listed = who.get("ranks")
+    ranks = (
+        {rank for rank in listed if isinstance(rank, int)} if isinstance(listed, list) else set()
+    )
     size = len(run.matrix.names)
     members = _ranks_of_members(run)
     if members is not None:
@@ -164,7 +169,7 @@ def _figure(value: float) -> str:
 
 def _sentences(run: Saved, *, framed: bool) -> Iterable[str]:
     """What the findings say, below the picture."""
-    said = [str(f["what"]) for f in run.findings if isinstance(f.get("what"), str)]
+    said = [f["what"][:_LONGEST] for f in run.findings if isinstance(f.get("what"), str)]
     for text in said[:_MOST_SENTENCES]:
         start = "framed: " if framed else ""
         yield from textwrap.wrap(plain(f"{start}{text}"), 110)[:3]

@@ -1,10 +1,10 @@
 """Who comes late to collectives: pure, from every rank's arrivals."""
 
 import bisect
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from oddrank import peers
 from oddrank.bench.arrival import ENOUGH, Arrival
 
 # A rank is late from three times the healthy spread on; the line lies at two thirds of that
@@ -42,10 +42,10 @@ def judge(arrivals: Mapping[int, Arrival]) -> list[Late]:
         return []
     worst_clock = max(a.error for a in arrivals.values())
     found = []
-    for rank, a in arrivals.items():
-        rest = [other for number, other in arrivals.items() if number != rank]
-        own = a.own - statistics.median(other.own for other in rest)
-        behind = a.median - statistics.median(other.median for other in rest)
+    owns = peers.medians_of_others([a.own for a in arrivals.values()])
+    medians = peers.medians_of_others([a.median for a in arrivals.values()])
+    for (rank, a), usual, first in zip(arrivals.items(), owns, medians, strict=True):
+        own, behind = a.own - usual, a.median - first
         line = _LINE * a.spread
         if own > line and behind > line / 2 + a.error + worst_clock:
             share = _share_above(a, a.median - behind + line / 2)
@@ -60,8 +60,8 @@ def both_times(first: Mapping[int, Arrival], again: Mapping[int, Arrival]) -> li
 
 
 def smallest_effect(arrivals: Mapping[int, Arrival]) -> float | None:
-    """Microseconds from which on a rank would have been called late."""
-    if not arrivals:
+    """Microseconds from which on a rank would have been called late; None: nobody could be."""
+    if not arrivals or min(a.n for a in arrivals.values()) < ENOUGH:
         return None
     return max(SMALLEST_EFFECT * (a.spread + a.error) for a in arrivals.values())
 

@@ -14,6 +14,7 @@ from oddrank.errors import OddrankError
 # Beyond the largest case, for windows of small ones: two buffers and 64 MiB are the most we take.
 _FOR_WINDOWS = 32 << 20
 _MOST_TASKS = 5000
+_LONGEST_NAME = 47  # of a stage
 AUTO = "auto"
 BACKENDS = ("nccl", "c10d")
 # auto: the place that the collective mostly has.
@@ -51,9 +52,12 @@ def tasks(
         case = collective.case(dtype, size, op, in_place, world)
         words = [backend] if len(backends) > 1 else []
         words += [str(case)]
-        if in_place != collective.in_place:
+        if case.in_place != collective.in_place:
             words += ["in place" if in_place else "out of place"]
-        found.setdefault((backend, case), Task(backend, case, " ".join(words)))
+        name = " ".join(words)
+        if len(name) > _LONGEST_NAME:
+            name = f"{name[: _LONGEST_NAME - 7]} #{len(found)}"
+        found.setdefault((backend, case), Task(backend, case, name))
         if len(found) > _MOST_TASKS:
             raise OddrankError(
                 f"this is more than {_MOST_TASKS} cases: give fewer --sizes, --collectives,"

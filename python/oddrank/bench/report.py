@@ -34,7 +34,7 @@ def of_sweep(
             for task, row in zip(done, rows, strict=True)
         ]
         outcome.findings += expect.judge(rows, due, fail_below)
-    if outcome.complete and all(row.median_us is None for row in rows):
+    if outcome.complete and not outcome.findings and all(row.median_us is None for row in rows):
         raise OddrankError(_nothing(rows))
     arrived = arrivals.of(rounds)
     return Report.of(
@@ -46,6 +46,7 @@ def of_sweep(
             "seconds": sum(outcome.seconds.get(task.name, 0.0) for task in tasks),
             "arrival": _arrival_data(arrived),
             "devices": _devices(rounds.of("devices")),
+            "setup": {"nccl": rounds.of("connect").get(0, {}).get("nccl")},
         },
         outcome.findings,
         complete=outcome.complete,
@@ -99,6 +100,8 @@ def _measured(rows: Sequence[Row], arrived: dict[int, Any], *, well: bool) -> st
         return text
     text += ", all values right"
     effect = late.smallest_effect(arrived)
+    if effect is None and n > 1:
+        text += "; arrivals could not be judged"
     if effect is not None:
         text += f"; nobody comes {effect:.0f} us or more behind the others"
     return text

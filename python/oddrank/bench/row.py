@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oddrank.bench import expect
-from oddrank.bench.arrival import Arrival
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expect import Expected
@@ -20,6 +19,7 @@ _MOST_SAMPLES = 512
 
 _NO_BUS = "busbw is not defined for one rank: nothing crosses a bus"
 _NO_BYTES = "a barrier moves no data"
+_NO_TIME = "it took no time that could be measured"
 
 
 @dataclass(frozen=True)
@@ -92,19 +92,19 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
     algbw = case.bytes / median / 1e3 if case.bytes and median > 0 else None
     busbw, reason = None, None
     if algbw is None:
-        reason = _NO_BYTES
+        reason = _NO_TIME if case.bytes else _NO_BYTES
     elif world == 1:
         reason = _NO_BUS
     else:
         busbw = algbw * COLLECTIVES[case.collective].bus_factor(world)
-    error = relative_error(times)
+    error, mean = relative_error(times), statistics.fmean(times)
     return replace(
         row,
         iterations=len(times),
         median_us=median,
         p99_us=_percentile(times, 0.99) if len(times) >= _ENOUGH_FOR_P99 else None,
         min_us=min(times),
-        cv=statistics.pstdev(times) / statistics.fmean(times) if len(times) > 1 else None,
+        cv=statistics.pstdev(times) / mean if len(times) > 1 and mean > 0 else None,
         error=error if math.isfinite(error) else None,
         algbw_GBps=algbw,
         busbw_GBps=busbw,
@@ -129,11 +129,10 @@ def _percentile(times: Sequence[float], share: float) -> float:
 def _arrivals(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None:
     if any(result["arrival"] is None for result in results.values()):
         return None
-    of = {rank: Arrival.of_payload(results[rank]["arrival"]) for rank in sorted(results)}
-    first = next(iter(of.values()))
+    of = [results[rank]["arrival"] for rank in sorted(results)]
     return {
-        "iterations": first.n,
-        "median_us": [round(a.median, 2) for a in of.values()],
-        "spread_us": round(first.spread, 2),
-        "clock_error_us": round(max(a.error for a in of.values()), 2),
+        "iterations": of[0]["n"],
+        "median_us": [round(a["median"], 2) for a in of],
+        "spread_us": round(of[0]["spread"], 2),
+        "clock_error_us": round(max(a["error"] for a in of), 2),
     }

@@ -16,7 +16,7 @@ from oddrank.finding import SCHEMA
 
 _MOST_BYTES = 64 << 20  # of a file
 _MOST_ROWS = 50_000
-_MOST_SAMPLES = 1 << 20  # of a row
+_MOST_SAMPLES = 1 << 12  # of a row; we write 512
 _MOST_NAMES = 4096  # of a matrix
 _MOST_TEXT = 200
 _LARGEST = 1 << 62

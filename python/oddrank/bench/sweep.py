@@ -11,10 +11,11 @@ from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.group import Group, connect
 from oddrank.bench.memory import free_host_memory
 from oddrank.bench.pace import Pace
-from oddrank.bench.plan import AUTO, Budget, Task, memory_of, reserve
+from oddrank.bench.plan import AUTO, Budget, Memory, Task, memory_of, reserve
 from oddrank.bench.row import Row, summarise
 from oddrank.bench.timing import measure
 from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 
 if TYPE_CHECKING:
@@ -45,11 +46,12 @@ class Options:
 def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
     """The table of a sweep; the stage of a task has its name."""
     budget = Budget(options.budget, len(tasks))
+    reserved: dict[str, Memory] = {}
     return [
         Stage("devices", options.deadline, measure=_see_devices),
         Stage("connect", options.deadline, measure=_connect, plan=_plan_transport),
         *arrivals.stages(options.deadline),
-        *(_stage(task, tasks, options, budget) for task in tasks),
+        *(_stage(task, tasks, options, budget, reserved) for task in tasks),
     ]
 
 
@@ -80,17 +82,25 @@ def _connect(context: Context) -> dict[str, Any]:
     return {"transport": group.backend, "limit": limit, **topology.of_rank(group)}
 
 
-def _stage(task: Task, tasks: Sequence[Task], options: Options, budget: Budget) -> Stage:
+def _stage(
+    task: Task,
+    tasks: Sequence[Task],
+    options: Options,
+    budget: Budget,
+    reserved: dict[str, Memory],
+) -> Stage:
     def plan(rounds: Rounds) -> dict[str, Any]:
         connected = rounds.of("connect")[0]
         limit = connected["limit"]
-        same = [other.case for other in tasks if other.backend == task.backend]
+        if task.backend not in reserved:
+            same = [other.case for other in tasks if other.backend == task.backend]
+            reserved[task.backend] = reserve(same, rounds.world, limit)
         return {
             "transport": connected["transport"],
             "backend": _choose(task.backend, rounds),
             "limit": limit,
             "seconds": budget.share(),
-            "reserve": reserve(same, rounds.world, limit),
+            "reserve": reserved[task.backend],
         }
 
     def measure_case(context: Context) -> dict[str, Any]:
@@ -112,12 +122,17 @@ def _stage(task: Task, tasks: Sequence[Task], options: Options, budget: Budget) 
 
 
 def _choose(name: str, rounds: Rounds) -> str:
-    """nccl itself where every rank can have it, else torch.distributed."""
+    """nccl itself where every rank can have it, else torch.distributed.
+
+    OddrankError where it was asked for, and a rank lacks the part.
+    """
+    on_gpus = rounds.of("connect")[0]["transport"] == "nccl"
+    lacking = [facts["cuda_part"] for facts in rounds.of("devices").values() if facts["cuda_part"]]
+    if name == "nccl" and on_gpus and lacking:
+        raise OddrankError(f"the back end nccl can't be used: {lacking[0]}")
     if name != AUTO:
         return name
-    transport = rounds.of("connect")[0]["transport"]
-    complete = not any(facts["cuda_part"] for facts in rounds.of("devices").values())
-    return "nccl" if transport == "nccl" and complete else "c10d"
+    return "nccl" if on_gpus and not lacking else "c10d"
 
 
 def _measure(context: Context, task: Task, options: Options) -> dict[str, Any]:
@@ -146,7 +161,7 @@ def _measure(context: Context, task: Task, options: Options) -> dict[str, Any]:
         result["times"] = list(timings.slowest)
     if COLLECTIVES[case.collective].together and group.world > 1:
         came = arrival(group, timings.stamps, arrivals.clock(context))
-        result["arrival"] = came.as_payload() if came else None
+        result["arrival"] = came.in_short() if came else None
     return result
 
 

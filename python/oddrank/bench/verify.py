@@ -74,7 +74,7 @@ class Values:
 def verify(
     group: "Group", backend: "Backend", case: Case, operation: "Operation"
 ) -> Mismatch | None:
-    """Runs the case until every rank has contributed; all ranks call it together.
+    """Runs the case until every rank has contributed, at most eight times; all ranks together.
 
     What this rank saw first of wrong values; None: all were right here.
     """
