@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from job import job
-from netns import network
 from pair_faults import COMMAND, delayed_link, healthy, slow_link, slow_receiver, slow_sender
 
 pytestmark = pytest.mark.needs("torch")
@@ -58,20 +57,6 @@ def test_a_delayed_link_shows_as_latency_and_not_twice():
 def test_of_two_hosts_only_the_link_is_named_and_with_low_confidence():
     (finding,) = prove(slow_sender(0, 2)).report["findings"]
     assert finding["confidence"]["level"] == "low"
-
-
-@pytest.mark.needs("netns")
-def test_a_slow_node_of_several_ranks_is_named_as_one():
-    with network(3, 400) as net:
-        net.slow_sender(1, 200)
-        verdict = job(6, 3, hosts=net.hosts, command=COMMAND, deadline=90)
-    assert verdict.names(rank=[2, 3], stage="pairs"), str(verdict)
-    (finding,) = verdict.report["findings"]
-    assert finding["who"]["kind"] == "node"
-    inside = verdict.report["data"]["pairs"]["inside"]
-    assert [one["names"] for one in inside] == [
-        [f"rank {2 * n}", f"rank {2 * n + 1}"] for n in range(3)
-    ]
 
 
 def test_ranks_of_one_host_meet_each_other():

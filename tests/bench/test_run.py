@@ -99,7 +99,7 @@ def test_a_rank_that_dies_in_a_sweep_is_named_and_what_was_measured_is_kept():
         2,
         command=("bench", "run", "--sizes", "1K:4K", *FAST),
         inject=f"kill:rank=1,stage={last}",
-        deadline=30,
+        deadline=60,
     )
     assert verdict.names(rank=1, stage=last), str(verdict)
     assert [row["bytes"] for row in rows_of(verdict)] == [1024, 2048]
@@ -113,7 +113,7 @@ def test_a_rank_that_stops_between_two_iterations_is_named():
         3,
         command=("bench", "run", "--sizes", "1K", *FAST),
         inject=f"stop:rank=1,stage={stage},step=time",
-        deadline=20,
+        deadline=60,
     )
     assert verdict.names(rank=1, stage=stage), str(verdict)
     assert verdict.gone()

@@ -7,7 +7,7 @@ import pytest
 from job import job
 
 pytestmark = pytest.mark.needs("torch", "mpi")
-BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "3")
+BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--target-cv", "20%")
 
 
 def test_a_healthy_selftest_says_so_once():

@@ -9,7 +9,7 @@ import pytest
 from job import Verdict, job
 
 pytestmark = pytest.mark.needs("torch", "slurm", "netns")
-BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "3")
+BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--target-cv", "20%")
 # One rank's end ends the step: every process of it is killed, the verdict's too.
 AT_ONCE = "--kill-on-bad-exit=1"
 
