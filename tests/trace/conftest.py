@@ -81,7 +81,7 @@ def run_ranks() -> Callable[..., Path]:
     return _run_ranks
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def dead_job(run_ranks, tmp_path_factory):
     """Two ranks that were killed, with a file that is no record among theirs."""
     folder = tmp_path_factory.mktemp("job")
