@@ -26,7 +26,7 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 _FREEZER = Path("/sys/fs/cgroup/freezer")
 
-# A number of its own: cgroups, and files in /dev/shm, are named after jobs.
+# Job numbers of its own: cgroups, and files in /dev/shm, are named after jobs.
 # More CPUs than there are: what a failed test leaves running does not keep the next one waiting.
 _CONF = """\
 ClusterName=oddrank
@@ -209,10 +209,10 @@ def _start_munge(cluster: Cluster, stack: ExitStack) -> None:
 
 
 def _daemon(cluster: Cluster, stack: ExitStack, line: list[str], name: str) -> None:
-    """Starts it; it ends with the stack."""
+    """Starts it; it ends with the stack, and with these tests if somebody kills them."""
     with (cluster.folder / f"{name}.out").open("wb") as out:
         process = subprocess.Popen(
-            line,
+            ["setpriv", "--pdeathsig", "KILL", *line],
             env=cluster.environ(os.environ), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             cwd=cluster.folder,
         )  # fmt: skip

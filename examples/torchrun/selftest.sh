@@ -7,7 +7,7 @@
 set -u
 python=${PYTHON:-python3}
 gpus=$("$python" -c 'import torch; print(torch.cuda.device_count() or 2)')
-"$python" -m torch.distributed.run \
+exec "$python" -m torch.distributed.run \
     --nnodes "${NODES:-1}" --node-rank "${NODE_RANK:-0}" --nproc-per-node "${RANKS_PER_NODE:-$gpus}" \
     --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \
     -m oddrank selftest --deadline "${DEADLINE:-60}" --json "${REPORT:-selftest.json}" "$@"

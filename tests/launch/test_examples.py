@@ -56,7 +56,12 @@ def test_torchruns_bench_typed_on_each_of_two_nodes(environ, tmp_path):
             )
             for node, host in enumerate(hosts)
         ]  # fmt: skip
-        said = [node.communicate(timeout=SECONDS)[0] for node in nodes]
+        try:
+            said = [node.communicate(timeout=SECONDS)[0] for node in nodes]
+        finally:
+            for node in nodes:
+                node.terminate()  # torchrun then ends its ranks
+                node.wait(10)
     assert [node.returncode for node in nodes] == [0, 0], "\n".join(said)
     assert [text.count("bench: healthy") for text in said] == [1, 0]
     assert {row["n"] for row in report(environ)["data"]["rows"]} == {2}
