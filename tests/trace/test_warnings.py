@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,10 @@ def test_a_warning_is_at_the_line_that_arms(environ, says, script):
     )
     found = warnings_of(done)
     assert all(message.startswith(says) for _, _, message in found)
+    # Python 3.10 itself calls a decorator at the line of what it decorates.
+    decorated = (11, "@oddrank.arm") if sys.version_info >= (3, 11) else (12, "def function():")
     assert [(line, source) for line, source, _ in found] == [
-        (4, "return oddrank.arm()"), (8, "with armed:"), (11, "@oddrank.arm"), (14, "function()"),
+        (4, "return oddrank.arm()"), (8, "with armed:"), decorated, (14, "function()"),
     ]  # fmt: skip
 
 
