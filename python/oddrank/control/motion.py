@@ -10,8 +10,9 @@ from oddrank.control.culprits import Culprit
 if TYPE_CHECKING:
     from oddrank.control.root import RankState
 
-# Guards tell marks with their heartbeats. A rank that has just moved is not stuck yet; while
-# anybody moves, those who all wait for each other do not wait in vain.
+# Guards tell marks with their heartbeats. A rank that has just moved is not stuck yet, nor one
+# that is still for no longer than ranks of this job were that then went on; while anybody moves,
+# those who all wait for each other do not wait in vain.
 _JUST_NOW = 0.5
 _LATELY = 5.0
 
@@ -22,13 +23,17 @@ class Motion:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: dict[int, tuple[int, float]] = {}
+        self._longest_stay = 0.0  # seconds between two moves of one rank
 
     def see(self, states: Iterable["RankState"]) -> None:
         now = self._clock()
         for s in states:
             last = self._seen.get(s.rank)
-            if last is None or last[0] != s.progress:
-                self._seen[s.rank] = (s.progress, now)
+            if last is not None and last[0] == s.progress:
+                continue
+            if last is not None:
+                self._longest_stay = max(self._longest_stay, now - last[1])
+            self._seen[s.rank] = (s.progress, now)
 
     def goes_on(self) -> bool:
         """Whether any rank moved lately."""
@@ -41,7 +46,8 @@ class Motion:
     def _only_slow(self, culprit: Culprit) -> bool:
         if culprit.cause == "all-wait":
             return self.goes_on()
-        return culprit.cause == "no-progress" and self._youngest(culprit.ranks) < _JUST_NOW
+        usual = min(_LATELY, max(_JUST_NOW, 1.5 * self._longest_stay))
+        return culprit.cause == "no-progress" and self._youngest(culprit.ranks) < usual
 
     def _youngest(self, ranks: Iterable[int]) -> float:
         """Seconds since the last move of any of them."""
