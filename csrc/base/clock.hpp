@@ -8,6 +8,9 @@
 
 namespace oddrank {
 
+// Nanoseconds in a millisecond.
+inline constexpr std::int64_t kMs = 1'000'000;
+
 // Nanoseconds of CLOCK_MONOTONIC: comparable between processes of one host, not between hosts.
 inline std::int64_t monotonic_ns() noexcept {
   timespec now{};
@@ -19,7 +22,10 @@ inline std::int64_t monotonic_ns() noexcept {
 class Deadline {
  public:
   static Deadline after_ms(std::int64_t milliseconds) noexcept {
-    return Deadline(monotonic_ns() + milliseconds * 1'000'000);
+    return Deadline(monotonic_ns() + milliseconds * kMs);
+  }
+  static Deadline after_seconds(double seconds) noexcept {
+    return after_ms(static_cast<std::int64_t>(seconds * 1e3));
   }
   static Deadline at_ns(std::int64_t monotonic) noexcept { return Deadline(monotonic); }
 

@@ -47,10 +47,6 @@ nccl::UniqueId to_unique_id(const py::bytes& bytes) {
   return id;
 }
 
-Deadline after(double seconds) {
-  return Deadline::after_ms(static_cast<std::int64_t>(seconds * 1e3));
-}
-
 void bind_verify(py::module_& m) {
   m.def(
       "gpu_fill",
@@ -59,7 +55,7 @@ void bind_verify(py::module_& m) {
          std::int64_t turn, double seconds) {
         const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
         py::gil_scoped_release unlocked;
-        bench::fill_on_device(device, address, segment, after(seconds));
+        bench::fill_on_device(device, address, segment, Deadline::after_seconds(seconds));
       },
       py::arg("device"), py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"),
       py::arg("world"), py::arg("first"), py::arg("count"), py::arg("turn"), py::kw_only(),
@@ -73,7 +69,8 @@ void bind_verify(py::module_& m) {
         bench::Mismatch found;
         {
           py::gil_scoped_release unlocked;
-          found = bench::check_on_device(device, address, segment, after(seconds));
+          found =
+              bench::check_on_device(device, address, segment, Deadline::after_seconds(seconds));
         }
         return mismatch_tuple(found);
       },
@@ -105,7 +102,7 @@ void bind_bench_cuda(py::module_& m) {
              const nccl::UniqueId unique_id = to_unique_id(id);
              py::gil_scoped_release unlocked;
              return std::make_shared<nccl::Communicator>(unique_id, rank, world, device,
-                                                         after(seconds));
+                                                         Deadline::after_seconds(seconds));
            }),
            py::arg("unique_id"), py::arg("rank"), py::arg("world"), py::kw_only(),
            py::arg("device") = -1, py::arg("seconds") = 60.0)
@@ -114,7 +111,10 @@ void bind_bench_cuda(py::module_& m) {
       .def_property_readonly("device", &nccl::Communicator::device)
       .def_property_readonly("direct", &nccl::Communicator::direct)
       .def(
-          "close", [](nccl::Communicator& self, double seconds) { self.close(after(seconds)); },
+          "close",
+          [](nccl::Communicator& self, double seconds) {
+            self.close(Deadline::after_seconds(seconds));
+          },
           py::kw_only(), py::arg("seconds") = 10.0, Unlocked())
       .def("abort", &nccl::Communicator::abort, Unlocked());
   bind_bench_nccl(m);

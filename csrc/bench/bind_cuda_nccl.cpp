@@ -18,10 +18,6 @@ namespace {
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 using Counts = std::vector<std::size_t>;
 
-Deadline after(double seconds) {
-  return Deadline::after_ms(static_cast<std::int64_t>(seconds * 1e3));
-}
-
 std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
 constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
@@ -105,12 +101,12 @@ void bind_bench_nccl(py::module_& m) {
                        std::size_t recv_bytes, bool registered, double seconds) {
              py::gil_scoped_release unlocked;
              return std::make_shared<nccl::Memory>(std::move(communicator), send_bytes, recv_bytes,
-                                                   registered, after(seconds));
+                                                   registered, Deadline::after_seconds(seconds));
            }),
            py::arg("communicator").none(false), py::arg("send_bytes"), py::arg("recv_bytes"),
            py::kw_only(), py::arg("register") = false, py::arg("seconds") = 60.0)
-      .def_property_readonly("send", [](const nccl::Memory& m) { return address(m.send()); })
-      .def_property_readonly("recv", [](const nccl::Memory& m) { return address(m.recv()); })
+      .def_property_readonly("send", [](const nccl::Memory& self) { return address(self.send()); })
+      .def_property_readonly("recv", [](const nccl::Memory& self) { return address(self.recv()); })
       .def_property_readonly("send_bytes", &nccl::Memory::send_bytes)
       .def_property_readonly("recv_bytes", &nccl::Memory::recv_bytes)
       .def_property_readonly("allocator", &nccl::Memory::allocator)
@@ -144,7 +140,7 @@ void bind_bench_nccl(py::module_& m) {
       .def(
           "run",
           [](nccl::Operation& self, std::size_t turn, double seconds) {
-            return self.run(turn, after(seconds));
+            return self.run(turn, Deadline::after_seconds(seconds));
           },
           py::arg("turn") = 0, py::kw_only(), py::arg("seconds") = 60.0, Unlocked(),
           "One run to its end, in window turn % windows; its microseconds on the GPU.")
@@ -154,7 +150,7 @@ void bind_bench_nccl(py::module_& m) {
             nccl::Times times;
             {
               py::gil_scoped_release unlocked;
-              times = self.block(n, each, after(seconds));
+              times = self.block(n, each, Deadline::after_seconds(seconds));
             }
             return py::make_tuple(std::move(times.each), times.mean);
           },
@@ -164,7 +160,7 @@ void bind_bench_nccl(py::module_& m) {
       .def(
           "spread",
           [](nccl::Operation& self, bool zeros, double seconds) {
-            self.spread(zeros, after(seconds));
+            self.spread(zeros, Deadline::after_seconds(seconds));
           },
           py::arg("zeros"), py::kw_only(), py::arg("seconds") = 60.0, Unlocked(),
           "Copies the first window's contribution to all, or zeroes all.");

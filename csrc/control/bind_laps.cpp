@@ -2,6 +2,7 @@
 #include <new>
 #include <utility>
 
+#include "base/static_type.hpp"
 #include "control/bind.hpp"
 #include "control/laps.hpp"
 
@@ -69,7 +70,7 @@ PyGetSetDef values[] = {{"count", &count, nullptr, "Laps that were left and kept
                         {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyTypeObject type = [] {
-  PyTypeObject made = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  PyTypeObject made = blank_static_type();
   made.tp_name = "oddrank._core.Laps";
   made.tp_basicsize = sizeof(LapsObject);
   made.tp_dealloc = &destroy;

@@ -17,7 +17,6 @@
 
 namespace oddrank::control {
 namespace {
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kTickNs = 50 * kMs;
 // While the root's reply about the clock is on its way.
 constexpr std::int64_t kLongestBlindNs = 5 * kMs;

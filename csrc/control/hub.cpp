@@ -15,7 +15,6 @@
 
 namespace oddrank::control {
 namespace {
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kLingerNs = 500 * kMs;
 constexpr rlim_t kSpareFiles = 32;  // for Python, reports and libraries of this process
 

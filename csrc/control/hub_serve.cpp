@@ -12,12 +12,9 @@
 
 namespace oddrank::control {
 namespace {
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kStrangerNs = 5'000 * kMs;
 constexpr std::int64_t kPoliteNs = 1'000 * kMs;
 constexpr std::int64_t kSweepNs = 200 * kMs;
-// A turn that took longer was our own pause (stopped, starved), not the guards' silence.
-constexpr std::int64_t kPauseNs = 500 * kMs;
 constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
 
 bool same_secret(std::string_view a, std::string_view b) noexcept {
@@ -38,7 +35,7 @@ void Hub::serve() {
     const std::int64_t now = monotonic_ns();
     const std::lock_guard lock(mutex_);
     if (stop_) return;
-    if (now - last_turn_ns_ > kPauseNs) {
+    if (now - last_turn_ns_ > kOwnPauseNs) {
       for (int rank = 0; rank < ranks_.world(); ++rank) {
         ranks_.record(rank).last_heard_ns += now - last_turn_ns_;
       }

@@ -5,14 +5,13 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/clock.hpp"
+
 namespace oddrank::control {
 namespace {
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kNextTryNs = 300 * kMs;
 constexpr std::int64_t kTryNs = 4'000 * kMs;
 constexpr std::int64_t kRefusedNs = 5'000 * kMs;
-// A pause of our own (stopped, starved) that must not be taken for the root's silence.
-constexpr std::int64_t kPauseNs = 500 * kMs;
 
 std::string text_of(int number) { return std::generic_category().message(number); }
 }  // namespace
@@ -64,7 +63,7 @@ void Link::lose_channel(const Channel& channel) {
 }
 
 void Link::tick(std::int64_t now) {
-  if (last_tick_ != 0 && now - last_tick_ > kPauseNs) last_heard_ += now - last_tick_;
+  if (last_tick_ != 0 && now - last_tick_ > kOwnPauseNs) last_heard_ += now - last_tick_;
   last_tick_ = now;
   // A root that takes parts of a long result is alive, though its pong has to wait for our ping.
   const std::size_t unsent = up_ ? tries_.front().channel.unsent() : 0;

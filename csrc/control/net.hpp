@@ -9,10 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "control/wire.hpp"
 
 namespace oddrank::control {
+
+// Who took longer for a turn was paused itself (stopped, starved): that is not the others' silence.
+inline constexpr std::int64_t kOwnPauseNs = 500 * kMs;
 
 struct SocketAddress {
   sockaddr_storage storage{};

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
+
 namespace oddrank::control {
 namespace {
-constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kQuickGraceNs = 500 * kMs;
 constexpr std::int64_t kStoppedGraceNs = 2'000 * kMs;
 constexpr std::int64_t kTerminatedGraceNs = 2'000 * kMs;

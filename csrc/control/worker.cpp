@@ -23,7 +23,6 @@
 namespace oddrank::control {
 namespace {
 
-constexpr std::int64_t kMs = 1'000'000;
 constexpr int kMannersMs = 300;  // to end in its own way after end
 
 // exit() runs this; forked children that share the page must not.

@@ -9,14 +9,14 @@ namespace oddrank::printing {
 namespace {
 
 // Never freed: types and names that outlive every call.
-struct Names {
+struct Standard {
   PyObject* text_type;
   PyObject* buffered_type;
   PyObject* random_type;
   PyObject* raw_type;
   PyObject* encoding = PyUnicode_InternFromString("encoding");
 
-  Names() {
+  Standard() {
     const py::module_ io = py::module_::import("io");
     text_type = py::object(io.attr("TextIOWrapper")).release().ptr();
     buffered_type = py::object(io.attr("BufferedWriter")).release().ptr();
@@ -25,9 +25,9 @@ struct Names {
   }
 };
 
-const Names& names() {
-  static const Names* const the_names = new Names;
-  return *the_names;
+const Standard& standard() {
+  static const Standard* const the_standard = new Standard;
+  return *the_standard;
 }
 
 bool is_exactly(PyObject* object, PyObject* type) {
@@ -53,8 +53,8 @@ Target examine(PyObject* file, const py::object& encoding) {
   if (file != PySys_GetObject("__stdout__") && file != PySys_GetObject("__stderr__")) return {};
   const py::object buffer = py::handle(file).attr("buffer");
   py::object raw = buffer;
-  if (is_exactly(buffer.ptr(), names().buffered_type)) raw = buffer.attr("raw");
-  if (!is_exactly(raw.ptr(), names().raw_type) || !PyUnicode_Check(encoding.ptr())) return {};
+  if (is_exactly(buffer.ptr(), standard().buffered_type)) raw = buffer.attr("raw");
+  if (!is_exactly(raw.ptr(), standard().raw_type) || !PyUnicode_Check(encoding.ptr())) return {};
   const auto name = py::cast<std::string>(encoding.attr("lower")().attr("replace")("_", "-"));
   const bool utf8 = name == "utf-8" || name == "utf8";
   // Others may keep state between writes (a byte order mark, shifts).
@@ -68,8 +68,8 @@ Target examine(PyObject* file, const py::object& encoding) {
 Target find_target(PyObject* file) {
   static auto& known = *new std::array<Known, 2>;
   static std::size_t next = 0;
-  if (!is_exactly(file, names().text_type) || !untouched(file)) return {};
-  auto encoding = py::reinterpret_steal<py::object>(PyObject_GetAttr(file, names().encoding));
+  if (!is_exactly(file, standard().text_type) || !untouched(file)) return {};
+  auto encoding = py::reinterpret_steal<py::object>(PyObject_GetAttr(file, standard().encoding));
   if (!encoding) throw py::error_already_set();
   for (const Known& one : known)
     if (one.file == file && one.encoding == encoding.ptr()) return one.target;
@@ -84,11 +84,11 @@ Target find_target(PyObject* file) {
 }
 
 bool flushes_cheaply(PyObject* file) {
-  if (PyObject_IsInstance(file, names().text_type) != 1) return false;
+  if (PyObject_IsInstance(file, standard().text_type) != 1) return false;
   const py::object buffer = py::getattr(file, "buffer", py::none());
-  return is_exactly(buffer.ptr(), names().buffered_type) ||
-         is_exactly(buffer.ptr(), names().random_type) ||
-         is_exactly(buffer.ptr(), names().raw_type);
+  return is_exactly(buffer.ptr(), standard().buffered_type) ||
+         is_exactly(buffer.ptr(), standard().random_type) ||
+         is_exactly(buffer.ptr(), standard().raw_type);
 }
 
 }  // namespace oddrank::printing

@@ -9,14 +9,6 @@
 namespace oddrank {
 namespace py = pybind11;
 
-namespace {
-
-Deadline after(double seconds) {
-  return Deadline::after_ms(static_cast<std::int64_t>(seconds * 1e3));
-}
-
-}  // namespace
-
 void bind_selftest_cuda(py::module_& m) {
   m.def(
       "verify_memory",
@@ -25,7 +17,8 @@ void bind_selftest_cuda(py::module_& m) {
         selftest::MemoryResult result;
         {
           py::gil_scoped_release unlocked;
-          result = selftest::verify_memory(device, bytes, seed, after(seconds), damage);
+          result = selftest::verify_memory(device, bytes, seed, Deadline::after_seconds(seconds),
+                                           damage);
         }
         return memory_dict(result);
       },
@@ -36,7 +29,7 @@ void bind_selftest_cuda(py::module_& m) {
   m.def(
       "time_copies",
       [](int device, std::size_t bytes, int repeats, double seconds) {
-        return selftest::time_copies(device, bytes, repeats, after(seconds));
+        return selftest::time_copies(device, bytes, repeats, Deadline::after_seconds(seconds));
       },
       py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
       py::arg("seconds") = 30.0, py::call_guard<py::gil_scoped_release>(),

@@ -121,11 +121,11 @@ constexpr const char* kNames[] = {
     "ncclAllReduce", "ncclAllGather", "ncclReduceScatter", "ncclBroadcast", "ncclReduce",
     "ncclGather",    "ncclScatter",   "ncclAlltoAll",      "ncclSend",      "ncclRecv"};
 
-template <class Table>
-const auto* find(const Table& table, std::string_view name) {
-  const auto* found = std::find_if(std::begin(table), std::end(table),
+template <class Rows>
+const auto* find(const Rows& rows, std::string_view name) {
+  const auto* found = std::find_if(std::begin(rows), std::end(rows),
                                    [&](const auto& row) { return row.name == name; });
-  return found == std::end(table) ? nullptr : found;
+  return found == std::end(rows) ? nullptr : found;
 }
 
 bool is_barrier(const Row& row) { return row.name == "barrier"; }
@@ -140,9 +140,15 @@ bool has(const Abilities& able, Function function) {
       return able.scatter;
     case Function::kSend:
       return false;
-    default:
-      return true;
+    case Function::kAllReduce:
+    case Function::kAllGather:
+    case Function::kReduceScatter:
+    case Function::kBroadcast:
+    case Function::kReduce:
+    case Function::kRecv:
+      break;
   }
+  return true;
 }
 
 std::string refuse_float8(const Request& r, const Row& row, const Abilities& able) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <string_view>
 
+#include "base/static_type.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
@@ -138,7 +139,7 @@ PyObject* make_mark() { return PyCFunction_New(&mark_method, nullptr); }
 
 PyObject* section_type() {
   static PyTypeObject type = [] {
-    PyTypeObject made = {PyVarObject_HEAD_INIT(nullptr, 0)};
+    PyTypeObject made = blank_static_type();
     made.tp_name = "oddrank.section";
     made.tp_basicsize = sizeof(Section);
     made.tp_dealloc = &destroy;

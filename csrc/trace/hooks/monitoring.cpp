@@ -11,6 +11,7 @@
 #include <array>
 #include <utility>
 
+#include "base/static_type.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
@@ -114,7 +115,7 @@ constexpr std::array<vectorcallfunc, kEvents> kCallbacks = {
 
 PyTypeObject* callback_type() {
   static PyTypeObject type = [] {
-    PyTypeObject made = {PyVarObject_HEAD_INIT(nullptr, 0)};
+    PyTypeObject made = blank_static_type();
     made.tp_name = "oddrank._core.MonitoringCallback";
     made.tp_basicsize = sizeof(Callback);
     made.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;

@@ -1,4 +1,5 @@
 // The object that stands in the slots of threads, as sys.gettrace() shows it.
+#include "base/static_type.hpp"
 #include "trace/hooks/eval_trace.hpp"
 #include "trace/hooks/hook.hpp"
 #include "trace/hooks/tracer.hpp"
@@ -18,7 +19,7 @@ PyObject* call_slot_object(PyObject* /*self*/, PyObject* args, PyObject* /*keywo
 
 PyTypeObject* slot_type() {
   static PyTypeObject type = [] {
-    PyTypeObject made = {PyVarObject_HEAD_INIT(nullptr, 0)};
+    PyTypeObject made = blank_static_type();
     made.tp_name = "oddrank._core.TraceHook";
     made.tp_basicsize = sizeof(PyObject);
     made.tp_flags = Py_TPFLAGS_DEFAULT;

@@ -9,8 +9,6 @@ namespace {
 // Large enough for most dictionaries at once; a broken size costs no more than kLargestEntry.
 constexpr std::uint64_t kChunk = std::uint64_t{256} << 10;
 constexpr std::uint64_t kLargestEntry = std::uint64_t{16} << 20;
-// Names are repeated for each frame that is shown. A writer cuts them here; a hostile file may not.
-constexpr std::size_t kLongestName = 4096;
 
 // Ids come nearly in order; the first entry of an id counts.
 template <class Entries>

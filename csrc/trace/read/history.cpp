@@ -14,7 +14,7 @@ struct Raw {
   const Mark* mark;  // nullptr: an event of a ring
 };
 
-std::string text_of(const Mark& mark) {
+std::string said_by(const Mark& mark) {
   switch (mark.kind) {
     case MarkKind::kStep:
       return "step " + std::to_string(mark.value);
@@ -63,7 +63,7 @@ History read_history(const std::string& path, std::size_t last) {
     event.time = clock.realtime_ns(one.tsc);
     event.tid = one.tid;
     if (one.mark != nullptr) {
-      event.mark = text_of(*one.mark);
+      event.mark = said_by(*one.mark);
     } else {
       event.kind = one.place.kind();
       if (event.kind != Kind::kGap) event.frame = names.frame(one.place);

@@ -7,8 +7,6 @@
 namespace oddrank::trace {
 namespace {
 
-// Longer names are cut: a dictionary must not be filled by one of them.
-constexpr std::size_t kLongestName = 4096;
 constexpr std::size_t kLongestTable = 64 << 10;
 // Code fills a dictionary; what hangs must still have its group's and operation's name.
 constexpr std::size_t kOnlyForNames = 4096;

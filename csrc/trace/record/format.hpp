@@ -144,6 +144,10 @@ struct Header {
 static_assert(sizeof(Header) <= kPage);
 
 // ---- dictionary: entries one after the other, each padded to 8 bytes, its size word last written.
+// A writer cuts longer names, which would fill a dictionary; a reader too: a file may be hostile,
+// and a name is repeated for each frame that is shown.
+constexpr std::size_t kLongestName = 4096;
+
 enum class EntryKind : std::uint32_t { kText = 1, kCode = 2, kGroup = 3, kOperation = 4 };
 
 struct EntryHead {
