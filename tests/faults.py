@@ -126,3 +126,27 @@ def _during(stage: str, victim: int, hosts: Sequence[Host], act: Callable[[Live]
 
 def _ranks_of(node: int) -> tuple[int, int]:
     return (2 * node, 2 * node + 1)
+
+
+# What every run of the tests has, every kind of fault and every stage at least once, rank 0 and
+# others in turn; `make soak` has these and many more.
+IN_EVERY_RUN = [
+    healthy(1),
+    healthy(2),
+    healthy(4),
+    healthy(4, nodes=2),
+    hurt_rank("kill", 2, "join"),
+    hurt_rank("stop", 0, "environment"),
+    hurt_rank("segfault", 2, "device"),
+    hurt_rank("raise", 1, "all_reduce", ranks=2),
+    hurt_rank("exit0", 2, "barrier"),
+    hurt_rank("sleep", 2, "all_reduce"),
+    hurt_rank("gil", 0, "device"),
+    hurt_rank("kill", 3, "all_reduce", nodes=2),
+    hurt_rank("stop", 0, "all_reduce", nodes=2),
+    hurt_node(0, signal.SIGKILL, "all_reduce"),
+    hurt_node(1, signal.SIGSTOP, "all_reduce"),
+    cut_link("device"),
+    wrong_local_rank(2, 1),
+    never_started(1, 2),
+]
