@@ -89,6 +89,7 @@ def job(
     deadline: float = 10,
     command: Sequence[str] = ("selftest",),
     hosts: Sequence[Host] = (),
+    master: str = "",
     launcher: str | Launcher = "torchrun",
     absent: Sequence[int] = (),
     local_ranks: Mapping[int, int] | None = None,
@@ -98,7 +99,8 @@ def job(
 ) -> Verdict:
     """Runs oddrank on `ranks` ranks. `nodes` launchers share them equally, on `hosts` where given.
 
-    launcher: see launchers.py and slurm.py. absent: ranks that are never started (env).
+    master: another MASTER_ADDR than the first host's address. launcher: see launchers.py and
+    slurm.py. absent: ranks that are never started (env).
     local_ranks: other LOCAL_RANKs than due. act: called once the text `after` was printed.
     """
     mark = uuid.uuid4().hex
@@ -113,9 +115,11 @@ def job(
             **({"ODDRANK_TESTING": "1", "ODDRANK_INJECT": inject} if inject else {}),
             **(environ or {}),
         }
-        master = hosts[0].address if hosts else "127.0.0.1", _free_port()
+        first = master or (hosts[0].address if hosts else "127.0.0.1")
         start = LAUNCHERS[launcher] if isinstance(launcher, str) else launcher
-        plan = start(Order(tool, ranks, nodes, master, base, local_ranks or {}, absent))
+        plan = start(
+            Order(tool, ranks, nodes, (first, _free_port()), base, local_ranks or {}, absent)
+        )
         with output.open("wb") as file:
             launchers = [
                 subprocess.Popen(

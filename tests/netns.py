@@ -6,12 +6,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _RELAY = Path(__file__).with_name("delay_relay.py")
 # Packets large enough for a relay in Python to keep up with.
 _MTU = 9000
+# Above 127: of two ranks that with the lower address waits for the other to connect, and a loopback
+# address that is wrong does show.
+_TWO = "192.168.231"
 _NUMBERS = itertools.count()
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
@@ -24,12 +27,17 @@ class Host:
     namespace: str
     address: str
     interface: str
+    names: str = "/etc/hosts"  # the file that it sees there
 
     @property
     def prefix(self) -> list[str]:
-        named = 'hostname "$0" && exec "$@"'
-        inside = ["unshare", "--uts", "sh", "-c", named, self.name]
+        named = 'hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"'
+        inside = ["unshare", "--uts", "--mount", "sh", "-c", named, self.name, self.names]
         return ["ip", "netns", "exec", self.namespace, *inside]
+
+    def knowing(self, names: Path) -> "Host":
+        """The host with such a file of names and addresses."""
+        return replace(self, names=str(names))
 
     def cut(self) -> None:
         """Takes the link down: packets vanish, nobody is told."""
@@ -41,7 +49,7 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
     """node0 and node1, gone with everything in them at the end. Needs root."""
     own = f"{os.getpid() % 100000}{next(_NUMBERS)}"
     hosts = tuple(
-        Host(f"node{i}", f"oddrank-{own}-{i}", f"10.231.7.{i + 1}", f"odd{own}_{i}") for i in (0, 1)
+        Host(f"node{i}", f"oddrank-{own}-{i}", f"{_TWO}.{i + 1}", f"odd{own}_{i}") for i in (0, 1)
     )
     first, second = hosts
     try:

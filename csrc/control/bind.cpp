@@ -7,6 +7,7 @@
 #include "control/hub.hpp"
 #include "control/keeper.hpp"
 #include "control/process.hpp"
+#include "control/route.hpp"
 #include "control/worker.hpp"
 
 namespace py = pybind11;
@@ -171,7 +172,7 @@ void bind_hub(py::module_& m) {
         for (const OddClaim& claim : notes.odd) {
           odd.append(py::make_tuple(claim.rank, claim.other_world, text(claim.text)));
         }
-        return py::make_tuple(text(notes.limits), odd, notes.foreign);
+        return py::make_tuple(text(notes.limits), odd, notes.foreign, text(notes.reached_at));
       });
 }
 
@@ -189,6 +190,7 @@ void bind_control(py::module_& m) {
   });
   m.def("control_token", &random_token);
   m.def("control_interfaces", &interface_addresses);
+  m.def("control_interface_towards", &interface_towards);
   // (hosts, port, token) of "ip,ip:port#token"
   m.def("control_parse_address", [](const std::string& address) {
     const RootAddress parsed = RootAddress::parse(address);

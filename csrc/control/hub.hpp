@@ -36,6 +36,7 @@ struct HubNotes {
   std::string limits;         // why ranks may be unable to connect; "" if nothing is known
   std::vector<OddClaim> odd;  // at most 16
   std::uint64_t foreign = 0;  // connections that were not of this job
+  std::string reached_at;     // this host's address for other hosts; "" while none has come
 };
 
 // The constructor starts the thread, the destructor stops it. Connections that do not say the

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "control/hub.hpp"
+#include "control/route.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -189,6 +190,7 @@ bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t no
     return false;
   }
   connection.rank = hello->rank;
+  if (notes_.reached_at.empty()) notes_.reached_at = reached_at(connection.channel.fd());
   connection.channel.raise_limit(kResultFrame);
   --strangers_;
   fd_of_rank_[static_cast<std::size_t>(hello->rank)] = connection.channel.fd();

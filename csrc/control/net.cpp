@@ -24,18 +24,6 @@ constexpr int kBacklog = 16384;  // the kernel cuts it to net.core.somaxconn
 const char* const kAddressForm =
     "expected ip[,ip...]:port#token, for example 10.0.0.1:29600#any-secret-word";
 
-std::string numeric_text(const sockaddr* address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const void* bytes = nullptr;
-  if (address->sa_family == AF_INET) {
-    bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
-  } else {
-    bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  }
-  if (::inet_ntop(address->sa_family, bytes, text.data(), text.size()) == nullptr) return {};
-  return text.data();
-}
-
 Fd listen_on_family(int family, std::uint16_t port) {
   Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return {};
@@ -72,6 +60,27 @@ std::optional<SocketAddress> numeric_address(const std::string& host, std::uint1
     return address;
   }
   return std::nullopt;
+}
+
+std::string numeric_text(const sockaddr* address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* bytes = nullptr;
+  if (address->sa_family == AF_INET) {
+    bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  } else if (address->sa_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+    bytes = &v6;
+    if (IN6_IS_ADDR_V4MAPPED(&v6)) {
+      in_addr v4{};
+      std::memcpy(&v4, &v6.s6_addr[12], sizeof v4);
+      return ::inet_ntop(AF_INET, &v4, text.data(), text.size()) == nullptr ? "" : text.data();
+    }
+  }
+  if (bytes == nullptr ||
+      ::inet_ntop(address->sa_family, bytes, text.data(), text.size()) == nullptr) {
+    return {};
+  }
+  return text.data();
 }
 
 std::string RootAddress::text() const {
@@ -132,14 +141,12 @@ std::vector<std::string> interface_addresses(const std::string& first) {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
     const std::string text = numeric_text(entry->ifa_addr);
     if (text.empty() || text.rfind("fe80", 0) == 0) continue;  // link-local needs a scope
     if ((entry->ifa_flags & IFF_LOOPBACK) != 0) {
       loopback.push_back(text);
     } else {
-      (family == AF_INET ? found : later).push_back(text);
+      (entry->ifa_addr->sa_family == AF_INET ? found : later).push_back(text);
     }
   }
   found.insert(found.end(), later.begin(), later.end());

@@ -37,6 +37,8 @@ struct RootAddress {
 
 // Empty where `host` is not a numeric address.
 std::optional<SocketAddress> numeric_address(const std::string& host, std::uint16_t port);
+// IPv4 also where it is mapped into IPv6; empty of other families.
+std::string numeric_text(const sockaddr* address);
 // The addresses of this host's interfaces that are up, loopback only where there is no other;
 // `first` leads where it is numeric.
 std::vector<std::string> interface_addresses(const std::string& first);

@@ -1,4 +1,4 @@
-"""`bench run` under torchrun on two nodes; the self-test's faults there: tests/selftest."""
+"""`bench run` on two nodes; the self-test's faults there: tests/selftest."""
 
 import pytest
 
@@ -21,4 +21,22 @@ def test_a_rank_that_is_killed_in_a_sweep_is_named_with_its_node():
     assert verdict.names(rank=1, stage="devices"), str(verdict)
     (finding,) = verdict.report["findings"]
     assert finding["who"]["host"] == "node1"
+    assert verdict.gone(), str(verdict)
+
+
+def test_ranks_meet_where_the_first_hosts_own_name_means_loopback_there(tmp_path):
+    own, others = tmp_path / "own", tmp_path / "others"
+    own.write_text("127.0.0.1 localhost\n127.0.1.1 node0\n")  # as Debian writes it
+    with two_hosts() as (first, second):
+        others.write_text(f"127.0.0.1 localhost\n{first.address} node0\n")
+        verdict = job(
+            2,
+            nodes=2,
+            hosts=(first.knowing(own), second.knowing(others)),
+            master="node0",
+            launcher="env",
+            command=("bench", "run", "--sizes", "8", "--budget", "3", "--target-cv", "20%"),
+            deadline=60,
+        )
+    assert verdict.healthy(), str(verdict)
     assert verdict.gone(), str(verdict)

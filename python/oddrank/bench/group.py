@@ -3,20 +3,17 @@
 What is agreed travels over gloo on the CPU, never over the fabric that is measured on GPUs.
 """
 
-import fcntl
 import os
-import socket
-import struct
 from array import array
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from oddrank import _native
 from oddrank.bench.place import gpu_index
 from oddrank.control.stages import Context
 
 _GROUP = "group"
-_SIOCGIFADDR = 0x8915
 # What init_process_group is asked for: gloo stays beside nccl, for the agreements.
 _BACKENDS = {"gloo": "gloo", "nccl": "cpu:gloo,cuda:nccl"}
 
@@ -47,7 +44,8 @@ class Group:
         if "GLOO_SOCKET_IFNAME" not in os.environ:
             # gloo asks the resolver for this host's name, which answers wrongly or not at all in
             # containers and network namespaces: take the interface that leads to the others.
-            interface = interface_towards(context.launch.master)
+            way = context.master or "127.0.0.1"
+            interface = _native.core().control_interface_towards(way)
             if interface:
                 os.environ["GLOO_SOCKET_IFNAME"] = interface
         context.step("connect", waiting=True)
@@ -102,24 +100,3 @@ class Group:
         self.dist.all_reduce(self.torch.frombuffer(agreed, dtype=self.torch.float64), op=op)
         self.context.step("agreed")
         return agreed
-
-
-def interface_towards(master: tuple[str, int] | None) -> str | None:
-    """The interface from which packets to the master leave; None where that can't be told."""
-    if master is None:
-        return None
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((master[0], master[1] or 9))  # sends nothing
-            address = probe.getsockname()[0]
-            for _, name in socket.if_nameindex():
-                request = struct.pack("256s", name.encode()[:15])
-                try:
-                    answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
-                except OSError:
-                    continue  # an interface without an IPv4 address
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
-    except OSError:
-        return None
-    return None

@@ -4,7 +4,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from oddrank.bench.expect import Facts
-from oddrank.bench.group import interface_towards
 from oddrank.bench.nics import infiniband_rates, line_rate
 from oddrank.control.stages import Rounds
 
@@ -16,10 +15,8 @@ def of_rank(group: "Group") -> dict[str, Any]:
     """Line rates in Gb/s of the NICs that carry this rank's traffic, as far as they are known."""
     nics, fabric = infiniband_rates(), "rdma"
     if group.backend == "gloo" or not nics or os.environ.get("NCCL_IB_DISABLE") == "1":
-        names = os.environ.get("GLOO_SOCKET_IFNAME") or interface_towards(
-            group.context.launch.master
-        )
-        rate = line_rate(names.split(",")[0]) if names else None
+        names = os.environ.get("GLOO_SOCKET_IFNAME", "")  # the group has seen to it
+        rate = line_rate(names.split(",")[0])
         nics, fabric = (rate,) if rate else (), "tcp"
     nccl = group.torch.cuda.nccl.version() if group.backend == "nccl" else None
     return {

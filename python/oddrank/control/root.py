@@ -110,6 +110,11 @@ class Root:
         """Connections that were not of this job; they were dropped."""
         return int(self._hub.notes()[2])
 
+    @property
+    def reached_at(self) -> str:
+        """The address of this host for ranks on others; "" where all that came are on this one."""
+        return str(self._hub.notes()[3])
+
     def open_join(self, seconds: float) -> None:
         """Begin the stage "join": a rank's result is that it has come."""
         self._begin("join", seconds)

@@ -90,6 +90,7 @@ class _Worker:
     meeting: rendezvous.Rendezvous
     seconds: float
     parameters: Any = None
+    master: str = ""
     kept: dict[str, Any] = field(default_factory=dict)
 
     def step(self, text: str, *, waiting: bool = False) -> None:
@@ -115,8 +116,8 @@ def _work(stages: Sequence[Stage], worker: _Worker) -> int:
     session = worker.session
     try:
         for stage in stages:
-            told = session.enter(stage.name)
-            worker.parameters = json.loads(told)
+            told = json.loads(session.enter(stage.name))
+            worker.parameters, worker.master = told["plan"], told["master"]
             measured = None if worker.parameters == SKIP else stage.measure(worker)
             session.publish(json.dumps(measured).encode())
     except SessionEnded as ended:

@@ -17,6 +17,7 @@ class Context(Protocol):
 
     launch: "Launch"
     parameters: Any  # what this stage's plan() said: the same on every rank
+    master: str  # rank 0's address for ranks on other hosts; "" where all are on one host
     seconds: float  # of the whole command: no wait inside a stage needs to be shorter
     kept: dict[str, Any]  # what a stage leaves for later ones of its rank (the process group)
 

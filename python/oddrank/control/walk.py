@@ -84,7 +84,8 @@ class Walk:
             outcome.complete = False
             outcome.why = _WHY["late"].format(stage=stage.name)
             return False
-        self._root.go(stage.name, seconds, json.dumps(parameters))
+        told = {"plan": parameters, "master": self._root.reached_at}
+        self._root.go(stage.name, seconds, json.dumps(told))
         round, found = self._settle(stage.name, began + seconds)
         if skip and round.reason == "complete":
             rounds.states = dict(round.states)

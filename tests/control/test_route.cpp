@@ -1,0 +1,40 @@
+// Which way leads to other hosts, told by sockets of this host.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include "control/net.hpp"
+#include "control/route.hpp"
+
+namespace oddrank::control {
+namespace {
+
+// A connection over that address of this host, as the one that has accepted it sees it.
+std::string reached_over(const std::string& host) {
+  const Fd listener = listen_on(0);
+  const auto to = numeric_address(host, port_of(listener.get()));
+  const Fd peer(::socket(to->storage.ss_family, SOCK_STREAM, 0));
+  if (::connect(peer.get(), reinterpret_cast<const sockaddr*>(&to->storage), to->size) != 0) {
+    return "not reached";
+  }
+  pollfd entry{listener.get(), POLLIN, 0};
+  ::poll(&entry, 1, 5000);
+  return reached_at(Fd(::accept(listener.get(), nullptr, nullptr)).get());
+}
+
+TEST(Route, connections_within_a_host_tell_no_address_for_others) {
+  EXPECT_EQ(reached_over("127.0.0.1"), "");
+  for (const std::string& own : interface_addresses("")) EXPECT_EQ(reached_over(own), "") << own;
+}
+
+TEST(Route, to_an_address_of_this_host_leaves_by_the_interface_that_has_it) {
+  EXPECT_EQ(interface_towards("127.0.0.1"), "lo");
+  for (const std::string& own : interface_addresses("")) EXPECT_NE(interface_towards(own), "");
+}
+
+TEST(Route, is_not_told_for_what_is_no_numeric_address) {
+  EXPECT_EQ(interface_towards("node0"), "");
+  EXPECT_EQ(interface_towards(""), "");
+}
+
+}  // namespace
+}  // namespace oddrank::control
