@@ -77,6 +77,14 @@ def line(text: str, stream: TextIO, style: str = "") -> None:
     _write([(text, style)], stream)
 
 
+def progress(text: str, stream: TextIO) -> None:
+    """A line while a command runs: whoever does not read on takes nothing from what follows."""
+    try:
+        line(text, stream)
+    except OSError:
+        _discard(stream)
+
+
 def deliver(
     report_: Report,
     json_path: str | None,

@@ -185,3 +185,44 @@ def test_json_on_stdout_has_stdout_for_itself():
     report = json.loads(done.stdout)
     assert [row["bytes"] for row in report["data"]["rows"]] == [8, 64]
     assert "median us" in done.stderr
+
+
+# The command, with a second case that can't be done after the first was measured.
+REFUSES = """
+import sys
+from oddrank import cli
+from oddrank.bench import sweep
+from oddrank.errors import OddrankError
+
+choose, calls = sweep._choose, []
+def refuse(name, rounds):
+    calls.append(name)
+    if len(calls) > 1:
+        raise OddrankError("this case can't be had: give other --dtypes")
+    return choose(name, rounds)
+sweep._choose = refuse
+sys.argv[0] = "oddrank"
+cli.main()
+"""
+
+
+def test_what_was_measured_before_a_case_that_cannot_be_done_is_written(tmp_path):
+    file = tmp_path / "report.json"
+    run = ["bench", "run", "--sizes", "8,64", *FAST, "--json", str(file)]
+    command = [sys.executable, "-c", REFUSES, *run]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    report = json.loads(file.read_text())
+    assert report["verdict"] == "incomplete"
+    assert report["summary"] == "this case can't be had: give other --dtypes"
+    assert [row["bytes"] for row in report["data"]["rows"]] == [8]
+    assert report["data"]["not_measured"] == ["all_reduce float32 64 B"]
+
+
+def test_whoever_stops_reading_the_table_does_not_cost_the_report(tmp_path):
+    file = tmp_path / "report.json"
+    run = f"bench run --sizes 8:64 --budget 1 --target-cv 20% --json {file}"
+    command = f"{sys.executable} -m oddrank {run} | head -n 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=False)
+    assert b"Traceback" not in done.stderr
+    assert json.loads(file.read_text())["verdict"] == "healthy"

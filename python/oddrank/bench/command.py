@@ -149,7 +149,7 @@ def run(
 
     def conclude(outcome: Outcome) -> int:
         said = report.of_sweep(todo, here, outcome, fail_below)
-        render.line("", stream)
+        render.progress("", stream)
         render.deliver(said, json_path)
         return said.exit_code(fail_on)
 

@@ -5,7 +5,7 @@ from typing import TextIO
 
 from oddrank.bench.row import Row
 from oddrank.bench.sizes import size_text
-from oddrank.render import line
+from oddrank.render import progress
 
 # Heading, width; the columns of nccl-tests and what it does not say.
 _COLUMNS = (
@@ -26,12 +26,11 @@ class Table:
         heading = f"{row.collective} over {row.backend}, {row.n} rank{'s' if row.n > 1 else ''}"
         if heading != self._heading:
             if self._heading:
-                line("", self._stream)
+                progress("", self._stream)
             self._heading = heading
-            line(heading, self._stream)
-            line(_join(name for name, _ in _COLUMNS), self._stream)
-        line(_join(cells(row)), self._stream)
-        self._stream.flush()
+            progress(heading, self._stream)
+            progress(_join(name for name, _ in _COLUMNS), self._stream)
+        progress(_join(cells(row)), self._stream)
 
 
 def cells(row: Row) -> tuple[str, ...]:

@@ -23,11 +23,14 @@ def of_sweep(
 ) -> Report:
     """The rows measured, whoever was late or wrong, and what was not measured.
 
-    fail_below: the share of what is expected below which a row is a finding.
+    fail_below: the share of what is expected below which a row is a finding. OddrankError where
+    nothing could be measured, whatever was asked for.
     """
     rounds = outcome.rounds
     done = [task for task in tasks if rounds.of(task.name)]
     rows = [sweep.row_of(task, rounds) for task in done]
+    if outcome.error and not done:
+        raise outcome.error
     if fail_below is not None:
         due = [
             sweep.expectation(task, rounds, row.backend)

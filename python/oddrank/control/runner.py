@@ -39,6 +39,8 @@ def run(
 
     deadline: seconds from now, for everything. conclude: says the verdict and gives the exit code
     of all ranks; runs in the judge's process, as does on_stage after each stage that came through.
+    An OddrankError of a stage's plan or judgement ends the walk and is the outcome's `error`: its
+    exit code is then that of all ranks.
     """
     if importlib.util.find_spec("torch") is None:
         raise OddrankError("torch is missing: pip install torch")

@@ -12,6 +12,7 @@ from oddrank.control.culprits import Culprit, culprits, torn_down
 from oddrank.control.motion import Motion
 from oddrank.control.root import Root, Round, Snapshot
 from oddrank.control.stages import Rounds, Stage
+from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who, fold
 
 # What the ranks are told instead of a plan: nothing to measure.
@@ -33,6 +34,7 @@ class Outcome:
     came: dict[str, int] = field(default_factory=dict)  # how many ranks gave a result for it
     complete: bool = True
     why: str = ""  # not complete: what came in between
+    error: OddrankError | None = None  # it was that what was asked for can't be done
 
 
 class Walk:
@@ -54,11 +56,17 @@ class Walk:
 
     def judge(self, conclude: Callable[[Outcome], int]) -> int:
         """Walks, says the verdict, and only then lets the ranks end: launchers print after that."""
-        if self._join():
-            for stage in self._stages:
-                if not self._walk(stage):
-                    break
-        code = conclude(self._outcome)
+        outcome = self._outcome
+        try:
+            if self._join():
+                for stage in self._stages:
+                    if not self._walk(stage):
+                        break
+        except OddrankError as error:  # of a plan or a judgement: what was measured is not lost
+            outcome.complete, outcome.why, outcome.error = False, str(error), error
+        code = conclude(outcome)
+        if outcome.error:
+            code = outcome.error.exit_code
         self._root.end(code)
         return code
 

@@ -47,7 +47,9 @@ def note_device(stage: Stage, rounds: Rounds) -> None:
 def conclude(
     outcome: Outcome, launch: Launch, json_path: str | None, fail_on: frozenset[str]
 ) -> int:
-    """Says the verdict; returns every rank's exit code."""
+    """Says the verdict; returns every rank's exit code. OddrankError where it can't test a rank."""
+    if outcome.error:
+        raise outcome.error
     report = report_of(outcome, launch)
     deliver(report, json_path, _COLUMNS, _rows(outcome))
     return report.exit_code(fail_on)

@@ -1,0 +1,66 @@
+"""A walk over stages that ends by an error of the judge's own: what was measured is not lost."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, sys
+from oddrank import launch
+from oddrank.control import runner
+from oddrank.control.stages import Stage
+from oddrank.errors import OddrankError
+
+where, end = sys.argv[1:]
+
+def refuses(name):
+    def refuse(*given):
+        if where == name and (name != "on_stage" or given[0].name == "second"):
+            raise OddrankError("no stage is like this: ask for another")
+        return []
+    return refuse
+
+def conclude(outcome):
+    if end == "raises":
+        raise outcome.error
+    print(json.dumps([outcome.rounds.results, outcome.complete, outcome.why]))
+    return 0
+
+first = Stage("first", 5, lambda context: "measured")
+second = Stage("second", 5, lambda context: "too", refuses("judge"), refuses("plan"))
+third = Stage("third", 5, lambda context: "never")
+runner.run([first, second, third], launch.current(), deadline=20, conclude=conclude,
+           on_stage=refuses("on_stage"))
+"""
+
+pytestmark = pytest.mark.needs("torch")
+
+
+def walk(where, end="says"):
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, where, end],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("where", ["plan", "judge", "on_stage"])
+def test_an_error_in_a_stage_ends_the_walk_with_what_was_measured_and_exit_code_2(where):
+    done = walk(where)
+    results, complete, why = json.loads(done.stdout)
+    assert results["first"] == {"0": "measured"}
+    assert "third" not in results
+    assert (complete, why) == (False, "no stage is like this: ask for another")
+    assert done.returncode == 2, done.stderr
+
+
+def test_a_command_that_cannot_do_with_less_says_the_error_alone():
+    done = walk("plan", "raises")
+    assert done.returncode == 2
+    assert not done.stdout
+    assert done.stderr.splitlines()[-1] == "oddrank: no stage is like this: ask for another"
+    assert "Traceback" not in done.stderr
