@@ -19,6 +19,7 @@ import harness
 
 KINDS = {"healthy": 0, "late 3x": 3, "late 10x": 10, "late 30x": 30, "jitter": 20}
 SEED = 20261121
+ROUND_SECONDS = 20.0  # enough for whatever lateness is injected
 _SHARE = 0.3
 
 
@@ -47,7 +48,7 @@ def measure(context: Any) -> dict[str, Any]:
 
     group = connect(context, "gloo")
     world, clock = group.world, arrivals.clock(context)
-    quiet = [arrivals.measured(group, clock) for _ in range(5)]
+    quiet = [arrivals.measured(group, clock, ROUND_SECONDS) for _ in range(5)]
     spread = statistics.median(one.spread for one in quiet if one)
     dice = random.Random(SEED + world)
     rounds = [kind for kind in KINDS for _ in range(context.parameters)]
@@ -58,7 +59,7 @@ def measure(context: Any) -> dict[str, Any]:
         fault = {"healthy": "", "jitter": f"jitter:share={_SHARE},"}.get(kind, "late:")
         text = f"{fault}rank={rank},stage=round,seconds={seconds:.9f}" if fault else ""
         group.context = Hurt(context, text)
-        both = [arrivals.measured(group, clock) for _ in range(2)]
+        both = [arrivals.measured(group, clock, ROUND_SECONDS) for _ in range(2)]
         found.append([kind, rank, [one and one.as_payload() for one in both]])
     return {"spread": spread, "rounds": found}
 

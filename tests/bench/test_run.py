@@ -9,7 +9,7 @@ import pytest
 from job import job
 
 pytestmark = pytest.mark.needs("torch")
-FAST = ("--budget", "3", "--target-cv", "20%")
+FAST = ("--budget", "6", "--target-cv", "20%")
 
 
 def rows_of(verdict):
@@ -79,12 +79,22 @@ def test_a_rank_that_comes_late_is_named_with_how_late():
     late = ";".join(
         f"late:rank=2,stage={stage},seconds=0.01" for stage in ("arrival", "arrival again")
     )
-    verdict = job(3, command=("bench", "run", "--sizes", "8", *FAST), inject=late, deadline=90)
+    command = ("bench", "run", "--sizes", "8", *FAST, "--budget", "20")
+    verdict = job(3, command=command, inject=late, deadline=90)
     assert verdict.names(rank=2, stage="arrival"), str(verdict)
     (finding,) = verdict.report["findings"]
     assert (finding["condition"], finding["cause"]) == ("late", "late-arrival")
     behind = verdict.report["data"]["arrival"]["median_us"]
     assert behind[2] > 10 * max(behind[:2])
+
+
+def test_looking_for_late_ranks_keeps_to_its_share_of_the_budget():
+    very = "late:rank=1,stage=arrival,seconds=0.05"
+    command = ("bench", "run", "--sizes", "8", "--budget", "5", "--target-cv", "20%")
+    verdict = job(2, command=command, inject=very, deadline=60)
+    assert verdict.healthy(), str(verdict)
+    assert verdict.report["data"]["arrival"]["iterations"] < 300  # 15 seconds
+    assert "300 of them take a longer --budget" in verdict.report["summary"]
 
 
 def test_jitter_names_nobody():
@@ -178,6 +188,14 @@ def test_a_dry_run_shows_cases_and_memory_and_starts_nothing():
     assert sum("all_gather" in line for line in lines) == 5
     assert "not enough memory" in lines[-2]
     assert lines[-1].startswith("5 cases on 1 rank")
+    assert lines[-1].endswith("Measuring takes up to 60 s (--budget)")
+
+
+def test_a_dry_run_tells_the_time_that_looking_for_late_ranks_takes(monkeypatch):
+    for name, value in {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_RANK": 0}.items():
+        monkeypatch.setenv(name, str(value))
+    said = run_alone("--dry-run", "--budget", "20").stdout
+    assert "up to 20 s (--budget), of them up to 8 s to see who comes late" in said
 
 
 def test_json_on_stdout_has_stdout_for_itself():

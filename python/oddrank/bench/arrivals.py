@@ -11,6 +11,7 @@ from oddrank.bench.backend import Operation
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.group import Group, connect
+from oddrank.bench.plan import Budget
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
@@ -19,10 +20,11 @@ NAME, AGAIN = "arrival", "arrival again"
 _CASE = Case("all_reduce", "float32", 4)
 _WARMUP = 20
 _ITERATIONS = ENOUGH + 100
-# Fewer iterations where that many take longer, or more than this part of the command's time:
-# nobody is named then.
-_SECONDS = 20.0
-_SHARE = 6
+SHARE = 0.4
+"""Of the budget, the first time and again: the later a rank, the longer its iterations take.
+
+Where too few fit, nobody is named."""
+_FEWEST = 5
 _CLOCK = "clock"
 _CLOCK_SECONDS = 5.0
 # Two hosts' clocks, at the most (see Session.sync_clock).
@@ -30,11 +32,16 @@ _DRIFT = 1e-4
 _DRIFT_NS = 20_000
 
 
-def stages(deadline: float) -> list[Stage]:
+def stages(deadline: float, budget: Budget) -> list[Stage]:
     """Measured twice before anybody is named: what does not come again was not a rank's habit."""
+
+    def plan(rounds: Rounds) -> dict[str, Any]:
+        transport = rounds.of("connect")[0]["transport"]
+        return {"transport": transport, "seconds": budget.part(SHARE)}
+
     return [
-        Stage(NAME, deadline, _measure, _judge, _plan),
-        Stage(AGAIN, deadline, _measure, _judge_again, _plan, confirms=NAME),
+        Stage(NAME, deadline, _measure, _judge, plan),
+        Stage(AGAIN, deadline, _measure, _judge_again, plan, confirms=NAME),
     ]
 
 
@@ -62,21 +69,20 @@ def clock(context: Context) -> tuple[int, int]:
     return offset, error + (drift if error else 0)  # (0, 0): it is rank 0's own clock
 
 
-def _plan(rounds: Rounds) -> str:
-    transport: str = rounds.of("connect")[0]["transport"]
-    return transport
-
-
 def _measure(context: Context) -> dict[str, Any] | None:
-    group = connect(context, context.parameters)
+    told = context.parameters
+    group = connect(context, told["transport"])
     if group.world == 1:
         return None
-    came = measured(group, clock(context))
+    came = measured(group, clock(context), told["seconds"])
     return came.as_payload() if came else None
 
 
-def measured(group: Group, offset: tuple[int, int]) -> Arrival | None:
-    """This rank's arrivals at a few hundred small all_reduces; all ranks call it together."""
+def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival | None:
+    """This rank's arrivals at a few hundred small all_reduces, or as many as fit into `seconds`.
+
+    All ranks call it together.
+    """
     backend = C10d(group)
     backend.reserve(0, _CASE.bytes)
     operation = backend.prepare(_CASE)
@@ -84,10 +90,8 @@ def measured(group: Group, offset: tuple[int, int]) -> Arrival | None:
     group.barrier()
     warm = array("q", _run(group, operation, _WARMUP).durations())
     (slowest,) = group.largest([statistics.median(warm)])
-    # The larger the fault, the longer the iterations: only the deadline makes them fewer.
-    seconds = max(_SECONDS, group.context.seconds / _SHARE)
-    fitting = int(seconds * 1e9 / max(1.0, slowest))
-    (count,) = group.said_by(0, [max(_WARMUP, min(_ITERATIONS, fitting))])
+    fitting = int(seconds * 1e9 / max(1.0, slowest)) - _WARMUP
+    (count,) = group.said_by(0, [max(_FEWEST, min(_ITERATIONS, fitting))])
     stamps = Stamps()
     stamps.add(_run(group, operation, count))
     return arrival(group, stamps, offset)

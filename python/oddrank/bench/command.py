@@ -75,7 +75,7 @@ _RUN_OPTIONS = (
     click.option("--target-cv", "target", default="1%", show_default=True, callback=share,
                  metavar="PERCENT", help="Iterate until the median is known this well (95 %)."),
     click.option("--budget", type=Seconds(1, 86400), default=60, show_default=True,
-                 metavar="SECONDS", help="For all cases together."),
+                 metavar="SECONDS", help="For all measurements: the cases, and who comes late."),
     click.option("--deadline", type=Seconds(5, 86400), default=300, show_default=True,
                  metavar="SECONDS", help="Everything ends by then; what was measured is printed."),
     click.option("--graph", type=click.IntRange(0, 64), default=0, show_default=True,
@@ -84,7 +84,7 @@ _RUN_OPTIONS = (
                  help="Back end nccl: register the buffers, where the loaded NCCL can."),
     click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
                  help="A finding where a row reaches less of what is published for these GPUs."),
-    click.option("--dry-run", is_flag=True, help="Only print the cases and the memory they need."),
+    click.option("--dry-run", is_flag=True, help="Only print the cases, their memory and time."),
 )  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def run(
         world=here.world,
     )
     if dry_run:
-        rows, sentence = report.plan_rows(todo, here)
+        rows, sentence = report.plan_rows(todo, here, budget)
         if here.rank == 0:
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
             render.line(sentence, sys.stdout)

@@ -14,6 +14,7 @@ from oddrank.errors import OddrankError
 # Beyond the largest case, for windows of small ones: two buffers and 64 MiB are the most we take.
 _FOR_WINDOWS = 32 << 20
 _MOST_TASKS = 5000
+_LEAST_SECONDS = 0.05  # of a case, whatever the budget
 _LONGEST_NAME = 47  # of a stage
 AUTO = "auto"
 BACKENDS = ("nccl", "c10d")
@@ -100,16 +101,23 @@ def reserve(cases: Iterable[Case], world: int, limit: float) -> Memory:
 
 
 class Budget:
-    """Seconds for all cases together, shared among those that are still to come."""
+    """Seconds for all that is measured, shared among what is still to come."""
 
     def __init__(self, seconds: float, cases: int) -> None:
         self._seconds, self._left = seconds, cases
         self._began: float | None = None
 
+    def part(self, of_all: float) -> float:
+        """Seconds of something that comes before the cases: at most that part of all."""
+        return min(self._seconds * of_all, self._unused())
+
     def share(self) -> float:
         """Seconds of the next case: what quick ones leave is there for the slow."""
+        share = self._unused() / max(1, self._left)
+        self._left -= 1
+        return max(_LEAST_SECONDS, share)
+
+    def _unused(self) -> float:
         now = time.monotonic()
         self._began = self._began or now
-        share = (self._seconds - (now - self._began)) / max(1, self._left)
-        self._left -= 1
-        return max(0.05, share)
+        return max(0.0, self._seconds - (now - self._began))

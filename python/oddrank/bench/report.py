@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from oddrank.bench import arrivals, expect, late, sweep
+from oddrank.bench.arrival import ENOUGH
 from oddrank.bench.memory import free_host_memory
 from oddrank.bench.plan import Task, memory_of
 from oddrank.bench.row import Row
@@ -57,8 +58,10 @@ def of_sweep(
     )
 
 
-def plan_rows(tasks: Sequence[Task], launch: "Launch") -> tuple[list[tuple[str, ...]], str]:
-    """The table of --dry-run, and a sentence on the memory."""
+def plan_rows(
+    tasks: Sequence[Task], launch: "Launch", budget: float
+) -> tuple[list[tuple[str, ...]], str]:
+    """The table of --dry-run, and sentences on memory and time."""
     here = free_host_memory()
     limit = sweep.share_of_host(here, launch)
     rows: list[tuple[str, ...]] = []
@@ -76,8 +79,14 @@ def plan_rows(tasks: Sequence[Task], launch: "Launch") -> tuple[list[tuple[str, 
     sentence = (
         f"{len(rows)} cases on {launch.world} rank{'s' if launch.world > 1 else ''}; the largest"
         f" takes {size_text(largest)} of every rank. A rank on the CPU of this host may take"
-        f" {limit / 1e9:.1f} GB: a quarter of what is free here, over {launch.local_world} of them"
+        f" {limit / 1e9:.1f} GB: a quarter of what is free here, over {launch.local_world} of them."
+        f" Measuring takes up to {budget:g} s (--budget)"
     )
+    if launch.world > 1:
+        sentence += (
+            f", of them up to {arrivals.SHARE * budget:.3g} s to see who comes late, and as long"
+            " again if somebody does"
+        )
     return rows, sentence
 
 
@@ -105,6 +114,8 @@ def _measured(rows: Sequence[Row], arrived: dict[int, Any], *, well: bool) -> st
     effect = late.smallest_effect(arrived)
     if effect is None and n > 1:
         text += "; arrivals could not be judged"
+        if arrived:
+            text += f", {ENOUGH} of them take a longer --budget"
     if effect is not None:
         text += f"; nobody comes {effect:.0f} us or more behind the others"
     return text

@@ -50,7 +50,7 @@ def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
     return [
         Stage("devices", options.deadline, measure=_see_devices),
         Stage("connect", options.deadline, measure=_connect, plan=_plan_transport),
-        *arrivals.stages(options.deadline),
+        *arrivals.stages(options.deadline, budget),
         *(_stage(task, tasks, options, budget, reserved) for task in tasks),
     ]
 
