@@ -30,7 +30,7 @@ def conclude(outcome):
 
 first = Stage("first", 5, lambda context: "measured")
 second = Stage("second", 5, lambda context: "too", refuses("judge"), refuses("plan"))
-third = Stage("third", 5, lambda context: "never")
+third = Stage("third", 5, lambda context: "never", kept=False)
 runner.run([first, second, third], launch.current(), deadline=20, conclude=conclude,
            on_stage=refuses("on_stage"))
 """
@@ -56,6 +56,12 @@ def test_an_error_in_a_stage_ends_the_walk_with_what_was_measured_and_exit_code_
     assert "third" not in results
     assert (complete, why) == (False, "no stage is like this: ask for another")
     assert done.returncode == 2, done.stderr
+
+
+def test_results_that_are_not_kept_go_with_their_stage():
+    results, complete, _ = json.loads(walk("nowhere").stdout)
+    assert complete
+    assert list(results) == ["first", "second"]
 
 
 def test_a_command_that_cannot_do_with_less_says_the_error_alone():

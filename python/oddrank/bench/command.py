@@ -12,6 +12,7 @@ from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.pairs.command import pairs
 from oddrank.bench.plan import AUTO, BACKENDS, PLACES, tasks
+from oddrank.bench.row import Row
 from oddrank.bench.sizes import parse_sizes
 from oddrank.cli import Seconds, fail_on_option, json_option, share
 from oddrank.control import runner
@@ -141,14 +142,16 @@ def run(
         return 0
     stream = sys.stderr if json_path == "-" else sys.stdout
     table, by_stage = live.Table(stream), {task.name: task for task in todo}
+    measured: dict[str, Row] = {}
 
     def show(stage: Stage, rounds: Rounds) -> None:
         task = by_stage.get(stage.name)
         if task is not None:
-            table.add(sweep.row_of(task, rounds))
+            measured[stage.name] = sweep.row_of(task, rounds)
+            table.add(measured[stage.name])
 
     def conclude(outcome: Outcome) -> int:
-        said = report.of_sweep(todo, here, outcome, fail_below)
+        said = report.of_sweep(todo, here, outcome, measured, fail_below)
         render.progress("", stream)
         render.deliver(said, json_path)
         return said.exit_code(fail_on)

@@ -1,6 +1,6 @@
 """The end of a sweep: from the judge's outcome to the report, and the plan of --dry-run as text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oddrank.bench import arrivals, expect, late, sweep
@@ -20,16 +20,20 @@ PLAN_COLUMNS = ("collective", "type", "redop", "place", "size", "count", "buffer
 
 
 def of_sweep(
-    tasks: Sequence[Task], launch: "Launch", outcome: "Outcome", fail_below: float | None
+    tasks: Sequence[Task],
+    launch: "Launch",
+    outcome: "Outcome",
+    measured: Mapping[str, Row],
+    fail_below: float | None,
 ) -> Report:
     """The rows measured, whoever was late or wrong, and what was not measured.
 
-    fail_below: the share of what is expected below which a row is a finding. OddrankError where
-    nothing could be measured, whatever was asked for.
+    measured: by the task's name. fail_below: the share of what is expected below which a row is a
+    finding. OddrankError where nothing could be measured, whatever was asked for.
     """
     rounds = outcome.rounds
-    done = [task for task in tasks if rounds.of(task.name)]
-    rows = [sweep.row_of(task, rounds) for task in done]
+    done = [task for task in tasks if task.name in measured]
+    rows = [measured[task.name] for task in done]
     if outcome.error and not done:
         raise outcome.error
     if fail_below is not None:
@@ -46,7 +50,7 @@ def of_sweep(
         launch.as_world(),
         {
             "rows": [row.as_data() for row in rows],
-            "not_measured": [task.name for task in tasks if not rounds.of(task.name)],
+            "not_measured": [task.name for task in tasks if task.name not in measured],
             "seconds": sum(outcome.seconds.get(task.name, 0.0) for task in tasks),
             "arrival": _arrival_data(arrived),
             "devices": _devices(rounds.of("devices")),

@@ -44,7 +44,7 @@ class Options:
 
 
 def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
-    """The table of a sweep; the stage of a task has its name."""
+    """The table of a sweep; the stage of a task has its name, and its results end with it."""
     budget = Budget(options.budget, len(tasks))
     reserved: dict[str, Memory] = {}
     return [
@@ -56,7 +56,7 @@ def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
 
 
 def row_of(task: Task, rounds: Rounds) -> Row:
-    """The row of one task, from the results of all ranks, with what is expected of it."""
+    """The row of a task whose stage is just through, with what is expected of it."""
     row = summarise(task.case, rounds.of(task.name), rounds.world)
     return row.expecting(expectation(task, rounds, row.backend))
 
@@ -118,7 +118,10 @@ def _stage(
         return [findings.not_localised(rounds, task.name, seen)]
 
     seconds = _PATIENCE + options.budget + task.case.bytes / _BYTES_PER_SECOND
-    return Stage(task.name, min(options.deadline, seconds), measure_case, judge, plan, shown=False)
+    return Stage(
+        task.name, min(options.deadline, seconds), measure_case, judge, plan,
+        shown=False, kept=False,
+    )  # fmt: skip
 
 
 def _choose(name: str, rounds: Rounds) -> str:

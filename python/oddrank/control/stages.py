@@ -82,6 +82,8 @@ class Stage:
     confirms: an earlier stage; this one is walked through only if that one found something, and
     what it finds, or that it finds nothing, takes the place of that.
     shown: whether a line says that it is through; on_stage may say more.
+    kept: whether later stages and the end see its results; else they go after judge and on_stage,
+    of 10,000 ranks megabytes a stage.
     """
 
     name: str
@@ -91,3 +93,4 @@ class Stage:
     plan: Callable[[Rounds], Any] = no_plan
     confirms: str = ""
     shown: bool = True
+    kept: bool = True

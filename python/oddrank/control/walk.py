@@ -107,6 +107,8 @@ class Walk:
         outcome.findings += judged
         if self._on_stage is not None:
             self._on_stage(stage, rounds)
+        if not stage.kept:
+            del rounds.results[stage.name]
         return not self._interrupted(stage.name)
 
     def _came_through(

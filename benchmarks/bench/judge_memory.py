@@ -1,0 +1,112 @@
+"""What does a sweep over 10,000 ranks cost the judge in memory, a case?
+
+The judge's walk is the real one; the ranks are made up, each with the results that real ones send.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+from oddrank.bench import sweep
+from oddrank.bench.plan import tasks
+from oddrank.control.root import RankState, Round
+from oddrank.control.stages import Rounds, Stage
+from oddrank.control.walk import Outcome, Walk
+
+ITERATIONS = 2000
+WANTED_MB = 2.0  # a case: what its row holds
+
+
+class Ranks:
+    """In place of a Root: all ranks come, and answer every stage at once."""
+
+    reached_at = "10.0.0.1"
+
+    def __init__(self, world: int) -> None:
+        self.world = world
+        self.states = {
+            rank: RankState(rank, f"node{rank // 8}", rank // 8, rank % 8, contact="ok")
+            for rank in range(world)
+        }
+
+    def open_join(self, seconds: float) -> None:
+        self.stage = "join"
+
+    def go(self, stage: str, seconds: float, parameters: str) -> None:
+        self.stage = stage
+
+    def collect(self, stage: str, on_progress: Any, every: float) -> Round:
+        said = {rank: json.dumps(answer(stage, rank)).encode() for rank in range(self.world)}
+        return Round(stage, said, self.states, "complete")
+
+    def end(self, code: int) -> None:
+        pass
+
+
+def answer(stage: str, rank: int) -> Any:
+    """What a rank publishes of a stage."""
+    if stage == "devices":
+        return {"gpus": 0, "gpu": None, "local_world": 8, "gpu_id": None, "cuda_part": ""}
+    if stage == "connect":
+        facts = {"transport": "gloo", "limit": 1e9, "nics": [], "fabric": None}
+        return {**facts, "nccl": None, "nvls": None}
+    if stage == "arrival":
+        return None
+    arrival = {"n": 400, "median": 10.0 + rank / 7, "spread": 3.1, "error": rank / 9}
+    times = [100.0 + i / 3 for i in range(ITERATIONS)] if rank == 0 else []
+    found = {"skipped": None, "mismatch": None, "wrong_ranks": [], "times": times}
+    return {"backend": "c10d:gloo", **found, "arrival": arrival}
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def main() -> int:
+    parser = harness.parser(__doc__)
+    parser.add_argument("--ranks", type=int, default=10_000)
+    parser.add_argument("--cases", type=int, default=30)
+    given = parser.parse_args()
+    sizes = [8 * (i + 1) for i in range(given.cases)]
+    todo = tasks(
+        backends=["c10d"], collectives=["all_reduce"], dtypes=["float32"], ops=["sum"],
+        sizes=sizes, places=["auto"], world=given.ranks,
+    )  # fmt: skip
+    by_stage = {task.name: task for task in todo}
+    rows, memory = [], []
+
+    def on_stage(stage: Stage, rounds: Rounds) -> None:
+        if stage.name in by_stage:
+            rows.append(sweep.row_of(by_stage[stage.name], rounds))
+            memory.append(resident_mb())
+
+    def conclude(outcome: Outcome) -> int:
+        assert outcome.complete, outcome.why
+        return 0
+
+    stages = sweep.stages(todo, sweep.Options(0.01, 60, 3600))
+    ranks: Any = Ranks(given.ranks)
+    began = time.monotonic()
+    Walk(ranks, stages, began + 3600, on_stage).judge(conclude)
+    # Of the first cases allocator and interpreter take memory that they use again.
+    first = given.cases // 3
+    a_case = (memory[-1] - memory[first]) / (given.cases - 1 - first)
+    row = {
+        "ranks": given.ranks,
+        "cases": given.cases,
+        "mb_a_case": round(a_case, 2),
+        "resident_mb": round(memory[-1], 1),
+        "seconds_a_case": round((time.monotonic() - began) / given.cases, 2),
+    }
+    harness.report("bench/judge_memory", [row], given.json)
+    return 0 if a_case <= WANTED_MB else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
