@@ -107,12 +107,13 @@ def test_a_size_that_was_measured_twice_is_compared_twice(tmp_path):
         ({}, {"devices": {"H200": 4}}, "devices 4 x CPU and 4 x H200"),
         ({}, {"switches": ["a", "b", "b"]}, "switches c and a, 2 x b"),
         ({}, {"nccl": "2.30.7"}, "nccl 2.29.7 and 2.30.7"),
+        ({}, {"torch": "2.12.0"}, "torch 2.11.0 and 2.12.0"),
     ],
 )
 def test_different_worlds_are_refused_in_one_line_that_says_what_differs(
     world, setup, told, tmp_path
 ):
-    usual = {"devices": {"CPU": 4}, "nccl": "2.29.7", "switches": ["c"]}
+    usual = {"devices": {"CPU": 4}, "nccl": "2.29.7", "torch": "2.11.0", "switches": ["c"]}
     a = report(row(), world={"hosts": ["n1", "n2"]}, setup=usual)
     b = report(row(), world={"hosts": ["n1", "n2"]} | world, setup=usual | setup)
     with pytest.raises(OddrankError) as caught:
@@ -125,6 +126,26 @@ def test_different_worlds_are_refused_in_one_line_that_says_what_differs(
 def test_another_job_and_launcher_are_no_other_world(tmp_path):
     other = report(row(), world={"job": "2", "launcher": "slurm"})
     assert compared(tmp_path, report(row()), other).notes == ()
+
+
+def test_runs_that_differ_in_a_setting_are_of_different_worlds_also_where_it_is_not_set(tmp_path):
+    a = report(row(), setup={"settings": {"OMP_NUM_THREADS": "1"}})
+    b = report(
+        row(), setup={"settings": {"OMP_NUM_THREADS": "1", "NCCL_ALGO": {"Ring": 4, "Tree": 4}}}
+    )
+    with pytest.raises(OddrankError, match="NCCL_ALGO not set and 4 x Ring, 4 x Tree"):
+        compared(tmp_path, a, b)
+
+
+def test_other_hosts_are_told_and_not_refused_however_many_there_are(tmp_path):
+    a, b = (
+        report(row(), setup={"hosts": [f"{side}{i}" for i in range(1250)] + ["n1"]})
+        for side in "xy"
+    )
+    (note,) = compared(tmp_path, a, b).notes
+    assert note.startswith("other hosts: only A ran on x0, x1, x2, x3, x4 and 1245 more, only B")
+    assert len(note) < 200
+    assert compared(tmp_path, a, a).notes == ()
 
 
 def test_what_only_one_report_tells_is_noted_and_not_refused(tmp_path):

@@ -14,15 +14,13 @@ from typing import Any, Literal
 from oddrank import _native
 from oddrank.bench.saved import Key, Saved, SavedRow
 from oddrank.bench.sizes import size_text
+from oddrank.bench.worlds import backends, differences
 from oddrank.errors import OddrankError
 
 Judgement = Literal["SAME", "FASTER", "SLOWER", "UNSURE"]
 CONFIDENCE = 0.99
 _REPLICATES = 4000
 _SEED = 20
-_OF_A_JOB = {"job", "launcher"}  # not of the machines
-_NAMES = {"size": "ranks"}  # of the world's members, as people call them
-_MOST_TOLD = 100
 _FEWEST = 10  # iterations: the interval of fewer has not the confidence that it claims
 COLUMNS = ("size", "collective", "dtype", "op", "place", "A us", "B us", "B/A", "99 % interval",
            "verdict")  # fmt: skip
@@ -95,15 +93,14 @@ def compare(a: Saved, b: Saved, *, within: float, force: bool = False) -> Compar
         if not side.rows:
             what = "it is of bench pairs" if side.matrix else "it has no rows"
             raise OddrankError(f"cannot compare {side.path}: {what}; name reports of bench run")
-    differing, unknown = differences(a, b)
-    if differing and not force:
+    apart = differences(a, b)
+    if apart.worlds and not force:
         raise OddrankError(
-            f"not the same world: {'; '.join(differing)}; --force compares them all the same"
+            f"not the same world: {'; '.join(apart.worlds)}; --force compares them all the same"
         )
-    notes = [f"not the same world: {what}" for what in differing]
-    notes += [f"not compared: {what}" for what in unknown]
+    notes = (*(f"not the same world: {what}" for what in apart.worlds), *apart.notes)
     # Two back ends are compared only where it is plain which with which.
-    across = not _backends(a) & _backends(b) and len(_backends(a)) == len(_backends(b)) == 1
+    across = not backends(a) & backends(b) and len(backends(a)) == len(backends(b)) == 1
     ours, theirs = _by_key(a, across), _by_key(b, across)
     both = [key for key in ours if key in theirs]
     if not both:
@@ -114,25 +111,8 @@ def compare(a: Saved, b: Saved, *, within: float, force: bool = False) -> Compar
         tuple(row for key, row in ours.items() if key not in theirs),
         tuple(row for key, row in theirs.items() if key not in ours),
         within,
-        tuple(notes),
+        notes,
     )
-
-
-def differences(a: Saved, b: Saved) -> tuple[list[str], list[str]]:
-    """What differs in the worlds of two runs, and what only one of them tells, a text each."""
-    ours, theirs = _facts(a), _facts(b)
-    differing, unknown = [], []
-    if not _backends(a) & _backends(b):
-        sides = (", ".join(sorted(_backends(side))) for side in (a, b))
-        differing.append(f"back end {' and '.join(sides)}")
-    for name in {**ours, **theirs}:
-        one, other = ours.get(name), theirs.get(name)
-        if one is None or other is None:
-            side = "A" if one is None else "B"
-            unknown.append(f"{name}: {side} does not say")
-        elif one != other:
-            differing.append(f"{name} {_told(one)} and {_told(other)}")
-    return differing, unknown
 
 
 def sentence(found: Comparison) -> str:
@@ -228,22 +208,6 @@ def _unsure(a: SavedRow, b: SavedRow, why: str) -> Compared:
     return Compared(a.key, a.median_us, b.median_us, ratio, None, None, "UNSURE", why)
 
 
-def _facts(side: Saved) -> dict[str, Any]:
-    """What must be the same for times to mean the same: the world and what the run says of it.
-
-    Not the job and its launcher: last week's job was another one.
-    """
-    facts = {name: value for name, value in side.world.items() if name not in _OF_A_JOB}
-    facts["devices"] = side.data.get("devices")
-    setup = side.data.get("setup")  # whatever else must be the same: hosts, versions
-    facts.update(setup if isinstance(setup, dict) else {})
-    return {_NAMES.get(name, name): value for name, value in facts.items() if value is not None}
-
-
-def _backends(side: Saved) -> set[str]:
-    return {row.backend for row in side.rows}
-
-
 def _by_key(side: Saved, any_backend: bool) -> dict[tuple[Any, ...], SavedRow]:
     """A row that is there twice is compared with the other's second one."""
     seen: Counter[tuple[Any, ...]] = Counter()
@@ -254,15 +218,6 @@ def _by_key(side: Saved, any_backend: bool) -> dict[tuple[Any, ...], SavedRow]:
         found[place] = row
         seen[key] += 1
     return found
-
-
-def _told(value: object) -> str:
-    """A fact in a sentence: lists and counts as `8 x H200`, and nothing is long."""
-    if isinstance(value, list | dict):
-        counts = Counter(map(str, value)) if isinstance(value, list) else value
-        value = ", ".join(text if n == 1 else f"{n} x {text}" for text, n in counts.items())
-    text = str(value)
-    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}..."
 
 
 def _farthest(found: Comparison) -> Compared | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, expect, late, sweep
+from oddrank.bench import arrivals, expect, late, setup, sweep
 from oddrank.bench.arrival import ENOUGH
 from oddrank.bench.memory import free_host_memory
 from oddrank.bench.plan import Task, memory_of
@@ -54,7 +54,7 @@ def of_sweep(
             "seconds": sum(outcome.seconds.get(task.name, 0.0) for task in tasks),
             "arrival": _arrival_data(arrived),
             "devices": _devices(rounds.of("devices")),
-            "setup": {"nccl": rounds.of("connect").get(0, {}).get("nccl")},
+            "setup": setup.of_all(rounds),
         },
         outcome.findings,
         complete=outcome.complete,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, expect, findings, native, place, topology, verify
+from oddrank.bench import arrivals, expect, findings, native, place, setup, topology, verify
 from oddrank.bench.arrival import arrival
 from oddrank.bench.c10d import C10d
 from oddrank.bench.collectives import COLLECTIVES
@@ -69,7 +69,7 @@ def expectation(task: Task, rounds: Rounds, backend: str) -> expect.Expected | N
 
 def _see_devices(context: Context) -> dict[str, Any]:
     context.step("import torch")
-    return place.facts(context.launch)
+    return {**place.facts(context.launch), **setup.of_rank()}
 
 
 def _plan_transport(rounds: Rounds) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oddrank._version import __version__
-from oddrank.bench import place
+from oddrank.bench import place, setup
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
 from oddrank.selftest import findings
@@ -38,7 +38,7 @@ def _measure(context: Context) -> dict[str, Any]:
         "oddrank": __version__,
         "cuda": torch.version.cuda,
         "nccl": _nccl(torch),
-        "driver": _driver(),
+        "driver": setup.driver(),
         "machine": platform.machine(),
         "kernel": platform.release(),
         **place.facts(context.launch),
@@ -60,14 +60,6 @@ def _nccl(torch: Any) -> str | None:
     if not torch.cuda.is_available():
         return None
     return ".".join(str(part) for part in torch.cuda.nccl.version())
-
-
-def _driver() -> str | None:
-    try:
-        with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as file:
-            return file.readline().partition("  ")[2].split("  ")[0].strip() or None
-    except OSError:
-        return None
 
 
 def _limit(value: int) -> str:

@@ -1,0 +1,74 @@
+"""What a sweep was measured with: a second run that differs in it is another measurement."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from oddrank.control.stages import Rounds
+
+# Shown from the environment: these and no others, for values of others may be secrets. They choose
+# transports, algorithms and threads; names by docs.nvidia.com (NCCL 2.29), openmp.org, ofiwg.
+SETTINGS = (
+    "CUDA_DEVICE_MAX_CONNECTIONS", "FI_EFA_USE_DEVICE_RDMA", "FI_PROVIDER", "GLOO_SOCKET_IFNAME",
+    "NCCL_ALGO", "NCCL_BUFFSIZE", "NCCL_COLLNET_ENABLE", "NCCL_CROSS_NIC", "NCCL_CTA_POLICY",
+    "NCCL_CUMEM_ENABLE", "NCCL_DEBUG", "NCCL_DMABUF_ENABLE", "NCCL_IB_ADAPTIVE_ROUTING",
+    "NCCL_IB_DISABLE", "NCCL_IB_GID_INDEX", "NCCL_IB_HCA", "NCCL_IB_MERGE_NICS",
+    "NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_SL", "NCCL_IB_SPLIT_DATA_ON_QPS", "NCCL_IB_TC",
+    "NCCL_LAUNCH_MODE", "NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS",
+    "NCCL_MIN_NCHANNELS", "NCCL_MNNVL_ENABLE", "NCCL_NET", "NCCL_NET_GDR_LEVEL",
+    "NCCL_NET_PLUGIN", "NCCL_NSOCKS_PERTHREAD", "NCCL_NTHREADS", "NCCL_NVLS_ENABLE",
+    "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_PROTO", "NCCL_PXN_DISABLE", "NCCL_SHM_DISABLE",
+    "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_NTHREADS", "NCCL_TUNER_PLUGIN", "OMP_NUM_THREADS",
+    "OMP_PROC_BIND",
+)  # fmt: skip
+_MOST_TEXT = 100
+_FACTS = ("torch", "cuda", "driver")
+
+
+def of_rank() -> dict[str, Any]:
+    """Before this rank's group is made, which sets what the user has left open."""
+    import torch
+
+    given = {name: os.environ[name][:_MOST_TEXT] for name in SETTINGS if os.environ.get(name)}
+    return {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        "driver": driver(),
+        "settings": given,
+    }
+
+
+def driver() -> str | None:
+    """The kernel's NVIDIA driver."""
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as file:
+            return file.readline().partition("  ")[2].split("  ")[0].strip() or None
+    except OSError:
+        return None
+
+
+def of_all(rounds: Rounds) -> dict[str, Any]:
+    """Of the whole job: a value where all ranks have it, else how many ranks have which.
+
+    hosts: in the order of ranks. settings: what is not set anywhere is not there.
+    """
+    ranks = rounds.of("devices").values()
+    connected = rounds.of("connect").get(0, {})
+    names = sorted({name for rank in ranks for name in rank["settings"]})
+    states = (rounds.states[rank] for rank in sorted(rounds.states))
+    return {
+        "hosts": list(dict.fromkeys(state.host for state in states if state.host)),
+        **{name: _agreed(rank[name] for rank in ranks) for name in _FACTS},
+        "nccl": connected.get("nccl"),
+        "settings": {
+            name: _agreed(rank["settings"].get(name, "not set") for rank in ranks) for name in names
+        },
+    }
+
+
+def _agreed(values: Any) -> str | Mapping[str, int] | None:
+    found = Counter(values)
+    if len(found) < 2:
+        return next(iter(found), None)
+    return {str(value): count for value, count in found.items()}

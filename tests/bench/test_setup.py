@@ -1,0 +1,31 @@
+"""What a sweep says of what it was measured with."""
+
+import pytest
+
+from oddrank.bench import setup
+from oddrank.control.root import RankState
+from oddrank.control.stages import Rounds
+
+
+def test_what_a_sweep_was_measured_with_is_of_all_ranks():
+    facts = {"torch": "2.11.0", "cuda": None, "driver": None}
+    rounds = Rounds(2, {rank: RankState(rank, f"n{rank}") for rank in range(2)})
+    rounds.results["devices"] = {
+        0: {**facts, "settings": {"NCCL_ALGO": "Ring"}},
+        1: {**facts, "settings": {}},
+    }
+    assert setup.of_all(rounds) == {
+        "hosts": ["n0", "n1"],
+        **facts,
+        "nccl": None,
+        "settings": {"NCCL_ALGO": {"Ring": 1, "not set": 1}},
+    }
+
+
+def test_only_settings_of_a_closed_list_leave_a_rank(monkeypatch):
+    pytest.importorskip("torch")
+    for name in setup.SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    monkeypatch.setenv("NCCL_SECRET_TOKEN", "hidden")
+    assert setup.of_rank()["settings"] == {"NCCL_ALGO": "Ring"}
