@@ -4,6 +4,7 @@
 #include <bit>
 #include <string_view>
 
+#include "bench/nvml.hpp"
 #include "bench/verify/host.hpp"
 
 namespace oddrank {
@@ -45,6 +46,24 @@ void bind_bench(py::module_& m) {
       },
       py::arg("dtype"), py::arg("op"), py::arg("world"), py::arg("count"),
       "How many turns until every rank has contributed to one of `count` elements.");
+  m.def(
+      "gpu_links",
+      [](const std::string& uuid, const std::string& library) {
+        bench::GpuLinks links;
+        {
+          py::gil_scoped_release unlocked;
+          links = bench::gpu_links(uuid, library);
+        }
+        py::dict d;
+        d["nvlinks"] = links.nvlinks;
+        d["nvlink_MBps"] = links.nvlink_MBps;
+        d["pcie"] = links.pcie;
+        d["pcie_width"] = links.pcie_width;
+        d["fabric"] = links.fabric;
+        return d;
+      },
+      py::arg("uuid"), py::arg("library") = "libnvidia-ml.so.1",
+      "What joins the GPU `GPU-...` to others; OddrankError where NVML can't tell.");
 }
 
 }  // namespace oddrank

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from oddrank.bench import expect
-from oddrank.bench.expect import Facts, expected, judge, limits, nvls_wire, percent
+from oddrank.bench.expect import expected, judge, limits, nvls_wire, percent
+from oddrank.bench.facts import Facts
 
 GIB = 1 << 30
 H200 = Facts("NVIDIA H200", 8, 1, "nccl", nccl="2.29.7")

@@ -18,6 +18,7 @@ def test_what_a_sweep_was_measured_with_is_of_all_ranks():
         "hosts": ["n0", "n1"],
         **facts,
         "nccl": None,
+        "links": None,
         "settings": {"NCCL_ALGO": {"Ring": 1, "not set": 1}},
     }
 

@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from oddrank.bench import findings
 from oddrank.bench.case import Case
+from oddrank.bench.facts import Facts
 from oddrank.finding import Finding
 
 SMALLEST = 1 << 20
@@ -48,36 +49,6 @@ class Row(Protocol):
     def algbw_GBps(self) -> float | None: ...
     @property
     def busbw_GBps(self) -> float | None: ...
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Where it runs; None: not known. Of ranks that differ the worst (fewest links, slowest NIC).
-
-    gpu: the device's name as the driver says it, None on the CPU. per_node: ranks of a node, one a
-    GPU. nics: the line rate in Gb/s of each NIC of a node that carries the traffic.
-    links: active NVLinks of a GPU. domain: GPUs that one NVLink switch fabric joins, over nodes.
-    """
-
-    gpu: str | None
-    per_node: int
-    nodes: int
-    backend: str
-    """"nccl", "c10d:nccl", "c10d:gloo"."""
-    nccl: str | None = None
-    link: Literal["nvlink", "pcie"] | None = None
-    links: int | None = None
-    pcie: int | None = None
-    """Its generation."""
-    nics: tuple[float, ...] = ()
-    fabric: Literal["rdma", "tcp"] | None = None
-    nvls: bool | None = None
-    """False where the environment turns it off."""
-    domain: int | None = None
-
-    @property
-    def n(self) -> int:
-        return self.per_node * self.nodes
 
 
 @dataclass(frozen=True)
@@ -160,8 +131,7 @@ def _gpu(name: str) -> Mapping[str, Any] | None:
 
 def _in_node(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expected | None:
     """Also within one NVLink domain of several nodes."""
-    together = facts.nodes == 1 or (facts.domain or 0) >= facts.n
-    if gpu is None or not together or _is_crippled(facts, gpu):
+    if gpu is None or not facts.together or _is_crippled(facts, gpu):
         return None
     rules = [
         rule
@@ -233,7 +203,7 @@ def _over_pcie(facts: Facts, case: Case) -> Expected | None:
 
 def _between_nodes(facts: Facts, case: Case) -> Expected | None:
     """All NICs of a node together carry what a ring moves; of all_to_all each GPU has its own."""
-    if facts.nodes == 1 or not facts.nics:
+    if facts.together or not facts.nics:
         return None
     fabric = facts.fabric or "rdma"
     for rule in limits()["between_nodes"]:

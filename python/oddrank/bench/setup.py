@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from oddrank.bench import topology
 from oddrank.control.stages import Rounds
 
 # Shown from the environment: these and no others, for values of others may be secrets. They choose
@@ -51,16 +52,17 @@ def driver() -> str | None:
 def of_all(rounds: Rounds) -> dict[str, Any]:
     """Of the whole job: a value where all ranks have it, else how many ranks have which.
 
-    hosts: in the order of ranks. settings: what is not set anywhere is not there.
+    hosts: in the order of ranks. links: of each GPU. settings: those that are set somewhere.
     """
     ranks = rounds.of("devices").values()
-    connected = rounds.of("connect").get(0, {})
+    connected = [rounds.of("connect")[rank] for rank in sorted(rounds.of("connect"))]
     names = sorted({name for rank in ranks for name in rank["settings"]})
     states = (rounds.states[rank] for rank in sorted(rounds.states))
     return {
         "hosts": list(dict.fromkeys(state.host for state in states if state.host)),
         **{name: _agreed(rank[name] for rank in ranks) for name in _FACTS},
-        "nccl": connected.get("nccl"),
+        "nccl": _agreed(rank["nccl"] for rank in connected),
+        "links": _agreed(topology.links_text(rank["links"]) for rank in connected),
         "settings": {
             name: _agreed(rank["settings"].get(name, "not set") for rank in ranks) for name in names
         },
