@@ -2,6 +2,7 @@
 
 import os
 import stat
+import time
 from pathlib import Path
 
 from oddrank.control.meeting_point import leave, path_under
@@ -49,3 +50,31 @@ def test_no_room_is_no_error(tmp_path):
     leave(str(file / "job" / "root"), ADDRESS)
     assert file.read_text() == ""
     assert not Path("/proc/oddrank").exists()
+
+
+def left_behind(folder, name, *, days=2.0):
+    folder.mkdir(exist_ok=True)
+    file = folder / name
+    file.write_text(ADDRESS)
+    os.utime(file, (time.time() - days * 86400,) * 2)
+    return file
+
+
+def test_what_killed_guards_have_left_is_cleared_with_the_folders_that_held_nothing_else(tmp_path):
+    alone = left_behind(tmp_path / "slurm-1.0", "root-4194304-7-0")
+    beside = left_behind(tmp_path / "slurm-2.0", "root-4194304-7-0.4711")  # not even renamed
+    record = left_behind(tmp_path / "slurm-2.0", "rank0-1-1.trace")
+    leave(str(tmp_path / "slurm-3.0" / "root-1-1-0"), ADDRESS)
+    assert not alone.parent.exists()
+    assert not beside.exists()
+    assert record.exists()
+
+
+def test_what_is_young_or_of_a_job_that_lives_is_left_alone(tmp_path):
+    young = left_behind(tmp_path / "slurm-1.0", "root-4194304-7-0", days=0.5)
+    lives = left_behind(tmp_path / "slurm-2.0", Path(path_under(tmp_path, "0")).name)
+    others = left_behind(tmp_path / "slurm-2.0", "root-of-something-else")
+    empty = tmp_path / "slurm-4.0"
+    empty.mkdir()
+    leave(str(tmp_path / "slurm-3.0" / "root-1-1-0"), ADDRESS)
+    assert all(path.exists() for path in (young, lives, others, empty))

@@ -28,7 +28,7 @@ PYTHON_LEAVES = {
     "finding": {"errors", "_version"},
     "render": {"errors", "finding"},
     "peers": set(),
-    "control": {"errors", "_native", "launch", "finding"},
+    "control": {"errors", "_native", "launch", "finding", "job"},
 }
 # Subject -> the other subjects that it may use (all leaves always).
 PYTHON_SUBJECTS: dict[str, set[str]] = {

@@ -5,9 +5,17 @@ a rank that dies at once is known by name. The guards read it (csrc/control/meet
 """
 
 import os
+import re
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
+
+from oddrank import job
+
+_NAME = re.compile(r"root-(\d{1,10})-(\d{1,20})-.*")
+# Long after the guards of a run have read it: a starter may live unseen, in another pid namespace.
+_OLD_SECONDS = 24 * 3600
 
 
 def path_under(folder: Path, run: str) -> str:
@@ -17,10 +25,8 @@ def path_under(folder: Path, run: str) -> str:
     for launchers that are one process a host and a run.
     """
     parent = os.getppid()
-    with suppress(OSError):
-        text = Path(f"/proc/{parent}/stat").read_text(encoding="utf-8", errors="replace")
-        return str(folder / f"root-{parent}-{text.rpartition(')')[2].split()[19]}-{run}")
-    return ""
+    started = job.start_time(parent)
+    return str(folder / f"root-{parent}-{started}-{run}") if started else ""
 
 
 def leave(path: str, address: str) -> None:
@@ -34,8 +40,32 @@ def leave(path: str, address: str) -> None:
             seen = folder.lstat()
             if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
                 return
+        _clear_up(file.parent.parent)
         temporary = f"{path}.{os.getpid()}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="ascii") as stream:
             stream.write(address)
         os.replace(temporary, path)
+
+
+def _clear_up(user: Path) -> None:
+    """Removes what guards that were killed have left in this user's jobs, and folders emptied so.
+
+    A guard removes the file as soon as it has read it; folders with records are trace's.
+    """
+    folders = list(os.scandir(user)) if os.access(user, os.R_OK | os.X_OK) else []
+    for folder in folders:
+        with suppress(OSError):  # gone meanwhile, or not ours
+            if folder.is_dir(follow_symlinks=False):
+                left = [file for file in os.scandir(folder) if _is_left(file)]
+                for file in left:
+                    os.unlink(file)
+                if left:
+                    os.rmdir(folder)
+
+
+def _is_left(file: "os.DirEntry[str]") -> bool:
+    name = _NAME.fullmatch(file.name)
+    if name is None or job.start_time(int(name[1])) == int(name[2]):
+        return False
+    return file.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time()
