@@ -39,13 +39,14 @@ void bind_bench(py::module_& m) {
       "(number wrong, index of the first in the buffer or -1, expected, got).");
   m.def(
       "bench_turns",
-      [](std::string_view dtype, std::string_view op, std::int64_t world, std::int64_t count) {
+      [](std::string_view dtype, std::string_view op, std::int64_t world, std::int64_t count,
+         std::uint64_t most) {
         const auto all = bench::make_segment(dtype, op, 0, world, 0, count, 0);
         py::gil_scoped_release unlocked;
-        return bench::turns(all.dtype, all.op, all.world, all.count);
+        return bench::turns(all.dtype, all.op, all.world, all.count, most);
       },
-      py::arg("dtype"), py::arg("op"), py::arg("world"), py::arg("count"),
-      "How many turns until every rank has contributed to one of `count` elements.");
+      py::arg("dtype"), py::arg("op"), py::arg("world"), py::arg("count"), py::arg("most"),
+      "How many turns until every rank has contributed to one of `count` elements, up to `most`.");
   m.def(
       "gpu_links",
       [](const std::string& uuid, const std::string& library) {

@@ -14,6 +14,7 @@ namespace {
 constexpr Dtype kAllDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,    Dtype::kBfloat16,
                                 Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2, Dtype::kFloat64,
                                 Dtype::kInt8,         Dtype::kInt32,      Dtype::kInt64};
+constexpr std::uint64_t kAll = 1 << 20;  // turns, however many it takes
 constexpr Op kReductions[] = {Op::kSum, Op::kMin, Op::kMax, Op::kAvg, Op::kProd};
 
 // All that the contributions to a slot come to, by adding them up one after the other.
@@ -122,7 +123,7 @@ TEST(VerifyPattern, OverTheTurnsEveryRankContributesToTheFirstElement) {
   for (const Dtype dtype : kAllDtypes) {
     for (const Op op : kReductions) {
       for (const std::uint32_t world : {1U, 2U, 7U, 64U, 1000U}) {
-        const std::uint64_t needed = turns(dtype, op, world, 1);
+        const std::uint64_t needed = turns(dtype, op, world, 1, kAll);
         std::set<std::uint32_t> seen;
         for (std::uint64_t turn = 0; turn < needed; ++turn) {
           const Pattern pattern(dtype, op, world, turn);
@@ -143,12 +144,14 @@ TEST(VerifyPattern, OverTheTurnsEveryRankContributesToTheFirstElement) {
 }
 
 TEST(VerifyPattern, MoreElementsNeedNoMoreTurns) {
-  EXPECT_EQ(turns(Dtype::kFloat32, Op::kSum, 8, 4096), 1U);
-  EXPECT_EQ(turns(Dtype::kFloat8E5m2, Op::kNone, 8, 1), 1U);
+  EXPECT_EQ(turns(Dtype::kFloat32, Op::kSum, 8, 4096, kAll), 1U);
+  EXPECT_EQ(turns(Dtype::kFloat8E5m2, Op::kNone, 8, 1, kAll), 1U);
   std::uint64_t before = 16384;
   for (const std::uint64_t count : {1U, 10U, 100U, 1000U, 100000U}) {
-    const std::uint64_t now = turns(Dtype::kFloat8E5m2, Op::kSum, 16384, count);
+    const std::uint64_t now = turns(Dtype::kFloat8E5m2, Op::kSum, 16384, count, kAll);
     EXPECT_LE(now, before);
+    EXPECT_EQ(turns(Dtype::kFloat8E5m2, Op::kSum, 16384, count, 8),
+              std::min<std::uint64_t>(now, 8));
     before = now;
   }
 }

@@ -97,9 +97,10 @@ Pattern::Pattern(Dtype dtype, Op op, std::uint32_t world, std::uint64_t turn) no
   fewest_ = (most_ + 1) / 2;
 }
 
-std::uint64_t Pattern::number_of(std::uint32_t rank, std::uint32_t slot) const noexcept {
+std::uint64_t Pattern::number_of(std::uint32_t rank, std::uint32_t slot,
+                                 std::uint64_t turn) const noexcept {
   const std::uint64_t place = mix(slot);
-  const std::uint64_t moves = turn_ % world_ * fewest_;
+  const std::uint64_t moves = turn % world_ * fewest_;
   return (kPrimes[place % kPrimes.size()] * rank + (place >> 32) + moves) % world_;
 }
 
@@ -116,7 +117,7 @@ Pattern::Choice Pattern::choose(std::uint32_t slot) const noexcept {
 
 double Pattern::contribution(std::uint32_t rank, std::uint32_t slot) const noexcept {
   if (op_ == Op::kNone) return moved(rank, slot);
-  const std::uint64_t x = number_of(rank, slot);
+  const std::uint64_t x = number_of(rank, slot, turn_);
   const Choice choice = choose(slot);
   const bool takes_part = x < choice.contributors;
   if (op_ == Op::kProd) {
@@ -161,23 +162,24 @@ Pattern::Tolerance Pattern::tolerance() const noexcept {
 }
 
 std::uint32_t Pattern::turn_of(std::uint32_t rank, std::uint32_t slot) const noexcept {
-  const auto x = static_cast<std::uint32_t>(Pattern(dtype_, op_, world_, 0).number_of(rank, slot));
+  const auto x = static_cast<std::uint32_t>(number_of(rank, slot, 0));
   return x < fewest_ ? 0 : (world_ - x + fewest_ - 1) / fewest_;
 }
 
-std::uint64_t turns(Dtype dtype, Op op, std::uint32_t world, std::uint64_t count) noexcept {
+std::uint64_t turns(Dtype dtype, Op op, std::uint32_t world, std::uint64_t count,
+                    std::uint64_t most) noexcept {
   if (op == Op::kNone || count == 0) return 1;
   const Pattern pattern(dtype, op, world, 0);
   const auto slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, kSlots));
   std::uint32_t last = 0;
-  for (std::uint32_t rank = 0; rank < world; ++rank) {
+  for (std::uint32_t rank = 0; rank < world && last + 1 < most; ++rank) {
     std::uint32_t first = world;
     for (std::uint32_t i = 0; i < slots && first > last; ++i) {
       first = std::min(first, pattern.turn_of(rank, slot_of(i)));
     }
     last = std::max(last, first);
   }
-  return std::uint64_t{last} + 1;
+  return std::min(std::uint64_t{last} + 1, most);
 }
 
 }  // namespace oddrank::bench

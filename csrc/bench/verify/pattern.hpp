@@ -59,7 +59,8 @@ class Pattern {
  private:
   struct Choice;
   Choice choose(std::uint32_t slot) const noexcept;
-  std::uint64_t number_of(std::uint32_t rank, std::uint32_t slot) const noexcept;
+  std::uint64_t number_of(std::uint32_t rank, std::uint32_t slot,
+                          std::uint64_t turn) const noexcept;
   double moved(std::uint32_t source, std::uint32_t slot) const noexcept;
 
   Dtype dtype_;
@@ -71,7 +72,9 @@ class Pattern {
   double unit_ = 1;              // 2^e is in units of it
 };
 
-// How many turns it takes until every rank has contributed to one of the first `count` elements.
-std::uint64_t turns(Dtype dtype, Op op, std::uint32_t world, std::uint64_t count) noexcept;
+// How many turns it takes until every rank has contributed to one of the first `count` elements;
+// `most` where it takes more, after which nothing is looked at.
+std::uint64_t turns(Dtype dtype, Op op, std::uint32_t world, std::uint64_t count,
+                    std::uint64_t most) noexcept;
 
 }  // namespace oddrank::bench
