@@ -157,7 +157,7 @@ def run(
         return said.exit_code(fail_on)
 
     stages = sweep.stages(todo, sweep.Options(target, budget, deadline, graph, register))
-    runner.run(stages, here, deadline=deadline, conclude=conclude, on_stage=show)
+    runner.run(stages, here, deadline=deadline, conclude=conclude, on_stage=show, partial=True)
 
 
 def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:

@@ -34,13 +34,14 @@ def run(
     deadline: float,
     conclude: Callable[[Outcome], int],
     on_stage: Callable[[Stage, Rounds], None] | None = None,
+    partial: bool = False,
 ) -> NoReturn:
     """This rank's part in a command over all ranks; ends the process with its exit code.
 
     deadline: seconds from now, for everything. conclude: says the verdict and gives the exit code
     of all ranks; runs in the judge's process, as does on_stage after each stage that came through.
-    An OddrankError of a stage's plan or judgement ends the walk and is the outcome's `error`: its
-    exit code is then that of all ranks.
+    An OddrankError of a stage's plan or judgement ends the walk with that error's exit code on all
+    ranks; partial: what was measured before is worth concluding, and the outcome has the `error`.
     """
     if importlib.util.find_spec("torch") is None:
         raise OddrankError("torch is missing: pip install torch")
@@ -56,7 +57,7 @@ def run(
     session = start(
         member,
         deadline=deadline,
-        judge=lambda root: Walk(root, stages, end, on_stage).judge(conclude),
+        judge=lambda root: Walk(root, stages, end, on_stage, partial).judge(conclude),
         meeting_point=meeting_point,
     )
     meeting = rendezvous.Rendezvous(launch, session, deadline)

@@ -46,7 +46,10 @@ class Walk:
         stages: Sequence[Stage],
         end: float,
         on_stage: Callable[[Stage, Rounds], None] | None,
+        partial: bool = False,
     ) -> None:
+        """partial: an OddrankError of a stage is the outcome's; else the error alone is said."""
+        self._partial = partial
         self._root, self._stages, self._end, self._on_stage = root, stages, end, on_stage
         self._motion = Motion()
         self._outcome = Outcome(Rounds(root.world))
@@ -62,7 +65,9 @@ class Walk:
                 for stage in self._stages:
                     if not self._walk(stage):
                         break
-        except OddrankError as error:  # of a plan or a judgement: what was measured is not lost
+        except OddrankError as error:  # of a plan or a judgement
+            if not self._partial:
+                raise
             outcome.complete, outcome.why, outcome.error = False, str(error), error
         code = conclude(outcome)
         if outcome.error:

@@ -47,9 +47,7 @@ def note_device(stage: Stage, rounds: Rounds) -> None:
 def conclude(
     outcome: Outcome, launch: Launch, json_path: str | None, fail_on: frozenset[str]
 ) -> int:
-    """Says the verdict; returns every rank's exit code. OddrankError where it can't test a rank."""
-    if outcome.error:
-        raise outcome.error
+    """Says the verdict; returns every rank's exit code."""
     report = report_of(outcome, launch)
     deliver(report, json_path, _COLUMNS, _rows(outcome))
     return report.exit_code(fail_on)
