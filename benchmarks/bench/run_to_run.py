@@ -1,9 +1,9 @@
 """Does a sweep give the same figures every time, and how long does it take for that?
 
-Both sides are whole torchruns on gloo at the same sizes, in turn: `oddrank bench run`, and
-all_reduce_script.py, which measures as the usual script does. Per size: the coefficient of
-variation of busbw over the runs, ours over the script's; and the seconds of both sweeps, without
-the start of torch.
+All sides are whole torchruns on gloo at the same sizes, in turn: `oddrank bench run`, the same
+with as little time as --budget says, and all_reduce_script.py, which measures as the usual script
+does. Per size: the coefficient of variation of busbw over the runs, ours over the script's; and
+the seconds of the sweeps, without the start of torch.
 """
 
 import json
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import harness
 
 SIZES = [1 << power for power in range(15, 28)]
 RANKS = 2
+OURS = ("oddrank", "quick")
 SCRIPT = Path(__file__).with_name("all_reduce_script.py")
 
 
@@ -38,14 +40,18 @@ def script(sizes: list[int]) -> dict[str, Any]:
     return {"busbw": {int(k): v for k, v in said["busbw"].items()}, "seconds": said["seconds"]}
 
 
-def ours(sizes: list[int]) -> dict[str, Any]:
+def ours(sizes: list[int], *options: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         torchrun("-m", "oddrank", "bench", "run", "--sizes", ",".join(map(str, sizes)),
-                 "--json", str(report))  # fmt: skip
+                 "--json", str(report), *options)  # fmt: skip
         data = json.loads(report.read_text())["data"]
     busbw = {row["bytes"]: row["busbw_GBps"] for row in data["rows"]}
     return {"busbw": busbw, "seconds": data["seconds"]}
+
+
+def in_little_time(sizes: list[int], seconds: float) -> dict[str, Any]:
+    return ours(sizes, "--budget", f"{seconds}s", "--target-cv", "100%")
 
 
 def cv(values: list[float]) -> float:
@@ -55,39 +61,36 @@ def cv(values: list[float]) -> float:
 def main() -> None:
     parser = harness.parser(__doc__ or "", default_repetitions=10)
     parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES")
+    parser.add_argument("--budget", type=float, default=1.0, metavar="SECONDS")
     arguments = parser.parse_args()
     sizes = [size for size in SIZES if size <= arguments.largest]
-    runs: dict[str, list[dict[str, Any]]] = {"oddrank": [], "script": []}
+    sides: dict[str, Callable[[], dict[str, Any]]] = {
+        "oddrank": lambda: ours(sizes),
+        "quick": lambda: in_little_time(sizes, arguments.budget),
+        "script": lambda: script(sizes),
+    }
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for number in range(arguments.repetitions):
-        order = [("oddrank", ours), ("script", script)]
-        for name, side in order if number % 2 == 0 else reversed(order):
-            runs[name].append(side(sizes))
+        for name in list(sides)[:: 1 if number % 2 == 0 else -1]:
+            runs[name].append(sides[name]())
         print(f"run {number + 1} of {arguments.repetitions}: {time.strftime('%H:%M:%S')}",
               file=sys.stderr)  # fmt: skip
     rows: list[dict[str, Any]] = []
     for size in sizes:
-        found = {name: [run["busbw"][size] for run in side] for name, side in runs.items()}
-        rows.append(
-            {
-                "bytes": size,
-                "CV, oddrank": cv(found["oddrank"]),
-                "CV, script": cv(found["script"]),
-                "CV ratio": cv(found["oddrank"]) / cv(found["script"]),
-                "busbw, script over oddrank": statistics.median(found["script"])
-                / statistics.median(found["oddrank"]),
-            }
-        )
-    seconds = {name: [run["seconds"] for run in side] for name, side in runs.items()}
-    rows.append(
-        {
-            "bytes": "all",
-            "CV ratio": statistics.median(row["CV ratio"] for row in rows),
-            "seconds, oddrank": statistics.median(seconds["oddrank"]),
-            "seconds, script": statistics.median(seconds["script"]),
-            "seconds ratio": statistics.median(seconds["oddrank"])
-            / statistics.median(seconds["script"]),
-        }
-    )
+        row: dict[str, Any] = {"bytes": size}
+        seen = {name: [run["busbw"][size] for run in runs[name]] for name in sides}
+        row |= {f"CV, {name}": cv(seen[name]) for name in sides}
+        row |= {f"CV ratio, {name}": cv(seen[name]) / cv(seen["script"]) for name in OURS}
+        medians = {name: statistics.median(seen[name]) for name in sides}
+        rows.append(row | {"busbw, script over oddrank": medians["script"] / medians["oddrank"]})
+    took = {name: statistics.median(run["seconds"] for run in runs[name]) for name in sides}
+    last: dict[str, Any] = {"bytes": "all"}
+    for name in OURS:
+        key = f"CV ratio, {name}"
+        last[key] = statistics.median(row[key] for row in rows)
+    last |= {f"seconds, {name}": took[name] for name in sides}
+    last |= {f"seconds ratio, {name}": took[name] / took["script"] for name in OURS}
+    rows.append(last)
     harness.report("bench_run_to_run", rows, arguments.json, ranks=RANKS)
 
 
