@@ -85,9 +85,7 @@ class Network:
 
     def slow_receiver(self, host: int, rate: float) -> None:
         """All that the switch sends to the host."""
-        port = _port(self.hosts[host])
-        limit = ("burst", "128k", "limit", "512k")
-        _tc(self.switch, "qdisc", "add", "dev", port, "root", "tbf", "rate", _mbit(rate), *limit)
+        _limit(self.switch, _port(self.hosts[host]), rate)
 
     def slow_way(self, sender: int, receiver: int, rate: float) -> None:
         """What one host sends to one other."""
@@ -142,7 +140,11 @@ def _namespace(stack: ExitStack, name: str) -> None:
 
 
 def _plug_in(host: Host, switch: str, rate: float) -> None:
-    """One end in the host's namespace, the other at the switch; `rate` is for what it sends."""
+    """One end in the host's namespace, the other at the switch.
+
+    `rate` is for what it sends, and for what its ranks send each other: the latter would be as fast
+    as the CPUs, which all hosts share.
+    """
     peer = ("peer", "name", _port(host), "netns", switch, "mtu", str(_MTU))
     name = ("name", host.interface, "netns", host.namespace, "mtu", str(_MTU))
     _ip("link", "add", *name, "type", "veth", *peer)
@@ -156,12 +158,18 @@ def _plug_in(host: Host, switch: str, rate: float) -> None:
     where = ("qdisc", "add", "dev", host.interface, "root", "handle", "1:")
     _tc(host.namespace, *where, "htb", "default", "10")
     _class(host, "add", "1:10", rate)
+    _limit(host.namespace, "lo", rate)
 
 
 def _class(host: Host, verb: str, number: str, rate: float) -> None:
     limit = ("rate", _mbit(rate), "burst", "128k", "cburst", "128k", "quantum", "60000")
     where = ("dev", host.interface, "parent", "1:", "classid", number)
     _tc(host.namespace, "class", verb, *where, "htb", *limit)
+
+
+def _limit(namespace: str, device: str, rate: float) -> None:
+    limit = ("rate", _mbit(rate), "burst", "128k", "limit", "512k")
+    _tc(namespace, "qdisc", "add", "dev", device, "root", "tbf", *limit)
 
 
 def _port(host: Host) -> str:

@@ -23,11 +23,12 @@ class Case:
     hurt: Callable[[Network], None]
     ends: frozenset[int] = frozenset()
     causes: frozenset[str] = frozenset()
+    on_host: int = 1  # ranks
 
     @property
     def where(self) -> str:
         at = f", rank {'-'.join(map(str, sorted(self.ends)))}" if self.ends else ""
-        return f"{self.ranks} ranks, {self.ranks} hosts{at}"
+        return f"{self.ranks} ranks, {self.ranks // self.on_host} hosts{at}"
 
     stage = "pairs"
 
@@ -35,9 +36,10 @@ class Case:
         return f"{self.fault}, {self.where}"
 
     def run(self) -> Verdict:
-        with network(self.ranks, RATE) as net:
+        hosts = self.ranks // self.on_host
+        with network(hosts, RATE) as net:
             self.hurt(net)
-            return job(self.ranks, self.ranks, hosts=net.hosts, command=COMMAND, deadline=DEADLINE)
+            return job(self.ranks, hosts, hosts=net.hosts, command=COMMAND, deadline=DEADLINE)
 
     def said(self, verdict: Verdict) -> str:
         """right, wrong name, or nobody named."""
@@ -57,8 +59,19 @@ def _nothing(net: Network) -> None:
     """A healthy network."""
 
 
-def healthy(ranks: int) -> Case:
-    return Case("healthy", ranks, _nothing)
+def healthy(ranks: int, on_host: int = 1) -> Case:
+    return Case("healthy", ranks, _nothing, on_host=on_host)
+
+
+def slow_node(node: int, nodes: int, on_host: int, share: float = 0.6) -> Case:
+    """All ranks of a host share what it may send."""
+
+    def hurt(net: Network) -> None:
+        net.slow_sender(node, RATE * share)
+
+    ends = frozenset(range(node * on_host, (node + 1) * on_host))
+    ranks = nodes * on_host
+    return Case("slow sender", ranks, hurt, ends, frozenset({"slow-sender"}), on_host)
 
 
 def slow_sender(rank: int, ranks: int, share: float = 0.6) -> Case:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from oddrank.bench.pairs import parts
 from oddrank.bench.pairs.exchange import MOST
 from oddrank.bench.pairs.matrix import Judgement, error_of_median, error_wanted, judge
+from oddrank.bench.pairs.parts import Part, parts_of
 from oddrank.bench.pairs.tournament import Tournament, panel
 
 Cell = tuple[int, int]
@@ -44,6 +44,9 @@ class Links:
             cell: [self._repeats(cell, fewest, wanted) for _ in range(visits)] for cell in cells
         }
 
+    def parts(self, cells: Iterable[Cell]) -> list[Part]:
+        return parts_of(cells, [(rank,) for rank in range(self.members)])
+
     def _repeats(self, cell: Cell, fewest: int, wanted: float) -> list[float]:
         found: list[float] = []
         rate = 10 * (1 - self.slow(cell)) * math.exp(self.random.gauss(0, self.lasting))
@@ -57,16 +60,15 @@ class Links:
 
 def first_look(links: Links, effect: float = 0.2) -> Judgement:
     seen = links.measure(range(links.members), effect)
-    nodes = [(rank,) for rank in range(links.members)]
-    return judge(seen, parts.across(nodes, seen), effect, links.members)
+    return judge(seen, links.parts(seen), effect, links.members)
 
 
-def named(links: Links, effect: float = 0.2) -> list[parts.Part]:
+def named(links: Links, effect: float = 0.2) -> list[Part]:
     """Who is named after both looks."""
     return second_look(links, first_look(links, effect), effect)
 
 
-def second_look(links: Links, first: Judgement, effect: float = 0.2) -> list[parts.Part]:
+def second_look(links: Links, first: Judgement, effect: float = 0.2) -> list[Part]:
     """Who is named of those suspected first."""
     suspects = first.suspects
     if not suspects:
@@ -74,8 +76,7 @@ def second_look(links: Links, first: Judgement, effect: float = 0.2) -> list[par
     doubted = [rank for suspect in suspects for rank in sorted(suspect.part.touched())]
     ranks = panel(links.members, doubted)
     seen = links.measure(ranks, effect, fewest=6)
-    nodes = [(rank,) for rank in ranks]
-    again = judge(seen, parts.across(nodes, seen), effect, len(nodes))
+    again = judge(seen, links.parts(seen), effect, len(ranks))
     return [
         one.part
         for one in again.suspects

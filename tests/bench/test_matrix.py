@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulated_links as links
-from oddrank.bench.pairs import parts
 from oddrank.bench.pairs.matrix import Judgement, error_of_median, judge, spread_of
+from oddrank.bench.pairs.parts import parts_of
 from simulated_links import Links, first_look, named
 
 EXACT = 0.001
@@ -71,23 +71,6 @@ def test_two_racks_are_no_fault_of_anybody():
     assert not judgement.suspects
 
 
-def test_a_whole_node_is_named_where_all_of_its_ranks_are_slow_and_one_rank_where_it_alone_is():
-    nodes = [(2 * n, 2 * n + 1) for n in range(5)]
-    cells = [(a + k, b + k) for a, _ in nodes for b, _ in nodes if a != b for k in (0, 1)]
-
-    def kinds(slow):
-        seen = {cell: [[10 * (1 - slow(cell))] * 5] for cell in cells}
-        return only(judge(seen, parts.across(nodes, seen), 0.2, 5))
-
-    assert kinds(lambda cell: 0.4 * (cell[0] in nodes[2])) == ("sender", (4, 5), ())
-    assert kinds(links.sender(5, 0.4)) == ("sender", (5,), ())
-    assert kinds(lambda cell: 0.4 * (cell[0] in nodes[1] and cell[1] in nodes[3])) == (
-        "way",
-        (2, 3),
-        (6, 7),
-    )
-
-
 def test_few_partners_a_rank_suffice_in_a_large_world():
     assert only(look(200, links.sender(17, 0.3), noise=0.03)) == ("sender", (17,), ())
     assert only(look(201, links.both(0, 0.3), noise=0.03)) == ("both", (0,), ())
@@ -106,7 +89,7 @@ def test_noise_raises_what_can_be_seen():
 
 def test_nothing_measured_is_nothing_judged():
     assert judge({}, [], 0.2, 4) == Judgement()
-    assert judge({(0, 1): [[]]}, parts.inside([(0, 1)]), 0.2, 2) == Judgement()
+    assert judge({(0, 1): [[]]}, parts_of([(0, 1)], [(0,), (1,)]), 0.2, 2) == Judgement()
 
 
 @given(st.lists(st.floats(1, 1.1), min_size=8, max_size=40))

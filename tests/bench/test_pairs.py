@@ -68,6 +68,14 @@ def test_ranks_of_one_host_meet_each_other():
     assert "GB/s, from row to column" in verdict.output
 
 
+def test_nodes_of_several_ranks_have_a_matrix_between_them_and_one_inside_each():
+    verdict = job(4, 2, command=COMMAND, deadline=60)
+    pairs = verdict.report["data"]["pairs"]
+    assert len(pairs["names"]) == len(pairs["GBps"]) == 2, str(verdict)
+    assert [one["names"] for one in pairs["inside"]] == [["rank 0", "rank 1"], ["rank 2", "rank 3"]]
+    assert verdict.gone(), str(verdict)
+
+
 def test_a_rank_that_dies_between_two_partners_is_named():
     inject = "kill:rank=2,stage=pairs,step=done"
     verdict = job(4, command=COMMAND, inject=inject, deadline=20)

@@ -5,8 +5,9 @@ import io
 import pytest
 
 from oddrank import render
-from oddrank.bench.pairs import judge, table
-from oddrank.bench.pairs.judge import CONFIRM, PAIRS
+from oddrank.bench.pairs import table
+from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge, settle
+from oddrank.bench.pairs.panels import games_again
 from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
 
@@ -21,31 +22,35 @@ def nodes_of(count, ranks=1):
     }
 
 
-def measured(states, rate=lambda cell: 1.0, latency=lambda cell: 50.0, ranks=None):
+def measured(states, rate=lambda cell: 1.0, latency=lambda cell: 50.0, ranks=None, alone=False):
     """Three visits of everybody to those who share its local rank or its node."""
     shown = states if ranks is None else {rank: states[rank] for rank in ranks}
-    return {
-        rank: [
-            (
-                peer,
-                [10 * rate((peer, rank))] * 4,
-                [latency((rank, peer))] * 4 if rank < peer else [],
-            )
-            for _ in range(3)
-            for peer, other in shown.items()
-            if peer != rank and (own.local_rank == other.local_rank or own.node == other.node)
-        ]
-        for rank, own in shown.items()
-    }
+    found = {}
+    for rank, own in shown.items():
+        games = {"ranks" if alone else "nodes": [], "inside": []}
+        for peer, other in [pair for pair in shown.items() if pair[0] != rank] * 3:
+            rates = [10 * rate((peer, rank))] * 4
+            asked = [latency((rank, peer))] * 4 if rank < peer else []
+            if own.node == other.node:
+                games["inside"].append((peer, rates, asked))
+            elif own.local_rank == other.local_rank:
+                games["ranks" if alone else "nodes"].append((peer, rates, asked))
+        found[rank] = games
+    return found
 
 
-def named(states, first, second):
+def named(states, first, second, *more):
+    """Whom the two looks name, and what passed by; more: what was measured of ranks alone."""
     rounds = Rounds(len(states), states, {PAIRS: first})
-    suspects = judge.suspects(rounds, 0.2)
+    judge = Judge(0.2)
+    suspects = judge.suspects(rounds)
     assert suspects
     assert all(finding.condition == "unknown" for finding in suspects)  # so far
-    rounds.results[CONFIRM] = second
-    return judge.settle(judge.confirmed(rounds, 0.2))
+    rounds.results[CONFIRM] = {
+        rank: {where: met for games in (second, *more) for where, met in games[rank].items()}
+        for rank in second
+    }
+    return settle(judge.confirmed(rounds))
 
 
 def half_from(rank):
@@ -89,14 +94,69 @@ def test_a_link_that_is_delayed_and_therefore_slow_is_one_finding():
     assert finding.evidence[0].value == pytest.approx(900)
 
 
-def test_a_node_is_named_by_all_of_its_ranks_and_a_rank_alone():
+def between(rates):
+    """Rates of senders to other nodes than their own, of two ranks each."""
+    return lambda cell: 1.0 if cell[0] // 2 == cell[1] // 2 else rates.get(cell[0], 1.0)
+
+
+def test_a_node_is_named_where_all_of_its_ranks_are_slow_and_a_rank_where_it_alone_is():
     states = nodes_of(4, ranks=2)
-    seen = measured(states, lambda cell: 0.5 if len({2, 3} & {*cell}) == 1 else 1.0)
-    ((finding,), _) = named(states, seen, seen)
-    assert (finding.cause, finding.who.kind, finding.who.ranks) == ("slow-node", "node", (2, 3))
-    seen = measured(states, lambda cell: 0.5 if cell[1] == 3 and cell[0] != 2 else 1.0)
-    ((finding,), _) = named(states, seen, seen)
-    assert (finding.cause, finding.who.ranks) == ("slow-receiver", (3,))
+    for slow, kind in (((2, 3), "node"), ((3,), "rank")):
+        rate = between(dict.fromkeys(slow, 0.4))
+        ((finding,), _) = named(
+            states,
+            measured(states, rate),
+            measured(states, rate),
+            measured(states, rate, alone=True),
+        )
+        assert (finding.cause, finding.who.ranks) == ("slow-sender", slow)
+        assert finding.who.kind == kind
+
+
+def test_a_rank_that_is_slow_in_its_node_and_out_of_it_is_one_finding():
+    states = nodes_of(4, ranks=2)
+    rate = {3: 0.4}
+    seen = [
+        measured(states, lambda cell: rate.get(cell[0], 1.0), alone=one) for one in (False, True)
+    ]
+    ((finding,), _) = named(states, seen[0], *seen)
+    assert (finding.cause, finding.who.ranks) == ("slow-sender", (3,))
+
+
+def test_a_rank_whose_mates_take_more_of_a_shared_way_is_not_named_if_alone_it_is_quick():
+    states = nodes_of(4, ranks=2)
+    seen = measured(states, between({2: 0.65, 3: 1.15}))
+    found, passed = named(states, seen, seen, measured(states, alone=True))
+    assert not found
+    assert "rank 2" in passed
+
+
+def test_of_a_slow_node_one_rank_that_looked_slow_alone_is_not_named_for_it():
+    """The node was too noisy to be seen the first time, but all of its ranks are slow alone."""
+    states = nodes_of(4, ranks=2)
+    first = measured(states, between({2: 0.65, 3: 1.15}))
+    again = between({2: 0.5, 3: 0.5})
+    ((finding,), _) = named(
+        states, first, measured(states, again), measured(states, again, alone=True)
+    )
+    assert (finding.condition, finding.who.ranks) == ("unknown", ())
+
+
+def test_a_node_with_fewer_ranks_moves_less_and_is_not_slow():
+    states = {rank: state for rank, state in nodes_of(4, ranks=2).items() if rank != 7}
+    judge, rounds = Judge(0.2), Rounds(7, states, {PAIRS: measured(states)})
+    assert not judge.suspects(rounds)
+    assert not judge.unresolved(rounds)
+
+
+def test_doubted_ranks_meet_again_while_their_mates_rest():
+    states = nodes_of(5, ranks=2)
+    seen = measured(states, between({2: 0.65, 3: 1.15}))
+    games = games_again(Judge(0.2), Rounds(10, states, {PAIRS: seen}))
+    assert [game.where for game in games] == ["ranks", "ranks"]
+    assert [len(team) for game in games for team in game.teams] == [1] * 8
+    assert (2,) in games[0].teams
+    assert (3,) in games[1].teams
 
 
 def test_a_rank_that_is_slow_inside_its_node_only_is_named():
@@ -110,9 +170,14 @@ def test_a_rank_that_is_slow_inside_its_node_only_is_named():
     assert (finding.cause, finding.who.ranks) == ("slow-sender", (6,))
 
 
+def squares_of(states):
+    rounds = Rounds(len(states), states, {PAIRS: measured(states)})
+    return table.squares(rounds, Judge(0.2).look(rounds))
+
+
 def test_the_data_has_a_matrix_between_nodes_and_one_inside_each():
     states = nodes_of(3, ranks=2)
-    data = table.as_data(Rounds(6, states, {PAIRS: measured(states)}))
+    data = squares_of(states).as_data()
     assert data["names"] == ["node0", "node1", "node2"]
     assert data["GBps"][0] == [None, 20, 20]  # both of its ranks at once
     assert data["latency_us"][2] == [50, 50, None]
@@ -123,7 +188,7 @@ def test_the_data_has_a_matrix_between_nodes_and_one_inside_each():
 
 def test_one_node_has_the_matrix_of_its_ranks():
     states = nodes_of(1, ranks=3)
-    data = table.as_data(Rounds(3, states, {PAIRS: measured(states)}))
+    data = squares_of(states).as_data()
     assert data["names"] == ["rank 0", "rank 1", "rank 2"]
     assert data["inside"] == []
 
@@ -132,7 +197,7 @@ def test_one_node_has_the_matrix_of_its_ranks():
 def test_a_matrix_is_shown_as_long_as_a_screen_holds_it(count, widest):
     states = nodes_of(count)
     stream = io.StringIO()
-    for title, columns, rows in table.tables(Rounds(count, states, {PAIRS: measured(states)})):
+    for title, columns, rows in squares_of(states).tables():
         render.table(columns, rows, stream, title=title)
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= widest

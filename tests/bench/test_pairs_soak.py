@@ -6,7 +6,15 @@ from concurrent.futures import Future
 
 import pytest
 
-from pair_faults import Case, delayed_link, healthy, slow_link, slow_receiver, slow_sender
+from pair_faults import (
+    Case,
+    delayed_link,
+    healthy,
+    slow_link,
+    slow_node,
+    slow_receiver,
+    slow_sender,
+)
 from soak import RESULTS, Runs, assert_all_right, run_all
 
 pytestmark = [
@@ -21,6 +29,7 @@ FAULTS = [
     slow_sender(1, 3),
     slow_sender(2, 4),
     slow_sender(5, 8),
+    slow_node(1, nodes=3, on_host=2),
     slow_receiver(0, 3),
     slow_receiver(3, 4),
     slow_receiver(7, 8),

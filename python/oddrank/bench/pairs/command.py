@@ -4,6 +4,7 @@ import click
 
 from oddrank import launch, render
 from oddrank.bench.pairs import stages
+from oddrank.bench.pairs.judge import Judge
 from oddrank.bench.pairs.report import of_pairs
 from oddrank.bench.sizes import parse_size
 from oddrank.cli import Seconds, fail_on_option, json_option, share
@@ -58,11 +59,11 @@ def pairs(
         raise OddrankError(
             "bench pairs needs two ranks: torchrun --nproc-per-node 2 -m oddrank bench pairs"
         )
-    options = stages.Options(size, effect, deadline)
+    options, judge = stages.Options(size, effect, deadline), Judge(effect)
 
     def conclude(outcome: Outcome) -> int:
-        report, tables = of_pairs(outcome, here, effect)
+        report, tables = of_pairs(outcome, here, judge)
         render.deliver(report, json_path, tables=tables)
         return report.exit_code(fail_on)
 
-    runner.run(stages.stages(options), here, deadline=deadline, conclude=conclude)
+    runner.run(stages.stages(options, judge), here, deadline=deadline, conclude=conclude)

@@ -4,16 +4,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from oddrank.bench.pairs.games import Where
+from oddrank.bench.pairs.looks import Unit
 from oddrank.bench.pairs.matrix import Judgement, Suspect
 from oddrank.bench.pairs.parts import Part
 from oddrank.control.stages import Rounds
 from oddrank.finding import Confidence, Evidence, Finding, Who
 
 SLOW_ONCE = "slow-once"
+_PLACES: dict[Where, str] = {
+    "nodes": "between nodes", "ranks": "between single ranks", "inside": "inside nodes",
+}  # fmt: skip
 _AGAIN = "run it again: whoever else used the network or the host may have been in the way"
 
 
-def slow_part(rounds: Rounds, suspect: Suspect, unit: str, judgement: Judgement) -> Finding:
+def slow_part(rounds: Rounds, suspect: Suspect, unit: Unit, judgement: Judgement) -> Finding:
     """Slow in the matrix of all, and again among partners that are known to be good."""
     part = suspect.part
     who = _who_of(rounds, part)
@@ -46,23 +51,23 @@ def slow_part(rounds: Rounds, suspect: Suspect, unit: str, judgement: Judgement)
     )
 
 
-def not_measured_again(rounds: Rounds, suspect: Suspect, unit: str) -> Finding:
+def not_measured_again(rounds: Rounds, suspect: Suspect, unit: Unit) -> Finding:
     """A suspect whom there was no time to measure again."""
     return _doubt(rounds, suspect, unit, "and could not be measured again", "a longer --deadline")
 
 
-def not_sure(rounds: Rounds, suspect: Suspect, unit: str) -> Finding:
+def not_sure(rounds: Rounds, suspect: Suspect, unit: Unit) -> Finding:
     """Slow once, and with known-good partners neither clearly so nor clearly not."""
     return _doubt(rounds, suspect, unit, "and nothing clear when measured again", _AGAIN)
 
 
-def slow_once(rounds: Rounds, suspect: Suspect, unit: str) -> Finding:
+def slow_once(rounds: Rounds, suspect: Suspect, unit: Unit) -> Finding:
     """Slow once, and as quick as the others with known-good partners: it passed by."""
     found = _doubt(rounds, suspect, unit, "and like the others when measured again", _AGAIN)
     return replace(found, cause=SLOW_ONCE)
 
 
-def _doubt(rounds: Rounds, suspect: Suspect, unit: str, but: str, advice: str) -> Finding:
+def _doubt(rounds: Rounds, suspect: Suspect, unit: Unit, but: str, advice: str) -> Finding:
     who = _who_of(rounds, suspect.part)
     return Finding(
         condition="unknown",
@@ -84,15 +89,15 @@ def _doubt(rounds: Rounds, suspect: Suspect, unit: str, but: str, advice: str) -
     )
 
 
-def uneven_links(unit: str, judgement: Judgement) -> Finding:
+def uneven_links(unit: Unit, where: Where, judgement: Judgement) -> Finding:
     """So many parts differ that nobody is odd."""
     what = "latencies" if unit == "us" else "bandwidths"
     return Finding(
         condition="unknown",
         who=Who("rank"),
         cause="uneven-links",
-        what=f"the {what} differ in too many places to name one: the links are of several kinds,"
-        " or the hosts busy",
+        what=f"{_PLACES[where]} the {what} differ in too many places to name one: the links are of"
+        " several kinds, or the hosts busy",
         stage="pairs",
         evidence=(Evidence("spread of the repeats", what, spread=judgement.spread),),
         confidence=Confidence("low", "more than a few senders, receivers or links deviate"),
@@ -103,14 +108,14 @@ def uneven_links(unit: str, judgement: Judgement) -> Finding:
     )
 
 
-def too_noisy(judgement: Judgement, effect: float) -> Finding:
+def too_noisy(judgement: Judgement, where: Where, effect: float) -> Finding:
     """Who is slow by the effect looked for could not be told from the others."""
     return Finding(
         condition="unknown",
         who=Who("rank"),
         cause="too-noisy",
         what=f"nobody was seen to be slow, but {effect:.0%} was looked for, and"
-        f" {_could_see(judgement, 'GB/s')}",
+        f" {_PLACES[where]} {_could_see(judgement, 'GB/s')}",
         stage="pairs",
         evidence=(Evidence("spread of the repeats", "bandwidth", spread=judgement.spread),),
         confidence=Confidence("low", "the repeats differ too much"),
@@ -122,20 +127,17 @@ def too_noisy(judgement: Judgement, effect: float) -> Finding:
 
 
 def nobody_is_slow(
-    world: int, seen: Sequence[tuple[str, bool, Judgement]], *, all_met: bool, passed: str
+    world: int, seen: Sequence[tuple[Unit, Where, Judgement]], *, all_met: bool, passed: str
 ) -> str:
     """The summary of healthy pairs: what would have been seen."""
-    parts = [
-        f"{'inside' if inside else 'between'} nodes {_could_see(judgement, unit)}"
-        for unit, inside, judgement in seen
-    ]
+    parts = [f"{_PLACES[where]} {_could_see(judgement, unit)}" for unit, where, judgement in seen]
     if not all_met:
         parts.append("not every link was measured")
     parts += [passed] if passed else []
     return f"all {world} ranks move data equally well ({'; '.join(parts)})" if parts else ""
 
 
-def _could_see(judgement: Judgement, unit: str) -> str:
+def _could_see(judgement: Judgement, unit: Unit) -> str:
     """The smallest effects that would have been seen."""
     ends = "a rank" if unit == "us" else "a sender or receiver"
     seen = {ends: judgement.seen_end, "a link": judgement.seen_link}
@@ -157,7 +159,7 @@ def _cause(part: Part, delayed: bool) -> str:
     return f"delayed-{noun}" if delayed else f"slow-{noun}"
 
 
-def _figures(part: Part, suspect: Suspect, unit: str) -> str:
+def _figures(part: Part, suspect: Suspect, unit: Unit) -> str:
     value = f"{_shown(suspect.value, unit):.4g} {unit}"
     others = f"the other{'s' * (suspect.others > 1)} {_shown(suspect.median, unit):.4g} {unit}"
     if unit == "us":
@@ -166,7 +168,7 @@ def _figures(part: Part, suspect: Suspect, unit: str) -> str:
     return f"{verb.get(part.kind, _cells(part) + ' moves')} {value}, {others}"
 
 
-def _shown(value: float, unit: str) -> float:
+def _shown(value: float, unit: Unit) -> float:
     """Latencies are judged by their inverse."""
     return 1 / value if unit == "us" else value
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from oddrank.bench.pairs.parts import Cell, Part
+from oddrank.peers import z_of
 
 # The repeats of every visit to a cell.
 Visits = Mapping[Cell, Sequence[Sequence[float]]]
 
-_FALSE_RUNS = 0.01
 _SHARE_OF_EFFECT = 2 / 3
 # Standard errors above a line of what is found in 99 % of runs.
 _SURELY = 2.326
@@ -34,6 +34,8 @@ _ENOUGH_CELLS = 6
 _AGREEING = 0.8
 _FEW = 4
 _FEW_APART = 0.1
+# What lasts as long as a visit may hurt every third of them.
+_MOST_VISITS = 0.683
 # A part this small changes nothing about the median of all.
 _SMALL = 0.05
 
@@ -86,7 +88,7 @@ def as_effect(logarithm: float) -> float:
 
 def error_wanted(effect: float, comparisons: int) -> float:
     """The standard error of a cell's median below which more repeats would show no more."""
-    return _SHARE_OF_EFFECT * log_effect(effect) / (1.5 * _deviations(comparisons))
+    return _SHARE_OF_EFFECT * log_effect(effect) / (1.5 * z_of(comparisons))
 
 
 def error_of_median(repeats: Sequence[float]) -> float:
@@ -99,13 +101,17 @@ def error_of_median(repeats: Sequence[float]) -> float:
     return spread * _of_median(len(repeats))
 
 
-def spread_of(cells: Iterable[Sequence[float]]) -> float:
+def spread_of(cells: Iterable[Sequence[float]], share: float = 0.5) -> float:
     """The standard deviation of one repeat's logarithm, pooled over cells; 0 without repeats.
 
-    From the steps between neighbours: neither a drift nor what came in between once adds to it.
+    From the steps between neighbours, of which that `share` is no larger: neither a drift nor what
+    came in between now and then adds to it.
     """
-    steps = [step for repeats in cells for step in _steps(repeats)]
-    return _MAD * statistics.median(steps) / math.sqrt(2) if steps else 0.0
+    steps = sorted(step for repeats in cells for step in _steps(repeats))
+    if not steps:
+        return 0.0
+    quantile = steps[min(len(steps) - 1, math.ceil(share * len(steps)))]
+    return quantile / (math.sqrt(2) * NormalDist().inv_cdf((1 + share) / 2))
 
 
 def _steps(repeats: Sequence[float]) -> list[float]:
@@ -119,11 +125,11 @@ def judge(visits: Visits, parts: Sequence[Part], effect: float, members: int) ->
     if not left:
         return Judgement()
     repeats = [repeats for seen in visits.values() for repeats in seen]
-    spread, between = spread_of(repeats), spread_of(medians.values())
+    spread, between = spread_of(repeats), spread_of(medians.values(), _MOST_VISITS)
     search = _Search(
         parts,
         floor=_SHARE_OF_EFFECT * log_effect(effect),
-        deviations=_deviations(len(parts)),
+        deviations=z_of(len(parts)),
         error=max(
             spread * _of_median(sum(map(len, repeats)) // len(left)),
             between * _of_median(sum(map(len, medians.values())) // len(left)),
@@ -157,10 +163,6 @@ def _medians(visits: Visits) -> dict[Cell, list[float]]:
     """Of every visit, where there was one."""
     found = {cell: [statistics.median(v) for v in seen if v] for cell, seen in visits.items()}
     return {cell: medians for cell, medians in found.items() if medians}
-
-
-def _deviations(comparisons: int) -> float:
-    return NormalDist().inv_cdf(1 - _FALSE_RUNS / max(comparisons, 2))
 
 
 def _of_median(number: int) -> float:

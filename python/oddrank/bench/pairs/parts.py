@@ -1,19 +1,17 @@
 """What can be slow at once in a matrix of links: a sender, a receiver, both, a link, one way of it.
 
-Each is a set of cells (from rank, to rank). Where two would be the same set, the one that claims
-least is kept: of two ranks nobody can say whether the link, its sender or its receiver is slow.
+Each is a set of cells (from, to), between ranks or between nodes. Where two would be the same set,
+the one that claims least is kept: of two ranks nobody can say whether the link, its sender or its
+receiver is slow.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Cell = tuple[int, int]
 # way: from `ranks` to `to`; link: both ways between them; both: sends and receives.
 Kind = Literal["way", "link", "both", "sender", "receiver"]
-Nodes = Sequence[tuple[int, ...]]
-# A group of ranks that meet others as one: a node across nodes, or a rank.
-_Group = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -37,49 +35,42 @@ class Part:
         return {*self.ranks, *self.to}
 
 
-def across(nodes: Nodes, cells: Iterable[Cell], *, directed: bool = True) -> list[Part]:
-    """The parts of a matrix between nodes: whole nodes, then single ranks of them."""
-    known = list(cells)
-    node_of = {rank: node for node in nodes for rank in node}
-    return _distinct(
-        [
-            *_parts(known, lambda rank: node_of[rank], directed),
-            *_parts(known, lambda rank: (rank,), directed),
-        ]
-    )
+def parts_of(
+    cells: Iterable[Cell], groups: Sequence[tuple[int, ...]], *, directed: bool = True
+) -> list[Part]:
+    """From what claims least to what claims most; undirected: no senders, no ways.
 
-
-def inside(cells: Iterable[Cell], *, directed: bool = True) -> list[Part]:
-    """The parts of the matrices between the ranks of each node."""
-    return _distinct(_parts(list(cells), lambda rank: (rank,), directed))
-
-
-def _parts(cells: Sequence[Cell], group: Callable[[int], _Group], directed: bool) -> list[Part]:
-    """From what claims least to what claims most; undirected: no senders, no ways."""
-    links: dict[tuple[_Group, _Group], list[Cell]] = {}
-    ways: dict[tuple[_Group, _Group], list[Cell]] = {}
-    by: dict[Kind, dict[_Group, list[Cell]]] = {"both": {}, "sender": {}, "receiver": {}}
-    for cell in cells:
-        sender, receiver = group(cell[0]), group(cell[1])
-        links.setdefault((min(sender, receiver), max(sender, receiver)), []).append(cell)
-        ways.setdefault((sender, receiver), []).append(cell)
+    groups: the ranks that the numbers in a cell stand for.
+    """
+    links: dict[Cell, list[Cell]] = {}
+    by: dict[Kind, dict[int, list[Cell]]] = {"both": {}, "sender": {}, "receiver": {}}
+    known = sorted(cells)
+    for cell in known:
+        sender, receiver = cell
+        links.setdefault((min(cell), max(cell)), []).append(cell)
         by["sender"].setdefault(sender, []).append(cell)
         by["receiver"].setdefault(receiver, []).append(cell)
-        for end in {sender, receiver}:
+        for end in cell:
             by["both"].setdefault(end, []).append(cell)
     kinds: tuple[Kind, ...] = ("both", "sender", "receiver") if directed else ("both",)
-    found = _between("link", links)
+    found = _between("link", links, groups)
     if directed:
-        found += _between("way", ways)
-    return found + [
-        Part(kind, ranks, (), tuple(sorted(own)))
+        found += _between("way", {cell: [cell] for cell in known}, groups)
+    found += [
+        Part(kind, groups[end], (), tuple(own))
         for kind in kinds
-        for ranks, own in sorted(by[kind].items())
+        for end, own in sorted(by[kind].items())
     ]
+    return _distinct(found)
 
 
-def _between(kind: Kind, found: Mapping[tuple[_Group, _Group], list[Cell]]) -> list[Part]:
-    return [Part(kind, ranks, to, tuple(sorted(own))) for (ranks, to), own in sorted(found.items())]
+def _between(
+    kind: Kind, found: Mapping[Cell, list[Cell]], groups: Sequence[tuple[int, ...]]
+) -> list[Part]:
+    return [
+        Part(kind, groups[first], groups[second], tuple(own))
+        for (first, second), own in sorted(found.items())
+    ]
 
 
 def _distinct(parts: Iterable[Part]) -> list[Part]:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from oddrank.bench.pairs import judge, table
+from oddrank.bench.pairs import table
+from oddrank.bench.pairs.judge import PAIRS, Judge, settle
 from oddrank.finding import Report
 
 if TYPE_CHECKING:
@@ -12,20 +13,24 @@ if TYPE_CHECKING:
 
 
 def of_pairs(
-    outcome: "Outcome", launch: "Launch", effect: float
+    outcome: "Outcome", launch: "Launch", judge: Judge
 ) -> tuple[Report, Sequence[table.Table]]:
     """Whoever is slow, else what could have been seen; what passed by is told, and not judged."""
     rounds = outcome.rounds
-    measured = bool(rounds.of(judge.PAIRS))
-    found, passed = judge.settle(outcome.findings)
+    measured = bool(rounds.of(PAIRS))
+    found, passed = settle(outcome.findings)
     if measured and not found:
-        found = judge.unresolved(rounds, effect)
+        found = judge.unresolved(rounds)
+    why = outcome.why or passed
+    if measured and not found:
+        why = outcome.why or judge.all_well(rounds, passed)
+    squares = table.squares(rounds, judge.look(rounds)) if measured else None
     report = Report.of(
         "bench",
         launch.as_world(),
-        {"pairs": table.as_data(rounds) if measured else None},
+        {"pairs": squares.as_data() if squares else None},
         found,
         complete=outcome.complete,
-        why=outcome.why or (passed if found else judge.all_well(rounds, effect, passed)),
+        why=why,
     )
-    return report, table.tables(rounds) if measured else []
+    return report, squares.tables() if squares else []

@@ -1,25 +1,26 @@
 """What `bench pairs` does on the ranks: everybody meets everybody, then suspects meet good ones.
 
 Between nodes, local rank k of one meets local rank k of the other, all at once; then the ranks
-inside each node meet, all nodes at once. Each pair moves data one way, then the other.
+inside each node meet, all nodes at once. Each pair moves data one way, then the other. Single
+ranks that looked slow meet again while all others of their nodes rest.
 """
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from oddrank.bench import place
 from oddrank.bench.group import Group, connect
 from oddrank.bench.memory import free_host_memory
-from oddrank.bench.pairs import judge, matrix
+from oddrank.bench.pairs import matrix
 from oddrank.bench.pairs.exchange import Effort, Exchange
-from oddrank.bench.pairs.judge import CONFIRM, PAIRS, nodes_of
-from oddrank.bench.pairs.parts import Nodes
-from oddrank.bench.pairs.tournament import Tournament, panel
+from oddrank.bench.pairs.games import Game, pack, unpack
+from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge
+from oddrank.bench.pairs.looks import nodes_of
+from oddrank.bench.pairs.panels import games_again
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, fold
 
 # Of the command's time, for repeats beyond the fewest.
 _SHARE_FOR_REPEATS = 0.4
@@ -41,27 +42,24 @@ class Options:
     seconds: float
 
 
-def stages(options: Options) -> list[Stage]:
+def stages(options: Options, judge: Judge) -> list[Stage]:
     """The table of the command."""
 
     def plan(rounds: Rounds) -> dict[str, Any]:
         nodes = nodes_of(rounds)
-        return _plan(rounds, options, nodes, nodes, _FEWEST)
-
-    def judge_pairs(rounds: Rounds) -> list[Finding]:
-        return judge.suspects(rounds, options.effect)
+        games = [Game("nodes", nodes)] if len(nodes) > 1 else []
+        if max(map(len, nodes)) > 1:
+            games.append(Game("inside", nodes))
+        return _plan(rounds, options, games, _FEWEST)
 
     def plan_again(rounds: Rounds) -> dict[str, Any]:
-        return _plan_again(rounds, options)
-
-    def judge_again(rounds: Rounds) -> list[Finding]:
-        return judge.confirmed(rounds, options.effect)
+        return _plan(rounds, options, games_again(judge, rounds), _FEWEST_AGAIN)
 
     return [
         Stage("devices", options.seconds, measure=_see_devices),
         Stage("connect", options.seconds, measure=_connect, plan=_plan_backend),
-        Stage(PAIRS, options.seconds, _measure, judge_pairs, plan),
-        Stage(CONFIRM, options.seconds, _measure, judge_again, plan_again, confirms=PAIRS),
+        Stage(PAIRS, options.seconds, _measure, judge.suspects, plan),
+        Stage(CONFIRM, options.seconds, _measure, judge.confirmed, plan_again, confirms=PAIRS),
     ]
 
 
@@ -88,19 +86,16 @@ def _free_bytes(group: Group, context: Context) -> float:
     return free_host_memory() * 0.5 / context.launch.local_world
 
 
-def _plan(
-    rounds: Rounds, options: Options, across: Nodes, inside: Nodes, fewest: int
-) -> dict[str, Any]:
+def _plan(rounds: Rounds, options: Options, games: Sequence[Game], fewest: int) -> dict[str, Any]:
     """Who meets whom: tournaments that each rank works out by itself. OddrankError: no memory."""
     connected = rounds.of("connect")
     rank, free = min(((r, c["free"]) for r, c in connected.items()), key=lambda pair: pair[1])
     if options.size * _BUFFERS > free:
         fits = max(1, int(free / _BUFFERS) >> 20)
         raise OddrankError(f"rank {rank} has no memory for messages this large: try --size {fits}M")
-    turns = len(Tournament.of(len(across)).turns)
-    turns += max((len(Tournament.of(len(node)).turns) for node in inside), default=0)
+    turns = sum(game.turns() for game in games)
     visits = next((times for most, times in _VISITS if turns <= most), 1)
-    comparisons = sum(2 * len(group) ** 2 for group in (across, *inside))
+    comparisons = sum(game.comparisons() for game in games)
     effort = Effort(
         options.size,
         matrix.error_wanted(options.effect, comparisons) * math.sqrt(visits),
@@ -111,71 +106,23 @@ def _plan(
         "backend": connected[0]["backend"],
         "effort": asdict(effort),
         "visits": visits,
-        # As text it is short enough for one message, however many ranks there are.
-        "across": [fold(node) for node in across],
-        "inside": [fold(node) for node in inside],
+        "games": pack(games, rounds.world),
     }
 
 
-def _measure(context: Context) -> list[tuple[int, list[float], list[float]]]:
-    """(peer, GB/s from it, us one way) of every meeting of this rank, in turn."""
+def _measure(context: Context) -> dict[str, list[tuple[int, list[float], list[float]]]]:
+    """By kind of game: (peer, GB/s from it, us one way) of every meeting of this rank, in turn."""
     told = context.parameters
     group = connect(context, told["backend"])
     exchange = Exchange(context, group, Effort(**told["effort"]))
-    rank = context.launch.rank
-    across = [_unfold(text) for text in told["across"]]
-    inside = [_unfold(text) for text in told["inside"]]
-    met = []
+    games = unpack(told["games"])
+    met: dict[str, list[tuple[int, list[float], list[float]]]] = {}
     for visit in range(told["visits"]):
-        met += [(peer, *exchange.meet(peer)) for peer in _across(rank, across, visit)]
-        group.barrier()  # what is measured inside a node has no traffic of others beside it
-        for node in inside:
-            met += [(peer, *exchange.meet(peer)) for peer in _inside(rank, node, visit)]
-        group.barrier()
+        for game in games:
+            found = met.setdefault(game.where, [])
+            for meeting in game.meetings(context.launch.rank, visit):
+                rates, latency = exchange.meet(meeting, game.shared)
+                if meeting.peer is not None:
+                    found.append((meeting.peer, rates, latency))
+            group.barrier()  # what is measured in one game has no traffic of another beside it
     return met
-
-
-def _across(rank: int, nodes: Nodes, visit: int) -> list[int]:
-    """This rank's partners on other nodes: those in the same place there."""
-    mine = next((number for number, node in enumerate(nodes) if rank in node), None)
-    if mine is None:
-        return []
-    local = nodes[mine].index(rank)
-    others = Tournament.of(len(nodes), visit).partners(mine)
-    return [nodes[o][local] for o in others if o is not None and local < len(nodes[o])]
-
-
-def _inside(rank: int, node: Sequence[int], visit: int) -> list[int]:
-    if rank not in node:
-        return []
-    others = Tournament.of(len(node), visit).partners(node.index(rank))
-    return [node[other] for other in others if other is not None]
-
-
-def _unfold(text: str) -> tuple[int, ...]:
-    """The ranks of `fold`'s text."""
-    ranks: list[int] = []
-    for part in text.split(","):
-        low, _, high = part.partition("-")
-        ranks += range(int(low), int(high or low) + 1)
-    return tuple(ranks)
-
-
-def _plan_again(rounds: Rounds, options: Options) -> dict[str, Any]:
-    """A small tournament of the suspects and of others that are known to be good."""
-    nodes = nodes_of(rounds)
-    between = [
-        number
-        for rank in judge.doubted(rounds, options.effect, inside=False)
-        for number, node in enumerate(nodes)
-        if rank in node
-    ]
-    within = set(judge.doubted(rounds, options.effect, inside=True))
-    across = [nodes[number] for number in panel(len(nodes), between)] if between else []
-    inside = [_panel_of(node, within) for node in nodes] if within else []
-    return _plan(rounds, options, across, inside, _FEWEST_AGAIN)
-
-
-def _panel_of(node: tuple[int, ...], doubted: Set[int]) -> tuple[int, ...]:
-    suspects = [local for local, rank in enumerate(node) if rank in doubted]
-    return tuple(node[local] for local in panel(len(node), suspects))

@@ -1,12 +1,14 @@
 """The matrices of `bench pairs` as data and as tables: bandwidths from rows to columns."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.bench.pairs import judge
+from oddrank.bench.pairs.looks import Look
 from oddrank.bench.pairs.matrix import Visits
+from oddrank.bench.pairs.parts import Cell
 from oddrank.control.stages import Rounds
 
 # A wider matrix is no longer read: its odd rows, columns and cells are in the findings.
@@ -15,7 +17,7 @@ _MOST_TABLES = 3
 _MOST_RANGES = 12
 # Title, columns, rows.
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
-Group = tuple[int, ...]
+Cells = dict[Cell, float]
 
 
 @dataclass(frozen=True)
@@ -36,59 +38,70 @@ class Square:
         return f"{title}: {what}", ["", *self.names], rows
 
 
-def between_nodes(rounds: Rounds) -> Square | None:
-    """All ranks of a node together; None with one node."""
-    nodes = judge.nodes_of(rounds)
-    if len(nodes) == 1:
-        return None
+@dataclass(frozen=True)
+class Squares:
+    """between: nodes, all ranks of each together; None with one node. inside: a name and a matrix
+    for each node of several ranks."""
+
+    between: Square | None
+    inside: Sequence[tuple[str, Square]]
+
+    def as_data(self) -> dict[str, Any]:
+        """`pairs` of the report: between the nodes, or of the ranks where there is one node."""
+        inside = list(self.inside)
+        square = self.between if self.between is not None else inside.pop(0)[1]
+        return {
+            **square.as_data(),
+            "inside": [{"node": name, **one.as_data()} for name, one in inside],
+        }
+
+    def tables(self) -> list[Table]:
+        """Each matrix that a screen can hold, else its range."""
+        named = [("between nodes", self.between)] if self.between is not None else []
+        named += [(f"inside {name}", square) for name, square in self.inside]
+        shown = [pair for pair in named if len(pair[1].names) <= MOST_SHOWN]
+        if len(shown) > _MOST_TABLES:
+            shown = []
+        found = [square.table(name, of) for name, square in shown for of in (False, True)]
+        ranges = [
+            (name, *_range(values, unit))
+            for name, one in [pair for pair in named if pair not in shown][: _MOST_RANGES // 2]
+            for values, unit in ((one.GBps, "GB/s"), (one.latency_us, "us"))
+        ]
+        if ranges:
+            columns = ["links", "measured", "least", "median", "most"]
+            found.append(("bandwidths and latencies", columns, ranges))
+        return found
+
+
+def squares(rounds: Rounds, look: Look) -> Squares:
+    """All matrices of the first look, each link's median over its visits."""
+    nodes = look.nodes
     hosts = [rounds.states[node[0]].host for node in nodes]
-    names = [
-        host if hosts.count(host) == 1 else f"{host}#{number}" for number, host in enumerate(hosts)
-    ]
-    return _square(rounds, nodes, names, inside=False)
-
-
-def inside_nodes(rounds: Rounds) -> dict[str, Square]:
-    """By host, where more than one rank is there."""
-    return {
-        rounds.states[node[0]].host: _square(
-            rounds, [(rank,) for rank in node], [f"rank {rank}" for rank in node], inside=True
-        )
-        for node in judge.nodes_of(rounds)
-        if len(node) > 1
-    }
-
-
-def as_data(rounds: Rounds) -> dict[str, Any]:
-    """`pairs` of the report: between the nodes, or of the ranks where there is one node."""
-    square, inside = between_nodes(rounds), inside_nodes(rounds)
-    if square is None:
-        square, inside = next(iter(inside.values())), {}
-    return {
-        **square.as_data(),
-        "inside": [{"node": host, **one.as_data()} for host, one in inside.items()],
-    }
-
-
-def tables(rounds: Rounds) -> list[Table]:
-    """Each matrix that a screen can hold, else its range."""
-    square = between_nodes(rounds)
-    squares = {"between nodes": square} if square else {}
-    squares |= {f"inside {host}": one for host, one in inside_nodes(rounds).items()}
-    shown = {name: one for name, one in squares.items() if len(one.names) <= MOST_SHOWN}
-    if len(shown) > _MOST_TABLES:
-        shown = {}
-    found = [one.table(name, latency) for name, one in shown.items() for latency in (False, True)]
-    ranges = [
-        (name, *_range(values, unit))
-        for name, one in squares.items()
-        if name not in shown
-        for values, unit in ((one.GBps, "GB/s"), (one.latency_us, "us"))
-    ]
-    if ranges:
-        columns = ["links", "measured", "least", "median", "most"]
-        found.append(("bandwidths and latencies", columns, ranges[:_MOST_RANGES]))
-    return found
+    count = Counter(hosts)
+    names = [h if count[h] == 1 else f"{h}#{number}" for number, h in enumerate(hosts)]
+    between = None
+    if len(nodes) > 1:
+        every = _cells(look.between["GB/s"]), _both_ways(look.between["us"])
+        between = Square(names, *(_fill(range(len(nodes)), cells) for cells in every))
+    home = {rank: number for number, node in enumerate(nodes) for rank in node}
+    rates = _by_node(home, _cells(look.inside("GB/s")))
+    latencies = _by_node(home, _both_ways(look.inside("us")))
+    return Squares(
+        between,
+        [
+            (
+                names[number],
+                Square(
+                    [f"rank {rank}" for rank in node],
+                    _fill(node, rates.get(number, {})),
+                    _fill(node, latencies.get(number, {})),
+                ),
+            )
+            for number, node in enumerate(nodes)
+            if len(node) > 1
+        ],
+    )
 
 
 def _range(values: Iterable[Sequence[float | None]], unit: str) -> tuple[str, ...]:
@@ -99,30 +112,25 @@ def _range(values: Iterable[Sequence[float | None]], unit: str) -> tuple[str, ..
     return str(len(known)), *(f"{_cell(value)} {unit}" for value in figures)
 
 
-def _square(rounds: Rounds, groups: Sequence[Group], names: list[str], *, inside: bool) -> Square:
-    found = {m.unit: m.visits for m in judge.matrices(rounds, judge.PAIRS) if m.inside == inside}
-    latency = found["us"]
-    both_ways = {**latency, **{(to, from_): seen for (from_, to), seen in latency.items()}}
-    return Square(
-        names, _fill(groups, found["GB/s"], sum), _fill(groups, both_ways, statistics.median)
-    )
+def _cells(visits: Visits) -> Cells:
+    medians = {cell: [statistics.median(v) for v in seen if v] for cell, seen in visits.items()}
+    return {cell: statistics.median(seen) for cell, seen in medians.items() if seen}
 
 
-def _fill(
-    groups: Sequence[Group],
-    visits: Visits,
-    combine: Callable[[Iterable[float]], float],
-) -> list[list[float | None]]:
-    """What the ranks of two groups measured at once, combined."""
-    number = {rank: index for index, group in enumerate(groups) for rank in group}
-    cells: dict[tuple[int, int], list[float]] = {}
-    for (sender, receiver), seen in visits.items():
-        medians = [statistics.median(repeats) for repeats in seen if repeats]
-        if medians and sender in number and receiver in number:
-            place = number[sender], number[receiver]
-            cells.setdefault(place, []).append(statistics.median(medians))
-    size = range(len(groups))
-    return [[combine(cells[i, j]) if (i, j) in cells else None for j in size] for i in size]
+def _both_ways(latencies: Visits) -> Cells:
+    found = _cells(latencies)
+    return found | {(receiver, sender): value for (sender, receiver), value in found.items()}
+
+
+def _by_node(home: Mapping[int, int], cells: Cells) -> dict[int, Cells]:
+    found: dict[int, Cells] = {}
+    for cell, value in cells.items():
+        found.setdefault(home[cell[0]], {})[cell] = value
+    return found
+
+
+def _fill(members: Sequence[int], cells: Cells) -> list[list[float | None]]:
+    return [[cells.get((sender, receiver)) for receiver in members] for sender in members]
 
 
 def _cell(value: float | None) -> str:
