@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from oddrank.bench.pairs.exchange import MOST
-from oddrank.bench.pairs.matrix import Judgement, error_of_median, error_wanted, judge
+from oddrank.bench.pairs.matrix import Judgement, judge
+from oddrank.bench.pairs.noise import error_of_median, error_wanted
 from oddrank.bench.pairs.parts import Part, parts_of
 from oddrank.bench.pairs.tournament import Tournament, panel
 

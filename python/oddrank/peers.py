@@ -30,11 +30,15 @@ ALARM = 0.01
 MANY = 16
 """So many peers tell the spread of the healthy ones by themselves."""
 
+LINE = 2 / 3
+"""Of the smallest effect looked for: who lies beyond is named."""
+MAD = 1.4826
+"""Median absolute deviation -> standard deviation, of a normal distribution."""
+DEGREES_OF_DEVIATION = 0.37
+"""Degrees of freedom that a value adds to `deviation`: its efficiency."""
+
 _FOUND = 0.95  # what `visible` means by "would have been found"
-_LINE = 2 / 3  # of the smallest effect looked for
-_MAD = 1.4826  # median absolute deviation -> standard deviation, of a normal distribution
 _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
-_MAD_DEGREES = 0.37  # efficiency of the MAD: degrees of freedom per repeat
 _OWN = 4  # so many repeats tell a peer's own noise
 
 Name = TypeVar("Name", bound=Hashable)
@@ -109,7 +113,7 @@ def compare(
     errors = {name: _error(values, own[name], noise) for name, values in logs.items()}
     differing = _spread(list(own.values()), logs.values(), noise) if spread is None else spread
     z = z_of(max(comparisons or 0, len(measured)), degrees)
-    line = max(_LINE * smallest, z * differing)
+    line = max(LINE * smallest, z * differing)
     blind = noise is None and differing == 0.0  # nothing says what is usual
     found = []
     typical = []
@@ -137,13 +141,39 @@ def compare(
 def z_of(comparisons: int, degrees: float = math.inf) -> float:
     """How many standard errors keep a run's comparisons together at `ALARM`, one-sided.
 
-    degrees: of freedom behind the standard error: Student's t by its expansion around the normal
-    quantile (Abramowitz and Stegun 26.7.5).
+    degrees: of freedom behind the standard error, at least 1: then the quantile is Student's t.
     """
-    z = statistics.NormalDist().inv_cdf(1 - ALARM / max(comparisons, 1))
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return z + first / degrees + second / degrees**2
+    share = ALARM / max(comparisons, 1)
+    if degrees == math.inf:
+        return statistics.NormalDist().inv_cdf(1 - share)
+    return _student(share, max(1.0, degrees))
+
+
+def _student(share: float, n: float) -> float:
+    """What Student's t with n degrees exceeds with that probability: G. W. Hill, "Algorithm 396:
+    Student's t-quantiles", Communications of the ACM 13 (1970), p. 619, for both tails.
+
+    From 2 degrees on the tail beyond is the share within 0.1 %, between 1 and 2 within 6 %.
+    """
+    both = 2 * share
+    if n == 1:
+        return 1 / math.tan(both * math.pi / 2)
+    if n == 2:
+        return math.sqrt(2 / (both * (2 - both)) - 2)
+    a = 1 / (n - 0.5)
+    b = 48 / a**2
+    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
+    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * n
+    y = (d * both) ** (2 / n)
+    if y > 0.05 + a:  # around the normal quantile
+        x = statistics.NormalDist().inv_cdf(share)
+        y = x**2
+        c += 0.3 * (n - 4.5) * (x + 0.6) if n < 5 else 0.0
+        c += (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b
+        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
+        return math.sqrt(n * math.expm1(a * y**2))
+    tail = 1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)
+    return math.sqrt(n * ((tail * y - 1) * (n + 1) / (n + 2) + 1 / y))
 
 
 def medians_of_others(values: Sequence[float]) -> list[float]:
@@ -157,6 +187,16 @@ def medians_of_others(values: Sequence[float]) -> list[float]:
         low, high = (ordered[k if k < place else k + 1] for k in middle)
         found[i] = (low + high) / 2
     return found
+
+
+def of_median(count: int) -> float:
+    """Standard error of the median of so many values, in standard deviations of one."""
+    return (1.0 if count < 3 else _MEDIAN) / math.sqrt(count)
+
+
+def deviation(values: Sequence[float], center: float) -> float:
+    """The standard deviation, from the median deviation: a few odd ones add nothing to it."""
+    return MAD * statistics.median(abs(value - center) for value in values)
 
 
 def _log(value: float) -> float:
@@ -183,7 +223,7 @@ def _pooled_noise(measured: Iterable[Sequence[float]]) -> tuple[float | None, fl
             deviations += _deviations(values, statistics.median(values))
     if not deviations:
         return None, math.inf
-    return _MAD * statistics.median(deviations), _MAD_DEGREES * len(deviations)
+    return MAD * statistics.median(deviations), DEGREES_OF_DEVIATION * len(deviations)
 
 
 def _error(values: Sequence[float], median: float, noise: float | None) -> float:
@@ -191,18 +231,13 @@ def _error(values: Sequence[float], median: float, noise: float | None) -> float
     if noise is None:
         return 0.0
     if len(values) >= _OWN:
-        noise = max(noise, _MAD * statistics.median(_deviations(values, median)))
-    return noise * _of_median(len(values))
-
-
-def _of_median(count: int) -> float:
-    """Standard error of a median of so many values, in standard deviations of one."""
-    return (1.0 if count < 3 else _MEDIAN) / math.sqrt(count)
+        noise = max(noise, MAD * statistics.median(_deviations(values, median)))
+    return noise * of_median(len(values))
 
 
 def _reference_error(error: float, spread: float, others: int) -> float:
     """Standard error of the median of the others' values, each of which has `error` itself."""
-    return math.hypot(error, spread) * _of_median(others)
+    return math.hypot(error, spread) * of_median(others)
 
 
 def _spread(
@@ -211,9 +246,8 @@ def _spread(
     """What the peers differ by beyond the noise of their repeats; 0 where too few could tell."""
     if len(values) < MANY:
         return 0.0
-    center = statistics.median(values)
-    whole = _MAD * statistics.median(abs(value - center) for value in values)
+    whole = deviation(values, statistics.median(values))
     # One standard deviation more than the noise alone would show: chance is no spread.
-    chance = 1 + 1 / math.sqrt(2 * _MAD_DEGREES * len(values))
-    usual = (noise or 0.0) * statistics.median(_of_median(len(each)) for each in measured)
+    chance = 1 + 1 / math.sqrt(2 * DEGREES_OF_DEVIATION * len(values))
+    usual = (noise or 0.0) * statistics.median(of_median(len(each)) for each in measured)
     return math.sqrt(max(0.0, whole**2 - (chance * usual) ** 2))

@@ -169,3 +169,21 @@ def test_the_quantile_is_that_of_students_t():
     assert z_of(1) == pytest.approx(statistics.NormalDist().inv_cdf(1 - ALARM))
     assert z_of(1, 10) == pytest.approx(2.764, rel=0.005)  # t tables, one-sided 0.01
     assert z_of(10, 20) == pytest.approx(3.552, rel=0.005)  # and 0.001
+
+
+@pytest.mark.parametrize(
+    ("degrees", "share", "quantile"),  # t tables, one-sided
+    [
+        (1, 0.001, 318.31),
+        (2, 0.001, 22.327),
+        (3, 0.001, 10.215),
+        (4, 0.0001, 13.034),
+        (5, 0.01, 3.365),
+    ],
+)
+def test_a_noise_known_from_few_values_widens_the_line_as_students_t_does(degrees, share, quantile):
+    assert z_of(ALARM / share, degrees) == pytest.approx(quantile, rel=0.001)
+
+
+def test_without_a_degree_of_freedom_the_line_is_that_of_one():
+    assert z_of(10, 0.2) == z_of(10, 1)

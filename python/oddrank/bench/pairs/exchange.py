@@ -14,7 +14,7 @@ from typing import Any
 
 from oddrank.bench.group import Group
 from oddrank.bench.pairs.games import Meeting
-from oddrank.bench.pairs.matrix import error_of_median
+from oddrank.bench.pairs.noise import error_of_median
 from oddrank.control.stages import Context
 
 MOST = 41

@@ -8,27 +8,28 @@ visits to the same cell, which also shows what lasts longer than a visit. The si
 parts is found one by one: each time the one that explains most of what is left.
 """
 
-import itertools
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
+from oddrank.bench.pairs.noise import (
+    Noise,
+    as_effect,
+    differing,
+    log_effect,
+    noise_of,
+    spread_of,
+)
 from oddrank.bench.pairs.parts import Cell, Part
-from oddrank.peers import z_of
+from oddrank.peers import LINE, MANY, of_median
 
 # The repeats of every visit to a cell.
 Visits = Mapping[Cell, Sequence[Sequence[float]]]
 
-_SHARE_OF_EFFECT = 2 / 3
 # Standard errors above a line of what is found in 99 % of runs.
 _SURELY = 2.326
-# The error of a median against that of a mean, and a deviation against its median: normal values.
-_MEDIAN = 1.2533
-_MAD = 1.4826
-# So many peers, or others' cells, show a healthy spread of their own beside that of the repeats.
-_ENOUGH_PEERS = 16
+# So many others' cells show a healthy spread of their own beside that of the repeats.
 _ENOUGH_CELLS = 6
 # So many of a part's cells must be slow, not only their median; of few, all.
 _AGREEING = 0.8
@@ -76,48 +77,6 @@ class Judgement:
         return suspect.below - 1.645 * suspect.error > self.floor
 
 
-def log_effect(effect: float) -> float:
-    """20 % slower as a difference of logarithms."""
-    return -math.log1p(-effect)
-
-
-def as_effect(logarithm: float) -> float:
-    """And back."""
-    return -math.expm1(-logarithm)
-
-
-def error_wanted(effect: float, comparisons: int) -> float:
-    """The standard error of a cell's median below which more repeats would show no more."""
-    return _SHARE_OF_EFFECT * log_effect(effect) / (1.5 * z_of(comparisons))
-
-
-def error_of_median(repeats: Sequence[float]) -> float:
-    """The standard error of the logarithm of the median of these: to know when they are enough.
-
-    From the mean of the steps, not their median: of a few repeats that is the surer one.
-    """
-    steps = _steps(repeats)
-    spread = statistics.fmean(steps) * math.sqrt(math.pi) / 2 if steps else math.inf
-    return spread * _of_median(len(repeats))
-
-
-def spread_of(cells: Iterable[Sequence[float]], share: float = 0.5) -> float:
-    """The standard deviation of one repeat's logarithm, pooled over cells; 0 without repeats.
-
-    From the steps between neighbours, of which that `share` is no larger: neither a drift nor what
-    came in between now and then adds to it.
-    """
-    steps = sorted(step for repeats in cells for step in _steps(repeats))
-    if not steps:
-        return 0.0
-    quantile = steps[min(len(steps) - 1, math.ceil(share * len(steps)))]
-    return quantile / (math.sqrt(2) * NormalDist().inv_cdf((1 + share) / 2))
-
-
-def _steps(repeats: Sequence[float]) -> list[float]:
-    return [abs(math.log(after / before)) for before, after in itertools.pairwise(repeats)]
-
-
 def judge(visits: Visits, parts: Sequence[Part], effect: float, members: int) -> Judgement:
     """`effect`: the smallest looked for, as a share; `members`: how many senders and receivers."""
     medians = _medians(visits)
@@ -126,15 +85,13 @@ def judge(visits: Visits, parts: Sequence[Part], effect: float, members: int) ->
         return Judgement()
     repeats = [repeats for seen in visits.values() for repeats in seen]
     spread, between = spread_of(repeats), spread_of(medians.values(), _MOST_VISITS)
-    search = _Search(
-        parts,
-        floor=_SHARE_OF_EFFECT * log_effect(effect),
-        deviations=z_of(len(parts)),
-        error=max(
-            spread * _of_median(sum(map(len, repeats)) // len(left)),
-            between * _of_median(sum(map(len, medians.values())) // len(left)),
-        ),
-    )
+    # Of one cell's median: as its repeats show it, or as its visits do.
+    noises = [
+        noise_of(seen, one, len(parts)).times(of_median(sum(map(len, seen)) // len(left)))
+        for one, seen in ((spread, repeats), (between, list(medians.values())))
+    ]
+    noise = max(noises, key=lambda noise: noise.line)
+    search = _Search(parts, LINE * log_effect(effect), noise)
     suspects: list[Suspect] = []
     most = _most_suspects(members)
     while len(suspects) <= most and (worst := search.worst(left)) is not None:
@@ -165,11 +122,6 @@ def _medians(visits: Visits) -> dict[Cell, list[float]]:
     return {cell: medians for cell, medians in found.items() if medians}
 
 
-def _of_median(number: int) -> float:
-    """The standard error of the median of so many values, in their standard deviations."""
-    return (_MEDIAN if number > 2 else 1.0) / math.sqrt(number)
-
-
 def _most_suspects(members: int) -> int:
     """With more of them nobody is odd: the links are of several classes, or the machines busy."""
     return min(8, max(1, members // 3))
@@ -180,14 +132,15 @@ class _Others:
     """What a part is compared with: all cells but its own."""
 
     median: float
-    spread: float  # between cells; 0 where they are too few to tell
     number: int
+    noise: Noise  # of one cell, as they differ; none where they are too few to tell
 
     @staticmethod
-    def of(values: Sequence[float]) -> "_Others":
+    def of(values: Sequence[float], comparisons: int) -> "_Others":
         median = statistics.median(values) if values else 0.0
         enough = len(values) >= _ENOUGH_CELLS
-        return _Others(median, _deviation(values, median) if enough else 0.0, len(values))
+        noise = differing(values, median, comparisons) if enough else Noise()
+        return _Others(median, len(values), noise)
 
 
 @dataclass(frozen=True)
@@ -196,34 +149,29 @@ class _Search:
 
     parts: Sequence[Part]
     floor: float
-    deviations: float
-    error: float  # of one cell's median, as its repeats show it
+    noise: Noise  # of one cell's median
 
     def worst(self, left: Mapping[Cell, float]) -> Suspect | None:
         """The part that explains most of what is left, of those below their line."""
         best: tuple[float, Suspect | None] = 0.0, None
-        for part, own, others, error in self._compare(left):
+        for part, own, others, noise in self._compare(left):
             value = statistics.median(own)
             below = others.median - value
-            if below <= max(self.floor, self.deviations * error):
+            if below <= max(self.floor, noise.line):
                 continue
             slow = sum(others.median - cell > below / 2 for cell in own)
             if slow < (_AGREEING if len(own) > _FEW else 1.0) * len(own):
                 continue
             explained = sum(abs(others.median - cell) - abs(value - cell) for cell in own)
             if explained > best[0] + 1e-12:
-                best = (
-                    explained,
-                    Suspect(
-                        part, math.exp(value), math.exp(others.median), below, error, others.number
-                    ),
-                )
+                medians = math.exp(value), math.exp(others.median)
+                best = explained, Suspect(part, *medians, below, noise.error, others.number)
         return best[1]
 
     def are_apart(self, values: Collection[float]) -> bool:
         """Whether more than a few cells are far from the others, in whatever direction: two racks,
         or so many slow ones that those seem to be the rule."""
-        line = max(self.floor, self.deviations * self.error)
+        line = max(self.floor, self.noise.line)
         median = statistics.median(values) if values else 0.0
         far = sum(abs(value - median) > line for value in values)
         return far > max(1.0, _FEW_APART * len(values))
@@ -231,34 +179,49 @@ class _Search:
     def smallest(self, left: Mapping[Cell, float], *, between: bool) -> float | None:
         """The effect that would have been above the line in 99 % of runs, for any of them."""
         lines = [
-            max(self.floor, self.deviations * error) + _SURELY * error
-            for part, _, _, error in self._compare(left, certain=True)
+            max(self.floor, noise.line) + _SURELY * noise.error
+            for part, _, _, noise in self._compare(left, certain=True)
             if part.is_between() == between
         ]
         return as_effect(max(lines)) if lines else None
 
     def _compare(
         self, left: Mapping[Cell, float], *, certain: bool = False
-    ) -> Iterable[tuple[Part, list[float], _Others, float]]:
-        """(part, its cells that are left, the others, the error of the difference between both).
+    ) -> Iterable[tuple[Part, list[float], _Others, Noise]]:
+        """(part, its cells that are left, the others, the noise of the difference between both).
 
         Without those that are not slow for certain, unless they are wanted too.
         """
-        every = _Others.of(list(left.values()))
+        every = _Others.of(list(left.values()), len(self.parts))
         known = [(part, own) for part in self.parts if (own := _own(part, left))]
-        kinds = _spread_of_kinds(known)
+        kinds = self._noise_of_kinds(known)
         for part, own in known:
             others = every
             if len(own) > _SMALL * len(left):
                 mine = set(part.cells)
-                others = _Others.of([value for cell, value in left.items() if cell not in mine])
+                rest = [value for cell, value in left.items() if cell not in mine]
+                others = _Others.of(rest, len(self.parts))
             if not others.number:
                 continue
             if not certain and others.median - statistics.median(own) <= self.floor:
                 continue
-            one = max(self.error, others.spread)
-            both = math.hypot(_of_median(len(own)), _of_median(others.number))
-            yield part, own, others, max(one * both, kinds.get(_kind(part), 0.0))
+            both = math.hypot(of_median(len(own)), of_median(others.number))
+            found = [self.noise.times(both), others.noise.times(both)]
+            found.append(kinds.get(_kind(part), Noise()))
+            yield part, own, others, max(found, key=lambda noise: noise.line)
+
+    def _noise_of_kinds(
+        self, known: Iterable[tuple[Part, Sequence[float]]]
+    ) -> dict[tuple[str, int], Noise]:
+        """How much healthy parts of one kind differ, where there are many."""
+        medians: dict[tuple[str, int], list[float]] = {}
+        for part, own in known:
+            medians.setdefault(_kind(part), []).append(statistics.median(own))
+        return {
+            kind: differing(values, statistics.median(values), len(self.parts))
+            for kind, values in medians.items()
+            if len(values) >= MANY
+        }
 
 
 def _own(part: Part, left: Mapping[Cell, float]) -> list[float]:
@@ -270,22 +233,3 @@ def _own(part: Part, left: Mapping[Cell, float]) -> list[float]:
 
 def _kind(part: Part) -> tuple[str, int]:
     return part.kind, len(part.cells)
-
-
-def _spread_of_kinds(
-    known: Iterable[tuple[Part, Sequence[float]]],
-) -> dict[tuple[str, int], float]:
-    """How much healthy parts of one kind differ, where there are many."""
-    medians: dict[tuple[str, int], list[float]] = {}
-    for part, own in known:
-        medians.setdefault(_kind(part), []).append(statistics.median(own))
-    return {
-        kind: _deviation(values, statistics.median(values))
-        for kind, values in medians.items()
-        if len(values) >= _ENOUGH_PEERS
-    }
-
-
-def _deviation(values: Sequence[float], median: float) -> float:
-    """The standard deviation, from the median deviation: a few odd ones add nothing to it."""
-    return _MAD * statistics.median(abs(value - median) for value in values)

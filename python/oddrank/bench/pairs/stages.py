@@ -13,11 +13,11 @@ from typing import Any
 from oddrank.bench import place
 from oddrank.bench.group import Group, connect
 from oddrank.bench.memory import free_host_memory
-from oddrank.bench.pairs import matrix
 from oddrank.bench.pairs.exchange import Effort, Exchange
 from oddrank.bench.pairs.games import Game, pack, unpack
 from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge
 from oddrank.bench.pairs.looks import nodes_of
+from oddrank.bench.pairs.noise import error_wanted
 from oddrank.bench.pairs.panels import games_again
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.errors import OddrankError
@@ -98,7 +98,7 @@ def _plan(rounds: Rounds, options: Options, games: Sequence[Game], fewest: int) 
     comparisons = sum(game.comparisons() for game in games)
     effort = Effort(
         options.size,
-        matrix.error_wanted(options.effect, comparisons) * math.sqrt(visits),
+        error_wanted(options.effect, comparisons) * math.sqrt(visits),
         _SHARE_FOR_REPEATS * options.seconds / max(1, 2 * turns * visits),
         fewest,
     )
