@@ -71,6 +71,15 @@ class Live:
     launchers: list[subprocess.Popen[bytes]]
     spared: set[int] = field(default_factory=set)
 
+    def ports_of(self, rank: int) -> set[int]:
+        """Of the TCP connections that the processes of a rank have, in their network namespace."""
+        ports: set[int] = set()
+        for pid, env in _marked(self.mark):
+            if _rank(env) == str(rank):
+                with suppress(OSError):
+                    ports |= _ports(Path("/proc", str(pid)))
+        return ports
+
     def signal_node(self, node: int, number: signal.Signals) -> None:
         """The launcher of a node and its ranks, but not their guards: they are what is tested."""
         agent = self.launchers[node].pid
@@ -199,6 +208,13 @@ def _describe(pid: int, env: Mapping[str, str]) -> str:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return f"rank {_rank(env)}: pid {pid} {name} {state}"
     return f"rank {_rank(env)}: pid {pid}"
+
+
+def _ports(process: Path) -> set[int]:
+    own = {os.readlink(link) for link in (process / "fd").iterdir()}
+    lines = (process / "net/tcp").read_text().splitlines()[1:]
+    rows = [line.split() for line in lines]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in own}
 
 
 def _parent(pid: int) -> int:

@@ -4,7 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,6 +83,13 @@ class Network:
         """All that leaves the host, at most so fast."""
         _class(self.hosts[host], "change", "1:10", rate)
 
+    def slow_ports(self, host: int, ports: Iterable[int], rate: float) -> None:
+        """What leaves the host from these TCP ports, together."""
+        where = self.hosts[host]
+        _class(where, "add", "1:30", rate)
+        for port in ports:
+            _filter(where, "1:30", "ip", "sport", str(port), "0xffff")
+
     def slow_receiver(self, host: int, rate: float) -> None:
         """All that the switch sends to the host."""
         _limit(self.switch, _port(self.hosts[host]), rate)
@@ -91,9 +98,7 @@ class Network:
         """What one host sends to one other."""
         host = self.hosts[sender]
         _class(host, "add", "1:20", rate)
-        to = ("match", "ip", "dst", f"{self.hosts[receiver].address}/32", "flowid", "1:20")
-        where = ("dev", host.interface, "parent", "1:", "protocol", "ip", "prio", "1")
-        _tc(host.namespace, "filter", "add", *where, "u32", *to)
+        _filter(host, "1:20", "ip", "dst", f"{self.hosts[receiver].address}/32")
 
     def slow_link(self, first: int, second: int, rate: float) -> None:
         """Both ways between two hosts."""
@@ -165,6 +170,11 @@ def _class(host: Host, verb: str, number: str, rate: float) -> None:
     limit = ("rate", _mbit(rate), "burst", "128k", "cburst", "128k", "quantum", "60000")
     where = ("dev", host.interface, "parent", "1:", "classid", number)
     _tc(host.namespace, "class", verb, *where, "htb", *limit)
+
+
+def _filter(host: Host, number: str, *match: str) -> None:
+    where = ("dev", host.interface, "parent", "1:", "protocol", "ip", "prio", "1")
+    _tc(host.namespace, "filter", "add", *where, "u32", "match", *match, "flowid", number)
 
 
 def _limit(namespace: str, device: str, rate: float) -> None:

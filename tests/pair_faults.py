@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from job import Verdict, job
+from job import Live, Verdict, job
 from netns import Network, network
 
 RATE = 400.0
@@ -24,6 +24,7 @@ class Case:
     ends: frozenset[int] = frozenset()
     causes: frozenset[str] = frozenset()
     on_host: int = 1  # ranks
+    later: Callable[[Network, Live], None] | None = None  # once the ranks are connected
 
     @property
     def where(self) -> str:
@@ -39,7 +40,16 @@ class Case:
         hosts = self.ranks // self.on_host
         with network(hosts, RATE) as net:
             self.hurt(net)
-            return job(self.ranks, hosts, hosts=net.hosts, command=COMMAND, deadline=DEADLINE)
+            later = self.later
+            return job(
+                self.ranks,
+                hosts,
+                hosts=net.hosts,
+                command=COMMAND,
+                deadline=DEADLINE,
+                after="connect  ",
+                act=None if later is None else lambda live: later(net, live),
+            )
 
     def said(self, verdict: Verdict) -> str:
         """right, wrong name, or nobody named."""
@@ -72,6 +82,16 @@ def slow_node(node: int, nodes: int, on_host: int, share: float = 0.6) -> Case:
     ends = frozenset(range(node * on_host, (node + 1) * on_host))
     ranks = nodes * on_host
     return Case("slow sender", ranks, hurt, ends, frozenset({"slow-sender"}), on_host)
+
+
+def slow_rank(rank: int, nodes: int, on_host: int, share: float = 0.15) -> Case:
+    """One of a host's ranks may send less than its share; the others have the rest."""
+
+    def later(net: Network, live: Live) -> None:
+        net.slow_ports(rank // on_host, live.ports_of(rank), RATE * share)
+
+    ranks, causes = nodes * on_host, frozenset({"slow-sender"})
+    return Case("slow rank", ranks, _nothing, frozenset({rank}), causes, on_host, later)
 
 
 def slow_sender(rank: int, ranks: int, share: float = 0.6) -> Case:

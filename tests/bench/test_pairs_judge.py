@@ -123,6 +123,14 @@ def test_a_rank_that_is_slow_in_its_node_and_out_of_it_is_one_finding():
     assert (finding.cause, finding.who.ranks) == ("slow-sender", (3,))
 
 
+def test_a_rank_is_named_though_another_of_its_node_has_what_it_leaves_of_a_shared_way():
+    states = nodes_of(4, ranks=2)
+    rate = between({2: 0.3, 3: 1.7})
+    alone = measured(states, between({2: 0.3}), alone=True)
+    ((finding,), _) = named(states, measured(states, rate), measured(states, rate), alone)
+    assert (finding.cause, finding.who.ranks) == ("slow-sender", (2,))
+
+
 def test_a_rank_whose_mates_take_more_of_a_shared_way_is_not_named_if_alone_it_is_quick():
     states = nodes_of(4, ranks=2)
     seen = measured(states, between({2: 0.65, 3: 1.15}))

@@ -81,7 +81,9 @@ class Judge:
     def unresolved(self, rounds: Rounds) -> list[Finding]:
         """Where nobody is named: what could not be told."""
         found = []
-        for figures, judgement in self._told(rounds):
+        for figures, judgement in self.look(rounds).judged.values():
+            if figures.shared:  # what their node moved counts; the summary tells the rest
+                continue
             if judgement.uneven:
                 found.append(findings.uneven_links(figures.unit, figures.where, judgement))
             elif figures.unit == "GB/s" and judgement.smallest() > self.effect:
@@ -90,17 +92,13 @@ class Judge:
 
     def all_well(self, rounds: Rounds, passed: str) -> str:
         """The summary where nobody is named, and what passed by; "" where nothing was measured."""
+        look = self.look(rounds)
         return findings.nobody_is_slow(
             rounds.world,
-            [(figures.unit, figures.where, judgement) for figures, judgement in self._told(rounds)],
-            all_met=len(self.look(rounds).nodes) <= MOST_FOR_ALL,
+            [(unit, where, judgement) for (unit, where), (_, judgement) in look.judged.items()],
+            all_met=len(look.nodes) <= MOST_FOR_ALL,
             passed=passed,
         )
-
-    def _told(self, rounds: Rounds) -> list[tuple[Matrix, Judgement]]:
-        """Without single ranks between nodes: they share a way, the nodes' figures count."""
-        judged = self.look(rounds).judged.values()
-        return [pair for pair in judged if pair[0].where != "ranks"]
 
 
 def settle(found: list[Finding]) -> tuple[list[Finding], str]:

@@ -24,19 +24,22 @@ LATENCY_EFFECT = 0.5
 class Matrix:
     """One kind of figure over one kind of links: (from, to) -> figures, a list a visit.
 
-    groups: the ranks that a number in a cell stands for.
+    groups: the ranks that a number in a cell stands for. shared: those in the cells shared their
+    node's way out with others.
     """
 
     unit: Unit
     where: Where
     groups: Teams
     visits: Visits
+    shared: bool = False
 
     def judge(self, effect: float) -> Judgement:
         directed = self.unit == "GB/s"
         parts = parts_of(self.visits, self.groups, directed=directed)
         members = len({end for cell in self.visits for end in cell})
-        return matrix.judge(self._rates, parts, effect if directed else LATENCY_EFFECT, members)
+        least = effect if directed else LATENCY_EFFECT
+        return matrix.judge(self._rates, parts, least, members, shared=self.shared)
 
     def below(self, part: Part) -> float | None:
         """See matrix.below."""
@@ -75,11 +78,12 @@ class Look:
             together = _together(seen["nodes"], nodes)
             between[unit] = {cell: _combine(of, unit) for cell, of in together.items()}
             single = seen["ranks"]
-            if not single and max(map(len, nodes), default=0) > 1:
+            shared = not single and max(map(len, nodes), default=0) > 1
+            if shared:
                 single = {cell: _whole(of, unit) for cell, of in seen["nodes"].items()}
             matrices += [
                 Matrix(unit, "nodes", nodes, _comparable(between[unit], together)),
-                Matrix(unit, "ranks", ranks, single),
+                Matrix(unit, "ranks", ranks, single, shared),
                 Matrix(unit, "inside", ranks, seen["inside"]),
             ]
         judged = {(m.unit, m.where): (m, m.judge(effect)) for m in matrices if m.visits}

@@ -77,8 +77,13 @@ class Judgement:
         return suspect.below - 1.645 * suspect.error > self.floor
 
 
-def judge(visits: Visits, parts: Sequence[Part], effect: float, members: int) -> Judgement:
-    """`effect`: the smallest looked for, as a share; `members`: how many senders and receivers."""
+def judge(
+    visits: Visits, parts: Sequence[Part], effect: float, members: int, *, shared: bool = False
+) -> Judgement:
+    """`effect`: the smallest looked for, as a share; `members`: how many senders and receivers.
+
+    shared: what one moves less another moves more, so that those far above are not odd either.
+    """
     medians = _medians(visits)
     left = {cell: math.log(statistics.median(seen)) for cell, seen in medians.items()}
     if not left:
@@ -97,7 +102,7 @@ def judge(visits: Visits, parts: Sequence[Part], effect: float, members: int) ->
     while len(suspects) <= most and (worst := search.worst(left)) is not None:
         suspects.append(worst)
         left = {cell: value for cell, value in left.items() if cell not in worst.part.cells}
-    uneven = len(suspects) > most or search.are_apart(left.values())
+    uneven = len(suspects) > most or (not shared and search.are_apart(left.values()))
     return Judgement(
         () if uneven else tuple(sorted(suspects, key=lambda suspect: -suspect.below)),
         uneven,

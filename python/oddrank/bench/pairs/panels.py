@@ -1,12 +1,27 @@
-"""Who meets again: suspects of the first look, and partners that are known to be good."""
+"""Who meets: everybody, and again suspects and partners that are known to be good."""
 
-from oddrank.bench.pairs.games import Game
+from collections.abc import Sequence
+
+from oddrank.bench.pairs.games import Game, Teams
 from oddrank.bench.pairs.judge import Judge
 from oddrank.bench.pairs.tournament import panel
 from oddrank.control.stages import Rounds
 
-# Local ranks whose ranks meet while all others rest: as many as GPUs are in most nodes.
+# Local ranks whose ranks meet while all others rest: as many as GPUs are in most nodes. With more
+# rounds of that for everybody they do so only if they looked slow beside others of their node.
 _MOST_ALONE = 8
+_MOST_TURNS_ALONE = 24
+
+
+def games_of_all(nodes: Teams) -> list[Game]:
+    """Nodes, their single ranks, and the ranks inside each."""
+    between = [Game("nodes", nodes)] if len(nodes) > 1 else []
+    if max(map(len, nodes)) == 1:
+        return between
+    alone = _alone(nodes, range(len(nodes))) if between else []
+    if sum(game.turns() for game in alone) > _MOST_TURNS_ALONE:
+        alone = []
+    return [*between, *alone, Game("inside", nodes)]
 
 
 def games_again(judge: Judge, rounds: Rounds) -> list[Game]:
@@ -21,13 +36,19 @@ def games_again(judge: Judge, rounds: Rounds) -> list[Game]:
         games.append(Game("nodes", [nodes[number] for number in panel(len(nodes), between)]))
     if alone:
         # All local ranks: where all of a node are slow alone, it is the node.
-        numbers = panel(len(nodes), alone)
-        for local in range(min(_MOST_ALONE, max(len(nodes[number]) for number in alone))):
-            teams = [(nodes[n][local],) for n in numbers if local < len(nodes[n])]
-            games.append(Game("ranks", teams))
+        games += _alone(nodes, panel(len(nodes), alone))
     if within:
         games.append(Game("inside", [_panel_of(node, within) for node in nodes]))
     return games
+
+
+def _alone(nodes: Teams, numbers: Sequence[int]) -> list[Game]:
+    """Of these nodes one local rank after the other."""
+    most = min(_MOST_ALONE, max(len(nodes[number]) for number in numbers))
+    return [
+        Game("ranks", [(nodes[n][local],) for n in numbers if local < len(nodes[n])])
+        for local in range(most)
+    ]
 
 
 def _panel_of(node: tuple[int, ...], doubted: set[int]) -> tuple[int, ...]:

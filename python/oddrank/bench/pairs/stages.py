@@ -1,8 +1,8 @@
 """What `bench pairs` does on the ranks: everybody meets everybody, then suspects meet good ones.
 
-Between nodes, local rank k of one meets local rank k of the other, all at once; then the ranks
-inside each node meet, all nodes at once. Each pair moves data one way, then the other. Single
-ranks that looked slow meet again while all others of their nodes rest.
+Between nodes, local rank k of one meets local rank k of the other, all at once; then, where these
+are few or looked slow, one local rank after the other while the others rest; then the ranks inside
+each node, all nodes at once. Each pair moves data one way, then the other.
 """
 
 import math
@@ -18,7 +18,7 @@ from oddrank.bench.pairs.games import Game, pack, unpack
 from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge
 from oddrank.bench.pairs.looks import nodes_of
 from oddrank.bench.pairs.noise import error_wanted
-from oddrank.bench.pairs.panels import games_again
+from oddrank.bench.pairs.panels import games_again, games_of_all
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.errors import OddrankError
 
@@ -26,7 +26,7 @@ from oddrank.errors import OddrankError
 _SHARE_FOR_REPEATS = 0.4
 # How often everybody meets everybody, the more often the fewer rounds that takes: who is slow
 # because of something that passes is not slow every time.
-_VISITS = ((1, 5), (7, 3), (23, 2))
+_VISITS = ((1, 5), (11, 3), (35, 2))
 # Repeats of a visit.
 _FEWEST, _FEWEST_AGAIN = 4, 6
 # Messages under way to a rank that has not taken them yet, and torch's own.
@@ -46,11 +46,7 @@ def stages(options: Options, judge: Judge) -> list[Stage]:
     """The table of the command."""
 
     def plan(rounds: Rounds) -> dict[str, Any]:
-        nodes = nodes_of(rounds)
-        games = [Game("nodes", nodes)] if len(nodes) > 1 else []
-        if max(map(len, nodes)) > 1:
-            games.append(Game("inside", nodes))
-        return _plan(rounds, options, games, _FEWEST)
+        return _plan(rounds, options, games_of_all(nodes_of(rounds)), _FEWEST)
 
     def plan_again(rounds: Rounds) -> dict[str, Any]:
         return _plan(rounds, options, games_again(judge, rounds), _FEWEST_AGAIN)
