@@ -84,7 +84,7 @@ def slow_node(node: int, nodes: int, on_host: int, share: float = 0.6) -> Case:
     return Case("slow sender", ranks, hurt, ends, frozenset({"slow-sender"}), on_host)
 
 
-def slow_rank(rank: int, nodes: int, on_host: int, share: float = 0.15) -> Case:
+def slow_rank(rank: int, nodes: int, on_host: int, share: float = 0.3) -> Case:
     """One of a host's ranks may send less than its share; the others have the rest."""
 
     def later(net: Network, live: Live) -> None:

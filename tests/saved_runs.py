@@ -46,6 +46,18 @@ def pairs(names, GBps, findings=(), world=None, **more):
     return made
 
 
+def slow(  # noqa: PLR0917
+    cause, ranks, kind="node", condition="slow", host=None, device=None
+):
+    """A finding of bench pairs."""
+    return {
+        "condition": condition,
+        "cause": cause,
+        "what": f"ranks {ranks} are slow",
+        "who": {"kind": kind, "ranks": ranks, "host": host, "device": device},
+    }
+
+
 def write(path, content):
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return str(path)

@@ -1,6 +1,7 @@
 """Who is named after two looks at all links, from what the ranks said; and how that is shown."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -187,11 +188,26 @@ def test_the_data_has_a_matrix_between_nodes_and_one_inside_each():
     states = nodes_of(3, ranks=2)
     data = squares_of(states).as_data()
     assert data["names"] == ["node0", "node1", "node2"]
+    assert data["ranks"] == [[0, 1], [2, 3], [4, 5]]
     assert data["GBps"][0] == [None, 20, 20]  # both of its ranks at once
     assert data["latency_us"][2] == [50, 50, None]
     assert [one["node"] for one in data["inside"]] == ["node0", "node1", "node2"]
     assert data["inside"][1]["names"] == ["rank 2", "rank 3"]
     assert data["inside"][1]["GBps"] == [[None, 10], [10, None]]
+
+
+def test_where_most_links_are_not_measured_the_data_is_a_list_of_those_that_are():
+    data = squares_of(nodes_of(65)).as_data()
+    assert len(data["links"]) == 65 * 64
+    assert data["links"][0] == [0, 1, 10, 50]
+    assert "GBps" not in data
+
+
+def test_two_nodes_whose_hosts_have_one_name_are_two():
+    states = {rank: replace(state, host="node") for rank, state in nodes_of(2, ranks=2).items()}
+    data = squares_of(states).as_data()
+    assert data["names"] == ["node#0", "node#1"]
+    assert [one["ranks"] for one in data["inside"]] == [[[0], [1]], [[2], [3]]]
 
 
 def test_one_node_has_the_matrix_of_its_ranks():

@@ -7,22 +7,13 @@ from itertools import pairwise
 import pytest
 
 from oddrank import cli
-from oddrank.bench.heat_map import marks
 from oddrank.bench.plot import _size_ticks, _time
-from saved_runs import pairs, report, row, saved, write
+from saved_runs import pairs, report, row, slow, write
 
 NAMES = ["n0", "n1", "n2", "n3"]
 MATRIX = [[None if i == j else 10.0 + i for j in range(4)] for i in range(4)]
+INSIDE = {"node": "n1", "names": ["rank 2", "rank 3"], "GBps": [[None, 50.0], [20.0, None]]}
 needs_matplotlib = pytest.mark.needs("matplotlib")
-
-
-def found(cause, ranks, kind="node", condition="slow", host=None):
-    return {
-        "condition": condition,
-        "cause": cause,
-        "what": f"ranks {ranks} are slow",
-        "who": {"kind": kind, "ranks": ranks, "host": host, "device": None},
-    }
 
 
 @pytest.fixture
@@ -80,49 +71,27 @@ def test_whatever_the_rows_are_a_picture_is_drawn_without_a_complaint(rows, draw
 @pytest.mark.parametrize(
     "matrix",
     [
-        pairs(NAMES, MATRIX, [found("slow-sender", [1])]),
+        pairs(NAMES, MATRIX, [slow("slow-sender", [1])]),
         pairs(["a", "b"], [[None, 1e-9], [None, None]]),
         pairs(["a" * 200, "$b_{$"], [[None, 5], [5, None]]),
         pairs([f"node{i}" for i in range(100)], [[1.0] * 100] * 100),
+        pairs([f"node{i}" for i in range(100)], None, links=[[0, i, i, None] for i in range(100)]),
         pairs(NAMES, [[0.0] * 4] * 4),
+        pairs(
+            NAMES,
+            MATRIX,
+            [slow("delayed-node", [2, 3], host="n1"), slow("slow-sender", [3], kind="rank")],
+            latency_us=MATRIX,
+            ranks=[[0, 1], [2, 3], [4, 5], [6, 7]],
+            inside=[INSIDE] * 6,
+            world={"size": 8},
+        ),
     ],
-    ids=["named", "holes", "hostile", "large", "zero"],
+    ids=["named", "holes", "hostile", "large", "links", "zero", "all"],
 )
 def test_a_matrix_becomes_a_heat_map(matrix, draw, tmp_path):
     file = write(tmp_path / "pairs.json", matrix)
     assert draw(file, "-o", tmp_path / "out.png") == (0, "")
-
-
-@pytest.mark.parametrize(
-    ("finding", "boxes"),
-    [
-        (found("slow-sender", [1]), [(1, 0, 1, 4)]),
-        (found("slow-receiver", [1]), [(0, 1, 4, 1)]),
-        (found("slow-both-ways", [1]), [(1, 0, 1, 4), (0, 1, 4, 1)]),
-        (found("slow-link", [0, 2], kind="link"), [(0, 2, 1, 1), (2, 0, 1, 1)]),
-        (found("not-confirmed", [1], condition="unknown"), []),
-        (found("slow-sender", [7]), []),
-        (found("slow-sender", []), []),
-        ({"condition": "slow", "cause": 3, "who": None}, []),
-        ({"condition": "slow", "who": {"ranks": ["x", None]}}, []),
-        ({}, []),
-    ],
-)
-def test_who_is_named_is_framed_as_a_row_a_column_or_two_cells(finding, boxes, tmp_path):
-    assert marks(saved(tmp_path, pairs(NAMES, MATRIX, [finding]))) == boxes
-
-
-@pytest.mark.parametrize(
-    ("more", "who"),
-    [
-        ({"ranks": [[0, 1], [2, 3], [4, 5], [6, 7]]}, {"ranks": [2, 3]}),
-        ({}, {"ranks": [2, 3], "host": "n1"}),
-    ],
-)
-def test_nodes_of_several_ranks_are_found_by_their_ranks_or_their_host(more, who, tmp_path):
-    finding = found("slow-sender", who["ranks"], host=who.get("host"))
-    made = saved(tmp_path, pairs(NAMES, MATRIX, [finding], world={"size": 8}, **more))
-    assert marks(made) == [(1, 0, 1, 4)]
 
 
 @needs_matplotlib

@@ -116,11 +116,11 @@ def test_a_matrix_that_is_none_is_refused(matrix, tmp_path):
 
 def test_what_bench_writes_is_read(tmp_path):
     run = saved(tmp_path, report(row(us=50.0), row(median_us=None, samples_us=None)), "a.json")
-    assert (run.name, len(run.rows), run.matrix) == ("a", 2, None)
+    assert (run.name, len(run.rows), run.matrices) == ("a", 2, ())
     assert run.rows[0].key == ("c10d:gloo", "all_reduce", "float32", "sum", 1 << 20, True)
     assert (run.rows[0].median_us, len(run.rows[0].samples)) == (50.0, 200)
     assert (run.rows[1].median_us, run.rows[1].samples) == (None, ())
-    assert saved(tmp_path, pairs(["a", "b"], [[None, 2], [1, None]])).matrix.GBps[0][1] == 2
+    assert saved(tmp_path, pairs(["a", "b"], [[None, 2], [1, None]])).matrices[0].GBps[0][1] == 2
 
 
 def test_rows_of_an_older_version_have_no_op_and_no_single_times(tmp_path):
@@ -190,3 +190,19 @@ def test_whatever_bytes_are_damaged_it_is_read_or_refused(tmp_path_factory, at, 
 def test_a_report_is_named_after_its_file(tmp_path):
     assert saved(tmp_path, report(row()), "last week.json").name == "last week"
     assert read(write(tmp_path / ".json", report(row()))).name
+
+
+def test_a_list_of_links_is_read_as_the_matrix_that_it_stands_for(tmp_path):
+    few = {"names": ["a", "b", "c"], "ranks": [[0], [1], [2]], "links": [[0, 2, 5.0, None]]}
+    (matrix,) = saved(tmp_path, pairs(few["names"], None) | {"data": {"pairs": few}}).matrices
+    assert matrix.GBps == ((None, None, 5.0), (None,) * 3, (None,) * 3)
+    assert matrix.latency_us == ((None,) * 3,) * 3
+
+
+@pytest.mark.parametrize(
+    "link", [[0, 3, 1.0, 1.0], [0, 1, 1.0], [True, 1, 1.0, 1.0], [0, 1, "x", 1.0]]
+)
+def test_a_link_that_is_none_is_refused(link, tmp_path):
+    few = {"names": ["a", "b", "c"], "links": [link]}
+    with pytest.raises(OddrankError, match="links"):
+        saved(tmp_path, pairs(few["names"], None) | {"data": {"pairs": few}})

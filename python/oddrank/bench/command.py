@@ -242,7 +242,7 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
     plot_.matplotlib()
     runs = [saved.read(file) for file in files]
     if plot_.check_kinds(runs):
-        figure = heat_map.draw_matrix(runs[0])
+        figure = heat_map.draw_matrices(runs[0])
     else:
         figure = plot_.draw_curves(curves.collect(runs, only))
     plot_.write(figure, output)

@@ -91,7 +91,7 @@ def compare(a: Saved, b: Saved, *, within: float, force: bool = False) -> Compar
     """
     for side in (a, b):
         if not side.rows:
-            what = "it is of bench pairs" if side.matrix else "it has no rows"
+            what = "it is of bench pairs" if side.matrices else "it has no rows"
             raise OddrankError(f"cannot compare {side.path}: {what}; name reports of bench run")
     apart = differences(a, b)
     if apart.worlds and not force:

@@ -1,13 +1,16 @@
-"""The matrix of `bench pairs` as a picture: senders down, receivers across, the named framed."""
+"""The matrices of `bench pairs` as a picture: senders down, receivers across, the named framed."""
 
 import math
 import statistics
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
+from oddrank.bench.marks import Box, marks
+from oddrank.bench.matrices import Grid, Matrix
 from oddrank.bench.plot import matplotlib, plain
-from oddrank.bench.saved import Matrix, Saved
+from oddrank.bench.saved import Saved
 from oddrank.errors import OddrankError
 
 _MARK = "#D00000"
@@ -16,128 +19,127 @@ _MOST_FIGURES = 20  # members whose cells have room for their figures
 _MOST_NAMES = 40  # on an axis
 _MOST_NAME = 24  # characters
 _LONGEST = 400  # of a sentence
-_MOST_ENDS = 64  # of a link, or of several
 _MOST_SENTENCES = 3
-Box = tuple[int, int, int, int]  # first row, first column, rows, columns
+_CHARACTERS = 13.5  # of a sentence, on an inch
+_MOST_PANELS = 4
 
 
-def draw_matrix(run: Saved) -> Any:
-    """OddrankError where no cell is known."""
+@dataclass(frozen=True)
+class _Panel:
+    """One matrix of the picture."""
+
+    where: str
+    names: tuple[str, ...]
+    values: Grid
+    boxes: list[Box]
+    latency: bool
+
+
+def draw_matrices(run: Saved) -> Any:
+    """The matrix of all, the latencies where one is named, and those inside nodes that fit.
+
+    OddrankError where no cell of the first is known.
+    """
     mpl = matplotlib()
-    matrix = run.matrix
-    assert matrix is not None
-    known = [cell for line in matrix.GBps for cell in line if cell is not None]
-    if not known:
-        raise OddrankError(f"nothing to draw: no cell of {run.path} has a bandwidth")
-    size = len(matrix.names)
-    side = min(12.0, max(5.0, 0.62 * size + 2.4))
-    figure = mpl.figure.Figure(figsize=(side + 1.2, side), layout="constrained")
+    panels, left_out = _panels(run)
+    columns = 1 if len(panels) == 1 else 2
+    rows = -(-len(panels) // columns)
+    side = min(12.0, max(5.0, 0.62 * max(len(panel.names) for panel in panels) + 2.4))
+    figure = mpl.figure.Figure(figsize=((side + 1.2) * columns, side * rows), layout="constrained")
     mpl.backends.backend_agg.FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    values = [[math.nan if cell is None else cell for cell in line] for line in matrix.GBps]
-    colours = mpl.colormaps["viridis"].with_extremes(bad=_UNKNOWN)
-    low, high = _range(known)
-    image = axes.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
-    figure.colorbar(image, ax=axes, label="GB/s, from sender to receiver", shrink=0.85)
-    boxes = marks(run)
-    _label(axes, matrix, boxes)
-    if size <= _MOST_FIGURES:
-        _write_figures(axes, matrix, low, high)
-    for row, column, rows, columns in boxes:
+    axes = figure.subplots(rows, columns, squeeze=False).flat
+    for each, panel in zip(axes, panels, strict=False):
+        _draw(mpl, figure, each, panel)
+    for each in list(axes)[len(panels) :]:
+        each.set_axis_off()
+    framed = any(panel.boxes for panel in panels)
+    width = int(_CHARACTERS * figure.get_figwidth())
+    said = list(_sentences(run, framed=framed, width=width))
+    said += [f"not drawn: {left_out} more nodes inside"] if left_out else []
+    if said:
+        figure.supxlabel("\n".join(said), fontsize=8.5, x=0.02, ha="left",
+                         color=_MARK if framed else "black")  # fmt: skip
+    return figure
+
+
+def _panels(run: Saved) -> tuple[list[_Panel], int]:
+    """Those to draw, and how many are left out; inside nodes first where something is named."""
+    first, *inside = run.matrices
+    world = run.world.get("size")
+    if not any(cell is not None for line in first.GBps for cell in line):
+        raise OddrankError(f"nothing to draw: no cell of {run.path} has a bandwidth")
+    found = [_bandwidths(run, first)]
+    boxes = marks(run.findings, first, world, latency=True)
+    if first.latency_us is not None and boxes:
+        found.append(_Panel(first.where, first.names, first.latency_us, boxes, True))
+    known = [m for m in inside if any(cell is not None for line in m.GBps for cell in line)]
+    drawn = sorted((_bandwidths(run, m) for m in known), key=lambda panel: not panel.boxes)
+    room = max(0, _MOST_PANELS - len(found))
+    return found + drawn[:room], max(0, len(drawn) - room)
+
+
+def _bandwidths(run: Saved, matrix: Matrix) -> _Panel:
+    boxes = marks(run.findings, matrix, run.world.get("size"))
+    return _Panel(matrix.where, matrix.names, matrix.GBps, boxes, False)
+
+
+def _draw(mpl: Any, figure: Any, axes: Any, panel: _Panel) -> None:
+    known = [cell for line in panel.values for cell in line if cell is not None]
+    values = [[math.nan if cell is None else cell for cell in line] for line in panel.values]
+    # Dark is slow: little bandwidth, or much time.
+    colours = mpl.colormaps["viridis_r" if panel.latency else "viridis"]
+    low, high = _range(known, panel.latency)
+    image = axes.imshow(
+        values, cmap=colours.with_extremes(bad=_UNKNOWN), vmin=low, vmax=high,
+        interpolation="nearest",
+    )  # fmt: skip
+    unit = "us one way, the shortest" if panel.latency else "GB/s, from sender to receiver"
+    figure.colorbar(image, ax=axes, label=unit, shrink=0.85)
+    _label(axes, panel)
+    if len(panel.names) <= _MOST_FIGURES:
+        _write_figures(axes, panel, low, high)
+    for row, column, rows, columns in panel.boxes:
         axes.add_patch(
             mpl.patches.Rectangle((column - 0.5, row - 0.5), columns, rows, fill=False,
                                   edgecolor=_MARK, linewidth=2.4, clip_on=False, zorder=4)
         )  # fmt: skip
-    axes.set_title(_title(known), fontsize=11, loc="left")
-    said = list(_sentences(run, framed=bool(boxes)))
-    if said:
-        figure.supxlabel("\n".join(said), fontsize=8.5, x=0.02, ha="left", color=_MARK)
-    return figure
+    axes.set_title(_title(panel, known), fontsize=11, loc="left")
 
 
-def marks(run: Saved) -> list[Box]:
-    """What to frame: a slow sender's row, a slow receiver's column, a slow link's two cells."""
-    assert run.matrix is not None
-    boxes: list[Box] = []
-    size = len(run.matrix.names)
-    for finding in run.findings:
-        places = sorted(_places(run, finding))
-        cause = str(finding.get("cause", ""))
-        if finding.get("condition") == "unknown" or not places:
-            continue
-        if _kind(finding) == "link" and len(places) <= _MOST_ENDS:
-            boxes += [(i, j, 1, 1) for i in places for j in places if i != j]
-        else:
-            rows = [] if cause.endswith("receiver") else [(i, 0, 1, size) for i in places]
-            columns = [] if cause.endswith("sender") else [(0, i, size, 1) for i in places]
-            boxes += rows + columns
-    return list(dict.fromkeys(boxes))
-
-
-def _places(run: Saved, finding: Mapping[str, Any]) -> set[int]:
-    """The members of the matrix that a finding names, by rank or by host."""
-    assert run.matrix is not None
-    who = finding.get("who")
-    if not isinstance(who, dict):
-        return set()
-    listed = who.get("ranks")
-    ranks = (
-        {rank for rank in listed if isinstance(rank, int)} if isinstance(listed, list) else set()
-    )
-    size = len(run.matrix.names)
-    members = _ranks_of_members(run)
-    if members is not None:
-        return {i for i, own in enumerate(members) if own & ranks}
-    if run.world.get("size") == size:
-        return {rank for rank in ranks if 0 <= rank < size}
-    return {i for i, name in enumerate(run.matrix.names) if name == who.get("host")}
-
-
-def _ranks_of_members(run: Saved) -> list[set[int]] | None:
-    """`data.pairs.ranks`, the ranks behind each name, where the report has it."""
-    assert run.matrix is not None
-    listed = run.data["pairs"].get("ranks")
-    if not isinstance(listed, list) or len(listed) != len(run.matrix.names):
-        return None
-    return [
-        {rank for rank in own if isinstance(rank, int)} if isinstance(own, list) else set()
-        for own in listed
-    ]
-
-
-def _kind(finding: Mapping[str, Any]) -> object:
-    who = finding.get("who")
-    return who.get("kind") if isinstance(who, dict) else None
-
-
-def _range(known: list[float]) -> tuple[float, float]:
+def _range(known: list[float], latency: bool) -> tuple[float, float]:
     """From the slowest to the fastest, but wide enough that noise looks like noise."""
     median = statistics.median(known)
-    low, high = min(*known, 0.75 * median), max(*known, 1.05 * median)
+    least, most = (0.95, 2.0) if latency else (0.75, 1.05)
+    low, high = min(*known, least * median), max(*known, most * median)
     return low, high if high > low else low + 1.0
 
 
-def _title(known: list[float]) -> str:
-    return (
-        f"Bandwidth of pairs: median {_figure(statistics.median(known))},"
-        f" lowest {_figure(min(known))}, highest {_figure(max(known))} GB/s"
+def _title(panel: _Panel, known: list[float]) -> str:
+    what, unit = ("Latency", "us") if panel.latency else ("Bandwidth", "GB/s")
+    of = plain(panel.where) or "of pairs"
+    figures = zip(
+        ("median", "lowest", "highest"),
+        (statistics.median(known), min(known), max(known)),
+        strict=True,
     )
+    told = ", ".join(f"{name} {_figure(value)}" for name, value in figures)
+    return f"{what} {of}\n{told} {unit}"
 
 
-def _label(axes: Any, matrix: Matrix, boxes: list[Box]) -> None:
+def _label(axes: Any, panel: _Panel) -> None:
     """Names on both axes; of many not all, but always those that are framed."""
-    size = len(matrix.names)
+    size = len(panel.names)
     step = -(-size // _MOST_NAMES)
     small = 9 if size <= _MOST_FIGURES else 7
-    upright = max(len(name) for name in matrix.names) <= 3
+    upright = max(len(name) for name in panel.names) <= 3
     turned = {"rotation": 0 if upright else 45, "ha": "center" if upright else "right",
               "rotation_mode": "anchor"}  # fmt: skip
-    senders = {row for row, _, rows, _ in boxes if rows < size}
-    receivers = {column for _, column, _, columns in boxes if columns < size}
+    senders = {row for row, _, rows, _ in panel.boxes if rows < size}
+    receivers = {column for _, column, _, columns in panel.boxes if columns < size}
     for axis, framed, how in ((axes.xaxis, receivers, turned), (axes.yaxis, senders, {})):
         near = {i + d for i in framed for d in range(1 - step, step)}
         shown = sorted(framed | (set(range(0, size, step)) - near))
-        names = [plain(matrix.names[i][:_MOST_NAME]) for i in shown]
+        names = [plain(panel.names[i][:_MOST_NAME]) for i in shown]
         axis.set_ticks(shown, names, fontsize=small, **how)
         for place, text in zip(shown, axis.get_ticklabels(), strict=True):
             if place in framed:
@@ -150,16 +152,17 @@ def _label(axes: Any, matrix: Matrix, boxes: list[Box]) -> None:
         spine.set_visible(False)
 
 
-def _write_figures(axes: Any, matrix: Matrix, low: float, high: float) -> None:
-    small = 9 if len(matrix.names) <= 10 else 7
+def _write_figures(axes: Any, panel: _Panel, low: float, high: float) -> None:
+    small = 9 if len(panel.names) <= 10 else 7
     digits = max(0, min(6, 2 - math.floor(math.log10(high))))  # three figures of the highest
-    for i, line in enumerate(matrix.GBps):
+    for i, line in enumerate(panel.values):
         for j, cell in enumerate(line):
             if cell is None:
                 text, colour = ("" if i == j else "?"), "#777777"
             else:
                 text = f"{cell:.{digits}f}"
-                colour = "black" if (cell - low) / (high - low) > 0.6 else "white"
+                light = (cell - low) / (high - low)
+                colour = "black" if (1 - light if panel.latency else light) > 0.6 else "white"
             axes.text(j, i, text, ha="center", va="center", fontsize=small, color=colour)
 
 
@@ -167,11 +170,11 @@ def _figure(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def _sentences(run: Saved, *, framed: bool) -> Iterable[str]:
+def _sentences(run: Saved, *, framed: bool, width: int) -> Iterable[str]:
     """What the findings say, below the picture."""
     said = [f["what"][:_LONGEST] for f in run.findings if isinstance(f.get("what"), str)]
     for text in said[:_MOST_SENTENCES]:
         start = "framed: " if framed else ""
-        yield from textwrap.wrap(plain(f"{start}{text}"), 110)[:3]
+        yield from textwrap.wrap(plain(f"{start}{text}"), width)[:3]
     if len(said) > _MOST_SENTENCES:
         yield f"and {len(said) - _MOST_SENTENCES} more findings"

@@ -233,9 +233,9 @@ def _time(us: float) -> str:
 
 
 def check_kinds(runs: Sequence[Saved]) -> bool:
-    """Whether it is one matrix; OddrankError where pictures of two kinds would be mixed."""
-    matrices = [run for run in runs if run.matrix is not None]
-    empty = [run for run in runs if run.matrix is None and not run.rows]
+    """Whether it is one run of pairs; OddrankError where pictures of two kinds would be mixed."""
+    matrices = [run for run in runs if run.matrices]
+    empty = [run for run in runs if not run.matrices and not run.rows]
     if empty:
         raise OddrankError(f"nothing to draw: {empty[0].path} has neither rows nor pairs")
     if matrices and len(runs) > 1:

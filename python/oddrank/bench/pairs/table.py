@@ -2,13 +2,14 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from oddrank.bench.pairs.looks import Look
 from oddrank.bench.pairs.matrix import Visits
 from oddrank.bench.pairs.parts import Cell
+from oddrank.bench.pairs.tournament import MOST_FOR_ALL
 from oddrank.control.stages import Rounds
 
 # A wider matrix is no longer read: its odd rows, columns and cells are in the findings.
@@ -22,20 +23,35 @@ Cells = dict[Cell, float]
 
 @dataclass(frozen=True)
 class Square:
-    """A matrix of `names` x `names`; None where nothing was measured."""
+    """A matrix of names x names: what was measured, by (from, to), the places of two names.
 
-    names: list[str]
-    GBps: list[list[float | None]]
-    latency_us: list[list[float | None]]
+    ranks: those behind each name. latency_us: one way.
+    """
+
+    names: Sequence[str]
+    ranks: Sequence[tuple[int, ...]]
+    GBps: Cells
+    latency_us: Cells
 
     def as_data(self) -> dict[str, Any]:
-        return {"names": self.names, "GBps": self.GBps, "latency_us": self.latency_us}
+        """Squares, null where nothing was measured; where that is most of them a list of links."""
+        found: dict[str, Any] = {"names": [*self.names], "ranks": [[*own] for own in self.ranks]}
+        if len(self.names) > MOST_FOR_ALL:
+            cells = sorted({*self.GBps, *self.latency_us})
+            links = [[*cell, self.GBps.get(cell), self.latency_us.get(cell)] for cell in cells]
+            return {**found, "links": links}
+        return {**found, "GBps": self._lines(self.GBps), "latency_us": self._lines(self.latency_us)}
 
     def table(self, title: str, latency: bool) -> Table:
-        values = self.latency_us if latency else self.GBps
+        cells = self.latency_us if latency else self.GBps
         what = "us one way, the shortest" if latency else "GB/s, from row to column"
-        rows = [[name, *map(_cell, line)] for name, line in zip(self.names, values, strict=True)]
+        lines = self._lines(cells)
+        rows = [[name, *map(_cell, line)] for name, line in zip(self.names, lines, strict=True)]
         return f"{title}: {what}", ["", *self.names], rows
+
+    def _lines(self, cells: Cells) -> list[list[float | None]]:
+        size = range(len(self.names))
+        return [[cells.get((sender, receiver)) for receiver in size] for sender in size]
 
 
 @dataclass(frozen=True)
@@ -82,30 +98,26 @@ def squares(rounds: Rounds, look: Look) -> Squares:
     names = [h if count[h] == 1 else f"{h}#{number}" for number, h in enumerate(hosts)]
     between = None
     if len(nodes) > 1:
-        every = _cells(look.between["GB/s"]), _both_ways(look.between["us"])
-        between = Square(names, *(_fill(range(len(nodes)), cells) for cells in every))
-    home = {rank: number for number, node in enumerate(nodes) for rank in node}
-    rates = _by_node(home, _cells(look.inside("GB/s")))
-    latencies = _by_node(home, _both_ways(look.inside("us")))
-    return Squares(
-        between,
-        [
-            (
-                names[number],
-                Square(
-                    [f"rank {rank}" for rank in node],
-                    _fill(node, rates.get(number, {})),
-                    _fill(node, latencies.get(number, {})),
-                ),
-            )
-            for number, node in enumerate(nodes)
-            if len(node) > 1
-        ],
-    )
+        rates, latencies = _cells(look.between["GB/s"]), _both_ways(look.between["us"])
+        between = Square(names, nodes, rates, latencies)
+    place = {rank: (number, i) for number, node in enumerate(nodes) for i, rank in enumerate(node)}
+    rates_of = _by_node(place, _cells(look.inside("GB/s")))
+    latencies_of = _by_node(place, _both_ways(look.inside("us")))
+    inside = [
+        (names[number], _of_ranks(node, rates_of.get(number, {}), latencies_of.get(number, {})))
+        for number, node in enumerate(nodes)
+        if len(node) > 1
+    ]
+    return Squares(between, inside)
 
 
-def _range(values: Iterable[Sequence[float | None]], unit: str) -> tuple[str, ...]:
-    known = [value for line in values for value in line if value is not None]
+def _of_ranks(node: tuple[int, ...], rates: Cells, latencies: Cells) -> Square:
+    names = [f"rank {rank}" for rank in node]
+    return Square(names, [(rank,) for rank in node], rates, latencies)
+
+
+def _range(cells: Cells, unit: str) -> tuple[str, ...]:
+    known = [*cells.values()]
     if not known:
         return "0", "-", "-", "-"
     figures = min(known), statistics.median(known), max(known)
@@ -122,15 +134,13 @@ def _both_ways(latencies: Visits) -> Cells:
     return found | {(receiver, sender): value for (sender, receiver), value in found.items()}
 
 
-def _by_node(home: Mapping[int, int], cells: Cells) -> dict[int, Cells]:
+def _by_node(place: Mapping[int, tuple[int, int]], cells: Cells) -> dict[int, Cells]:
+    """Of each node: by the places of two of its ranks."""
     found: dict[int, Cells] = {}
-    for cell, value in cells.items():
-        found.setdefault(home[cell[0]], {})[cell] = value
+    for (sender, receiver), value in cells.items():
+        number, first = place[sender]
+        found.setdefault(number, {})[first, place[receiver][1]] = value
     return found
-
-
-def _fill(members: Sequence[int], cells: Cells) -> list[list[float | None]]:
-    return [[cells.get((sender, receiver)) for receiver in members] for sender in members]
 
 
 def _cell(value: float | None) -> str:
