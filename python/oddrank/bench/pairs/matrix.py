@@ -19,7 +19,6 @@ from oddrank.bench.pairs.noise import (
     differing,
     log_effect,
     noise_of,
-    spread_of,
 )
 from oddrank.bench.pairs.parts import Cell, Part
 from oddrank.peers import LINE, MANY, of_median
@@ -88,14 +87,17 @@ def judge(
     left = {cell: math.log(statistics.median(seen)) for cell, seen in medians.items()}
     if not left:
         return Judgement()
-    repeats = [repeats for seen in visits.values() for repeats in seen]
-    spread, between = spread_of(repeats), spread_of(medians.values(), _MOST_VISITS)
     # Of one cell's median: as its repeats show it, or as its visits do.
-    noises = [
-        noise_of(seen, one, len(parts)).times(of_median(sum(map(len, seen)) // len(left)))
-        for one, seen in ((spread, repeats), (between, list(medians.values())))
-    ]
-    noise = max(noises, key=lambda noise: noise.line)
+    noise = Noise()
+    spread = 0.0
+    groups: tuple[list[Sequence[float]], list[Sequence[float]]] = (
+        [repeats for seen in visits.values() for repeats in seen],
+        [*medians.values()],
+    )
+    for seen, share in zip(groups, (0.5, _MOST_VISITS), strict=True):
+        one = noise_of(seen, share)
+        noise = noise.beside(one.times(of_median(sum(map(len, seen)) // len(left))))
+        spread = max(spread, one.error)
     search = _Search(parts, LINE * log_effect(effect), noise)
     suspects: list[Suspect] = []
     most = _most_suspects(members)
@@ -106,10 +108,9 @@ def judge(
     return Judgement(
         () if uneven else tuple(sorted(suspects, key=lambda suspect: -suspect.below)),
         uneven,
-        max(spread, between),
+        spread,
         search.floor,
-        search.smallest(left, between=False),
-        search.smallest(left, between=True),
+        *search.smallest(left),
     )
 
 
@@ -141,11 +142,10 @@ class _Others:
     noise: Noise  # of one cell, as they differ; none where they are too few to tell
 
     @staticmethod
-    def of(values: Sequence[float], comparisons: int) -> "_Others":
+    def of(values: Sequence[float]) -> "_Others":
         median = statistics.median(values) if values else 0.0
         enough = len(values) >= _ENOUGH_CELLS
-        noise = differing(values, median, comparisons) if enough else Noise()
-        return _Others(median, len(values), noise)
+        return _Others(median, len(values), differing(values, median) if enough else Noise())
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,10 @@ class _Search:
     def worst(self, left: Mapping[Cell, float]) -> Suspect | None:
         """The part that explains most of what is left, of those below their line."""
         best: tuple[float, Suspect | None] = 0.0, None
-        for part, own, others, noise in self._compare(left):
+        for part, own, others, noise, line in self._compare(left):
             value = statistics.median(own)
             below = others.median - value
-            if below <= max(self.floor, noise.line):
+            if below <= line:
                 continue
             slow = sum(others.median - cell > below / 2 for cell in own)
             if slow < (_AGREEING if len(own) > _FEW else 1.0) * len(own):
@@ -176,57 +176,67 @@ class _Search:
     def are_apart(self, values: Collection[float]) -> bool:
         """Whether more than a few cells are far from the others, in whatever direction: two racks,
         or so many slow ones that those seem to be the rule."""
-        line = max(self.floor, self.noise.line)
+        line = self._line(self.noise)
         median = statistics.median(values) if values else 0.0
         far = sum(abs(value - median) > line for value in values)
         return far > max(1.0, _FEW_APART * len(values))
 
-    def smallest(self, left: Mapping[Cell, float], *, between: bool) -> float | None:
-        """The effect that would have been above the line in 99 % of runs, for any of them."""
-        lines = [
-            max(self.floor, noise.line) + _SURELY * noise.error
-            for part, _, _, noise in self._compare(left, certain=True)
-            if part.is_between() == between
-        ]
-        return as_effect(max(lines)) if lines else None
+    def smallest(self, left: Mapping[Cell, float]) -> tuple[float | None, float | None]:
+        """(Of a sender or receiver, of a link): the effect that would have been above the line in
+        99 % of runs, for any of them."""
+        most: dict[bool, float] = {}
+        for part, _, _, noise, line in self._compare(left, certain=True):
+            surely = line + _SURELY * noise.error
+            most[part.is_between()] = max(surely, most.get(part.is_between(), 0.0))
+        end, link = (as_effect(most[kind]) if kind in most else None for kind in (False, True))
+        return end, link
+
+    def _line(self, noise: Noise) -> float:
+        return max(self.floor, noise.line(len(self.parts)))
 
     def _compare(
         self, left: Mapping[Cell, float], *, certain: bool = False
-    ) -> Iterable[tuple[Part, list[float], _Others, Noise]]:
-        """(part, its cells that are left, the others, the noise of the difference between both).
+    ) -> Iterable[tuple[Part, list[float], _Others, Noise, float]]:
+        """(part, its cells that are left, the others, the noise of the difference between both,
+        its line).
 
         Without those that are not slow for certain, unless they are wanted too.
         """
-        every = _Others.of(list(left.values()), len(self.parts))
+        every = _Others.of(list(left.values()))
         known = [(part, own) for part in self.parts if (own := _own(part, left))]
-        kinds = self._noise_of_kinds(known)
+        kinds = _noise_of_kinds(known)
+        # Parts of one kind, compared with all the others, have one line.
+        lines: dict[tuple[str, int, int], tuple[Noise, float]] = {}
         for part, own in known:
             others = every
             if len(own) > _SMALL * len(left):
                 mine = set(part.cells)
-                rest = [value for cell, value in left.items() if cell not in mine]
-                others = _Others.of(rest, len(self.parts))
+                others = _Others.of([value for cell, value in left.items() if cell not in mine])
             if not others.number:
                 continue
             if not certain and others.median - statistics.median(own) <= self.floor:
                 continue
-            both = math.hypot(of_median(len(own)), of_median(others.number))
-            found = [self.noise.times(both), others.noise.times(both)]
-            found.append(kinds.get(_kind(part), Noise()))
-            yield part, own, others, max(found, key=lambda noise: noise.line)
+            alike = *_kind(part), len(own)
+            if others is not every or alike not in lines:
+                both = math.hypot(of_median(len(own)), of_median(others.number))
+                noise = self.noise.beside(others.noise).times(both)
+                noise = noise.beside(kinds.get(_kind(part), Noise()))
+                lines[alike] = noise, self._line(noise)
+            yield part, own, others, *lines[alike]
 
-    def _noise_of_kinds(
-        self, known: Iterable[tuple[Part, Sequence[float]]]
-    ) -> dict[tuple[str, int], Noise]:
-        """How much healthy parts of one kind differ, where there are many."""
-        medians: dict[tuple[str, int], list[float]] = {}
-        for part, own in known:
-            medians.setdefault(_kind(part), []).append(statistics.median(own))
-        return {
-            kind: differing(values, statistics.median(values), len(self.parts))
-            for kind, values in medians.items()
-            if len(values) >= MANY
-        }
+
+def _noise_of_kinds(
+    known: Iterable[tuple[Part, Sequence[float]]],
+) -> dict[tuple[str, int], Noise]:
+    """How much healthy parts of one kind differ, where there are many."""
+    medians: dict[tuple[str, int], list[float]] = {}
+    for part, own in known:
+        medians.setdefault(_kind(part), []).append(statistics.median(own))
+    return {
+        kind: differing(values, statistics.median(values))
+        for kind, values in medians.items()
+        if len(values) >= MANY
+    }
 
 
 def _own(part: Part, left: Mapping[Cell, float]) -> list[float]:

@@ -15,17 +15,29 @@ _DEGREES_OF_STEP = 0.5
 
 @dataclass(frozen=True)
 class Noise:
-    """A standard error, and how many of them lie between chance and a name."""
+    """A standard error, and the degrees of freedom with which it is known."""
 
     error: float = 0.0
-    deviations: float = 0.0
+    degrees: float = 1.0
 
-    @property
-    def line(self) -> float:
-        return self.error * self.deviations
+    def line(self, comparisons: int) -> float:
+        """What so many comparisons together exceed by chance in 1 % of runs."""
+        return self.error * z_of(comparisons, self.degrees)
 
     def times(self, factor: float) -> "Noise":
-        return Noise(self.error * factor, self.deviations)
+        return Noise(self.error * factor, self.degrees)
+
+    def beside(self, other: "Noise") -> "Noise":
+        """`other` where that shows more: this noise, and something beyond it, known less well.
+
+        Degrees of the sum: F. E. Satterthwaite, "An approximate distribution of estimates of
+        variance components", Biometrics Bulletin 2 (1946), p. 110.
+        """
+        beyond = other.error**2 - self.error**2
+        if beyond <= 0:
+            return self
+        parts = self.error**4 / self.degrees + beyond**2 / other.degrees
+        return Noise(other.error, other.error**4 / parts)
 
 
 def log_effect(effect: float) -> float:
@@ -70,13 +82,12 @@ def _steps(repeats: Sequence[float]) -> list[float]:
     return [abs(math.log(after / before)) for before, after in itertools.pairwise(repeats)]
 
 
-def noise_of(cells: Collection[Sequence[float]], spread: float, comparisons: int) -> Noise:
-    """Of one repeat, where `spread_of` found that spread in these cells."""
+def noise_of(cells: Collection[Sequence[float]], share: float = 0.5) -> Noise:
+    """Of one repeat: see spread_of."""
     steps = sum(max(0, len(repeats) - 1) for repeats in cells)
-    return Noise(spread, z_of(comparisons, _DEGREES_OF_STEP * steps))
+    return Noise(spread_of(cells, share), max(1.0, _DEGREES_OF_STEP * steps))
 
 
-def differing(values: Sequence[float], median: float, comparisons: int) -> Noise:
+def differing(values: Sequence[float], median: float) -> Noise:
     """Of one of these values, of which a few may be odd."""
-    degrees = DEGREES_OF_DEVIATION * len(values)
-    return Noise(deviation(values, median), z_of(comparisons, degrees))
+    return Noise(deviation(values, median), max(1.0, DEGREES_OF_DEVIATION * len(values)))

@@ -8,6 +8,7 @@ random perfect matchings without a pair twice.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 
 # Up to here everybody meets everybody; beyond, that many random matchings: simulated at 512 nodes,
@@ -28,6 +29,7 @@ class Tournament:
     order: tuple[int, ...]
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def of(members: int, visit: int = 0) -> "Tournament":
         """All rounds, or random ones above MOST_FOR_ALL members: the same on all ranks.
 

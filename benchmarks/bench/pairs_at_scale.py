@@ -1,0 +1,137 @@
+"""What the root of `bench pairs` does with 10,000 ranks: seconds, bytes and memory.
+
+python benchmarks/bench/pairs_at_scale.py --json benchmarks/results/pairs_at_scale.json
+
+Each row is a process of its own. Simulated are the ranks' results of both looks, everything else
+is the command's own: the plan for the ranks, what one of them makes of it, the judgement, the
+report. One node sends by 30 % more slowly, or one rank; the noise of a repeat is 3 %.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from harness import machine
+from oddrank.bench.pairs import table
+from oddrank.bench.pairs.games import Game, pack, unpack
+from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge, settle
+from oddrank.bench.pairs.looks import nodes_of
+from oddrank.bench.pairs.panels import games_again, games_of_all
+from oddrank.control.root import RankState
+from oddrank.control.stages import Rounds
+
+NOISE, SLOWER, VISITS, REPEATS = 0.03, 0.3, 2, 4
+
+
+@dataclass
+class Took:
+    """Seconds of each step of the root, by name."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def time(self, name: str, work: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        done = work()
+        self.seconds[name] = round(time.perf_counter() - began, 3)
+        return done
+
+
+def states_of(nodes: int, per_node: int, order: str) -> dict[int, RankState]:
+    world = nodes * per_node
+    places = list(range(world))
+    if order == "cyclic":
+        places = [rank % nodes * per_node + rank // nodes for rank in range(world)]
+    elif order == "random":
+        Random(1).shuffle(places)
+    return {
+        rank: RankState(rank, f"node{p // per_node}", p // per_node, p % per_node, contact="ok")
+        for rank, p in enumerate(places)
+    }
+
+
+def measured(games: list[Game], world: int, slow: set[int], random: Random) -> dict[int, Any]:
+    """What all ranks say after the stage."""
+    met: dict[int, Any] = {rank: {game.where: [] for game in games} for rank in range(world)}
+    for game in games:
+        for rank in {rank for team in game.teams for rank in team}:
+            for visit in range(VISITS):
+                for meeting in game.meetings(rank, visit):
+                    if meeting.peer is not None:
+                        slower = meeting.peer in slow and game.where != "inside"
+                        rates = repeats(10 * (1 - SLOWER * slower), random)
+                        latency = repeats(5, random) if meeting.first else []
+                        met[rank][game.where].append((meeting.peer, rates, latency))
+    return met
+
+
+def repeats(value: float, random: Random) -> list[float]:
+    return [value * math.exp(random.gauss(0, NOISE)) for _ in range(REPEATS)]
+
+
+def run(nodes: int, per_node: int, order: str, fault: str) -> dict[str, Any]:
+    rounds = Rounds(nodes * per_node, states_of(nodes, per_node, order))
+    odd = nodes_of(rounds)[nodes // 3]
+    slow = {"healthy": set(), "node": {*odd}, "rank": {odd[0]}}[fault]
+    took, judge, random = Took(), Judge(0.2), Random(2)
+    games = took.time("plan", lambda: games_of_all(nodes_of(rounds)))
+    told = took.time("pack", lambda: json.dumps(pack(games, rounds.world)))
+    own = took.time(
+        "a rank's own part", lambda: [g.meetings(1, 0) for g in unpack(json.loads(told))]
+    )
+    rounds.results[PAIRS] = measured(games, rounds.world, slow, random)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = took.time("judge", lambda: judge.suspects(rounds))
+    if found:
+        again = took.time("plan again", lambda: games_again(judge, rounds))
+        rounds.results[CONFIRM] = measured(again, rounds.world, slow, random)
+        found = took.time("judge again", lambda: settle(judge.confirmed(rounds))[0])
+    summary = took.time("sentence", lambda: judge.all_well(rounds, ""))
+    squares = took.time("matrices", lambda: table.squares(rounds, judge.look(rounds)))
+    took.time("tables", squares.tables)
+    data = took.time("report", lambda: json.dumps(squares.as_data()))
+    named = sorted({rank for finding in found for rank in finding.who.ranks})
+    assert own
+    assert summary
+    return {
+        "nodes": nodes,
+        "ranks": rounds.world,
+        "order": order,
+        "fault": fault,
+        "right": named == sorted(slow),
+        "plan_bytes": len(told),
+        "report_MB": round(len(data) / 1e6, 2),
+        "results_MiB": before >> 10,
+        "judge_MiB": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10,
+        "seconds": took.seconds,
+        "total_seconds": round(sum(took.seconds.values()), 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=10_000)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    rows = []
+    cases = [(8, "by node", "healthy"), (8, "cyclic", "node"), (8, "random", "rank")]
+    for per_node, order, fault in [*cases, (1, "by node", "healthy"), (1, "random", "node")]:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            rows.append(pool.apply(run, (given.ranks // per_node, per_node, order, fault)))
+        print(json.dumps(rows[-1]), flush=True)
+    if given.json:
+        content = {"benchmark": "pairs_at_scale", "machine": machine(), "rows": rows}
+        given.json.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
