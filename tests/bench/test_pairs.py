@@ -6,7 +6,16 @@ import sys
 import pytest
 
 from job import job
-from pair_faults import COMMAND, delayed_link, healthy, slow_link, slow_receiver, slow_sender
+from pair_faults import (
+    COMMAND,
+    delayed_link,
+    healthy,
+    slow_link,
+    slow_node,
+    slow_rank,
+    slow_receiver,
+    slow_sender,
+)
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -68,12 +77,27 @@ def test_ranks_of_one_host_meet_each_other():
     assert "GB/s, from row to column" in verdict.output
 
 
-def test_nodes_of_several_ranks_have_a_matrix_between_them_and_one_inside_each():
-    verdict = job(4, 2, command=COMMAND, deadline=60)
-    pairs = verdict.report["data"]["pairs"]
-    assert len(pairs["names"]) == len(pairs["GBps"]) == 2, str(verdict)
-    assert [one["names"] for one in pairs["inside"]] == [["rank 0", "rank 1"], ["rank 2", "rank 3"]]
-    assert verdict.gone(), str(verdict)
+@pytest.mark.needs("netns")
+def test_healthy_hosts_of_two_ranks_have_a_matrix_between_them_and_one_inside_each():
+    pairs = prove(healthy(6, on_host=2)).report["data"]["pairs"]
+    assert len(pairs["names"]) == len(pairs["GBps"]) == 3
+    assert [one["names"] for one in pairs["inside"]] == [
+        ["rank 0", "rank 1"],
+        ["rank 2", "rank 3"],
+        ["rank 4", "rank 5"],
+    ]
+
+
+@pytest.mark.needs("netns")
+def test_a_host_is_named_whose_ranks_share_a_slow_way_out():
+    (finding,) = prove(slow_node(1, nodes=3, on_host=2)).report["findings"]
+    assert (finding["who"]["kind"], finding["who"]["host"]) == ("node", "node1")
+
+
+@pytest.mark.needs("netns")
+def test_a_rank_is_named_that_sends_slowly_while_others_of_its_host_have_the_rest():
+    (finding,) = prove(slow_rank(3, nodes=3, on_host=2)).report["findings"]
+    assert finding["who"]["kind"] == "rank"
 
 
 def test_a_rank_that_dies_between_two_partners_is_named():
@@ -81,6 +105,14 @@ def test_a_rank_that_dies_between_two_partners_is_named():
     verdict = job(4, command=COMMAND, inject=inject, deadline=20)
     assert verdict.names(rank=2, stage="pairs"), str(verdict)
     assert verdict.report["data"]["pairs"] is None
+    assert verdict.gone()
+
+
+def test_a_rank_that_comes_no_further_is_named_though_others_have_rested():
+    """Of three each rests in one round, and makes as many marks in it as those that meet."""
+    inject = "sleep:rank=1,stage=pairs,step=done"
+    verdict = job(3, command=COMMAND, inject=inject, deadline=20)
+    assert verdict.names(rank=1, stage="pairs"), str(verdict)
     assert verdict.gone()
 
 

@@ -12,6 +12,7 @@ from pair_faults import (
     healthy,
     slow_link,
     slow_node,
+    slow_rank,
     slow_receiver,
     slow_sender,
 )
@@ -23,13 +24,15 @@ pytestmark = [
     pytest.mark.timeout(14400),
 ]
 
-HEALTHY = [healthy(2), healthy(4), healthy(8)]
+HEALTHY = [healthy(2), healthy(4), healthy(8), healthy(6, on_host=2)]
 FAULTS = [
     slow_sender(0, 2),
     slow_sender(1, 3),
     slow_sender(2, 4),
     slow_sender(5, 8),
     slow_node(1, nodes=3, on_host=2),
+    slow_node(2, nodes=4, on_host=2),
+    slow_rank(3, nodes=3, on_host=2),
     slow_receiver(0, 3),
     slow_receiver(3, 4),
     slow_receiver(7, 8),

@@ -165,7 +165,7 @@ def _figures(part: Part, suspect: Suspect, unit: Unit) -> str:
     if unit == "us":
         return f"a small message {_cells(part)} takes {value}, {others}"
     verb = {"sender": "it sends", "receiver": "it receives", "both": "it sends and receives"}
-    return f"{verb.get(part.kind, _cells(part) + ' moves')} {value}, {others}"
+    return f"{verb.get(part.kind, 'it moves')} {value}, {others}"
 
 
 def _shown(value: float, unit: Unit) -> float:
