@@ -9,7 +9,7 @@ from oddrank.bench.pairs.exchange import MOST
 from oddrank.bench.pairs.matrix import Judgement, judge
 from oddrank.bench.pairs.noise import error_of_median, error_wanted
 from oddrank.bench.pairs.parts import Part, parts_of
-from oddrank.bench.pairs.tournament import Tournament, panel
+from oddrank.bench.pairs.tournament import Tournament, panel, visits_of
 
 Cell = tuple[int, int]
 
@@ -33,7 +33,7 @@ class Links:
     ) -> dict[Cell, list[list[float]]]:
         """As the ranks do it: until the median is known well enough, in several visits."""
         ranks = list(ranks)
-        visits = 5 if len(ranks) == 2 else 3 if len(ranks) <= 8 else 2 if len(ranks) <= 24 else 1
+        visits = visits_of(len(Tournament.of(len(ranks)).turns))
         wanted = error_wanted(effect, 2 * len(ranks) ** 2) * math.sqrt(visits)
         cells = [
             cell

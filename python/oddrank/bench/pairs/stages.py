@@ -19,14 +19,12 @@ from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge
 from oddrank.bench.pairs.looks import nodes_of
 from oddrank.bench.pairs.noise import error_wanted
 from oddrank.bench.pairs.panels import games_again, games_of_all
+from oddrank.bench.pairs.tournament import visits_of
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.errors import OddrankError
 
 # Of the command's time, for repeats beyond the fewest.
 _SHARE_FOR_REPEATS = 0.4
-# How often everybody meets everybody, the more often the fewer rounds that takes: who is slow
-# because of something that passes is not slow every time.
-_VISITS = ((1, 5), (11, 3), (35, 2))
 # Repeats of a visit.
 _FEWEST, _FEWEST_AGAIN = 4, 6
 # Messages under way to a rank that has not taken them yet, and torch's own.
@@ -90,7 +88,7 @@ def _plan(rounds: Rounds, options: Options, games: Sequence[Game], fewest: int) 
         fits = max(1, int(free / _BUFFERS) >> 20)
         raise OddrankError(f"rank {rank} has no memory for messages this large: try --size {fits}M")
     turns = sum(game.turns() for game in games)
-    visits = next((times for most, times in _VISITS if turns <= most), 1)
+    visits = visits_of(turns)
     comparisons = sum(game.comparisons() for game in games)
     effort = Effort(
         options.size,

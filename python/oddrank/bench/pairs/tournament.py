@@ -15,6 +15,9 @@ from random import Random
 # seven find a slow one in 99 % and leave 0.3 others to pair again.
 MOST_FOR_ALL = 64
 MATCHINGS = 7
+# How often everybody meets everybody, the more often the fewer rounds that takes: who is slow
+# because of something that passes is not slow every time.
+_VISITS = ((1, 5), (11, 3), (35, 2))
 # Of those that meet again: the worst suspects, and more that are known to be good.
 MOST_SUSPECTS = 16
 FEWEST_GOOD = 3
@@ -61,6 +64,11 @@ class Tournament:
             )
             for turn in self.turns
         ]
+
+
+def visits_of(turns: int) -> int:
+    """How often so many rounds are played."""
+    return next((times for most, times in _VISITS if turns <= most), 1)
 
 
 def panel(members: int, suspects: Sequence[int]) -> list[int]:
