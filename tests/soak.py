@@ -57,7 +57,9 @@ def run_all(
     runs = {case: [pool.submit(run_once, case) for _ in range(times(case))] for case in cases}
     yield runs
     pool.shutdown(cancel_futures=True)
-    done = {case: made for case, made in runs.items() if made and not any(r.cancelled() for r in made)}
+    done = {
+        case: made for case, made in runs.items() if made and not any(r.cancelled() for r in made)
+    }
     write_rows(done, table, results, count)
 
 
