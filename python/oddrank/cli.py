@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import click
 
@@ -84,15 +84,23 @@ def _oddrank() -> None:
 
 
 class Seconds(click.FloatRange):
-    """A time in seconds; a range alone lets NaN through."""
+    """A time in seconds, with or without a unit; a range alone lets NaN through."""
+
+    name = "seconds"
+    _units: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600}
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        seconds = float(super().convert(value, param, ctx))
+        text = str(value).strip()
+        unit = self._units.get(text[-1:], 0)
+        try:
+            seconds = float(text[:-1]) * unit if unit else float(text)
+        except ValueError:
+            seconds = math.nan
         if math.isnan(seconds):
-            self.fail(f"{value} is not a number of seconds", param, ctx)
-        return seconds
+            self.fail(f"{text[:40]!r} is not a time like 60, 60s or 5m", param, ctx)
+        return float(super().convert(seconds, param, ctx))
 
 
 def json_option(command: Command) -> Command:

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from oddrank.cli import Seconds
 
 TESTS = Path(__file__).parents[1]
 MAIN = """
@@ -170,13 +173,14 @@ def test_one_rank_of_each_node_complains_about_the_command_line_they_share():
     assert "No such option" in oddrank("--no-such-option", LOCAL_RANK="0", **environ).stderr
 
 
-def test_not_a_number_is_no_deadline():
-    done = subprocess.run(
-        [sys.executable, "-m", "oddrank", "selftest", "--deadline", "nan"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "not a number of seconds" in done.stderr
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize(
+    ("typed", "seconds"), [("60", 60), ("90s", 90), ("1.5m", 90), ("2h", 7200), (300, 300)]
+)
+def test_a_time_is_in_seconds_or_has_a_unit(typed, seconds):
+    assert Seconds(1, 86400).convert(typed, None, None) == seconds
+
+
+@pytest.mark.parametrize("typed", ["nan", "", "s", "1d", "60 apples", "0.5", "25h", "inf"])
+def test_what_is_no_time_in_range_is_refused(typed):
+    with pytest.raises(click.BadParameter, match=r"not a time like|not in the range"):
+        Seconds(1, 86400).convert(typed, None, None)
