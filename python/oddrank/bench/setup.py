@@ -1,4 +1,4 @@
-"""What a sweep was measured with: a second run that differs in it is another measurement."""
+"""What a sweep was measured with: where a second run is slower, this may be why."""
 
 import os
 from collections import Counter

@@ -17,7 +17,8 @@ _NOT_SET = "not set"
 class Differences:
     """A text each. worlds: why times of one do not mean what they mean in the other.
 
-    notes: other hosts, which another allocation has, and what only one of the two tells.
+    notes: versions, links and settings, which may be the reason that is looked for; other hosts,
+    which another allocation has; and what only one of the two tells.
     """
 
     worlds: tuple[str, ...]
@@ -30,23 +31,19 @@ def differences(a: Saved, b: Saved) -> Differences:
     if not backends(a) & backends(b):
         sides = (", ".join(sorted(backends(side))) for side in (a, b))
         differing.append(_cut(f"back end {' and '.join(sides)}"))
-    ours, theirs = _facts(a), _facts(b)
     silent: dict[str, list[str]] = {"A": [], "B": []}
-    for name in {**ours, **theirs}:
-        one, other = ours.get(name), theirs.get(name)
-        if one is None or other is None:
-            silent["A" if one is None else "B"].append(_cut(name))
-        elif one != other:
-            differing.append(f"{_cut(name)} {_told(one)} and {_told(other)}")
-    for name, one, other in _settings(a, b):
-        if one != other:
-            differing.append(f"{_cut(name)} {_told(one)} and {_told(other)}")
+    differing += _between(_world(a), _world(b), silent)
+    told = _between(_versions(a), _versions(b), silent) + _between(*_settings(a, b), silent)
     notes = [
-        f"not compared: {', '.join(names)}: {side} does not say"
-        for side, names in silent.items()
-        if names
+        *(f"differs: {what}" for what in told),
+        *_other_hosts(a, b),
+        *(
+            f"not compared: {', '.join(names)}: {side} does not say"
+            for side, names in silent.items()
+            if names
+        ),
     ]
-    return Differences(tuple(differing), (*_other_hosts(a, b), *notes))
+    return Differences(tuple(differing), tuple(notes))
 
 
 def backends(side: Saved) -> set[str]:
@@ -54,23 +51,43 @@ def backends(side: Saved) -> set[str]:
     return {row.backend for row in side.rows}
 
 
-def _facts(side: Saved) -> dict[str, Any]:
-    """What must be the same for times to mean the same, save hosts and settings."""
+def _between(
+    ours: dict[str, Any], theirs: dict[str, Any], silent: dict[str, list[str]]
+) -> list[str]:
+    """What both say and say otherwise; `silent` takes what only one of them says."""
+    differing = []
+    for name in {**ours, **theirs}:
+        one, other = ours.get(name), theirs.get(name)
+        if one is None or other is None:
+            silent["A" if one is None else "B"].append(_cut(name))
+        elif one != other:
+            differing.append(f"{_cut(name)} {_told(one)} and {_told(other)}")
+    return differing
+
+
+def _world(side: Saved) -> dict[str, Any]:
+    """What must be the same for times to mean the same."""
     facts = {name: value for name, value in side.world.items() if name not in _OF_A_JOB}
     facts["devices"] = side.data.get("devices")
-    setup = _setup(side)
-    facts.update((name, setup[name]) for name in setup if name not in ("hosts", "settings"))
     return {_NAMES.get(name, name): value for name, value in facts.items() if value is not None}
 
 
-def _settings(a: Saved, b: Saved) -> list[tuple[str, Any, Any]]:
+def _versions(side: Saved) -> dict[str, Any]:
+    setup = _setup(side)
+    told = (name for name in setup if name not in ("hosts", "settings"))
+    return {name: setup[name] for name in told if setup[name] is not None}
+
+
+def _settings(a: Saved, b: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
     """Where both tell of their environment; what one does not have is not set there."""
     ours, theirs = _setup(a).get("settings"), _setup(b).get("settings")
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
-        return []
-    return [
-        (name, ours.get(name, _NOT_SET), theirs.get(name, _NOT_SET)) for name in {**ours, **theirs}
-    ]
+        return {}, {}
+    names = {**ours, **theirs}
+    return (
+        {name: ours.get(name, _NOT_SET) for name in names},
+        {name: theirs.get(name, _NOT_SET) for name in names},
+    )
 
 
 def _other_hosts(a: Saved, b: Saved) -> list[str]:
