@@ -15,6 +15,7 @@ namespace {
 using Result = int;  // nvmlReturn_t
 using Handle = struct nvmlDevice_st*;
 constexpr Result kSuccess = 0;
+constexpr Result kInvalidArgument = 2;
 constexpr Result kNotSupported = 3;
 constexpr unsigned kMostLinks = 64;       // NVML_NVLINK_MAX_LINKS is 18 today
 constexpr unsigned kSpeedOfNvlinks = 90;  // NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
@@ -89,7 +90,9 @@ unsigned active_links(const Nvml& nvml, Handle device) {
     int on = 0;
     const Result told =
         nvml.call<Result(Handle, unsigned, int*)>("nvmlDeviceGetNvLinkState", device, link, &on);
-    if (told != kSuccess) break;  // it has no more
+    // Not this one, or no more of them; there may be a gap.
+    if (told == kNotSupported || told == kInvalidArgument) continue;
+    nvml.check(told, "nvmlDeviceGetNvLinkState");
     active += on != 0 ? 1 : 0;
   }
   return active;
@@ -127,7 +130,7 @@ GpuLinks gpu_links(const std::string& uuid, const std::string& library) {
   Handle device = nullptr;
   nvml.check(
       nvml.call<Result(const char*, Handle*)>("nvmlDeviceGetHandleByUUID", uuid.c_str(), &device),
-      ("GPU " + uuid).c_str());
+      "nvmlDeviceGetHandleByUUID");
   GpuLinks links;
   links.nvlinks = active_links(nvml, device);
   links.nvlink_MBps = links.nvlinks == 0 ? 0 : speed_of_links(nvml, device);

@@ -81,8 +81,10 @@ def progress(text: str, stream: TextIO) -> None:
     """A line while a command runs: whoever does not read on takes nothing from what follows."""
     try:
         line(text, stream)
-    except OSError:
+    except BrokenPipeError:
         _discard(stream)
+    except OSError:
+        pass  # a full disk: what comes at the end is said elsewhere then (see deliver)
 
 
 def deliver(

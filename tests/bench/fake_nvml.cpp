@@ -40,7 +40,8 @@ EXPORT int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
 EXPORT int nvmlDeviceGetNvLinkState(void* handle, unsigned link, int* active) {
   if (handle != &device) return 2;
   const unsigned links = asked("FAKE_LINKS", 0);
-  if (links == 0) return 3;
+  if (links == 0 || link == asked("FAKE_GAP", 64)) return 3;
+  if (link == asked("FAKE_LOST", 64)) return 15;
   *active = link < links - asked("FAKE_DOWN", 0) ? 1 : 0;
   return link < links ? 0 : 2;
 }

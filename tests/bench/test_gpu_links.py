@@ -54,6 +54,7 @@ def ask(library, uuid="GPU-fake", **fake):
 def test_the_links_that_are_active_count_and_have_their_speed(fakes):
     assert ask(fakes["new"], links=18) == HGX
     assert ask(fakes["new"], links=18, down=2)["nvlinks"] == 16
+    assert ask(fakes["new"], links=18, gap=0)["nvlinks"] == 17
 
 
 def test_a_gpu_without_nvlink_has_pcie_with_the_lanes_that_it_uses(fakes):
@@ -76,7 +77,9 @@ def test_a_gpu_that_is_in_no_fabric_or_not_registered_yet_has_none(fakes):
 def test_what_cannot_be_told_is_said_in_words(fakes):
     assert ask("libnothing-of-the-kind.so").startswith("no NVML, the NVIDIA driver's library: lib")
     assert ask(fakes["new"], init=9) == "NVML: nvmlInit_v2: Driver Not Loaded"
-    assert ask(fakes["new"], uuid="GPU-slice") == "NVML: GPU GPU-slice: Not Found"
+    # The same text on every rank: no name of a GPU in it.
+    assert ask(fakes["new"], uuid="GPU-slice") == "NVML: nvmlDeviceGetHandleByUUID: Not Found"
+    assert ask(fakes["new"], links=18, lost=5) == "NVML: nvmlDeviceGetNvLinkState: a fake error"
 
 
 def test_ranks_are_as_well_joined_as_the_worst_of_them():
@@ -125,5 +128,5 @@ def test_a_real_driver_tells_of_every_gpu():
         assert found["pcie"] >= 1
         assert found["pcie_width"] in (1, 2, 4, 8, 16, 32)
         assert found["nvlinks"] == 0 or found["nvlink_MBps"] > 10_000
-    with pytest.raises(OddrankError, match="NVML: GPU GPU-none"):
+    with pytest.raises(OddrankError, match="NVML: nvmlDeviceGetHandleByUUID"):
         _native.core().gpu_links("GPU-none")

@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from oddrank.bench.arrival import Arrival, quantiles_of
-from oddrank.bench.late import judge, smallest_effect
+from oddrank.bench.late import are_enough, judge, smallest_effect
 
 
 def arrivals(
@@ -69,8 +69,11 @@ def test_two_late_ranks_are_both_named_the_latest_first():
     assert [late.rank for late in judge(came)] == [5, 3]
 
 
-def test_too_few_iterations_name_nobody():
-    assert not judge(arrivals(4, late=1, by=5000, n=200))
+def test_too_few_iterations_make_a_suspicion_of_whoever_is_late():
+    few = arrivals(4, late=1, by=5000, n=200)
+    assert [one.rank for one in judge(few)] == [1]
+    assert not are_enough(few)
+    assert are_enough(arrivals(4))
 
 
 def test_clocks_that_are_not_known_well_enough_name_nobody():

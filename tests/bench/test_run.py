@@ -97,6 +97,16 @@ def test_looking_for_late_ranks_keeps_to_its_share_of_the_budget():
     assert "300 of them take a longer --budget" in verdict.report["summary"]
 
 
+def test_a_rank_that_seems_late_in_too_few_iterations_is_told_and_not_named():
+    very = ";".join(f"late:rank=1,stage={s},seconds=0.05" for s in ("arrival", "arrival again"))
+    command = ("bench", "run", "--sizes", "8", "--budget", "5", "--target-cv", "20%")
+    verdict = job(2, command=command, inject=very, deadline=60)
+    assert verdict.report["verdict"] == "unknown", str(verdict)
+    assert verdict.names(rank=[], stage="arrival")
+    assert verdict.causes == {"too-few-iterations"}
+    assert "rank 1" in verdict.report["summary"]
+
+
 def test_jitter_names_nobody():
     jitter = "jitter:rank=1,stage=arrival,seconds=0.02,share=0.2"
     verdict = job(2, command=("bench", "run", "--sizes", "8", *FAST), inject=jitter, deadline=60)

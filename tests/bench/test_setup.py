@@ -14,10 +14,15 @@ def test_what_a_sweep_was_measured_with_is_of_all_ranks():
         0: {**facts, "settings": {"NCCL_ALGO": "Ring"}},
         1: {**facts, "settings": {}},
     }
+    connected = {"nccl": None, "links": None}
+    rounds.results["connect"] = {
+        rank: {**connected, "gloo_interface": f"eth{rank}"} for rank in range(2)
+    }
     assert setup.of_all(rounds) == {
         "hosts": ["n0", "n1"],
         **facts,
         "nccl": None,
+        "gloo_interface": {"eth0": 1, "eth1": 1},
         "links": None,
         "settings": {"NCCL_ALGO": {"Ring": 1, "not set": 1}},
     }

@@ -23,8 +23,8 @@ _ITERATIONS = ENOUGH + 100
 SHARE = 0.4
 """Of the budget, the first time and again: the later a rank, the longer its iterations take.
 
-Where too few fit, nobody is named."""
-_FEWEST = 5
+Where too few fit, who seems late is told and not named."""
+_FEWEST = 3
 _CLOCK = "clock"
 _CLOCK_SECONDS = 5.0
 # Two hosts' clocks, at the most (see Session.sync_clock).
@@ -88,13 +88,22 @@ def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival |
     operation = backend.prepare(_CASE)
     operation.ready()
     group.barrier()
-    warm = array("q", _run(group, operation, _WARMUP).durations())
-    (slowest,) = group.largest([statistics.median(warm)])
-    fitting = int(seconds * 1e9 / max(1.0, slowest)) - _WARMUP
-    (count,) = group.said_by(0, [max(_FEWEST, min(_ITERATIONS, fitting))])
+    # With a few first, for some ranks may need seconds for each.
+    fitting = seconds / _one_run(group, operation, _FEWEST) - _FEWEST
+    (warmup,) = group.said_by(0, [max(0, min(_WARMUP, round(fitting / 4)))])
+    if warmup:
+        fitting = seconds / _one_run(group, operation, warmup) - _FEWEST - warmup
+    (count,) = group.said_by(0, [max(_FEWEST, min(_ITERATIONS, int(fitting)))])
     stamps = Stamps()
     stamps.add(_run(group, operation, count))
     return arrival(group, stamps, offset)
+
+
+def _one_run(group: Group, operation: Operation, count: int) -> float:
+    """Seconds that one of so many runs took, on the slowest rank."""
+    durations = array("q", _run(group, operation, count).durations())
+    (slowest,) = group.largest([statistics.median(durations)])
+    return float(max(1.0, slowest)) / 1e9
 
 
 def _run(group: Group, operation: Operation, count: int) -> Any:
@@ -114,5 +123,7 @@ def _judge(rounds: Rounds) -> list[Finding]:
 
 
 def _judge_again(rounds: Rounds) -> list[Finding]:
-    twice = late.both_times(of(rounds), of(rounds, AGAIN))
-    return [findings.late(rounds, NAME, one) for one in twice]
+    first, again = of(rounds), of(rounds, AGAIN)
+    sure = late.are_enough(first) and late.are_enough(again)
+    say = findings.late if sure else findings.late_in_few
+    return [say(rounds, NAME, one) for one in late.both_times(first, again)]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from oddrank.bench.arrival import ENOUGH
 from oddrank.bench.late import Late
 from oddrank.bench.sizes import size_text
 from oddrank.control.stages import Rounds
@@ -107,6 +108,18 @@ def late_once(rounds: Rounds, stage: str, one: Late) -> Finding:
         what=f"{rounds.who([one.rank])} came late once, and could not be measured again",
         confidence=Confidence("low", "seen in one measurement"),
         next=("run it again, with a longer --deadline",),
+    )
+
+
+def late_in_few(rounds: Rounds, stage: str, one: Late) -> Finding:
+    """Late in all that there was time for, which is too little to name anybody."""
+    return replace(
+        late_once(rounds, stage, one),
+        cause="too-few-iterations",
+        what=f"{rounds.who([one.rank])} seems to come {one.by / 1e3:.3g} ms late, but in {one.n}"
+        f" iterations: {ENOUGH} are needed to tell",
+        confidence=Confidence("low", "too few iterations fit into the budget"),
+        next=("run it again, with a longer --budget",),
     )
 
 

@@ -31,14 +31,21 @@ class Late:
     n: int
 
 
+def are_enough(arrivals: Mapping[int, Arrival]) -> bool:
+    """Whether the iterations are as many as naming somebody takes."""
+    return bool(arrivals) and min(a.n for a in arrivals.values()) >= ENOUGH
+
+
 def judge(arrivals: Mapping[int, Arrival]) -> list[Late]:
-    """The late ranks, the latest first. Empty with one rank, or with too few iterations.
+    """The late ranks, the latest first. Empty with one rank.
+
+    Where `are_enough` says no, these are suspicions: nobody is named by them.
 
     Medians count, never means or durations: jitter has no median, and who is late shows the
     shortest times. Late is who takes longer on its own and comes behind the others for it: either
     alone may come from how the collective lets its ranks go.
     """
-    if len(arrivals) < 2 or min(a.n for a in arrivals.values()) < ENOUGH:
+    if len(arrivals) < 2:
         return []
     worst_clock = max(a.error for a in arrivals.values())
     found = []
@@ -61,7 +68,7 @@ def both_times(first: Mapping[int, Arrival], again: Mapping[int, Arrival]) -> li
 
 def smallest_effect(arrivals: Mapping[int, Arrival]) -> float | None:
     """Microseconds from which on a rank would have been called late; None: nobody could be."""
-    if not arrivals or min(a.n for a in arrivals.values()) < ENOUGH:
+    if not are_enough(arrivals):
         return None
     return max(SMALLEST_EFFECT * (a.spread + a.error) for a in arrivals.values())
 

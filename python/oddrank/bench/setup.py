@@ -62,6 +62,7 @@ def of_all(rounds: Rounds) -> dict[str, Any]:
         "hosts": list(dict.fromkeys(state.host for state in states if state.host)),
         **{name: _agreed(rank[name] for rank in ranks) for name in _FACTS},
         "nccl": _agreed(rank["nccl"] for rank in connected),
+        "gloo_interface": _agreed(rank["gloo_interface"] for rank in connected),
         "links": _agreed(topology.links_text(rank["links"]) for rank in connected),
         "settings": {
             name: _agreed(rank["settings"].get(name, "not set") for rank in ranks) for name in names

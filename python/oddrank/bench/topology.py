@@ -33,14 +33,15 @@ def of_rank(group: "Group") -> dict[str, Any]:
     links: what joins its GPU to others (see csrc/bench/nvml.hpp), or why that can't be told.
     """
     nics, fabric = infiniband_rates(), "rdma"
+    names = os.environ.get("GLOO_SOCKET_IFNAME", "")  # the group has seen to it
     if group.backend == "gloo" or not nics or os.environ.get("NCCL_IB_DISABLE") == "1":
-        names = os.environ.get("GLOO_SOCKET_IFNAME", "")  # the group has seen to it
         rate = line_rate(names.split(",")[0])
         nics, fabric = (rate,) if rate else (), "tcp"
     nccl = group.torch.cuda.nccl.version() if group.backend == "nccl" else None
     return {
         "nics": list(nics),
         "fabric": fabric if nics else None,
+        "gloo_interface": names if group.backend == "gloo" else None,
         "nccl": ".".join(map(str, nccl)) if nccl else None,
         "nvls": False if os.environ.get("NCCL_NVLS_ENABLE") == "0" else None,
         "links": _links(group) if group.backend == "nccl" else None,

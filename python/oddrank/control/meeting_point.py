@@ -40,12 +40,13 @@ def leave(path: str, address: str) -> None:
             seen = folder.lstat()
             if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
                 return
-        _clear_up(file.parent.parent)
         temporary = f"{path}.{os.getpid()}"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="ascii") as stream:
             stream.write(address)
         os.replace(temporary, path)
+    with suppress(OSError):
+        _clear_up(Path(path).parent.parent)
 
 
 def _clear_up(user: Path) -> None:
