@@ -1,5 +1,8 @@
 """From what the ranks measured of their links to who is named: only who is slow both times."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from oddrank.bench.pairs import findings
@@ -34,7 +37,8 @@ class Judge:
     def look(self, rounds: Rounds, stage: str = PAIRS) -> Look:
         """At a stage that all ranks are through."""
         if stage not in self._looks:
-            self._looks[stage] = Look.at(rounds, stage, self.effect)
+            with _no_search_for_cycles():
+                self._looks[stage] = Look.at(rounds, stage, self.effect)
         return self._looks[stage]
 
     def suspects(self, rounds: Rounds) -> list[Finding]:
@@ -99,6 +103,18 @@ class Judge:
             all_met=len(look.nodes) <= MOST_FOR_ALL,
             passed=passed,
         )
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """None are made: to look for them among millions of figures takes as long as all the rest."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def settle(found: list[Finding]) -> tuple[list[Finding], str]:

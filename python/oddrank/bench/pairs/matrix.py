@@ -101,16 +101,19 @@ def judge(
     search = _Search(parts, LINE * log_effect(effect), noise)
     suspects: list[Suspect] = []
     most = _most_suspects(members)
-    while len(suspects) <= most and (worst := search.worst(left)) is not None:
+    compared = search.compare(left)
+    while len(suspects) <= most and (worst := search.worst(compared)) is not None:
         suspects.append(worst)
-        left = {cell: value for cell, value in left.items() if cell not in worst.part.cells}
+        gone = {*worst.part.cells}
+        left = {cell: value for cell, value in left.items() if cell not in gone}
+        compared = search.compare(left)
     uneven = len(suspects) > most or (not shared and search.are_apart(left.values()))
     return Judgement(
         () if uneven else tuple(sorted(suspects, key=lambda suspect: -suspect.below)),
         uneven,
         spread,
         search.floor,
-        *search.smallest(left),
+        *search.smallest(compared),
     )
 
 
@@ -149,6 +152,37 @@ class _Others:
 
 
 @dataclass(frozen=True)
+class _Compared:
+    """A part beside all others: its cells that are left, their median, the noise of the difference
+    between both, and the line that it has to cross."""
+
+    part: Part
+    own: Sequence[float]
+    value: float
+    others: _Others
+    noise: Noise
+    line: float
+
+    @property
+    def below(self) -> float:
+        return self.others.median - self.value
+
+    def is_slow(self) -> bool:
+        if self.below <= self.line:
+            return False
+        slow = sum(self.others.median - cell > self.below / 2 for cell in self.own)
+        return slow >= (_AGREEING if len(self.own) > _FEW else 1.0) * len(self.own)
+
+    def explains(self) -> float:
+        """How much nearer its cells are to their median than to that of the others."""
+        return sum(abs(self.others.median - cell) - abs(self.value - cell) for cell in self.own)
+
+    def as_suspect(self) -> Suspect:
+        medians = math.exp(self.value), math.exp(self.others.median)
+        return Suspect(self.part, *medians, self.below, self.noise.error, self.others.number)
+
+
+@dataclass(frozen=True)
 class _Search:
     """The line of each part, and who lies below it."""
 
@@ -156,22 +190,13 @@ class _Search:
     floor: float
     noise: Noise  # of one cell's median
 
-    def worst(self, left: Mapping[Cell, float]) -> Suspect | None:
+    def worst(self, compared: Iterable[_Compared]) -> Suspect | None:
         """The part that explains most of what is left, of those below their line."""
-        best: tuple[float, Suspect | None] = 0.0, None
-        for part, own, others, noise, line in self._compare(left):
-            value = statistics.median(own)
-            below = others.median - value
-            if below <= line:
-                continue
-            slow = sum(others.median - cell > below / 2 for cell in own)
-            if slow < (_AGREEING if len(own) > _FEW else 1.0) * len(own):
-                continue
-            explained = sum(abs(others.median - cell) - abs(value - cell) for cell in own)
-            if explained > best[0] + 1e-12:
-                medians = math.exp(value), math.exp(others.median)
-                best = explained, Suspect(part, *medians, below, noise.error, others.number)
-        return best[1]
+        best: tuple[float, _Compared | None] = 0.0, None
+        for one in compared:
+            if one.is_slow() and (explained := one.explains()) > best[0] + 1e-12:
+                best = explained, one
+        return best[1].as_suspect() if best[1] else None
 
     def are_apart(self, values: Collection[float]) -> bool:
         """Whether more than a few cells are far from the others, in whatever direction: two racks,
@@ -181,40 +206,32 @@ class _Search:
         far = sum(abs(value - median) > line for value in values)
         return far > max(1.0, _FEW_APART * len(values))
 
-    def smallest(self, left: Mapping[Cell, float]) -> tuple[float | None, float | None]:
+    def smallest(self, compared: Iterable[_Compared]) -> tuple[float | None, float | None]:
         """(Of a sender or receiver, of a link): the effect that would have been above the line in
         99 % of runs, for any of them."""
         most: dict[bool, float] = {}
-        for part, _, _, noise, line in self._compare(left, certain=True):
-            surely = line + _SURELY * noise.error
-            most[part.is_between()] = max(surely, most.get(part.is_between(), 0.0))
+        for one in compared:
+            surely, kind = one.line + _SURELY * one.noise.error, one.part.is_between()
+            most[kind] = max(surely, most.get(kind, 0.0))
         end, link = (as_effect(most[kind]) if kind in most else None for kind in (False, True))
         return end, link
 
-    def _line(self, noise: Noise) -> float:
-        return max(self.floor, noise.line(len(self.parts)))
-
-    def _compare(
-        self, left: Mapping[Cell, float], *, certain: bool = False
-    ) -> Iterable[tuple[Part, list[float], _Others, Noise, float]]:
-        """(part, its cells that are left, the others, the noise of the difference between both,
-        its line).
-
-        Without those that are not slow for certain, unless they are wanted too.
-        """
+    def compare(self, left: Mapping[Cell, float]) -> list[_Compared]:
+        """Every part of which enough is left, and of the others too."""
         every = _Others.of(list(left.values()))
-        known = [(part, own) for part in self.parts if (own := _own(part, left))]
+        known = [
+            (part, own, statistics.median(own)) for part in self.parts if (own := _own(part, left))
+        ]
         kinds = _noise_of_kinds(known)
         # Parts of one kind, compared with all the others, have one line.
         lines: dict[tuple[str, int, int], tuple[Noise, float]] = {}
-        for part, own in known:
+        found = []
+        for part, own, value in known:
             others = every
             if len(own) > _SMALL * len(left):
                 mine = set(part.cells)
                 others = _Others.of([value for cell, value in left.items() if cell not in mine])
             if not others.number:
-                continue
-            if not certain and others.median - statistics.median(own) <= self.floor:
                 continue
             alike = *_kind(part), len(own)
             if others is not every or alike not in lines:
@@ -222,16 +239,20 @@ class _Search:
                 noise = self.noise.beside(others.noise).times(both)
                 noise = noise.beside(kinds.get(_kind(part), Noise()))
                 lines[alike] = noise, self._line(noise)
-            yield part, own, others, *lines[alike]
+            found.append(_Compared(part, own, value, others, *lines[alike]))
+        return found
+
+    def _line(self, noise: Noise) -> float:
+        return max(self.floor, noise.line(len(self.parts)))
 
 
 def _noise_of_kinds(
-    known: Iterable[tuple[Part, Sequence[float]]],
+    known: Iterable[tuple[Part, Sequence[float], float]],
 ) -> dict[tuple[str, int], Noise]:
     """How much healthy parts of one kind differ, where there are many."""
     medians: dict[tuple[str, int], list[float]] = {}
-    for part, own in known:
-        medians.setdefault(_kind(part), []).append(statistics.median(own))
+    for part, _, value in known:
+        medians.setdefault(_kind(part), []).append(value)
     return {
         kind: differing(values, statistics.median(values))
         for kind, values in medians.items()
