@@ -43,14 +43,22 @@ def test_only_who_lately_came_further_is_excused(culprit, still, since, result):
     assert excused(culprit, still=still, since=since) is result
 
 
-def test_a_stay_of_minutes_that_was_overcome_excuses_no_later_one():
-    now = [0.0]
-    motion = Motion(clock=lambda: now[0])
-    for at in (0.0, 120.0):
-        now[0] = at
-        motion.see([RankState(1, contact="ok", progress=int(at))])
-    now[0] = 126.0
-    assert motion.excuse([STUCK]) == [STUCK]
+@pytest.mark.parametrize(
+    ("moves", "now", "result"),
+    [
+        ((0, 8), 12, False),  # one long stay, which may have been the import of torch
+        ((0, 8, 16), 20, True),
+        ((0, 120, 240), 246, False),  # however long they were: seconds without a move are many
+    ],
+)
+def test_who_was_as_still_twice_before_is_excused(moves, now, result):
+    clock = [0.0]
+    motion = Motion(clock=lambda: clock[0])
+    for at in moves:
+        clock[0] = at
+        motion.see([RankState(1, contact="ok", progress=at)])
+    clock[0] = now
+    assert (motion.excuse([STUCK]) == []) is result
 
 
 def test_nobody_seen_is_nobody_who_moves():

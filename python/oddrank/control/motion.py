@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from oddrank.control.root import RankState
 
 # Guards tell marks with their heartbeats. A rank that has just moved is not stuck yet, nor one
-# that is still for no longer than ranks of this job were that then went on; while anybody moves,
-# those who all wait for each other do not wait in vain.
+# that is still for no longer than it was twice before it went on (once may have been the import of
+# torch); while anybody moves, those who all wait for each other do not wait in vain.
 _JUST_NOW = 0.5
 _LATELY = 5.0
 
@@ -23,7 +23,7 @@ class Motion:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: dict[int, tuple[int, float]] = {}
-        self._longest_stay = 0.0  # seconds between two moves of one rank
+        self._stays: dict[int, tuple[float, float]] = {}  # by rank, the longest and the next
 
     def see(self, states: Iterable["RankState"]) -> None:
         now = self._clock()
@@ -32,7 +32,9 @@ class Motion:
             if last is not None and last[0] == s.progress:
                 continue
             if last is not None:
-                self._longest_stay = max(self._longest_stay, now - last[1])
+                known = self._stays.get(s.rank, (0.0, 0.0))
+                _, second, longest = sorted((*known, now - last[1]))
+                self._stays[s.rank] = (longest, second)
             self._seen[s.rank] = (s.progress, now)
 
     def goes_on(self) -> bool:
@@ -46,7 +48,8 @@ class Motion:
     def _only_slow(self, culprit: Culprit) -> bool:
         if culprit.cause == "all-wait":
             return self.goes_on()
-        usual = min(_LATELY, max(_JUST_NOW, 1.5 * self._longest_stay))
+        stays = [self._stays[rank][1] for rank in culprit.ranks if rank in self._stays]
+        usual = min(_LATELY, max([_JUST_NOW, *(1.5 * stay for stay in stays)]))
         return culprit.cause == "no-progress" and self._youngest(culprit.ranks) < usual
 
     def _youngest(self, ranks: Iterable[int]) -> float:
