@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oddrank.bench.pairs.exchange import rates_of
+from oddrank.bench.pairs.exchange import Effort, rates_of
 from oddrank.bench.pairs.games import Game, pack, unpack
 
 MOST_BYTES = 65_000  # of a message to all ranks
@@ -69,5 +69,19 @@ def test_what_ranks_moved_by_turns_adds_up_to_what_their_way_lets_through():
     one = rates_of([0, 1, 2, 5, 6, 9], 10, 8, 4)
     other = rates_of([0, 3, 4, 7, 8], 10, 8, 4)
     assert sum(one) / 4 + sum(other) / 4 == pytest.approx(10, rel=0.1)
-    assert rates_of([0, 2], 10, 2, 4) == pytest.approx([5] * 4)
     assert rates_of([0, 1, 2, 3, 4.5], 10, 4, 2) == pytest.approx([10, 10 * (1 + 1 / 1.5) / 2])
+
+
+def test_a_repeat_longer_than_a_part_is_one_figure_and_not_several_that_agree():
+    assert rates_of([0, 2], 10, 2, 4) == pytest.approx([5])
+    assert rates_of([0, 1, 4], 10, 4, 4) == pytest.approx([20 / 3, 10 / 3])
+
+
+@pytest.mark.parametrize(
+    ("longest", "seconds", "window"),
+    [(0.1, 5, 0.8), (0.1, 0.6, 0.6), (1.0, 3, 4), (1.0, 2, 4), (10, 3, 6)],
+)
+def test_all_go_on_until_each_part_has_a_repeat_but_not_for_a_link_that_needs_forever(
+    longest, seconds, window
+):
+    assert Effort(1, 0.1, seconds, 4).window(longest) == pytest.approx(window)

@@ -158,6 +158,16 @@ def test_a_node_with_fewer_ranks_moves_less_and_is_not_slow():
     assert not judge.unresolved(rounds)
 
 
+def test_ranks_that_cut_a_visit_into_different_parts_add_up_to_what_their_node_moved():
+    states = nodes_of(3, ranks=2)
+    seen = measured(states)
+    peer, _, latency = seen[2]["nodes"][0]
+    seen[2]["nodes"][0] = (peer, [4.0, 6.0], latency)
+    look = Judge(0.2).look(Rounds(6, states, {PAIRS: seen}))
+    assert look.between["GB/s"][0, 1][0] == [15]
+    assert look.between["GB/s"][0, 1][1] == [20] * 4
+
+
 def test_doubted_ranks_meet_again_while_their_mates_rest():
     states = nodes_of(5, ranks=2)
     seen = measured(states, between({2: 0.65, 3: 1.15}))

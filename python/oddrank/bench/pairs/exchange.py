@@ -44,6 +44,11 @@ class Effort:
     seconds: float
     fewest: int
 
+    def window(self, longest: float) -> float:
+        """Seconds in which all ranks of a node go on at once; longest: a repeat of the slowest."""
+        least = min(self.fewest * longest, 2 * self.seconds)
+        return max(least, min(_REPEATS_A_FIGURE * self.fewest * longest, self.seconds))
+
 
 class Exchange:
     """The buffers of one rank."""
@@ -98,14 +103,15 @@ class Exchange:
         """The same for as long as all ranks do it, cut into equal times.
 
         Ranks of a node take turns on its way out, or one has more of it: only what they moved in
-        the same time adds up to what the node moves.
+        the same time adds up to what the node moves. Nobody begins while others still measure what
+        comes before; whoever was first would be in their way.
         """
+        self._group.barrier()
         took = 0.0
         if peer is not None:
             took = self._warm_up(peer, sends)
-        longest = max(_REPEAT_SECONDS, self._group.largest([took])[0])
-        fewest = self._effort.fewest
-        window = min(self._effort.seconds, _REPEATS_A_FIGURE * fewest * longest)
+        window = self._effort.window(max(_REPEAT_SECONDS, self._group.largest([took])[0]))
+        self._group.barrier()  # some come to know the largest a little before others
         if peer is None:
             return []
         if sends:
@@ -119,7 +125,7 @@ class Exchange:
             self._timed(peer, messages)
             ends.append(time.perf_counter() - began)
         self._say(peer, 0)
-        return rates_of(ends, self._effort.size * messages / 1e9, window, fewest)
+        return rates_of(ends, self._effort.size * messages / 1e9, window, self._effort.fewest)
 
     def _warm_up(self, peer: int, sends: bool) -> float:
         """Connections, and TCP's windows; the seconds of a message, known to its receiver."""
@@ -204,9 +210,9 @@ class Exchange:
 
 
 def rates_of(ends: Sequence[float], each: float, window: float, parts: int) -> list[float]:
-    """The rates in each of so many equal parts of the window.
+    """The rates in each of so many equal parts of the window, at most one for each repeat.
 
-    ends: 0 and when each repeat ended, the last one not before the window's end; `each`: what a
+    More would be the same figure several times, and look as if nothing had disturbed it. ends: 0 and when each repeat ended, the last one not before the window's end; `each`: what a
     repeat moved, evenly while it went on.
     """
 
@@ -215,5 +221,6 @@ def rates_of(ends: Sequence[float], each: float, window: float, parts: int) -> l
         before, after = ends[place - 1], ends[place]
         return place - 1 + (at - before) / (after - before)
 
+    parts = min(parts, len(ends) - 1)
     edges = [*(window * part / parts for part in range(parts)), window]
     return [each * parts * (moved(b) - moved(a)) / window for a, b in pairwise(edges)]

@@ -126,13 +126,21 @@ def _together(visits: Visits, nodes: Teams) -> dict[Cell, list[Sequence[Sequence
 
 
 def _combine(ranks: Sequence[Sequence[Sequence[float]]], unit: Unit) -> list[Sequence[float]]:
-    """What all ranks of a node moved, visit by visit; of latencies the median."""
+    """What all ranks of a node moved, visit by visit; of latencies the median.
+
+    Of ranks that cut a visit into different numbers of parts only the whole of it adds up.
+    """
     if len(ranks) == 1:
         return list(ranks[0])
     visits = list(zip(*ranks, strict=True))
     if unit == "us":
         return [[statistics.median(map(statistics.median, visit))] for visit in visits]
-    return [[sum(rates) for rates in zip(*visit, strict=True)] for visit in visits]
+    return [
+        [sum(rates) for rates in zip(*visit, strict=True)]
+        if len({len(rates) for rates in visit}) == 1
+        else [sum(map(statistics.fmean, visit))]
+        for visit in visits
+    ]
 
 
 def _whole(visits: Iterable[Sequence[float]], unit: Unit) -> list[list[float]]:
