@@ -63,7 +63,7 @@ class Rank:
     def synchronize(self):
         pass
 
-    def P2POp(self, operation, tensor, peer):  # noqa: N802
+    def P2POp(self, operation, tensor, peer):
         return operation, tensor, peer
 
     def batch_isend_irecv(self, operations):

@@ -7,51 +7,10 @@ import pytest
 
 from oddrank import render
 from oddrank.bench.pairs import table
-from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge, settle
+from oddrank.bench.pairs.judge import PAIRS, Judge
 from oddrank.bench.pairs.panels import games_again
-from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
-
-
-def nodes_of(count, ranks=1):
-    return {
-        node * ranks + local: RankState(
-            node * ranks + local, f"node{node}", node, local, contact="ok"
-        )
-        for node in range(count)
-        for local in range(ranks)
-    }
-
-
-def measured(states, rate=lambda cell: 1.0, latency=lambda cell: 50.0, ranks=None, alone=False):
-    """Three visits of everybody to those who share its local rank or its node."""
-    shown = states if ranks is None else {rank: states[rank] for rank in ranks}
-    found = {}
-    for rank, own in shown.items():
-        games = {"ranks" if alone else "nodes": [], "inside": []}
-        for peer, other in [pair for pair in shown.items() if pair[0] != rank] * 3:
-            rates = [10 * rate((peer, rank))] * 4
-            asked = [latency((rank, peer))] * 4 if rank < peer else []
-            if own.node == other.node:
-                games["inside"].append((peer, rates, asked))
-            elif own.local_rank == other.local_rank:
-                games["ranks" if alone else "nodes"].append((peer, rates, asked))
-        found[rank] = games
-    return found
-
-
-def named(states, first, second, *more):
-    """Whom the two looks name, and what passed by; more: what was measured of ranks alone."""
-    rounds = Rounds(len(states), states, {PAIRS: first})
-    judge = Judge(0.2)
-    suspects = judge.suspects(rounds)
-    assert suspects
-    assert all(finding.condition == "unknown" for finding in suspects)  # so far
-    rounds.results[CONFIRM] = {
-        rank: {where: met for games in (second, *more) for where, met in games[rank].items()}
-        for rank in second
-    }
-    return settle(judge.confirmed(rounds))
+from pair_looks import measured, named, nodes_of
 
 
 def half_from(rank):

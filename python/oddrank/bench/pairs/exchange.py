@@ -212,7 +212,8 @@ class Exchange:
 def rates_of(ends: Sequence[float], each: float, window: float, parts: int) -> list[float]:
     """The rates in each of so many equal parts of the window, at most one for each repeat.
 
-    More would be the same figure several times, and look as if nothing had disturbed it. ends: 0 and when each repeat ended, the last one not before the window's end; `each`: what a
+    More would be the same figure several times, and look as if nothing had disturbed it.
+    ends: 0 and when each repeat ended, the last one not before the window's end; `each`: what a
     repeat moved, evenly while it went on.
     """
 

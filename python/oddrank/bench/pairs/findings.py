@@ -9,7 +9,7 @@ from oddrank.bench.pairs.looks import Unit
 from oddrank.bench.pairs.matrix import Judgement, Suspect
 from oddrank.bench.pairs.parts import Part
 from oddrank.control.stages import Rounds
-from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 
 SLOW_ONCE = "slow-once"
 _PLACES: dict[Where, str] = {
@@ -108,6 +108,25 @@ def uneven_links(unit: Unit, where: Where, judgement: Judgement) -> Finding:
     )
 
 
+def uneven_places(slower: Sequence[int]) -> Finding:
+    """The same ranks of all nodes: a rail, or a socket without a card of its own."""
+    ranks = f"local rank{'s' * (len(slower) > 1)} {fold(slower)}"
+    return Finding(
+        condition="unknown",
+        who=Who("rank"),
+        cause="uneven-places",
+        what=f"between nodes {ranks} of all nodes move less than the others at the same time: a"
+        " slower rail or socket, or a way out that does not serve all of them alike",
+        stage="pairs",
+        evidence=(Evidence(f"sent by {ranks}, node by node beside the best", "bandwidth"),),
+        confidence=Confidence("low", "single ranks were not measured while the others rest"),
+        next=(
+            "nvidia-smi topo -m; numactl --hardware",
+            "again with two nodes: there each rank is measured while the others rest",
+        ),
+    )
+
+
 def too_noisy(judgement: Judgement, where: Where, effect: float) -> Finding:
     """Who is slow by the effect looked for could not be told from the others."""
     return Finding(
@@ -127,14 +146,23 @@ def too_noisy(judgement: Judgement, where: Where, effect: float) -> Finding:
 
 
 def nobody_is_slow(
-    world: int, seen: Sequence[tuple[Unit, Where, Judgement]], *, all_met: bool, passed: str
+    who: str,
+    seen: Sequence[tuple[Unit, Where, Judgement]],
+    *,
+    all_met: bool,
+    passed: str,
 ) -> str:
-    """The summary of healthy pairs: what would have been seen."""
+    """The summary of healthy pairs: what would have been seen.
+
+    who: all ranks; or all nodes, where single ranks of them could not be judged.
+    """
     parts = [f"{_PLACES[where]} {_could_see(judgement, unit)}" for unit, where, judgement in seen]
+    if "nodes" in who:
+        parts.append("single ranks were not judged: those of a node share its way out unevenly")
     if not all_met:
         parts.append("not every link was measured")
     parts += [passed] if passed else []
-    return f"all {world} ranks move data equally well ({'; '.join(parts)})" if parts else ""
+    return f"{who} move data equally well ({'; '.join(parts)})" if parts else ""
 
 
 def _could_see(judgement: Judgement, unit: Unit) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from oddrank.bench.pairs import findings
 from oddrank.bench.pairs.games import Where
-from oddrank.bench.pairs.looks import Look, Matrix
+from oddrank.bench.pairs.looks import Look, Matrix, Unit
+from oddrank.bench.pairs.mates import are_all_slow, slower_places
 from oddrank.bench.pairs.matrix import Judgement, Suspect
 from oddrank.bench.pairs.tournament import MOST_FOR_ALL
 from oddrank.control.stages import Rounds
@@ -69,9 +70,11 @@ class Judge:
                 continue
             anew, second = again.judged[key]
             for suspect in judgement.suspects:
-                same = [s for s in second.suspects if s.part.names_as(suspect.part)]
-                if same and not (key[1] == "ranks" and _are_all_slow(again, anew, second, same[0])):
-                    named.append(_Named(figures, second, same[0]))
+                same = next((s for s in second.suspects if s.part.names_as(suspect.part)), None)
+                if same and not (
+                    key[1] == "ranks" and are_all_slow(again.nodes, anew, same, second.floor)
+                ):
+                    named.append(_Named(figures, second, same))
                     continue
                 left = anew.below(suspect.part)
                 gone = left is not None and left < judgement.floor
@@ -85,24 +88,41 @@ class Judge:
     def unresolved(self, rounds: Rounds) -> list[Finding]:
         """Where nobody is named: what could not be told."""
         found = []
-        for figures, judgement in self.look(rounds).judged.values():
+        look = self.look(rounds)
+        for figures, judgement in look.judged.values():
             if figures.shared:  # what their node moved counts; the summary tells the rest
-                continue
-            if judgement.uneven:
+                found += self._uneven_places(look, figures)
+            elif judgement.uneven:
                 found.append(findings.uneven_links(figures.unit, figures.where, judgement))
             elif figures.unit == "GB/s" and judgement.smallest() > self.effect:
                 found.append(findings.too_noisy(judgement, figures.where, self.effect))
         return found
 
+    def _uneven_places(self, look: Look, figures: Matrix) -> list[Finding]:
+        if figures.unit != "GB/s":
+            return []
+        slower = slower_places(look.nodes, figures.rates, self.effect)
+        return [findings.uneven_places(slower)] if slower else []
+
     def all_well(self, rounds: Rounds, passed: str) -> str:
         """The summary where nobody is named, and what passed by; "" where nothing was measured."""
         look = self.look(rounds)
+        clear, unclear = [], False
+        for (unit, where), (figures, judgement) in look.judged.items():
+            if figures.shared and self._tells_nothing(unit, judgement):
+                unclear = True
+            else:
+                clear.append((unit, where, judgement))
         return findings.nobody_is_slow(
-            rounds.world,
-            [(unit, where, judgement) for (unit, where), (_, judgement) in look.judged.items()],
+            f"all {len(look.nodes)} nodes" if unclear else f"all {rounds.world} ranks",
+            clear,
             all_met=len(look.nodes) <= MOST_FOR_ALL,
             passed=passed,
         )
+
+    def _tells_nothing(self, unit: Unit, shared: Judgement) -> bool:
+        """Of single ranks, that one is slow by the effect looked for."""
+        return shared.uneven or (unit == "GB/s" and shared.smallest() > self.effect)
 
 
 @contextmanager
@@ -123,30 +143,25 @@ def settle(found: list[Finding]) -> tuple[list[Finding], str]:
     return [one for one in found if one not in passed], "; ".join(one.what for one in passed)
 
 
-def _are_all_slow(look: Look, figures: Matrix, judgement: Judgement, suspect: Suspect) -> bool:
-    """Whether all ranks of its node are slow alone, as it is: then it is not the rank."""
-    slow = {rank for one in judgement.suspects for rank in one.part.touched()}
-    measured = {end for cell in figures.visits for end in cell}
-    ends = suspect.part.touched()
-    mates = {rank for node in look.nodes if ends & {*node} for rank in node} & measured
-    return len(mates) > len(ends) and mates <= slow
-
-
 def _once(named: list[_Named]) -> list[_Named]:
     """One thing that is wrong shows in several matrices: what explains it best is named.
 
-    A rank that is slow alone explains a slow node, and a slow link to another of its node. Who
-    waits longer for an answer also moves less.
+    A rank that is slow alone explains a slow node, unless most of the node's are, and a slow link
+    to another of its node. Who waits longer for an answer also moves less.
     """
     alone = [one for one in named if one.figures.where == "ranks"]
-    kept = alone + [
-        one
-        for one in named
-        if one not in alone and not any(single.ends <= one.ends for single in alone)
-    ]
+    kept = alone + [one for one in named if one not in alone and not _is_explained(one, alone)]
     delayed = [one.suspect.part for one in kept if one.figures.unit == "us"]
     return [
         one
         for one in kept
         if one.figures.unit == "us" or not any(one.suspect.part.names_as(part) for part in delayed)
     ]
+
+
+def _is_explained(one: _Named, alone: list[_Named]) -> bool:
+    """By ranks that are slow alone."""
+    ends = [single.ends for single in alone if single.ends <= one.ends]
+    if one.figures.where != "nodes" or one.ends in ends:
+        return bool(ends)
+    return 0 < 2 * len(set().union(*ends)) <= len(one.ends)

@@ -39,14 +39,14 @@ class Matrix:
         parts = parts_of(self.visits, self.groups, directed=directed)
         members = len({end for cell in self.visits for end in cell})
         least = effect if directed else LATENCY_EFFECT
-        return matrix.judge(self._rates, parts, least, members, shared=self.shared)
+        return matrix.judge(self.rates, parts, least, members, shared=self.shared)
 
     def below(self, part: Part) -> float | None:
         """See matrix.below."""
-        return matrix.below(self._rates, part)
+        return matrix.below(self.rates, part)
 
     @cached_property
-    def _rates(self) -> Visits:
+    def rates(self) -> Visits:
         """Larger is better."""
         if self.unit == "GB/s":
             return self.visits

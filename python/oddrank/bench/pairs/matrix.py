@@ -84,7 +84,7 @@ def judge(
     shared: what one moves less another moves more, so that those far above are not odd either.
     """
     medians = _medians(visits)
-    left = {cell: math.log(statistics.median(seen)) for cell, seen in medians.items()}
+    left = logs(visits)
     if not left:
         return Judgement()
     # Of one cell's median: as its repeats show it, or as its visits do.
@@ -119,10 +119,15 @@ def judge(
 
 def below(visits: Visits, part: Part) -> float | None:
     """By how much the logarithm of the part lies below that of the others; None: not measured."""
-    logs = {cell: math.log(statistics.median(seen)) for cell, seen in _medians(visits).items()}
-    own = [value for cell, value in logs.items() if cell in part.cells]
-    others = [value for cell, value in logs.items() if cell not in part.cells]
+    known, cells = logs(visits), {*part.cells}
+    own = [value for cell, value in known.items() if cell in cells]
+    others = [value for cell, value in known.items() if cell not in cells]
     return statistics.median(others) - statistics.median(own) if own and others else None
+
+
+def logs(visits: Visits) -> dict[Cell, float]:
+    """Of the median of each cell that was measured."""
+    return {cell: math.log(statistics.median(seen)) for cell, seen in _medians(visits).items()}
 
 
 def _medians(visits: Visits) -> dict[Cell, list[float]]:

@@ -1,0 +1,76 @@
+"""Ranks beside the others of their node: one is slow, or the node, or the same on every node."""
+
+from random import Random
+
+import pytest
+
+from oddrank.bench.pairs.judge import PAIRS, Judge
+from oddrank.control.stages import Rounds
+from pair_looks import measured, named, nodes_of
+
+
+def test_a_slow_node_is_not_named_as_those_of_its_ranks_that_crossed_the_line():
+    """By 17 %, near the line: of its eight ranks five cross it, the others come near."""
+    states = nodes_of(5, ranks=8)
+    rate = dict.fromkeys(range(8, 13), 0.82) | dict.fromkeys(range(13, 16), 0.88)
+
+    def slow(cell):
+        return 1.0 if cell[0] // 8 == cell[1] // 8 else rate.get(cell[0], 1.0)
+
+    seen = measured(states, slow)
+    ((finding,), _) = named(states, seen, seen, measured(states, slow, alone=True))
+    assert (finding.cause, finding.who.kind) == ("slow-sender", "node")
+    assert finding.who.ranks == tuple(range(8, 16))
+
+
+def test_a_node_of_which_most_ranks_are_slow_is_named_beside_them():
+    states = nodes_of(5, ranks=4)
+    rate = dict.fromkeys(range(4, 7), 0.5)
+
+    def slow(cell):
+        return 1.0 if cell[0] // 4 == cell[1] // 4 else rate.get(cell[0], 1.0)
+
+    seen = measured(states, slow)
+    found, _ = named(states, seen, seen, measured(states, slow, alone=True))
+    assert [(f.who.kind, f.who.ranks) for f in found] == [
+        *(("rank", (rank,)) for rank in (4, 5, 6)),
+        ("node", (4, 5, 6, 7)),
+    ]
+
+
+def told(states, seen):
+    """What is said where nobody is suspected: findings, and the summary."""
+    judge, rounds = Judge(0.2), Rounds(len(states), states, {PAIRS: seen})
+    assert not judge.suspects(rounds)
+    return judge.unresolved(rounds), judge.all_well(rounds, "")
+
+
+@pytest.mark.parametrize("slow", [range(4, 8), range(2, 8)])
+def test_local_ranks_that_move_less_on_every_node_are_told_and_not_healthy(slow):
+    def rail(cell):
+        inside = cell[0] // 8 == cell[1] // 8
+        return 0.5 if not inside and cell[0] % 8 in slow else 1.0
+
+    states = nodes_of(8, ranks=8)
+    (finding,), _ = told(states, measured(states, rail))
+    assert (finding.condition, finding.cause) == ("unknown", "uneven-places")
+    assert f"local ranks {slow[0]}-{slow[-1]}" in finding.what
+
+
+def test_ranks_that_share_a_way_by_chance_are_not_said_to_be_equal():
+    """Of each node others have more of it."""
+    random = Random(1)
+    share = {}
+    for node in range(8):
+        places = [0.5] * 4 + [1.5] * 4
+        random.shuffle(places)
+        share |= {8 * node + place: value for place, value in enumerate(places)}
+
+    def uneven(cell):
+        return 1.0 if cell[0] // 8 == cell[1] // 8 else share[cell[0]]
+
+    states = nodes_of(8, ranks=8)
+    found, summary = told(states, measured(states, uneven))
+    assert not found
+    assert summary.startswith("all 8 nodes move data equally well")
+    assert "single ranks were not judged" in summary
