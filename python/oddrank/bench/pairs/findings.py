@@ -52,8 +52,9 @@ def slow_part(rounds: Rounds, suspect: Suspect, unit: Unit, judgement: Judgement
 
 
 def not_measured_again(rounds: Rounds, suspect: Suspect, unit: Unit) -> Finding:
-    """A suspect whom there was no time to measure again."""
-    return _doubt(rounds, suspect, unit, "and could not be measured again", "a longer --deadline")
+    """A suspect whom there was no time to measure again, or who came after too many others."""
+    but = "and could not be measured again"
+    return _doubt(rounds, suspect, unit, but, "a longer --deadline, or fewer nodes")
 
 
 def not_sure(rounds: Rounds, suspect: Suspect, unit: Unit) -> Finding:

@@ -66,19 +66,18 @@ class Judge:
         named: list[_Named] = []
         lost: list[Finding] = []
         for key, (figures, judgement) in self.look(rounds).judged.items():
-            if key not in again.judged:
-                continue
-            anew, second = again.judged[key]
+            anew, second = again.judged.get(key, (None, Judgement()))
             for suspect in judgement.suspects:
                 same = next((s for s in second.suspects if s.part.names_as(suspect.part)), None)
-                if same and not (
+                if (anew and same) and not (
                     key[1] == "ranks" and are_all_slow(again.nodes, anew, same, second.floor)
                 ):
                     named.append(_Named(figures, second, same))
                     continue
-                left = anew.below(suspect.part)
-                gone = left is not None and left < judgement.floor
-                doubt = findings.slow_once if gone else findings.not_sure
+                left = anew.below(suspect.part) if anew else None
+                doubt = findings.not_measured_again
+                if left is not None:
+                    doubt = findings.slow_once if left < judgement.floor else findings.not_sure
                 lost.append(doubt(rounds, suspect, figures.unit))
         return [
             findings.slow_part(rounds, one.suspect, one.figures.unit, one.judgement)
