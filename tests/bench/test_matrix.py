@@ -1,6 +1,8 @@
 """A hot row is a bad sender, a hot column a bad receiver, a hot cell a bad link; else nobody."""
 
+import math
 from random import Random
+from statistics import fmean, pvariance
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 import simulated_links as links
 from oddrank.bench.pairs.matrix import Judgement, judge
-from oddrank.bench.pairs.noise import error_of_median, spread_of
+from oddrank.bench.pairs.noise import error_of_median, noise_of, spread_of
 from oddrank.bench.pairs.parts import parts_of
 from simulated_links import Links, first_look, named
 
@@ -98,6 +100,25 @@ def test_one_repeat_that_something_came_between_does_not_count_as_noise(repeats)
     assert spread_of([repeats]) <= 0.1 * 1.4826 / 2**0.5 + 1e-9
     disturbed = [*repeats[:4], 0.01, *repeats[4:]]
     assert spread_of([disturbed]) <= 0.1 * 1.4826 / 2**0.5 + 1e-9
+
+
+def test_of_few_steps_the_largest_does_not_set_the_spread():
+    assert spread_of([[1, 1.1, 1.2, 12]]) < spread_of([[1, 1.2, 1.4, 1.6]])
+    visits = [[1, 1.01, 1], [1, 1.01, 1], [1, 1.01, 3]]
+    assert spread_of(visits, 0.683) == pytest.approx(spread_of(visits[:2], 0.683))
+
+
+@pytest.mark.parametrize(("cells", "repeats", "share"), [(20, 4, 0.5), (6, 5, 0.683)])
+def test_the_spread_is_right_on_average_and_known_as_well_as_its_degrees_say(cells, repeats, share):
+    random = Random(1)
+    squares, degrees = [], 0.0
+    for _ in range(1000):
+        seen = [[math.exp(random.gauss(0, 0.1)) for _ in range(repeats)] for _ in range(cells)]
+        noise = noise_of(seen, share)
+        squares.append(noise.error**2)
+        degrees = noise.degrees
+    assert fmean(squares) == pytest.approx(0.1**2, rel=0.15)
+    assert 2 * fmean(squares) ** 2 / pvariance(squares) == pytest.approx(degrees, rel=0.3)
 
 
 def test_more_repeats_make_the_median_surer_and_one_says_nothing():

@@ -9,8 +9,9 @@ from statistics import NormalDist
 
 from oddrank.peers import DEGREES_OF_DEVIATION, LINE, deviation, of_median, z_of
 
-# Degrees of freedom that a step between neighbours adds to a spread: simulated, of normal values.
-_DEGREES_OF_STEP = 0.5
+# Degrees of freedom that a step between neighbours adds to a spread, times the share of the steps
+# that are no larger: simulated, of normal values (0.33 at the median, 0.48 at 0.683).
+_DEGREES_OF_STEP = 0.7
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def spread_of(cells: Iterable[Sequence[float]], share: float = 0.5) -> float:
     steps = sorted(step for repeats in cells for step in _steps(repeats))
     if not steps:
         return 0.0
-    quantile = steps[min(len(steps) - 1, math.ceil(share * len(steps)))]
+    quantile = steps[math.ceil(share * len(steps)) - 1]
     return quantile / (math.sqrt(2) * NormalDist().inv_cdf((1 + share) / 2))
 
 
@@ -85,7 +86,7 @@ def _steps(repeats: Sequence[float]) -> list[float]:
 def noise_of(cells: Collection[Sequence[float]], share: float = 0.5) -> Noise:
     """Of one repeat: see spread_of."""
     steps = sum(max(0, len(repeats) - 1) for repeats in cells)
-    return Noise(spread_of(cells, share), max(1.0, _DEGREES_OF_STEP * steps))
+    return Noise(spread_of(cells, share), max(1.0, _DEGREES_OF_STEP * share * steps))
 
 
 def differing(values: Sequence[float], median: float) -> Noise:
