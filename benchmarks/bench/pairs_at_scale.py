@@ -27,10 +27,11 @@ from oddrank.bench.pairs.games import Game, pack, unpack
 from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge, settle
 from oddrank.bench.pairs.looks import nodes_of
 from oddrank.bench.pairs.panels import games_again, games_of_all
+from oddrank.bench.pairs.tournament import visits_of
 from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
 
-NOISE, SLOWER, VISITS, REPEATS = 0.03, 0.3, 2, 4
+NOISE, SLOWER, REPEATS = 0.03, 0.3, 4
 
 
 @dataclass
@@ -62,9 +63,10 @@ def states_of(nodes: int, per_node: int, order: str) -> dict[int, RankState]:
 def measured(games: list[Game], world: int, slow: set[int], random: Random) -> dict[int, Any]:
     """What all ranks say after the stage."""
     met: dict[int, Any] = {rank: {game.where: [] for game in games} for rank in range(world)}
+    visits = visits_of(sum(game.turns() for game in games))
     for game in games:
         for rank in {rank for team in game.teams for rank in team}:
-            for visit in range(VISITS):
+            for visit in range(visits):
                 for meeting in game.meetings(rank, visit):
                     if meeting.peer is not None:
                         slower = meeting.peer in slow and game.where != "inside"

@@ -42,6 +42,14 @@ def test_many_members_meet_a_few_different_ones_each(members):
     assert len(meetings) == members
 
 
+@pytest.mark.parametrize("members", [2, 5, 64, 65, 200])
+def test_in_every_visit_everybody_meets_the_same_in_another_order(members):
+    visits = [Tournament.of(members, visit) for visit in range(3)]
+    assert len({frozenset(pairs_of(tournament)) for tournament in visits}) == 1
+    if members > 2:
+        assert len({str(tournament.rounds()) for tournament in visits}) == 3
+
+
 def test_the_few_that_are_met_are_not_the_neighbours():
     met = pairs_of(Tournament.of(512))
     near = sum(high - low <= 16 for low, high in met)

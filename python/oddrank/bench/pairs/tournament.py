@@ -36,15 +36,19 @@ class Tournament:
     def of(members: int, visit: int = 0) -> "Tournament":
         """All rounds, or random ones above MOST_FOR_ALL members: the same on all ranks.
 
-        visit: in another one everybody meets the same, in other company.
+        visit: in another one everybody meets the same, in other company or in another order.
         """
         places = members + members % 2
         order = list(range(places))
         turns = list(range(places - 1 if members > 1 else 0))
         random = Random(members + (visit << 32))
-        random.shuffle(order)
         if members > MOST_FOR_ALL:
-            turns = random.sample(turns, MATCHINGS)
+            same = Random(members)
+            same.shuffle(order)
+            turns = same.sample(turns, MATCHINGS)
+            random.shuffle(turns)
+        else:
+            random.shuffle(order)
         return Tournament(members, tuple(turns), tuple(order))
 
     def partners(self, member: int) -> list[int | None]:
