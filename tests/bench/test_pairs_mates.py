@@ -1,5 +1,6 @@
 """Ranks beside the others of their node: one is slow, or the node, or the same on every node."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -43,6 +44,15 @@ def told(states, seen):
     judge, rounds = Judge(0.2), Rounds(len(states), states, {PAIRS: seen})
     assert not judge.suspects(rounds)
     return judge.unresolved(rounds), judge.all_well(rounds, "")
+
+
+def test_links_between_nodes_of_other_numbers_of_ranks_are_not_said_to_be_judged():
+    for fewer, said in (((), False), ((10, 11, 14, 15), True)):
+        full = nodes_of(4, ranks=4).items()
+        kept = [(rank, state) for rank, state in full if rank not in fewer]
+        states = {number: replace(state, rank=number) for number, (_, state) in enumerate(kept)}
+        _, summary = told(states, measured(states))
+        assert ("not every link was judged" in summary) == said
 
 
 @pytest.mark.parametrize("slow", [range(4, 8), range(2, 8)])

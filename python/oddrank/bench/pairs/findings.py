@@ -151,6 +151,7 @@ def nobody_is_slow(
     seen: Sequence[tuple[Unit, Where, Judgement]],
     *,
     all_met: bool,
+    all_judged: bool,
     passed: str,
 ) -> str:
     """The summary of healthy pairs: what would have been seen.
@@ -162,6 +163,8 @@ def nobody_is_slow(
         parts.append("single ranks were not judged: those of a node share its way out unevenly")
     if not all_met:
         parts.append("not every link was measured")
+    if not all_judged:
+        parts.append("not every link was judged: the nodes have different numbers of ranks")
     parts += [passed] if passed else []
     return f"{who} move data equally well ({'; '.join(parts)})" if parts else ""
 

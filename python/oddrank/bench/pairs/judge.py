@@ -116,6 +116,7 @@ class Judge:
             f"all {len(look.nodes)} nodes" if unclear else f"all {rounds.world} ranks",
             clear,
             all_met=len(look.nodes) <= MOST_FOR_ALL,
+            all_judged=look.has_judged_all(),
             passed=passed,
         )
 

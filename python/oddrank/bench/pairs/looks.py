@@ -94,6 +94,11 @@ class Look:
         found = self.judged.get((unit, "inside"))
         return found[0].visits if found else {}
 
+    def has_judged_all(self) -> bool:
+        """Whether all links between nodes that were measured could be compared."""
+        found = self.judged.get(("GB/s", "nodes"))
+        return set(self.between["GB/s"]) == set(found[0].visits if found else ())
+
 
 def nodes_of(rounds: Rounds) -> list[tuple[int, ...]]:
     """The ranks of each node, in the order of their local ranks."""
