@@ -47,13 +47,14 @@ def pairs(names, GBps, findings=(), world=None, **more):
 
 
 def slow(  # noqa: PLR0917
-    cause, ranks, kind="node", condition="slow", host=None, device=None
+    cause, ranks, kind="node", condition="slow", host=None, device=None, source="bandwidth"
 ):
     """A finding of bench pairs."""
     return {
         "condition": condition,
         "cause": cause,
         "what": f"ranks {ranks} are slow",
+        "evidence": [{"text": "seen", "source": source}],
         "who": {"kind": kind, "ranks": ranks, "host": host, "device": device},
     }
 

@@ -7,11 +7,11 @@ from oddrank.bench.matrices import Matrix
 from saved_runs import slow
 
 NAMES = ("n0", "n1", "n2", "n3")
-GRID = ((1.0,) * 4,) * 4
+CELLS = {(i, j): 1.0 for i in range(4) for j in range(4)}
 NODES = tuple(frozenset({2 * i, 2 * i + 1}) for i in range(4))
-ONE_EACH = Matrix("", NAMES, None, GRID, None)
-BETWEEN = Matrix("between nodes", NAMES, NODES, GRID, GRID)
-INSIDE = Matrix("inside n1", ("rank 2", "rank 3"), None, ((None, 1.0), (1.0, None)), None)
+ONE_EACH = Matrix("", NAMES, None, CELLS, {})
+BETWEEN = Matrix("between nodes", NAMES, NODES, CELLS, CELLS)
+INSIDE = Matrix("inside n1", ("rank 2", "rank 3"), None, {(0, 1): 1.0}, {(0, 1): 1.0})
 ROW, COLUMN = (1, 0, 1, 4), (0, 1, 4, 1)
 
 
@@ -43,7 +43,7 @@ def test_who_is_named_is_framed_as_a_row_a_column_or_cells(finding, boxes):
 def test_a_node_is_found_by_its_ranks_and_without_them_by_its_host():
     finding = slow("slow-sender", [2, 3], host="n1")
     assert marks([finding], BETWEEN, 8) == [ROW]
-    assert marks([finding], Matrix("", NAMES, None, GRID, None), 8) == [ROW]
+    assert marks([finding], Matrix("", NAMES, None, CELLS, {}), 8) == [ROW]
 
 
 def test_delays_are_framed_among_the_latencies_only():
@@ -55,6 +55,24 @@ def test_delays_are_framed_among_the_latencies_only():
 def test_inside_a_node_ranks_are_framed_and_not_the_node_itself():
     assert marks([slow("slow-sender", [3], kind="rank")], INSIDE, 8) == [(1, 0, 1, 2)]
     assert marks([slow("slow-node", [2, 3])], INSIDE, 8) == []
+
+
+def test_who_is_slow_in_links_of_one_kind_is_not_framed_among_those_of_another():
+    for source, between, inside in (
+        ("bandwidth between nodes", [ROW], []),
+        ("bandwidth between single ranks", [ROW], []),
+        ("bandwidth inside nodes", [], [(1, 0, 1, 2)]),
+        ("bandwidth", [ROW], [(1, 0, 1, 2)]),  # as older versions said
+    ):
+        finding = slow("slow-sender", [3], kind="rank", source=source)
+        assert marks([finding], BETWEEN, 8) == between
+        assert marks([finding], INSIDE, 8) == inside
+        assert marks([finding], ONE_EACH, 4)
+
+
+@pytest.mark.parametrize("evidence", [None, [], [3], [{}], [{"source": 3}], {"source": "x y"}])
+def test_evidence_that_is_none_says_nothing_of_the_kind_of_link(evidence):
+    assert marks([slow("slow-sender", [1]) | {"evidence": evidence}], ONE_EACH, 4) == [ROW]
 
 
 def test_a_link_is_framed_where_both_of_its_ends_are():

@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 
 from oddrank import cli
+from oddrank.bench.heat_map import _panels, _points
 from oddrank.bench.plot import _size_ticks, _time
-from saved_runs import pairs, report, row, slow, write
+from saved_runs import pairs, report, row, saved, slow, write
 
 NAMES = ["n0", "n1", "n2", "n3"]
 MATRIX = [[None if i == j else 10.0 + i for j in range(4)] for i in range(4)]
@@ -86,12 +87,42 @@ def test_whatever_the_rows_are_a_picture_is_drawn_without_a_complaint(rows, draw
             inside=[INSIDE] * 6,
             world={"size": 8},
         ),
+        pairs(NAMES, MATRIX, [slow("delayed-node", [1])], latency_us=[[None] * 4] * 4),
+        pairs(
+            [f"node{i}" for i in range(16_384)],
+            None,
+            [slow("slow-sender", [5])],
+            world={"size": 16_384},
+            links=[[i, i ^ 1, 1.0, 1.0] for i in range(16_384)],
+        ),
     ],
-    ids=["named", "holes", "hostile", "large", "links", "zero", "all"],
+    ids=["named", "holes", "hostile", "large", "links", "zero", "all", "unknown delay", "huge"],
 )
 def test_a_matrix_becomes_a_heat_map(matrix, draw, tmp_path):
     file = write(tmp_path / "pairs.json", matrix)
     assert draw(file, "-o", tmp_path / "out.png") == (0, "")
+
+
+def delayed_inside(source):
+    finding = slow("delayed-link", [2, 3], "link", device="rank 2 and rank 3", source=source)
+    inside = INSIDE | {"latency_us": [[None, 900.0], [900.0, None]]}
+    nodes = [[0, 1], [2, 3], [4, 5], [6, 7]]
+    return pairs(NAMES, MATRIX, [finding], {"size": 8}, ranks=nodes, inside=[inside] * 2)
+
+
+def test_a_delay_inside_a_node_is_framed_among_the_latencies_inside(tmp_path):
+    panels, _ = _panels(saved(tmp_path, delayed_inside("latency inside nodes")))
+    framed = [(panel.where, panel.latency) for panel in panels if panel.boxes]
+    assert framed == [("inside n1", True)] * 2
+
+
+def test_of_many_members_the_slowest_behind_a_point_is_seen(tmp_path):
+    names = [str(i) for i in range(2500)]
+    links = [[i, j, 1.0 if i == 1001 else 9.0, None] for i in range(2500) for j in (0, 1, 2)]
+    (panel,), _ = _panels(saved(tmp_path, pairs(names, None, links=links)))
+    points, step = _points(panel)
+    assert (len(points), step) == (834, 3)
+    assert [line for line, values in enumerate(points) if values[0] == 1.0] == [333]
 
 
 @needs_matplotlib

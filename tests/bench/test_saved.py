@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -120,7 +121,7 @@ def test_what_bench_writes_is_read(tmp_path):
     assert run.rows[0].key == ("c10d:gloo", "all_reduce", "float32", "sum", 1 << 20, True)
     assert (run.rows[0].median_us, len(run.rows[0].samples)) == (50.0, 200)
     assert (run.rows[1].median_us, run.rows[1].samples) == (None, ())
-    assert saved(tmp_path, pairs(["a", "b"], [[None, 2], [1, None]])).matrices[0].GBps[0][1] == 2
+    assert saved(tmp_path, pairs(["a", "b"], [[None, 2], [1, None]])).matrices[0].GBps[0, 1] == 2
 
 
 def test_rows_of_an_older_version_have_no_op_and_no_single_times(tmp_path):
@@ -195,8 +196,36 @@ def test_a_report_is_named_after_its_file(tmp_path):
 def test_a_list_of_links_is_read_as_the_matrix_that_it_stands_for(tmp_path):
     few = {"names": ["a", "b", "c"], "ranks": [[0], [1], [2]], "links": [[0, 2, 5.0, None]]}
     (matrix,) = saved(tmp_path, pairs(few["names"], None) | {"data": {"pairs": few}}).matrices
-    assert matrix.GBps == ((None, None, 5.0), (None,) * 3, (None,) * 3)
-    assert matrix.latency_us == ((None,) * 3,) * 3
+    assert matrix.GBps == {(0, 2): 5.0}
+    assert matrix.latency_us == {}
+
+
+@pytest.mark.parametrize(("names", "matrices"), [(16_384, 1), (2, 10_000), (8, 2_000)])
+def test_names_without_measured_links_take_no_memory_to_speak_of(names, matrices, tmp_path):
+    """As 16,384 nodes of one rank have it, or 10,000 of two."""
+    few = {"names": [""] * names, "links": [[0, 1, 1.0, 2.0]]}
+    inside = [few | {"node": "n"}] * (matrices - 1)
+    file = write(
+        tmp_path / "run.json", pairs([], None) | {"data": {"pairs": few | {"inside": inside}}}
+    )
+    tracemalloc.start()
+    try:
+        found = read(file)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found.matrices) == matrices
+    assert most < 128 << 20  # half of it to read any file at all
+
+
+@pytest.mark.parametrize("many", ["names", "GBps"])
+def test_more_than_any_report_of_ours_has_is_refused(many, tmp_path, monkeypatch):
+    monkeypatch.setattr("oddrank.bench.matrices._MOST_NAMES", 5)
+    monkeypatch.setattr("oddrank.bench.matrices._MOST_FIGURES", 7 if many == "names" else 3)
+    one = {"names": ["a", "b"], "GBps": [[None, 1], [1, None]]}
+    inside = [one | {"node": "n"}] * (2 if many == "names" else 1)
+    with pytest.raises(OddrankError, match=many):
+        saved(tmp_path, pairs([], None) | {"data": {"pairs": one | {"inside": inside}}})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oddrank.bench.marks import Box, marks
-from oddrank.bench.matrices import Grid, Matrix
+from oddrank.bench.matrices import Cells, Matrix
 from oddrank.bench.plot import matplotlib, plain
 from oddrank.bench.saved import Saved
 from oddrank.errors import OddrankError
@@ -22,6 +22,7 @@ _LONGEST = 400  # of a sentence
 _MOST_SENTENCES = 3
 _CHARACTERS = 13.5  # of a sentence, on an inch
 _MOST_PANELS = 4
+_MOST_POINTS = 1000  # a side
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,13 @@ class _Panel:
 
     where: str
     names: tuple[str, ...]
-    values: Grid
+    values: Cells
     boxes: list[Box]
     latency: bool
 
 
 def draw_matrices(run: Saved) -> Any:
-    """The matrix of all, the latencies where one is named, and those inside nodes that fit.
+    """The matrix of all, those inside nodes that fit, latencies of each where one is named.
 
     OddrankError where no cell of the first is known.
     """
@@ -55,7 +56,7 @@ def draw_matrices(run: Saved) -> Any:
     framed = any(panel.boxes for panel in panels)
     width = int(_CHARACTERS * figure.get_figwidth())
     said = list(_sentences(run, framed=framed, width=width))
-    said += [f"not drawn: {left_out} more nodes inside"] if left_out else []
+    said += [f"not drawn: {left_out} more matrices inside nodes"] if left_out else []
     if said:
         figure.supxlabel("\n".join(said), fontsize=8.5, x=0.02, ha="left",
                          color=_MARK if framed else "black")  # fmt: skip
@@ -65,34 +66,38 @@ def draw_matrices(run: Saved) -> Any:
 def _panels(run: Saved) -> tuple[list[_Panel], int]:
     """Those to draw, and how many are left out; inside nodes first where something is named."""
     first, *inside = run.matrices
-    world = run.world.get("size")
-    if not any(cell is not None for line in first.GBps for cell in line):
+    if not first.GBps:
         raise OddrankError(f"nothing to draw: no cell of {run.path} has a bandwidth")
-    found = [_bandwidths(run, first)]
-    boxes = marks(run.findings, first, world, latency=True)
-    if first.latency_us is not None and boxes:
-        found.append(_Panel(first.where, first.names, first.latency_us, boxes, True))
-    known = [m for m in inside if any(cell is not None for line in m.GBps for cell in line)]
-    drawn = sorted((_bandwidths(run, m) for m in known), key=lambda panel: not panel.boxes)
+    found = _panels_of(run, first)
+    drawn = [panel for matrix in inside for panel in _panels_of(run, matrix)]
+    drawn.sort(key=lambda panel: not panel.boxes)
     room = max(0, _MOST_PANELS - len(found))
     return found + drawn[:room], max(0, len(drawn) - room)
 
 
-def _bandwidths(run: Saved, matrix: Matrix) -> _Panel:
-    boxes = marks(run.findings, matrix, run.world.get("size"))
-    return _Panel(matrix.where, matrix.names, matrix.GBps, boxes, False)
+def _panels_of(run: Saved, matrix: Matrix) -> list[_Panel]:
+    """The bandwidths, and the latencies where one is named."""
+    found = []
+    for values, latency in ((matrix.GBps, False), (matrix.latency_us, True)):
+        boxes = marks(run.findings, matrix, run.world.get("size"), latency=latency)
+        if values and (boxes or not latency):
+            found.append(_Panel(matrix.where, matrix.names, values, boxes, latency))
+    return found
 
 
 def _draw(mpl: Any, figure: Any, axes: Any, panel: _Panel) -> None:
-    known = [cell for line in panel.values for cell in line if cell is not None]
-    values = [[math.nan if cell is None else cell for cell in line] for line in panel.values]
+    known, size = [*panel.values.values()], len(panel.names)
+    points, step = _points(panel)
+    edge = len(points) * step - 0.5
     # Dark is slow: little bandwidth, or much time.
     colours = mpl.colormaps["viridis_r" if panel.latency else "viridis"]
     low, high = _range(known, panel.latency)
     image = axes.imshow(
-        values, cmap=colours.with_extremes(bad=_UNKNOWN), vmin=low, vmax=high,
-        interpolation="nearest",
+        points, cmap=colours.with_extremes(bad=_UNKNOWN), vmin=low, vmax=high,
+        interpolation="nearest", extent=(-0.5, edge, edge, -0.5),
     )  # fmt: skip
+    axes.set_xlim(-0.5, size - 0.5)
+    axes.set_ylim(size - 0.5, -0.5)
     unit = "us one way, the shortest" if panel.latency else "GB/s, from sender to receiver"
     figure.colorbar(image, ax=axes, label=unit, shrink=0.85)
     _label(axes, panel)
@@ -104,6 +109,19 @@ def _draw(mpl: Any, figure: Any, axes: Any, panel: _Panel) -> None:
                                   edgecolor=_MARK, linewidth=2.4, clip_on=False, zorder=4)
         )  # fmt: skip
     axes.set_title(_title(panel, known), fontsize=11, loc="left")
+
+
+def _points(panel: _Panel) -> tuple[list[list[float]], int]:
+    """The picture's points, and the members behind a side of one: of many the slowest shows."""
+    step = -(-len(panel.names) // _MOST_POINTS)
+    side = -(-len(panel.names) // step)
+    points = [[math.nan] * side for _ in range(side)]
+    for (i, j), value in panel.values.items():
+        line, column = points[i // step], j // step
+        slower = value > line[column] if panel.latency else value < line[column]
+        if slower or math.isnan(line[column]):
+            line[column] = value
+    return points, step
 
 
 def _range(known: list[float], latency: bool) -> tuple[float, float]:
@@ -155,8 +173,9 @@ def _label(axes: Any, panel: _Panel) -> None:
 def _write_figures(axes: Any, panel: _Panel, low: float, high: float) -> None:
     small = 9 if len(panel.names) <= 10 else 7
     digits = max(0, min(6, 2 - math.floor(math.log10(high))))  # three figures of the highest
-    for i, line in enumerate(panel.values):
-        for j, cell in enumerate(line):
+    for i in range(len(panel.names)):
+        for j in range(len(panel.names)):
+            cell = panel.values.get((i, j))
             if cell is None:
                 text, colour = ("" if i == j else "?"), "#777777"
             else:

@@ -15,7 +15,8 @@ def marks(
 ) -> list[Box]:
     """A slow sender's row, a slow receiver's column, both of a slow rank, a slow link's cells.
 
-    Delays are framed among the latencies, the rest among the bandwidths.
+    Only where it was slow: who is slow between nodes need not be so inside its own. Delays are
+    framed among the latencies, the rest among the bandwidths.
     """
     boxes: list[Box] = []
     members = _members(matrix, world)
@@ -24,7 +25,7 @@ def marks(
         who, cause = finding.get("who"), str(finding.get("cause", ""))
         if finding.get("condition") == "unknown" or not isinstance(who, dict):
             continue
-        if cause.startswith("delayed") != latency:
+        if cause.startswith("delayed") != latency or _is_of_others(finding, matrix):
             continue
         if who.get("kind") == "link":
             boxes += _link(who, matrix, members)
@@ -35,6 +36,15 @@ def marks(
         boxes += [(i, 0, 1, size) for i in places if not cause.endswith("receiver")]
         boxes += [(0, i, size, 1) for i in places if not cause.endswith("sender")]
     return list(dict.fromkeys(boxes))
+
+
+def _is_of_others(finding: Mapping[str, Any], matrix: Matrix) -> bool:
+    """Whether the finding says that it was seen in links of another kind than the matrix has."""
+    evidence = finding.get("evidence")
+    first = evidence[0] if isinstance(evidence, list) and evidence else None
+    source = str(first.get("source")) if isinstance(first, dict) else ""
+    kind, of = source.split(" ")[1:2], matrix.where.split(" ")[:1]
+    return bool(kind and of[0]) and kind != of
 
 
 def _link(who: Mapping[str, Any], matrix: Matrix, members: list[set[int]] | None) -> list[Box]:

@@ -18,7 +18,9 @@ _PLACES: dict[Where, str] = {
 _AGAIN = "run it again: whoever else used the network or the host may have been in the way"
 
 
-def slow_part(rounds: Rounds, suspect: Suspect, unit: Unit, judgement: Judgement) -> Finding:
+def slow_part(
+    rounds: Rounds, suspect: Suspect, unit: Unit, where: Where, judgement: Judgement
+) -> Finding:
     """Slow in the matrix of all, and again among partners that are known to be good."""
     part = suspect.part
     who = _who_of(rounds, part)
@@ -38,7 +40,7 @@ def slow_part(rounds: Rounds, suspect: Suspect, unit: Unit, judgement: Judgement
         evidence=(
             Evidence(
                 f"{_cells(part)}, median of {len(part.cells)}",
-                "latency" if delayed else "bandwidth",
+                f"{'latency' if delayed else 'bandwidth'} {_PLACES[where]}",
                 _shown(suspect.value, unit),
                 unit,
                 _shown(suspect.median, unit),

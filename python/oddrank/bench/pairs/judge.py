@@ -80,7 +80,9 @@ class Judge:
                     doubt = findings.slow_once if left < judgement.floor else findings.not_sure
                 lost.append(doubt(rounds, suspect, figures.unit))
         return [
-            findings.slow_part(rounds, one.suspect, one.figures.unit, one.judgement)
+            findings.slow_part(
+                rounds, one.suspect, one.figures.unit, one.figures.where, one.judgement
+            )
             for one in _once(named)
         ] or lost
 
