@@ -8,7 +8,7 @@
 #include "bench/verify/pattern.hpp"
 #include "bench/verify/slots.hpp"
 
-namespace oddrank::bench {
+namespace oddrank::bench::pattern_test {
 namespace {
 
 constexpr Dtype kAllDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,    Dtype::kBfloat16,
@@ -157,4 +157,4 @@ TEST(VerifyPattern, MoreElementsNeedNoMoreTurns) {
 }
 
 }  // namespace
-}  // namespace oddrank::bench
+}  // namespace oddrank::bench::pattern_test

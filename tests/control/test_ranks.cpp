@@ -3,7 +3,7 @@
 
 #include "control/ranks.hpp"
 
-namespace oddrank::control {
+namespace oddrank::control::ranks_test {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
@@ -133,4 +133,4 @@ TEST(Join, sees_a_rank_that_never_came_as_a_fault_of_every_later_stage) {
 }
 
 }  // namespace
-}  // namespace oddrank::control
+}  // namespace oddrank::control::ranks_test

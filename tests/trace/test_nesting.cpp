@@ -7,7 +7,7 @@
 
 #include "trace/read/nesting.hpp"
 
-namespace oddrank::trace {
+namespace oddrank::trace::nesting_test {
 namespace {
 
 constexpr std::uint8_t kind(Kind what) { return static_cast<std::uint8_t>(what); }
@@ -159,4 +159,4 @@ TEST(Nesting, any_sequence_nests_and_is_told_in_a_bounded_number_of_words) {
 }
 
 }  // namespace
-}  // namespace oddrank::trace
+}  // namespace oddrank::trace::nesting_test

@@ -16,7 +16,7 @@
 #include "trace/record/layout.hpp"
 #include "trace/record/recorder.hpp"
 
-namespace oddrank::trace {
+namespace oddrank::trace::record_test {
 namespace {
 
 constexpr auto kOffsetLine =
@@ -270,4 +270,4 @@ TEST(Record, SurvivesTheDeathOfItsProcess) {
 }
 
 }  // namespace
-}  // namespace oddrank::trace
+}  // namespace oddrank::trace::record_test

@@ -30,7 +30,7 @@
 #endif
 #endif
 
-namespace oddrank::trace {
+namespace oddrank::trace::record_threads_test {
 namespace {
 
 #ifdef ODDRANK_THREAD_SANITIZER
@@ -229,4 +229,4 @@ TEST(RecordOfManyThreads, NamesClocksAndTheHookAreWhole) {
 }
 
 }  // namespace
-}  // namespace oddrank::trace
+}  // namespace oddrank::trace::record_threads_test
