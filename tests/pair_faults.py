@@ -45,6 +45,7 @@ class Case:
                 self.ranks,
                 hosts,
                 hosts=net.hosts,
+                launcher="env",  # an agent a host would import torch, too
                 command=COMMAND,
                 deadline=DEADLINE,
                 after="connect  ",

@@ -151,3 +151,14 @@ def test_a_resolver_that_answers_nothing_is_told(tmp_path):
     subprocess.run([*unshare, *program], env=own, check=True, timeout=10)
     (state,) = json.loads((tmp_path / "verdict.json").read_text())["states"]
     assert state["resolver_slow"]
+
+
+@pytest.mark.needs("torch")
+def test_no_collection_goes_through_what_torchs_import_has_left():
+    code = """
+import gc
+from oddrank.control import rendezvous
+rendezvous._import_torch()
+print(gc.isenabled(), gc.get_freeze_count() > 10 * len(gc.get_objects()))
+"""
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True True\n"

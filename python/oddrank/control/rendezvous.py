@@ -4,6 +4,7 @@ No call of the store obeys its timeout when the store's host is stopped or cut o
 for this thread without a deadline; the guards talk to each other without the store.
 """
 
+import gc
 import os
 import sys
 import threading
@@ -83,15 +84,29 @@ def check(launch: "Launch") -> None:
         )
 
 
-def _open_store(launch: "Launch", end: float) -> Any:
-    from torch.distributed import HashStore, TCPStore
+def _import_torch() -> Any:
+    """torch.distributed, with the garbage collector off: there is nothing to collect in an import.
 
+    Nor does it go through all these objects ever again, which would stop a rank in the middle of
+    what it times.
+    """
+    gc.disable()
+    try:
+        import torch.distributed as dist
+    finally:
+        gc.freeze()
+        gc.enable()
+    return dist
+
+
+def _open_store(launch: "Launch", end: float) -> Any:
+    dist = _import_torch()
     if launch.master is None:
-        return HashStore()
+        return dist.HashStore()
     host, port = launch.master
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     left = max(1.0, end - time.monotonic())
-    store = TCPStore(
+    store = dist.TCPStore(
         host,
         port,
         launch.world,
