@@ -8,8 +8,9 @@ import sys
 import time
 
 from oddrank.trace import jobs
+from oddrank.trace.frames import Frame
 from oddrank.trace.processes import last_run, runs_back
-from oddrank.trace.ranks import Collective, Frame, Rank, Thread
+from oddrank.trace.ranks import Collective, Rank, Thread
 from oddrank.trace.where import groups, text
 from trace_command import oddrank
 

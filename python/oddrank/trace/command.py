@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from oddrank import finding, launch, render
+from oddrank import finding, render
 from oddrank.cli import Group, json_option
 from oddrank.errors import LaunchError, OddrankError
 
@@ -136,6 +136,7 @@ def collect(folder: Path, path: str | None) -> None:
 
     srun --ntasks-per-node 1 oddrank trace collect /shared/records
     """
+    from oddrank import launch
     from oddrank.trace import collect as collect_
     from oddrank.trace import jobs
 

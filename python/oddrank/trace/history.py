@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native
-from oddrank.trace.where import short
+from oddrank.trace.frames import short
 
 _CALL, _RESUME, _MARK = 1, 2, 0
 _ALL = 1 << 62  # events

@@ -8,6 +8,7 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.trace import processes
+from oddrank.trace.frames import Frame
 from oddrank.trace.processes import Process
 
 # The kernel's letters for what a thread does.
@@ -20,15 +21,6 @@ _STATES = {
 }
 _HELD = {_STATES[letter] for letter in "DTt"}
 _HERTZ = 100.0  # USER_HZ: of the times in /proc, on all of Linux
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A place in the code; line None: recorded by calls only."""
-
-    function: str
-    file: str
-    line: int | None
 
 
 @dataclass(frozen=True)

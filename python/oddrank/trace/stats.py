@@ -14,8 +14,8 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.trace import processes
+from oddrank.trace.frames import short
 from oddrank.trace.processes import Process
-from oddrank.trace.where import short
 
 # Hook -> ns of a line, ns of a call or return: see above.
 _COSTS = {"settrace": (24.0, 48.0), "monitoring": (25.0, 26.0)}

@@ -6,8 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from oddrank import _native
-from oddrank.trace.ranks import Frame
-from oddrank.trace.where import short
+from oddrank.trace.frames import Frame, short
 
 # format.hpp's kinds but for lines, as they are said.
 _KINDS = {

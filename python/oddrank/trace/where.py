@@ -1,16 +1,13 @@
 """Where every rank is: ranks that stand at the same place folded, least progress first."""
 
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from oddrank.finding import fold
-from oddrank.trace.ranks import Collective, Frame, Rank, Thread
-
-# Before it a path says only where Python is installed.
-_INSTALLED = ("/site-packages/", "/dist-packages/")
+from oddrank.trace.frames import Frame, short
+from oddrank.trace.ranks import Collective, Rank, Thread
 
 
 @dataclass(frozen=True)
@@ -233,19 +230,6 @@ def _stack_lines(thread: Thread) -> Iterable[str]:
 def _frame(frame: Frame) -> tuple[str, str]:
     line = "" if frame.line is None else f":{frame.line}"
     return f"{short(frame.file)}{line}", frame.function
-
-
-def short(file: str) -> str:
-    """The path from where it begins to tell: the package, or the working directory."""
-    for folder in _INSTALLED:
-        if folder in file:
-            return file.rpartition(folder)[2]
-    standard = os.path.dirname(os.__file__) + "/"
-    here = os.getcwd() + "/"
-    for folder in (standard, here):
-        if file.startswith(folder):
-            return file[len(folder) :]
-    return file
 
 
 def _hidden(ranks: Sequence[Rank]) -> list[str]:
