@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from oddrank.control.nodes import by_node, node_of
+
 if TYPE_CHECKING:
     from oddrank.control.root import RankState, Round
 
@@ -122,8 +124,8 @@ def _fault(round: "Round", s: "RankState") -> tuple[Cause | None, bool]:
 
 def _lost(round: "Round") -> list[Culprit]:
     """Guards that no longer speak: whole nodes first, then single guards."""
-    nodes = _by_node(round.states.values())
-    home = _node(round.states[0]) if 0 in round.states else None
+    nodes = by_node(round.states.values())
+    home = node_of(round.states[0]) if 0 in round.states else None
     gone = {
         node: members
         for node, members in nodes.items()
@@ -218,15 +220,3 @@ def _stuck(round: "Round", came: Mapping[int, "RankState"]) -> list[Culprit]:
 def _stage(round: "Round", s: "RankState") -> str:
     """Where it stands: whoever has given its result for an earlier stage is due in this one."""
     return round.stage if s.published or not s.stage else s.stage
-
-
-def _node(s: "RankState") -> tuple[int, str]:
-    return (s.node, s.host)
-
-
-def _by_node(states: Iterable["RankState"]) -> dict[tuple[int, str], list["RankState"]]:
-    nodes: dict[tuple[int, str], list[RankState]] = {}
-    for s in states:
-        if s.contact != "never":
-            nodes.setdefault(_node(s), []).append(s)
-    return nodes

@@ -11,6 +11,7 @@ from oddrank.bench.pairs import matrix
 from oddrank.bench.pairs.games import Teams, Where
 from oddrank.bench.pairs.matrix import Judgement, Visits
 from oddrank.bench.pairs.parts import Cell, Part, parts_of
+from oddrank.control.nodes import nodes_of
 from oddrank.control.stages import Rounds
 
 # GB/s, or us: one way, known for one of both ranks.
@@ -98,14 +99,6 @@ class Look:
         """Whether all links between nodes that were measured could be compared."""
         found = self.judged.get(("GB/s", "nodes"))
         return set(self.between["GB/s"]) == set(found[0].visits if found else ())
-
-
-def nodes_of(rounds: Rounds) -> list[tuple[int, ...]]:
-    """The ranks of each node, in the order of their local ranks."""
-    nodes: dict[tuple[int, str], list[int]] = {}
-    for rank, state in sorted(rounds.states.items()):
-        nodes.setdefault((state.node, state.host), []).append(rank)
-    return sorted(tuple(ranks) for ranks in nodes.values())
 
 
 def _measured(rounds: Rounds, stage: str, unit: Unit) -> dict[Where, dict[Cell, list[list[float]]]]:

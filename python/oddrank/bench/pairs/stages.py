@@ -16,10 +16,10 @@ from oddrank.bench.memory import free_host_memory
 from oddrank.bench.pairs.exchange import Effort, Exchange
 from oddrank.bench.pairs.games import Game, pack, unpack
 from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge
-from oddrank.bench.pairs.looks import nodes_of
 from oddrank.bench.pairs.noise import error_wanted
 from oddrank.bench.pairs.panels import games_again, games_of_all
 from oddrank.bench.pairs.tournament import visits_of
+from oddrank.control.nodes import nodes_of
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.errors import OddrankError
 
