@@ -1,9 +1,13 @@
 """The one seam for faults in tests: ODDRANK_INJECT="kill:rank=2,stage=all_reduce,step=3;...".
 
-Refused unless ODDRANK_TESTING=1. Stages never mention it: Session.enter, progress and laps do.
+Refused unless ODDRANK_TESTING=1. Stages never mention it: Session.enter, progress, laps and said
+do. Faults of what a rank says that it measured: "scale:rank=2,stage=speed,name=copy,by=0.95" times
+the number, or each number of the list, that is called so; "set:rank=1,stage=environment,name=torch,
+value=2.0" puts another value (JSON, else the text) in its place; dots lead into what lies deeper.
 """
 
 import ctypes
+import json
 import math
 import os
 import random
@@ -12,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from oddrank.control.laps import Laps
 from oddrank.errors import OddrankError
@@ -34,6 +38,9 @@ class Fault:
     step: str | None = None
     seconds: float = 1.0
     share: float = 1.0
+    name: str = ""  # of what scale and set falsify
+    by: float = 1.0
+    value: str = ""
 
 
 def _send(number: int) -> Callable[[Fault], None]:
@@ -88,9 +95,17 @@ _KINDS: dict[str, Callable[[Fault], None]] = {
     "value": _nothing,
     "late": _nothing,
     "jitter": _nothing,
+    "scale": _nothing,
+    "set": _nothing,
 }
 # What a kind takes besides rank, stage and step.
-_MORE = {"slow": {"seconds"}, "late": {"seconds"}, "jitter": {"seconds", "share"}}
+_MORE = {
+    "slow": {"seconds"},
+    "late": {"seconds"},
+    "jitter": {"seconds", "share"},
+    "scale": {"name", "by"},
+    "set": {"name", "value"},
+}
 
 
 def parse(text: str) -> tuple[Fault, ...]:
@@ -101,19 +116,21 @@ def parse(text: str) -> tuple[Fault, ...]:
 def _fault(text: str) -> Fault:
     kind, _, rest = text.partition(":")
     form = "expected kind:rank=N,stage=NAME[,step=TEXT], of slow, late and jitter also [,seconds=S]"
-    form += f", of jitter [,share=0..1]; kinds: {', '.join(_KINDS)}"
+    form += ", of jitter [,share=0..1], of scale ,name=NAME,by=X, of set ,name=NAME,value=V"
+    form += f"; kinds: {', '.join(_KINDS)}"
     pairs = dict(pair.strip().partition("=")[::2] for pair in rest.split(",") if pair.strip())
     fields = _FIELDS | _MORE.get(kind, set())
     if kind not in _KINDS or not {"rank", "stage"} <= set(pairs) <= fields:
         raise OddrankError(f"ODDRANK_INJECT: {text!r}: {form}")
     try:
         rank, seconds = int(pairs["rank"]), float(pairs.get("seconds", "1"))
-        share = float(pairs.get("share", "1"))
+        share, by = float(pairs.get("share", "1")), float(pairs.get("by", "1"))
         if not (0 <= seconds < math.inf and 0 <= share <= 1):
             raise ValueError("seconds are not negative, and a share is between 0 and 1")
     except ValueError as error:
         raise OddrankError(f"ODDRANK_INJECT: {text!r}: {error}; {form}") from error
-    return Fault(kind, rank, pairs["stage"], pairs.get("step"), seconds, share)
+    name, value = pairs.get("name", ""), pairs.get("value", "")
+    return Fault(kind, rank, pairs["stage"], pairs.get("step"), seconds, share, name, by, value)
 
 
 _FIELDS = {"rank", "stage", "step"}
@@ -153,6 +170,15 @@ class _DelayedLaps:
             if dice.random() < fault.share:  # late: always
                 time.sleep(fault.seconds)
         self._laps.enter()
+
+
+def _falsified(fault: Fault, value: Any) -> Any:
+    if fault.kind == "scale":
+        return [one * fault.by for one in value] if isinstance(value, list) else value * fault.by
+    try:
+        return json.loads(fault.value)
+    except ValueError:
+        return fault.value
 
 
 class Injector:
@@ -196,6 +222,17 @@ class Injector:
             if fault.step is None or _is_at(fault, self._step)
         ]
         return _DelayedLaps(laps, delays) if delays else laps
+
+    def said(self, measured: Any) -> Any:
+        """`measured`, or what a fault of the current stage makes of it."""
+        for fault in self._faults:
+            if fault.kind in ("scale", "set") and fault.stage == self._stage:
+                *way, last = fault.name.split(".")
+                place = measured
+                for part in way:
+                    place = place[part]
+                place[last] = _falsified(fault, place[last])
+        return measured
 
     def has(self, kind: str) -> bool:
         """Whether the current stage has a fault of `kind`, for those that the stage consumes."""

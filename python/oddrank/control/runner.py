@@ -122,7 +122,7 @@ def _work(stages: Sequence[Stage], worker: _Worker) -> int:
             told = json.loads(session.enter(stage.name))
             worker.parameters, worker.master = told["plan"], told["master"]
             measured = None if worker.parameters == SKIP else stage.measure(worker)
-            session.publish(json.dumps(measured).encode())
+            session.publish(json.dumps(session.said(measured)).encode())
     except SessionEnded as ended:
         return ended.exit_code
     except Exception as error:

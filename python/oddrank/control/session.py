@@ -158,6 +158,10 @@ class Session:
         """Whether a test asks the current stage for a fault of `kind` (see inject.py)."""
         return self._injector.has(kind)
 
+    def said(self, measured: Any) -> Any:
+        """What this rank says that it has measured in the current stage: tests falsify it."""
+        return self._injector.said(measured)
+
     def finish(self) -> int:
         """Wait for the root's last word and return its exit code; 1 if it never comes."""
         try:

@@ -61,6 +61,13 @@ class Rounds:
         return Who("rank", named, host, f"{name} {known[0].local_rank}")
 
 
+@dataclass(frozen=True)
+class Skip:
+    """What a plan gives where there is nothing to measure: `why`, for whoever reads the report."""
+
+    why: str
+
+
 def nobody_is_odd(rounds: Rounds) -> list[Finding]:
     """The judgement of a stage that only has to be come through."""
     return []
@@ -78,7 +85,8 @@ class Stage:
     seconds: its own deadline, cut to what is left of the command's.
     measure: in every rank; gives what JSON can hold. Only here may torch be imported.
     judge: pure, in the judge's process, once all results are there.
-    plan: what the ranks shall do, from earlier stages; reaches them as context.parameters.
+    plan: what the ranks shall do, from earlier stages; reaches them as context.parameters. A Skip:
+    nothing, and the stage is told as not run.
     confirms: an earlier stage; this one is walked through only if that one found something, and
     what it finds, or that it finds nothing, takes the place of that.
     shown: whether a line says that it is through; on_stage may say more.

@@ -11,7 +11,7 @@ from oddrank.control import findings, join
 from oddrank.control.culprits import Culprit, culprits, torn_down
 from oddrank.control.motion import Motion
 from oddrank.control.root import Root, Round, Snapshot
-from oddrank.control.stages import Rounds, Stage
+from oddrank.control.stages import Rounds, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who, fold
 
@@ -32,6 +32,7 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)  # of each stage, also the last one
     came: dict[str, int] = field(default_factory=dict)  # how many ranks gave a result for it
+    skipped: dict[str, str] = field(default_factory=dict)  # stage -> why there was nothing to do
     complete: bool = True
     why: str = ""  # not complete: what came in between
     error: OddrankError | None = None  # it was that what was asked for can't be done
@@ -91,6 +92,9 @@ class Walk:
         doubted = [f for f in outcome.findings if stage.confirms and f.stage == stage.confirms]
         skip = bool(stage.confirms) and not doubted
         parameters = SKIP if skip else stage.plan(rounds)
+        if isinstance(parameters, Skip):
+            outcome.skipped[stage.name] = parameters.why
+            skip, parameters = True, SKIP
         began = self._shown = time.monotonic()
         seconds = min(stage.seconds, self._end - began)
         if seconds <= 0:
