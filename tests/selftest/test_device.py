@@ -9,6 +9,7 @@ from oddrank.bench.place import CPU
 from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
 from oddrank.selftest import device
+from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import device as stage
 
 MIB = 1 << 20
@@ -31,7 +32,7 @@ def test_a_word_that_came_back_wrong_is_a_finding_against_its_rank():
     states = {r: RankState(r, host="node0", node=0, local_rank=r, contact="ok") for r in (0, 1)}
     result = {"device": "CPU", "bytes": MIB, "wrong": None}
     results = {0: result, 1: {**result, "wrong": wrong}}
-    (finding,) = stage.STAGE.judge(Rounds(2, states, {"device": results}))
+    (finding,) = stage.stage(Options()).judge(Rounds(2, states, {"device": results}))
     assert (finding.condition, finding.cause) == ("broken", "bad-memory")
     assert finding.who.ranks == (1,)
     assert "at 1000" in finding.evidence[0].text

@@ -4,6 +4,7 @@ import pytest
 
 from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
+from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import environment
 
 FACTS = {
@@ -25,7 +26,7 @@ def judged(*changes, ranks=4):
         for r in range(ranks)
     }
     rounds = Rounds(ranks, states, {"environment": facts})
-    found = environment.STAGE.judge(rounds)
+    found = environment.stage(Options()).judge(rounds)
     return [(f.condition, f.who.kind, f.who.ranks, f.cause) for f in found]
 
 

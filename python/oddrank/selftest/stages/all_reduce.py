@@ -8,6 +8,7 @@ from oddrank.bench.case import Case
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
 from oddrank.selftest import device
+from oddrank.selftest.choice import Options
 
 CASES = tuple(
     Case("all_reduce", dtype, size)
@@ -36,4 +37,5 @@ def _judge(rounds: Rounds) -> list[Finding]:
     return [findings.wrong_values(rounds, "all_reduce", seen)] if seen else []
 
 
-STAGE = Stage("all_reduce", 120, _measure, _judge, _plan)
+def stage(options: Options) -> Stage:
+    return Stage("all_reduce", 120, _measure, _judge, _plan)

@@ -4,7 +4,9 @@ from typing import Any
 
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
-from oddrank.selftest import device, findings
+from oddrank.selftest import device
+from oddrank.selftest.choice import Options
+from oddrank.selftest.findings.device import bad_memory
 
 
 def _plan(rounds: Rounds) -> str:
@@ -21,10 +23,11 @@ def _measure(context: Context) -> dict[str, Any]:
 
 def _judge(rounds: Rounds) -> list[Finding]:
     return [
-        findings.bad_memory(rounds, rank, result["device"], result["bytes"], result["wrong"])
+        bad_memory(rounds, rank, result["device"], result["bytes"], result["wrong"])
         for rank, result in rounds.of("device").items()
         if result["wrong"] is not None
     ]
 
 
-STAGE = Stage("device", 60, _measure, _judge, _plan)
+def stage(options: Options) -> Stage:
+    return Stage("device", 60, _measure, _judge, _plan)

@@ -11,7 +11,8 @@ from oddrank._version import __version__
 from oddrank.bench import place, setup
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
-from oddrank.selftest import findings
+from oddrank.selftest.choice import Options
+from oddrank.selftest.findings.environment import deviates, no_majority
 
 # Limit -> what it is called in a shell.
 _LIMITS = {
@@ -86,10 +87,10 @@ def _judge(rounds: Rounds) -> list[Finding]:
             continue
         common, ranks = max(groups.items(), key=lambda group: len(group[1]))
         if 2 * len(ranks) <= len(facts):
-            found.append(findings.no_majority(rounds, name, groups))
+            found.append(no_majority(rounds, name, groups))
             continue
         found += [
-            findings.deviates(rounds, name, others, value, common, breaks=name in _VERSIONS)
+            deviates(rounds, name, others, value, common, breaks=name in _VERSIONS)
             for value, others in groups.items()
             if value != common
         ]
@@ -103,5 +104,6 @@ def _groups(values: dict[int, Any]) -> dict[Any, list[int]]:
     return groups
 
 
-# Long: many ranks import torch from one busy file system.
-STAGE = Stage("environment", 300, _measure, _judge)
+def stage(options: Options) -> Stage:
+    # Long: many ranks import torch from one busy file system.
+    return Stage("environment", 300, _measure, _judge)

@@ -7,6 +7,7 @@ from oddrank.bench.c10d import C10d
 from oddrank.bench.group import connect
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
+from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import all_reduce
 
 
@@ -37,4 +38,5 @@ def _judge(rounds: Rounds) -> list[Finding]:
     return [findings.not_localised(rounds, "all_reduce", _seen(rounds))]
 
 
-STAGE = Stage("localise", 60, _measure, _judge, _plan, confirms="all_reduce")
+def stage(options: Options) -> Stage:
+    return Stage("localise", 60, _measure, _judge, _plan, confirms="all_reduce")
