@@ -109,7 +109,7 @@ def json_option(command: Command) -> Command:
         "--json",
         "json_path",
         metavar="FILE",
-        callback=_writable,
+        callback=writable(),
         help="Write the report as JSON; - is stdout, and then nothing else goes there.",
     )(command)
 
@@ -124,6 +124,29 @@ def fail_on_option(command: Command) -> Command:
         callback=_verdicts,
         help="Verdicts with a non-zero exit code, or none. (odd: drain no node for a deadline.)",
     )(command)
+
+
+def writable(
+    advice: str = "",
+) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """The callback of an option for a file; advice: what to do where it can't be written."""
+
+    def check(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+        """Only rank 0 writes; another node may not even have the folder."""
+        from oddrank import finding, launch
+
+        if value == "":
+            raise click.BadParameter("it is empty: give it a file, or - for stdout")
+        if value is not None:
+            try:
+                writes = launch.current().rank == 0
+            except LaunchError:
+                writes = True
+            if writes:
+                finding.check_writable(value, advice or finding.JSON_ADVICE)
+        return value
+
+    return check
 
 
 def share(ctx: click.Context, option: click.Parameter, value: str) -> float:
@@ -186,22 +209,6 @@ def _speaks() -> bool:
         return launch.current().local_rank == 0
     except LaunchError:
         return True
-
-
-def _writable(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Only rank 0 writes; another node may not even have the folder."""
-    from oddrank import finding, launch
-
-    if value == "":
-        raise click.BadParameter("it is empty: give it a file, or - for stdout")
-    if value is not None:
-        try:
-            writes = launch.current().rank == 0
-        except LaunchError:
-            writes = True
-        if writes:
-            finding.check_writable(value)
-    return value
 
 
 def _verdicts(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:

@@ -25,10 +25,18 @@ Condition = Literal[
     "missing", "different", "mismatch", "suspicious", "unknown",
 ]  # fmt: skip
 
+# How bad it is; what is as bad as another keeps the order in which it was found.
+_BADNESS: dict[Condition, int] = {
+    "dead": 0, "missing": 0, "stuck": 0, "broken": 0, "mismatch": 0,
+    "slow": 1, "late": 1, "different": 2, "suspicious": 3, "unknown": 4,
+}  # fmt: skip
 # Verdict -> exit code; 2 is "could not run" and belongs to OddrankError.
 EXIT_CODES: dict[Verdict, int] = {"healthy": 0, "odd": 1, "unknown": 1, "incomplete": 3}
 FAILING: frozenset[str] = frozenset(EXIT_CODES) - {"healthy"}
-_JSON_ADVICE = "give --json a file in a folder you can write, or -"
+_FAST = json.JSONEncoder(allow_nan=False, check_circular=False)
+# A longer list has each of its entries on one line of the JSON.
+_MOST_OPEN = 16
+JSON_ADVICE = "give --json a file in a folder you can write, or -"
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,7 @@ class Report:
         complete: bool,
         why: str = "",
     ) -> "Report":
-        """The report, surest names first, otherwise in the order given (causes before victims).
+        """The report, surest names first, of these the worst, otherwise in the order given.
 
         complete: everything was measured before the deadline. why: a sentence on what was not, or
         on what was; it is the summary where there is no finding.
@@ -165,7 +173,7 @@ def fold(ranks: Iterable[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
-def check_writable(path: str, advice: str = _JSON_ADVICE) -> None:
+def check_writable(path: str, advice: str = JSON_ADVICE) -> None:
     """OddrankError if `write_json` could not write there: asked before a command runs."""
     if path != "-":
         target = _target(path)
@@ -180,8 +188,13 @@ def check_writable(path: str, advice: str = _JSON_ADVICE) -> None:
 
 def write_json(envelope: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Writes to `-` (stdout) or, whole or not at all, to a file. NaN and infinities become null."""
-    text = json.dumps(_plain(envelope), indent=1, allow_nan=False) + "\n"
+    write_text("".join(_pieces(envelope, "\n")) + "\n", path, JSON_ADVICE)
+
+
+def write_text(text: str, path: str | os.PathLike[str], advice: str) -> None:
+    """Writes to `-` (stdout) or, whole or not at all, to a file; OddrankError as whole_file's."""
     path = os.fspath(path)
+    encoded = text.encode("utf-8", "backslashreplace")
     if path == "-":
         try:
             sys.stdout.write(text)
@@ -189,7 +202,7 @@ def write_json(envelope: Mapping[str, Any], path: str | os.PathLike[str]) -> Non
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise _unwritable("stdout", error.strerror) from error
+            raise _unwritable("stdout", error.strerror, advice) from error
         return
     target = _target(path)
     try:
@@ -197,13 +210,13 @@ def write_json(envelope: Mapping[str, Any], path: str | os.PathLike[str]) -> Non
             # Without a reader a pipe would keep us here: an error then.
             descriptor = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
             os.set_blocking(descriptor, True)
-            with open(descriptor, "w", encoding="ascii") as stream:
-                stream.write(text)
+            with open(descriptor, "wb") as stream:
+                stream.write(encoded)
             return
     except OSError as error:
-        raise _unwritable(path, error.strerror) from error
-    with whole_file(path, _JSON_ADVICE) as file:
-        file.write(text.encode("ascii"))
+        raise _unwritable(path, error.strerror, advice) from error
+    with whole_file(path, advice) as file:
+        file.write(encoded)
 
 
 @contextmanager
@@ -229,11 +242,12 @@ def whole_file(path: str | os.PathLike[str], advice: str) -> Iterator[IO[bytes]]
         raise
 
 
-def _weight(finding: Finding) -> tuple[bool, bool, int]:
+def _weight(finding: Finding) -> tuple[bool, bool, int, int]:
     return (
         not finding.names_somebody(),
         finding.condition == "suspicious",
         ("high", "medium", "low").index(finding.confidence.level),
+        _BADNESS[finding.condition],
     )
 
 
@@ -252,6 +266,38 @@ def _summary(
     if not isinstance(size, int):
         return "nothing found"
     return "1 rank is healthy" if size == 1 else f"all {size} ranks are healthy"
+
+
+def _pieces(value: Any, line: str) -> Iterator[str]:
+    """JSON: an entry of a mapping a line, also a row of a long list, each by the fast encoder.
+
+    line: the end of a line and the blanks that the next one begins with.
+    """
+    inner = line + " "
+    if isinstance(value, Mapping) and value:
+        start = "{"
+        for key, item in value.items():
+            yield f"{start}{inner}{json.dumps(str(key))}: "
+            yield from _pieces(item, inner)
+            start = ","
+        yield line + "}"
+    elif isinstance(value, list | tuple) and any(isinstance(v, dict | list) for v in value):
+        start = "["
+        for item in value:
+            yield start + inner
+            yield from [_encoded(item)] if len(value) > _MOST_OPEN else _pieces(item, inner)
+            start = ","
+        yield line + "]"
+    else:
+        yield _encoded(value)
+
+
+def _encoded(value: Any) -> str:
+    """On one line; in Python only where the fast encoder fails: NaN, numpy's numbers."""
+    try:
+        return _FAST.encode(value)
+    except (TypeError, ValueError):
+        return json.dumps(_plain(value), allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
@@ -278,7 +324,7 @@ def _is_special(target: Path) -> bool:
         return False
 
 
-def _open_beside(path: str, target: Path, advice: str = _JSON_ADVICE) -> tuple[int, str]:
+def _open_beside(path: str, target: Path, advice: str = JSON_ADVICE) -> tuple[int, str]:
     """A new file in the target's folder, its mode from the umask (mkstemp's would be 0600)."""
     temporary = f"{target}.{os.urandom(6).hex()}.tmp"
     try:
@@ -289,5 +335,5 @@ def _open_beside(path: str, target: Path, advice: str = _JSON_ADVICE) -> tuple[i
         raise _unwritable(path, error.strerror, advice) from error
 
 
-def _unwritable(path: str, reason: str | None, advice: str = _JSON_ADVICE) -> OddrankError:
+def _unwritable(path: str, reason: str | None, advice: str = JSON_ADVICE) -> OddrankError:
     return OddrankError(f"cannot write {path}: {reason}; {advice}")

@@ -13,6 +13,10 @@ from oddrank.finding import Evidence, Finding, Report, fold, write_json
 
 _MAX_TEXT = 1000
 _MAX_FINDINGS = 12
+# Of more findings than that: as many as these lines hold; the rest is folded, to so many groups.
+_MAX_LINES = 24
+_MAX_GROUPS = 6
+_MAX_EVIDENCE = 6
 _STYLES = {
     "healthy": "bold green",
     "odd": "bold red",
@@ -34,9 +38,10 @@ def report(report: Report, stream: TextIO) -> None:
         (f"{report.tool}: {report.verdict}", _STYLES[report.verdict]),
         (report.summary, ""),
     ]
-    for finding in report.findings[:_MAX_FINDINGS]:
-        lines += _finding_lines(finding, report.summary)
-    lines += _folded_lines(report.findings[_MAX_FINDINGS:])
+    shown = _as_many_as_fit(report)
+    for made in shown:
+        lines += made
+    lines += _folded_lines(report.findings[len(shown) :])
     rest = _not_named(report)
     if rest and any(finding.names_somebody() for finding in report.findings):
         lines.append(
@@ -154,6 +159,16 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+def _as_many_as_fit(report: Report) -> list[list[Line]]:
+    """The lines of each of the first findings: all of a few, a screen of many."""
+    made = [list(_finding_lines(f, report.summary)) for f in report.findings[:_MAX_FINDINGS]]
+    if len(report.findings) <= _MAX_FINDINGS:
+        return made
+    while len(made) > 1 and sum(map(len, made)) > _MAX_LINES:
+        made.pop()
+    return made
+
+
 def _finding_lines(finding: Finding, summary: str) -> Iterable[Line]:
     style = _MILD.get(finding.condition, "red")
     where = f", stage {finding.stage}" if finding.stage else ""
@@ -161,8 +176,10 @@ def _finding_lines(finding: Finding, summary: str) -> Iterable[Line]:
     yield f"  {_short(str(finding.who))}: {finding.condition} ({finding.cause}{where})", style
     if finding.what != summary:
         yield f"    {finding.what}", ""
-    for evidence in finding.evidence:
+    for evidence in finding.evidence[:_MAX_EVIDENCE]:
         yield f"    evidence    {_evidence(evidence)}", ""
+    if len(finding.evidence) > _MAX_EVIDENCE:
+        yield f"    evidence    {len(finding.evidence) - _MAX_EVIDENCE} more in the JSON", ""
     yield f"    confidence  {finding.confidence.level}: {finding.confidence.why}", ""
     for command in finding.next:
         yield f"    next        {command}", "bold"
@@ -187,11 +204,13 @@ def _folded_lines(findings: Sequence[Finding]) -> Iterable[Line]:
         groups.setdefault((finding.condition, finding.cause, finding.stage), []).append(finding)
     if groups:
         yield "", ""
-    for (condition, cause, stage), members in groups.items():
+    for (condition, cause, stage), members in list(groups.items())[:_MAX_GROUPS]:
         ranks = {rank for member in members for rank in member.who.ranks}
         who = f"ranks {_short(fold(ranks))}" if ranks else f"{len(members)} more"
         where = f", stage {stage}" if stage else ""
         yield f"  {who}: {condition} ({cause}{where})", _MILD.get(condition, "red")
+    if len(groups) > _MAX_GROUPS:
+        yield f"  {len(groups) - _MAX_GROUPS} more kinds of findings in the JSON", ""
 
 
 def _not_named(report: Report) -> list[int]:

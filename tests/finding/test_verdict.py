@@ -50,6 +50,16 @@ def test_a_suspicion_and_an_unknown_come_after_the_names_and_the_order_of_causes
     assert made.summary.endswith("(and 3 more findings)")
 
 
+def test_of_names_that_are_as_sure_the_worst_comes_first():
+    conditions = ["different", "slow", "unknown", "broken", "suspicious", "late", "dead"]
+    made = report(*(finding(condition=condition) for condition in conditions))
+    assert [one.condition for one in made.findings] == [
+        "broken", "dead", "slow", "late", "different", "suspicious", "unknown",
+    ]  # fmt: skip
+    sure = report(finding(condition="dead", level="medium"), finding(condition="different"))
+    assert [one.condition for one in sure.findings] == ["different", "dead"]
+
+
 def test_the_surer_name_comes_first():
     made = report(finding(rank=0, level="low"), finding(rank=1, level="high"))
     assert [f.who.ranks for f in made.findings] == [(1,), (0,)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank import render
-from oddrank.finding import Who
+from oddrank.finding import Evidence, Who
 from reports import finding, report
 
 
@@ -40,9 +40,23 @@ def test_the_odd_rank_comes_first_with_evidence_and_the_others_are_folded():
 def test_five_hundred_dead_ranks_still_fit_a_screen():
     dead = [finding(rank=rank, condition="dead", cause="killed") for rank in range(0, 1000, 2)]
     text = shown(report(*dead, size=1000))
-    assert len(text.splitlines()) < 100
+    assert len(text.splitlines()) < 40
     assert max(map(len, text.splitlines())) < 250
     assert "rank 0 " in text
+
+
+def test_findings_of_many_kinds_fit_a_screen_too_and_what_is_left_out_is_counted():
+    many = [finding(rank, cause=f"cause-{rank}", what="x" * 200) for rank in range(300)]
+    text = shown(report(*many, size=1000))
+    assert len(text.splitlines()) < 45
+    assert "more kinds of findings in the JSON" in text
+
+
+def test_a_few_findings_are_all_shown_whole_but_not_endless_evidence():
+    few = [finding(rank, evidence=(Evidence("seen", "there"),) * 20) for rank in range(3)]
+    text = shown(report(*few))
+    assert text.count("evidence    seen [there]") == 3 * 6
+    assert text.count("evidence    14 more in the JSON") == 3
 
 
 def test_one_rank_in_three_findings_is_not_called_fine():

@@ -1,4 +1,4 @@
-"""The one seam for faults in tests: ODDRANK_INJECT="kill:rank=2,stage=all_reduce,step=3;...".
+"""The one seam for faults in tests: ODDRANK_INJECT="kill:rank=2,stage=train,step=3;...".
 
 Refused unless ODDRANK_TESTING=1. Stages never mention it: Session.enter, progress, laps and said
 do. Faults of what a rank says that it measured: "scale:rank=2,stage=speed,name=copy,by=0.95" times

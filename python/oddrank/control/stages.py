@@ -45,6 +45,7 @@ class Rounds:
     states: dict[int, "RankState"] = field(default_factory=dict)
     results: dict[str, dict[int, Any]] = field(default_factory=dict)
     device: str = ""  # what the ranks compute on, once that is known: "GPU" or "CPU"
+    kept: dict[str, Any] = field(default_factory=dict)  # what a judgement leaves for later ones
 
     def of(self, stage: str) -> dict[int, Any]:
         return self.results.get(stage, {})

@@ -4,13 +4,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from oddrank.control import findings, join
 from oddrank.control.culprits import Culprit, culprits, torn_down
 from oddrank.control.motion import Motion
-from oddrank.control.root import Root, Round, Snapshot
+from oddrank.control.root import RankState, Root, Round, Snapshot
 from oddrank.control.stages import Rounds, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who, fold
@@ -32,6 +32,7 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)  # of each stage, also the last one
     came: dict[str, int] = field(default_factory=dict)  # how many ranks gave a result for it
+    joined: dict[int, float] = field(default_factory=dict)  # rank -> after how many seconds
     skipped: dict[str, str] = field(default_factory=dict)  # stage -> why there was nothing to do
     complete: bool = True
     why: str = ""  # not complete: what came in between
@@ -54,7 +55,7 @@ class Walk:
         self._root, self._stages, self._end, self._on_stage = root, stages, end, on_stage
         self._motion = Motion()
         self._outcome = Outcome(Rounds(root.world))
-        self._shown = 0.0
+        self._shown = self._began = 0.0
         names = (join.NAME, *(stage.name for stage in stages if stage.shown))
         self._width = max(len(name) for name in names)
 
@@ -80,7 +81,9 @@ class Walk:
         began = self._shown = time.monotonic()
         seconds = join.SHARE * (self._end - began)
         self._root.open_join(seconds)
+        self._began = began
         round, found = self._settle(join.NAME, began + seconds)
+        self._note_joined(round.states.values())
         if not self._came_through(join.NAME, began, round, found):
             return False
         self._outcome.findings += join.judge(self._outcome.rounds)
@@ -93,7 +96,8 @@ class Walk:
         skip = bool(stage.confirms) and not doubted
         parameters = SKIP if skip else stage.plan(rounds)
         if isinstance(parameters, Skip):
-            outcome.skipped[stage.name] = parameters.why
+            if stage.shown:
+                outcome.skipped[stage.name] = parameters.why
             skip, parameters = True, SKIP
         began = self._shown = time.monotonic()
         seconds = min(stage.seconds, self._end - began)
@@ -180,6 +184,8 @@ class Walk:
     def _show(self, now: Snapshot) -> None:
         """A line every few seconds for who sits and waits."""
         self._motion.see(now.states)
+        if now.stage == join.NAME:
+            self._note_joined(now.states)
         if time.monotonic() - self._shown < _SHOW_EVERY - 0.1:
             return
         self._shown = time.monotonic()
@@ -192,6 +198,13 @@ class Walk:
             f"{now.stage:<{self._width}}  {now.results}/{now.world}  not through yet:"
             f" {Who('rank', tuple(missing))}, at most {now.remaining:.0f} s more"
         )
+
+    def _note_joined(self, states: Iterable[RankState]) -> None:
+        """When a rank was first seen, by the judge's clock: as often as it looks."""
+        after = time.monotonic() - self._began
+        for state in states:
+            if state.contact != "never":
+                self._outcome.joined.setdefault(state.rank, after)
 
 
 def _who(round: Round) -> str:
