@@ -8,20 +8,21 @@ and power cap. The rule:
 - effect = how much longer it takes than its reference: 0.05 is 5 %. Its lower bound leaves z
   standard errors of the repeats away, z such that all comparisons of a run together name a healthy
   peer in `ALARM` of the runs.
-- line = max(2/3 of the smallest effect looked for, z * healthy spread of the peers). A threshold at
-  the effect itself would find it half of the time.
+- line = max(2/3 of the smallest effect looked for, z * healthy spread of the peers and of the
+  median of the others). A threshold at the effect itself would find it half of the time.
 - lower > line: slow. effect > line only: a suspect, to be measured again, together with peers that
   are known to be good. Call `compare` with the repeats of those alone, and with `comparisons` and
   `spread` of the first call. Who is still a suspect when the budget ends is "unknown".
 
 The healthy spread is what peers differ by beyond the noise of their repeats; under `MANY` peers it
 can't be told from a slow peer and is taken as 0: then the noise of the repeats alone keeps healthy
-ones from being named. Simulated: benchmarks/bench/peers_simulation.py.
+ones from being named. Simulated: benchmarks/bench/peers_simulation.py and
+benchmarks/selftest/simulated_clusters.py.
 """
 
 import math
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -38,10 +39,13 @@ DEGREES_OF_DEVIATION = 0.37
 """Degrees of freedom that a value adds to `deviation`: its efficiency."""
 
 _FOUND = 0.95  # what `visible` means by "would have been found"
+_QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
 _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
 _OWN = 4  # so many repeats tell a peer's own noise
+_POOLED = 20_000  # so many deviations tell the noise of all
 
 Name = TypeVar("Name", bound=Hashable)
+Level = Literal["high", "medium", "low"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Comparison(Generic[Name]):
     """Standard deviation of healthy peers, the noise of their repeats taken away."""
     visible: float
     """The smallest effect that is named at once in 95 of 100 runs; infinite: none would be."""
+    z: float
+    """So many standard errors below its effect is the lower bound of each peer."""
 
     @property
     def slow(self) -> tuple[Peer[Name], ...]:
@@ -81,11 +87,19 @@ class Comparison(Generic[Name]):
         return tuple(peer for peer in self.peers if peer.lower <= self.line < peer.effect)
 
     @property
-    def level(self) -> Literal["high", "medium", "low"]:
+    def level(self) -> Level:
         """How sure a name is: of two peers, one slow and one fast look alike."""
         if len(self.peers) < 3:
             return "low"
         return "medium" if len(self.peers) == 3 else "high"
+
+    def visible_after(self, repeats: int) -> float:
+        """The smallest effect that so many repeats of everybody show in 95 of 100 runs."""
+        if self.noise is None:
+            return math.inf
+        own = self.noise * of_median(repeats)
+        error = own * math.hypot(1.0, of_median(len(self.peers) - 1))
+        return self.line + (self.z + _QUANTILE) * error + _QUANTILE * self.spread
 
 
 def compare(
@@ -95,31 +109,37 @@ def compare(
     better: Literal["low", "high"],
     comparisons: int | None = None,
     spread: float | None = None,
+    line: float | None = None,
+    good: Collection[Name] = (),
 ) -> Comparison[Name]:
     """Each peer's repeats against the others'.
 
     measured: at least two peers, each with at least one value above 0. smallest: the smallest
     effect looked for. better: "low" for times, "high" for rates. comparisons: peers times metrics
     of the whole run, if there are more than these. spread: of the healthy, where it is known.
+    line: at least. good: the only ones to hold others against, if there are two or more.
     ValueError for what can't be compared.
     """
     if len(measured) < 2 or not all(measured.values()):
         raise ValueError("two peers with a value each are needed to compare")
     sign = 1.0 if better == "low" else -1.0
-    logs = {name: [sign * _log(value) for value in values] for name, values in measured.items()}
-    own = {name: statistics.median(values) for name, values in logs.items()}
-    references = medians_of_others(list(own.values()))
-    noise, degrees = _pooled_noise(logs.values())
-    errors = {name: _error(values, own[name], noise) for name, values in logs.items()}
-    differing = _spread(list(own.values()), logs.values(), noise) if spread is None else spread
+    logs = {name: _sorted_logs(values, sign) for name, values in measured.items()}
+    own = {name: _middle(values) for name, values in logs.items()}
+    references, others = _references(own, good)
+    deviations = [_deviations(logs[name], value) for name, value in own.items()]
+    noise, degrees = _pooled_noise(deviations)
+    errors = [_error(each, noise) for each in deviations]
+    differing = _spread(list(own.values()), measured.values(), noise) if spread is None else spread
     z = z_of(max(comparisons or 0, len(measured)), degrees)
-    line = max(LINE * smallest, z * differing)
+    line = max(line or 0.0, line_of(smallest, z, differing, others))
     blind = noise is None and differing == 0.0  # nothing says what is usual
     found = []
     typical = []
-    usual = medians_of_others(list(errors.values()))
-    for (name, value), reference, other in zip(own.items(), references, usual, strict=True):
-        error = math.hypot(errors[name], _reference_error(other, differing, len(own) - 1))
+    usual = medians_of_others(errors)
+    for (name, value), reference, own_error, other in zip(
+        own.items(), references, errors, usual, strict=True
+    ):
+        error = math.hypot(own_error, other * of_median(others))
         typical.append(error)
         lower = -math.inf if blind else value - reference - z * error
         found.append(
@@ -133,9 +153,9 @@ def compare(
             )
         )
     found.sort(key=lambda peer: -peer.effect)
-    quantile = statistics.NormalDist().inv_cdf(_FOUND)
-    margin = (z + quantile) * statistics.median(typical) + quantile * differing
-    return Comparison(tuple(found), line, noise, differing, math.inf if blind else line + margin)
+    margin = (z + _QUANTILE) * statistics.median(typical) + _QUANTILE * differing
+    visible = math.inf if blind else line + margin
+    return Comparison(tuple(found), line, noise, differing, visible, z)
 
 
 def z_of(comparisons: int, degrees: float = math.inf) -> float:
@@ -189,6 +209,21 @@ def medians_of_others(values: Sequence[float]) -> list[float]:
     return found
 
 
+def _references(own: Mapping[Name, float], good: Collection[Name]) -> tuple[list[float], int]:
+    """What each is held against, and of how many that is the median."""
+    known = [value for name, value in own.items() if name in good]
+    if len(known) < 2:
+        return medians_of_others(list(own.values())), len(own) - 1
+    middle = statistics.median(known)
+    of_good = iter(medians_of_others(known))
+    return [next(of_good) if name in good else middle for name in own], len(known) - 1
+
+
+def line_of(smallest: float, z: float, spread: float, others: int) -> float:
+    """Beyond which a peer is named: healthy ones and the median of so many others differ too."""
+    return max(LINE * smallest, z * spread * math.hypot(1.0, of_median(others)))
+
+
 def of_median(count: int) -> float:
     """Standard error of the median of so many values, in standard deviations of one."""
     return (1.0 if count < 3 else _MEDIAN) / math.sqrt(count)
@@ -199,45 +234,52 @@ def deviation(values: Sequence[float], center: float) -> float:
     return MAD * statistics.median(abs(value - center) for value in values)
 
 
-def _log(value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{value} can't be compared: it is no time and no rate")
-    return math.log(value)
+def _sorted_logs(values: Sequence[float], sign: float) -> list[float]:
+    if not (min(values) > 0 and sum(values) < math.inf):
+        raise ValueError(f"{values[:4]} can't be compared: they are no times and no rates")
+    return sorted([sign * log for log in map(math.log, values)])
 
 
-def _deviations(values: Sequence[float], median: float) -> list[float]:
-    """From the median, without the smallest: that one is the median's own or its mirror's.
+def _middle(ordered: Sequence[float]) -> float:
+    """The median of what is sorted."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
-    What is left is scaled up for the degree of freedom that the median took.
+
+def _deviations(ordered: Sequence[float], median: float) -> list[float]:
+    """From the median, sorted, without the smallest: that one is the median's own or its mirror's.
+
+    To be scaled; empty of one value.
     """
-    count = len(values)
-    scale = math.sqrt(count / (count - 1))
-    return [scale * d for d in sorted(abs(value - median) for value in values)[1:]]
+    half = len(ordered) // 2
+    below = [median - value for value in ordered[:half]]
+    return sorted(below + [value - median for value in ordered[half:]])[1:]
 
 
-def _pooled_noise(measured: Iterable[Sequence[float]]) -> tuple[float | None, float]:
+def _scale(deviations: Sequence[float]) -> float:
+    """For the degree of freedom that the median took."""
+    return math.sqrt((len(deviations) + 1) / len(deviations))
+
+
+def _pooled_noise(deviations: Sequence[Sequence[float]]) -> tuple[float | None, float]:
     """Standard deviation of one repeat, robust, from all peers; and its degrees of freedom."""
-    deviations: list[float] = []
-    for values in measured:
-        if len(values) > 1:
-            deviations += _deviations(values, statistics.median(values))
-    if not deviations:
+    several = [each for each in deviations if each]
+    if not several:
         return None, math.inf
-    return MAD * statistics.median(deviations), DEGREES_OF_DEVIATION * len(deviations)
+    # Some of the peers tell it as well as 10,000.
+    some = several[:: max(1, sum(map(len, several)) // _POOLED)]
+    scaled = ((_scale(each), each) for each in some)
+    pooled = sorted([scale * deviation for scale, each in scaled for deviation in each])
+    return MAD * _middle(pooled), DEGREES_OF_DEVIATION * len(pooled)
 
 
-def _error(values: Sequence[float], median: float, noise: float | None) -> float:
+def _error(deviations: Sequence[float], noise: float | None) -> float:
     """Standard error of a peer's value; who jitters more than the others has more of it."""
     if noise is None:
         return 0.0
-    if len(values) >= _OWN:
-        noise = max(noise, MAD * statistics.median(_deviations(values, median)))
-    return noise * of_median(len(values))
-
-
-def _reference_error(error: float, spread: float, others: int) -> float:
-    """Standard error of the median of the others' values, each of which has `error` itself."""
-    return math.hypot(error, spread) * of_median(others)
+    if len(deviations) + 1 >= _OWN:
+        noise = max(noise, MAD * _scale(deviations) * _middle(deviations))
+    return noise * of_median(len(deviations) + 1)
 
 
 def _spread(

@@ -165,6 +165,21 @@ def test_whatever_was_measured_everybody_is_there_once_and_the_slowest_first(tim
     assert found.line > 0.0199
 
 
+def test_the_good_ones_alone_are_what_others_are_held_against():
+    times = measured(8, p0=0.03, p1=0.03, p2=0.03, p3=0.03, p4=0.03)
+    against = compare(times, better="low", good={"p5", "p6", "p7"}, line=0.025)
+    by_name = {peer.name: peer for peer in against.peers}
+    assert all(by_name[f"p{i}"].effect == pytest.approx(0.03, abs=0.015) for i in range(5))
+    assert all(abs(by_name[f"p{i}"].effect) < 0.015 for i in range(5, 8))
+    assert against.line == 0.025
+
+
+def test_more_repeats_make_smaller_effects_visible():
+    found = compare(measured(8, noise=0.02), better="low", comparisons=80)
+    assert found.line < found.visible_after(1600) < found.visible_after(100) < found.visible
+    assert compare({"a": [1.0], "b": [1.0]}, better="low").visible_after(10) == float("inf")
+
+
 def test_the_quantile_is_that_of_students_t():
     assert z_of(1) == pytest.approx(statistics.NormalDist().inv_cdf(1 - ALARM))
     assert z_of(1, 10) == pytest.approx(2.764, rel=0.005)  # t tables, one-sided 0.01
