@@ -16,8 +16,8 @@ struct GpuLinks {
   std::string fabric;
 };
 
-// uuid: "GPU-...". library: a file, or a name that the loader knows. Throws Error: the library, the
+// uuid: "GPU-...". file: a file, or a name that the loader knows. Throws Error: the library, the
 // driver or the GPU is not there (a MIG slice is no GPU), in words.
-GpuLinks gpu_links(const std::string& uuid, const std::string& library);
+GpuLinks gpu_links(const std::string& uuid, const std::string& file);
 
 }  // namespace oddrank::bench

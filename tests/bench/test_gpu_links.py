@@ -1,13 +1,8 @@
 """What joins GPUs to each other: NVML's word on it, and what is expected of them then."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+import fake_nvml
 from oddrank import _native
 from oddrank.bench import topology
 from oddrank.bench.case import Case
@@ -15,14 +10,6 @@ from oddrank.bench.expect import expected
 from oddrank.bench.facts import Facts
 from oddrank.errors import OddrankError
 
-ASK = """
-import json, sys
-from oddrank import OddrankError, _native
-try:
-    print(json.dumps(_native.core().gpu_links(*sys.argv[1:])))
-except OddrankError as error:
-    print(json.dumps(str(error)))
-"""
 HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16, "fabric": ""}
 NVL72 = {**HGX, "fabric": "07" * 16 + ".3"}
 
@@ -30,25 +17,15 @@ NVL72 = {**HGX, "fabric": "07" * 16 + ".3"}
 @pytest.fixture(scope="module")
 def fakes(tmp_path_factory):
     """Drivers' libraries: today's, and one from before fabrics."""
-
-    def made(name, *flags):
-        library = tmp_path_factory.mktemp(name) / "libnvidia-ml.so.1"
-        source = Path(__file__).with_name("fake_nvml.cpp")
-        command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", *flags, source, "-o", library]
-        subprocess.run(command, check=True)
-        return str(library)
-
-    return {"new": made("new"), "old": made("old", "-DWITHOUT_FABRIC")}
+    return {
+        "new": fake_nvml.build(tmp_path_factory.mktemp("new")),
+        "old": fake_nvml.build(tmp_path_factory.mktemp("old"), old=True),
+    }
 
 
 def ask(library, uuid="GPU-fake", **fake):
-    """In a process of its own: a library is never unloaded."""
-    environ = {f"FAKE_{name.upper()}": str(value) for name, value in fake.items()}
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, uuid, library],
-        env={**os.environ, **environ}, capture_output=True, text=True, timeout=20, check=True,
-    )  # fmt: skip
-    return json.loads(done.stdout)
+    environ = {name.upper(): value for name, value in fake.items()}
+    return fake_nvml.ask("gpu_links", library, uuid, **environ)
 
 
 def test_the_links_that_are_active_count_and_have_their_speed(fakes):

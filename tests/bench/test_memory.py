@@ -51,3 +51,39 @@ def test_no_limit_is_no_limit(cgroup, files):
 
 def test_nothing_of_this_hosts_files_is_taken_for_endless():
     assert 0 <= memory.free_host_memory() < math.inf
+
+
+@pytest.fixture
+def limits(tmp_path):
+    """(memory, processors) that cgroups leave, by /proc/self/cgroup and files below the root."""
+
+    def read(lines, files):
+        proc, root = tmp_path / "cgroup", tmp_path / "sys"
+        proc.write_text(lines)
+        for name, text in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        given = (str(proc), str(root))
+        return memory.cgroup_memory(*given), memory.cgroup_cpus(*given)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "expected"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "1000", "a/b/memory.max": "max"}, (1000, None)),
+        ("0::/a/b\n", {"a/cpu.max": "250000 100000", "a/b/cpu.max": "max 100000"}, (None, 2.5)),
+        ("4:memory:/job\n", {"memory/job/memory.limit_in_bytes": "64"}, (64, None)),
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712"}, (None, None)),
+        ("5:cpu,cpuacct:/x\n", {"cpu/x/cpu.cfs_quota_us": "50000",
+                                "cpu/x/cpu.cfs_period_us": "100000"}, (None, 0.5)),
+        ("5:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "1"}, (None, None)),
+        ("", {}, (None, None)),
+    ],
+)  # fmt: skip
+def test_limits_of_memory_and_processors_are_those_of_any_level_and_version(
+    limits, lines, files, expected
+):
+    assert limits(lines, files) == expected

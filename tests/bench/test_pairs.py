@@ -79,7 +79,11 @@ def test_ranks_of_one_host_meet_each_other():
 
 @pytest.mark.needs("netns")
 def test_healthy_hosts_of_two_ranks_have_a_matrix_between_them_and_one_inside_each():
-    pairs = prove(healthy(6, on_host=2)).report["data"]["pairs"]
+    case = healthy(6, on_host=2)
+    verdict = case.run()
+    # Inside a host other work is noise, which the verdict may say instead.
+    assert case.said(verdict) in ("right", "nobody named"), str(verdict)
+    pairs = verdict.report["data"]["pairs"]
     assert len(pairs["names"]) == len(pairs["GBps"]) == 3
     assert [one["names"] for one in pairs["inside"]] == [
         ["rank 0", "rank 1"],

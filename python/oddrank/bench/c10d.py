@@ -1,6 +1,7 @@
 """torch.distributed as a back end: gloo on the CPU, nccl on GPUs."""
 
 from array import array
+from copy import copy
 from itertools import cycle, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ _BYTES_WISE = ("sendrecv", "barrier")
 
 
 class C10d:
-    """A Backend on the group of all ranks."""
+    """A Backend on the group of all ranks, or of some."""
 
     def __init__(self, group: "Group") -> None:
         self._group = group
@@ -35,6 +36,12 @@ class C10d:
             group.torch.cuda.empty_cache()  # else torch keeps it from other back ends
         self._send = group.torch.empty(send_bytes, dtype=group.torch.uint8, device=group.device)
         self._recv = group.torch.empty(recv_bytes, dtype=group.torch.uint8, device=group.device)
+
+    def among(self, group: "Group") -> "C10d":
+        """The same for ranks of that group alone, on the memory that is reserved here."""
+        part = copy(self)
+        part._group = group
+        return part
 
     def refuses(self, case: Case) -> str | None:
         if case.in_place not in ROWS[case.collective].places:
@@ -81,7 +88,8 @@ class _Operation:
                 got = view(recv, 0, layout.recv_count)
             self._windows.append((ours, got))
             make = ROWS[case.collective].make
-            calls.append(make(group.dist, At(case, ours, got, group.rank, group.world)))
+            at = At(case, ours, got, group.rank, group.ranks, group.handle)
+            calls.append(make(group.dist, at))
         self.calls = tuple(calls)  # one a window
         self._in_turn = cycle(calls)
         ours, got = self._windows[0]

@@ -1,4 +1,4 @@
-"""The causes that a sweep can name, and the self-test's all_reduce with it."""
+"""The causes that a sweep can name, and the self-test's collectives with it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,12 @@ from oddrank.finding import Confidence, Evidence, Finding, Who
 if TYPE_CHECKING:
     from oddrank.bench import expect
 
+# Which ranks did it together, in words.
+_AMONG = {"world": "", "node": " within its node", "across": " across nodes"}
+
 
 def wrong_values(rounds: Rounds, stage: str, seen: Sequence[Mapping[str, Any]]) -> Finding:
-    """Wrong sums were seen; by whom says nothing about who caused them."""
+    """Wrong values were seen; by whom says nothing about who caused them."""
     observers = Who("rank", tuple(m["observer"] for m in seen))
     return Finding(
         condition="unknown",
@@ -26,7 +29,7 @@ def wrong_values(rounds: Rounds, stage: str, seen: Sequence[Mapping[str, Any]]) 
         stage=stage,
         evidence=mismatch_evidence(seen),
         confidence=Confidence(
-            "low", "every rank adds to every value: who sees it need not have caused it"
+            "low", "all ranks have a part in the values: who sees it need not have caused it"
         ),
         next=("run oddrank selftest several times: it compares every rank's own values",),
     )
@@ -133,7 +136,7 @@ def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]
     seen = [m for _, m in sorted(zip(places, seen, strict=True), key=lambda pair: pair[0])]
     return tuple(
         Evidence(
-            f"rank {m['observer']}: {m['case']}: {m['wrong']} wrong values,"
+            f"rank {m['observer']}: {m['case']}{_AMONG[m['among']]}: {m['wrong']} wrong values,"
             f" the first at {m['index']}: expected {m['expected']:g}, got {m['got']:g}",
             "compared by value",
         )

@@ -1,4 +1,5 @@
-"""All ranks of the run as torch.distributed's default group: joined once, and what they agree on.
+"""All ranks of the run as torch.distributed's default group, and parts of them: made once, and
+what they agree on.
 
 What is agreed travels over gloo on the CPU, never over the fabric that is measured on GPUs.
 """
@@ -6,6 +7,7 @@ What is agreed travels over gloo on the CPU, never over the fabric that is measu
 import os
 from array import array
 from collections.abc import Sequence
+from copy import copy
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +29,15 @@ def connect(context: Context, backend: str) -> "Group":
 
 
 class Group:
-    """Every call that waits for others says so first, and says when it is through."""
+    """Every call that waits for others says so first, and says when it is through.
+
+    ranks: the job's numbers of its members; rank: this one's place among them. handle: torch's for
+    these ranks, None for all. among: what the group is called.
+    """
+
+    ranks: Sequence[int]
+    handle: Any = None
+    among = "world"
 
     def __init__(self, context: Context, backend: str) -> None:
         context.step("import torch")
@@ -36,6 +46,7 @@ class Group:
 
         self.context, self.torch, self.dist = context, torch, dist
         self.backend, self.rank, self.world = backend, context.launch.rank, context.launch.world
+        self.ranks = range(self.world)
         self._turn = 0
         self.device = torch.device("cpu")
         if backend == "nccl":
@@ -48,16 +59,37 @@ class Group:
             interface = _native.core().control_interface_towards(way)
             if interface:
                 os.environ["GLOO_SOCKET_IFNAME"] = interface
+        # Longer than the command: who waits is not at fault and must not be the one to raise.
+        self._timeout = timedelta(seconds=context.seconds + 60)
         context.step("connect", waiting=True)
         dist.init_process_group(
             _BACKENDS[backend],
             store=dist.PrefixStore("oddrank/c10d", context.store()),
             rank=self.rank,
             world_size=self.world,
-            # Longer than the command: who waits is not at fault and must not be the one to raise.
-            timeout=timedelta(seconds=context.seconds + 60),
+            timeout=self._timeout,
         )
         context.step("connected")
+
+    def part(self, among: str, number: int, ranks: Sequence[int]) -> "Group":
+        """Some ranks, this one among them, as a group that numbers them anew; all of them call it.
+
+        A rank makes as many groups as it is in, however many there are; torch wants all ranks to
+        make as many, since it names them by that. number: another one for each part of a rank.
+        """
+        part = copy(self)
+        part.among, part.ranks, part.world = among, tuple(ranks), len(ranks)
+        part.rank = part.ranks.index(self.rank)
+        part._turn = number << 32  # what one group left must not pass for another's
+        self.context.step(f"connect {among}", waiting=True)
+        part.handle = self.dist.new_group(
+            list(ranks),
+            timeout=self._timeout,
+            backend=_BACKENDS[self.backend],
+            use_local_synchronization=True,
+        )
+        self.context.step(f"connected {among}")
+        return part
 
     def next_turn(self) -> int:
         """A number that no check by value had before; the same on all ranks."""
@@ -71,7 +103,8 @@ class Group:
 
     def barrier(self) -> None:
         self.context.step("barrier", waiting=True)
-        self.dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        self.dist.barrier(self.handle, device_ids=ids)
         self.synchronize()
         self.context.step("barrier done")
 
@@ -84,10 +117,10 @@ class Group:
         return self._reduce(values, self.dist.ReduceOp.MIN)
 
     def said_by(self, root: int, numbers: Sequence[int]) -> list[int]:
-        """The numbers of rank `root`, on every rank; all give as many."""
+        """The numbers of the one in place `root`, on every rank; all give as many."""
         told = self.torch.tensor(numbers, dtype=self.torch.int64)
         self.context.step("agree", waiting=True)
-        self.dist.broadcast(told, root)
+        self.dist.broadcast(told, self.ranks[root], self.handle)
         self.context.step("agreed")
         return [int(number) for number in told.tolist()]
 
@@ -97,6 +130,7 @@ class Group:
             return agreed
         self.context.step("agree", waiting=True)
         # The tensor is a view of the array: the result is there, and nothing is copied.
-        self.dist.all_reduce(self.torch.frombuffer(agreed, dtype=self.torch.float64), op=op)
+        shown = self.torch.frombuffer(agreed, dtype=self.torch.float64)
+        self.dist.all_reduce(shown, op, self.handle)
         self.context.step("agreed")
         return agreed

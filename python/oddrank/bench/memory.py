@@ -2,20 +2,48 @@
 
 import os
 
+_PROC, _ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
+# Version 1 says "no limit" as the largest number of whole pages.
+_NO_LIMIT = 1 << 60
+
 
 def free_host_memory() -> float:
     """Bytes to be had on this host: what the kernel calls available, within the cgroup's limit."""
     return min(_available(), free_in_cgroups())
 
 
-def free_in_cgroups(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> float:
+def free_in_cgroups(proc: str = _PROC, root: str = _ROOT) -> float:
     """Bytes until the first limit of this process's cgroups; infinite where there is none."""
     left = float("inf")
-    for usage, limit in _cgroup_files(proc, root):
-        used, most = _read_number(usage), _read_number(limit)
+    for folder, v2 in cgroups("memory", proc, root):
+        used = _read_number(folder, "memory.current" if v2 else "memory.usage_in_bytes")
+        most = _read_number(folder, "memory.max" if v2 else "memory.limit_in_bytes")
         if used is not None and most is not None:
             left = min(left, max(0.0, most - used))
     return left
+
+
+def cgroup_memory(proc: str = _PROC, root: str = _ROOT) -> int | None:
+    """The smallest limit of this process's cgroups in bytes; None where there is none."""
+    limits = [
+        _read_number(folder, "memory.max" if v2 else "memory.limit_in_bytes")
+        for folder, v2 in cgroups("memory", proc, root)
+    ]
+    least = min((limit for limit in limits if limit is not None), default=_NO_LIMIT)
+    return int(least) if least < _NO_LIMIT else None
+
+
+def cgroup_cpus(proc: str = _PROC, root: str = _ROOT) -> float | None:
+    """Processors' worth of time that its cgroups leave this process; None where there is no end."""
+    shares = []
+    for folder, v2 in cgroups("cpu", proc, root):
+        if v2:
+            quota, _, period = _read(folder, "cpu.max").partition(" ")
+        else:
+            quota, period = _read(folder, "cpu.cfs_quota_us"), _read(folder, "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period):
+            shares.append(int(quota) / int(period))
+    return round(min(shares), 3) if shares else None
 
 
 def _available() -> float:
@@ -26,34 +54,39 @@ def _available() -> float:
     return float("inf")
 
 
-def _cgroup_files(proc: str, root: str) -> list[tuple[str, str]]:
-    """(usage, limit) of this process's cgroup and of all above it: any may be what counts."""
+def cgroups(controller: str, proc: str, root: str) -> list[tuple[str, bool]]:
+    """The folders of this process's cgroup and of all above it: any may be what counts.
+
+    With whether it is of version 2.
+    """
     try:
         with open(proc, encoding="utf-8", errors="replace") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
     except OSError:
         return []
-    files = []
+    folders = []
     for _, controllers, path in (line for line in lines if len(line) == 3):
-        if controllers == "":  # v2
-            base, names = root, ("memory.current", "memory.max")
-        elif "memory" in controllers.split(","):
-            base, names = f"{root}/memory", ("memory.usage_in_bytes", "memory.limit_in_bytes")
-        else:
+        if controllers and controller not in controllers.split(","):
             continue
+        base = f"{root}/{controller}" if controllers else root
         parts = [part for part in path.split("/") if part and part != ".."]
         # Inside a container the path may be the host's: those above it, down to the root, do exist.
         for depth in range(len(parts) + 1):
-            folder = os.path.join(base, *parts[:depth])
-            files.append((os.path.join(folder, names[0]), os.path.join(folder, names[1])))
-    return files
+            folders.append((os.path.join(base, *parts[:depth]), not controllers))
+    return folders
 
 
-def _read_number(path: str) -> float | None:
+def _read_number(folder: str, name: str) -> float | None:
     """None where it is not there; `max` is infinity."""
+    text = _read(folder, name)
+    if text == "max":
+        return float("inf")
+    return float(text) if text else None
+
+
+def _read(folder: str, name: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:
-            text = file.read().strip()
+        with open(os.path.join(folder, name), encoding="ascii") as file:
+            return file.read().strip()
     except OSError:
-        return None
-    return float("inf") if text == "max" else float(text)
+        return ""

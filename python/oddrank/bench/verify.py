@@ -28,6 +28,7 @@ class Mismatch:
     """The first wrong value that `observer` saw, where it lies in its buffer, and how many.
 
     element, turn: of whose data it is the element, and of which pattern, for `gathered_wrong`.
+    among: the name of the group whose ranks did it together.
     """
 
     observer: int
@@ -38,6 +39,7 @@ class Mismatch:
     wrong: int
     element: int = 0
     turn: int = 0
+    among: str = "world"
 
 
 class Values:
@@ -72,16 +74,16 @@ class Values:
 
 
 def verify(
-    group: "Group", backend: "Backend", case: Case, operation: "Operation"
+    group: "Group", backend: "Backend", case: Case, operation: "Operation", turns: int = 0
 ) -> Mismatch | None:
-    """Runs the case until every rank has contributed, at most eight times; all ranks together.
+    """Runs the case until every rank has contributed, or `turns` times; all ranks together.
 
     What this rank saw first of wrong values; None: all were right here.
     """
     values = Values(backend.device, group.world)
     layout = COLLECTIVES[case.collective].layout(case, group.rank, group.world)
     seen: Mismatch | None = None
-    for _ in range(_turns(case, group.world)):
+    for _ in range(turns or turns_of(case, group.world)):
         # Never the same twice: what an earlier case left must not pass for this one's.
         turn = group.next_turn()
         for segment in layout.send:
@@ -95,7 +97,10 @@ def verify(
             wrong, index, expected, got = values.check(operation.recv, case, case.op, segment, turn)
             if wrong and seen is None:
                 at, element = segment.offset + index, segment.first + index
-                seen = Mismatch(group.rank, str(case), at, expected, got, wrong, element, turn)
+                seen = Mismatch(
+                    group.ranks[group.rank], str(case), at, expected, got, wrong, element, turn,
+                    group.among,
+                )  # fmt: skip
     return seen
 
 
@@ -117,8 +122,9 @@ def as_payload(mismatch: Mismatch | None) -> dict[str, Any] | None:
     return None if mismatch is None else asdict(mismatch)
 
 
-def _turns(case: Case, world: int) -> int:
-    """How often until every rank has contributed; a barrier is run once, and has nothing to see."""
+def turns_of(case: Case, world: int) -> int:
+    """How often until every rank has contributed, at most eight times; a barrier is run once, and
+    has nothing to see."""
     if not case.count:
         return 1
     turns: int = _native.core().bench_turns(case.dtype, case.op, world, case.count, _MOST_TURNS)
@@ -128,7 +134,8 @@ def _turns(case: Case, world: int) -> int:
 def gathered_wrong(
     group: "Group", backend: "Backend", case: Case, element: int, turn: int
 ) -> list[int]:
-    """Ranks whose own values around `element` are wrong here, gathered one by one.
+    """Ranks, as the job numbers them, whose own values around `element` are wrong here, gathered
+    one by one.
 
     All ranks call it together. Keyed by rank: who got another's values sees that, too.
     """
@@ -143,11 +150,11 @@ def gathered_wrong(
     values.fill(mine.data_ptr(), case, NO_OP, own, turn)
     group.context.own(mine.view(dtype))
     group.context.step(f"gather {case}", waiting=True)
-    all_gather(group.dist)(pieces, mine)
+    all_gather(group.dist)(pieces, mine, group.handle)
     group.synchronize()
     group.context.step(f"gathered {case}")
     return [
-        rank
+        group.ranks[rank]
         for rank in range(group.world)
         if values.check(
             pieces.data_ptr(), case, NO_OP, Segment(rank * count, count, rank, start), turn

@@ -84,7 +84,7 @@ def pack(games: Sequence[Game], world: int) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     for number, game in enumerate(games):
         same = number > 0 and game.teams == games[number - 1].teams
-        told.append({"where": game.where, "teams": None if same else _pack(game.teams, world)})
+        told.append({"where": game.where, "teams": None if same else pack_teams(game.teams, world)})
     return told
 
 
@@ -92,12 +92,13 @@ def unpack(told: Sequence[dict[str, Any]]) -> list[Game]:
     """What `pack` was given."""
     games: list[Game] = []
     for game in told:
-        teams = games[-1].teams if game["teams"] is None else _unpack(game["teams"])
+        teams = games[-1].teams if game["teams"] is None else unpack_teams(game["teams"])
         games.append(Game(game["where"], teams))
     return games
 
 
-def _pack(teams: Teams, world: int) -> str:
+def pack_teams(teams: Teams, world: int) -> str:
+    """The number of each rank's team, compressed; for `unpack_teams`."""
     numbers = array("H", bytes(2 * world))
     for number, team in enumerate(teams, 1):
         for rank in team:
@@ -107,7 +108,7 @@ def _pack(teams: Teams, world: int) -> str:
     return base64.b85encode(zlib.compress(data[::2] + data[1::2], 9)).decode()
 
 
-def _unpack(text: str) -> Teams:
+def unpack_teams(text: str) -> Teams:
     data = zlib.decompress(base64.b85decode(text))
     half = len(data) // 2
     pairs = zip(data[:half], data[half:], strict=True)

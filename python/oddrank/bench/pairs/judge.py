@@ -29,14 +29,18 @@ class _Named:
 
 
 class Judge:
-    """effect: the smallest looked for, as a share. What a stage has measured is judged once."""
+    """effect: the smallest looked for, as a share. What a stage has measured is judged once.
 
-    def __init__(self, effect: float) -> None:
-        self.effect = effect
+    first, again: the names of the stages of both looks.
+    """
+
+    def __init__(self, effect: float, first: str = PAIRS, again: str = CONFIRM) -> None:
+        self.effect, self.first, self.again = effect, first, again
         self._looks: dict[str, Look] = {}
 
-    def look(self, rounds: Rounds, stage: str = PAIRS) -> Look:
-        """At a stage that all ranks are through."""
+    def look(self, rounds: Rounds, stage: str = "") -> Look:
+        """At a stage that all ranks are through, the first one."""
+        stage = stage or self.first
         if stage not in self._looks:
             with _no_search_for_cycles():
                 self._looks[stage] = Look.at(rounds, stage, self.effect)
@@ -62,7 +66,7 @@ class Judge:
 
     def confirmed(self, rounds: Rounds) -> list[Finding]:
         """Only who is slow both times is named."""
-        again = self.look(rounds, CONFIRM)
+        again = self.look(rounds, self.again)
         named: list[_Named] = []
         lost: list[Finding] = []
         for key, (figures, judgement) in self.look(rounds).judged.items():

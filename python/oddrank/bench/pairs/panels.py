@@ -15,8 +15,8 @@ _MOST_TURNS_ALONE = 24
 _MATES = 1
 
 
-def games_of_all(nodes: Teams) -> list[Game]:
-    """Nodes, their single ranks, and the ranks inside each."""
+def games_of_all(nodes: Teams, *, inside: bool = True) -> list[Game]:
+    """Nodes, their single ranks, and the ranks inside each, if that is wanted."""
     between = [Game("nodes", nodes)] if len(nodes) > 1 else []
     if max(map(len, nodes)) == 1:
         return between
@@ -24,7 +24,7 @@ def games_of_all(nodes: Teams) -> list[Game]:
     alone = _alone(nodes, range(len(nodes)), places) if between else []
     if _turns(alone) > _MOST_TURNS_ALONE:
         alone = []
-    return [*between, *alone, Game("inside", nodes)]
+    return [*between, *alone, *([Game("inside", nodes)] if inside else [])]
 
 
 def games_again(judge: Judge, rounds: Rounds) -> list[Game]:

@@ -44,16 +44,16 @@ def stages(options: Options, judge: Judge) -> list[Stage]:
     """The table of the command."""
 
     def plan(rounds: Rounds) -> dict[str, Any]:
-        return _plan(rounds, options, games_of_all(nodes_of(rounds)), _FEWEST)
+        return plan_of(rounds, options, games_of_all(nodes_of(rounds)))
 
     def plan_again(rounds: Rounds) -> dict[str, Any]:
-        return _plan(rounds, options, games_again(judge, rounds), _FEWEST_AGAIN)
+        return plan_of(rounds, options, games_again(judge, rounds), again=True)
 
     return [
         Stage("devices", options.seconds, measure=_see_devices),
         Stage("connect", options.seconds, measure=_connect, plan=_plan_backend),
-        Stage(PAIRS, options.seconds, _measure, judge.suspects, plan),
-        Stage(CONFIRM, options.seconds, _measure, judge.confirmed, plan_again, confirms=PAIRS),
+        Stage(PAIRS, options.seconds, measure, judge.suspects, plan),
+        Stage(CONFIRM, options.seconds, measure, judge.confirmed, plan_again, confirms=PAIRS),
     ]
 
 
@@ -69,10 +69,11 @@ def _plan_backend(rounds: Rounds) -> str:
 def _connect(context: Context) -> dict[str, Any]:
     group = connect(context, context.parameters)
     group.barrier()  # all of them are there, and nccl has its communicator
-    return {"backend": group.backend, "free": _free_bytes(group, context)}
+    return {"backend": group.backend, "free": free_bytes(group, context)}
 
 
-def _free_bytes(group: Group, context: Context) -> float:
+def free_bytes(group: Group, context: Context) -> float:
+    """That this rank may take for its buffers."""
     if group.backend == "nccl":
         import torch
 
@@ -80,8 +81,13 @@ def _free_bytes(group: Group, context: Context) -> float:
     return free_host_memory() * 0.5 / context.launch.local_world
 
 
-def _plan(rounds: Rounds, options: Options, games: Sequence[Game], fewest: int) -> dict[str, Any]:
-    """Who meets whom: tournaments that each rank works out by itself. OddrankError: no memory."""
+def plan_of(
+    rounds: Rounds, options: Options, games: Sequence[Game], *, again: bool = False
+) -> dict[str, Any]:
+    """Who meets whom: tournaments that each rank works out by itself. OddrankError: no memory.
+
+    From what each rank has said in stage connect: its `backend` and its `free` bytes.
+    """
     connected = rounds.of("connect")
     rank, free = min(((r, c["free"]) for r, c in connected.items()), key=lambda pair: pair[1])
     if options.size * _BUFFERS > free:
@@ -94,7 +100,7 @@ def _plan(rounds: Rounds, options: Options, games: Sequence[Game], fewest: int) 
         options.size,
         error_wanted(options.effect, comparisons) * math.sqrt(visits),
         _SHARE_FOR_REPEATS * options.seconds / max(1, 2 * turns * visits),
-        fewest,
+        _FEWEST_AGAIN if again else _FEWEST,
     )
     return {
         "backend": connected[0]["backend"],
@@ -104,7 +110,7 @@ def _plan(rounds: Rounds, options: Options, games: Sequence[Game], fewest: int) 
     }
 
 
-def _measure(context: Context) -> dict[str, list[tuple[int, list[float], list[float]]]]:
+def measure(context: Context) -> dict[str, list[tuple[int, list[float], list[float]]]]:
     """By kind of game: (peer, GB/s from it, us one way) of every meeting of this rank, in turn."""
     told = context.parameters
     group = connect(context, told["backend"])
