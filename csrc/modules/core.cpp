@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_control(m);
   oddrank::bind_printing(m);
   oddrank::bind_selftest(m);
+  oddrank::bind_gpu_health(m);
   oddrank::bind_trace(m);
   oddrank::bind_trace_read(m);
   oddrank::bind_trace_export(m);

@@ -3,15 +3,29 @@
 
 #include <pybind11/pybind11.h>
 
+#include <optional>
+
 #include "selftest/pattern.hpp"
 
 namespace oddrank {
 void bind_selftest(pybind11::module_& m);
+void bind_gpu_health(pybind11::module_& m);
+
+// Of the arguments `thorough`, `damage` and `damage_pass` of both memory tests.
+inline std::size_t passes_of(bool thorough) {
+  return thorough ? selftest::kAllPasses : selftest::kQuickPasses;
+}
+inline std::optional<selftest::Damage> damage_of(std::optional<std::size_t> index,
+                                                 std::size_t pass) {
+  return index ? std::optional<selftest::Damage>({*index, pass}) : std::nullopt;
+}
 
 // What both memory tests return in Python.
 inline pybind11::dict memory_dict(const selftest::MemoryResult& result) {
   pybind11::dict mismatches;
   mismatches["count"] = result.mismatches.count;
+  mismatches["bits"] = result.mismatches.bits;
+  mismatches["pass"] = result.mismatches.pass;
   mismatches["index"] = result.mismatches.index;
   mismatches["expected"] = result.mismatches.expected;
   mismatches["got"] = result.mismatches.got;

@@ -146,6 +146,22 @@ class Communicator:
 
 # selftest
 def verify_memory(
-    device: int, bytes: int, seed: int, *, seconds: float = 30.0, damage: int | None = None
+    device: int,
+    bytes: int,
+    seed: int,
+    *,
+    seconds: float = 30.0,
+    thorough: bool = False,
+    damage: int | None = None,
+    damage_pass: int = 0,
 ) -> dict[str, Any]: ...
 def time_copies(device: int, bytes: int, repeats: int, *, seconds: float = 30.0) -> list[float]: ...
+def time_device_memory(
+    device: int, bytes: int, repeats: int, *, seconds: float = 30.0
+) -> dict[str, Any]: ...
+def time_transfers(
+    device: int, bytes: int, repeats: int, *, seconds: float = 30.0
+) -> dict[str, Any]: ...
+def gpu_fingerprint(
+    device: int, enough: float, *, seconds: float = 30.0, spoil: str = ""
+) -> dict[str, Any]: ...

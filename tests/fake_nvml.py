@@ -1,0 +1,40 @@
+"""The NVIDIA driver's library without a driver, for tests: built once a module, asked in a process.
+
+A library is never unloaded, and what the fake says is in the environment: hence the process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_ASK = """
+import json, sys
+from oddrank import OddrankError, _native
+try:
+    print(json.dumps(getattr(_native.core(), sys.argv[1])(*sys.argv[2:])))
+except OddrankError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def build(folder: Path, *, old: bool = False) -> str:
+    """The library's file. old: of a driver without fabrics, and with the former names."""
+    library = folder / "libnvidia-ml.so.1"
+    flags = ["-DWITHOUT_FABRIC"] if old else []
+    source = Path(__file__).with_name("fake_nvml.cpp")
+    command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", *flags, source, "-o", library]
+    subprocess.run(command, check=True)
+    return str(library)
+
+
+def ask(function: str, library: str, uuid: str, **fake: Any) -> Any:
+    """What _core's function gives, or the text of its error; fake: see fake_nvml.cpp."""
+    environ = {f"FAKE_{name}": str(value) for name, value in fake.items()}
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK, function, uuid, library],
+        env={**os.environ, **environ}, capture_output=True, text=True, timeout=20, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)

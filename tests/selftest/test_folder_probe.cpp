@@ -1,0 +1,50 @@
+// A folder is tried by a process of its own, which leaves nothing behind; also under sanitizers.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "selftest/folder_probe.hpp"
+
+namespace oddrank::selftest {
+namespace {
+
+class FolderProbe : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "oddrank-probe-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string folder_;
+};
+
+TEST_F(FolderProbe, EveryStepOfEveryRepeatIsTimed) {
+  const auto results = probe_folders({folder_, folder_}, ".oddrank-test", 20.0, 3);
+  ASSERT_EQ(results.size(), 2U);
+  for (const FolderResult& result : results) {
+    EXPECT_EQ(result.stopped_at, kFolderSteps.size());
+    EXPECT_FALSE(result.hangs);
+    EXPECT_EQ(result.left, 0);
+    for (const auto& seconds : result.seconds) EXPECT_EQ(seconds.size(), 3U);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(FolderProbe, TheStepThatFailedIsNamedWithItsError) {
+  const auto results = probe_folders({folder_ + "/missing"}, ".oddrank-test", 20.0, 1);
+  EXPECT_EQ(results.at(0).stopped_at, 0U);
+  EXPECT_EQ(results.at(0).error, ENOENT);
+}
+
+TEST_F(FolderProbe, WithoutTimeTheChildIsEndedAndReaped) {
+  const auto results = probe_folders({folder_}, ".oddrank-test", 0.0, 1'000'000);
+  EXPECT_TRUE(results.at(0).hangs);
+  EXPECT_EQ(results.at(0).left, 0);
+}
+
+}  // namespace
+}  // namespace oddrank::selftest
