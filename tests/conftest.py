@@ -44,7 +44,8 @@ def _succeeds(*command: str) -> Callable[[], bool]:
 
 
 def _system_path() -> str:
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    more = ("/usr/sbin", "/sbin", "/usr/local/cuda/bin")
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), *more])
 
 
 # Name -> whether it is here. A thing that tests may need is one row.
@@ -53,12 +54,15 @@ PROBES: dict[str, Callable[[], bool]] = {
     "torch-build": _module("oddrank._torch"),
     "cuda-build": _module("oddrank._cuda"),
     "gpu": _succeeds("nvidia-smi", "-L"),
+    "compute-sanitizer": _programs("compute-sanitizer"),
     "greenlet": _module("greenlet"),
     "matplotlib": _module("matplotlib"),
     "mpi": _programs("mpirun"),
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch", "scancel"),
     "time-namespace": _succeeds("unshare", "--time", "--fork", "--monotonic", "5", "true"),
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),
+    "nft": _programs("nft"),
+    "fuse": lambda: os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK),
     "samples": _SAMPLES.is_dir,
     # Its trace processor is a program that it downloads: a machine without a network is given one.
     "perfetto": lambda: (
@@ -66,6 +70,7 @@ PROBES: dict[str, Callable[[], bool]] = {
         and shutil.which(os.environ.get("TRACE_PROCESSOR_SHELL", "trace_processor_shell"))
         is not None
     ),
+    "cpu-cgroup": lambda: os.access("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", os.W_OK),
     "memory-cgroup": lambda: os.access("/sys/fs/cgroup/memory/tasks", os.W_OK),
 }
 

@@ -3,11 +3,24 @@
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from job import Live, Verdict, job
 from netns import Host
+from oddrank.selftest.choice import Options, choose
+from oddrank.selftest.stages import TABLE
 
-STAGES = ("join", "environment", "device", "all_reduce", "barrier")
+# There is nothing to measure in them on one host without a GPU: they have tests of their own.
+_NOT_HERE = ("clock", "listen", "reach", "health", "counters_again")
+# Of a run's stages those that are measured in every run: a rank can be hurt there.
+STAGES = (
+    "join",
+    *(
+        stage.name
+        for stage in choose(TABLE, Options()).stages
+        if not stage.confirms and stage.name not in _NOT_HERE
+    ),
+)
 # Kind of ODDRANK_INJECT -> how the table of results calls it.
 RANK_FAULTS = {
     "kill": "rank SIGKILLed",
@@ -21,9 +34,16 @@ RANK_FAULTS = {
 # Ends well before a stage's own deadline, and leaves a loaded machine the time to get there.
 DEADLINE = 10.0
 # For a fault that is seen at once the deadline costs nothing: a busy machine imports torch slowly.
-_SEEN_AT_ONCE = ("kill", "segfault", "raise", "exit0")
+_SEEN_AT_ONCE = ("kill", "stop", "segfault", "raise", "exit0")
 _PATIENT = 20.0
 _NODE_DEADLINE = 14.0
+# Who comes to a stage that can't be chosen by name, on the way to one that can.
+_ON_THE_WAY = {"join": "device", "environment": "device", "connect": "train"}
+
+
+def only(stage: str) -> tuple[str, ...]:
+    """The self-test with this stage, and with no other that it can do without: time is scarce."""
+    return ("selftest", "--quick", "--only", _ON_THE_WAY.get(stage, stage))
 
 
 @dataclass(frozen=True)
@@ -41,26 +61,45 @@ class Case:
         return f"{self.fault}, {self.where}, {self.stage}"
 
 
-def healthy(ranks: int, nodes: int = 1) -> Case:
-    def run(hosts: Sequence[Host]) -> Verdict:
-        return job(ranks, nodes, hosts=hosts, deadline=60)
+def healthy(ranks: int, nodes: int = 1, *, quick: bool = False) -> Case:
+    """All stages."""
 
-    where = f"{ranks} ranks, {nodes} node{'s' * (nodes > 1)}"
+    def run(hosts: Sequence[Host]) -> Verdict:
+        command = ("selftest", *["--quick"] * quick)
+        return job(ranks, nodes, hosts=hosts, deadline=60, command=command)
+
+    where = f"{ranks} ranks, {nodes} node{'s' * (nodes > 1)}{', --quick' * quick}"
     return Case("healthy", where, "-", run, Verdict.healthy, nodes > 1)
 
 
-def hurt_rank(kind: str, rank: int, stage: str, *, ranks: int = 4, nodes: int = 1) -> Case:
+def hurt_rank(kind: str, rank: int, stage: str, *, ranks: int, nodes: int = 1) -> Case:
+    """torchrun has no part in what a stopped rank does: without it there is less to start."""
+    alone = kind == "stop"
+
     def run(hosts: Sequence[Host]) -> Verdict:
         inject = f"{kind}:rank={rank},stage={stage}"
         deadline = DEADLINE if nodes == 1 else _NODE_DEADLINE
-        deadline = _PATIENT if kind in _SEEN_AT_ONCE else deadline
-        return job(ranks, nodes, hosts=hosts, inject=inject, deadline=deadline)
+        return job(
+            ranks,
+            nodes,
+            hosts=hosts,
+            inject=inject,
+            deadline=_PATIENT if kind in _SEEN_AT_ONCE else deadline,
+            command=only(stage),
+            launcher="env" if alone else "torchrun",
+        )
 
     def right(verdict: Verdict) -> bool:
         return verdict.names(rank=rank, stage=stage)
 
-    where = f"rank {rank} of {ranks}, {nodes} node{'s' * (nodes > 1)}"
+    where = f"rank {rank} of {ranks}, {nodes} node{'s' * (nodes > 1)}{', no torchrun' * alone}"
     return Case(RANK_FAULTS[kind], where, stage, run, right, nodes > 1)
+
+
+def hurt_somebody(kind: str, stage: str, *, root: bool) -> Case:
+    """Rank 0 or the last: of two where the guard sees it, of three where others have to wait."""
+    ranks = 2 if kind in _SEEN_AT_ONCE else 3
+    return hurt_rank(kind, 0 if root else ranks - 1, stage, ranks=ranks)
 
 
 def hurt_node(node: int, number: signal.Signals, stage: str) -> Case:
@@ -78,7 +117,7 @@ def hurt_node(node: int, number: signal.Signals, stage: str) -> Case:
 
 def cut_link(stage: str) -> Case:
     def run(hosts: Sequence[Host]) -> Verdict:
-        return _during(stage, 1, hosts, lambda live: hosts[1].cut())
+        return _during(stage, 1, hosts, lambda live: hosts[1].cut(), launcher="env")
 
     def right(verdict: Verdict) -> bool:
         cut = verdict.causes == {"link-cut"}
@@ -89,7 +128,7 @@ def cut_link(stage: str) -> Case:
 
 def wrong_local_rank(rank: int, local_rank: int) -> Case:
     def run(hosts: Sequence[Host]) -> Verdict:
-        return job(4, local_ranks={rank: local_rank}, deadline=30)
+        return job(4, local_ranks={rank: local_rank}, deadline=30, command=only("join"))
 
     def right(verdict: Verdict) -> bool:
         named = verdict.names(rank=rank, stage="join")
@@ -101,7 +140,9 @@ def wrong_local_rank(rank: int, local_rank: int) -> Case:
 def never_started(rank: int, ranks: int) -> Case:
     def run(hosts: Sequence[Host]) -> Verdict:
         # The others are named too if they take longer to import torch than join lasts.
-        return job(ranks, launcher="env", absent=[rank], deadline=5.0 + 3 * ranks)
+        return job(
+            ranks, launcher="env", absent=[rank], deadline=5.0 + 3 * ranks, command=only("join")
+        )
 
     def right(verdict: Verdict) -> bool:
         return verdict.causes == {"never-came"} and verdict.names(rank=rank, stage="join")
@@ -109,16 +150,25 @@ def never_started(rank: int, ranks: int) -> Case:
     return Case("never started", f"rank {rank} of {ranks}, no torchrun", "join", run, right)
 
 
-def _during(stage: str, victim: int, hosts: Sequence[Host], act: Callable[[Live], None]) -> Verdict:
+def _during(
+    stage: str,
+    victim: int,
+    hosts: Sequence[Host],
+    act: Callable[[Live], None],
+    launcher: str = "torchrun",
+) -> Verdict:
     """Acts once `stage` has begun, which a slow rank of the other node holds open."""
     slow = 0 if victim == 1 else 3
-    before = STAGES[STAGES.index(stage) - 1]
+    run = [s.name for s in choose(TABLE, Options("quick", frozenset({stage}))).stages]
+    before = run[run.index(stage) - 1]
     return job(
         4,
         nodes=2,
         hosts=hosts,
         inject=f"slow:rank={slow},stage={stage},seconds=5",
         deadline=_NODE_DEADLINE,
+        command=only(stage),
+        launcher=launcher,
         after=f"{before:<12} 4/4",
         act=act,
     )
@@ -132,20 +182,16 @@ def _ranks_of(node: int) -> tuple[int, int]:
 # others in turn; `make soak` has these and many more.
 IN_EVERY_RUN = [
     healthy(1),
-    healthy(2),
     healthy(4),
-    healthy(4, nodes=2),
-    hurt_rank("kill", 2, "join"),
-    hurt_rank("stop", 0, "environment"),
-    hurt_rank("segfault", 2, "device"),
-    hurt_rank("raise", 1, "all_reduce", ranks=2),
-    hurt_rank("exit0", 2, "barrier"),
-    hurt_rank("sleep", 2, "all_reduce"),
-    hurt_rank("gil", 0, "device"),
-    hurt_rank("kill", 3, "all_reduce", nodes=2),
-    hurt_rank("stop", 0, "all_reduce", nodes=2),
-    hurt_node(0, signal.SIGKILL, "all_reduce"),
-    hurt_node(1, signal.SIGSTOP, "all_reduce"),
+    healthy(4, nodes=2, quick=True),
+    *(
+        hurt_somebody(kind, stage, root=number % 2 == 0)
+        for number, (stage, kind) in enumerate(zip(STAGES, cycle(RANK_FAULTS), strict=False))
+    ),
+    hurt_rank("kill", 3, "collectives", ranks=4, nodes=2),
+    hurt_rank("stop", 0, "train", ranks=4, nodes=2),
+    hurt_node(0, signal.SIGKILL, "collectives"),
+    hurt_node(1, signal.SIGSTOP, "collectives"),
     cut_link("device"),
     wrong_local_rank(2, 1),
     never_started(1, 2),

@@ -1,7 +1,7 @@
 """Real jobs under real launchers, for tests: start, hurt, read the verdict, see that all is gone.
 
-verdict = job(ranks=4, inject="stop:rank=2,stage=all_reduce", deadline=10)
-assert verdict.names(rank=2, stage="all_reduce")
+verdict = job(ranks=4, inject="stop:rank=2,stage=collectives", deadline=10)
+assert verdict.names(rank=2, stage="collectives")
 assert verdict.gone()
 """
 
@@ -79,6 +79,12 @@ class Live:
                 with suppress(OSError):
                     ports |= _ports(Path("/proc", str(pid)))
         return ports
+
+    def pid_of(self, rank: int) -> int:
+        """Of the process that measures: the rank's guards are its children."""
+        ranks = {pid for pid, env in _marked(self.mark) if _rank(env) == str(rank)}
+        (worker,) = (pid for pid in ranks if _parent(pid) not in ranks)
+        return worker
 
     def signal_node(self, node: int, number: signal.Signals) -> None:
         """The launcher of a node and its ranks, but not their guards: they are what is tested."""

@@ -43,6 +43,12 @@ class Host:
         """Takes the link down: packets vanish, nobody is told."""
         _ip("-n", self.namespace, "link", "set", self.interface, "down")
 
+    def firewall(self, *rules: str) -> None:
+        """Rules of nftables for what comes in. Needs nft."""
+        chain = "add table inet f; add chain inet f came { type filter hook input priority 0; }"
+        script = "; ".join([chain, *(f"add rule inet f came {rule}" for rule in rules)])
+        _run("ip", "netns", "exec", self.namespace, "nft", script)
+
 
 @contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:

@@ -1,21 +1,26 @@
-"""How long does a healthy self-test of 4 CPU ranks take, and how much of it is starting torch?
+"""How long does a healthy self-test of CPU ranks take, and how much of it is starting torch?
 
-Each side is a whole torchrun; figure: seconds from start to exit. The least that 4 ranks can do is
-to import torch, connect over gloo and meet in one barrier.
+Each side is a whole torchrun; figure: seconds from start to exit. The least that ranks can do is
+to import torch, connect over gloo and meet in one barrier. Then 8 ranks with --quick: seconds from
+the end of join to the verdict, and of every stage (the first one imports torch).
 """
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 
-RANKS = 4
+RANKS, QUICK_RANKS = 4, 8
+_SECONDS = "seconds (min / median / max)"
 LEAST = (
     "import torch.distributed as dist; dist.init_process_group('gloo');"
     " dist.barrier(); dist.destroy_process_group()"
@@ -23,15 +28,38 @@ LEAST = (
 SIDES = {
     "least (import, connect, barrier)": ["--no-python", sys.executable, "-c", LEAST],
     "oddrank selftest": ["-m", "oddrank", "selftest"],
+    "oddrank selftest --quick": ["-m", "oddrank", "selftest", "--quick"],
 }
 
 
-def seconds(arguments: list[str]) -> float:
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)]
+def seconds(arguments: list[str], ranks: int = RANKS) -> float:
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     start = time.perf_counter()
     subprocess.run([*run, *arguments], capture_output=True, check=True, timeout=120, env=environ)
     return time.perf_counter() - start
+
+
+def quick_stages() -> dict[str, float]:
+    """Seconds by stage, join included, of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        tool = ["-m", "oddrank", "selftest", "--quick", "--json", str(report)]
+        seconds(tool, QUICK_RANKS)
+        stages = json.loads(report.read_text())["data"]["stages"]
+    return {stage["name"]: stage["seconds"] for stage in stages}
+
+
+def quick_rows(repetitions: int) -> list[dict[str, Any]]:
+    runs = [quick_stages() for _ in range(repetitions)]
+    figures = {"all after join": [sum(run.values()) - run["join"] for run in runs]}
+    # A second look is not in every run.
+    names = dict.fromkeys(name for run in runs for name in run)
+    figures |= {name: [run.get(name, 0.0) for run in runs] for name in names}
+    return [
+        {f"{QUICK_RANKS} CPU ranks, --quick": name, _SECONDS: harness.spread(values)}
+        for name, values in figures.items()
+    ]
 
 
 def main() -> None:
@@ -45,12 +73,13 @@ def main() -> None:
     least = next(iter(SIDES))
     rows = [
         {
-            "4 CPU ranks": name,
-            "seconds (min / median / max)": harness.spread(values),
+            f"{RANKS} CPU ranks": name,
+            _SECONDS: harness.spread(values),
             "over the least": harness.ratio(values, figures[least]),
         }
         for name, values in figures.items()
     ]
+    rows += quick_rows(arguments.repetitions)
     harness.report("selftest_wall_time", rows, arguments.json)
 
 

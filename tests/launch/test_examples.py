@@ -21,6 +21,7 @@ def environ(tmp_path):
         "PYTHON": sys.executable,
         "OMP_NUM_THREADS": "1",
         "REPORT": str(tmp_path / "report.json"),
+        "EXCLUDE": str(tmp_path / "exclude.txt"),
         "DEADLINE": "90",
         "SIZES": "8:64K:x8",
         "RANKS_PER_NODE": "1",
@@ -33,13 +34,14 @@ def report(environ):
 
 def test_torchruns_selftest_on_one_node(environ, tmp_path):
     done = subprocess.run(
-        [EXAMPLES / "torchrun" / "selftest.sh"],
+        [EXAMPLES / "torchrun" / "selftest.sh", "--quick"],
         env={**os.environ, **environ, "RANKS_PER_NODE": "2"}, cwd=tmp_path, timeout=SECONDS,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all 2 ranks are healthy" in done.stdout
     assert report(environ)["verdict"] == "healthy"
+    assert names_in(environ) == []
 
 
 @pytest.mark.needs("netns")
@@ -76,14 +78,49 @@ def test_slurms_bench_submitted(environ, tmp_path, slurm, monkeypatch):
 
 
 @pytest.mark.needs("slurm", "netns")
+def test_slurms_selftest_submitted_with_a_rank_that_is_odd_keeps_the_job_from_starting(
+    environ, tmp_path, slurm, monkeypatch
+):
+    spoilt = "value:rank=1,stage=collectives;value:rank=1,stage=localise"
+    fault = {"ODDRANK_TESTING": "1", "ODDRANK_INJECT": spoilt}
+    script = ("selftest.sbatch", "--only", "collectives")
+    ended = submit(script, environ | fault, tmp_path, slurm, monkeypatch)
+    assert (ended.state, ended.code) == ("FAILED", 1), ended.output
+    assert "rank 1 (node1, local rank 0)" in ended.output
+    assert report(environ)["verdict"] == "odd"
+    assert names_in(environ) == ["node1"]
+    assert ended.output.splitlines()[-1] == "node1"
+
+
+@pytest.mark.needs("slurm", "netns")
 def test_slurms_selftest_submitted_with_a_rank_that_dies(environ, tmp_path, slurm, monkeypatch):
     fault = {"ODDRANK_TESTING": "1", "ODDRANK_INJECT": "kill:rank=1,stage=device"}
-    ended = submit(("selftest.sbatch",), environ | fault, tmp_path, slurm, monkeypatch)
-    assert ended.state == "FAILED"
-    assert ended.code != 0
-    assert "rank 1 (node1, local rank 0)" in ended.output
-    assert "its report is" in ended.output
+    script = ("selftest.sbatch", "--only", "device")
+    ended = submit(script, environ | fault, tmp_path, slurm, monkeypatch)
+    assert (ended.state, ended.code) == ("FAILED", 1), ended.output
+    assert "the report is" in ended.output
     assert report(environ)["verdict"] == "odd"
+
+
+@pytest.mark.needs("slurm", "netns")
+@pytest.mark.parametrize("code", [2, 3])
+def test_slurms_selftest_that_could_not_tell_lets_the_job_start(
+    environ, tmp_path, slurm, monkeypatch, code
+):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexit {code}\n")
+    python.chmod(0o755)
+    script, changed = ("selftest.sbatch",), environ | {"PYTHON": str(python)}
+    Path(environ["REPORT"]).write_text('{"verdict": "odd"}')  # of another run
+    ended = submit(script, changed, tmp_path, slurm, monkeypatch)
+    assert (ended.state, ended.code) == ("COMPLETED", 0), ended.output
+    assert f"ended with {code} and named nobody" in ended.output
+
+
+def names_in(environ):
+    """The nodes to leave out."""
+    lines = Path(environ["EXCLUDE"]).read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def submit(script, environ, tmp_path, slurm, monkeypatch):

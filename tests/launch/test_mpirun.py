@@ -8,10 +8,11 @@ from job import job
 
 pytestmark = pytest.mark.needs("torch", "mpi")
 BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--target-cv", "20%")
+ONE_STAGE = ("selftest", "--quick", "--only", "device")
 
 
 def test_a_healthy_selftest_says_so_once():
-    verdict = job(4, launcher="mpirun", deadline=100)
+    verdict = job(3, launcher="mpirun", command=("selftest", "--quick"), deadline=100)
     assert verdict.healthy(), str(verdict)
     assert verdict.gone()
     assert verdict.codes == (0,)
@@ -20,18 +21,18 @@ def test_a_healthy_selftest_says_so_once():
 
 
 def test_a_healthy_sweep_measures_all_ranks():
-    verdict = job(4, launcher="mpirun", command=BENCH, deadline=100)
+    verdict = job(3, launcher="mpirun", command=BENCH, deadline=100)
     assert verdict.healthy(), str(verdict)
     assert verdict.gone()
-    assert {row["n"] for row in verdict.report["data"]["rows"]} == {4}
+    assert {row["n"] for row in verdict.report["data"]["rows"]} == {3}
 
 
 @pytest.mark.parametrize(
-    ("command", "rank", "stage"), [(("selftest",), 2, "environment"), (BENCH, 0, "devices")]
+    ("command", "rank", "stage"), [(ONE_STAGE, 2, "environment"), (BENCH, 0, "devices")]
 )
 def test_a_rank_that_is_killed_is_named_before_mpirun_ends_the_others(command, rank, stage):
     inject = f"kill:rank={rank},stage={stage}"
-    verdict = job(4, launcher="mpirun", command=command, inject=inject, deadline=100)
+    verdict = job(3, launcher="mpirun", command=command, inject=inject, deadline=100)
     assert verdict.names(rank=rank, stage=stage), str(verdict)
     assert verdict.causes == {"killed"}
     assert verdict.output.count(f"{command[0]}: odd") == 1
@@ -43,6 +44,7 @@ def test_ranks_that_mpirun_was_told_to_end_say_so_in_the_report_and_do_not_wait_
     verdict = job(
         2,
         launcher="mpirun",
+        command=ONE_STAGE,
         inject="sleep:rank=1,stage=environment",
         deadline=100,
         after=f"{'join':<11}  2/2",

@@ -26,6 +26,7 @@ def test_a_healthy_selftest_says_so_once_and_keeps_its_token_to_itself(slurm):
         nodes=2,
         launcher=slurm.srun(),
         deadline=100,
+        command=("selftest", "--quick"),
         after="environment",
         act=lambda _: seen.extend(tokens_and_who_shows_them()),
     )
@@ -68,7 +69,7 @@ def test_a_healthy_sweep_measures_all_ranks_of_both_nodes(slurm):
 
 
 @pytest.mark.parametrize(
-    ("rank", "stage", "options"), [(3, "all_reduce", (AT_ONCE,)), (0, "environment", ())]
+    ("rank", "stage", "options"), [(3, "collectives", (AT_ONCE,)), (0, "environment", ())]
 )
 def test_a_rank_that_is_killed_is_named_with_its_node_before_srun_ends_the_others(
     slurm, rank, stage, options
@@ -78,6 +79,7 @@ def test_a_rank_that_is_killed_is_named_with_its_node_before_srun_ends_the_other
         nodes=2,
         launcher=slurm.srun(*options),
         inject=f"kill:rank={rank},stage={stage}",
+        command=("selftest", "--quick", "--only", "collectives"),
         deadline=100,
     )
     assert verdict.names(rank=rank, stage=stage), str(verdict)
@@ -106,6 +108,7 @@ def test_a_job_that_is_cancelled_says_so(slurm):
         nodes=2,
         launcher=slurm.srun(),
         inject="sleep:rank=1,stage=environment",
+        command=("selftest", "--quick", "--only", "device"),
         deadline=100,
         after=f"{'join':<11}  2/2",
         act=lambda _: slurm.call("scancel", "--user", "root"),

@@ -4,6 +4,7 @@ import pytest
 
 from oddrank.control.stages import Stage
 from oddrank.selftest.choice import Options, Row, choose, names
+from oddrank.selftest.stages import TABLE as TABLE_OF_ALL
 
 
 def row(name, **changes):
@@ -50,6 +51,51 @@ def test_a_stage_runs_or_is_told_with_the_option_that_left_it_out(options, expec
     choice = choose(TABLE, options)
     assert [stage.name for stage in choice.stages] == expected.split()
     assert choice.left_out == left_out
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [
+        (Options(), True),
+        (Options(only=frozenset({"sums"})), True),
+        (Options(only=frozenset({"files"})), False),
+        (Options(skip=frozenset({"links"})), True),
+        (Options(skip=frozenset({"links", "sums"})), False),
+    ],
+)
+def test_a_stage_that_others_need_goes_where_one_of_them_goes(options, runs):
+    connect = row("connect", needed_by=("links", "sums"))
+    choice = choose([connect, row("links"), row("sums"), row("files")], options)
+    assert ("connect" in [stage.name for stage in choice.stages]) == runs
+    assert ("connect" in choice.left_out) == (not runs)
+    assert names([connect, row("links")]) == ("links",)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (Options(only=frozenset({"speed"})), ""),
+        (Options(only=frozenset({"health"})), ""),
+        (Options(only=frozenset({"files"})), "--only"),
+        (Options(only=frozenset({"speed"}), skip=frozenset({"health"})), "--skip"),
+        (Options(skip=frozenset({"speed"})), ""),
+    ],
+)
+def test_a_stage_goes_along_with_another_that_alone_is_asked_for_but_not_with_skip(options, why):
+    table = [row("health", also_for=("speed",)), row("speed"), row("files")]
+    assert choose(table, options).left_out.get("health", "") == why
+    assert names(table) == ("health", "speed", "files")
+
+
+def test_speed_alone_knows_whose_gpu_is_shared():
+    chosen = choose(TABLE_OF_ALL, Options(only=frozenset({"speed"}))).stages
+    assert [stage.name for stage in chosen] == ["environment", "health", "speed", "again"]
+
+
+def test_the_counters_are_read_before_all_that_could_raise_them():
+    stages = choose(TABLE_OF_ALL, Options("full")).stages
+    assert [stage.name for stage in stages][:2] == ["environment", "counters"]
+    assert stages[-1].name == "counters_again"
 
 
 def test_only_stages_that_can_be_left_out_can_be_chosen():

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from faults import IN_EVERY_RUN, Case
+from faults import IN_EVERY_RUN, Case, only
 from job import job
 from netns import two_hosts
 
@@ -24,32 +24,39 @@ def test_whoever_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not(case:
 
 
 def test_without_rank_0_the_others_end_by_themselves_and_say_so():
-    verdict = job(2, launcher="env", absent=[0], deadline=6)
+    verdict = job(2, launcher="env", absent=[0], deadline=6, command=only("device"))
     assert verdict.report is None
     assert "rank 1 finds no rank 0" in verdict.output
     assert verdict.gone(), str(verdict)
 
 
-def test_a_rank_that_puts_wrong_values_into_a_sum_is_found_out():
-    spoilt = "value:rank=2,stage=all_reduce;value:rank=2,stage=localise"
-    verdict = job(inject=spoilt, deadline=30)
-    assert verdict.names(rank=2, stage="all_reduce"), str(verdict)
+def test_a_rank_that_puts_wrong_values_into_collectives_is_found_out():
+    spoilt = "value:rank=2,stage=collectives;value:rank=2,stage=localise"
+    verdict = job(3, inject=spoilt, deadline=30, command=only("collectives"))
+    assert verdict.names(rank=2, stage="collectives"), str(verdict)
     assert verdict.causes == {"wrong-contribution"}
 
 
-def test_wrong_sums_that_nobody_can_be_blamed_for_name_nobody():
-    verdict = job(inject="value:rank=2,stage=all_reduce", deadline=30)
+def test_wrong_values_that_nobody_can_be_blamed_for_name_nobody():
+    spoilt = "value:rank=2,stage=collectives"
+    verdict = job(3, inject=spoilt, deadline=30, command=only("collectives"))
     assert verdict.report["verdict"] == "unknown", str(verdict)
-    assert verdict.names(rank=[], stage="all_reduce")
+    assert verdict.names(rank=[], stage="collectives")
     (finding,) = verdict.report["findings"]
     assert "gathered" in finding["confidence"]["why"]
-    assert [e["text"].split(":")[0] for e in finding["evidence"][:4]] == [
-        f"rank {rank}" for rank in range(4)
+    assert [e["text"].split(":")[0] for e in finding["evidence"][:3]] == [
+        f"rank {rank}" for rank in range(3)
     ]
 
 
+def test_a_rank_that_computes_other_gradients_is_named_and_not_those_that_took_them_in():
+    verdict = job(3, inject="value:rank=1,stage=train", deadline=30, command=only("train"))
+    assert verdict.names(rank=1, stage="train"), str(verdict)
+    assert verdict.causes == {"other-gradients"}
+
+
 def test_the_verdict_comes_once_and_before_the_launchers_own_words():
-    verdict = job(inject="kill:rank=1,stage=device", deadline=10)
+    verdict = job(2, inject="kill:rank=1,stage=device", deadline=20, command=only("device"))
     assert verdict.output.count("selftest: odd") == 1
     assert verdict.output.index("selftest: odd") < verdict.output.index("ChildFailedError")
     assert verdict.codes == (1,)

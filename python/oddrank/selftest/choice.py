@@ -12,11 +12,17 @@ LEVELS: tuple[Level, ...] = ("quick", "normal", "full")
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked for: how thorough, and the stages by name (none in `only`: all)."""
+    """What a run is asked for: how thorough, and the stages by name (none in `only`: all).
+
+    paths: whose file systems are tried, beside those that nearly every job uses.
+    baseline: path of an earlier report to be held against; "" for none.
+    """
 
     level: Level = "normal"
     only: frozenset[str] = frozenset()
     skip: frozenset[str] = frozenset()
+    paths: tuple[str, ...] = ()
+    baseline: str = ""
 
 
 @dataclass(frozen=True)
@@ -24,12 +30,15 @@ class Row:
     """A row of the table of stages.
 
     make: the stage for such a run. level: the least thorough run that has it. always: other stages
-    are planned from what it measures.
+    are planned from what it measures. needed_by: it goes where one of these goes, by name.
+    also_for: it goes with --only one of these as well, and can be chosen and left out itself.
     """
 
     make: Callable[[Options], Stage]
     level: Level = "quick"
     always: bool = False
+    needed_by: tuple[str, ...] = ()
+    also_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,21 +51,21 @@ class Choice:
 
 def choose(table: Sequence[Row], options: Options) -> Choice:
     """A stage that confirms another goes where that one goes."""
-    stages: list[Stage] = []
-    left_out: dict[str, str] = {}
-    for row in table:
-        stage = row.make(options)
-        why = _why_not(row, stage, options)
-        if why:
-            left_out[stage.name] = why
-        else:
-            stages.append(stage)
-    return Choice(tuple(stages), left_out)
+    made = [(row, row.make(options)) for row in table]
+    why = {stage.name: _why_not(row, stage, options) for row, stage in made}
+    for row, stage in made:
+        if why[stage.name] == "--only" and any(why[name] == "" for name in row.also_for):
+            why[stage.name] = ""
+        if row.needed_by:
+            reasons = [why[name] for name in row.needed_by]
+            why[stage.name] = "" if "" in reasons else reasons[0]
+    stages = tuple(stage for _, stage in made if not why[stage.name])
+    return Choice(stages, {name: reason for name, reason in why.items() if reason})
 
 
 def names(table: Iterable[Row]) -> tuple[str, ...]:
     """Of the stages that can be chosen."""
-    stages = [row.make(Options()) for row in table if not row.always]
+    stages = [row.make(Options()) for row in table if not (row.always or row.needed_by)]
     return tuple(stage.name for stage in stages if not stage.confirms)
 
 

@@ -5,14 +5,20 @@ from functools import partial
 import click
 
 from oddrank import launch
-from oddrank.cli import Seconds, fail_on_option, json_option
+from oddrank.cli import Seconds, fail_on_option, json_option, writable
 from oddrank.control import join, runner
+from oddrank.errors import LaunchError, OddrankError
+from oddrank.selftest import baseline as earlier
+from oddrank.selftest import exclude, prometheus
 from oddrank.selftest.choice import Level, Options, choose, names
-from oddrank.selftest.runner import conclude, note_device
+from oddrank.selftest.runner import Wanted, conclude, note_device
 from oddrank.selftest.stages import TABLE
 
 # Level -> seconds for everything.
 _DEADLINES: dict[Level, float] = {"quick": 120, "normal": 300, "full": 1800}
+
+# Each is tried by a process of its own on every node.
+_MOST_PATHS = 8
 
 
 def _stages(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) -> frozenset[str]:
@@ -25,14 +31,44 @@ def _stages(ctx: click.Context, option: click.Parameter, value: tuple[str, ...])
     return chosen
 
 
+def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Not looked at here: a file system may be dead."""
+    if len(value) > _MOST_PATHS:
+        raise click.BadParameter(f"at most {_MOST_PATHS} folders")
+    for path in value:
+        if not path.startswith("/") or len(path.encode()) > 1000 or "\0" in path:
+            raise click.BadParameter(f"{path[:40]!r} is no absolute path of at most 1000 bytes")
+    return tuple(dict.fromkeys(value))
+
+
+def _baseline(ctx: click.Context, option: click.Parameter, value: str) -> str:
+    """Read once here, before anything runs; only where it is used: rank 0's host."""
+    if value and _is_root():
+        try:
+            earlier.load(value)
+        except OddrankError as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
+
+def _is_root() -> bool:
+    try:
+        return launch.current().rank == 0
+    except LaunchError:
+        return True
+
+
 @click.command()
 @click.option("--quick", "level", flag_value="quick",
-              help="Only what is done within a minute of the last rank's coming.")  # fmt: skip
+              help="The fewest repeats and the smallest sizes.")  # fmt: skip
 @click.option("--full", "level", flag_value="full", help="More memory, more repeats, more sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
               help=f"These stages and no others, of {', '.join(names(TABLE))}.")  # fmt: skip
 @click.option("--skip", metavar="STAGE,...", multiple=True, callback=_stages,
               help="All but these stages.")  # fmt: skip
+@click.option("--path", "paths", metavar="DIR", multiple=True, callback=_paths,
+              help="A folder whose file system is tried on every node; may be repeated. Always:"
+              " the working directory, $HOME, and $TMPDIR or /tmp.")  # fmt: skip
 @click.option(
     "--deadline",
     type=Seconds(5, 86400),
@@ -45,6 +81,19 @@ def _stages(ctx: click.Context, option: click.Parameter, value: tuple[str, ...])
     )
     + f"; join {join.SHARE:.0%} of the whole.",
 )
+@click.option("--exclude", "exclude_path", metavar="FILE", callback=writable(exclude.ADVICE),
+              help="Write the nodes to leave out, a name a line: sbatch --exclude=./FILE. Comments"
+              " say why. - is stdout, after the verdict.")  # fmt: skip
+@click.option("--prometheus", "prometheus_path", metavar="FILE",
+              callback=writable(prometheus.ADVICE),
+              help="Write verdict and figures for Prometheus's textfile collector.")  # fmt: skip
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    default="",
+    callback=_baseline,
+    help="An earlier report (--json): who is slower than it was then is told.",
+)
 @json_option
 @fail_on_option
 def command(
@@ -52,7 +101,11 @@ def command(
     level: Level | None,
     only: frozenset[str],
     skip: frozenset[str],
+    paths: tuple[str, ...],
     deadline: float | None,
+    exclude_path: str | None,
+    prometheus_path: str | None,
+    baseline: str,
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> None:
@@ -63,8 +116,12 @@ def command(
     Under torchrun a node that never comes keeps all others from starting, this test too: start
     the ranks with srun, mpirun or RANK and WORLD_SIZE to be told which ones are missing.
     """
+    if [json_path, exclude_path, prometheus_path].count("-") > 1:
+        raise click.UsageError("only one of --json, --exclude and --prometheus can be -")
+    if only and only <= skip:
+        raise click.UsageError("--skip leaves nothing of --only")
     here = launch.current()
-    options = Options(level or "normal", only, skip)
+    options = Options(level or "normal", only, skip, paths, baseline)
     choice = choose(TABLE, options)
     runner.run(
         choice.stages,
@@ -73,9 +130,7 @@ def command(
         conclude=partial(
             conclude,
             launch=here,
-            left_out=choice.left_out,
-            json_path=json_path,
-            fail_on=fail_on,
+            wanted=Wanted(choice.left_out, json_path, exclude_path, prometheus_path, fail_on),
         ),
         on_stage=note_device,
     )

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 _CPU_BYTES = 64 << 20
 _GPU_BYTES = 1 << 30
+_CPU_BYTES_FULL = 512 << 20
 # What all ranks of a host may take of what is left there.
 _SHARE = 0.25
+# Of a GPU's, which has one rank, in a full test: others' work may still be about to end.
+_SHARE_FULL = 0.9
 _SMALLEST = 1 << 20
 
 
@@ -33,24 +36,33 @@ def backend(rounds: Rounds) -> str:
     return BACKENDS[plan(rounds)]
 
 
-def memory_to_verify(device: str, launch: "Launch") -> int:
-    """Bytes that this rank may take without endangering its host; whole MiB."""
+def memory_to_verify(device: str, launch: "Launch", *, full: bool = False) -> int:
+    """Bytes that this rank may take without endangering its host; whole MiB.
+
+    full: most of a GPU's memory that is free, and more of the host's.
+    """
+    share = _SHARE
     if device == GPU:
         import torch
 
         wanted, left = _GPU_BYTES, float(torch.cuda.mem_get_info(gpu_index(launch))[0])
+        if full:
+            wanted, share = int(left), _SHARE_FULL
     else:
-        wanted, left = _CPU_BYTES, free_host_memory() / launch.local_world
-    return max(_SMALLEST, min(wanted, int(left * _SHARE)) >> 20 << 20)
+        wanted = _CPU_BYTES_FULL if full else _CPU_BYTES
+        left = free_host_memory() / launch.local_world
+    return max(_SMALLEST, min(wanted, int(left * share)) >> 20 << 20)
 
 
-def verify(device: str, launch: "Launch", size: int) -> dict[str, Any] | None:
-    """Writes and reads a pattern; the words that came back wrong, or None."""
+def verify(
+    device: str, launch: "Launch", size: int, *, thorough: bool = False
+) -> dict[str, Any] | None:
+    """Writes and reads patterns (thorough: all); the words that came back wrong, or None."""
     if device == GPU:
         cuda = _native.cuda()
         cuda.set_rank(launch.rank)
-        result = cuda.verify_memory(gpu_index(launch), size, launch.rank)
+        result = cuda.verify_memory(gpu_index(launch), size, launch.rank, thorough=thorough)
     else:
-        result = _native.core().verify_host_memory(size, launch.rank)
+        result = _native.core().verify_host_memory(size, launch.rank, thorough=thorough)
     mismatches: dict[str, Any] = result["mismatches"]
     return mismatches if mismatches["count"] else None

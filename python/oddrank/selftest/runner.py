@@ -1,15 +1,34 @@
-"""The end of a self-test: from the judge's outcome to report, JSON and exit code."""
+"""The end of a self-test: from the judge's outcome to report, JSON, further files and exit code."""
 
+import time
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 
-from oddrank.bench.place import CPU
+from oddrank.bench.place import CPU, choose
 from oddrank.control.stages import Rounds, Stage
 from oddrank.control.walk import Outcome
-from oddrank.finding import Report
+from oddrank.finding import Report, fold, write_text
 from oddrank.launch import Launch
 from oddrank.render import deliver
+from oddrank.selftest import exclude, judge, prometheus, ranks
+from oddrank.selftest.facts.compare import not_readable
+from oddrank.selftest.findings.speed import smallest_seen
+from oddrank.selftest.metrics import SPEED
 
 _COLUMNS = ("stage", "ranks", "seconds", "result")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What shall be said besides the verdict: left_out: stages not asked for, and why."""
+
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    json_path: str | None = None
+    exclude_path: str | None = None
+    prometheus_path: str | None = None
+    fail_on: frozenset[str] = frozenset()
 
 
 def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> Report:
@@ -18,7 +37,7 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
         {"name": name, "seconds": round(seconds, 3), "ranks": outcome.came[name]}
         for name, seconds in outcome.seconds.items()
     ]
-    environment = {str(rank): facts for rank, facts in outcome.rounds.of("environment").items()}
+    facts, own = ranks.facts(outcome.rounds)
     return Report.of(
         "selftest",
         launch.as_world(),
@@ -26,7 +45,10 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
             "device": outcome.rounds.device or None,
             "stages": stages,
             "skipped": {**left_out, **outcome.skipped},
-            "environment": environment,
+            "environment": facts,
+            "nodes": ranks.nodes(outcome),
+            "ranks": ranks.ranks(outcome, own),
+            "compared": judge.as_data(outcome.rounds),
         },
         outcome.findings,
         complete=outcome.complete,
@@ -36,32 +58,41 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
 
 def _all_well(outcome: Outcome, launch: Launch) -> str:
     """The summary where nothing was found: it must say what was tested, and how many."""
+    environment = outcome.rounds.of("environment")
     tested = outcome.rounds.device or "nothing"
-    if tested == CPU and any(r["gpus"] for r in outcome.rounds.of("environment").values()):
+    if tested == CPU and any(facts["gpus"] for facts in environment.values()):
         tested = "CPU only: there are GPUs, but not one for every rank"
     if launch.launcher == "alone":
-        return f"1 rank is healthy, tested on {tested} (no launcher found: this process alone)"
-    ranks = "1 rank is" if launch.world == 1 else f"all {launch.world} ranks are"
-    return f"{ranks} healthy, tested on {tested}"
+        well = f"1 rank is healthy, tested on {tested} (no launcher found: this process alone)"
+    else:
+        size = "1 rank is" if launch.world == 1 else f"all {launch.world} ranks are"
+        well = f"{size} healthy, tested on {tested}"
+    unread = not_readable(environment)
+    texts = [f"{name} (rank {fold(who)})" for name, who in unread.items()]
+    look = outcome.rounds.kept.get(SPEED)
+    well += smallest_seen(look) if look else ""
+    return f"{well}; not readable: {', '.join(texts)}" if texts else well
 
 
 def note_device(stage: Stage, rounds: Rounds) -> None:
-    """From the stage that has tested it on, ranks are named with their GPU."""
-    if stage.name == "device":
-        rounds.device = next(iter(rounds.of("device").values()))["device"]
+    """As soon as it is known what is tested, ranks are named with it."""
+    if stage.name == "environment":
+        rounds.device = choose(rounds.of("environment").values())
 
 
-def conclude(
-    outcome: Outcome,
-    launch: Launch,
-    left_out: Mapping[str, str],
-    json_path: str | None,
-    fail_on: frozenset[str],
-) -> int:
-    """Says the verdict; returns every rank's exit code."""
-    report = report_of(outcome, launch, left_out)
-    deliver(report, json_path, _COLUMNS, _rows(outcome, left_out))
-    return report.exit_code(fail_on)
+def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
+    """Says the verdict, writes the files that are wanted; returns every rank's exit code."""
+    report = report_of(outcome, launch, wanted.left_out)
+    with ExitStack() as then:  # also where the verdict, or one of them, can't be written
+        if wanted.prometheus_path is not None:
+            text = prometheus.text(report, outcome.rounds, time.time())
+            then.callback(write_text, text, wanted.prometheus_path, prometheus.ADVICE)
+        if wanted.exclude_path is not None:
+            text = exclude.text(report, outcome.rounds)
+            then.callback(write_text, text, wanted.exclude_path, exclude.ADVICE)
+        rows = _rows(outcome, wanted.left_out)
+        then.callback(partial(deliver, report, wanted.json_path, _COLUMNS, rows))
+    return report.exit_code(wanted.fail_on)
 
 
 def _rows(outcome: Outcome, left_out: Mapping[str, str]) -> list[tuple[str, ...]]:
@@ -73,5 +104,6 @@ def _rows(outcome: Outcome, left_out: Mapping[str, str]) -> list[tuple[str, ...]
         through = outcome.came[name] == outcome.rounds.world
         result = ", ".join(sorted(conditions)) or ("ok" if through else "-")
         rows.append((name, came, f"{seconds:.1f}", result))
-    skipped = {**left_out, **outcome.skipped}
+    rows += [("all others", "-", "-", "not run: --only")] * ("--only" in left_out.values())
+    skipped = {**{n: why for n, why in left_out.items() if why != "--only"}, **outcome.skipped}
     return rows + [(name, "-", "-", f"not run: {why}") for name, why in skipped.items()]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oddrank.control.stages import Rounds
-from oddrank.finding import Confidence, Evidence, Finding
+from oddrank.finding import Confidence, Evidence, Finding, fold
 
 
 def bad_memory(
@@ -21,7 +21,8 @@ def bad_memory(
         evidence=(
             Evidence(
                 f"{wrong['count']} wrong words in {size >> 20} MiB, the first at {wrong['index']}:"
-                f" wrote {wrong['expected']:#018x}, read {wrong['got']:#018x}",
+                f" wrote {wrong['expected']:#018x}, read {wrong['got']:#018x} (pattern"
+                f" {wrong['pass']}); wrong bits in all of them: {_bits(wrong['bits'])}",
                 "memory pattern",
             ),
         ),
@@ -30,3 +31,8 @@ def bad_memory(
         if device == "GPU"
         else ("dmesg -T | grep -i edac",),
     )
+
+
+def _bits(mask: int) -> str:
+    """Their numbers, the lowest first."""
+    return fold(bit for bit in range(64) if mask >> bit & 1)

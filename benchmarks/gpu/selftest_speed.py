@@ -1,0 +1,164 @@
+"""How near to torch's own figures does the self-test measure a GPU, and how long does it take?
+
+Goals: memory copy at least 0.9 of torch's, pattern test at least 0.7 of the GPU's own copy, matrix
+products as torch's in a plain loop, and `selftest --quick` of one GPU within 30 s.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+from oddrank import OddrankError, _native
+from oddrank.selftest.probes import gemm
+
+BYTES = 2 << 30
+ROWS = 8192
+PASSES = 10
+
+
+def timed(work: Callable[[], Any], calls: int) -> float:
+    """Seconds on the GPU of one of `calls`."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    work()
+    begin.record()
+    for _ in range(calls):
+        work()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) * 1e-3 / calls
+
+
+def torch_copy() -> float:
+    """GB/s of tensor.copy_, which reads and writes each byte."""
+    source = torch.zeros(BYTES, dtype=torch.uint8, device="cuda:0")
+    target = torch.empty_like(source)
+    return 2 * BYTES / timed(lambda: target.copy_(source), PASSES) / 1e9
+
+
+def our_copy() -> float:
+    torch.cuda.empty_cache()
+    times = _native.cuda().time_device_memory(0, BYTES, 5)
+    return 2 * times["bytes"] / statistics.median(times["copy"]) / 1e9
+
+
+def own_copy() -> float:
+    return 2 * BYTES / statistics.median(_native.cuda().time_copies(0, BYTES, 5)) / 1e9
+
+
+def pattern_test(which: str) -> Callable[[], float]:
+    def rate() -> float:
+        result = _native.cuda().verify_memory(0, BYTES, 7, thorough=True)
+        if result["mismatches"]["count"]:
+            raise OddrankError(f"the GPU does not hold what is written: {result['mismatches']}")
+        return float(result["bytes"] / result[f"{which}_seconds"] / 1e9)
+
+    return rate
+
+
+def torch_product(dtype: torch.dtype) -> Callable[[], float]:
+    def rate() -> float:
+        a, b = (torch.randn(ROWS, ROWS, device="cuda:0").to(dtype) for _ in range(2))
+        return 2 * ROWS**3 / timed(lambda: torch.mm(a, b), 2 * PASSES) / 1e12
+
+    return rate
+
+
+def our_product(name: str) -> Callable[[], float]:
+    def rate() -> float:
+        found = gemm.rates(0, {name: 5})
+        if name not in found:
+            raise OddrankError(f"{name}: {gemm.reasons[name]}")
+        return statistics.median(found[name])
+
+    return rate
+
+
+def quick_run(repetitions: int) -> dict[str, Any]:
+    """Of a whole `selftest --quick` of one rank, the interpreter's start included."""
+    seconds, verdicts = [], set()
+    for _ in range(repetitions):
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder, "report.json")
+            begin = time.monotonic()
+            command = [
+                sys.executable,
+                "-m",
+                "oddrank",
+                "selftest",
+                "--quick",
+                "--json",
+                str(report),
+            ]
+            subprocess.run(command, check=False, capture_output=True, timeout=150)
+            seconds.append(time.monotonic() - begin)
+            verdicts.add(json.loads(report.read_text(encoding="utf-8"))["verdict"])
+    row = {"what": "selftest --quick, s", "ours": harness.spread(seconds), "goal": "<= 30"}
+    return {**row, "yardstick": ", ".join(sorted(verdicts)), "ratio": ""}
+
+
+# What -> (ours, the yardstick, the goal for ours / yardstick).
+SIDES: dict[str, tuple[Callable[[], float], Callable[[], float], float]] = {
+    "memory copy, GB/s: torch's": (our_copy, torch_copy, 0.9),
+    "pattern written, GB/s: the GPU's copy (read and write)": (
+        pattern_test("write"),
+        own_copy,
+        0.7,
+    ),
+    "pattern read, GB/s: the GPU's copy (read and write)": (pattern_test("read"), own_copy, 0.7),
+    "bf16 product, TFLOP/s: torch's": (
+        our_product("gemm_bf16"),
+        torch_product(torch.bfloat16),
+        0.97,
+    ),
+    "fp16 product, TFLOP/s: torch's": (
+        our_product("gemm_fp16"),
+        torch_product(torch.float16),
+        0.97,
+    ),
+}
+
+
+def main() -> None:
+    options = harness.parser(__doc__.splitlines()[0]).parse_args()
+    if not torch.cuda.is_available():
+        raise OddrankError("this benchmark needs a GPU, and torch sees none")
+    # Before this process has a context on the GPU, which would be a stranger's to the self-test.
+    quick = quick_run(min(3, options.repetitions))
+    rows = []
+    for what, (ours, yardstick, goal) in SIDES.items():
+        figures = harness.paired({"ours": ours, "yardstick": yardstick}, options.repetitions)
+        rows.append(
+            {
+                "what": what,
+                **{side: harness.spread(values) for side, values in figures.items()},
+                "ratio": harness.ratio(figures["ours"], figures["yardstick"]),
+                "goal": f">= {goal:g}",
+            }
+        )
+    rows.append(quick)
+    harness.report(
+        "gpu/selftest_speed",
+        rows,
+        options.json,
+        gpu=torch.cuda.get_device_name(0),
+        torch=torch.__version__,
+        cuda=_native.cuda().build_info,
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OddrankError as error:
+        print(f"selftest_speed: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

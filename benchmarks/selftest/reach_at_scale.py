@@ -1,0 +1,123 @@
+"""What the root does with the clocks, connections and file systems of 10,000 nodes: seconds, bytes.
+
+python benchmarks/selftest/reach_at_scale.py --json benchmarks/results/reach_at_scale.json
+
+Simulated are the nodes' results, all else is the stages' own: the plans, what one node makes of
+them, the judgements. One rank a node, the most nodes that there can be.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from harness import machine
+from oddrank.control.root import RankState
+from oddrank.control.stages import Rounds
+from oddrank.selftest.choice import Options
+from oddrank.selftest.reach.matrix import PEERS, peers
+from oddrank.selftest.reach.ways import RENDEZVOUS, unpack
+from oddrank.selftest.stages import clock, file_system, reach
+
+FAULTS: dict[str, Callable[[int, int], bool]] = {
+    "healthy": lambda i, j: False,
+    "one deaf": lambda i, j: j == 4321,
+    "a rack of 40 cut off": lambda i, j: (i < 40) != (j < 40),
+    "two halves": lambda i, j: (i < 5000) != (j < 5000),
+    "all closed": lambda i, j: True,
+}
+DICE = Random(1)
+STEPS = ("create", "write", "fsync", "read", "close", "unlink")
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.perf_counter()
+    done = work()
+    return done, round(time.perf_counter() - began, 3)
+
+
+def listening(node: int) -> dict[str, Any]:
+    address = f"10.{node >> 14}.{node >> 7 & 127}.{node & 127}"
+    place = {"interface": "eth0", "address": address, "port": DICE.randrange(32768, 61000)}
+    return {
+        "ways": {RENDEZVOUS: place}, "failed": {}, "asked": {}, "interfaces": ["eth0", "lo"],
+        "ephemeral": "32768-60999",
+    }  # fmt: skip
+
+
+def attempted(node: int, nodes: int, broken: Callable[[int, int], bool]) -> dict[str, Any]:
+    row = "".join("t" if broken(node, peer) else "." for peer in peers(node, nodes))
+    return {"rows": {RENDEZVOUS: row}, "errors": {}}
+
+
+def measured_clock(node: int) -> dict[str, Any]:
+    kernel = {"synchronised": True, "rate_ppm": 1.5, "error_us": 20, "most_us": 900}
+    return {"epoch_ns": 1_790_000_000_000_000_000 + node, "error_ns": 40_000, "kernel": kernel}
+
+
+def tried(node: int) -> dict[str, Any]:
+    one = {
+        "path": "/data", "mount": "nfs4 server:/export", "state": "", "stopped_at": "",
+        "error": "", "left": "", "waited": 0.02,
+        "seconds": {step: [0.002 + node % 7 * 1e-4] * 3 for step in STEPS},
+    }  # fmt: skip
+    return {"working directory": one, "home": one, "temporary files": one}
+
+
+def run(nodes: int, fault: str) -> dict[str, Any]:
+    states = {r: RankState(r, f"node{r}", r, 0, contact="ok") for r in range(nodes)}
+    rounds = Rounds(nodes, states)
+    options = Options()
+    rounds.results["listen"] = {node: listening(node) for node in range(nodes)}
+    told, plan = timed(lambda: json.dumps(reach.stage(options).plan(rounds)))
+    _, own = timed(lambda: unpack(json.loads(told)["places"], nodes))
+    said = json.dumps([attempted(node, nodes, FAULTS[fault]) for node in range(nodes)])
+    read, reading = timed(lambda: dict(enumerate(json.loads(said))))
+    rounds.results["reach"] = rounds.results["reach_again"] = read
+    found, judged = timed(lambda: reach.stage(options).judge(rounds))
+    again = timed(lambda: reach.again(options).judge(rounds))[1] if found else 0.0
+    rounds.results["clock"] = {node: measured_clock(node) for node in range(nodes)}
+    rounds.results["file_system"] = {node: tried(node) for node in range(nodes)}
+    clocks, clock_seconds = timed(lambda: clock.stage(options).judge(rounds))
+    files, file_seconds = timed(lambda: file_system.stage(options).judge(rounds))
+    assert not clocks
+    assert not files
+    return {
+        "nodes": nodes,
+        "attempts": nodes * PEERS,
+        "fault": fault,
+        "named": len({rank for finding in found for rank in finding.who.ranks}),
+        "causes": sorted({finding.cause for finding in found}),
+        "plan_bytes": len(told),
+        "results_MB": round(len(said) / 1e6, 2),
+        "seconds": {
+            "plan": plan, "a node's own part": own, "read": reading, "judge": judged,
+            "judge again": again, "judge clocks": clock_seconds, "judge files": file_seconds,
+        },
+        "total_seconds": round(
+            plan + own + reading + judged + again + clock_seconds + file_seconds, 2
+        ),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    rows = []
+    for fault in FAULTS:
+        rows.append(run(given.nodes, fault))
+        print(json.dumps(rows[-1]), flush=True)
+    if given.json:
+        content = {"benchmark": "reach_at_scale", "machine": machine(), "rows": rows}
+        given.json.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""Who is slower than its peers: from repeated figures to suspects and names. Pure.
+
+A rank is held against the others of its class, and a node, by the medians of its ranks, against the
+other nodes: where half of the ranks are slow since they share a node, that one is named. The first
+look only doubts: whoever may lie beyond the line measures again, beside some that surely do not,
+and only who surely lies beyond it then is named.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+from typing import Any, TypeVar
+
+from oddrank import peers
+from oddrank.control.nodes import nodes_of
+from oddrank.control.stages import Rounds
+from oddrank.selftest import gpus, metrics
+from oddrank.selftest.metrics import Metric
+from oddrank.selftest.spread import with_common_spread
+
+Values = Mapping[int, Sequence[float]]
+Node = tuple[int, ...]
+_Name = TypeVar("_Name", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A rank, or the ranks of a node, that may be slower than its peers by one metric."""
+
+    metric: Metric
+    ranks: tuple[int, ...]
+    is_node: bool
+    peer: peers.Peer[Any]
+    spread: float
+    level: peers.Level
+    """How sure a name is, by how many peers there are."""
+
+    @property
+    def below(self) -> float:
+        """How far its figure is from its peers' median, as a share of that."""
+        return abs(self.peer.value / self.peer.reference - 1)
+
+    @property
+    def badness(self) -> float:
+        return self.peer.effect / self.metric.smallest
+
+
+@dataclass(frozen=True)
+class Class:
+    """The ranks that are compared with each other by one metric, and their nodes.
+
+    nodes: None where there are fewer than two with several ranks of the class.
+    """
+
+    metric: Metric
+    name: str
+    ranks: peers.Comparison[int]
+    nodes: peers.Comparison[Node] | None
+
+    def slow(self) -> Iterator[Slow]:
+        """Those that surely are: the nodes, then the ranks whose node does not explain it.
+
+        Where they are half of all, nobody can say which half is odd.
+        """
+        found = list(self._chosen(lambda peer, found: peer.lower > found.line))
+        for one in found:
+            alike = sum(other.is_node == one.is_node for other in found)
+            all_ = self.nodes if one.is_node and self.nodes else self.ranks
+            yield replace(one, level="low") if 2 * alike >= len(all_.peers) else one
+
+    def seems_slow(self) -> Iterator[Slow]:
+        return self._chosen(lambda peer, found: peer.effect > found.line)
+
+    def doubted(self) -> set[int]:
+        """Ranks that may be slow, and the ranks of such nodes."""
+        times = self.metric.doubt
+        doubted = {peer.name for peer in self.ranks.peers if _may_be_slow(peer, self.ranks, times)}
+        if self.nodes:
+            for node in self.nodes.peers:
+                if _may_be_slow(node, self.nodes, times) and self._is_slow_throughout(node.name):
+                    doubted |= set(node.name)
+        return doubted
+
+    def _chosen(self, is_chosen: Any) -> Iterator[Slow]:
+        explained: dict[int, float] = {}
+        if self.nodes:
+            for node in self.nodes.peers:
+                if is_chosen(node, self.nodes) and self._is_slow_throughout(node.name):
+                    explained |= dict.fromkeys(node.name, node.effect)
+                    yield self._slow(node.name, node, self.nodes, is_node=True)
+        for peer in self.ranks.peers:
+            if not is_chosen(peer, self.ranks):
+                continue
+            left = (1 + peer.lower) / (1 + explained.get(peer.name, 0.0)) - 1
+            if peer.name not in explained or left > self.ranks.line:
+                yield self._slow((peer.name,), peer, self.ranks, is_node=False)
+
+    def _slow(
+        self, ranks: Node, peer: peers.Peer[Any], found: peers.Comparison[Any], *, is_node: bool
+    ) -> Slow:
+        return Slow(self.metric, ranks, is_node, peer, found.spread, found.level)
+
+    def _is_slow_throughout(self, node: Node) -> bool:
+        """Whether it is the node, and not a few of its ranks."""
+        slow = sum(self.effects[rank] > self.ranks.line / 2 for rank in node)
+        return 2 * slow > len(node)
+
+    def visible(self) -> float:
+        """The smallest effect that would have been named in 95 of 100 runs."""
+        most = self.metric.most
+        return self.ranks.visible_after(most) if most else self.ranks.visible
+
+    @cached_property
+    def effects(self) -> dict[int, float]:
+        return {peer.name: peer.effect for peer in self.ranks.peers}
+
+
+@dataclass(frozen=True)
+class Look:
+    """All classes of a stage. alone: the ranks that have no peer by some metric."""
+
+    classes: tuple[Class, ...]
+    comparisons: int
+    alone: tuple[int, ...]
+
+    def slow(self) -> list[Slow]:
+        return _worst_first(slow for one in self.classes for slow in one.slow())
+
+    def seem_slow(self) -> list[Slow]:
+        return _worst_first(slow for one in self.classes for slow in one.seems_slow())
+
+    def of(self, metric: Metric, name: str) -> Class | None:
+        return next((c for c in self.classes if (c.metric, c.name) == (metric, name)), None)
+
+
+def as_data(rounds: Rounds) -> list[dict[str, Any]]:
+    """What a report says of the comparison: a row a metric and class."""
+    compared: Look | None = rounds.kept.get(metrics.SPEED)
+    return [
+        {
+            "metric": one.metric.name,
+            "class": one.name,
+            "unit": one.metric.unit,
+            "ranks": len(one.ranks.peers),
+            "median": median(peer.value for peer in one.ranks.peers),
+            "line": one.ranks.line,
+            "noise": one.ranks.noise,
+            "spread": one.ranks.spread,
+            "visible": one.visible(),
+        }
+        for one in (compared.classes if compared else ())
+    ]
+
+
+def look(
+    rounds: Rounds,
+    stage: str,
+    first: Look | None = None,
+    good: Mapping[str, Collection[int]] | None = None,
+) -> Look:
+    """At the figures of `stage`. first: an earlier look, which this one is to confirm; good: by
+    metric, the ranks to hold others against, if not everybody.
+    """
+    nodes = nodes_of(rounds)
+    names = classes_of(rounds)
+    shared = gpus.others(rounds)
+    measured = [
+        (metric, name, values)
+        for metric in metrics.of_stage(metrics.SPEED if first else stage)
+        for name, values in _by_class(metric, rounds.of(stage), names, shared)
+    ]
+    together = [one for one in measured if len(one[2]) > 1]
+    count = sum(len(values) + len(_several(nodes, values)) for _, _, values in together)
+    against = _Against(nodes, first.comparisons if first else count, good or {})
+    found = []
+    for metric, name, values in together:
+        before = first.of(metric, name) if first else None
+        if first is None or before is not None:
+            found.append(against.judge(metric, name, values, before))
+    if first is None:
+        found = _with_common_spreads(found, against.comparisons)
+    alone = {rank for _, _, values in measured if len(values) == 1 for rank in values}
+    return Look(tuple(found), against.comparisons, tuple(sorted(alone)))
+
+
+def _with_common_spreads(classes: Sequence[Class], comparisons: int) -> list[Class]:
+    """Figures of one class of ranks that are judged alike have a common spread."""
+    alike: dict[Any, list[Class]] = defaultdict(list)
+    for one in classes:
+        alike[one.name, one.metric.smallest, frozenset(one.effects), one.nodes is None].append(one)
+    found = []
+    for (_, smallest, _, no_nodes), same in alike.items():
+        ranks = with_common_spread([one.ranks for one in same], smallest, comparisons)
+        nodes = [one.nodes for one in same if one.nodes]
+        nodes = with_common_spread(nodes, smallest, comparisons)
+        pairs = zip(ranks, [None] * len(ranks) if no_nodes else nodes, strict=True)
+        found += [
+            replace(one, ranks=by_rank, nodes=by_node)
+            for one, (by_rank, by_node) in zip(same, pairs, strict=True)
+        ]
+    return found
+
+
+def classes_of(rounds: Rounds) -> dict[str, dict[int, str]]:
+    """Scope -> rank -> its class."""
+    names: dict[str, dict[int, str]] = defaultdict(dict)
+    for rank, result in rounds.of(metrics.SPEED).items():
+        for scope, name in result["classes"].items():
+            names[scope][rank] = name
+    return names
+
+
+def _by_class(
+    metric: Metric,
+    results: Mapping[int, Any],
+    names: Mapping[str, Mapping[int, str]],
+    shared: Collection[int],
+) -> Iterator[tuple[str, dict[int, list[float]]]]:
+    """A rank that has not measured it, or nothing that could be compared, is not there.
+
+    Nor one of `shared`, where it is the GPU's figure: what it measures is others' as well.
+    """
+    classes: dict[str, dict[int, list[float]]] = defaultdict(dict)
+    known = names.get(metric.scope, {})
+    for rank, result in results.items():
+        values = result.get(metric.name)
+        if rank in shared and metric.scope != "host":
+            continue
+        if rank in known and values and min(values) > 0 and sum(values) < math.inf:
+            classes[known[rank]][rank] = values
+    return iter(classes.items())
+
+
+@dataclass(frozen=True)
+class _Against:
+    """What is the same for all classes of a look: see `look`."""
+
+    nodes: Sequence[Node]
+    comparisons: int
+    good: Mapping[str, Collection[int]]
+
+    def judge(self, metric: Metric, name: str, measured: Values, before: Class | None) -> Class:
+        good = set(self.good.get(metric.name, ()))
+        ranks = self._compare(metric, measured, before.ranks if before else None, good)
+        several = _several(self.nodes, measured)
+        if len(several) < 2 or (before and before.nodes is None):
+            return Class(metric, name, ranks, None)
+        middles = {node: _middle(node, measured) for node in several}
+        good_nodes = [node for node in several if good.issuperset(node)]
+        nodes = self._compare(metric, middles, before.nodes if before else None, good_nodes)
+        return Class(metric, name, ranks, nodes)
+
+    def _compare(
+        self,
+        metric: Metric,
+        measured: Mapping[_Name, Sequence[float]],
+        before: peers.Comparison[_Name] | None,
+        good: Collection[_Name],
+    ) -> peers.Comparison[_Name]:
+        return peers.compare(
+            measured,
+            smallest=metric.smallest,
+            better=metric.better,
+            comparisons=self.comparisons,
+            spread=before.spread if before else None,
+            line=before.line if before else None,
+            good=good,
+        )
+
+
+def _several(nodes: Sequence[Node], measured: Collection[int]) -> list[Node]:
+    """Those with several ranks that have measured; of these alone."""
+    here = [tuple(rank for rank in node if rank in measured) for node in nodes]
+    return [node for node in here if len(node) > 1]
+
+
+def _middle(node: Node, measured: Values) -> list[float]:
+    """The median of its ranks in each repeat."""
+    low, high = (len(node) - 1) // 2, len(node) // 2
+    repeats = map(sorted, zip(*(measured[rank] for rank in node), strict=False))
+    return [(ordered[low] + ordered[high]) / 2 for ordered in repeats]
+
+
+def _may_be_slow(peer: peers.Peer[Any], found: peers.Comparison[Any], times: float) -> bool:
+    """Were it slower by so many standard errors than it seems."""
+    error = (peer.effect - peer.lower) / found.z if times else 0.0
+    return peer.effect + times * error > found.line
+
+
+def _worst_first(found: Iterable[Slow]) -> list[Slow]:
+    return sorted(found, key=lambda slow: -slow.badness)

@@ -1,0 +1,122 @@
+"""The verdict and all measured figures as Prometheus's textfile collector reads them: pure."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from oddrank.control.stages import Rounds
+from oddrank.finding import EXIT_CODES, Report
+from oddrank.selftest.metrics import TABLE
+from oddrank.selftest.stages import connect
+
+ADVICE = "give --prometheus a file, *.prom in the collector's folder"
+
+_PREFIX = "oddrank_selftest_"
+# Lists that are repeats of a measurement; others hold ranks, or say something else.
+_REPEATS = {metric.name for metric in TABLE} | {"step_s", "own_s"}
+
+# Name, help, and for each sample its labels and value.
+_Sample = tuple[Mapping[str, object], float]
+
+
+def text(report: Report, rounds: Rounds, now: float) -> str:
+    """All families; now: seconds since 1970, for the collector takes no time stamps of samples."""
+    return "".join(
+        line
+        for name, told, samples in (
+            ("time_seconds", "When the self-test ended, since 1970.", [({}, now)]),
+            ("ranks", "Ranks of the job.", [({}, float(rounds.world))]),
+            ("verdict", "1 for the verdict of the self-test, else 0.", _verdicts(report)),
+            ("findings", "Findings by what they say.", _counts(report)),
+            ("stage_seconds", "How long a stage took.", _stages(report)),
+            ("named", "1 for a rank that a finding names.", _named(report, rounds)),
+            ("metric", "Median of what a rank measured.", _metrics(rounds)),
+        )
+        for line in _family(_PREFIX + name, told, samples)
+    )
+
+
+def _verdicts(report: Report) -> Iterator[_Sample]:
+    for verdict in EXIT_CODES:
+        yield {"verdict": verdict}, float(verdict == report.verdict)
+
+
+def _counts(report: Report) -> Iterator[_Sample]:
+    counted = Counter((finding.condition, finding.cause) for finding in report.findings)
+    for (condition, cause), count in counted.items():
+        yield {"condition": condition, "cause": cause}, float(count)
+
+
+def _stages(report: Report) -> Iterator[_Sample]:
+    for stage in report.data["stages"]:
+        yield {"stage": stage["name"]}, stage["seconds"]
+
+
+def _named(report: Report, rounds: Rounds) -> Iterator[_Sample]:
+    """Each series once: the surest finding of a rank for a cause comes first."""
+    seen = set()
+    for finding in report.findings:
+        for rank in finding.who.ranks:
+            key = (rank, finding.condition, finding.cause)
+            if key not in seen:
+                seen.add(key)
+                labels = {"condition": finding.condition, "cause": finding.cause}
+                level = finding.confidence.level
+                yield {**_who(rounds, rank), **labels, "confidence": level}, 1.0
+
+
+def _metrics(rounds: Rounds) -> Iterator[_Sample]:
+    """What peers are compared by, the steps of training, and how long connecting took."""
+    who = {rank: _who(rounds, rank) for rank in rounds.states}
+    for stage, results in rounds.results.items():
+        for rank, result in results.items():
+            for name, repeats in _figures(stage, result):
+                yield who[rank] | {"stage": stage, "metric": name}, _median(repeats)
+
+
+def _figures(stage: str, result: Any) -> Iterator[tuple[str, list[float]]]:
+    """By name; a list of ranks is none, whatever stage it is of."""
+    if not isinstance(result, Mapping):
+        return
+    for name, value in result.items():
+        if name in _REPEATS and _are_figures(value):
+            yield name, value
+    if stage == connect.NAME and _are_figures([result.get("seconds")]):
+        yield "seconds", [result["seconds"]]
+
+
+def _are_figures(values: Any) -> bool:
+    if not isinstance(values, list) or not values:
+        return False
+    return set(map(type, values)) <= {int, float} and all(map(math.isfinite, values))
+
+
+def _median(values: list[float]) -> float:
+    """As statistics.median, which takes three times as long for a few values."""
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _who(rounds: Rounds, rank: int) -> dict[str, object]:
+    state = rounds.states.get(rank)
+    return {"rank": rank, "host": state.host if state else ""}
+
+
+def _family(name: str, told: str, samples: Iterable[_Sample]) -> Iterator[str]:
+    lines = [f"{name}{_labels(labels)} {value!r}\n" for labels, value in samples]
+    if lines:
+        yield f"# HELP {name} {told}\n# TYPE {name} gauge\n"
+        yield from lines
+
+
+def _labels(labels: Mapping[str, object]) -> str:
+    pairs = ",".join([f'{name}="{_escaped(str(value))}"' for name, value in labels.items()])
+    return f"{{{pairs}}}" if pairs else ""
+
+
+@lru_cache(maxsize=1 << 15)
+def _escaped(value: str) -> str:
+    """By the exposition format; what UTF-8 has not is escaped when it is written."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

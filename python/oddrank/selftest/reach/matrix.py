@@ -1,0 +1,246 @@
+"""Who reaches whom, as a matrix of letters, and who of them is to blame: pure.
+
+Node i tries the nodes i + d for each of `distances(nodes)`, and says one letter for each. A node is
+suspected where most attempts at it, or most of its own, failed; the worst is taken out, for the
+failures it explains must not suspect others, and so on. Named is it only if what is left is well:
+else nobody knows whether it is the odd one.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from random import Random
+from typing import Literal
+
+CONNECTED, REFUSED, NO_ANSWER, UNREACHABLE, SILENT, OTHER = ".", "r", "t", "u", "s", "x"
+NOT_TRIED = "-"
+# Attempts of one node: up to 65 nodes all of them meet, above each is tried by as many others.
+PEERS = 64
+# Of the attempts at a node, or of its own.
+_MOST = 0.75
+# More single links than that are a pattern that we do not know.
+_LINKS = 8
+
+# (from, to, letter); nodes by number.
+Failure = tuple[int, int, str]
+How = Literal["deaf", "mute", "cut off"]
+
+
+@lru_cache(maxsize=4)
+def distances(nodes: int) -> tuple[int, ...]:
+    """The same on every node. With each its opposite: both ways of a pair are tried, or none."""
+    if nodes - 1 <= PEERS:
+        return tuple(range(1, nodes))
+    half = sorted(Random(nodes).sample(range(1, (nodes - 1) // 2 + 1), PEERS // 2))
+    return (*half, *(nodes - d for d in reversed(half)))
+
+
+def peers(node: int, nodes: int) -> list[int]:
+    """Whom it tries, in the order of its letters."""
+    return [(node + d) % nodes for d in distances(nodes)]
+
+
+def both(first: str, second: str) -> str:
+    """What failed in two looks; the second knows no better where it did not try."""
+    return "".join(
+        a if a in (CONNECTED, NOT_TRIED) or b == NOT_TRIED else b
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Node:
+    """An odd node: nobody reaches it (deaf), it reaches nobody (mute), or both."""
+
+    node: int
+    how: How
+    failures: tuple[Failure, ...]
+    tried: int  # attempts of that kind
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two nodes that reach all others and not each other, or one of them not the other."""
+
+    ends: tuple[int, int]
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """all_closed: no attempt came through. scattered: failures without a pattern; nobody is named.
+    groups: of nodes that reach each other, where there are several."""
+
+    nodes: tuple[Node, ...] = ()
+    links: tuple[Link, ...] = ()
+    all_closed: bool = False
+    scattered: bool = False
+    failures: tuple[Failure, ...] = ()  # the first ones
+    failed: int = 0
+    tried: int = 0
+    groups: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass
+class _Matrix:
+    """`rows`: the letters of each node."""
+
+    rows: Sequence[str]
+    out_of: list[dict[int, str]] = field(default_factory=list)  # node -> those it does not reach
+    into: list[dict[int, str]] = field(default_factory=list)  # node -> those that do not reach it
+    tried_out: list[int] = field(default_factory=list)
+    tried_into: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        nodes = len(self.rows)
+        far = distances(nodes)
+        self.out_of = [{} for _ in self.rows]
+        self.into = [{} for _ in self.rows]
+        self.tried_out = [len(far)] * nodes
+        self.tried_into = [len(far)] * nodes
+        for node, row in enumerate(self.rows):
+            if row.count(CONNECTED) == len(far):
+                continue
+            for d, letter in zip(far, row, strict=True):
+                if letter == CONNECTED:
+                    continue
+                peer = (node + d) % nodes
+                if letter == NOT_TRIED:
+                    self.tried_out[node] -= 1
+                    self.tried_into[peer] -= 1
+                else:
+                    self.out_of[node][peer] = letter
+                    self.into[peer][node] = letter
+
+    def share(self, node: int) -> float:
+        """The worse one of attempts by it or at it that failed; one attempt alone says nothing."""
+        out = len(self.out_of[node]) / self.tried_out[node] if self.tried_out[node] > 1 else 0.0
+        into = len(self.into[node]) / self.tried_into[node] if self.tried_into[node] > 1 else 0.0
+        return max(out, into)
+
+    def describe(self, node: int) -> Node:
+        bad = [
+            len(self.out_of[node]) >= _MOST * max(self.tried_out[node], 1),
+            len(self.into[node]) >= _MOST * max(self.tried_into[node], 1),
+        ]
+        how: How = "cut off" if all(bad) else "mute" if bad[0] else "deaf"
+        out = [(node, peer, letter) for peer, letter in self.out_of[node].items()]
+        into = [(peer, node, letter) for peer, letter in self.into[node].items()]
+        shown = {"cut off": into + out, "mute": out, "deaf": into}[how]
+        tried = {"mute": self.tried_out[node], "deaf": self.tried_into[node]}
+        both_ways = self.tried_out[node] + self.tried_into[node]
+        return Node(node, how, tuple(shown), tried.get(how, both_ways))
+
+    def take_out(self, node: int) -> set[int]:
+        """Forgets all attempts by it and at it; gives the nodes that look better now."""
+        met = set()
+        nodes = len(self.rows)
+        row = self.rows[node]
+        for d, letter in zip(distances(nodes), row, strict=True):
+            peer = (node + d) % nodes
+            if letter != NOT_TRIED:
+                self.tried_into[peer] -= 1
+                met.add(peer)
+            back = self.rows[peer][_opposite(nodes)[d]]
+            if back != NOT_TRIED:
+                self.tried_out[peer] -= 1
+                met.add(peer)
+            self.into[peer].pop(node, None)
+            self.out_of[peer].pop(node, None)
+        self.out_of[node], self.into[node] = {}, {}
+        self.tried_out[node] = self.tried_into[node] = 0
+        return met
+
+    def failures(self) -> Iterator[Failure]:
+        for node, failed in enumerate(self.out_of):
+            for peer, letter in failed.items():
+                yield node, peer, letter
+
+
+@lru_cache(maxsize=4)
+def _opposite(nodes: int) -> dict[int, int]:
+    """Distance -> where in a peer's row the way back is."""
+    place = {d: number for number, d in enumerate(distances(nodes))}
+    return {d: place[nodes - d] for d in place}
+
+
+def judge(rows: Sequence[str]) -> Judgement:
+    """`rows`: the letters of all nodes, by number."""
+    nodes = len(rows)
+    if nodes > 2 and not any(CONNECTED in row for row in rows):
+        return _all_closed(rows)
+    matrix = _Matrix(rows)
+    failed, tried = sum(map(len, matrix.out_of)), sum(matrix.tried_out)
+    first = tuple(islice(matrix.failures(), _LINKS))
+    odd = _odd_nodes(matrix)
+    links = _links(matrix)
+    few = len(links) <= max(1, min(_LINKS, nodes // 4))
+    if odd:  # most of the others must be well, which few of them can't show beside a broken link
+        few = few and (not links or nodes > 4) and 3 * len(odd) <= nodes
+    if not few:
+        groups = _groups(rows) if nodes <= PEERS + 1 else ()
+        return Judgement((), (), False, True, first, failed, tried, groups)
+    return Judgement(tuple(odd), tuple(links), False, False, first, failed, tried)
+
+
+def _all_closed(rows: Sequence[str]) -> Judgement:
+    nodes, far = len(rows), distances(len(rows))
+    every = (
+        (node, (node + d) % nodes, letter)
+        for node, row in enumerate(rows)
+        for d, letter in zip(far, row, strict=True)
+        if letter != NOT_TRIED
+    )
+    failed = sum(len(row) - row.count(NOT_TRIED) for row in rows)
+    first = tuple(islice(every, _LINKS))
+    return Judgement(all_closed=failed > 0, failures=first, failed=failed, tried=failed)
+
+
+def _odd_nodes(matrix: _Matrix) -> list[Node]:
+    """Taken out of the matrix one by one, the worst first."""
+    odd: list[Node] = []
+    if len(matrix.rows) < 3:
+        return odd
+    heap = [(-matrix.share(node), node) for node in range(len(matrix.rows))]
+    heapq.heapify(heap)
+    gone: set[int] = set()
+    while heap and 3 * len(odd) <= len(matrix.rows):
+        share, node = heapq.heappop(heap)
+        if node in gone or -share != matrix.share(node):
+            continue
+        if -share < _MOST:
+            break
+        odd.append(matrix.describe(node))
+        gone.add(node)
+        for peer in matrix.take_out(node):
+            heapq.heappush(heap, (-matrix.share(peer), peer))
+    return odd
+
+
+def _links(matrix: _Matrix) -> list[Link]:
+    found: dict[tuple[int, int], list[Failure]] = {}
+    for node, peer, letter in matrix.failures():
+        found.setdefault((min(node, peer), max(node, peer)), []).append((node, peer, letter))
+    return [Link(ends, tuple(failures)) for ends, failures in found.items()]
+
+
+def _groups(rows: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Nodes that are joined by attempts that came through, where not all are."""
+    nodes = len(rows)
+    head = [*range(nodes)]
+
+    def root(node: int) -> int:
+        while head[node] != node:
+            node = head[node]
+        return node
+
+    for node, row in enumerate(rows):
+        for d, letter in zip(distances(nodes), row, strict=True):
+            if letter == CONNECTED:
+                head[root(node)] = root((node + d) % nodes)
+    members: dict[int, list[int]] = {}
+    for node in range(nodes):
+        members.setdefault(root(node), []).append(node)
+    return tuple(map(tuple, members.values())) if len(members) > 1 else ()

@@ -1,0 +1,101 @@
+"""Whose wall clock is wrong: one vote a node, and of two nobody knows."""
+
+import time
+
+import pytest
+
+from job import job
+from measured_nodes import named, rounds_of
+from netns import network
+from oddrank.selftest.choice import Options
+from oddrank.selftest.stages import clock
+
+NOW = 1_790_000_000_000_000_000
+KERNEL = {"synchronised": True, "rate_ppm": -12.5, "error_us": 40, "most_us": 900}
+
+
+def judged(*ahead, error=0.001, **changes):
+    """`ahead`: of each node, in seconds; None: it could not be read."""
+    measured = [
+        {"unread": "no answer"} if seconds is None else
+        {"epoch_ns": NOW + int(seconds * 1e9), "error_ns": int(error * 1e9), "kernel": KERNEL}
+        for seconds in ahead
+    ]  # fmt: skip
+    return clock.stage(Options()).judge(rounds_of("clock", measured, **changes))
+
+
+def test_clocks_that_agree_have_no_finding():
+    assert judged(0, 0.01, -0.3, 0.2) == []
+    assert judged(0, 0.01) == []
+
+
+@pytest.mark.parametrize(("ahead", "word"), [(4.2, "4.2 s ahead of"), (-4.2, "4.2 s behind")])
+def test_the_node_whose_clock_is_wrong_is_named_with_all_its_ranks(ahead, word):
+    (finding,) = judged(0, 0, ahead)
+    assert (finding.condition, finding.who.kind, finding.who.ranks) == (
+        "suspicious",
+        "node",
+        (4, 5),
+    )
+    assert word in finding.what
+    assert "-12.5 ppm" in finding.evidence[1].text
+
+
+def test_the_worst_comes_first():
+    assert named(judged(0, 3, 0, -700, 0, 0)) == [
+        ("wrong-clock", "node3"),
+        ("wrong-clock", "node1"),
+    ]
+
+
+def test_of_two_clocks_nobody_knows_which_is_wrong():
+    (finding,) = judged(0, 4.2)
+    assert (finding.condition, finding.who.ranks) == ("unknown", ())
+    assert "of two nobody knows" in finding.what
+
+
+@pytest.mark.parametrize("ahead", [(0, 0, 5, 5), (0, 5, 10), (0, 0, 5, 10)])
+def test_without_a_majority_nobody_is_named(ahead):
+    assert [f.condition for f in judged(*ahead)] == ["unknown"]
+
+
+def test_what_is_not_known_well_enough_is_not_named():
+    assert judged(0, 0, 1.5, error=0.4) == []
+
+
+def test_a_node_that_could_not_be_read_is_not_blamed_and_has_no_vote():
+    assert judged(0, 0, None) == []
+    assert [f.condition for f in judged(0, 5, None)] == ["unknown"]
+
+
+def test_ten_thousand_clocks_are_judged_in_one_pass():
+    found = judged(*(9.0 if node % 100 == 7 else 0.001 for node in range(10_000)), per_node=1)
+    assert len(found) == 100
+
+
+def test_the_kernels_word_is_read_where_it_may_be():
+    word = clock._kernels_word()
+    assert word is None or (word["most_us"] >= 0 and abs(word["rate_ppm"]) <= 500)
+
+
+def test_both_clocks_are_read_together():
+    ahead, width = clock._read_both()
+    assert abs(ahead - (time.time_ns() - time.monotonic_ns())) < 50_000_000
+    assert width >= 0
+
+
+@pytest.mark.needs("torch", "netns")
+def test_a_wrong_clock_is_named_among_real_nodes():
+    wrong = time.time_ns() - time.monotonic_ns() - 4_200_000_000
+    with network(3) as net:
+        verdict = job(
+            3,
+            nodes=3,
+            hosts=net.hosts,
+            deadline=30,
+            command=("selftest", "--only", "clock"),
+            inject=f"set:rank=1,stage=clock,name=epoch_ns,value={wrong}",
+        )
+    assert verdict.causes == {"wrong-clock"}, str(verdict)
+    assert verdict.names(rank=1, stage="clock")
+    assert "4.2 s behind" in verdict.report["summary"]

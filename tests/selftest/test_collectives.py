@@ -1,0 +1,100 @@
+"""After wrong values only those are named whose own ones are wrong for all of their group."""
+
+import pytest
+
+from job import job
+from launchers import Order, Plan, env
+from oddrank.selftest.choice import Options
+from oddrank.selftest.stages import collectives, localise
+from selftest.made_up import rounds_of
+
+STAGE = localise.stage(Options())
+
+
+def mismatch(observer, among):
+    return {
+        "observer": observer, "case": "all_reduce float32 8 B", "index": 1, "expected": 4.0,
+        "got": 5.0, "wrong": 1, "element": 1, "turn": 7, "among": among,
+        "asked": ["all_reduce", "float32", 8],
+    }  # fmt: skip
+
+
+def judged(views, *, seen_by, among="world"):
+    """(condition, ranks) of the only finding; views: whose values were wrong, by rank."""
+    said = {r: {"mismatches": [mismatch(r, among)] * (r in seen_by)} for r in views}
+    gathered = {rank: {"wrong": wrong} for rank, wrong in views.items()}
+    rounds = rounds_of({"collectives": said, "localise": gathered}, ranks=len(views))
+    assert STAGE.plan(rounds)["among"] == among
+    (finding,) = STAGE.judge(rounds)
+    assert finding.stage == "collectives"
+    return finding.condition, finding.who.ranks
+
+
+def test_who_is_wrong_in_the_eyes_of_all_is_named():
+    views = {0: [2], 1: [2], 2: [2], 3: [2]}
+    assert judged(views, seen_by={0, 1, 2, 3}) == ("broken", (2,))
+
+
+def test_who_sees_everybody_wrong_receives_badly_and_nobody_is_named():
+    views = {0: [], 1: [0, 1, 2, 3], 2: [], 3: []}
+    assert judged(views, seen_by={1}) == ("unknown", ())
+
+
+def test_where_half_are_wrong_in_the_eyes_of_all_nobody_is_named():
+    views = {rank: [0, 1] for rank in range(4)}
+    assert judged(views, seen_by={0, 1, 2, 3}) == ("unknown", ())
+
+
+def test_values_that_are_right_again_name_nobody():
+    assert judged({rank: [] for rank in range(4)}, seen_by={0}) == ("unknown", ())
+
+
+def test_in_groups_of_a_node_its_own_ranks_have_to_agree_and_the_others_have_no_say():
+    views = {0: [], 1: [], 2: [3], 3: [3]}
+    assert judged(views, seen_by={2, 3}, among="node") == ("broken", (3,))
+
+
+def test_across_nodes_the_ranks_of_one_place_have_to_agree():
+    views = {0: [2], 1: [], 2: [2], 3: []}
+    assert judged(views, seen_by={0, 2}, among="across") == ("broken", (2,))
+
+
+def test_a_group_that_saw_nothing_wrong_names_nobody():
+    views = {0: [1], 1: [1], 2: [], 3: []}
+    assert judged(views, seen_by={2, 3}, among="node") == ("unknown", ())
+
+
+def test_sizes_that_memory_has_no_room_for_are_left_out():
+    stage = collectives.stage(Options())
+    connected = {r: {"backend": "gloo", "free": free} for r, free in enumerate((1e12, 8 << 20))}
+    rounds = rounds_of({"connect": connected}, ranks=2)
+    assert stage.plan(rounds) == {"sizes": [8, 4 << 10, 1 << 20]}
+    connected[1]["free"] = 0.0
+    assert stage.plan(rounds) == {"sizes": [8]}
+
+
+def on_uneven_nodes(order: Order) -> Plan:
+    """The last rank alone on a host of another name."""
+    *plan, (node, line, environ) = env(order)
+    places = ({"LOCAL_RANK": str(k), "LOCAL_WORLD_SIZE": str(len(plan))} for k in range(len(plan)))
+    return [
+        *((n, own, {**at, **place}) for (n, own, at), place in zip(plan, places, strict=True)),
+        (
+            node,
+            ["unshare", "--uts", "sh", "-c", 'hostname other && exec "$@"', "sh", *line],
+            {**environ, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
+        ),
+    ]
+
+
+@pytest.mark.needs("torch", "netns")
+def test_nodes_of_different_sizes_meet_in_all_of_their_groups():
+    verdict = job(
+        3,
+        launcher=on_uneven_nodes,
+        deadline=60,
+        command=("selftest", "--quick", "--only", "collectives"),
+    )
+    assert verdict.healthy(), str(verdict)
+    assert verdict.report["world"]["nodes"] == 2
+    assert verdict.gone()

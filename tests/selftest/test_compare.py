@@ -1,0 +1,91 @@
+"""Which value most have: a vote a node, two thirds of them, and nobody named without."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oddrank.selftest.facts.compare import compare, group, not_readable
+from oddrank.selftest.facts.fact import Fact
+
+TABLE = (
+    Fact("version", lambda here: None, "breaks"),
+    Fact("size", lambda here: None, "odd", near=0.1),
+    Fact("shown", lambda here: None, "fine"),
+)
+
+
+def compared(values, sizes, name="version"):
+    """The one difference, of values a rank; sizes: how many ranks each node has."""
+    nodes, first = [], 0
+    for size in sizes:
+        nodes.append(tuple(range(first, first + size)))
+        first += size
+    facts = {rank: {"version": 0, "size": 0, name: value} for rank, value in enumerate(values)}
+    found = compare(TABLE, facts, nodes)
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(
+    ("values", "sizes", "deviating"),
+    [
+        ("AAAAAAAABBBB", (8, 4), None),
+        ("AAAAAAAABAAA", (8, 4), (8,)),
+        ("AAAAAAAABBBBCCCC", (8, 4, 4), None),
+        ("AAAABBBBAAAA", (4, 4, 4), (4, 5, 6, 7)),
+        ("AAAABBBBBBBBBBBBBBBBAAAAAAAA", (1, 1, 1, 1, 16, 8), tuple(range(4, 20))),
+        ("AB", (2,), None),
+        ("AB", (1, 1), None),
+        ("AAB", (3,), (2,)),
+        ("AAABB", (5,), None),
+        ("AAAB", (4,), (3,)),
+        ("AAAAAABBB", (1,) * 9, (6, 7, 8)),
+        ("AAAAABBBB", (1,) * 9, None),
+    ],
+)
+def test_who_deviates_from_two_thirds_of_the_nodes(values, sizes, deviating):
+    found = compared(values, sizes)
+    assert (None if found.common is None else found.groups[1][1]) == deviating
+
+
+@given(st.lists(st.integers(1, 8), min_size=2, max_size=12), st.data())
+def test_a_third_of_the_nodes_or_more_is_never_named(sizes, data):
+    odd = data.draw(st.sets(st.sampled_from(range(len(sizes)))))
+    values = [i in odd for i, size in enumerate(sizes) for _ in range(size)]
+    found = compared(values, sizes)
+    if found is not None and found.common is not None:
+        named = odd if found.groups[1][0] is True else set(range(len(sizes))) - odd
+        assert 3 * len(named) <= len(sizes)
+
+
+def test_sizes_near_the_median_are_alike():
+    assert compared([100, 98, 102, 100], (4,), "size") is None
+    assert compared([100, 98, 102, 80], (4,), "size").groups[1] == (80, (3,))
+    assert compared([None, 100, 100, 100], (4,), "size").groups[1] == (None, (0,))
+
+
+def test_what_is_only_shown_is_not_compared():
+    assert compared("abcd", (4,), "shown") is None
+
+
+def test_what_could_not_be_read_has_no_vote():
+    assert compared(["A", "not readable", "A", "A"], (4,)) is None
+    assert compared(["A", "not readable", "B", "not readable"], (4,)).common is None
+    assert not_readable({0: {"a": 1, "b": "not readable"}, 1: {"b": "not readable"}}) == {
+        "b": [0, 1]
+    }
+
+
+def test_entries_are_compared_one_by_one_and_a_missing_one_is_none():
+    table = (Fact("set", lambda here: None, "odd", breaking=frozenset("x"), free=frozenset("f")),)
+    ranks = {rank: {"set": {"x": 1, "y": 1}} for rank in range(4)}
+    ranks[2] = {"set": {"x": 2, "f": 1}}
+    found = compare(table, ranks, [(0, 1, 2, 3)])
+    assert [(d.name, d.breaks, d.groups[1]) for d in found] == [
+        ("set.x", True, (2, (2,))),
+        ("set.y", False, (None, (2,))),
+    ]
+
+
+def test_values_are_grouped_with_their_ranks_whatever_they_are():
+    assert group({0: {"a": 1}, 1: [2], 2: {"a": 1}}) == [({"a": 1}, (0, 2)), ([2], (1,))]

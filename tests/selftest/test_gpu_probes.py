@@ -1,0 +1,210 @@
+"""What a rank publishes of its GPU, from what the native part says of it: with a made-up GPU."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+from oddrank import OddrankError, _native
+from oddrank.selftest import metrics
+from oddrank.selftest.probes import gemm, gpu
+
+HERE = SimpleNamespace(rank=3, local_rank=1, local_world=4)
+GOLDEN = {"fp32": 1, "tensor_fp16": 2}
+
+
+class FakeCuda:
+    build_info: ClassVar = {"nvcc": "nvcc 13.0"}
+
+    def __init__(self, free=64 << 30, seen=((0, 0, GOLDEN), (1, 0, GOLDEN))):
+        self.free, self.seen, self.sizes = free, seen, []
+
+    def set_rank(self, rank):
+        assert rank == 3
+
+    def devices(self):
+        return [None, {"name": "NVIDIA H200", "uuid": "GPU-ab", "compute_capability": (9, 0)}]
+
+    def memory_info(self, index):
+        return self.free, 80 << 30
+
+    def time_device_memory(self, index, size, repeats):
+        assert index == 1
+        self.sizes.append(size)
+        return {"bytes": 2 * 10**9, "read": [1e-3] * repeats, "write": [2e-3] * repeats,
+                "copy": [1e-3] * repeats}  # fmt: skip
+
+    def time_transfers(self, index, size, repeats):
+        return {"bytes": 10**9, "to_device": [0.02] * repeats, "to_host": [0.025] * repeats}
+
+    def gpu_fingerprint(self, index, enough, *, seconds):
+        assert seconds > enough
+        return {"code": 90, "multiprocessors": 2, "computed": 24, "golden": GOLDEN,
+                "seen": list(self.seen)}  # fmt: skip
+
+
+@pytest.fixture
+def use(monkeypatch):
+    def used(cuda, health=None):
+        def asked(uuid):
+            if health is None:
+                raise OddrankError("no NVML")
+            return health
+
+        monkeypatch.setattr(_native, "cuda", lambda: cuda)
+        monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_health=asked))
+        monkeypatch.setattr(gpu, "gpu_index", lambda launch: 1)
+        monkeypatch.setattr(gemm, "rates", lambda index, repeats: {})
+        return cuda
+
+    return used
+
+
+def test_rates_are_in_gb_a_second_and_a_copy_moves_each_byte_twice(use):
+    use(FakeCuda())
+    wanted = {"gpu_read": 2, "gpu_copy": 2, "gpu_write": 2, "pcie_to_device": 3, "pcie_to_host": 3}
+    found = gpu.speed(HERE, wanted)
+    assert found["gpu_read"] == pytest.approx([2000, 2000])
+    assert found["gpu_write"] == pytest.approx([1000, 1000])
+    assert found["gpu_copy"] == pytest.approx([4000, 4000])
+    assert found["pcie_to_device"] == pytest.approx([50] * 3)
+    assert found["pcie_to_host"] == pytest.approx([40] * 3)
+
+
+def test_only_what_is_wanted_is_measured(use):
+    cuda = use(FakeCuda())
+    assert set(gpu.speed(HERE, {"pcie_to_host": 1})) == {"pcie_to_host"}
+    assert cuda.sizes == []
+
+
+@pytest.mark.parametrize(
+    ("free", "size"), [(64 << 30, 2 << 30), (8 << 30, 512 << 20), (0, 1 << 20)]
+)
+def test_a_small_part_of_the_free_memory_is_streamed_through(use, free, size):
+    cuda = use(FakeCuda(free))
+    gpu.speed(HERE, {"gpu_read": 1})
+    assert cuda.sizes == [size]
+
+
+def test_peers_have_the_same_gpu_or_slice_and_the_same_power_cap(use):
+    use(FakeCuda(), {"gpu": "H200 MIG 1g.18gb", "readings": {"power_cap_mW": 700_000}})
+    assert gpu.kind(HERE) == "H200 MIG 1g.18gb, 700 W"
+    use(FakeCuda(), {"gpu": "", "readings": {}})
+    assert gpu.kind(HERE) == "NVIDIA H200"
+    use(FakeCuda())
+    assert gpu.kind(HERE) == "NVIDIA H200"
+
+
+def test_what_may_explain_a_slow_one_is_told(use, monkeypatch):
+    monkeypatch.setattr(gemm, "reasons", {})
+    use(FakeCuda(), {"gpu": "H200", "readings": {"pcie": 4, "pcie_width": 8, "throttle": 0x41}})
+    told = {"PCIe": "gen4 x8", "throttle reasons": "0x40", "not measured": "nothing"}
+    assert gpu.facts(HERE) == told
+    monkeypatch.setattr(gemm, "reasons", {"gemm_fp8": "no such thing"})
+    use(FakeCuda())
+    assert gpu.facts(HERE) == {"not measured": "gemm_fp8: no such thing"}
+
+
+def test_an_odd_multiprocessor_is_told_by_its_number(use):
+    use(FakeCuda(seen=[(0, 0, GOLDEN), (1, 0, GOLDEN), (1, 7, {**GOLDEN, "tensor_fp16": 9})]))
+    told = gpu.fingerprint(HERE, 0.5)
+    assert told["kind"] == "compute capability 9.0, code of 9, nvcc 13.0"
+    assert (told["places"], told["places_there"], told["computed"]) == (2, 2, 24)
+    assert told["odd_count"] == 1
+    assert told["odd"] == [{"unit": "tensor_fp16", "place": "SM 1", "repeat": 7,
+                            "got": f"{9:016x}"}]  # fmt: skip
+
+
+def test_formats_of_products_are_those_of_the_table():
+    table = {m.name for m in metrics.of_stage(metrics.SPEED) if m.name.startswith("gemm_")}
+    assert table == set(gemm._FORMATS)
+
+
+def test_a_format_that_is_not_to_be_had_has_a_reason(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(gemm, "reasons", {})
+    if torch.cuda.is_available():
+        monkeypatch.setattr(torch.cuda, "device", lambda index: _fails())
+    assert gemm.rates(0, {"gemm_bf16": 2}) == {}
+    assert gemm.reasons["gemm_bf16"]
+
+
+def _fails():
+    raise RuntimeError("no GPU")
+
+
+class FakeEvent:
+    def __init__(self, enable_timing):
+        pass
+
+    def record(self):
+        pass
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, end):
+        return 10.0
+
+
+def test_a_rate_is_operations_over_the_gpus_own_time():
+    calls = []
+
+    def prepare(torch, device, rows):
+        return lambda: calls.append(rows)
+
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(Event=FakeEvent),
+        get_float32_matmul_precision=lambda: "highest",
+        set_float32_matmul_precision=calls.append,
+    )
+    rates = gemm._rates(torch, None, 1000, prepare, 4)
+    # 3 products in 10 ms: 6 of them fill 20 ms, and 6 products of 2 GFLOP in 10 ms are 1.2 TFLOP/s.
+    assert rates == pytest.approx([1.2] * 4)
+    assert calls.count(1000) == 1 + 3 + 4 * 6
+    assert calls[-1] == "highest", "other code's precision is as it was"
+
+
+def test_products_that_do_not_end_are_given_up(monkeypatch):
+    monkeypatch.setattr(gemm, "_PATIENCE", 0.01)
+    monkeypatch.setattr(FakeEvent, "query", lambda self: False)
+    torch = SimpleNamespace(cuda=SimpleNamespace(Event=FakeEvent))
+    with pytest.raises(OddrankError, match="did not end in"):
+        gemm._timed(torch, lambda: None, 1)
+
+
+WITHOUT_A_GPU = """
+from oddrank import OddrankError, _native
+cuda = _native.cuda()
+for call in (
+    lambda: cuda.verify_memory(0, 1 << 20, 7, thorough=True),
+    lambda: cuda.time_copies(0, 1 << 20, 1),
+    lambda: cuda.time_device_memory(0, 1 << 20, 1),
+    lambda: cuda.time_transfers(0, 1 << 20, 1),
+    lambda: cuda.gpu_fingerprint(0, 0.0),
+):
+    try:
+        call()
+    except OddrankError as error:
+        print(error)
+"""
+
+
+@pytest.mark.needs("cuda-build")
+def test_without_a_driver_or_a_gpu_each_native_probe_says_so():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_GPU], env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5, done.stdout
+    assert all(line.startswith(("no CUDA driver", "no CUDA device")) for line in lines), lines
+
+
+@pytest.mark.needs("cuda-build")
+def test_a_unit_that_there_is_not_is_refused():
+    with pytest.raises(OddrankError, match="no unit fp4 in a fingerprint"):
+        _native.cuda().gpu_fingerprint(0, 0.0, spoil="fp4")

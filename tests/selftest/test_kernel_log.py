@@ -1,0 +1,45 @@
+"""Xid codes in the kernel's log, each for its own GPU."""
+
+from pathlib import Path
+
+import pytest
+
+from oddrank.selftest.kernel_log import HARDWARE, xids
+
+SAMPLES = Path(__file__).parents[2] / "shared" / "samples" / "kernel_logs"
+LOG = """\
+4,1,100,-;NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', GPU has fallen off the bus.
+4,2,101,-;NVRM: Xid (PCI:0000:1B:00): 31, pid=77, name=python, Ch 00000008, intr 10000000.
+4,3,102,-;NVRM: Xid (PCI:0000:9b:00): 31, pid=77, name=python
+6,4,103,-;usb 1-1: new device \udcff
+4,5,104,-;NVRM: Xid (PCI:0000:9b:00): 79, again
+"""
+
+
+@pytest.fixture
+def log(tmp_path):
+    file = tmp_path / "kmsg"
+    file.write_text(LOG, encoding="utf-8", errors="surrogateescape")
+    return str(file)
+
+
+def test_codes_are_counted_for_the_gpu_that_they_are_of(log):
+    assert xids("0000:9B:00.0", log) == {"79": 2, "31": 1}
+    assert xids("0000:1b:00.0", log) == {"31": 1}
+    assert xids("0000:3b:00.0", log) == {}
+
+
+def test_a_log_that_may_not_be_read_is_said_so(tmp_path):
+    assert xids("0000:9b:00.0", str(tmp_path / "none")) == "not readable: No such file or directory"
+
+
+@pytest.mark.needs("samples")
+def test_the_codes_of_a_real_log_are_found():
+    (file,) = SAMPLES.glob("*xid*.log")
+    assert xids("0000:9b:00.0", str(file))["119"] >= 5
+    assert 119 in HARDWARE
+
+
+def test_this_machines_own_log_ends_or_is_not_readable():
+    found = xids("0000:9b:00.0")
+    assert isinstance(found, dict) or found.startswith("not readable")

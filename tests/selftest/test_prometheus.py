@@ -1,0 +1,98 @@
+"""Prometheus's file: what a strict reader takes, with every figure under its rank and stage."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oddrank.control.root import RankState
+from oddrank.control.stages import Rounds
+from oddrank.finding import Report, Who
+from oddrank.selftest import prometheus
+from prometheus_text import read
+from reports import finding
+
+STAGES = {"stages": [{"name": "join", "seconds": 1.5}, {"name": "speed", "seconds": 3}]}
+
+
+def families(*findings, hosts=("node0", "node1"), **results):
+    states = {rank: RankState(rank, host) for rank, host in enumerate(hosts)}
+    report = Report.of("selftest", {"size": len(hosts)}, STAGES, findings, complete=True)
+    text = prometheus.text(report, Rounds(len(hosts), states, results), 1.25)
+    return {
+        name.removeprefix("oddrank_selftest_"): {
+            tuple(value for _, value in labels): number for labels, number in one.samples.items()
+        }
+        for name, one in read(text).items()
+    }
+
+
+def test_the_verdict_is_one_of_all_that_there_are():
+    said = families(finding(1))
+    assert said["verdict"] == {("healthy",): 0, ("odd",): 1, ("unknown",): 0, ("incomplete",): 0}
+    assert said["stage_seconds"] == {("join",): 1.5, ("speed",): 3}
+    assert said["ranks"] == {(): 2}
+    assert said["time_seconds"] == {(): 1.25}
+
+
+def test_a_figure_is_the_median_of_its_repeats_under_rank_host_and_stage():
+    speed = {
+        0: {"host_copy": [1, 5.0, 2], "facts": {"chip": "CPU"}},
+        1: {"host_copy": [4.0], "pcie_to_host": [3]},
+    }
+    again = {0: {"host_copy": [7, 8]}, 1: None}
+    assert families(speed=speed, again=again)["metric"] == {
+        ("node0", "host_copy", "0", "speed"): 2,
+        ("node1", "host_copy", "1", "speed"): 4,
+        ("node1", "pcie_to_host", "1", "speed"): 3,
+        ("node0", "host_copy", "0", "again"): 7.5,
+    }
+
+
+def test_steps_of_training_and_the_time_to_connect_are_figures():
+    train = {0: {"step_s": [0.2, 0.4], "own_s": [0.1], "loss": [3.5, 3.4], "sound": [True, True]}}
+    connect = {0: {"backend": "gloo", "free": 1e9, "seconds": 1.5}}
+    assert families(train=train, connect=connect)["metric"] == {
+        ("node0", "step_s", "0", "train"): pytest.approx(0.3),
+        ("node0", "own_s", "0", "train"): 0.1,
+        ("node0", "seconds", "0", "connect"): 1.5,
+    }
+
+
+def test_neither_lists_of_ranks_nor_other_numbers_are_figures():
+    said = families(
+        localise={0: {"wrong": [3, 7], "seconds": 9}},
+        speed={0: {"ranks": [0, 1], "facts": {"places": [1]}}},
+    )
+    assert "metric" not in said
+
+
+@pytest.mark.parametrize("seconds", [None, "1", True, float("inf"), [1.0]])
+def test_a_time_to_connect_that_is_no_figure_is_no_metric(seconds):
+    assert "metric" not in families(connect={0: {"seconds": seconds}, 1: None})
+
+
+@pytest.mark.parametrize("value", ["text", None, 3, True, [], ["a"], [True], [float("nan")], [[1]]])
+def test_what_is_no_list_of_figures_is_no_metric(value):
+    assert "metric" not in families(speed={0: {"host_copy": value}, 1: None})
+
+
+def test_a_named_rank_is_a_series_once_a_cause_with_the_highest_confidence():
+    both = Who("node", (0, 1), "node0")
+    said = families(finding(1), finding(1, level="low"), finding(who=both, condition="slow"))
+    assert said["named"] == {
+        ("host-stopped", "stuck", "high", "node1", "1"): 1,
+        ("host-stopped", "slow", "high", "node0", "0"): 1,
+        ("host-stopped", "slow", "high", "node1", "1"): 1,
+    }
+    assert said["findings"] == {("host-stopped", "stuck"): 2, ("host-stopped", "slow"): 1}
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_host_name_is_escaped(host):
+    said = families(hosts=(host,), speed={0: {"host_copy": [1]}})
+    assert list(said["metric"]) == [(host, "host_copy", "0", "speed")]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_any_figure_is_read_back(value):
+    assert list(families(speed={0: {"host_copy": [value]}})["metric"].values()) == [value]

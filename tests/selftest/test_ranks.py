@@ -1,0 +1,96 @@
+"""What a report says of every rank: all raw figures, shared facts once, and never a name twice."""
+
+import json
+
+from oddrank.control.root import RankState
+from oddrank.control.stages import Rounds
+from oddrank.control.walk import Outcome
+from oddrank.finding import SCHEMA_FILE, write_json
+from oddrank.launch import Launch
+from oddrank.selftest import ranks
+from oddrank.selftest.runner import report_of
+
+
+def outcome(world=4, device="CPU", **results):
+    states = {r: RankState(r, f"node{r // 2}", r // 2, r % 2, contact="ok") for r in range(world)}
+    joined = {rank: 1.0 + rank for rank in range(world)}
+    return Outcome(Rounds(world, states, results, device), joined=joined)
+
+
+def report(outcome):
+    world = outcome.rounds.world
+    launch = Launch("torchrun", 0, 0, world, 2, 0, world // 2, "node0", None, "job")
+    return report_of(outcome, launch, {}).envelope()
+
+
+def test_every_rank_has_its_place_and_what_it_measured_by_stage():
+    speed = {rank: {"copy": [1.0, 2.0 + rank]} for rank in range(4)}
+    data = report(outcome(speed=speed, barrier=dict.fromkeys(range(4))))["data"]
+    assert data["ranks"][3] == {
+        "rank": 3, "host": "node1", "node": 1, "local_rank": 1, "device": "CPU",
+        "metrics": {"speed": {"copy": [1.0, 5.0]}},
+    }  # fmt: skip
+
+
+def test_on_gpus_the_device_is_the_rank_s_own():
+    assert [rank["device"] for rank in report(outcome(device="GPU"))["data"]["ranks"]] == [
+        "GPU 0", "GPU 1", "GPU 0", "GPU 1",
+    ]  # fmt: skip
+
+
+def test_a_shared_fact_is_given_once_and_another_with_its_ranks():
+    facts = {rank: {"gpus": 0, "torch": "2.13.0", "kernel": "6.1"} for rank in range(4)}
+    facts[2]["kernel"] = "5.4"
+    data = report(outcome(environment=facts))["data"]
+    assert data["environment"] == {
+        "common": {"gpus": 0, "torch": "2.13.0"},
+        "differing": {
+            "kernel": [{"ranks": "0-1,3", "value": "6.1"}, {"ranks": "2", "value": "5.4"}]
+        },
+        "not_readable": {},
+    }
+    assert all(rank["metrics"] == {} for rank in data["ranks"])
+
+
+def test_a_fact_that_every_rank_has_for_itself_stands_with_the_rank():
+    facts = {rank: {"gpus": 0, "id": f"GPU-{rank}"} for rank in range(100)}
+    data = report(outcome(100, environment=facts))["data"]
+    assert data["environment"]["differing"] == {}
+    assert data["ranks"][42]["metrics"] == {"environment": {"id": "GPU-42"}}
+
+
+def test_what_could_not_be_read_is_told_in_the_summary_of_a_healthy_run():
+    facts = {rank: {"gpus": 0, "governor": None} for rank in range(4)}
+    facts[1]["governor"] = "not readable"
+    said = report(outcome(environment=facts))
+    assert said["verdict"] == "healthy"
+    assert said["summary"].endswith("; not readable: governor (rank 1)")
+    assert said["data"]["environment"]["not_readable"] == {"governor": "1"}
+
+
+def test_a_node_has_come_when_its_last_rank_has():
+    one = outcome()
+    assert ranks.nodes(one) == [
+        {"host": "node0", "ranks": "0-1", "joined_s": 2.0},
+        {"host": "node1", "ranks": "2-3", "joined_s": 4.0},
+    ]
+    del one.joined[3]
+    assert ranks.nodes(one)[1]["joined_s"] is None
+
+
+def test_a_rank_that_never_came_has_no_place():
+    one = outcome()
+    one.rounds.states[3] = RankState(3)
+    (*_, last) = report(one)["data"]["ranks"]
+    assert (last["host"], last["node"], last["local_rank"]) == (None, None, None)
+
+
+def test_of_many_ranks_each_is_one_line_and_of_few_each_figure_can_be_found(tmp_path):
+    speed = {rank: {"copy": [float(rank)] * 9} for rank in range(100)}
+    path = tmp_path / "report.json"
+    write_json(report(outcome(100, speed=speed)), path)
+    lines = [line for line in path.read_text().splitlines() if '"rank": 42' in line]
+    assert [json.loads(line.strip().rstrip(","))["rank"] for line in lines] == [42]
+    write_json(report(outcome(4, speed={0: {"copy": [1.0, 2.0]}})), path)
+    assert '"copy": [1.0, 2.0]\n' in path.read_text()
+    assert SCHEMA_FILE.exists()

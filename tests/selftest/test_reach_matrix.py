@@ -1,0 +1,132 @@
+"""Whom a matrix of connections names, and when it names nobody."""
+
+import pytest
+
+from oddrank.selftest.reach.matrix import PEERS, both, distances, judge, peers
+
+
+def rows(nodes, broken, letter="t"):
+    """The letters of all nodes; broken(i, j): whether i fails to connect to j."""
+    return [
+        "".join(letter if broken(node, peer) else "." for peer in peers(node, nodes))
+        for node in range(nodes)
+    ]
+
+
+def said(nodes, broken):
+    """((node, how), ...), (ends, ...), and whether it is all closed or without a pattern."""
+    judgement = judge(rows(nodes, broken))
+    odd = [(one.node, one.how) for one in judgement.nodes]
+    links = [link.ends for link in judgement.links]
+    return odd, links, "closed" * judgement.all_closed + "scattered" * judgement.scattered
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 8, 65, 66, 1000])
+def test_healthy_nodes_have_no_finding(nodes):
+    assert said(nodes, lambda i, j: False) == ([], [], "")
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 8, 66, 1000])
+@pytest.mark.parametrize(
+    ("how", "broken"),
+    [
+        ("deaf", lambda i, j: j == 2),
+        ("mute", lambda i, j: i == 2),
+        ("cut off", lambda i, j: 2 in (i, j)),
+    ],
+)
+def test_a_node_is_named_and_not_those_who_do_not_reach_it(nodes, how, broken):
+    assert said(nodes, broken) == ([(2, how)], [], "")
+
+
+def test_one_whom_only_few_reach_is_named_too():
+    assert said(12, lambda i, j: j == 5 and i != 4) == ([(5, "deaf")], [], "")
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 8, 65])
+@pytest.mark.parametrize("broken", [lambda i, j: {i, j} == {0, 1}, lambda i, j: (i, j) == (0, 1)])
+def test_a_single_pair_is_a_link_of_which_neither_end_is_named(nodes, broken):
+    assert said(nodes, broken) == ([], [(0, 1)], "")
+
+
+def test_a_node_and_a_link_far_from_it_are_both_named():
+    def broken(i, j):
+        return j == 2 or (i, j) == (5, 6)
+
+    assert said(8, broken) == ([(2, "deaf")], [(5, 6)], "")
+
+
+@pytest.mark.parametrize("nodes", [3, 8, 1000])
+def test_where_all_is_closed_nobody_is_named(nodes):
+    assert said(nodes, lambda i, j: True) == ([], [], "closed")
+
+
+def test_two_racks_that_do_not_reach_each_other_name_no_node():
+    found = judge(rows(8, lambda i, j: (i < 4) != (j < 4)))
+    assert found.scattered
+    assert [sorted(group) for group in found.groups] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_small_rack_apart_from_a_large_one_is_named():
+    odd, links, _ = said(20, lambda i, j: (i < 3) != (j < 3))
+    assert sorted(odd) == [(0, "cut off"), (1, "cut off"), (2, "cut off")]
+    assert links == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {(0, 1), (0, 2), (1, 2)},  # 0 is mute or 2 deaf
+        {(0, 2), (1, 2), (0, 1)},
+        {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2)},
+    ],
+)
+def test_of_three_nodes_none_is_named_if_the_other_two_are_not_well(broken):
+    assert said(3, lambda i, j: (i, j) in broken) == ([], [], "scattered")
+
+
+def test_half_of_all_ways_closed_have_no_pattern():
+    assert said(40, lambda i, j: (i * 7 + j * 3) % 2 == 0)[2] == "scattered"
+
+
+def test_more_odd_nodes_than_a_third_are_not_odd():
+    assert said(9, lambda i, j: j < 3)[0] != []
+    assert said(9, lambda i, j: j < 4) == ([], [], "scattered")
+
+
+def test_what_was_not_tried_is_no_failure():
+    without = [
+        row if node != 3 else "-" * len(row) for node, row in enumerate(rows(6, lambda *_: 0))
+    ]
+    without = [
+        "".join("-" if peer == 3 else letter for peer, letter in zip(peers(n, 6), row, strict=True))
+        for n, row in enumerate(without)
+    ]
+    assert judge(without).failed == 0
+    assert judge(["-" * 5] * 6).failed == 0
+
+
+def test_of_two_looks_only_what_failed_twice_counts():
+    assert both("..trt-", ".t.su-") == "...su-"
+    assert both("rt.", "--t") == "rt."
+
+
+@pytest.mark.parametrize("nodes", [66, 67, 100, 129, 4096, 10_000])
+def test_of_many_nodes_each_is_tried_by_as_many_and_both_ways_or_not_at_all(nodes):
+    far = distances(nodes)
+    assert len(set(far)) == len(far) == PEERS
+    assert 0 not in far
+    assert {nodes - d for d in far} == set(far)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [lambda i, j: j == 4321, lambda i, j: True, lambda i, j: (i < 5000) != (j < 5000)],
+    ids=["one deaf", "all closed", "two halves"],
+)
+def test_ten_thousand_nodes_are_judged_without_looking_at_all_pairs(broken):
+    letters = rows(10_000, broken)
+    assert sum(map(len, letters)) == PEERS * 10_000
+    found = judge(letters)
+    assert found.tried == PEERS * 10_000
+    assert [one.node for one in found.nodes] in ([4321], [])

@@ -1,0 +1,255 @@
+"""Who is slower than its peers: named once, whatever it is slow in, and nobody else with it."""
+
+import json
+import re
+from random import Random
+
+import pytest
+
+from figures import measured, rounds_of, verdict
+from oddrank import peers
+from oddrank.errors import OddrankError
+from oddrank.finding import Report
+from oddrank.selftest import baseline, metrics
+from oddrank.selftest.choice import Options
+from oddrank.selftest.findings import speed as findings
+from oddrank.selftest.metrics import SPEED, Metric
+from oddrank.selftest.second import to_send
+from oddrank.selftest.stages import again, speed
+
+
+def ranks(found):
+    return [finding.who.ranks for finding in found]
+
+
+@pytest.mark.parametrize("nodes", [[4], [8], [1, 1, 1], [2, 2], [4, 4, 4, 4], [1] * 40])
+def test_nobody_is_named_among_equals(nodes):
+    for seed in range(10):
+        assert not verdict(nodes, noise=0.02, seed=seed)
+
+
+@pytest.mark.parametrize("nodes", [[4], [8], [1, 1, 1], [2, 2], [4, 4, 4, 4], [1] * 40])
+def test_one_slow_rank_is_named(nodes):
+    (found,) = verdict(nodes, slow={"host_copy": {1: 0.5}})
+    assert (found.condition, found.cause, found.who.ranks) == ("slow", "slow-rank", (1,))
+    assert re.search(
+        r"slow: host memory copy 3[234]\.\d% below the median of its peers$", found.what
+    )
+
+
+def test_whoever_is_slow_in_several_figures_is_named_once_with_all_of_them():
+    (found,) = verdict([8], slow={"host_copy": {3: 0.5}, "host_read": {3: 1.0}})
+    assert found.who.ranks == (3,)
+    assert found.what.startswith("rank 3 (node0, local rank 3) is slow: host memory read ")
+    assert ", host memory copy 3" in found.what
+    assert [evidence.source for evidence in found.evidence] == ["host_read", "host_copy"]
+
+
+def test_the_slowest_is_told_first():
+    found = verdict([8], slow={"host_copy": {3: 0.4}, "host_read": {5: 1.0}})
+    assert ranks(found) == [(5,), (3,)]
+    summary = Report.of("selftest", {}, {}, found, complete=True).summary
+    assert summary.startswith("rank 5 ")
+
+
+def test_what_differs_about_a_slow_rank_is_told_with_it():
+    facts = {rank: {"PCIe": "gen4 x8" if rank == 2 else "gen5 x16"} for rank in range(8)}
+    (found,) = verdict([8], slow={"host_copy": {2: 0.5}}, facts=facts)
+    assert found.what.endswith("; PCIe gen4 x8, its peers gen5 x16")
+
+
+@pytest.mark.parametrize(("held", "named"), [([2], [(2,)]), ([0, 1, 2], []), ([4, 5], [(4, 5)])])
+def test_who_is_held_back_by_a_quota_that_most_have_not_is_named(held, named):
+    rounds = rounds_of([4, 2])
+    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01)
+    for rank in held:
+        rounds.results[SPEED][rank] |= {"held_back": 0.9, "facts": {"CPU quota": "0.4 cores"}}
+    found = speed.stage(Options()).judge(rounds)
+    assert [one.who.ranks for one in found if one.cause == "cpu-quota"] == named
+
+
+def test_where_half_are_slow_nobody_is_surely_the_odd_one():
+    found = verdict([8], slow={"host_copy": dict.fromkeys(range(4), 1.0)})
+    assert {one.confidence.level for one in found} == {"low"}
+    (found,) = verdict([8], slow={"host_copy": {1: 1.0}})
+    assert found.confidence.level == "high"
+
+
+def test_of_two_ranks_the_slower_one_is_no_sure_name():
+    (found,) = verdict([2], slow={"host_copy": {1: 0.5}})
+    assert (found.who.ranks, found.confidence.level) == ((1,), "low")
+
+
+def test_a_slow_node_is_named_and_not_its_ranks():
+    slow = {"host_copy": dict.fromkeys(range(4, 8), 0.5)}
+    (found,) = verdict([4, 4, 4, 4], slow=slow)
+    assert (found.cause, found.who.kind, found.who.host) == ("slow-node", "node", "node1")
+    assert found.confidence.level == "high"
+
+
+def test_half_of_the_ranks_slow_is_their_node_and_of_two_nodes_no_sure_name():
+    (found,) = verdict([4, 4], slow={"host_copy": dict.fromkeys(range(4), 0.5)})
+    assert (found.who.host, found.confidence.level) == ("node0", "low")
+
+
+def test_a_rank_that_is_much_slower_than_its_slow_node_is_named_too():
+    slow = {"host_copy": {**dict.fromkeys(range(4, 8), 0.4), 6: 3.0}}
+    found = verdict([4, 4, 4, 4], slow=slow)
+    assert [(f.who.kind, f.who.ranks) for f in found] == [("rank", (6,)), ("node", (4, 5, 6, 7))]
+
+
+def test_one_slow_rank_of_a_node_of_two_is_not_its_node():
+    (found,) = verdict([2, 2, 2, 2], slow={"host_copy": {3: 1.0}})
+    assert (found.cause, found.who.ranks) == ("slow-rank", (3,))
+
+
+def test_other_hardware_is_not_slower():
+    classes = {rank: "old" if rank < 4 else "new" for rank in range(8)}
+    slow = {"host_copy": dict.fromkeys(range(4), 0.5)}
+    assert not verdict([8], slow=slow, classes=classes)
+    (found,) = verdict([8], slow={"host_copy": {2: 0.5}}, classes=classes)
+    assert found.who.ranks == (2,)
+
+
+def test_who_is_slow_only_once_is_not_named():
+    assert not verdict([8], only_at_first={"host_copy": {2: 0.5}})
+
+
+def test_a_hosts_figures_that_vary_too_much_are_no_finding():
+    for seed in range(20):
+        found = verdict([4], slow={"host_compute": {2: 0.25}}, noise=0.3, seed=seed)
+        assert all(finding.who.ranks == (2,) for finding in found)
+        assert not verdict([4], noise=0.3, seed=seed)
+
+
+def test_a_gpus_figures_that_vary_too_much_are_unknown_and_name_nobody(monkeypatch):
+    row = Metric("hbm", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", 9, 45)
+    monkeypatch.setattr(metrics, "TABLE", (row,))
+    conditions = set()
+    for seed in range(20):
+        found = verdict([4], slow={"hbm": {2: 0.05}}, noise=0.1, seed=seed)
+        conditions |= {finding.condition for finding in found}
+    assert conditions == {"unknown"}
+
+
+def test_a_small_effect_on_a_shared_host_is_not_judged():
+    assert not verdict([8], slow={"host_copy": {2: 0.10}})
+
+
+def test_whoever_measured_nothing_is_not_compared():
+    rounds = rounds_of([4])
+    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01)
+    rounds.results[SPEED][1].pop("host_copy")
+    rounds.results[SPEED][2]["host_copy"] = [0.0, 1.0]
+    assert not speed.stage(Options()).judge(rounds)
+    assert {len(one.ranks.peers) for one in rounds.kept[SPEED].classes} == {2, 4}
+
+
+def test_a_rank_without_peers_is_told_as_such():
+    rounds = rounds_of([3])
+    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01, classes={1: "old"})
+    assert not speed.stage(Options()).judge(rounds)
+    assert findings.smallest_seen(rounds.kept[SPEED]).endswith("no peer to compare with has rank 1")
+
+
+def test_a_doubt_that_nobody_measured_again_is_unknown():
+    rounds = rounds_of([8])
+    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01, slow={"host_copy": {2: 0.5}})
+    (found,) = speed.stage(Options()).judge(rounds)
+    assert (found.condition, found.who.ranks) == ("unknown", (2,))
+
+
+def test_only_the_doubted_and_a_few_good_ones_measure_again_and_only_what_is_in_doubt():
+    rounds = rounds_of([8] * 32)
+    slow = {"host_copy": {7: 0.5}}
+    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01, slow=slow)
+    speed.stage(Options()).judge(rounds)
+    told = again.stage(Options()).plan(rounds)
+    assert list(told["repeats"]) == list(told["ranks"]) == ["host_copy"]
+    assert 7 in told["ranks"]["host_copy"]
+    assert 10 < len(told["ranks"]["host_copy"]) < 80
+
+
+def test_slow_ranks_that_are_too_many_to_measure_again_are_not_passed_over():
+    slow = {"host_copy": dict.fromkeys(range(0, 1200, 4), 0.6)}
+    found = verdict([1] * 1200, slow=slow)
+    named = [finding for finding in found if finding.condition == "slow"]
+    (left,) = (finding for finding in found if finding.condition == "unknown")
+    assert len(named) + len(left.who.ranks) == 300
+    assert left.cause == "not-measured-again"
+
+
+def test_ten_thousand_ranks_are_compared_in_one_pass_a_figure(monkeypatch):
+    rounds = rounds_of([8] * 1250)
+    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01, slow={"host_copy": {7: 0.5}})
+    calls = []
+    compare = peers.compare
+
+    def counted(values, **more):
+        calls.append(len(values))
+        return compare(values, **more)
+
+    monkeypatch.setattr(peers, "compare", counted)
+    speed.stage(Options()).judge(rounds)
+    assert sorted(calls) == [1250] * 4 + [10_000] * 4
+
+
+def test_many_repeats_are_sent_as_a_hundred_medians():
+    values = [float(i) for i in range(1600)]
+    sent = to_send(values)
+    assert (len(sent), sent[0], sent[-1]) == (100, 750.0, 849.0)
+    assert to_send(values[:45]) == values[:45]
+
+
+def before(**figures):
+    return {("node0", 1): {name: ("a CPU", value) for name, value in figures.items()}}
+
+
+def test_whoever_is_slower_than_its_baseline_is_told():
+    (found,) = verdict([4], baseline=before(host_copy=160.0, host_read=104.0))
+    assert (found.condition, found.cause) == ("suspicious", "slower-than-baseline")
+    assert found.who.ranks == (1,)
+    assert "host memory copy 37" in found.what
+    assert "read" not in found.what
+
+
+def test_a_baseline_of_other_hardware_says_nothing():
+    assert not verdict([4], baseline={("node0", 1): {"host_copy": ("older", 160.0)}})
+
+
+def report(**changes):
+    speed = {"classes": {"host": "c"}, "facts": {}, "host_copy": [3, 1, 2], "other": ["x"]}
+    row = {"rank": 0, "host": "a", "local_rank": 1, "metrics": {"speed": speed, "device": None}}
+    return {
+        "schema": "oddrank.report/1", "tool": "selftest", "data": {"ranks": [row]}, **changes,
+    }  # fmt: skip
+
+
+def test_a_baseline_is_read_from_an_earlier_report(tmp_path):
+    path = tmp_path / "before.json"
+    path.write_text(json.dumps(report()))
+    assert baseline.load(str(path)) == {("a", 1): {"host_copy": ("c", 2.0)}}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is no JSON"),
+        ("[1]", "no figures"),
+        (json.dumps(report(tool="bench")), "no report of oddrank selftest"),
+        (json.dumps(report(data={"ranks": None})), "no figures"),
+        (json.dumps(report(data={"ranks": []})), "no figures"),
+        (json.dumps(report(data={"ranks": [{"host": 1}]})), "no figures"),
+    ],
+)
+def test_a_baseline_of_another_kind_is_refused_in_a_line(tmp_path, text, words):
+    path = tmp_path / "before.json"
+    path.write_text(text)
+    with pytest.raises(OddrankError, match=words) as refused:
+        baseline.load(str(path))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_baseline_that_is_not_there_is_refused_in_a_line(tmp_path):
+    with pytest.raises(OddrankError, match=r"can't read .*none\.json: No such file"):
+        baseline.load(str(tmp_path / "none.json"))

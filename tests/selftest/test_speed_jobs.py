@@ -1,0 +1,81 @@
+"""Real ranks that measure how fast they are: the slow, throttled or wrong one is named."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from job import job
+
+_QUOTA = Path("/sys/fs/cgroup/cpu")
+pytestmark = pytest.mark.needs("torch")
+
+
+def selftest(only, **more):
+    return job(4, command=("selftest", "--only", only), deadline=60, **more)
+
+
+def test_healthy_ranks_are_healthy_and_all_figures_are_there():
+    verdict = selftest("speed,fingerprint")
+    assert verdict.healthy(), verdict
+    assert "would have been seen" in verdict.report["summary"]
+    compared = {row["metric"]: row for row in verdict.report["data"]["compared"]}
+    assert {row["ranks"] for row in compared.values()} == {4}
+    assert compared["host_copy"]["median"] > 0
+
+
+def test_a_slow_rank_is_measured_again_and_named_and_other_bits_are_told_with_it():
+    slow = "scale:rank=2,stage={},name=host_copy,by=0.4"
+    flipped = "set:rank=1,stage=fingerprint,name=host.hashes.fp64,value=0123456789abcdef"
+    inject = ";".join((slow.format("speed"), slow.format("again"), flipped))
+    verdict = selftest("speed,fingerprint", inject=inject)
+    assert verdict.causes == {"slow-rank", "wrong-arithmetic"}, verdict
+    named = {finding["cause"]: finding["who"]["ranks"] for finding in verdict.report["findings"]}
+    assert named == {"slow-rank": [2], "wrong-arithmetic": [1]}
+    assert "again" in [stage["name"] for stage in verdict.report["data"]["stages"]]
+
+
+@pytest.mark.needs("cpu-cgroup")
+def test_a_rank_that_a_cgroup_throttles_is_named_with_its_quota():
+    group = _QUOTA / f"oddrank-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_quota_us").write_text("40000")
+        verdict = selftest(
+            "speed",
+            after="environment  4/4",
+            inject="slow:rank=2,stage=speed,seconds=2",  # moved before it measures
+            act=lambda live: (group / "cgroup.procs").write_text(str(live.pid_of(2))),
+        )
+    finally:
+        _remove(group)
+    assert verdict.names(rank=2, stage="speed"), verdict
+    assert verdict.causes == {"cpu-quota"}
+    assert "its CPU quota (0.4 cores) holds it back" in verdict.report["summary"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_beside_a_process_that_takes_a_core_ranks_are_healthy_every_time(repeats):
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            for _ in range(repeats):
+                verdict = selftest("speed,fingerprint")
+                assert verdict.healthy(), str(verdict)
+        finally:
+            busy.kill()
+
+
+def _remove(group):
+    end = time.monotonic() + 10
+    while True:
+        try:
+            group.rmdir()
+            return
+        except OSError:  # the last of its processes is not gone yet
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)

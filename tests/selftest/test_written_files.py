@@ -1,0 +1,52 @@
+"""A real run: a rank with another torch is told, and the files for schedulers and monitors fit."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from job import job
+from prometheus_text import read
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_a_rank_with_another_torch_is_told_in_report_and_files(tmp_path):
+    leave_out, figures = tmp_path / "nodes", tmp_path / "oddrank.prom"
+    verdict = job(
+        4,
+        command=("selftest", "--only", "device",
+                 "--exclude", str(leave_out), "--prometheus", str(figures)),
+        inject="set:rank=2,stage=environment,name=torch,value=1.0",
+        environ={"NCCL_ALGO": "Ring"},
+        deadline=60,
+    )  # fmt: skip
+    assert verdict.names(rank=2, stage="environment"), verdict
+    (found,) = verdict.report["findings"]
+    assert (found["condition"], found["confidence"]["level"]) == ("different", "high")
+    data = verdict.report["data"]
+    assert [one["ranks"] for one in data["environment"]["differing"]["torch"]] == ["0-1,3", "2"]
+    assert data["environment"]["common"]["kernel"] == os.uname().release
+    assert data["environment"]["common"]["settings"]["NCCL_ALGO"] == "Ring"
+    (node,) = data["nodes"]
+    assert (node["ranks"], 0 < node["joined_s"] < 60) == ("0-3", True)
+    assert [rank["metrics"]["device"]["device"] for rank in data["ranks"]] == ["CPU"] * 4
+    assert leave_out.read_text() == "# oddrank selftest: no nodes to leave out\n"
+    families = read(figures.read_text())
+    (named,) = families["oddrank_selftest_named"].samples
+    assert dict(named)["rank"] == "2"
+
+
+@pytest.mark.parametrize("option", ["--exclude", "--prometheus"])
+def test_a_file_that_can_not_be_written_is_told_before_the_run(option, tmp_path):
+    verdict = job(
+        1, command=("selftest", option, str(tmp_path / "absent" / "file")), launcher="env"
+    )
+    assert verdict.report is None
+    assert f"give {option} a file" in verdict.output
+    assert not Path(tmp_path, "absent").exists()
+
+
+def test_two_of_the_files_can_not_both_be_stdout():
+    verdict = job(1, command=("selftest", "--exclude", "-", "--prometheus", "-"), launcher="env")
+    assert "only one of --json, --exclude and --prometheus can be -" in verdict.output
