@@ -41,8 +41,10 @@ fuzz: $(VENV)/.ready  ## feed RUNS changed records to the trace reader under san
 gpu-check: export PIP_NO_INDEX = 1
 gpu-check: $(VENV)/.built  ## on a machine with a GPU: build offline, run the gpu tests and GPU benchmarks
 	$(python) -m oddrank doctor
+	@# The self-test's jobs in a process of their own: to them a context that other tests leave on the GPU is a stranger's.
+	$(python) -m pytest -m gpu --require=gpu,cuda-build,torch tests/selftest/test_gpu.py
 	@# Only the files with such tests: what the others import may not be on that machine.
-	$(python) -m pytest -m gpu --require=gpu,cuda-build,torch $$(grep -lr --include='test_*.py' 'mark.gpu' tests)
+	$(python) -m pytest -m gpu --require=gpu,cuda-build,torch $$(grep -lr --include='test_*.py' 'mark.gpu' tests | grep -v selftest/test_gpu.py)
 	for script in benchmarks/gpu/*.py; do $(python) $$script --json benchmarks/results/$$(basename $$script .py).json || exit 1; done
 
 lint: $(VENV)/.built-test  ## ruff, mypy, clang-format, clang-tidy
