@@ -1,47 +1,15 @@
-"""How many cores a rank may have, as the cgroups of any kind say."""
+"""How many cores a rank may have, and how often the kernel holds it back for that."""
 
 import pytest
 
 from oddrank.selftest.probes import quota
 
 
-@pytest.fixture
-def text(tmp_path):
-    """Writes /proc/self/cgroup and files below /sys/fs/cgroup; gives the quota by them."""
-
-    def read(lines, files):
-        proc, root = tmp_path / "cgroup", tmp_path / "sys"
-        proc.write_text(lines)
-        for name, content in files.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-        return quota.text(str(proc), str(root))
-
-    return read
-
-
-def test_the_strictest_of_all_levels_counts(text):
-    files = {
-        "cpu.max": "max 100000\n",
-        "a/cpu.max": "400000 100000\n",
-        "a/b/cpu.max": "50000 100000",
-    }
-    assert text("0::/a/b\n", files) == "0.5 cores"
-
-
-def test_cgroup_v1_quotas_count(text):
-    files = {"cpu/job/cpu.cfs_quota_us": "150000\n", "cpu/job/cpu.cfs_period_us": "100000\n"}
-    assert text("5:cpu,cpuacct:/job\n0::/\n", files) == "1.5 cores"
-
-
-@pytest.mark.parametrize(
-    "files",
-    [{}, {"a/cpu.max": "max 100000"}, {"a/cpu.max": "what is this"},
-     {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "1"}],
-)  # fmt: skip
-def test_no_quota_is_none(text, files):
-    assert text("1:cpu:/a\n0::/a\n", files) == "none"
+@pytest.mark.parametrize(("limit", "said"), [("50000 100000", "0.5 cores"), ("max 100000", "none")])
+def test_a_quota_is_told_in_cores(tmp_path, limit, said):
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (tmp_path / "cpu.max").write_text(limit)
+    assert quota.text(str(tmp_path / "cgroup"), str(tmp_path)) == said
 
 
 def test_periods_in_which_a_cgroup_holds_its_processes_back_are_counted(tmp_path):
