@@ -7,13 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from datetime import timedelta
 
 import pytest
 
 from control.ranks import Ranks
 from oddrank.control import Member, inject, start
+from oddrank.control.rendezvous import Rendezvous
 from oddrank.errors import OddrankError
+from oddrank.launch import Launch
 
 
 def free_port() -> int:
@@ -151,6 +155,28 @@ def test_a_resolver_that_answers_nothing_is_told(tmp_path):
     subprocess.run([*unshare, *program], env=own, check=True, timeout=10)
     (state,) = json.loads((tmp_path / "verdict.json").read_text())["states"]
     assert state["resolver_slow"]
+
+
+@pytest.mark.needs("torch")
+def test_rank_0_is_published_before_anything_else_goes_through_its_store():
+    import torch.distributed as dist
+
+    place = Launch("env", 0, 0, 2, 2, 0, 1, "h", ("127.0.0.1", free_port()), "job")
+    own = Rendezvous(place, PublishedAt("127.0.0.1:80#word"), seconds=10).store()
+    peer = dist.TCPStore(*place.master, is_master=False, timeout=timedelta(seconds=2))
+    waiting = threading.Thread(target=own.get, args=("a rank that comes by another way",))
+    waiting.start()
+    assert peer.get("oddrank/root/0") == b"127.0.0.1:80#word"
+    peer.set("a rank that comes by another way", "came")
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+class PublishedAt:
+    """A session of which only the address is asked."""
+
+    def __init__(self, address: str) -> None:
+        self.address = lambda: address
 
 
 @pytest.mark.needs("torch")

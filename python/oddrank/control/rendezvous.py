@@ -1,7 +1,8 @@
 """How the ranks find rank 0: by torch's store, in a thread that may be abandoned.
 
 No call of the store obeys its timeout when the store's host is stopped or cut off, so nobody waits
-for this thread without a deadline; the guards talk to each other without the store.
+for this thread without a deadline; the guards talk to each other without the store. One call at a
+time goes through a store: one that waits for a key keeps this process from setting another.
 """
 
 import gc
@@ -33,6 +34,9 @@ class Rendezvous:
         self._end = time.monotonic() + seconds - 1.5
         self._store: Any = None
         self._lock = threading.Lock()
+        self._by_store = launch.world > 1 and not os.environ.get(ADDRESS)
+        # A launcher that restarts ranks keeps its store: do not read the last run's address.
+        self._key = f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
     def start(self) -> None:
         # Every failed call of the store prints 20 lines of C++ back trace otherwise.
@@ -41,10 +45,17 @@ class Rendezvous:
         thread.start()
 
     def store(self) -> Any:
-        """torch's store of this job: the launcher's where it has one, else rank 0 hosts it."""
+        """torch's store of this job: the launcher's where it has one, else rank 0 hosts it.
+
+        Whoever opens it on rank 0 publishes the address first: ranks that came by another way may
+        be in a collective's setup by then, where rank 0 would wait for ranks that wait for it.
+        """
         with self._lock:
             if self._store is None:
-                self._store = _open_store(self._launch, self._end)
+                store = _open_store(self._launch, self._end)
+                if self._launch.rank == 0 and self._by_store:
+                    store.set(self._key, self._session.address())
+                self._store = store
             return self._store
 
     def _meet(self) -> None:
@@ -59,17 +70,11 @@ class Rendezvous:
             )
 
     def _exchange(self) -> None:
-        session = self._session
-        if self._launch.world > 1 and not os.environ.get(ADDRESS):
-            # A launcher that restarts ranks keeps its store: do not read the last run's address.
-            key = f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-            store = self.store()
-            if self._launch.rank != 0:
-                session.connect(store.get(key).decode())
-                return
-            store.set(key, session.address())
+        store = self.store() if self._by_store else None
         if self._launch.rank == 0:
-            session.wait_in_join(_PUBLISHED)
+            self._session.wait_in_join(_PUBLISHED)
+        elif store is not None:
+            self._session.connect(store.get(self._key).decode())
 
 
 def check(launch: "Launch") -> None:
