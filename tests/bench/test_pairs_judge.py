@@ -54,6 +54,14 @@ def test_a_link_that_is_delayed_and_therefore_slow_is_one_finding():
     assert finding.evidence[0].value == pytest.approx(900)
 
 
+def test_a_link_that_is_far_off_is_named_though_another_barely_crosses_the_line():
+    us = {frozenset({0, 1}): 57.0, frozenset({1, 2}): 91.2, frozenset({0, 2}): 2977.0}
+    states = nodes_of(3)
+    seen = measured(states, lambda c: 0.8 if c == (0, 2) else 1.0, lambda c: us[frozenset(c)])
+    ((finding,), _) = named(states, seen, seen)
+    assert (finding.cause, finding.who.ranks) == ("delayed-link", (0, 2))
+
+
 def between(rates):
     """Rates of senders to other nodes than their own, of two ranks each."""
     return lambda cell: 1.0 if cell[0] // 2 == cell[1] // 2 else rates.get(cell[0], 1.0)

@@ -34,6 +34,8 @@ _ENOUGH_CELLS = 6
 _AGREEING = 0.8
 _FEW = 4
 _FEW_APART = 0.1
+# Of too many suspects those count that are so far off, as a share of the furthest.
+_MINOR = 0.25
 # What lasts as long as a visit may hurt every third of them.
 _MOST_VISITS = 0.683
 # A part this small changes nothing about the median of all.
@@ -107,6 +109,10 @@ def judge(
         gone = {*worst.part.cells}
         left = {cell: value for cell, value in left.items() if cell not in gone}
         compared = search.compare(left)
+    if len(suspects) > most:
+        # Beside one that is far off, what barely crosses the line is no reason to name nobody.
+        far = max(suspect.below for suspect in suspects)
+        suspects = [suspect for suspect in suspects if suspect.below > _MINOR * far]
     uneven = len(suspects) > most or (not shared and search.are_apart(left.values()))
     return Judgement(
         () if uneven else tuple(sorted(suspects, key=lambda suspect: -suspect.below)),
