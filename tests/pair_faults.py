@@ -7,8 +7,8 @@ from job import Live, Verdict, job
 from netns import Network, network
 
 RATE = 400.0
-# A message takes about 20 ms at that rate.
-COMMAND = ("bench", "pairs", "--size", "1M")
+# A message takes about 10 ms at that rate.
+COMMAND = ("bench", "pairs", "--size", "512K")
 # Many times what a message takes otherwise.
 DELAY = 0.005
 DEADLINE = 90.0
