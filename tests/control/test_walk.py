@@ -62,6 +62,37 @@ def test_results_that_are_not_kept_go_with_their_stage():
     assert list(results) == ["first", "second"]
 
 
+ENOUGH = """
+import json, time
+from oddrank import launch
+from oddrank.control import runner
+from oddrank.control.stages import Stage
+from oddrank.finding import Confidence, Finding, Who
+
+odd = Finding(condition="odd", who=Who("rank", (0,)), cause="x", what="rank 0", stage="first",
+              confidence=Confidence("low", ""))
+def conclude(outcome):
+    print(json.dumps([list(outcome.came), outcome.skipped, outcome.complete]))
+    return 0
+
+stages = [
+    Stage("apart", 5, lambda context: time.sleep(0.6), counted=False),
+    Stage("first", 5, lambda context: time.sleep(0.6), lambda rounds: [odd]),
+    Stage("second", 5, lambda context: 1),
+    Stage("confirms", 5, lambda context: 1, confirms="first"),
+]
+runner.run(stages, launch.current(), deadline=20, conclude=conclude, enough=0.5)
+"""
+
+
+def test_once_enough_time_is_spent_only_what_was_found_is_confirmed():
+    done = subprocess.check_output([sys.executable, "-c", ENOUGH], text=True, timeout=30)
+    came, skipped, complete = json.loads(done)
+    assert came == ["join", "apart", "first", "confirms"]
+    assert skipped == {"second": "the time for it was over"}
+    assert complete
+
+
 def test_a_command_to_which_a_part_is_nothing_says_the_error_alone():
     done = walk("plan", "whole")
     assert done.returncode == 2

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import json
+import math
 import os
 import sys
 import time
@@ -35,6 +36,7 @@ def run(
     conclude: Callable[[Outcome], int],
     on_stage: Callable[[Stage, Rounds], None] | None = None,
     partial: bool = False,
+    enough: float = math.inf,
 ) -> NoReturn:
     """This rank's part in a command over all ranks; ends the process with its exit code.
 
@@ -42,6 +44,8 @@ def run(
     of all ranks; runs in the judge's process, as does on_stage after each stage that came through.
     An OddrankError of a stage's plan or judgement ends the walk with that error's exit code on all
     ranks; partial: what was measured before is worth concluding, and the outcome has the `error`.
+    enough: seconds; once the stages that are counted have taken so long, the rest is skipped, but
+    for those that confirm what was found.
     """
     if importlib.util.find_spec("torch") is None:
         raise OddrankError("torch is missing: pip install torch")
@@ -57,7 +61,7 @@ def run(
     session = start(
         member,
         deadline=deadline,
-        judge=lambda root: Walk(root, stages, end, on_stage, partial).judge(conclude),
+        judge=lambda root: Walk(root, stages, end, on_stage, partial, enough).judge(conclude),
         meeting_point=meeting_point,
     )
     meeting = rendezvous.Rendezvous(launch, session, deadline)

@@ -93,6 +93,7 @@ class Stage:
     shown: whether a line says that it is through; on_stage may say more.
     kept: whether later stages and the end see its results; else they go after judge and on_stage,
     of 10,000 ranks megabytes a stage.
+    counted: against the time after which a command begins no further stage; see `runner.run`.
     """
 
     name: str
@@ -103,3 +104,4 @@ class Stage:
     confirms: str = ""
     shown: bool = True
     kept: bool = True
+    counted: bool = True

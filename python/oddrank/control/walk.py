@@ -1,6 +1,7 @@
 """The judge's side of a walk over stages: who came through, who is to blame, when to stop."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from oddrank.finding import Finding, Who, fold
 
 # What the ranks are told instead of a plan: nothing to measure.
 SKIP = "skip"
+_OVER = "the time for it was over"
 _SILENT = ("guard-lost", "link-cut", "node-lost")
 _GUARDS_SETTLE = 1.0
 # A stage that takes longer shows whom it waits for.
@@ -49,9 +51,14 @@ class Walk:
         end: float,
         on_stage: Callable[[Stage, Rounds], None] | None,
         partial: bool = False,
+        enough: float = math.inf,
     ) -> None:
-        """partial: an OddrankError of a stage is the outcome's; else the error alone is said."""
+        """partial: an OddrankError of a stage is the outcome's; else the error alone is said.
+
+        enough: seconds of the counted stages, after which the others are skipped.
+        """
         self._partial = partial
+        self._enough, self._spent = enough, 0.0
         self._root, self._stages, self._end, self._on_stage = root, stages, end, on_stage
         self._motion = Motion()
         self._outcome = Outcome(Rounds(root.world))
@@ -65,8 +72,11 @@ class Walk:
         try:
             if self._join():
                 for stage in self._stages:
+                    began = time.monotonic()
                     if not self._walk(stage):
                         break
+                    if stage.counted:
+                        self._spent += time.monotonic() - began
         except OddrankError as error:  # of a plan or a judgement
             if not self._partial:
                 raise
@@ -94,7 +104,8 @@ class Walk:
         outcome, rounds = self._outcome, self._outcome.rounds
         doubted = [f for f in outcome.findings if stage.confirms and f.stage == stage.confirms]
         skip = bool(stage.confirms) and not doubted
-        parameters = SKIP if skip else stage.plan(rounds)
+        over = not doubted and self._spent >= self._enough
+        parameters = SKIP if skip else Skip(_OVER) if over else stage.plan(rounds)
         if isinstance(parameters, Skip):
             if stage.shown:
                 outcome.skipped[stage.name] = parameters.why

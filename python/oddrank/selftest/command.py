@@ -1,5 +1,6 @@
 """`oddrank selftest`: is this allocation healthy, and which rank is not."""
 
+import math
 from functools import partial
 
 import click
@@ -16,6 +17,9 @@ from oddrank.selftest.stages import TABLE
 
 # Level -> seconds for everything.
 _DEADLINES: dict[Level, float] = {"quick": 120, "normal": 300, "full": 1800}
+# Level -> seconds after which no further stage begins: --quick ends within a minute of join where
+# no stage takes longer than 20 s.
+_ENOUGH: dict[Level, float] = {"quick": 40}
 
 # Each is tried by a process of its own on every node.
 _MOST_PATHS = 8
@@ -60,7 +64,8 @@ def _is_root() -> bool:
 
 @click.command()
 @click.option("--quick", "level", flag_value="quick",
-              help="The fewest repeats and the smallest sizes.")  # fmt: skip
+              help="The fewest repeats and the smallest sizes; no stage begins later than"
+              f" {_ENOUGH['quick']} s after join (connect is not counted).")  # fmt: skip
 @click.option("--full", "level", flag_value="full", help="More memory, more repeats, more sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
               help=f"These stages and no others, of {', '.join(names(TABLE))}.")  # fmt: skip
@@ -133,4 +138,5 @@ def command(
             wanted=Wanted(choice.left_out, json_path, exclude_path, prometheus_path, fail_on),
         ),
         on_stage=note_device,
+        enough=_ENOUGH.get(options.level, math.inf),
     )
