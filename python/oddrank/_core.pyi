@@ -14,6 +14,9 @@ def ratio_of_medians(
     replicates: int,
     seed: int,
 ) -> tuple[float, float, float, int, int]: ...
+def sum_up_repeats(
+    peers: Sequence[Sequence[float]], rates: bool
+) -> tuple[list[float], list[float], float | None, int]: ...
 
 # bench
 

@@ -16,15 +16,17 @@ and power cap. The rule:
 
 The healthy spread is what peers differ by beyond the noise of their repeats; under `MANY` peers it
 can't be told from a slow peer and is taken as 0: then the noise of the repeats alone keeps healthy
-ones from being named. Simulated: benchmarks/bench/peers_simulation.py and
-benchmarks/selftest/simulated_clusters.py.
+ones from being named. Simulated: benchmarks/selftest/simulated_clusters.py.
 """
 
 import math
 import statistics
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
+
+from oddrank import _native
+from oddrank.errors import OddrankError
 
 ALARM = 0.01
 """False names a run, over all of its comparisons."""
@@ -42,7 +44,6 @@ _FOUND = 0.95  # what `visible` means by "would have been found"
 _QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
 _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
 _OWN = 4  # so many repeats tell a peer's own noise
-_POOLED = 20_000  # so many deviations tell the noise of all
 
 Name = TypeVar("Name", bound=Hashable)
 Level = Literal["high", "medium", "low"]
@@ -118,26 +119,35 @@ def compare(
     effect looked for. better: "low" for times, "high" for rates. comparisons: peers times metrics
     of the whole run, if there are more than these. spread: of the healthy, where it is known.
     line: at least. good: the only ones to hold others against, if there are two or more.
-    ValueError for what can't be compared.
+    OddrankError for what can't be compared.
     """
-    if len(measured) < 2 or not all(measured.values()):
-        raise ValueError("two peers with a value each are needed to compare")
+    if len(measured) < 2:
+        raise OddrankError("two peers are needed to compare")
     sign = 1.0 if better == "low" else -1.0
-    logs = {name: _sorted_logs(values, sign) for name, values in measured.items()}
-    own = {name: _middle(values) for name, values in logs.items()}
+    repeats = [len(values) for values in measured.values()]
+    medians, scatters, noise, deviations = _native.core().sum_up_repeats(
+        list(measured.values()), better == "high"
+    )
+    own = dict(zip(measured, medians, strict=True))
     references, others = _references(own, good)
-    deviations = [_deviations(logs[name], value) for name, value in own.items()]
-    noise, degrees = _pooled_noise(deviations)
-    errors = [_error(each, noise) for each in deviations]
-    differing = _spread(list(own.values()), measured.values(), noise) if spread is None else spread
+    errors = [_error(*each, noise or 0.0) for each in zip(repeats, scatters, strict=True)]
+    if spread is None:
+        center = statistics.median(medians)
+        usual_error = (noise or 0.0) * statistics.median(map(of_median, repeats))
+        differing = spread_of([value - center for value in medians], usual_error)
+    else:
+        differing = spread
+    degrees = DEGREES_OF_DEVIATION * deviations if deviations else math.inf
     z = z_of(max(comparisons or 0, len(measured)), degrees)
-    line = max(line or 0.0, line_of(smallest, z, differing, others))
+    told = math.inf if spread is not None else DEGREES_OF_DEVIATION * len(measured)
+    far = max(z, z_of(max(comparisons or 0, len(measured)), told)) if differing else z
+    line = max(line or 0.0, line_of(smallest, far, differing, others))
     blind = noise is None and differing == 0.0  # nothing says what is usual
     found = []
     typical = []
     usual = medians_of_others(errors)
-    for (name, value), reference, own_error, other in zip(
-        own.items(), references, errors, usual, strict=True
+    for (name, value), reference, own_error, other, count in zip(
+        own.items(), references, errors, usual, repeats, strict=True
     ):
         error = math.hypot(own_error, other * of_median(others))
         typical.append(error)
@@ -149,7 +159,7 @@ def compare(
                 math.exp(sign * reference),
                 math.expm1(value - reference),
                 math.expm1(lower),
-                len(measured[name]),
+                count,
             )
         )
     found.sort(key=lambda peer: -peer.effect)
@@ -234,62 +244,18 @@ def deviation(values: Sequence[float], center: float) -> float:
     return MAD * statistics.median(abs(value - center) for value in values)
 
 
-def _sorted_logs(values: Sequence[float], sign: float) -> list[float]:
-    if not (min(values) > 0 and sum(values) < math.inf):
-        raise ValueError(f"{values[:4]} can't be compared: they are no times and no rates")
-    return sorted([sign * log for log in map(math.log, values)])
-
-
-def _middle(ordered: Sequence[float]) -> float:
-    """The median of what is sorted."""
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def _deviations(ordered: Sequence[float], median: float) -> list[float]:
-    """From the median, sorted, without the smallest: that one is the median's own or its mirror's.
-
-    To be scaled; empty of one value.
-    """
-    half = len(ordered) // 2
-    below = [median - value for value in ordered[:half]]
-    return sorted(below + [value - median for value in ordered[half:]])[1:]
-
-
-def _scale(deviations: Sequence[float]) -> float:
-    """For the degree of freedom that the median took."""
-    return math.sqrt((len(deviations) + 1) / len(deviations))
-
-
-def _pooled_noise(deviations: Sequence[Sequence[float]]) -> tuple[float | None, float]:
-    """Standard deviation of one repeat, robust, from all peers; and its degrees of freedom."""
-    several = [each for each in deviations if each]
-    if not several:
-        return None, math.inf
-    # Some of the peers tell it as well as 10,000.
-    some = several[:: max(1, sum(map(len, several)) // _POOLED)]
-    scaled = ((_scale(each), each) for each in some)
-    pooled = sorted([scale * deviation for scale, each in scaled for deviation in each])
-    return MAD * _middle(pooled), DEGREES_OF_DEVIATION * len(pooled)
-
-
-def _error(deviations: Sequence[float], noise: float | None) -> float:
+def _error(repeats: int, scatter: float, noise: float) -> float:
     """Standard error of a peer's value; who jitters more than the others has more of it."""
-    if noise is None:
-        return 0.0
-    if len(deviations) + 1 >= _OWN:
-        noise = max(noise, MAD * _scale(deviations) * _middle(deviations))
-    return noise * of_median(len(deviations) + 1)
+    return (max(noise, scatter) if repeats >= _OWN else noise) * of_median(repeats)
 
 
-def _spread(
-    values: Sequence[float], measured: Iterable[Sequence[float]], noise: float | None
-) -> float:
-    """What the peers differ by beyond the noise of their repeats; 0 where too few could tell."""
-    if len(values) < MANY:
+def spread_of(deviations: Sequence[float], usual: float) -> float:
+    """What peers differ by beyond the noise of their values, `usual`; deviations: from the middle.
+
+    0 of fewer than `MANY`, who can't tell it.
+    """
+    if len(deviations) < MANY:
         return 0.0
-    whole = deviation(values, statistics.median(values))
     # One standard deviation more than the noise alone would show: chance is no spread.
-    chance = 1 + 1 / math.sqrt(2 * DEGREES_OF_DEVIATION * len(values))
-    usual = (noise or 0.0) * statistics.median(of_median(len(each)) for each in measured)
-    return math.sqrt(max(0.0, whole**2 - (chance * usual) ** 2))
+    chance = 1 + 1 / math.sqrt(2 * DEGREES_OF_DEVIATION * len(deviations))
+    return math.sqrt(max(0.0, deviation(deviations, 0.0) ** 2 - (chance * usual) ** 2))

@@ -27,7 +27,7 @@ PYTHON_LEAVES = {
     "launch": {"errors", "job"},
     "finding": {"errors", "_version"},
     "render": {"errors", "finding"},
-    "peers": set(),
+    "peers": {"_native", "errors"},
     "control": {"errors", "_native", "launch", "finding", "job"},
 }
 # Subject -> the other subjects that it may use (all leaves always).

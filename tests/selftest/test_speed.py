@@ -17,6 +17,8 @@ from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.second import to_send
 from oddrank.selftest.stages import again, speed
 
+HBM = Metric("hbm", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", 9, 45)
+
 
 def ranks(found):
     return [finding.who.ranks for finding in found]
@@ -92,6 +94,16 @@ def test_half_of_the_ranks_slow_is_their_node_and_of_two_nodes_no_sure_name():
     assert (found.who.host, found.confidence.level) == ("node0", "low")
 
 
+@pytest.mark.parametrize(("nodes", "named"), [([4, 4], []), ([4] * 4, [(0, 1, 2, 3)])])
+def test_two_nodes_can_not_tell_a_slow_one_from_one_that_is_healthy(nodes, named, monkeypatch):
+    monkeypatch.setattr(metrics, "TABLE", (HBM,))
+    found = verdict(nodes, slow={"hbm": dict.fromkeys(range(4), 0.026)}, noise=0.001)
+    assert ranks(found) == named
+    assert not found or found[0].cause == "slow-node"
+    (found,) = verdict([4, 4], slow={"hbm": dict.fromkeys(range(4), 0.035)}, noise=0.001)
+    assert (found.cause, found.confidence.level) == ("slow-node", "low")
+
+
 def test_a_rank_that_is_much_slower_than_its_slow_node_is_named_too():
     slow = {"host_copy": {**dict.fromkeys(range(4, 8), 0.4), 6: 3.0}}
     found = verdict([4, 4, 4, 4], slow=slow)
@@ -123,8 +135,7 @@ def test_a_hosts_figures_that_vary_too_much_are_no_finding():
 
 
 def test_a_gpus_figures_that_vary_too_much_are_unknown_and_name_nobody(monkeypatch):
-    row = Metric("hbm", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", 9, 45)
-    monkeypatch.setattr(metrics, "TABLE", (row,))
+    monkeypatch.setattr(metrics, "TABLE", (HBM,))
     conditions = set()
     for seed in range(20):
         found = verdict([4], slow={"hbm": {2: 0.05}}, noise=0.1, seed=seed)
@@ -194,10 +205,10 @@ def test_ten_thousand_ranks_are_compared_in_one_pass_a_figure(monkeypatch):
     assert sorted(calls) == [1250] * 4 + [10_000] * 4
 
 
-def test_many_repeats_are_sent_as_a_hundred_medians():
+def test_many_repeats_are_sent_as_some_hundred_medians():
     values = [float(i) for i in range(1600)]
     sent = to_send(values)
-    assert (len(sent), sent[0], sent[-1]) == (100, 750.0, 849.0)
+    assert (len(sent), sent[0], sent[-1]) == (400, 600.0, 999.0)
     assert to_send(values[:45]) == values[:45]
 
 

@@ -61,7 +61,9 @@ def run(
     session = start(
         member,
         deadline=deadline,
-        judge=lambda root: Walk(root, stages, end, on_stage, partial, enough).judge(conclude),
+        judge=lambda root: Walk(root, stages, end, on_stage, partial=partial, enough=enough).judge(
+            conclude
+        ),
         meeting_point=meeting_point,
     )
     meeting = rendezvous.Rendezvous(launch, session, deadline)

@@ -50,6 +50,7 @@ class Walk:
         stages: Sequence[Stage],
         end: float,
         on_stage: Callable[[Stage, Rounds], None] | None,
+        *,
         partial: bool = False,
         enough: float = math.inf,
     ) -> None:

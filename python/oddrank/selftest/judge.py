@@ -24,6 +24,9 @@ from oddrank.selftest.spread import with_common_spread
 Values = Mapping[int, Sequence[float]]
 Node = tuple[int, ...]
 _Name = TypeVar("_Name", bound=Hashable)
+# Fewer nodes can't tell what healthy ones differ by: only who lags by more than all of the effect
+# looked for is named.
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,9 @@ class Class:
     def _chosen(self, is_chosen: Any) -> Iterator[Slow]:
         explained: dict[int, float] = {}
         if self.nodes:
-            for node in self.nodes.peers:
-                if is_chosen(node, self.nodes) and self._is_slow_throughout(node.name):
-                    explained |= dict.fromkeys(node.name, node.effect)
+            for node in filter(lambda node: self._is_slow_throughout(node.name), self.nodes.peers):
+                explained |= dict.fromkeys(node.name, max(0.0, node.effect))
+                if is_chosen(node, self.nodes):
                     yield self._slow(node.name, node, self.nodes, is_node=True)
         for peer in self.ranks.peers:
             if not is_chosen(peer, self.ranks):
@@ -180,22 +183,23 @@ def look(
         before = first.of(metric, name) if first else None
         if first is None or before is not None:
             found.append(against.judge(metric, name, values, before))
-    if first is None:
-        found = _with_common_spreads(found, against.comparisons)
+    found = _with_common_spreads(found, against.comparisons, again=first is not None)
     alone = {rank for _, _, values in measured if len(values) == 1 for rank in values}
     return Look(tuple(found), against.comparisons, tuple(sorted(alone)))
 
 
-def _with_common_spreads(classes: Sequence[Class], comparisons: int) -> list[Class]:
+def _with_common_spreads(classes: Sequence[Class], comparisons: int, *, again: bool) -> list[Class]:
     """Figures of one class of ranks that are judged alike have a common spread."""
     alike: dict[Any, list[Class]] = defaultdict(list)
     for one in classes:
         alike[one.name, one.metric.smallest, frozenset(one.effects), one.nodes is None].append(one)
     found = []
     for (_, smallest, _, no_nodes), same in alike.items():
-        ranks = with_common_spread([one.ranks for one in same], smallest, comparisons)
+        ranks = [one.ranks for one in same]
         nodes = [one.nodes for one in same if one.nodes]
-        nodes = with_common_spread(nodes, smallest, comparisons)
+        groups = len(nodes[0].peers) if nodes else 0
+        ranks = with_common_spread(ranks, smallest, comparisons, groups=groups, again=again)
+        nodes = with_common_spread(nodes, smallest, comparisons, groups=groups, again=again)
         pairs = zip(ranks, [None] * len(ranks) if no_nodes else nodes, strict=True)
         found += [
             replace(one, ranks=by_rank, nodes=by_node)
@@ -250,7 +254,8 @@ class _Against:
             return Class(metric, name, ranks, None)
         middles = {node: _middle(node, measured) for node in several}
         good_nodes = [node for node in several if good.issuperset(node)]
-        nodes = self._compare(metric, middles, before.nodes if before else None, good_nodes)
+        least = metric.smallest if len(several) < _FEW else 0.0
+        nodes = self._compare(metric, middles, before.nodes if before else None, good_nodes, least)
         return Class(metric, name, ranks, nodes)
 
     def _compare(
@@ -259,6 +264,7 @@ class _Against:
         measured: Mapping[_Name, Sequence[float]],
         before: peers.Comparison[_Name] | None,
         good: Collection[_Name],
+        least: float = 0.0,
     ) -> peers.Comparison[_Name]:
         return peers.compare(
             measured,
@@ -266,7 +272,7 @@ class _Against:
             better=metric.better,
             comparisons=self.comparisons,
             spread=before.spread if before else None,
-            line=before.line if before else None,
+            line=before.line if before else least,
             good=good,
         )
 

@@ -18,7 +18,7 @@ _PARTNERS = 64
 _MARGIN = 0.1
 _MEDIAN = 1.2533  # see peers.of_median
 # Figures of a metric that a rank sends.
-_MOST_SENT = 100
+_MOST_SENT = 400
 
 
 def _sets() -> dict[str, set[int]]:
@@ -94,7 +94,7 @@ def _repeats(one: Class) -> int:
 
 
 def to_send(values: Sequence[float]) -> list[float]:
-    """As they are, or medians of a hundred parts of them, which tell as much as 1,600 repeats.
+    """As they are, or medians of some hundred parts of them, which tell nearly as much.
 
     A part has repeats from begin to end: what drifts meanwhile is in all of them alike.
     """
