@@ -2,11 +2,12 @@
 
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import cycle
 
 from job import Live, Verdict, job
-from netns import Host
+from netns import Host, two_hosts
 from oddrank.selftest.choice import Options, choose
 from oddrank.selftest.stages import TABLE
 
@@ -148,6 +149,13 @@ def never_started(rank: int, ranks: int) -> Case:
         return verdict.causes == {"never-came"} and verdict.names(rank=rank, stage="join")
 
     return Case("never started", f"rank {rank} of {ranks}, no torchrun", "join", run, right)
+
+
+def run_once(case: Case) -> str:
+    """What was wrong with the verdict; "" if nothing."""
+    with two_hosts() if case.needs_hosts else nullcontext(()) as hosts:
+        verdict = case.run(hosts)
+    return "" if case.right(verdict) and verdict.gone() else str(verdict)
 
 
 def _during(

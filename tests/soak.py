@@ -1,4 +1,4 @@
-"""Runs of a table of faults, many times, and the table of results: for the tests marked soak.
+"""Runs of a table of faults, a few at a time, and the table of results for `make soak`.
 
 A case has `fault`, `where` and `stage`, which are its row's key; its runs say "" where all was
 right, else what was wrong.
@@ -10,6 +10,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -48,19 +49,30 @@ def run_all(
     end, or when it is interrupted, the cases that are done take their rows in the table of results.
     count: further figures of a row.
     """
-    cases = [
-        item.callspec.params["case"]
-        for item in request.session.items
-        if item.path == request.path and isinstance(item, pytest.Function)
-    ]
-    pool = ThreadPoolExecutor(workers or os.cpu_count())
-    runs = {case: [pool.submit(run_once, case) for _ in range(times(case))] for case in cases}
-    yield runs
-    pool.shutdown(cancel_futures=True)
+    with begun(request, times, run_once, workers) as runs:
+        yield runs
     done = {
         case: made for case, made in runs.items() if made and not any(r.cancelled() for r in made)
     }
     write_rows(done, table, results, count)
+
+
+@contextmanager
+def begun(
+    request: pytest.FixtureRequest,
+    times: Callable[[AnyCase], int],
+    run_once: Callable[[AnyCase], str],
+    workers: int | None = None,
+) -> Iterator[Runs[AnyCase]]:
+    """Runs of the cases that were asked for of the file; at the end those not begun are left."""
+    cases = [
+        item.callspec.params["case"]
+        for item in request.session.items
+        if item.path == request.path and "case" in getattr(item, "fixturenames", ())
+    ]
+    pool = ThreadPoolExecutor(workers or os.cpu_count())
+    yield {case: [pool.submit(run_once, case) for _ in range(times(case))] for case in cases}
+    pool.shutdown(cancel_futures=True)
 
 
 def write_rows(

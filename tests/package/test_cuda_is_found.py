@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.whole_build,
+    pytest.mark.needs("cuda-build"),
+    pytest.mark.timeout(1200),
+]
 
 
 def configure(folder: Path, *arguments: str, cmake: str = "cmake", **environ: str) -> str:

@@ -1,12 +1,12 @@
 """The self-test finds whoever is hurt, on real ranks: a part of `make soak`'s matrix."""
 
-from contextlib import nullcontext
+from collections.abc import Iterator
 
 import pytest
 
-from faults import IN_EVERY_RUN, Case, only
+from faults import IN_EVERY_RUN, Case, only, run_once
 from job import job
-from netns import two_hosts
+from soak import Runs, assert_all_right, begun
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -15,12 +15,17 @@ def marked(case: Case):
     return pytest.param(case, marks=pytest.mark.needs("netns") if case.needs_hosts else ())
 
 
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Case]]:
+    with begun(request, lambda case: 1, run_once) as runs:
+        yield runs
+
+
 @pytest.mark.parametrize("case", [marked(case) for case in IN_EVERY_RUN], ids=str)
-def test_whoever_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not(case: Case):
-    with two_hosts() if case.needs_hosts else nullcontext(()) as hosts:
-        verdict = case.run(hosts)
-    assert case.right(verdict), str(verdict)
-    assert verdict.gone(), str(verdict)
+def test_whoever_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not(
+    case: Case, outcomes: Runs[Case]
+):
+    assert_all_right(outcomes[case])
 
 
 def test_without_rank_0_the_others_end_by_themselves_and_say_so():
