@@ -34,8 +34,11 @@ _ENOUGH_CELLS = 6
 _AGREEING = 0.8
 _FEW = 4
 _FEW_APART = 0.1
-# Of too many suspects those count that are so far off, as a share of the furthest.
-_MINOR = 0.25
+# Of too many suspects those do not count that are less far off than this share of the furthest,
+# and than so many times the least that is named.
+_MINOR, _BARELY = 0.25, 1.5
+# So many times as many as are named are found before they are counted.
+_LOOKED_AT = 2
 # What lasts as long as a visit may hurt every third of them.
 _MOST_VISITS = 0.683
 # A part this small changes nothing about the median of all.
@@ -56,7 +59,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Judgement:
-    """`suspects`, the worst first. uneven: more than a few parts differ, and none is named.
+    """`suspects`, the worst first. uneven: more than a few parts clearly differ: none is named.
 
     seen_end, seen_link: the smallest effect (0.2 = 20 % slower) that would have been seen in 99 %
     of runs in a sender or receiver, and in a link; None where there was nothing to compare.
@@ -104,7 +107,7 @@ def judge(
     suspects: list[Suspect] = []
     most = _most_suspects(members)
     compared = search.compare(left)
-    while len(suspects) <= most and (worst := search.worst(compared)) is not None:
+    while len(suspects) <= _LOOKED_AT * most and (worst := search.worst(compared)) is not None:
         suspects.append(worst)
         gone = {*worst.part.cells}
         left = {cell: value for cell, value in left.items() if cell not in gone}
@@ -112,7 +115,8 @@ def judge(
     if len(suspects) > most:
         # Beside one that is far off, what barely crosses the line is no reason to name nobody.
         far = max(suspect.below for suspect in suspects)
-        suspects = [suspect for suspect in suspects if suspect.below > _MINOR * far]
+        barely = min(_MINOR * far, _BARELY * search.floor)
+        suspects = [suspect for suspect in suspects if suspect.below > barely]
     uneven = len(suspects) > most or (not shared and search.are_apart(left.values()))
     return Judgement(
         () if uneven else tuple(sorted(suspects, key=lambda suspect: -suspect.below)),
