@@ -71,8 +71,10 @@ def begun(
         if item.path == request.path and "case" in getattr(item, "fixturenames", ())
     ]
     pool = ThreadPoolExecutor(workers or os.cpu_count())
-    yield {case: [pool.submit(run_once, case) for _ in range(times(case))] for case in cases}
-    pool.shutdown(cancel_futures=True)
+    try:
+        yield {case: [pool.submit(run_once, case) for _ in range(times(case))] for case in cases}
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def write_rows(

@@ -8,15 +8,17 @@ and power cap. The rule:
 - effect = how much longer it takes than its reference: 0.05 is 5 %. Its lower bound leaves z
   standard errors of the repeats away, z such that all comparisons of a run together name a healthy
   peer in `ALARM` of the runs.
-- line = max(2/3 of the smallest effect looked for, z * healthy spread of the peers and of the
-  median of the others). A threshold at the effect itself would find it half of the time.
+- line = max(2/3 of the smallest effect looked for, t * healthy spread of the peers and of the
+  median of the others), t: Student's, for as many degrees of freedom as the spread is told by. A
+  threshold at the effect itself would find it half of the time.
 - lower > line: slow. effect > line only: a suspect, to be measured again, together with peers that
-  are known to be good. Call `compare` with the repeats of those alone, and with `comparisons` and
-  `spread` of the first call. Who is still a suspect when the budget ends is "unknown".
+  are known to be good. Call `compare` with the repeats of those alone, and with `comparisons`,
+  `spread` and `line` of the first call. Who is still a suspect when the budget ends is "unknown".
 
 The healthy spread is what peers differ by beyond the noise of their repeats; under `MANY` peers it
 can't be told from a slow peer and is taken as 0: then the noise of the repeats alone keeps healthy
-ones from being named. Simulated: benchmarks/selftest/simulated_clusters.py.
+ones from being named. What several figures together tell of it: selftest/spread.py. Simulated:
+benchmarks/selftest/simulated_clusters.py.
 """
 
 import math
@@ -139,9 +141,10 @@ def compare(
         differing = spread
     degrees = DEGREES_OF_DEVIATION * deviations if deviations else math.inf
     z = z_of(max(comparisons or 0, len(measured)), degrees)
+    # A spread that is known is as good as told by very many; else by these peers.
     told = math.inf if spread is not None else DEGREES_OF_DEVIATION * len(measured)
-    far = max(z, z_of(max(comparisons or 0, len(measured)), told)) if differing else z
-    line = max(line or 0.0, line_of(smallest, far, differing, others))
+    t = max(z, z_of(max(comparisons or 0, len(measured)), told))
+    line = max(line or 0.0, line_of(smallest, t, differing, others))
     blind = noise is None and differing == 0.0  # nothing says what is usual
     found = []
     typical = []

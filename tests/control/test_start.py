@@ -158,9 +158,11 @@ def test_a_resolver_that_answers_nothing_is_told(tmp_path):
 
 
 @pytest.mark.needs("torch")
-def test_rank_0_is_published_before_anything_else_goes_through_its_store():
+def test_rank_0_is_published_before_anything_else_goes_through_its_store(monkeypatch):
     import torch.distributed as dist
 
+    for name in ("ODDRANK_CONTROL_ADDR", "TORCHELASTIC_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
     place = Launch("env", 0, 0, 2, 2, 0, 1, "h", ("127.0.0.1", free_port()), "job")
     own = Rendezvous(place, PublishedAt("127.0.0.1:80#word"), seconds=10).store()
     peer = dist.TCPStore(*place.master, is_master=False, timeout=timedelta(seconds=2))

@@ -17,7 +17,7 @@ def marked(case: Case):
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Case]]:
-    with begun(request, lambda case: 1, run_once) as runs:
+    with begun(request, lambda case: 1, run_once, workers=2) as runs:
         yield runs
 
 

@@ -94,14 +94,42 @@ def test_half_of_the_ranks_slow_is_their_node_and_of_two_nodes_no_sure_name():
     assert (found.who.host, found.confidence.level) == ("node0", "low")
 
 
-@pytest.mark.parametrize(("nodes", "named"), [([4, 4], []), ([4] * 4, [(0, 1, 2, 3)])])
-def test_two_nodes_can_not_tell_a_slow_one_from_one_that_is_healthy(nodes, named, monkeypatch):
-    monkeypatch.setattr(metrics, "TABLE", (HBM,))
-    found = verdict(nodes, slow={"hbm": dict.fromkeys(range(4), 0.026)}, noise=0.001)
-    assert ranks(found) == named
-    assert not found or found[0].cause == "slow-node"
-    (found,) = verdict([4, 4], slow={"hbm": dict.fromkeys(range(4), 0.035)}, noise=0.001)
+def of_hbm(monkeypatch, nodes, slow, figures=1):
+    """What both looks find where these ranks are slower by so much in each figure of a GPU."""
+    table = tuple(
+        Metric(f"hbm{i}", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", 9, 45) for i in range(figures)
+    )
+    monkeypatch.setattr(metrics, "TABLE", table)
+    return verdict(nodes, slow={one.name: slow for one in table}, noise=0.001)
+
+
+def test_two_nodes_can_not_tell_a_slow_one_from_one_that_is_healthy(monkeypatch):
+    slow = dict.fromkeys(range(4), 0.026)
+    (found,) = of_hbm(monkeypatch, [4, 4], slow)
+    assert found.condition == "unknown"
+    (found,) = of_hbm(monkeypatch, [4] * 4, slow)
+    assert (found.cause, found.who.ranks) == ("slow-node", (0, 1, 2, 3))
+    (found,) = of_hbm(monkeypatch, [4, 4], dict.fromkeys(range(4), 0.035))
     assert (found.cause, found.confidence.level) == ("slow-node", "low")
+
+
+@pytest.mark.parametrize("figures", [1, 3, 5])
+@pytest.mark.parametrize("nodes", [[8], [4, 4], [8, 8], [8] * 4])
+def test_however_much_half_of_the_ranks_are_slow_in_it_is_told(monkeypatch, nodes, figures):
+    half = sum(nodes) // 2
+    found = of_hbm(monkeypatch, nodes, dict.fromkeys(range(half), 0.2), figures)
+    named = {rank for one in found for rank in one.who.ranks}
+    assert found
+    assert named in (set(), set(range(half)))
+    assert named or {one.condition for one in found} == {"unknown"}
+
+
+def test_a_rank_that_is_slow_in_a_node_that_is_not_named_for_it(monkeypatch):
+    slow = {0: 0.032, **dict.fromkeys(range(1, 8), 0.012)}
+    (found,) = of_hbm(monkeypatch, [8] * 4, slow)
+    assert found.who.ranks == (0,)
+    (found,) = of_hbm(monkeypatch, [2, 2], {0: 0.036, 1: 0.013})
+    assert found.condition == "unknown"
 
 
 def test_a_rank_that_is_much_slower_than_its_slow_node_is_named_too():

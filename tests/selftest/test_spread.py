@@ -5,11 +5,11 @@ from random import Random
 import pytest
 
 from oddrank.peers import compare, z_of
-from oddrank.selftest.spread import with_common_spread
+from oddrank.selftest.spread import sure_line, with_common_spread
 
 
-def figures(*spreads, peers=20, groups=0, again=False):
-    """Comparisons of a figure for each spread, the lines as they are after all were seen."""
+def compared(*spreads, peers=20, slow=(), by=0.2):
+    """A comparison of a figure for each spread; slow: peers that take longer in all figures."""
     found = []
     for i, spread in enumerate(spreads):
         random = Random(i)
@@ -17,8 +17,20 @@ def figures(*spreads, peers=20, groups=0, again=False):
             rank: [usual * random.lognormvariate(0, 0.005) for _ in range(25)]
             for rank, usual in enumerate(random.lognormvariate(0, spread) for _ in range(peers))
         }
+        for rank in slow:
+            times[rank] = [time * (1 + by) for time in times[rank]]
         found.append(compare(times, better="low", comparisons=len(spreads) * peers))
-    return with_common_spread(found, 0.03, len(spreads) * peers, groups=groups, again=again)
+    return found
+
+
+def figures(*spreads, peers=20, groups=0, slow=()):
+    """The lines as they are after all were seen."""
+    found = compared(*spreads, peers=peers, slow=slow)
+    return with_common_spread(found, 0.03, len(spreads) * peers, groups)
+
+
+def sure(*spreads, peers=8, slow=()):
+    return sure_line(compared(*spreads, peers=peers, slow=slow), 0.03, len(spreads) * peers)
 
 
 def test_many_figures_of_the_same_peers_have_a_common_spread():
@@ -52,12 +64,18 @@ def test_few_peers_have_no_common_spread():
     assert all(one.line == pytest.approx(0.02) for one in found)
 
 
-def test_few_peers_show_their_spread_in_the_second_look_and_no_line_comes_nearer_by_it():
-    even = figures(*[0.001] * 20, peers=8, again=True)
-    assert all(one.line == pytest.approx(0.02) for one in even)
-    uneven = figures(*[0.01] * 20, peers=8, again=True)
-    assert all(one.line > 0.03 for one in uneven)
-    assert figures(*[0.01] * 20, peers=3, again=True)[0].line == pytest.approx(0.02)
+def test_few_peers_show_their_spread_in_the_second_look():
+    assert sure(*[0.001] * 20) == pytest.approx(0.02)
+    assert sure(*[0.01] * 20) > 0.03
+    assert sure(*[0.01] * 20, peers=3) == 0.0
+    assert sure(*[0.01] * 2) == 0.0
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_who_is_slow_in_several_figures_is_not_taken_for_healthy_spread(count):
+    assert sure(*[0.001] * 6, slow=range(count)) == pytest.approx(0.02)
+    (found, *_) = figures(*[0.001] * 6, slow=range(2 * count))
+    assert found.line == pytest.approx(0.02)
 
 
 def test_where_few_nodes_share_the_spread_more_of_it_is_expected():

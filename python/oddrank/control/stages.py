@@ -94,6 +94,7 @@ class Stage:
     kept: whether later stages and the end see its results; else they go after judge and on_stage,
     of 10,000 ranks megabytes a stage.
     counted: against the time after which a command begins no further stage; see `runner.run`.
+    closes: what an earlier stage began: walked through even then.
     """
 
     name: str
@@ -105,3 +106,4 @@ class Stage:
     shown: bool = True
     kept: bool = True
     counted: bool = True
+    closes: bool = False

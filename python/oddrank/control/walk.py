@@ -18,7 +18,7 @@ from oddrank.finding import Finding, Who, fold
 
 # What the ranks are told instead of a plan: nothing to measure.
 SKIP = "skip"
-_OVER = "the time for it was over"
+OVER = "the time for it was over"
 _SILENT = ("guard-lost", "link-cut", "node-lost")
 _GUARDS_SETTLE = 1.0
 # A stage that takes longer shows whom it waits for.
@@ -105,8 +105,8 @@ class Walk:
         outcome, rounds = self._outcome, self._outcome.rounds
         doubted = [f for f in outcome.findings if stage.confirms and f.stage == stage.confirms]
         skip = bool(stage.confirms) and not doubted
-        over = not doubted and self._spent >= self._enough
-        parameters = SKIP if skip else Skip(_OVER) if over else stage.plan(rounds)
+        over = self._spent >= self._enough and not (doubted or stage.closes)
+        parameters = SKIP if skip else Skip(OVER) if over else stage.plan(rounds)
         if isinstance(parameters, Skip):
             if stage.shown:
                 outcome.skipped[stage.name] = parameters.why

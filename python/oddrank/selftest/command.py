@@ -17,8 +17,7 @@ from oddrank.selftest.stages import TABLE
 
 # Level -> seconds for everything.
 _DEADLINES: dict[Level, float] = {"quick": 120, "normal": 300, "full": 1800}
-# Level -> seconds after which no further stage begins: --quick ends within a minute of join where
-# no stage takes longer than 20 s.
+# Level -> seconds after which no further stage begins, but for those that confirm or close one.
 _ENOUGH: dict[Level, float] = {"quick": 40}
 
 # Each is tried by a process of its own on every node.
@@ -64,8 +63,9 @@ def _is_root() -> bool:
 
 @click.command()
 @click.option("--quick", "level", flag_value="quick",
-              help="The fewest repeats and the smallest sizes; no stage begins later than"
-              f" {_ENOUGH['quick']} s after join (connect is not counted).")  # fmt: skip
+              help="The fewest repeats and the smallest sizes; once they have taken"
+              f" {_ENOUGH['quick']:g} s (imports and connect not counted) no further stage"
+              " begins but to confirm.")  # fmt: skip
 @click.option("--full", "level", flag_value="full", help="More memory, more repeats, more sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
               help=f"These stages and no others, of {', '.join(names(TABLE))}.")  # fmt: skip

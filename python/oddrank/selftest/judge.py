@@ -19,7 +19,7 @@ from oddrank.control.nodes import nodes_of
 from oddrank.control.stages import Rounds
 from oddrank.selftest import gpus, metrics
 from oddrank.selftest.metrics import Metric
-from oddrank.selftest.spread import with_common_spread
+from oddrank.selftest.spread import sure_line, with_common_spread
 
 Values = Mapping[int, Sequence[float]]
 Node = tuple[int, ...]
@@ -55,27 +55,30 @@ class Slow:
 class Class:
     """The ranks that are compared with each other by one metric, and their nodes.
 
-    nodes: None where there are fewer than two with several ranks of the class.
+    nodes: None where there are fewer than two with several ranks of the class. sure_rank,
+    sure_node: who is named lags by this at least; between the line and this one only seems slow.
     """
 
     metric: Metric
     name: str
     ranks: peers.Comparison[int]
     nodes: peers.Comparison[Node] | None
+    sure_rank: float = 0.0
+    sure_node: float = 0.0
 
     def slow(self) -> Iterator[Slow]:
         """Those that surely are: the nodes, then the ranks whose node does not explain it.
 
         Where they are half of all, nobody can say which half is odd.
         """
-        found = list(self._chosen(lambda peer, found: peer.lower > found.line))
+        found = list(self._chosen(lambda peer, found, sure: peer.lower > max(found.line, sure)))
         for one in found:
             alike = sum(other.is_node == one.is_node for other in found)
             all_ = self.nodes if one.is_node and self.nodes else self.ranks
             yield replace(one, level="low") if 2 * alike >= len(all_.peers) else one
 
     def seems_slow(self) -> Iterator[Slow]:
-        return self._chosen(lambda peer, found: peer.effect > found.line)
+        return self._chosen(lambda peer, found, sure: peer.effect > found.line)
 
     def doubted(self) -> set[int]:
         """Ranks that may be slow, and the ranks of such nodes."""
@@ -90,12 +93,13 @@ class Class:
     def _chosen(self, is_chosen: Any) -> Iterator[Slow]:
         explained: dict[int, float] = {}
         if self.nodes:
-            for node in filter(lambda node: self._is_slow_throughout(node.name), self.nodes.peers):
-                explained |= dict.fromkeys(node.name, max(0.0, node.effect))
-                if is_chosen(node, self.nodes):
-                    yield self._slow(node.name, node, self.nodes, is_node=True)
+            for node in self.nodes.peers:
+                if node.effect > self.nodes.line and self._is_slow_throughout(node.name):
+                    explained |= dict.fromkeys(node.name, node.effect)
+                    if is_chosen(node, self.nodes, self.sure_node):
+                        yield self._slow(node.name, node, self.nodes, is_node=True)
         for peer in self.ranks.peers:
-            if not is_chosen(peer, self.ranks):
+            if not is_chosen(peer, self.ranks, self.sure_rank):
                 continue
             left = (1 + peer.lower) / (1 + explained.get(peer.name, 0.0)) - 1
             if peer.name not in explained or left > self.ranks.line:
@@ -108,7 +112,8 @@ class Class:
 
     def _is_slow_throughout(self, node: Node) -> bool:
         """Whether it is the node, and not a few of its ranks."""
-        slow = sum(self.effects[rank] > self.ranks.line / 2 for rank in node)
+        half = peers.LINE * self.metric.smallest / 2  # where half of all are slow, no line is near
+        slow = sum(self.effects[rank] > half for rank in node)
         return 2 * slow > len(node)
 
     def visible(self) -> float:
@@ -183,29 +188,50 @@ def look(
         before = first.of(metric, name) if first else None
         if first is None or before is not None:
             found.append(against.judge(metric, name, values, before))
-    found = _with_common_spreads(found, against.comparisons, again=first is not None)
+    share = _with_common_spreads if first is None else _with_sure_lines
+    found = share(found, against.comparisons)
     alone = {rank for _, _, values in measured if len(values) == 1 for rank in values}
     return Look(tuple(found), against.comparisons, tuple(sorted(alone)))
 
 
-def _with_common_spreads(classes: Sequence[Class], comparisons: int, *, again: bool) -> list[Class]:
+def _with_common_spreads(classes: Sequence[Class], comparisons: int) -> list[Class]:
     """Figures of one class of ranks that are judged alike have a common spread."""
+    found = []
+    for same, ranks, nodes in _alike(classes):
+        smallest, groups = same[0].metric.smallest, _groups(nodes)
+        by_rank = with_common_spread(ranks, smallest, comparisons, groups)
+        by_node = iter(with_common_spread(nodes, smallest, comparisons))
+        found += [
+            replace(one, ranks=of_ranks, nodes=next(by_node, None))
+            for one, of_ranks in zip(same, by_rank, strict=True)
+        ]
+    return found
+
+
+def _with_sure_lines(classes: Sequence[Class], comparisons: int) -> list[Class]:
+    """Of the second look."""
+    found = []
+    for same, ranks, nodes in _alike(classes):
+        smallest, groups = same[0].metric.smallest, _groups(nodes)
+        sure_rank = sure_line(ranks, smallest, comparisons, groups)
+        sure_node = sure_line(nodes, smallest, comparisons) if groups >= _FEW else smallest
+        found += [replace(one, sure_rank=sure_rank, sure_node=sure_node) for one in same]
+    return found
+
+
+def _alike(
+    classes: Sequence[Class],
+) -> Iterator[tuple[list[Class], list[peers.Comparison[int]], list[peers.Comparison[Node]]]]:
+    """Figures of the same ranks that are judged alike: with their ranks, and their nodes if any."""
     alike: dict[Any, list[Class]] = defaultdict(list)
     for one in classes:
         alike[one.name, one.metric.smallest, frozenset(one.effects), one.nodes is None].append(one)
-    found = []
-    for (_, smallest, _, no_nodes), same in alike.items():
-        ranks = [one.ranks for one in same]
-        nodes = [one.nodes for one in same if one.nodes]
-        groups = len(nodes[0].peers) if nodes else 0
-        ranks = with_common_spread(ranks, smallest, comparisons, groups=groups, again=again)
-        nodes = with_common_spread(nodes, smallest, comparisons, groups=groups, again=again)
-        pairs = zip(ranks, [None] * len(ranks) if no_nodes else nodes, strict=True)
-        found += [
-            replace(one, ranks=by_rank, nodes=by_node)
-            for one, (by_rank, by_node) in zip(same, pairs, strict=True)
-        ]
-    return found
+    for same in alike.values():
+        yield same, [one.ranks for one in same], [one.nodes for one in same if one.nodes]
+
+
+def _groups(nodes: Sequence[peers.Comparison[Node]]) -> int:
+    return len(nodes[0].peers) if nodes else 0
 
 
 def classes_of(rounds: Rounds) -> dict[str, dict[int, str]]:
@@ -254,8 +280,7 @@ class _Against:
             return Class(metric, name, ranks, None)
         middles = {node: _middle(node, measured) for node in several}
         good_nodes = [node for node in several if good.issuperset(node)]
-        least = metric.smallest if len(several) < _FEW else 0.0
-        nodes = self._compare(metric, middles, before.nodes if before else None, good_nodes, least)
+        nodes = self._compare(metric, middles, before.nodes if before else None, good_nodes)
         return Class(metric, name, ranks, nodes)
 
     def _compare(
@@ -264,7 +289,6 @@ class _Against:
         measured: Mapping[_Name, Sequence[float]],
         before: peers.Comparison[_Name] | None,
         good: Collection[_Name],
-        least: float = 0.0,
     ) -> peers.Comparison[_Name]:
         return peers.compare(
             measured,
@@ -272,7 +296,7 @@ class _Against:
             better=metric.better,
             comparisons=self.comparisons,
             spread=before.spread if before else None,
-            line=before.line if before else least,
+            line=before.line if before else None,
             good=good,
         )
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from oddrank.bench.place import CPU, choose
 from oddrank.control.stages import Rounds, Stage
-from oddrank.control.walk import Outcome
+from oddrank.control.walk import OVER, Outcome
 from oddrank.finding import Report, fold, write_text
 from oddrank.launch import Launch
 from oddrank.render import deliver
@@ -71,6 +71,8 @@ def _all_well(outcome: Outcome, launch: Launch) -> str:
     texts = [f"{name} (rank {fold(who)})" for name, who in unread.items()]
     look = outcome.rounds.kept.get(SPEED)
     well += smallest_seen(look) if look else ""
+    late = [name for name, reason in outcome.skipped.items() if reason == OVER]
+    well += f"; no time was left for {', '.join(late)}" if late else ""
     return f"{well}; not readable: {', '.join(texts)}" if texts else well
 
 

@@ -88,4 +88,4 @@ def _nodes(rounds: Rounds, ranks: Any) -> set[Node]:
 
 
 def stage(options: Options) -> Stage:
-    return Stage("counters_again", 60, _measure, _judge, _plan)
+    return Stage("counters_again", 60, _measure, _judge, _plan, closes=True)
