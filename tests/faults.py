@@ -33,11 +33,11 @@ RANK_FAULTS = {
     "gil": "rank holds the GIL for ever",
 }
 # Ends well before a stage's own deadline, and leaves a loaded machine the time to get there.
-DEADLINE = 10.0
+DEADLINE = 12.0
 # For a fault that is seen at once the deadline costs nothing: a busy machine imports torch slowly.
 _SEEN_AT_ONCE = ("kill", "stop", "segfault", "raise", "exit0")
 _PATIENT = 20.0
-_NODE_DEADLINE = 14.0
+_NODE_DEADLINE = 16.0
 # Who comes to a stage that can't be chosen by name, on the way to one that can.
 _ON_THE_WAY = {"join": "device", "environment": "device", "connect": "train"}
 

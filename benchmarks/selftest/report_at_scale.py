@@ -87,7 +87,7 @@ def results_of(world: int, fault: str) -> dict[str, dict[int, bytes]]:
     for stage, (metrics, repeats) in FIGURES.items():
         every[stage] = {
             rank: {
-                metric.name: [math.exp(random.gauss(7, 0.02)) for _ in range(repeats)]
+                metric.name: [_as_sent(math.exp(random.gauss(7, 0.02))) for _ in range(repeats)]
                 for metric in COMPARED[:metrics]
             }
             for rank in facts
@@ -96,6 +96,10 @@ def results_of(world: int, fault: str) -> dict[str, dict[int, bytes]]:
         stage: {rank: json.dumps(one).encode() for rank, one in results.items()}
         for stage, results in every.items()
     }
+
+
+def _as_sent(value: float) -> float:
+    return float(f"{value:.5g}")
 
 
 def run(world: int, fault: str) -> dict[str, Any]:
