@@ -4,7 +4,7 @@ import json
 
 from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
-from oddrank.control.walk import Outcome
+from oddrank.control.walk import OVER, Outcome
 from oddrank.finding import SCHEMA_FILE, write_json
 from oddrank.launch import Launch
 from oddrank.selftest import ranks
@@ -94,3 +94,12 @@ def test_of_many_ranks_each_is_one_line_and_of_few_each_figure_can_be_found(tmp_
     write_json(report(outcome(4, speed={0: {"copy": [1.0, 2.0]}})), path)
     assert '"copy": [1.0, 2.0]\n' in path.read_text()
     assert SCHEMA_FILE.exists()
+
+
+def test_what_a_healthy_run_has_not_tested_is_in_its_summary():
+    whole, hurried, elsewhere = outcome(), outcome(), outcome()
+    hurried.skipped = {"clock": "all ranks are on one host", "speed": OVER, "train": OVER}
+    elsewhere.rounds.kept["baseline"] = {("node9", 0): {}}
+    assert report(whole)["summary"] == "all 4 ranks are healthy, tested on CPU"
+    assert report(hurried)["summary"].endswith("; no time was left for speed, train")
+    assert "not held against the baseline" in report(elsewhere)["summary"]

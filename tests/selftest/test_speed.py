@@ -264,6 +264,14 @@ def report(**changes):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("host", "others"), [("node0", False), ("node7", True)])
+def test_a_baseline_of_other_hosts_is_known_as_such(host, others):
+    rounds = rounds_of([4])
+    assert not baseline.is_of_others(rounds)
+    rounds.kept["baseline"] = {(host, 1): {"host_copy": ("a CPU", 100.0)}}
+    assert baseline.is_of_others(rounds) == others
+
+
 def test_a_baseline_is_read_from_an_earlier_report(tmp_path):
     path = tmp_path / "before.json"
     path.write_text(json.dumps(report()))

@@ -1,6 +1,8 @@
 """A real run: a rank with another torch is told, and the files for schedulers and monitors fit."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,22 @@ def test_a_file_that_can_not_be_written_is_told_before_the_run(option, tmp_path)
 def test_two_of_the_files_can_not_both_be_stdout():
     verdict = job(1, command=("selftest", "--exclude", "-", "--prometheus", "-"), launcher="env")
     assert "only one of --json, --exclude and --prometheus can be -" in verdict.output
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            ["--exclude", "{}/nodes", "--prometheus", "{}/x/../nodes"],
+            "each need a file of their own",
+        ),
+        (["--only", ""], "no stage is named: there are"),
+    ],
+)
+def test_what_can_not_be_meant_is_one_line_and_exit_code_2(options, says, tmp_path):
+    Path(tmp_path, "x").mkdir()
+    command = [sys.executable, "-m", "oddrank", "selftest", *(o.format(tmp_path) for o in options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

@@ -63,6 +63,13 @@ def load(path: str) -> Before:
     return before
 
 
+def is_of_others(rounds: Rounds) -> bool:
+    """Whether one was given and none of these ranks, by host and local rank, is in it."""
+    before: Before | None = rounds.kept.get(KEPT)
+    places = {(state.host, state.local_rank) for state in rounds.states.values()}
+    return before is not None and not places & set(before)
+
+
 def slower(rounds: Rounds) -> list[Slower]:
     """By more than the line of peers; only the same hardware is compared."""
     before: Before = rounds.kept.get(KEPT, {})

@@ -1,6 +1,7 @@
 """`oddrank selftest`: is this allocation healthy, and which rank is not."""
 
 import math
+import os
 from functools import partial
 
 import click
@@ -26,6 +27,8 @@ _MOST_PATHS = 8
 
 def _stages(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) -> frozenset[str]:
     chosen = frozenset(name.strip() for text in value for name in text.split(",") if name.strip())
+    if value and not chosen:
+        raise click.BadParameter(f"no stage is named: there are {', '.join(names(TABLE))}")
     unknown = sorted(chosen - set(names(TABLE)))
     if unknown:
         raise click.BadParameter(
@@ -121,8 +124,11 @@ def command(
     Under torchrun a node that never comes keeps all others from starting, this test too: start
     the ranks with srun, mpirun or RANK and WORLD_SIZE to be told which ones are missing.
     """
-    if [json_path, exclude_path, prometheus_path].count("-") > 1:
+    files = [path for path in (json_path, exclude_path, prometheus_path) if path]
+    if files.count("-") > 1:
         raise click.UsageError("only one of --json, --exclude and --prometheus can be -")
+    if len({os.path.abspath(path) for path in files}) < len(files):
+        raise click.UsageError("--json, --exclude and --prometheus each need a file of their own")
     if only and only <= skip:
         raise click.UsageError("--skip leaves nothing of --only")
     here = launch.current()

@@ -12,7 +12,7 @@ from oddrank.control.walk import OVER, Outcome
 from oddrank.finding import Report, fold, write_text
 from oddrank.launch import Launch
 from oddrank.render import deliver
-from oddrank.selftest import exclude, judge, prometheus, ranks
+from oddrank.selftest import baseline, exclude, judge, prometheus, ranks
 from oddrank.selftest.facts.compare import not_readable
 from oddrank.selftest.findings.speed import smallest_seen
 from oddrank.selftest.metrics import SPEED
@@ -71,6 +71,8 @@ def _all_well(outcome: Outcome, launch: Launch) -> str:
     texts = [f"{name} (rank {fold(who)})" for name, who in unread.items()]
     look = outcome.rounds.kept.get(SPEED)
     well += smallest_seen(look) if look else ""
+    if baseline.is_of_others(outcome.rounds):
+        well += "; not held against the baseline, which has none of these hosts and local ranks"
     late = [name for name, reason in outcome.skipped.items() if reason == OVER]
     well += f"; no time was left for {', '.join(late)}" if late else ""
     return f"{well}; not readable: {', '.join(texts)}" if texts else well

@@ -99,16 +99,14 @@ def _slower_than_before(rounds: Rounds, rank: int, found: Sequence[Slower]) -> F
         stage="baseline",
         evidence=tuple(
             Evidence(
-                f"{one.metric.label} {_figure(one.value, one.metric)}, then"
-                f" {_figure(one.before, one.metric)}",
+                f"{one.metric.label} {_figure(one.value, one.metric)} now,"
+                f" {_figure(one.before, one.metric)} in the baseline",
                 one.metric.name,
-                one.value,
-                one.metric.unit or None,
-                one.before,
             )
             for one in found
         ),
         confidence=Confidence("medium", "measured at another time"),
+        next=("compare data.environment of both reports",),
     )
 
 
@@ -175,7 +173,7 @@ def _evidence(one: Slow) -> Evidence:
         peer.value,
         metric.unit or None,
         peer.reference,
-        one.spread,
+        one.spread or None,
     )
 
 
