@@ -167,8 +167,7 @@ def _figure(value: float, metric: Metric) -> str:
 def _evidence(one: Slow) -> Evidence:
     metric, peer = one.metric, one.peer
     return Evidence(
-        f"{metric.label} {_figure(peer.value, metric)}, its peers"
-        f" {_figure(peer.reference, metric)}",
+        metric.label,
         metric.name,
         peer.value,
         metric.unit or None,
