@@ -10,18 +10,16 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from samples import SAMPLES
 from slurm import Cluster, two_nodes
 
 # The machine is shared with ranks under test: how long one example takes proves nothing.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
-
-_SAMPLES = Path(__file__).parents[1] / "shared" / "samples"
 
 
 def _module(name: str) -> Callable[[], bool]:
@@ -63,7 +61,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),
     "nft": _programs("nft"),
     "fuse": lambda: os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK),
-    "samples": _SAMPLES.is_dir,
+    "samples": SAMPLES.is_dir,
     # Its trace processor is a program that it downloads: a machine without a network is given one.
     "perfetto": lambda: (
         find_spec("perfetto") is not None

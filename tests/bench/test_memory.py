@@ -7,18 +7,23 @@ import pytest
 from oddrank.bench import memory
 
 
+def written(folder, lines, files):
+    """What stands for /proc/self/cgroup and for /sys/fs/cgroup."""
+    proc, root = folder / "cgroup", folder / "sys"
+    proc.write_text(lines)
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(proc), str(root)
+
+
 @pytest.fixture
 def cgroup(tmp_path):
-    """Writes /proc/self/cgroup and files below /sys/fs/cgroup; gives what is free by them."""
+    """What is free by the files of cgroups."""
 
     def free(lines, files):
-        proc, root = tmp_path / "cgroup", tmp_path / "sys"
-        proc.write_text(lines)
-        for name, text in files.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return memory.free_in_cgroups(str(proc), str(root))
+        return memory.free_in_cgroups(*written(tmp_path, lines, files))
 
     return free
 
@@ -58,13 +63,7 @@ def limits(tmp_path):
     """(memory, processors) that cgroups leave, by /proc/self/cgroup and files below the root."""
 
     def read(lines, files):
-        proc, root = tmp_path / "cgroup", tmp_path / "sys"
-        proc.write_text(lines)
-        for name, text in files.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        given = (str(proc), str(root))
+        given = written(tmp_path, lines, files)
         return memory.cgroup_memory(*given), memory.cgroup_cpus(*given)
 
     return read

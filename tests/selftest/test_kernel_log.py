@@ -1,12 +1,10 @@
 """Xid codes in the kernel's log, each for its own GPU."""
 
-from pathlib import Path
-
 import pytest
 
 from oddrank.selftest.kernel_log import HARDWARE, xids
+from samples import SAMPLES
 
-SAMPLES = Path(__file__).parents[2] / "shared" / "samples" / "kernel_logs"
 LOG = """\
 4,1,100,-;NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', GPU has fallen off the bus.
 4,2,101,-;NVRM: Xid (PCI:0000:1B:00): 31, pid=77, name=python, Ch 00000008, intr 10000000.
@@ -35,7 +33,7 @@ def test_a_log_that_may_not_be_read_is_said_so(tmp_path):
 
 @pytest.mark.needs("samples")
 def test_the_codes_of_a_real_log_are_found():
-    (file,) = SAMPLES.glob("*xid*.log")
+    (file,) = SAMPLES.glob("kernel_logs/*xid*.log")
     assert xids("0000:9b:00.0", str(file))["119"] >= 5
     assert 119 in HARDWARE
 

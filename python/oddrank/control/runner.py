@@ -45,7 +45,7 @@ def run(
     An OddrankError of a stage's plan or judgement ends the walk with that error's exit code on all
     ranks; partial: what was measured before is worth concluding, and the outcome has the `error`.
     enough: seconds; once the stages that are counted have taken so long, the rest is skipped, but
-    for those that confirm what was found.
+    for those that confirm what was found or close what was begun.
     """
     if importlib.util.find_spec("torch") is None:
         raise OddrankError("torch is missing: pip install torch")

@@ -9,7 +9,7 @@ from statistics import median
 from oddrank.control.nodes import nodes_of
 from oddrank.control.stages import Rounds
 from oddrank.peers import MANY
-from oddrank.selftest.judge import Class, Look, Slow
+from oddrank.selftest.classes import Class, Look, Slow
 
 # Of a class and metric, the slowest first.
 _MOST_DOUBTED = 256

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from oddrank.control.stages import Rounds
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 from oddrank.selftest.baseline import Slower
+from oddrank.selftest.classes import Look, Slow
 from oddrank.selftest.findings.names import node_or_rank
-from oddrank.selftest.judge import Look, Slow
 from oddrank.selftest.metrics import SPEED, Metric
 
 _TOLD = 4

@@ -6,6 +6,7 @@ from oddrank.control.stages import Rounds, Stage
 from oddrank.finding import Finding
 from oddrank.selftest import judge, second
 from oddrank.selftest.choice import Options
+from oddrank.selftest.classes import Look, Slow
 from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.stages import speed
@@ -31,9 +32,9 @@ def _judge(rounds: Rounds) -> list[Finding]:
     return found + ([findings.not_measured_again(rounds, planned.left)] if planned.left else [])
 
 
-def _was_slow(rounds: Rounds, slow: judge.Slow) -> bool:
+def _was_slow(rounds: Rounds, slow: Slow) -> bool:
     """On a host that others use too, one look can be bad luck."""
-    first: judge.Look = rounds.kept[SPEED]
+    first: Look = rounds.kept[SPEED]
     return any((one.metric, one.ranks) == (slow.metric, slow.ranks) for one in first.slow())
 
 
