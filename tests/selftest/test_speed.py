@@ -94,13 +94,14 @@ def test_half_of_the_ranks_slow_is_their_node_and_of_two_nodes_no_sure_name():
     assert (found.who.host, found.confidence.level) == ("node0", "low")
 
 
-def of_hbm(monkeypatch, nodes, slow, figures=1):
+def of_hbm(monkeypatch, nodes, slow, figures=1, *, noise=0.001, repeats=(9, 45)):
     """What both looks find where these ranks are slower by so much in each figure of a GPU."""
     table = tuple(
-        Metric(f"hbm{i}", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", 9, 45) for i in range(figures)
+        Metric(f"hbm{i}", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", *repeats)
+        for i in range(figures)
     )
     monkeypatch.setattr(metrics, "TABLE", table)
-    return verdict(nodes, slow={one.name: slow for one in table}, noise=0.001)
+    return verdict(nodes, slow={one.name: slow for one in table}, noise=noise)
 
 
 def test_two_nodes_can_not_tell_a_slow_one_from_one_that_is_healthy(monkeypatch):
@@ -111,6 +112,13 @@ def test_two_nodes_can_not_tell_a_slow_one_from_one_that_is_healthy(monkeypatch)
     assert (found.cause, found.who.ranks) == ("slow-node", (0, 1, 2, 3))
     (found,) = of_hbm(monkeypatch, [4, 4], dict.fromkeys(range(4), 0.035))
     assert (found.cause, found.confidence.level) == ("slow-node", "low")
+
+
+def test_those_who_lag_a_little_do_not_hide_one_that_lags_more(monkeypatch):
+    a_little = {rank: 0.012 for rank in range(0, 512, 5) if rank != 77}
+    many = {"noise": 0.02, "repeats": (25, 400)}
+    (found,) = of_hbm(monkeypatch, [8] * 64, a_little | {77: 0.03}, **many)
+    assert (found.cause, found.who.ranks) == ("slow-rank", (77,))
 
 
 @pytest.mark.parametrize("figures", [1, 3, 5])

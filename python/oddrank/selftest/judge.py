@@ -72,8 +72,10 @@ def look(
         before = first.of(metric, name) if first else None
         if first is None or before is not None:
             found.append(against.judge(metric, name, values, before))
-    share = _with_common_spreads if first is None else _with_sure_lines
-    found = share(found, against.comparisons)
+    if first is None:
+        found = _with_common_spreads(found, against.comparisons)
+    else:
+        found = _with_sure_lines(found, against.comparisons, first)
     alone = {rank for _, _, values in measured if len(values) == 1 for rank in values}
     return Look(tuple(found), against.comparisons, tuple(sorted(alone)))
 
@@ -92,13 +94,19 @@ def _with_common_spreads(classes: Sequence[Class], comparisons: int) -> list[Cla
     return found
 
 
-def _with_sure_lines(classes: Sequence[Class], comparisons: int) -> list[Class]:
-    """Of the second look."""
+def _with_sure_lines(classes: Sequence[Class], comparisons: int, first: Look) -> list[Class]:
+    """Of the second look. A part of a class, chosen for seeming slow, differs by more than the
+    whole class does, whose spread the first look tells well: it has no line of its own.
+    """
     found = []
     for same, ranks, nodes in _alike(classes):
+        before = first.of(same[0].metric, same[0].name)
+        whole = before is not None and len(before.ranks.peers) == len(ranks[0].peers)
         smallest, groups = same[0].metric.smallest, _groups(nodes)
-        sure_rank = sure_line(ranks, smallest, comparisons, groups)
-        sure_node = sure_line(nodes, smallest, comparisons) if groups >= _FEW else smallest
+        sure_rank = sure_line(ranks, smallest, comparisons, groups) if whole else 0.0
+        sure_node = smallest if groups < _FEW else 0.0
+        if whole and groups >= _FEW:
+            sure_node = sure_line(nodes, smallest, comparisons)
         found += [replace(one, sure_rank=sure_rank, sure_node=sure_node) for one in same]
     return found
 
@@ -160,7 +168,10 @@ class _Against:
         good = set(self.good.get(metric.name, ()))
         ranks = self._compare(metric, measured, before.ranks if before else None, good)
         several = _several(self.nodes, measured)
-        if len(several) < 2 or (before and before.nodes is None):
+        if before:  # of others only those ranks are here that may be slow
+            whole = {node.name for node in before.nodes.peers} if before.nodes else set()
+            several = [node for node in several if node in whole]
+        if len(several) < 2:
             return Class(metric, name, ranks, None)
         middles = {node: _middle(node, measured) for node in several}
         good_nodes = [node for node in several if good.issuperset(node)]

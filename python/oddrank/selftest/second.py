@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import median
 
 from oddrank.control.nodes import nodes_of
@@ -71,17 +72,24 @@ def plan(rounds: Rounds, first: Look) -> Second:
 
 
 def _partners(one: Class, doubted: Collection[int], nodes: Iterable[tuple[int, ...]]) -> set[int]:
-    """Whole nodes first, where there are such without doubts; of a small class everybody."""
-    ranks = {peer.name for peer in one.ranks.peers}
-    if len(ranks) < MANY:
-        return ranks - set(doubted)
-    whole: list[int] = []
-    other: list[int] = []
+    """Of a small class everybody, else the most usual: those without doubts are faster than all
+    are. Whole nodes first, where there are such without doubts.
+    """
+    effects = one.effects
+    if len(effects) < MANY:
+        return set(effects) - set(doubted)
+    whole: list[list[int]] = []
+    other: list[list[int]] = []
     for node in nodes:
-        here = [rank for rank in node if rank in ranks]
+        here = [rank for rank in node if rank in effects]
         known = [rank for rank in here if rank not in doubted]
-        (whole if known == here else other).extend(known)
-    return set((whole + other)[:_PARTNERS])
+        if here and known == here:
+            whole.append(here)
+        else:
+            other += ([rank] for rank in known)
+    for some in (whole, other):
+        some.sort(key=lambda ranks: abs(median(effects[rank] for rank in ranks)))
+    return set(list(chain(*whole, *other))[:_PARTNERS])
 
 
 def _repeats(one: Class) -> int:
