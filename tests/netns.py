@@ -83,28 +83,44 @@ class Network:
 
     hosts: tuple[Host, ...]
     switch: str  # its namespace
-    _processes: ExitStack
+    rate: float
+    _undo: ExitStack
+
+    def heal(self) -> None:
+        """Takes back all that was done to it."""
+        self._undo.close()
 
     def slow_sender(self, host: int, rate: float) -> None:
         """All that leaves the host, at most so fast."""
-        _class(self.hosts[host], "change", "1:10", rate)
+        where = self.hosts[host]
+        _class(where, "change", "1:10", rate)
+        self._undo.callback(_class, where, "change", "1:10", self.rate)
 
     def slow_ports(self, host: int, ports: Iterable[int], rate: float) -> None:
         """What leaves the host from these TCP ports, together."""
         where = self.hosts[host]
-        _class(where, "add", "1:30", rate)
+        self._own_class(where, "1:30", rate)
         for port in ports:
             _filter(where, "1:30", "ip", "sport", str(port), "0xffff")
 
     def slow_receiver(self, host: int, rate: float) -> None:
         """All that the switch sends to the host."""
-        _limit(self.switch, _port(self.hosts[host]), rate)
+        port = _port(self.hosts[host])
+        _limit(self.switch, port, rate)
+        self._undo.callback(_tc, self.switch, "qdisc", "del", "dev", port, "root")
 
     def slow_way(self, sender: int, receiver: int, rate: float) -> None:
         """What one host sends to one other."""
         host = self.hosts[sender]
-        _class(host, "add", "1:20", rate)
+        self._own_class(host, "1:20", rate)
         _filter(host, "1:20", "ip", "dst", f"{self.hosts[receiver].address}/32")
+
+    def _own_class(self, host: Host, number: str, rate: float) -> None:
+        """For what a filter will find; a host has one such at a time."""
+        _class(host, "add", number, rate)
+        where = ("dev", host.interface, "parent", "1:")
+        self._undo.callback(_tc, host.namespace, "class", "del", *where, "classid", number)
+        self._undo.callback(_tc, host.namespace, "filter", "del", *where, "prio", "1")
 
     def slow_link(self, first: int, second: int, rate: float) -> None:
         """Both ways between two hosts."""
@@ -119,7 +135,7 @@ class Network:
             [*host.prefix, sys.executable, str(_RELAY), *arguments],
             stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": PATH},
         )  # fmt: skip
-        self._processes.callback(_end, relay)
+        self._undo.callback(_end, relay)
         assert relay.stdout is not None
         assert relay.stdout.readline() == "ready\n"
 
@@ -140,8 +156,8 @@ def network(count: int, rate: float = 400) -> Iterator[Network]:
         for host in hosts:
             _namespace(stack, host.namespace)
             _plug_in(host, switch, rate)
-        with ExitStack() as processes:
-            yield Network(hosts, switch, processes)
+        with ExitStack() as undo:
+            yield Network(hosts, switch, rate, undo)
 
 
 def _namespace(stack: ExitStack, name: str) -> None:

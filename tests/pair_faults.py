@@ -1,14 +1,16 @@
 """What is done to a network of hosts, and whom `bench pairs` must name for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from job import Live, Verdict, job
 from netns import Network, network
 
 RATE = 400.0
 # A message takes about 10 ms at that rate.
-COMMAND = ("bench", "pairs", "--size", "512K")
+SIZE = "512K"
+COMMAND = ("bench", "pairs", "--size", SIZE)
 # Many times what a message takes otherwise.
 DELAY = 0.005
 DEADLINE = 90.0
@@ -52,18 +54,19 @@ class Case:
                 act=None if later is None else lambda live: later(net, live),
             )
 
-    def said(self, verdict: Verdict) -> str:
+    def said(self, report: Mapping[str, Any] | None) -> str:
         """right, wrong name, or nobody named."""
-        if verdict.report is None:
+        if report is None:
             return "no report"
-        named = {r for f in verdict.report["findings"] for r in f["who"]["ranks"]}
-        if not self.ends and verdict.healthy():
+        named = {rank for found in report["findings"] for rank in found["who"]["ranks"]}
+        if not self.ends and report["verdict"] == "healthy":
             return "right"
         if not named:
             return "nobody named"
         if not self.ends or named != self.ends:
             return "wrong name"
-        return "right" if verdict.causes <= self.causes else "wrong cause"
+        causes = {found["cause"] for found in report["findings"]}
+        return "right" if causes <= self.causes else "wrong cause"
 
 
 def _nothing(net: Network) -> None:

@@ -65,16 +65,23 @@ def begun(
     workers: int | None = None,
 ) -> Iterator[Runs[AnyCase]]:
     """Runs of the cases that were asked for of the file; at the end those not begun are left."""
-    cases = [
+    pool = ThreadPoolExecutor(workers or os.cpu_count())
+    try:
+        yield {
+            case: [pool.submit(run_once, case) for _ in range(times(case))]
+            for case in asked_for(request)
+        }
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def asked_for(request: pytest.FixtureRequest) -> list[Any]:
+    """The cases of the file whose tests will be run."""
+    return [
         item.callspec.params["case"]
         for item in request.session.items
         if item.path == request.path and "case" in getattr(item, "fixturenames", ())
     ]
-    pool = ThreadPoolExecutor(workers or os.cpu_count())
-    try:
-        yield {case: [pool.submit(run_once, case) for _ in range(times(case))] for case in cases}
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def write_rows(

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.needs("torch")
 
 def prove(case):
     verdict = case.run()
-    assert case.said(verdict) == "right", str(verdict)
+    assert case.said(verdict.report) == "right", str(verdict)
     assert verdict.gone(), str(verdict)
     return verdict
 
@@ -82,7 +82,7 @@ def test_healthy_hosts_of_two_ranks_have_a_matrix_between_them_and_one_inside_ea
     case = healthy(6, on_host=2)
     verdict = case.run()
     # Inside a host other work is noise, which the verdict may say instead.
-    assert case.said(verdict) in ("right", "nobody named"), str(verdict)
+    assert case.said(verdict.report) in ("right", "nobody named"), str(verdict)
     pairs = verdict.report["data"]["pairs"]
     assert len(pairs["names"]) == len(pairs["GBps"]) == 3
     assert [one["names"] for one in pairs["inside"]] == [

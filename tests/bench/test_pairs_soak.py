@@ -1,12 +1,19 @@
 """`make soak`: what is done to a network and whom it must name; writes bench_pairs_soak.json."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
+from random import Random
+from threading import Thread
+from typing import Any
 
 import pytest
 
+from job import Live, job
+from netns import Network, network
 from pair_faults import (
+    RATE,
     Case,
     delayed_link,
     healthy,
@@ -16,68 +23,128 @@ from pair_faults import (
     slow_receiver,
     slow_sender,
 )
-from soak import RESULTS, Runs, assert_all_right, run_all
+from pair_rounds import driver
+from soak import RESULTS, Runs, asked_for, assert_all_right, write_rows
 
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.needs("torch", "netns"),
-    pytest.mark.timeout(14400),
+    pytest.mark.timeout(36000),
 ]
+_SEED = 20261122
 
-HEALTHY = [healthy(2), healthy(4), healthy(8), healthy(6, on_host=2)]
-FAULTS = [
-    slow_sender(0, 2),
-    slow_sender(1, 3),
-    slow_sender(2, 4),
-    slow_sender(5, 8),
-    slow_node(1, nodes=3, on_host=2),
-    slow_node(2, nodes=4, on_host=2),
-    slow_rank(3, nodes=3, on_host=2),
-    slow_receiver(0, 3),
-    slow_receiver(3, 4),
-    slow_receiver(7, 8),
-    slow_link(0, 1, 3),
-    slow_link(1, 3, 4),
-    slow_link(2, 6, 8),
-    delayed_link(0, 1, 3),
-    delayed_link(0, 2, 4),
-    delayed_link(3, 4, 8),
-]
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of fault on one network; who has it is drawn for each round."""
+
+    fault: str
+    hosts: int
+    on_host: int
+    draw: Callable[[Random], Case]
+
+    stage = "pairs"
+
+    @property
+    def where(self) -> str:
+        return f"{self.hosts} hosts" + f" of {self.on_host} ranks" * (self.on_host > 1)
+
+    def __str__(self) -> str:
+        return f"{self.fault}, {self.where}"
+
+
+def _of_hosts(hosts: int) -> list[Kind]:
+    """Hosts of one rank each."""
+
+    def one(make: Callable[[int, int], Case]) -> Callable[[Random], Case]:
+        return lambda random: make(random.randrange(hosts), hosts)
+
+    def two(make: Callable[[int, int, int], Case]) -> Callable[[Random], Case]:
+        return lambda random: make(*random.sample(range(hosts), 2), hosts)
+
+    return [
+        Kind("healthy", hosts, 1, lambda random: healthy(hosts)),
+        Kind("slow sender", hosts, 1, one(slow_sender)),
+        Kind("slow receiver", hosts, 1, one(slow_receiver)),
+        Kind("slow link", hosts, 1, two(slow_link)),
+        Kind("delayed link", hosts, 1, two(delayed_link)),
+    ]
+
+
+def _of_two_ranks(hosts: int) -> list[Kind]:
+    ranks = 2 * hosts
+    return [
+        Kind("healthy", hosts, 2, lambda random: healthy(ranks, 2)),
+        Kind("slow sender", hosts, 2, lambda random: slow_node(random.randrange(hosts), hosts, 2)),
+        Kind("slow rank", hosts, 2, lambda random: slow_rank(random.randrange(ranks), hosts, 2)),
+    ]
+
+
+# Of two hosts a slow sender, receiver and link are one thing, and of a delayed one nobody can say
+# what it would take otherwise.
+TWO = [kind for kind in _of_hosts(2) if kind.fault in {"healthy", "slow sender"}]
+TABLE = [*TWO, *_of_hosts(3), *_of_hosts(4), *_of_hosts(8), *_of_two_ranks(3), *_of_two_ranks(4)]
 
 
 @pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Case]]:
-    """One at a time: bandwidths are measured, which another job beside it would change."""
+def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Kind]]:
+    """One network at a time: what is measured another job beside it would change."""
     repeats = request.config.getoption("--repeats")
     if repeats == 1:
         pytest.skip("test_pairs.py has each fault once: make soak REPEATS=2 runs them here")
-    results = RESULTS / "bench_pairs_soak.json"
-    yield from run_all(
-        request,
-        [*HEALTHY, *FAULTS],
-        results,
-        times=lambda _: repeats,
-        run_once=run_once,
-        count=count,
-        workers=1,
-    )
+    runs: Runs[Kind] = {kind: [Future() for _ in range(repeats)] for kind in asked_for(request)}
+    player = Thread(target=_play_all, args=(runs,), daemon=True)
+    player.start()
+    yield runs
+    done = {kind: made for kind, made in runs.items() if all(run.done() for run in made)}
+    write_rows(done, TABLE, RESULTS / "bench_pairs_soak.json", count)
 
 
-@pytest.mark.parametrize("case", HEALTHY, ids=str)
-def test_healthy_networks_name_nobody(case: Case, outcomes: Runs[Case]) -> None:
+@pytest.mark.parametrize("case", TABLE, ids=str)
+def test_who_is_hurt_is_named_every_time_and_nobody_else(case: Kind, outcomes: Runs[Kind]) -> None:
     assert_all_right(outcomes[case])
 
 
-@pytest.mark.parametrize("case", FAULTS, ids=str)
-def test_who_is_slow_is_named_every_time(case: Case, outcomes: Runs[Case]) -> None:
-    assert_all_right(outcomes[case])
+def _play_all(runs: Runs[Kind]) -> None:
+    """Network by network."""
+    for hosts, on_host in dict.fromkeys((kind.hosts, kind.on_host) for kind in runs):
+        here = {k: made for k, made in runs.items() if (k.hosts, k.on_host) == (hosts, on_host)}
+        try:
+            _play(hosts, on_host, here)
+        except Exception as error:  # whatever it was, nobody may wait for these any more
+            for run in (run for made in here.values() for run in made if not run.done()):
+                run.set_exception(error)
 
 
-def run_once(case: Case) -> str:
-    """What was wrong with the verdict; "" if nothing."""
-    verdict = case.run()
-    said = case.said(verdict)
-    return "" if said == "right" and verdict.gone() else f"{said}: {verdict}"
+def _play(hosts: int, on_host: int, runs: Runs[Kind]) -> None:
+    """All rounds in one job, the kinds in random order."""
+    random = Random(_SEED + 10 * hosts + on_host)
+    rounds = [(kind.draw(random), run) for kind, made in runs.items() for run in made]
+    random.shuffle(rounds)
+
+    def act(net: Network, live: Live) -> None:
+        def hurt(number: int) -> None:
+            net.heal()
+            case, _ = rounds[number]
+            case.hurt(net)
+            if case.later:
+                case.later(net, live)
+
+        def judged(number: int, report: Mapping[str, Any]) -> None:
+            case, run = rounds[number]
+            said = case.said(report)
+            run.set_result("" if said == "right" else f"{said}: {case}, {report['findings']}")
+
+        line.drive(hurt, judged)
+
+    with network(hosts, RATE) as net, driver(len(rounds)) as line:
+        verdict = job(
+            hosts * on_host, hosts, hosts=net.hosts, launcher=line.launcher,
+            after="connect  ", act=lambda live: act(net, live),
+        )  # fmt: skip
+    for _, run in rounds:
+        if not run.done():
+            run.set_exception(RuntimeError(f"the job has ended before this round: {verdict}"))
 
 
 def count(runs: Sequence[Future[str]]) -> Mapping[str, int]:
