@@ -57,6 +57,13 @@ def test_long_iterations_are_not_repeated_for_nothing():
     assert (len(kept), dropped) == (6, 1)
 
 
+def test_long_noisy_iterations_take_the_time_that_there_is():
+    machine = Machine(100_000, 0.5)
+    kept, _ = machine.run(0.001, 20)
+    assert len(kept) > 100
+    assert 19 < machine.now < 20.2
+
+
 def test_what_is_not_warm_does_not_count():
     pace = Pace(0.01, 60, clock=lambda: 0.0)
     slow_start = [9000.0, 5000.0, 2000.0, 1010.0, 1000.0]

@@ -14,7 +14,7 @@ _BLOCK_SECONDS = 0.02
 _MOST_IN_BLOCK = 1000
 _MOST_IN_ALL = 20_000
 _FEWEST = 20
-# Where one iteration takes longer than a block there is little to gain from many.
+# Where one iteration takes longer than a block.
 _FEWEST_LONG = 6
 # Share of a case's time for getting warm.
 _WARM_SHARE = 0.25
@@ -66,10 +66,11 @@ class Pace:
 
         block: microseconds of the last block's iterations, the slowest rank of each.
         """
-        one = max(1e-7, statistics.median(block) / 1e6)
         if self._warm:
             self._times += block
-        else:
+        # A block may be a single iteration, and an uncommonly short one.
+        one = max(1e-7, statistics.median(self._times or block) / 1e6)
+        if not self._warm:
             self._blocks.append(one)
             self._warm = self._is_warm(one)
         size = max(1, min(_MOST_IN_BLOCK, math.ceil(_BLOCK_SECONDS / one)))
@@ -102,7 +103,7 @@ class Pace:
         if error <= self._target or done >= _MOST_IN_ALL:
             return 0
         if long:
-            return 1 if done < _FEWEST else 0
+            return 1
         # The error falls with the square root; never more than doubled, for the guess is rough.
         needed = done * ((error / self._target) ** 2 - 1)
         return max(size, min(done, math.ceil(needed), _MOST_IN_ALL - done))

@@ -45,7 +45,7 @@ class Options:
 
 def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
     """The table of a sweep; the stage of a task has its name, and its results end with it."""
-    budget = Budget(options.budget, len(tasks))
+    budget = Budget(options.budget, [task.case for task in tasks])
     reserved: dict[str, Memory] = {}
     return [
         Stage("devices", options.deadline, measure=_see_devices),
