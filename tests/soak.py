@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -113,6 +114,12 @@ def write_rows(
     order = [(case.fault, case.where, case.stage) for case in table]
     rows = [known[key] for key in order if key in known]
     results.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+
+
+def names(runs: Sequence[Future[str]]) -> Mapping[str, int]:
+    """Figures for runs that say "wrong name: ..." or "nobody named: ...": the one is worse."""
+    how = Counter("error" if run.exception() else run.result().partition(":")[0] for run in runs)
+    return {"wrong_name": how["wrong name"], "nobody_named": how["nobody named"]}
 
 
 def row_key(row: dict[str, Any]) -> tuple[str, str, str]:

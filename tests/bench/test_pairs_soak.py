@@ -1,7 +1,6 @@
 """`make soak`: what is done to a network and whom it must name; writes bench_pairs_soak.json."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from random import Random
@@ -24,7 +23,7 @@ from pair_faults import (
     slow_sender,
 )
 from pair_rounds import driver
-from soak import RESULTS, Runs, asked_for, assert_all_right, write_rows
+from soak import RESULTS, Runs, asked_for, assert_all_right, names, write_rows
 
 pytestmark = [
     pytest.mark.soak,
@@ -97,7 +96,7 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Kind]]:
     player.start()
     yield runs
     done = {kind: made for kind, made in runs.items() if all(run.done() for run in made)}
-    write_rows(done, TABLE, RESULTS / "bench_pairs_soak.json", count)
+    write_rows(done, TABLE, RESULTS / "bench_pairs_soak.json", names)
 
 
 @pytest.mark.parametrize("case", TABLE, ids=str)
@@ -145,9 +144,3 @@ def _play(hosts: int, on_host: int, runs: Runs[Kind]) -> None:
     for _, run in rounds:
         if not run.done():
             run.set_exception(RuntimeError(f"the job has ended before this round: {verdict}"))
-
-
-def count(runs: Sequence[Future[str]]) -> Mapping[str, int]:
-    """A wrong name is worse than none."""
-    how = Counter("error" if run.exception() else run.result().partition(":")[0] for run in runs)
-    return {"wrong_name": how["wrong name"], "nobody_named": how["nobody named"]}
