@@ -10,7 +10,7 @@ from figures import measured, rounds_of, verdict
 from oddrank import peers
 from oddrank.errors import OddrankError
 from oddrank.finding import Report
-from oddrank.selftest import baseline, metrics
+from oddrank.selftest import baseline, exclude, metrics
 from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Metric
@@ -33,10 +33,41 @@ def test_nobody_is_named_among_equals(nodes):
 @pytest.mark.parametrize("nodes", [[4], [8], [1, 1, 1], [2, 2], [4, 4, 4, 4], [1] * 40])
 def test_one_slow_rank_is_named(nodes):
     (found,) = verdict(nodes, slow={"host_copy": {1: 0.5}})
-    assert (found.condition, found.cause, found.who.ranks) == ("slow", "slow-rank", (1,))
+    alone = nodes[0] == 1
+    assert (found.condition, found.who.ranks) == ("slow", (1,))
+    assert found.cause == ("slow-rank" if alone else "slow-cores")
+    end = "" if alone else "; other ranks of its node are not: .*"
     assert re.search(
-        r"slow: host memory copy 3[234]\.\d% below the median of its peers$", found.what
+        rf"slow: host memory copy 3[234]\.\d% below the median of its peers{end}$", found.what
     )
+
+
+def left_out(nodes, found):
+    rounds = rounds_of(nodes)
+    report = Report.of("selftest", {"size": rounds.world}, {}, found, complete=True)
+    lines = exclude.text(report, rounds).splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "slow", "cause", "hosts"),
+    [
+        ([4] * 4, {"host_copy": {5: 0.5}, "host_compute": {5: 1.0}}, "slow-cores", []),
+        ([4] * 4, {"host_copy": {5: 0.5, 6: 0.5}}, "slow-cores", []),
+        ([4] * 4, {"host_copy": {5: 0.5}, "gpu_copy": {5: 0.5}}, "slow-rank", ["node1"]),
+        ([4] * 4, {"gpu_copy": {5: 0.5}}, "slow-rank", ["node1"]),
+        ([1] * 8, {"host_copy": {5: 0.5}}, "slow-rank", ["node5"]),
+        ([4] * 4, {"host_copy": dict.fromkeys(range(4, 8), 0.5)}, "slow-node", ["node1"]),
+    ],
+)
+def test_the_host_of_ranks_that_are_slow_on_its_cores_alone_is_not_left_out(
+    nodes, slow, cause, hosts
+):
+    """Rather a foreign process than hardware; a whole node that is slow, or a GPU, is to go."""
+    found = verdict(nodes, slow=slow)
+    assert {one.cause for one in found} == {cause}
+    assert left_out(nodes, found) == hosts
+    assert all(one.next[0].startswith("ps ") == (cause == "slow-cores") for one in found)
 
 
 def test_whoever_is_slow_in_several_figures_is_named_once_with_all_of_them():
@@ -57,7 +88,7 @@ def test_the_slowest_is_told_first():
 def test_what_differs_about_a_slow_rank_is_told_with_it():
     facts = {rank: {"PCIe": "gen4 x8" if rank == 2 else "gen5 x16"} for rank in range(8)}
     (found,) = verdict([8], slow={"host_copy": {2: 0.5}}, facts=facts)
-    assert found.what.endswith("; PCIe gen4 x8, its peers gen5 x16")
+    assert "; PCIe gen4 x8, its peers gen5 x16; " in found.what
 
 
 @pytest.mark.parametrize(("held", "named"), [([2], [(2,)]), ([0, 1, 2], []), ([4, 5], [(4, 5)])])
@@ -144,11 +175,12 @@ def test_a_rank_that_is_much_slower_than_its_slow_node_is_named_too():
     slow = {"host_copy": {**dict.fromkeys(range(4, 8), 0.4), 6: 3.0}}
     found = verdict([4, 4, 4, 4], slow=slow)
     assert [(f.who.kind, f.who.ranks) for f in found] == [("rank", (6,)), ("node", (4, 5, 6, 7))]
+    assert [f.cause for f in found] == ["slow-rank", "slow-node"]
 
 
 def test_one_slow_rank_of_a_node_of_two_is_not_its_node():
     (found,) = verdict([2, 2, 2, 2], slow={"host_copy": {3: 1.0}})
-    assert (found.cause, found.who.ranks) == ("slow-rank", (3,))
+    assert (found.cause, found.who.ranks) == ("slow-cores", (3,))
 
 
 def test_other_hardware_is_not_slower():

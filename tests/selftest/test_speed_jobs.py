@@ -32,9 +32,9 @@ def test_a_slow_rank_is_measured_again_and_named_and_other_bits_are_told_with_it
     flipped = "set:rank=1,stage=fingerprint,name=host.hashes.fp64,value=0123456789abcdef"
     inject = ";".join((slow.format("speed"), slow.format("again"), flipped))
     verdict = selftest("speed,fingerprint", inject=inject)
-    assert verdict.causes == {"slow-rank", "wrong-arithmetic"}, verdict
+    assert verdict.causes == {"slow-cores", "wrong-arithmetic"}, verdict
     named = {finding["cause"]: finding["who"]["ranks"] for finding in verdict.report["findings"]}
-    assert named == {"slow-rank": [2], "wrong-arithmetic": [1]}
+    assert named == {"slow-cores": [2], "wrong-arithmetic": [1]}
     assert "again" in [stage["name"] for stage in verdict.report["data"]["stages"]]
 
 

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from oddrank.control.nodes import nodes_of
 from oddrank.control.stages import Rounds
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 from oddrank.selftest.baseline import Slower
@@ -11,6 +12,15 @@ from oddrank.selftest.findings.names import node_or_rank
 from oddrank.selftest.metrics import SPEED, Metric
 
 _TOLD = 4
+# Other ranks of its node are well, and their hardware is its own but for the cores.
+_CORES = "other ranks of its node are not: likely another process on its cores, or its binding"
+_WHO_ELSE = (
+    "ps -eo psr,pcpu,user,pid,comm --sort=-pcpu | head -20"
+    "  (on that host: what runs, and on which core)",
+    "taskset -cp $$; cat /proc/self/cgroup  (where that rank runs: which cores it has)",
+)
+_GPU = ("nvidia-smi -q -d PERFORMANCE,CLOCK,PCIE",)
+_HOST = ("top  (on that host)",)
 
 
 def of_slow(rounds: Rounds, slow: Iterable[Slow]) -> list[Finding]:
@@ -18,30 +28,35 @@ def of_slow(rounds: Rounds, slow: Iterable[Slow]) -> list[Finding]:
     by_ranks: dict[tuple[int, ...], list[Slow]] = defaultdict(list)
     for one in slow:
         by_ranks[one.ranks].append(one)
-    return [_slow(rounds, found) for found in by_ranks.values()]
+    named = {rank for ranks in by_ranks for rank in ranks}
+    mixed = {rank for node in nodes_of(rounds) if not named.issuperset(node) for rank in node}
+    return [_slow(rounds, found, mixed) for found in by_ranks.values()]
 
 
-def _slow(rounds: Rounds, found: Sequence[Slow]) -> Finding:
+def _slow(rounds: Rounds, found: Sequence[Slow], mixed: set[int]) -> Finding:
+    """mixed: the ranks of nodes of which others are well: such a host is not slow."""
     worst = found[0]
+    on_gpu = any(one.metric.scope == "gpu" for one in found)
+    own_cores = not (worst.is_node or on_gpu) and mixed.issuperset(worst.ranks)
     who = node_or_rank(rounds, worst.ranks) if worst.is_node else rounds.who(worst.ranks)
     told = [_than(worst.metric, worst.below, " the median of its peers")]
     told += [_than(one.metric, one.below) for one in found[1:_TOLD]]
     more = [f"{len(found) - _TOLD} more"] if len(found) > _TOLD else []
     different = _different_facts(rounds, worst.ranks)
+    cause = "slow-node" if worst.is_node else "slow-cores" if own_cores else "slow-rank"
+    likely = [_CORES] if own_cores else []
     return Finding(
         condition="slow",
         who=who,
-        cause="slow-node" if worst.is_node else "slow-rank",
-        what=f"{who} is slow: {', '.join(told + more)}{''.join('; ' + fact for fact in different)}",
+        cause=cause,
+        what=f"{who} is slow: {'; '.join([', '.join(told + more), *different, *likely])}",
         stage=SPEED,
         evidence=(
             *(_evidence(one) for one in found),
             *(Evidence(fact, "facts of the rank") for fact in different),
         ),
         confidence=_confidence(worst),
-        next=("nvidia-smi -q -d PERFORMANCE,CLOCK,PCIE",)
-        if any(one.metric.scope == "gpu" for one in found)
-        else ("top  (on that host)",),
+        next=_GPU if on_gpu else _WHO_ELSE if own_cores else _HOST,
     )
 
 
