@@ -132,11 +132,35 @@ def test_what_fails_on_one_node_only_is_told_of_that_node(state, condition):
     assert "create: why" in finding.what
 
 
+GONE = failed("missing", "No such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "where"),
+    [
+        ([GONE], "node node0 (ranks 0-1)"),
+        ([GONE] * 3, "any node"),
+        ([GONE, GONE, HANGS], "any of the nodes that answer"),
+    ],
+)
+def test_a_path_that_no_node_has_is_asked_about_and_no_broken_file_system(nodes, where):
+    finding = judged(*nodes)[0]
+    assert (finding.condition, finding.cause) == ("unknown", "no-such-path")
+    assert (finding.who.ranks, finding.who.device) == ((), "/data")
+    assert finding.what == f"folder /data does not exist on {where}: is it typed right?"
+    assert [e.text for e in finding.evidence] == ["create: No such file or directory"]
+
+
+def test_a_path_that_some_node_has_is_missing_on_the_others():
+    full = failed("full", "No space left on device")
+    assert [f.cause for f in judged(GONE, GONE, {})] == ["path-missing"]
+    assert [f.cause for f in judged(GONE, GONE, full)] == ["path-missing", "file-system-full"]
+
+
 def test_a_missing_path_that_was_asked_for_is_told_and_a_usual_one_is_not():
-    gone = failed("missing", "No such file or directory")
-    assert [f.who.kind for f in judged(gone, gone)] == ["file"]
-    assert judged(gone, gone, role="home") == []
-    assert named(judged(gone, {}, {}, role="home")) == [("path-missing", "node0")]
+    assert [f.who.kind for f in judged(GONE, GONE)] == ["file"]
+    assert judged(GONE, GONE, role="home") == []
+    assert named(judged(GONE, {}, {}, role="home")) == [("path-missing", "node0")]
 
 
 def test_a_long_path_that_was_asked_for_is_told_where_it_is_missing(tmp_path):
@@ -151,7 +175,7 @@ def test_a_long_path_that_was_asked_for_is_told_where_it_is_missing(tmp_path):
     assert [role for role, one in measured.items() if one["asked"]] == [path]
     assert len(measured[path]["path"]) == 300
     (finding,) = file_system.stage(Options()).judge(rounds_of("file_system", [measured] * 2))
-    assert (finding.cause, finding.who.device) == ("path-missing", path[:300])
+    assert (finding.cause, finding.who.device) == ("no-such-path", path[:300])
 
 
 def test_a_path_that_others_are_busy_with_is_nobodys_fault():

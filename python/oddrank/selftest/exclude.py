@@ -86,6 +86,7 @@ CAUSES: dict[str, bool] = {
     "wrong-clock": False,
     "slow-file-system": False,
     "path-missing": False,
+    "no-such-path": False,
     "path-read-only": False,
     "path-not-writable": False,
     "slower-than-baseline": False,

@@ -52,6 +52,23 @@ def everywhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Fin
     )
 
 
+def nowhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Finding:
+    """Asked for, and missing wherever one answers: rather a slip of the pen than a file system."""
+    path = seen["path"]
+    several = "any node" if len(nodes) == total else "any of the nodes that answer"
+    where = several if total > 1 else str(nodes[0])
+    return Finding(
+        condition="unknown",
+        who=Who("file", (), None, path),
+        cause="no-such-path",
+        what=f"folder {path} does not exist on {where}: is it typed right?",
+        stage="file_system",
+        evidence=(Evidence(_detail(seen), path),),
+        confidence=Confidence("medium", "what is missing everywhere sets no node apart"),
+        next=(f"namei -l {path}  (on {nodes[0].host}: which part of it is missing)",),
+    )
+
+
 def slow(who: Who, seen: Mapping[str, Any], seconds: float, usual: float, well: int) -> Finding:
     """By more than can be chance, and so much that it is felt."""
     path = seen["path"]

@@ -42,6 +42,8 @@ _STATES = {
 # on all nodes.
 _UNKNOWN = ("", "busy")
 _HARMLESS = ("missing", "read-only", "not writable")
+# Of these no node has the folder, as far as they answer.
+_NOWHERE = {"missing", "hangs"}
 
 
 def _measure(context: Context) -> dict[str, Any] | None:
@@ -155,6 +157,8 @@ def _judge_path(seen: Mapping[Who, Mapping[str, Any]], *, asked: bool) -> list[F
         if number < len(well) or (len(well) == len(nodes) == 1):
             usual = statistics.median(map(_best, well.values()))
             found += [findings.node(node, seen[node], len(well), usual) for node in nodes]
+        elif asked and state == "missing" and {one["state"] for one in seen.values()} <= _NOWHERE:
+            found.append(findings.nowhere(seen[nodes[0]], nodes, len(seen)))
         elif asked or len(nodes) < len(seen) or state not in _HARMLESS:
             found.append(findings.everywhere(seen[nodes[0]], nodes, len(seen)))
     return found + _slow(well)
