@@ -292,6 +292,36 @@ def test_whoever_is_slower_than_its_baseline_is_told():
     assert "read" not in found.what
 
 
+def slower_by(shares, nodes=(4, 4)):
+    """What is said where the ranks were faster by so much, each: rank -> share; others were not."""
+    places = [(f"node{node}", local) for node, size in enumerate(nodes) for local in range(size)]
+    then = {
+        place: {"host_copy": ("a CPU", 100 * (1 + shares.get(rank, 0)))}
+        for rank, place in enumerate(places)
+    }
+    return verdict(nodes, baseline=then)
+
+
+def test_where_nearly_all_are_slower_than_their_baseline_it_is_one_finding():
+    (found,) = slower_by({**dict.fromkeys(range(8), 0.6), 5: 2.0})
+    assert (found.cause, found.who.ranks) == ("slower-than-baseline", tuple(range(8)))
+    assert re.search(
+        r"all 8 ranks are slower than they were: in the median host memory copy 3[678]\.\d% below"
+        r" the baseline; most of all rank 5 \(node1, local rank 1\): host memory copy 6",
+        found.what,
+    )
+    assert [evidence.source for evidence in found.evidence] == ["host_copy"]
+    (found,) = slower_by(dict.fromkeys(range(1, 8), 0.6))
+    assert found.what.startswith("7 of 8 ranks are slower ")
+    assert found.who.ranks == tuple(range(1, 8))
+
+
+def test_half_of_the_ranks_or_fewer_are_named_one_by_one():
+    assert ranks(slower_by(dict.fromkeys((2, 6), 0.6))) == [(2,), (6,)]
+    assert sorted(ranks(slower_by(dict.fromkeys(range(4), 0.6)))) == [(0,), (1,), (2,), (3,)]
+    assert ranks(slower_by({0: 0.6}, nodes=(1,))) == [(0,)]
+
+
 def test_a_baseline_of_other_hardware_says_nothing():
     assert not verdict([4], baseline={("node0", 1): {"host_copy": ("older", 160.0)}})
 

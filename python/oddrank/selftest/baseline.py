@@ -65,9 +65,13 @@ def load(path: str) -> Before:
 
 def is_of_others(rounds: Rounds) -> bool:
     """Whether one was given and none of these ranks, by host and local rank, is in it."""
-    before: Before | None = rounds.kept.get(KEPT)
-    places = {(state.host, state.local_rank) for state in rounds.states.values()}
-    return before is not None and not places & set(before)
+    return KEPT in rounds.kept and not compared(rounds)
+
+
+def compared(rounds: Rounds) -> int:
+    """How many of these ranks are in it, by host and local rank."""
+    before: Before = rounds.kept.get(KEPT, {})
+    return sum((state.host, state.local_rank) in before for state in rounds.states.values())
 
 
 def slower(rounds: Rounds) -> list[Slower]:

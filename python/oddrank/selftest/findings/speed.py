@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from oddrank.control.nodes import nodes_of
 from oddrank.control.stages import Rounds
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
-from oddrank.selftest.baseline import Slower
 from oddrank.selftest.classes import Look, Slow
 from oddrank.selftest.findings.names import node_or_rank
 from oddrank.selftest.metrics import SPEED, Metric
 
-_TOLD = 4
+TOLD = 4
+"""Of figures so many are in a sentence."""
 # Other ranks of its node are well, and their hardware is its own but for the cores.
 _CORES = "other ranks of its node are not: likely another process on its cores, or its binding"
 _WHO_ELSE = (
@@ -39,9 +39,9 @@ def _slow(rounds: Rounds, found: Sequence[Slow], mixed: set[int]) -> Finding:
     on_gpu = any(one.metric.scope == "gpu" for one in found)
     own_cores = not (worst.is_node or on_gpu) and mixed.issuperset(worst.ranks)
     who = node_or_rank(rounds, worst.ranks) if worst.is_node else rounds.who(worst.ranks)
-    told = [_than(worst.metric, worst.below, " the median of its peers")]
-    told += [_than(one.metric, one.below) for one in found[1:_TOLD]]
-    more = [f"{len(found) - _TOLD} more"] if len(found) > _TOLD else []
+    told = [than(worst.metric, worst.below, " the median of its peers")]
+    told += [than(one.metric, one.below) for one in found[1:TOLD]]
+    more = [f"{len(found) - TOLD} more"] if len(found) > TOLD else []
     different = _different_facts(rounds, worst.ranks)
     cause = "slow-node" if worst.is_node else "slow-cores" if own_cores else "slow-rank"
     likely = [_CORES] if own_cores else []
@@ -71,10 +71,10 @@ def unsure(rounds: Rounds, seem: Sequence[Slow]) -> list[Finding]:
             condition="unknown",
             who=who,
             cause="unsure",
-            what=f"{who} seems slow ({_than(worst.metric, worst.below, ' the median')}), and the"
+            what=f"{who} seems slow ({than(worst.metric, worst.below, ' the median')}), and the"
             " figures vary too much to be sure",
             stage=SPEED,
-            evidence=tuple(_evidence(one) for one in seem[:_TOLD]),
+            evidence=tuple(_evidence(one) for one in seem[:TOLD]),
             confidence=Confidence("low", "its lower bound is not beyond the line"),
             next=("oddrank selftest --only speed --full",),
         )
@@ -92,36 +92,6 @@ def not_measured_again(rounds: Rounds, ranks: Collection[int]) -> Finding:
         stage=SPEED,
         confidence=Confidence("low", "only measured once"),
         next=("oddrank selftest --only speed",),
-    )
-
-
-def slower_than_before(rounds: Rounds, found: Iterable[Slower]) -> list[Finding]:
-    """Than in the report that --baseline names."""
-    by_rank: dict[int, list[Slower]] = defaultdict(list)
-    for one in found:
-        by_rank[one.rank].append(one)
-    return [_slower_than_before(rounds, rank, slower) for rank, slower in by_rank.items()]
-
-
-def _slower_than_before(rounds: Rounds, rank: int, found: Sequence[Slower]) -> Finding:
-    who = rounds.who([rank])
-    told = ", ".join(_than(one.metric, one.below, " the baseline") for one in found[:_TOLD])
-    return Finding(
-        condition="suspicious",
-        who=who,
-        cause="slower-than-baseline",
-        what=f"{who} is slower than it was: {told}",
-        stage="baseline",
-        evidence=tuple(
-            Evidence(
-                f"{one.metric.label} {_figure(one.value, one.metric)} now,"
-                f" {_figure(one.before, one.metric)} in the baseline",
-                one.metric.name,
-            )
-            for one in found
-        ),
-        confidence=Confidence("medium", "measured at another time"),
-        next=("compare data.environment of both reports",),
     )
 
 
@@ -170,13 +140,9 @@ def smallest_seen(look: Look) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def _than(metric: Metric, share: float, what: str = "") -> str:
+def than(metric: Metric, share: float, what: str = "") -> str:
     side = "below" if metric.better == "high" else "above"
     return f"{metric.label} {share:.1%} {side}{what}"
-
-
-def _figure(value: float, metric: Metric) -> str:
-    return f"{value:.3g} {metric.unit}".rstrip()
 
 
 def _evidence(one: Slow) -> Evidence:

@@ -10,6 +10,7 @@ from oddrank.finding import Finding
 from oddrank.selftest import baseline, device, judge, metrics, probes
 from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import speed as findings
+from oddrank.selftest.findings.baseline import slower_than_before
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.probes import quota
 from oddrank.selftest.second import to_send
@@ -93,6 +94,6 @@ def _judge(rounds: Rounds) -> list[Finding]:
     first = judge.look(rounds, SPEED)
     rounds.kept[SPEED] = first
     doubted = {rank for one in first.classes for rank in one.doubted()}
-    found = findings.slower_than_before(rounds, baseline.slower(rounds))
+    found = slower_than_before(rounds, baseline.slower(rounds), baseline.compared(rounds))
     found += findings.held_back(rounds, held_back(rounds))
     return found + ([findings.not_measured_again(rounds, doubted)] if doubted else [])
