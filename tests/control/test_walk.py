@@ -23,13 +23,15 @@ def refuses(name):
     return refuse
 
 def conclude(outcome):
-    print(json.dumps([outcome.rounds.results, outcome.complete, outcome.why]))
+    print(json.dumps([outcome.rounds.results, outcome.complete, outcome.why, outcome.not_begun]))
     return 0
 
 first = Stage("first", 5, lambda context: "measured")
 second = Stage("second", 5, lambda context: "too", refuses("judge"), refuses("plan"))
 third = Stage("third", 5, lambda context: "never", kept=False)
-runner.run([first, second, third], launch.current(), deadline=20, conclude=conclude,
+unseen = Stage("unseen", 5, lambda context: "never", kept=False, shown=False)
+again = Stage("again", 5, lambda context: "never", kept=False, confirms="first")
+runner.run([first, second, third, unseen, again], launch.current(), deadline=20, conclude=conclude,
            on_stage=refuses("on_stage"), partial=partial == "partial")
 """
 
@@ -49,16 +51,17 @@ def walk(where, how="partial"):
 @pytest.mark.parametrize("where", ["plan", "judge", "on_stage"])
 def test_an_error_in_a_stage_ends_the_walk_with_what_was_measured_and_exit_code_2(where):
     done = walk(where)
-    results, complete, why = json.loads(done.stdout)
+    results, complete, why, not_begun = json.loads(done.stdout)
     assert results["first"] == {"0": "measured"}
     assert "third" not in results
+    assert not_begun == (["second"] if where == "plan" else []) + ["third"]
     assert (complete, why) == (False, "no stage is like this: ask for another")
     assert done.returncode == 2, done.stderr
 
 
 def test_results_that_are_not_kept_go_with_their_stage():
-    results, complete, _ = json.loads(walk("nowhere").stdout)
-    assert complete
+    results, complete, _, not_begun = json.loads(walk("nowhere").stdout)
+    assert (complete, not_begun) == (True, [])
     assert list(results) == ["first", "second"]
 
 

@@ -1,5 +1,6 @@
 """The self-test finds whoever is hurt, on real ranks: a part of `make soak`'s matrix."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -58,6 +59,16 @@ def test_a_rank_that_computes_other_gradients_is_named_and_not_those_that_took_t
     verdict = job(3, inject="value:rank=1,stage=train", deadline=30, command=only("train"))
     assert verdict.names(rank=1, stage="train"), str(verdict)
     assert verdict.causes == {"other-gradients"}
+
+
+def test_stages_behind_the_one_that_ended_the_run_are_told_as_not_begun():
+    chosen = ("selftest", "--quick", "--only", "device,fingerprint,train")
+    verdict = job(2, inject="exit0:rank=1,stage=device", deadline=20, command=chosen)
+    behind = {"fingerprint": "not begun", "connect": "not begun", "train": "not begun"}
+    skipped = verdict.report["data"]["skipped"]
+    assert {name: why for name, why in skipped.items() if why != "--only"} == behind, str(verdict)
+    for name in behind:
+        assert re.search(rf"^{name} +- +- +not begun$", verdict.output, re.MULTILINE)
 
 
 def test_the_verdict_comes_once_and_before_the_launchers_own_words():

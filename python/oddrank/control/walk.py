@@ -36,6 +36,7 @@ class Outcome:
     came: dict[str, int] = field(default_factory=dict)  # how many ranks gave a result for it
     joined: dict[int, float] = field(default_factory=dict)  # rank -> after how many seconds
     skipped: dict[str, str] = field(default_factory=dict)  # stage -> why there was nothing to do
+    not_begun: tuple[str, ...] = ()  # shown stages behind the one that ended the run
     complete: bool = True
     why: str = ""  # not complete: what came in between
     error: OddrankError | None = None  # it was that what was asked for can't be done
@@ -82,11 +83,18 @@ class Walk:
             if not self._partial:
                 raise
             outcome.complete, outcome.why, outcome.error = False, str(error), error
+        outcome.not_begun = self._not_begun()
         code = conclude(outcome)
         if outcome.error:
             code = outcome.error.exit_code
         self._root.end(code)
         return code
+
+    def _not_begun(self) -> tuple[str, ...]:
+        """A stage that confirms is none of them: whether there was a need for it is not known."""
+        told = {*self._outcome.seconds, *self._outcome.skipped}
+        every = (stage for stage in self._stages if stage.shown and not stage.confirms)
+        return tuple(stage.name for stage in every if stage.name not in told)
 
     def _join(self) -> bool:
         began = self._shown = time.monotonic()

@@ -17,6 +17,7 @@ from oddrank.selftest.facts.compare import not_readable
 from oddrank.selftest.findings.speed import smallest_seen
 from oddrank.selftest.metrics import SPEED
 
+_NOT_BEGUN = "not begun"
 _COLUMNS = ("stage", "ranks", "seconds", "result")
 
 
@@ -44,7 +45,11 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
         {
             "device": outcome.rounds.device or None,
             "stages": stages,
-            "skipped": {**left_out, **outcome.skipped},
+            "skipped": {
+                **left_out,
+                **outcome.skipped,
+                **dict.fromkeys(outcome.not_begun, _NOT_BEGUN),
+            },
             "environment": facts,
             "nodes": ranks.nodes(outcome),
             "ranks": ranks.ranks(outcome, own),
@@ -100,7 +105,7 @@ def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
 
 
 def _rows(outcome: Outcome, left_out: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """One line a stage, to the one that ended the run; then what there was no need to run."""
+    """One line a stage: to the one that ended the run, what is behind it, and what was left out."""
     rows: list[tuple[str, ...]] = []
     for name, seconds in outcome.seconds.items():
         conditions = {f.condition for f in outcome.findings if f.stage == name}
@@ -108,6 +113,7 @@ def _rows(outcome: Outcome, left_out: Mapping[str, str]) -> list[tuple[str, ...]
         through = outcome.came[name] == outcome.rounds.world
         result = ", ".join(sorted(conditions)) or ("ok" if through else "-")
         rows.append((name, came, f"{seconds:.1f}", result))
+    rows += [(name, "-", "-", _NOT_BEGUN) for name in outcome.not_begun]
     rows += [("all others", "-", "-", "not run: --only")] * ("--only" in left_out.values())
     skipped = {**{n: why for n, why in left_out.items() if why != "--only"}, **outcome.skipped}
     return rows + [(name, "-", "-", f"not run: {why}") for name, why in skipped.items()]
