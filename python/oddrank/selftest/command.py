@@ -12,9 +12,10 @@ from oddrank.control import join, runner
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.selftest import baseline as earlier
 from oddrank.selftest import exclude, prometheus
-from oddrank.selftest.choice import Level, Options, choose, names
+from oddrank.selftest.choice import Choice, Level, Options, choose, names
+from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.runner import Wanted, conclude, note_device
-from oddrank.selftest.stages import TABLE
+from oddrank.selftest.stages import TABLE, file_system
 
 # Level -> seconds for everything.
 _DEADLINES: dict[Level, float] = {"quick": 120, "normal": 300, "full": 1800}
@@ -64,12 +65,33 @@ def _is_root() -> bool:
         return True
 
 
+def _refuse_shared(*files: str | None) -> None:
+    given = [path for path in files if path]
+    if given.count("-") > 1:
+        raise click.UsageError("only one of --json, --exclude and --prometheus can be -")
+    if len({os.path.abspath(path) for path in given}) < len(given):
+        raise click.UsageError("--json, --exclude and --prometheus each need a file of their own")
+
+
+def _refuse_unused(options: Options, choice: Choice) -> None:
+    """What is asked for, and would silently not be looked at."""
+    if options.only and options.only <= options.skip:
+        raise click.UsageError("--skip leaves nothing of --only")
+    for option, given, stage in (
+        ("--path", options.paths, file_system.NAME),
+        ("--baseline", options.baseline, SPEED),
+    ):
+        if given and stage in choice.left_out:
+            why = choice.left_out[stage]
+            raise click.UsageError(f"{option} is for stage {stage}, which {why} leaves out")
+
+
 @click.command()
-@click.option("--quick", "level", flag_value="quick",
+@click.option("--quick", is_flag=True,
               help="The fewest repeats and the smallest sizes; once they have taken"
               f" {_ENOUGH['quick']:g} s (imports and connect not counted) no further stage"
               " begins but to confirm.")  # fmt: skip
-@click.option("--full", "level", flag_value="full", help="More memory, more repeats, more sizes.")
+@click.option("--full", is_flag=True, help="More memory, more repeats, more sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
               help=f"These stages and no others, of {', '.join(names(TABLE))}.")  # fmt: skip
 @click.option("--skip", metavar="STAGE,...", multiple=True, callback=_stages,
@@ -106,7 +128,8 @@ def _is_root() -> bool:
 @fail_on_option
 def command(
     *,
-    level: Level | None,
+    quick: bool,
+    full: bool,
     only: frozenset[str],
     skip: frozenset[str],
     paths: tuple[str, ...],
@@ -124,25 +147,23 @@ def command(
     Under torchrun a node that never comes keeps all others from starting, this test too: start
     the ranks with srun, mpirun or RANK and WORLD_SIZE to be told which ones are missing.
     """
-    files = [path for path in (json_path, exclude_path, prometheus_path) if path]
-    if files.count("-") > 1:
-        raise click.UsageError("only one of --json, --exclude and --prometheus can be -")
-    if len({os.path.abspath(path) for path in files}) < len(files):
-        raise click.UsageError("--json, --exclude and --prometheus each need a file of their own")
-    if only and only <= skip:
-        raise click.UsageError("--skip leaves nothing of --only")
+    _refuse_shared(json_path, exclude_path, prometheus_path)
+    if quick and full:
+        raise click.UsageError("--quick and --full contradict each other: give one of them")
     here = launch.current()
-    options = Options(level or "normal", only, skip, paths, baseline)
+    level: Level = "quick" if quick else "full" if full else "normal"
+    options = Options(level, only, skip, paths, baseline)
     choice = choose(TABLE, options)
+    _refuse_unused(options, choice)
     runner.run(
         choice.stages,
         here,
-        deadline=deadline or _DEADLINES[options.level],
+        deadline=deadline or _DEADLINES[level],
         conclude=partial(
             conclude,
             launch=here,
             wanted=Wanted(choice.left_out, json_path, exclude_path, prometheus_path, fail_on),
         ),
         on_stage=note_device,
-        enough=_ENOUGH.get(options.level, math.inf),
+        enough=_ENOUGH.get(level, math.inf),
     )

@@ -19,6 +19,7 @@ from oddrank.selftest.findings.names import by_lowest_rank
 from oddrank.selftest.mounts import mount_of
 from oddrank.selftest.one_a_node import OneANode
 
+NAME = "file_system"
 # An automounter or a server that fails over takes seconds; what takes longer hangs jobs too.
 _QUICK_SECONDS, _SECONDS = 5.0, 15.0
 _REPEATS = 3
@@ -124,7 +125,7 @@ def _left(pid: int) -> str:
 
 
 def _judge(rounds: Rounds) -> list[Finding]:
-    read = {r: m for r, m in sorted(rounds.of("file_system").items()) if m is not None}
+    read = {r: m for r, m in sorted(rounds.of(NAME).items()) if m is not None}
     roles = dict.fromkeys(role for paths in read.values() for role in paths)
     nodes = by_lowest_rank(rounds)
     found = []
@@ -193,4 +194,4 @@ def stage(options: Options) -> Stage:
             "seconds": seconds,
         }
 
-    return Stage("file_system", seconds + _LONGEST_WAIT + 5, _measure, _judge, plan)
+    return Stage(NAME, seconds + _LONGEST_WAIT + 5, _measure, _judge, plan)
