@@ -75,6 +75,32 @@ def test_a_sentence_says_who_where_and_how():
 
 
 @pytest.mark.parametrize(
+    ("cause", "facts"),
+    [
+        ("killed", {"signal": signal.SIGKILL}),
+        ("killed", {"signal": signal.SIGBUS}),
+        ("exited", {"exit_code": 0}),
+        ("raised", {"failed": "ValueError: no"}),
+        ("ended", {}),
+        ("uninterruptible", {}),
+        ("no-progress", {}),
+        ("guard-lost", {"contact": "closed"}),
+    ],
+)
+def test_what_to_look_at_says_on_which_host(cause, facts):
+    (finding,) = told(culprits.Culprit(cause, (2,), "device"), rounds(**facts))
+    assert any(one.endswith("  (on node1)") for one in finding.next)
+
+
+@pytest.mark.parametrize(("cause", "ranks"), [("raised", (2,)), ("all-raised", ())])
+def test_an_exception_is_told_with_the_place_where_it_was_raised(cause, ranks):
+    seen = rounds(failed="ValueError: no", raised_at="stages/device.py:40")
+    seen.states[0] = seen.states[2]
+    (finding,) = told(culprits.Culprit(cause, ranks, "device"), seen)
+    assert finding.evidence[0].source == "stages/device.py:40"
+
+
+@pytest.mark.parametrize(
     ("facts", "limits", "cause"),
     [({}, "only 64 files", "open-files"), ({"resolver_slow": True}, "", "resolver")],
 )

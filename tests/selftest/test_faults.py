@@ -61,6 +61,15 @@ def test_a_rank_that_computes_other_gradients_is_named_and_not_those_that_took_t
     assert verdict.causes == {"other-gradients"}
 
 
+def test_an_exception_in_a_stage_is_told_with_file_and_line():
+    verdict = job(2, inject="raise:rank=1,stage=device", deadline=20, command=only("device"))
+    assert verdict.causes == {"raised"}, str(verdict)
+    (finding,) = verdict.report["findings"]
+    assert re.fullmatch(r"/.*/control/inject\.py:\d+", finding["evidence"][0]["source"])
+    assert "\n" not in finding["what"]
+    assert len(finding["next"]) == 2
+
+
 def test_stages_behind_the_one_that_ended_the_run_are_told_as_not_begun():
     chosen = ("selftest", "--quick", "--only", "device,fingerprint,train")
     verdict = job(2, inject="exit0:rank=1,stage=device", deadline=20, command=chosen)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SOURCE = "guard"
 _OOM = "dmesg -T | grep -i 'killed process'"
+_PARTS = "oddrank doctor; dmesg -T | tail"
 
 
 def of_round(round: "Round", found: Sequence[Culprit], rounds: Rounds) -> list[Finding]:
@@ -92,24 +93,27 @@ def _mismatch(claim: "OddClaim", cause: str, why: str, variable: str) -> Finding
 
 def _killed(culprit: Culprit, rounds: Rounds) -> Finding:
     number: int = rounds.states[culprit.ranks[0]].signal or 0
-    name = _signal_name(number)
     advices: dict[int, str] = {
         signal.SIGKILL: _OOM,
         signal.SIGSEGV: "ulimit -c unlimited; run again and look at the core with gdb",
         signal.SIGBUS: "df -h /dev/shm",
     }
-    return _finding("dead", culprit, rounds, f"killed by {name} in", advices.get(number))
+    advice = _there(culprit, rounds, advices[number]) if number in advices else ()
+    return _finding("dead", culprit, rounds, f"killed by {_signal_name(number)} in", advice)
 
 
 def _exited(culprit: Culprit, rounds: Rounds) -> Finding:
     code = rounds.states[culprit.ranks[0]].exit_code
-    return _finding("dead", culprit, rounds, f"exited with code {code} by itself in")
+    advice = (
+        "its last words: torchrun --redirects 3 --log-dir DIR, or srun --output %t.log",
+        *_there(culprit, rounds, "strace -f -k -e trace=exit_group COMMAND: who ends it", _PARTS),
+    )
+    return _finding("dead", culprit, rounds, f"exited with code {code} by itself in", advice)
 
 
 def _ended(culprit: Culprit, rounds: Rounds) -> Finding:
-    return _finding(
-        "dead", culprit, rounds, "ended suddenly (how: see its launcher's output) in", _OOM
-    )
+    how = "ended suddenly (how: see its launcher's output) in"
+    return _finding("dead", culprit, rounds, how, _there(culprit, rounds, _OOM))
 
 
 def _stopped(culprit: Culprit, rounds: Rounds) -> Finding:
@@ -118,32 +122,29 @@ def _stopped(culprit: Culprit, rounds: Rounds) -> Finding:
         culprit,
         rounds,
         "stopped in",
-        "look for who stopped it: a debugger, kill -STOP, a suspended job, a frozen container",
+        ("look for who stopped it: a debugger, kill -STOP, a suspended job, a frozen container",),
     )
 
 
 def _raised(culprit: Culprit, rounds: Rounds) -> Finding:
     text = rounds.states[culprit.ranks[0]].failed or ""
-    return _finding("broken", culprit, rounds, f"raised {text[:300]} in")
+    again = "run it there alone: does it raise again?"
+    advice = _there(culprit, rounds, again, _PARTS)
+    return _finding("broken", culprit, rounds, f"raised {text[:300]} in", advice)
 
 
 def _uninterruptible(culprit: Culprit, rounds: Rounds) -> Finding:
     where = rounds.states[culprit.ranks[0]].wchan or "not readable"
-    return _finding(
-        "stuck", culprit, rounds, f"inside the kernel (D state, {where}) in", "dmesg -T | tail"
-    )
+    how = f"inside the kernel (D state, {where}) in"
+    return _finding("stuck", culprit, rounds, how, _there(culprit, rounds, "dmesg -T | tail"))
 
 
 def _no_progress(culprit: Culprit, rounds: Rounds) -> Finding:
     state = rounds.states[culprit.ranks[0]]
     step = f"after step {state.step!r} of" if state.step else "in"
-    return _finding(
-        "stuck",
-        culprit,
-        rounds,
-        f"no progress {step}",
-        "again with a longer --deadline; while it hangs, on its host: py-spy dump --pid PID",
-    )
+    dump = _there(culprit, rounds, "while it hangs: py-spy dump --pid PID")
+    advice = ("again with a longer --deadline", *dump)
+    return _finding("stuck", culprit, rounds, f"no progress {step}", advice)
 
 
 def _never_came(culprit: Culprit, rounds: Rounds) -> Finding:
@@ -192,7 +193,8 @@ def _node(culprit: Culprit, rounds: Rounds) -> Finding:
 
 def _guard_lost(culprit: Culprit, rounds: Rounds) -> Finding:
     how = "ended" if rounds.states[culprit.ranks[0]].contact == "closed" else "fell silent"
-    return _finding("broken", culprit, rounds, f"its guard process {how} in")
+    advice = _there(culprit, rounds, _OOM)
+    return _finding("broken", culprit, rounds, f"its guard process {how} in", advice)
 
 
 def _all_wait(culprit: Culprit, rounds: Rounds) -> Finding:
@@ -220,7 +222,7 @@ def _all_raised(culprit: Culprit, rounds: Rounds) -> Finding:
         cause=culprit.cause,
         what=f"all {rounds.world} ranks raised {text} in stage {culprit.stage}: no rank is odd",
         stage=culprit.stage,
-        evidence=_evidence(culprit, rounds),
+        evidence=_raised_at(rounds, 0) + _evidence(culprit, rounds),
         confidence=Confidence("high", "the ranks do not differ: what they were told cannot be"),
         next=("leave out what this stage measures, or report it with this output",),
     )
@@ -279,7 +281,7 @@ _CAUSES: dict[str, Callable[[Culprit, Rounds], Finding]] = {
 
 
 def _finding(
-    condition: Condition, culprit: Culprit, rounds: Rounds, how: str, advice: str | None = None
+    condition: Condition, culprit: Culprit, rounds: Rounds, how: str, advice: tuple[str, ...]
 ) -> Finding:
     who = rounds.who(culprit.ranks)
     if culprit.cause == "no-progress":
@@ -296,12 +298,13 @@ def _finding(
         stage=culprit.stage,
         evidence=_evidence(culprit, rounds),
         confidence=sure,
-        next=(advice,) if advice else (),
+        next=advice,
     )
 
 
 def _evidence(culprit: Culprit, rounds: Rounds) -> tuple[Evidence, ...]:
     """Where each culprit stood, then where its victims stand."""
+    raised = [one for rank in culprit.ranks[:4] for one in _raised_at(rounds, rank)]
     own = [_where(rounds, rank) for rank in culprit.ranks[:4]]
     places: dict[str, list[int]] = {}
     for rank in culprit.victims:
@@ -317,7 +320,18 @@ def _evidence(culprit: Culprit, rounds: Rounds) -> tuple[Evidence, ...]:
         f"rank{'s' if len(ranks) > 1 else ''} {fold(ranks)}: {doing}"
         for doing, ranks in places.items()
     ]
-    return tuple(Evidence(text, _SOURCE) for text in own + others)
+    return (*raised, *(Evidence(text, _SOURCE) for text in own + others))
+
+
+def _raised_at(rounds: Rounds, rank: int) -> tuple[Evidence, ...]:
+    at = rounds.states[rank].raised_at
+    return (Evidence(f"rank {rank}: its exception was raised there", at),) if at else ()
+
+
+def _there(culprit: Culprit, rounds: Rounds, *commands: str) -> tuple[str, ...]:
+    """To be typed where the culprit is: its processes and the kernel's log are there alone."""
+    host = rounds.states[culprit.ranks[0]].host
+    return tuple(f"{command}  (on {host})" for command in commands)
 
 
 def _where(rounds: Rounds, rank: int) -> str:

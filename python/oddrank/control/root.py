@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Contact = Literal["never", "ok", "silent", "closed"]
@@ -41,6 +41,7 @@ class RankState:
     sigterm_by: int = 0  # pid of the signal's sender; 0: unknown or another namespace
     orphaned: bool = False  # its launcher is gone
     resolver_slow: bool = False  # reverse DNS of its host's own address gives no answer
+    raised_at: str = ""  # file:line; here it is split from `failed`, the native one's last line
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,14 @@ class Round:
     reason: Reason
     limits: str = ""  # why ranks may have been unable to come (open files); "" where not so
     odd: tuple[OddClaim, ...] = ()
+
+
+def _split(state: RankState) -> RankState:
+    """What Session.fail has put into one text."""
+    if not state.failed:
+        return state
+    text, _, at = state.failed.partition("\n")
+    return replace(state, failed=text, raised_at=at)
 
 
 class Root:
@@ -170,7 +179,7 @@ class Root:
 
     def snapshot(self) -> list[RankState]:
         """The state of every rank as last heard, by rank."""
-        return [RankState(*row) for row in self._hub.snapshot()]
+        return [_split(RankState(*row)) for row in self._hub.snapshot()]
 
     def end(self, exit_code: int) -> None:
         """Tell all ranks to end with `exit_code`; later calls do nothing."""

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+import traceback
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -133,10 +134,16 @@ def _work(stages: Sequence[Stage], worker: _Worker) -> int:
         return ended.exit_code
     except Exception as error:
         with contextlib.suppress(OddrankError):  # without its guard: finish() says so
-            session.fail(_one_line(error))
+            session.fail(_one_line(error), _place(error))
     return session.finish()
 
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split("\n", 1)[0].split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _place(error: BaseException) -> str:
+    """file:line that raised it."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return f"{frame.f_code.co_filename}:{line}"

@@ -22,6 +22,8 @@ from oddrank.errors import OddrankError
 # The judge's main flow ends by the deadline; the kernel ends it for certain this much later.
 _LAST_SECONDS = 1.5
 _PR_SET_NAME = 15
+# Of an exception's text: with the place behind it, it fits into a message of the guard's.
+_MOST_SAID = 1000
 
 
 @dataclass(frozen=True)
@@ -151,9 +153,10 @@ class Session:
         """This rank's result of the stage: once, at most 64 MiB."""
         self._worker.publish(payload)
 
-    def fail(self, text: str) -> None:
-        """Instead of publish: this stage raised. One line: type and message."""
-        self._worker.fail(" ".join(text.split()))
+    def fail(self, text: str, at: str = "") -> None:
+        """Instead of publish: this stage raised. One line: type and message; at: file:line."""
+        line = " ".join(text.split())[:_MOST_SAID]
+        self._worker.fail(f"{line}\n{at}" if at else line)
 
     def injected(self, kind: str) -> bool:
         """Whether a test asks the current stage for a fault of `kind` (see inject.py)."""
