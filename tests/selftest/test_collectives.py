@@ -4,6 +4,7 @@ import pytest
 
 from job import job
 from launchers import Order, Plan, env
+from oddrank.bench.findings import mismatch_evidence
 from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import collectives, localise
 from selftest.made_up import rounds_of
@@ -47,6 +48,15 @@ def test_where_half_are_wrong_in_the_eyes_of_all_nobody_is_named():
 
 def test_values_that_are_right_again_name_nobody():
     assert judged({rank: [] for rank in range(4)}, seen_by={0}) == ("unknown", ())
+
+
+def test_observers_of_the_same_wrong_value_are_one_evidence():
+    seen = [mismatch(rank, "world") for rank in range(6)]
+    seen[4]["got"] = 6.0
+    seen.insert(1, {**mismatch(0, "world"), "case": "broadcast float32 8 B"})
+    told = [one.text.partition(": all_reduce")[0] for one in mismatch_evidence(seen)]
+    assert told == ["ranks 0-3,5", "rank 4", told[2]]
+    assert told[2].startswith("rank 0: broadcast ")
 
 
 def test_in_groups_of_a_node_its_own_ranks_have_to_agree_and_the_others_have_no_say():

@@ -9,7 +9,7 @@ from oddrank.bench.arrival import ENOUGH
 from oddrank.bench.late import Late
 from oddrank.bench.sizes import size_text
 from oddrank.control.stages import Rounds
-from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 
 if TYPE_CHECKING:
     from oddrank.bench import expect
@@ -127,20 +127,25 @@ def late_in_few(rounds: Rounds, stage: str, one: Late) -> Finding:
 
 
 def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]:
-    """Of every observer the first one, before the second of any."""
+    """Of every observer the first one, before the second of any; who saw the same is one."""
     nth: Counter[int] = Counter()
     places = []
     for m in seen:
         places.append(nth[m["observer"]])
         nth[m["observer"]] += 1
-    seen = [m for _, m in sorted(zip(places, seen, strict=True), key=lambda pair: pair[0])]
+    observers: dict[str, list[int]] = {}
+    for _, m in sorted(zip(places, seen, strict=True), key=lambda pair: pair[0]):
+        observers.setdefault(_mismatch(m), []).append(m["observer"])
     return tuple(
-        Evidence(
-            f"rank {m['observer']}: {m['case']}{_AMONG[m['among']]}: {m['wrong']} wrong values,"
-            f" the first at {m['index']}: expected {m['expected']:g}, got {m['got']:g}",
-            "compared by value",
-        )
-        for m in seen[:8]
+        Evidence(f"rank{'s' * (len(ranks) > 1)} {fold(ranks)}: {what}", "compared by value")
+        for what, ranks in list(observers.items())[:8]
+    )
+
+
+def _mismatch(m: Mapping[str, Any]) -> str:
+    return (
+        f"{m['case']}{_AMONG[m['among']]}: {m['wrong']} wrong values,"
+        f" the first at {m['index']}: expected {m['expected']:g}, got {m['got']:g}"
     )
 
 
