@@ -29,10 +29,22 @@ def test_whoever_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not(
     assert_all_right(outcomes[case])
 
 
-def test_without_rank_0_the_others_end_by_themselves_and_say_so():
-    verdict = job(2, launcher="env", absent=[0], deadline=6, command=only("device"))
+@pytest.mark.parametrize(
+    ("master", "why"),
+    [
+        ("127.0.0.1", "127.0.0.1 refuses connections to port "),
+        ("nosuch.invalid", "the name can't be resolved ("),
+    ],
+)
+def test_without_rank_0_the_others_end_by_themselves_and_say_so_once_a_host(master, why):
+    verdict = job(3, launcher="env", absent=[0], deadline=6, command=only("device"), master=master)
     assert verdict.report is None
-    assert "rank 1 finds no rank 0" in verdict.output
+    (line,) = verdict.output.splitlines()
+    assert re.match(
+        rf"oddrank: rank [12] \(.*\) finds no rank 0: .* {master}:\d+, tried for [3-6] s: ", line
+    ), line
+    assert why in line
+    assert set(verdict.codes) == {1}
     assert verdict.gone(), str(verdict)
 
 

@@ -7,12 +7,12 @@ time goes through a store: one that waits for a key keeps this process from sett
 
 import gc
 import os
-import sys
 import threading
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from oddrank.control import no_root
 from oddrank.errors import OddrankError
 from oddrank.launch import refuse_half
 
@@ -31,7 +31,8 @@ class Rendezvous:
     def __init__(self, launch: "Launch", session: "Session", seconds: float) -> None:
         self._launch, self._session = launch, session
         # Before the deadline, so that there is time to say that nobody was there.
-        self._end = time.monotonic() + seconds - 1.5
+        self._began = time.monotonic()
+        self._end = self._began + seconds - 1.5
         self._store: Any = None
         self._lock = threading.Lock()
         self._by_store = launch.world > 1 and not os.environ.get(ADDRESS)
@@ -39,8 +40,8 @@ class Rendezvous:
         self._key = f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
     def start(self) -> None:
-        # Every failed call of the store prints 20 lines of C++ back trace otherwise.
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+        # Every failed call of the store prints 20 lines of C++ back trace otherwise, as an error.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
         thread = threading.Thread(target=self._meet, name="oddrank-rendezvous", daemon=True)
         thread.start()
 
@@ -62,12 +63,8 @@ class Rendezvous:
         try:
             self._exchange()
         except Exception as error:
-            where = ":".join(str(part) for part in self._launch.master or ())
-            text = str(error).partition("\n")[0]
-            sys.stderr.write(
-                f"oddrank: rank {self._launch.rank} finds no rank 0 by the store at {where}"
-                f" (was it started?): {text}\n"
-            )
+            seconds = time.monotonic() - self._began
+            no_root.say(self._launch, error, seconds, reached=self._store is not None)
 
     def _exchange(self) -> None:
         store = self.store() if self._by_store else None
