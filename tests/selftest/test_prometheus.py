@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
 from oddrank.finding import Report, Who
-from oddrank.selftest import prometheus
+from oddrank.selftest import metrics, prometheus
 from prometheus_text import read
 from reports import finding
 
@@ -26,6 +26,10 @@ def families(*findings, hosts=("node0", "node1"), **results):
     }
 
 
+def measured(said):
+    return [family for family in said if family.startswith("measured_")]
+
+
 def test_the_verdict_is_one_of_all_that_there_are():
     said = families(finding(1))
     assert said["verdict"] == {("healthy",): 0, ("odd",): 1, ("unknown",): 0, ("incomplete",): 0}
@@ -40,18 +44,34 @@ def test_a_figure_is_the_median_of_its_repeats_under_rank_host_and_stage():
         1: {"host_copy": [4.0], "pcie_to_host": [3]},
     }
     again = {0: {"host_copy": [7, 8]}, 1: None}
-    assert families(speed=speed, again=again)["metric"] == {
-        ("node0", "host_copy", "0", "speed"): 2,
-        ("node1", "host_copy", "1", "speed"): 4,
-        ("node1", "pcie_to_host", "1", "speed"): 3,
-        ("node0", "host_copy", "0", "again"): 7.5,
+    assert families(speed=speed, again=again)["measured_bytes_per_second"] == {
+        ("node0", "host_copy", "0", "speed"): 2e9,
+        ("node1", "host_copy", "1", "speed"): 4e9,
+        ("node1", "pcie_to_host", "1", "speed"): 3e9,
+        ("node0", "host_copy", "0", "again"): 7.5e9,
     }
+
+
+def test_figures_of_one_unit_are_a_family_that_ends_with_the_base_unit():
+    speed = {0: {metric.name: [2.0] for metric in metrics.TABLE}}
+    said = families(speed=speed, train={0: {"own_s": [2.0]}})
+    told = {
+        labels[1]: (family, value)
+        for family, samples in said.items()
+        if family.startswith("measured_")
+        for labels, value in samples.items()
+    }
+    assert set(told) == {*speed[0], "own_s"}
+    assert told["own_s"] == ("measured_seconds", 2.0)
+    assert told["host_read"] == ("measured_bytes_per_second", 2e9)
+    assert told["host_compute"] == ("measured_flop_per_second", 2e9)
+    assert told["gemm_bf16"] == ("measured_flop_per_second", 2e12)
 
 
 def test_steps_of_training_and_the_time_to_connect_are_figures():
     train = {0: {"step_s": [0.2, 0.4], "own_s": [0.1], "loss": [3.5, 3.4], "sound": [True, True]}}
     connect = {0: {"backend": "gloo", "free": 1e9, "seconds": 1.5}}
-    assert families(train=train, connect=connect)["metric"] == {
+    assert families(train=train, connect=connect)["measured_seconds"] == {
         ("node0", "step_s", "0", "train"): pytest.approx(0.3),
         ("node0", "own_s", "0", "train"): 0.1,
         ("node0", "seconds", "0", "connect"): 1.5,
@@ -63,17 +83,17 @@ def test_neither_lists_of_ranks_nor_other_numbers_are_figures():
         localise={0: {"wrong": [3, 7], "seconds": 9}},
         speed={0: {"ranks": [0, 1], "facts": {"places": [1]}}},
     )
-    assert "metric" not in said
+    assert not measured(said)
 
 
 @pytest.mark.parametrize("seconds", [None, "1", True, float("inf"), [1.0]])
 def test_a_time_to_connect_that_is_no_figure_is_no_metric(seconds):
-    assert "metric" not in families(connect={0: {"seconds": seconds}, 1: None})
+    assert not measured(families(connect={0: {"seconds": seconds}, 1: None}))
 
 
 @pytest.mark.parametrize("value", ["text", None, 3, True, [], ["a"], [True], [float("nan")], [[1]]])
 def test_what_is_no_list_of_figures_is_no_metric(value):
-    assert "metric" not in families(speed={0: {"host_copy": value}, 1: None})
+    assert not measured(families(speed={0: {"host_copy": value}, 1: None}))
 
 
 def test_a_named_rank_is_a_series_once_a_cause_with_the_highest_confidence():
@@ -90,9 +110,10 @@ def test_a_named_rank_is_a_series_once_a_cause_with_the_highest_confidence():
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_host_name_is_escaped(host):
     said = families(hosts=(host,), speed={0: {"host_copy": [1]}})
-    assert list(said["metric"]) == [(host, "host_copy", "0", "speed")]
+    assert list(said["measured_bytes_per_second"]) == [(host, "host_copy", "0", "speed")]
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_any_figure_is_read_back(value):
-    assert list(families(speed={0: {"host_copy": [value]}})["metric"].values()) == [value]
+    said = families(train={0: {"own_s": [value]}})
+    assert list(said["measured_seconds"].values()) == [value]

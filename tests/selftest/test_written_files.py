@@ -43,7 +43,7 @@ def test_a_rank_with_another_torch_is_told_in_report_and_files(tmp_path):
 @pytest.mark.parametrize("option", ["--exclude", "--prometheus"])
 def test_a_file_that_can_not_be_written_is_told_before_the_run(option, tmp_path):
     verdict = job(
-        1, command=("selftest", option, str(tmp_path / "absent" / "file")), launcher="env"
+        1, command=("selftest", option, str(tmp_path / "absent" / "file.prom")), launcher="env"
     )
     assert verdict.report is None
     assert f"give {option} a file" in verdict.output
@@ -59,8 +59,12 @@ def test_two_of_the_files_can_not_both_be_stdout():
     ("options", "says"),
     [
         (
-            ["--exclude", "{}/nodes", "--prometheus", "{}/x/../nodes"],
+            ["--exclude", "{}/nodes.prom", "--prometheus", "{}/x/../nodes.prom"],
             "each need a file of their own",
+        ),
+        (
+            ["--prometheus", "{}/oddrank.txt"],
+            "would never be read: give --prometheus a file, *.prom",
         ),
         (["--only", ""], "no stage is named: there are"),
         (["--only", "speed", "--skip", "speed"], "--skip leaves nothing of --only"),

@@ -58,6 +58,13 @@ def _baseline(ctx: click.Context, option: click.Parameter, value: str) -> str:
     return value
 
 
+def _prometheus(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """The collector reads no other file than *.prom, and says nothing of it."""
+    if value and value != "-" and not value.startswith("/dev/") and not value.endswith(".prom"):
+        raise click.BadParameter(f"{value} would never be read: {prometheus.ADVICE}")
+    return writable(prometheus.ADVICE)(ctx, option, value)
+
+
 def _is_root() -> bool:
     try:
         return launch.current().rank == 0
@@ -114,8 +121,7 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
 @click.option("--exclude", "exclude_path", metavar="FILE", callback=writable(exclude.ADVICE),
               help="Write the nodes to leave out, a name a line: sbatch --exclude=./FILE. Comments"
               " say why. - is stdout, after the verdict.")  # fmt: skip
-@click.option("--prometheus", "prometheus_path", metavar="FILE",
-              callback=writable(prometheus.ADVICE),
+@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=_prometheus,
               help="Write verdict and figures for Prometheus's textfile collector.")  # fmt: skip
 @click.option(
     "--baseline",

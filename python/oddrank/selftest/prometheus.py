@@ -14,8 +14,16 @@ from oddrank.selftest.stages import connect
 ADVICE = "give --prometheus a file, *.prom in the collector's folder"
 
 _PREFIX = "oddrank_selftest_"
-# Lists that are repeats of a measurement; others hold ranks, or say something else.
-_REPEATS = {metric.name for metric in TABLE} | {"step_s", "own_s"}
+# Unit -> the family of its figures, and what makes them the base unit that its name ends with: a
+# family of several units can't be summed, nor shown on one axis.
+_FAMILIES = {
+    "GB/s": ("measured_bytes_per_second", 1e9),
+    "GFLOP/s": ("measured_flop_per_second", 1e9),
+    "TFLOP/s": ("measured_flop_per_second", 1e12),
+    "s": ("measured_seconds", 1.0),
+}
+# Lists that are repeats of a measurement, and their units; others hold ranks, or say other things.
+_UNITS = {metric.name: metric.unit for metric in TABLE} | {"step_s": "s", "own_s": "s"}
 
 # Name, help, and for each sample its labels and value.
 _Sample = tuple[Mapping[str, object], float]
@@ -32,7 +40,7 @@ def text(report: Report, rounds: Rounds, now: float) -> str:
             ("findings", "Findings by what they say.", _counts(report)),
             ("stage_seconds", "How long a stage took.", _stages(report)),
             ("named", "1 for a rank that a finding names.", _named(report, rounds)),
-            ("metric", "Median of what a rank measured.", _metrics(rounds)),
+            *((name, "Median of what a rank measured.", of) for name, of in _metrics(rounds)),
         )
         for line in _family(_PREFIX + name, told, samples)
     )
@@ -67,24 +75,28 @@ def _named(report: Report, rounds: Rounds) -> Iterator[_Sample]:
                 yield {**_who(rounds, rank), **labels, "confidence": level}, 1.0
 
 
-def _metrics(rounds: Rounds) -> Iterator[_Sample]:
+def _metrics(rounds: Rounds) -> list[tuple[str, list[_Sample]]]:
     """What peers are compared by, the steps of training, and how long connecting took."""
     who = {rank: _who(rounds, rank) for rank in rounds.states}
+    samples: dict[str, list[_Sample]] = {family: [] for family, _ in _FAMILIES.values()}
     for stage, results in rounds.results.items():
         for rank, result in results.items():
-            for name, repeats in _figures(stage, result):
-                yield who[rank] | {"stage": stage, "metric": name}, _median(repeats)
+            for name, unit, repeats in _figures(stage, result):
+                family, factor = _FAMILIES[unit]
+                labels = who[rank] | {"stage": stage, "metric": name}
+                samples[family].append((labels, _median(repeats) * factor))
+    return list(samples.items())
 
 
-def _figures(stage: str, result: Any) -> Iterator[tuple[str, list[float]]]:
-    """By name; a list of ranks is none, whatever stage it is of."""
+def _figures(stage: str, result: Any) -> Iterator[tuple[str, str, list[float]]]:
+    """By name, with the unit; a list of ranks is none, whatever stage it is of."""
     if not isinstance(result, Mapping):
         return
     for name, value in result.items():
-        if name in _REPEATS and _are_figures(value):
-            yield name, value
+        if name in _UNITS and _are_figures(value):
+            yield name, _UNITS[name], value
     if stage == connect.NAME and _are_figures([result.get("seconds")]):
-        yield "seconds", [result["seconds"]]
+        yield "seconds", "s", [result["seconds"]]
 
 
 def _are_figures(values: Any) -> bool:
