@@ -24,8 +24,8 @@ _COMMANDS = {
 }  # fmt: skip
 
 _EPILOG = (
-    "Exit codes: 0 healthy; 1 somebody named, or no verdict possible; 2 could not run;"
-    " 3 deadline reached and nobody named."
+    "Exit codes: 0 healthy; 1 odd (somebody is named) or unknown (nobody can be); 2 could not run;"
+    " 3 incomplete (deadline or signal, and nobody named)."
     " torchrun turns all but 0 into 1: read the verdict from --json FILE."
 )
 _INTERRUPTED = 130
@@ -122,7 +122,10 @@ def fail_on_option(command: Command) -> Command:
         default="odd,unknown,incomplete",
         show_default=True,
         callback=_verdicts,
-        help="Verdicts with a non-zero exit code, or none. (odd: drain no node for a deadline.)",
+        help="Which verdicts fail the command; the others exit with 0. odd (somebody is named)"
+        " and unknown (something is wrong, nobody can be named) fail with 1, incomplete (ended"
+        " early, nobody named) with 3. none: never fail. odd alone: a prolog that drains no node"
+        " because a deadline came.",
     )(command)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import click
 import pytest
 
 from oddrank.cli import Seconds
+from oddrank.finding import EXIT_CODES, FAILING
 
 TESTS = Path(__file__).parents[1]
 MAIN = """
@@ -49,6 +51,17 @@ def test_the_verdict_is_the_exit_code(fault, code):
 )
 def test_fail_on_picks_which_verdicts_fail(fault, fail_on, code):
     assert oddrank("judge", fault, "--fail-on", fail_on).returncode == code
+
+
+def test_help_says_with_which_code_each_verdict_fails():
+    said = " ".join(oddrank("judge", "--help").stdout.split())
+    text = said.partition("--fail-on LIST")[2]
+    assert all(verdict in text for verdict in FAILING)
+    one, three = text.partition("fail with 1")[0], text.partition("fail with 1")[2]
+    assert {verdict for verdict in FAILING if verdict in one} == {"odd", "unknown"}
+    assert re.search(r"incomplete \([^)]*\) with 3\.", three)
+    assert {EXIT_CODES[verdict] for verdict in ("odd", "unknown")} == {1}
+    assert EXIT_CODES["incomplete"] == 3
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,12 @@ def test_what_can_not_be_meant_is_one_line_and_exit_code_2(options, says, tmp_pa
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+def test_help_says_when_all_is_over_and_what_only_takes_along():
+    command = [sys.executable, "-m", "oddrank", "selftest", "--help"]
+    said = " ".join(subprocess.check_output(command, text=True, timeout=60).split())
+    assert "Default: 120 with --quick, 300, 1800 with --full." in said
+    assert "2 s later no process is left" in said
+    assert "connect 120 s," in said
+    assert "with those that they need, and no others; also such as --quick leaves out" in said

@@ -100,9 +100,10 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
               " begins but to confirm.")  # fmt: skip
 @click.option("--full", is_flag=True, help="More memory, more repeats, more sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
-              help=f"These stages and no others, of {', '.join(names(TABLE))}.")  # fmt: skip
+              help="Run these stages, with those that they need, and no others; also such as"
+              f" --quick leaves out. Of: {', '.join(names(TABLE))}.")  # fmt: skip
 @click.option("--skip", metavar="STAGE,...", multiple=True, callback=_stages,
-              help="All but these stages.")  # fmt: skip
+              help="Run all stages but these.")  # fmt: skip
 @click.option("--path", "paths", metavar="DIR", multiple=True, callback=_paths,
               help="A folder whose file system is tried on every node; may be repeated. Always:"
               " the working directory, $HOME, and $TMPDIR or /tmp.")  # fmt: skip
@@ -110,13 +111,15 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
     "--deadline",
     type=Seconds(5, 86400),
     metavar="SECONDS",
-    help="Everything ends by then; default: "
-    + ", ".join(f"{level} {seconds:g}" for level, seconds in _DEADLINES.items())
-    + ". A stage also has its own: "
+    help="So long the whole run may take, from the start of each rank (60, 60s or 5m): what hangs"
+    " is named then, and 2 s later no process is left. Default:"
+    f" {_DEADLINES['quick']:g} with --quick, {_DEADLINES['normal']:g},"
+    f" {_DEADLINES['full']:g} with --full. Within it no stage takes longer than its own limit: join"
+    f" {join.SHARE:.0%} of the whole, "
     + ", ".join(
-        f"{stage.name} {stage.seconds:g}" for stage in choose(TABLE, Options("full")).stages
+        f"{stage.name} {stage.seconds:g} s" for stage in choose(TABLE, Options("full")).stages
     )
-    + f"; join {join.SHARE:.0%} of the whole.",
+    + ".",
 )
 @click.option("--exclude", "exclude_path", metavar="FILE", callback=writable(exclude.ADVICE),
               help="Write the nodes to leave out, a name a line: sbatch --exclude=./FILE. Comments"
