@@ -25,16 +25,16 @@ def job_name(environ: Mapping[str, str] = os.environ) -> str:
     """
     run = environ.get("TORCHELASTIC_RUN_ID", "none")
     if run not in {"", "none"}:
-        return _file_name(run)
+        return file_name(run)
     if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
-        return _file_name(f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}")
+        return file_name(f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}")
     if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
-        return _file_name(f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}")
+        return file_name(f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}")
     for name in _LAUNCHERS_NAMES:
         if environ.get(name):
-            return _file_name(f"mpi-{environ[name]}")
+            return file_name(f"mpi-{environ[name]}")
     if environ.get(INHERITED):
-        return _file_name(environ[INHERITED])
+        return file_name(environ[INHERITED])
     parent = os.getppid()
     return f"pid-{parent}-{start_time(parent)}"
 
@@ -76,6 +76,7 @@ def start_time(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[19])
 
 
-def _file_name(text: str) -> str:
+def file_name(text: str) -> str:
+    """`text` as a name for a folder: no path, not too long, and itself where it is one already."""
     name = _UNSAFE.sub("_", text)[:120]
     return name if name.strip(".") else f"job-{name}"

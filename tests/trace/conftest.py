@@ -59,8 +59,13 @@ class Script:
         return [frame.function for frame in rank.main.stack]
 
 
-def _run_ranks(folder: Path, source: str, numbers: Iterable[int] = range(2)) -> Path:
-    """Runs a script as ranks of a job of two, one after the other; returns the job's folder."""
+def _run_ranks(
+    folder: Path, source: str, numbers: Iterable[int] = range(2), port: int = 29500
+) -> Path:
+    """Runs a script as ranks of a job of two, one after the other; returns the job's folder.
+
+    Its name is that of `port`.
+    """
     script = folder / "script.py"
     script.write_text(source)
     for number in numbers:
@@ -69,11 +74,11 @@ def _run_ranks(folder: Path, source: str, numbers: Iterable[int] = range(2)) -> 
             env={
                 **os.environ, "ODDRANK_DIR": str(folder / "records"), "RANK": str(number),
                 "WORLD_SIZE": "2", "LOCAL_RANK": str(number), "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": "29500",
+                "MASTER_PORT": str(port),
             },
             check=False, timeout=60,
         )  # fmt: skip
-    return folder / "records" / "127.0.0.1:29500"
+    return folder / "records" / f"127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session")

@@ -2,21 +2,40 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from oddrank import _native, job
 from oddrank.errors import OddrankError
+from oddrank.trace import jobs, processes
 
 
-def collect(files: Sequence[Path], folder: Path, host: str) -> Path:
-    """Copies into `folder`/`host`/, whole or not at all, file by file; returns that folder.
+def collect(files: Sequence[Path], folder: Path, host: str) -> dict[Path, int]:
+    """Copies into `folder`/JOB/`host`/, whole or not at all, file by file.
 
-    OddrankError where it cannot be written; what was copied before stays.
+    Returns how many are in each of these folders. OddrankError where it cannot be written; what was
+    copied before stays.
     """
     for file in files:
         if not file.is_file():
             raise OddrankError(f"there is no record {file}: name a job's folder")
-    target = folder / host
+    targets: dict[Path, list[Path]] = {}
+    for file, name in _jobs(files):
+        targets.setdefault(folder / name / host, []).append(file)
+    for target, own in targets.items():
+        _copy(own, target)
+    return {target: len(own) for target, own in targets.items()}
+
+
+def _jobs(files: Sequence[Path]) -> Iterable[tuple[Path, str]]:
+    """Each with its job as the record itself names it, or where it can't be read its folder."""
+    read, _ = processes.read(files, _native.core().trace_snapshot)
+    # A record may be anybody's, and its name is about to be a folder.
+    named = {file: job.file_name(facts["job"]) for file, facts in read if facts["job"]}
+    return [(file, named.get(file, jobs.job_of(file))) for file in files]
+
+
+def _copy(files: Sequence[Path], target: Path) -> None:
     try:
         target.mkdir(parents=True, exist_ok=True)
         for file in files:
@@ -31,4 +50,3 @@ def collect(files: Sequence[Path], folder: Path, host: str) -> Path:
             f"cannot copy records to {target} ({error.strerror}): name a folder with room for"
             f" {sum(file.stat().st_size for file in files if file.exists()) >> 20} MiB"
         ) from None
-    return target

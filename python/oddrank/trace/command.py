@@ -85,9 +85,9 @@ def where(  # noqa: PLR0917 (click passes them by name)
 ) -> None:
     """Show where each rank is, or was when it died, the least progress first.
 
-    PATH: record files, a job's folder, what `trace collect` has made, or numbers of ranks of your
-    newest job on this host; without one all of that job. Ranks with the same stack are folded;
-    nobody is blamed.
+    PATH: record files, folders of jobs (shown one after the other), what `trace collect` has made,
+    or numbers of ranks of your newest job on this host; without one all of that job. Ranks with the
+    same stack are folded; nobody is blamed.
     """
     from oddrank.trace import jobs, processes, ranks
     from oddrank.trace import where as where_
@@ -96,14 +96,16 @@ def where(  # noqa: PLR0917 (click passes them by name)
     while True:
         files = jobs.files(paths, pid)
         found, earlier = _of_last_run(*ranks.read(files, _LOOK), all_runs)
-        job = processes.job_of(found, jobs.job_of(files[0]))
+        of_jobs = processes.by_job(found, jobs.job_of(files[0]))
         if json_path is not None:
-            _write_where(found, job, json_path)
+            _write_where(found, ", ".join(of_jobs), json_path)
         if json_path != "-":
             if watch:
                 _begin_picture()
-            for line in where_.text(found, job, all_threads=all_threads, chosen=chosen):
-                render.line(line, sys.stdout)
+            for i, (job, own) in enumerate(of_jobs.items()):
+                text = where_.text(own, job, all_threads=all_threads, chosen=chosen)
+                for line in [""] * (i > 0) + text:
+                    render.line(line, sys.stdout)
             _say_earlier(earlier)
         if not watch:
             return
@@ -132,7 +134,7 @@ def tail(file: str, count: int, source: bool, microseconds: bool) -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--job", "path", metavar="PATH", help="A job's folder, instead of the newest job.")
 def collect(folder: Path, path: str | None) -> None:
-    """Copy a job's records of this host to DIR/HOST, before the allocation ends.
+    """Copy a job's records of this host to DIR/JOB/HOST, before the allocation ends.
 
     srun --ntasks-per-node 1 oddrank trace collect /shared/records
     """
@@ -147,8 +149,8 @@ def collect(folder: Path, path: str | None) -> None:
     if here.local_rank != 0:
         return
     files = jobs.files([path] if path else ())
-    target = collect_.collect(files, folder, here.host)
-    render.line(f"{len(files)} records of job {jobs.job_of(files[0])} in {target}", sys.stdout)
+    for target, count in collect_.collect(files, folder, here.host).items():
+        render.line(f"{count} records of job {target.parent.name} in {target}", sys.stdout)
 
 
 @command.command()
@@ -196,13 +198,13 @@ def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> None
 
     files = jobs.files(paths)
     found, earlier = _of_last_run(*stats_.read(files), all_runs)
+    job = processes.only_job(found, jobs.job_of(files[0]))
     hot = stats_.hottest(found)
     if json_path is not None:
         world = {"size": max(rank.world for rank in found)}
         data = stats_.as_data(found, hot)
         finding.write_json(finding.envelope("trace stats", world, data), json_path)
     if json_path != "-":
-        job = processes.job_of(found, jobs.job_of(files[0]))
         render.table(*stats_.rank_table(found), sys.stdout, title=f"job {job}")
         render.line("", sys.stdout)
         render.table(*stats_.code_table(hot), sys.stdout, title="hottest code, all ranks")

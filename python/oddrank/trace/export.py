@@ -75,16 +75,21 @@ def export(
     """
     notes: list[str] = []
     found = list(_sources(files, notes))
+    if not found:
+        raise _nothing(files, notes)
+    job = processes.only_job(found, files[0].parent.name)
     sources = found if all_runs else processes.last_run(found)
     with finding.whole_file(target, "name a file in a folder you can write") as file:
         packed = _Packed(file, level if target.suffix == ".gz" else None)
         written, events = _write(packed, sources, lines, notes)
         if written == 0:
-            what = notes[0] if notes else "no record"
-            raise OddrankError(f"nothing to export in {len(files)} files: {what}")
+            raise _nothing(files, notes)
     earlier = len(found) - len(sources)
-    job = processes.job_of(sources, files[0].parent.name)
     return Exported(job, written, earlier, events, target.stat().st_size, tuple(notes))
+
+
+def _nothing(files: Sequence[Path], notes: Sequence[str]) -> OddrankError:
+    return OddrankError(f"nothing to export in {len(files)} files: {(*notes, 'no record')[0]}")
 
 
 def _sources(files: Sequence[Path], notes: list[str]) -> Iterator[_Source]:

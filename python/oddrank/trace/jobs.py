@@ -16,9 +16,10 @@ _NAME = re.compile(r"(?:rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
 def files(paths: Iterable[str] = (), pid: int | None = None) -> list[Path]:
     """Record files, in the order of their ranks.
 
-    paths: record files, folders of a job, what `trace collect` has made (a folder a host below), or
-    numbers of ranks of the newest job. pid: the record of that process. Neither: all of this user's
-    newest job on this host. OddrankError, which says where it has looked, where there is none.
+    paths: record files, folders of a job or of several, what `trace collect` has made (a folder a
+    job, a folder a host below), or numbers of ranks of the newest job. pid: the record of that
+    process. Neither: all of this user's newest job on this host. OddrankError, which says where it
+    has looked, where there is none.
     """
     typed = list(paths)
     if typed:
@@ -56,16 +57,19 @@ def _below(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]  # what it is says the reader
     found = _records(path)
-    if not found:
-        folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
-        below = [records for folder in folders if (records := _records(folder))]
-        if len(below) > 1 and path.absolute() in job.base_folders():
-            names = ", ".join(records[0].parent.name for records in below)
-            raise OddrankError(f"{path} has {len(below)} jobs: name the folder of one ({names})")
-        found = [file for records in below for file in records]
+    folders = [] if found else _folders(path)
+    for folder in folders:
+        found += _records(folder)
+        found += [file for below in _folders(folder) for file in _records(below)]
     if not found:
         raise OddrankError(f"no record in {path}: name a job's folder or a file rank*{SUFFIX}")
     return found
+
+
+def _folders(path: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(entry for entry in path.iterdir() if entry.is_dir())
+    return []
 
 
 def _of_rank(number: int) -> list[Path]:
@@ -103,11 +107,7 @@ def _newest_job() -> list[Path]:
 
 
 def _job_folders() -> list[Path]:
-    folders = []
-    for base in job.base_folders():
-        with suppress(OSError):
-            folders += [entry for entry in base.iterdir() if entry.is_dir()]
-    return folders
+    return [folder for base in job.base_folders() for folder in _folders(base)]
 
 
 def _records(folder: Path) -> list[Path]:

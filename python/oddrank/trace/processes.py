@@ -68,9 +68,23 @@ def read(
     return read, refused
 
 
-def job_of(processes: Iterable[Process], folder: str) -> str:
-    """What their job is called, or their jobs; `folder`: the name for those of older records."""
-    return ", ".join(sorted({process.job or folder for process in processes}))
+def by_job(processes: Iterable[AnyProcess], folder: str) -> dict[str, list[AnyProcess]]:
+    """Them under the names of their jobs; `folder`: the name for those of older records."""
+    jobs: dict[str, list[AnyProcess]] = {}
+    for process in processes:
+        jobs.setdefault(process.job or folder, []).append(process)
+    return dict(sorted(jobs.items()))
+
+
+def only_job(processes: Iterable[Process], folder: str) -> str:
+    """The name of their job. OddrankError where they are of several: sums would mean nothing."""
+    names = list(by_job(processes, folder))
+    if len(names) > 1:
+        raise OddrankError(
+            f"these are records of {len(names)} jobs ({', '.join(names)}): name the folder, or the"
+            " files, of one"
+        )
+    return names[0]
 
 
 def runs_back(processes: Sequence[AnyProcess]) -> list[int]:
@@ -79,15 +93,15 @@ def runs_back(processes: Sequence[AnyProcess]) -> list[int]:
     A rank's n-th last process is of the n-th last run; a child is of its rank's run.
     """
     last = {id(p) for p in last_run(processes)}
-    begins: dict[tuple[str, int], list[int]] = {}
+    begins: dict[tuple[str, str, int], list[int]] = {}
     for p in processes:
         if not p.is_child and id(p) not in last:
-            begins.setdefault((p.host, p.rank), []).append(p.started)
+            begins.setdefault(_who(p), []).append(p.started)
 
     def back(p: AnyProcess) -> int:
         if id(p) in last:
             return 0
-        return 1 + sum(begin > p.started for begin in begins.get((p.host, p.rank), ()))
+        return 1 + sum(begin > p.started for begin in begins.get(_who(p), ()))
 
     return [back(p) for p in processes]
 
@@ -98,12 +112,17 @@ def last_run(processes: Sequence[AnyProcess]) -> list[AnyProcess]:
     Of each rank of a host those that live, or else the one that began last; and the children that
     began after it.
     """
-    living = {(p.host, p.rank) for p in processes if p.alive and not p.is_child}
-    newest: dict[tuple[str, int], int] = {}
+    living = {_who(p) for p in processes if p.alive and not p.is_child}
+    newest: dict[tuple[str, str, int], int] = {}
     for p in processes:
-        if not p.is_child and (p.alive or (p.host, p.rank) not in living):
-            newest[p.host, p.rank] = max(newest.get((p.host, p.rank), 0), p.started)
-    return [p for p in processes if p.alive or p.started >= newest.get((p.host, p.rank), 0)]
+        if not p.is_child and (p.alive or _who(p) not in living):
+            newest[_who(p)] = max(newest.get(_who(p), 0), p.started)
+    return [p for p in processes if p.alive or p.started >= newest.get(_who(p), 0)]
+
+
+def _who(process: Process) -> tuple[str, str, int]:
+    """The same for a rank in all runs of its job: another job's rank is another one."""
+    return (process.job, process.host, process.rank)
 
 
 def lacks(found: dict[str, Any]) -> Iterable[str]:

@@ -105,6 +105,7 @@ class Rank(Process):
         """An element of data.ranks of `trace where --json`."""
         first = self.collectives[0] if self.collectives else None
         return {
+            "job": self.job,
             "rank": self.rank,
             "host": self.host,
             "pid": self.pid,

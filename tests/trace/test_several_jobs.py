@@ -1,0 +1,64 @@
+"""Records of several jobs: never counted together, and none hides another."""
+
+import json
+import shutil
+
+import pytest
+
+from trace_command import oddrank
+
+ARMED = "import oddrank\noddrank.arm()\noddrank.step(5)\n"
+
+
+@pytest.fixture(scope="module")
+def two_jobs(run_ranks, tmp_path_factory):
+    """Both ranks of one job, and rank 1 alone of another that began later; their base folder."""
+    folder = tmp_path_factory.mktemp("jobs")
+    run_ranks(folder, ARMED)
+    run_ranks(folder, ARMED, [1], port=29600)
+    return folder / "records"
+
+
+def headings(done):
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith("job ")]
+
+
+APART = [
+    "job 127.0.0.1:29500: 2 of 2 ranks, 0 alive",
+    "job 127.0.0.1:29600: 1 of 2 ranks, 0 alive; no record here of 0",
+]
+
+
+def test_jobs_that_were_collected_into_one_folder_stay_apart(two_jobs, tmp_path):
+    for name in ("127.0.0.1:29500", "127.0.0.1:29600"):
+        done = oddrank("collect", tmp_path, "--job", two_jobs / name, folder=tmp_path)
+        (target,) = (tmp_path / name).iterdir()
+        assert f" of job {name} in {target}\n" in done.stdout
+    where = oddrank("where", tmp_path, folder=tmp_path)
+    assert headings(where) == APART
+    assert "not shown" not in where.stdout
+    assert headings(oddrank("where", tmp_path / name, folder=tmp_path)) == APART[1:]
+
+
+def test_jobs_whose_records_an_older_version_has_mixed_are_told_apart_by_what_they_say(
+    two_jobs, tmp_path
+):
+    (tmp_path / "host").mkdir()
+    for file in two_jobs.glob("*/*.trace"):
+        shutil.copy(file, tmp_path / "host")
+    done = oddrank("where", "--json", "-", tmp_path, folder=tmp_path)
+    ranks = [(rank["job"], rank["rank"]) for rank in json.loads(done.stdout)["data"]["ranks"]]
+    assert sorted(ranks) == [
+        ("127.0.0.1:29500", 0), ("127.0.0.1:29500", 1), ("127.0.0.1:29600", 1)
+    ]  # fmt: skip
+    assert headings(oddrank("where", tmp_path, folder=tmp_path)) == APART
+
+
+@pytest.mark.parametrize("command", [["stats"], ["export", "out.json"]])
+def test_nothing_is_summed_over_jobs(two_jobs, tmp_path, command):
+    done = oddrank(*command, two_jobs, folder=two_jobs, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "of 2 jobs (127.0.0.1:29500, 127.0.0.1:29600): name the folder" in line
+    assert not list(tmp_path.iterdir())
