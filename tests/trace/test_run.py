@@ -107,7 +107,35 @@ def test_a_module_runs_as_with_minus_m(both):
         "import sys\nprint(sys.argv, __name__, __package__, __spec__.name, sys.path[0])\n"
     )
     both.same("-m", "package", "-m", "--help")
-    both.same("-m", "no_such_module_here")
+
+
+def test_of_a_module_that_there_is_not_nothing_is_recorded(both):
+    package = both.folder / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    for name in ("no_such_module_here", "no.such.module", "package", "package.nosuch"):
+        assert both.same("-m", name).returncode == 1
+    assert not (both.folder / "records").exists()
+
+
+def test_a_module_that_only_its_package_can_find_is_recorded(both):
+    package = both.folder / "package"
+    (package / "hidden").mkdir(parents=True)
+    (package / "__init__.py").write_text("__path__.append(__path__[0] + '/hidden')\n")
+    (package / "hidden" / "train.py").write_text("print('ran')\n")
+    assert both.same("-m", "package.train").stdout == "ran\n"
+    (record,) = both.records()
+    assert record.end.exit_code == 0
+
+
+def test_a_package_that_fails_as_it_is_imported_is_recorded(both):
+    package = both.folder / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("1 / 0\n")
+    (package / "train.py").write_text("")
+    assert both.traced("-m", "package.train").returncode == 1
+    (record,) = both.records()
+    assert record.end.raised == "ZeroDivisionError"
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -1,12 +1,14 @@
 """Runs an unmodified script or module as `python script.py` and `python -m module` do, recorded."""
 
 import builtins
+import functools
 import io
 import os
+import runpy
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
@@ -14,6 +16,8 @@ from oddrank.errors import OddrankError
 from oddrank.trace import ending
 from oddrank.trace.arm import arm
 from oddrank.trace.packages import Packages
+
+_runpy: Any = runpy  # `python -m` itself, which has no public name
 
 
 def script(
@@ -49,17 +53,46 @@ def script(
 def module(
     name: str, arguments: Sequence[str], packages: Packages, hook: str | None = None
 ) -> NoReturn:
-    """The same as `python -m name ...`."""
-    import runpy
-
+    """The same as `python -m name ...`. Where there is no such module, nothing is recorded."""
     sys.argv[:] = [name, *arguments]
     sys.path[0] = os.getcwd()
-    _run(lambda: _module(runpy, name), packages, hook)
+    # What `python -m` calls; it replaces __main__ in place and sets sys.argv[0].
+    body = functools.partial(_runpy._run_module_as_main, name, alter_argv=True)
+    if _is_there(name):
+        _run(body, packages, hook)
+    body()  # says in Python's words that there is none, and exits
+    raise OddrankError(f"there was no module {name!r}, and now there is: start it again")
 
 
-def _module(runpy: Any, name: str) -> None:
-    """What `python -m` calls; it replaces __main__ in place and sets sys.argv[0]."""
-    runpy._run_module_as_main(name, alter_argv=True)
+def _is_there(name: str) -> bool:
+    """Looked for without importing its packages, as far as folders tell: that is to be recorded."""
+    if _found(name):
+        return True
+    try:
+        _runpy._get_module_details(name, _runpy._Error)
+    except _runpy._Error:
+        return False
+    except Exception:  # a package of it fails as it is imported: that will be recorded
+        return True
+    return True
+
+
+def _found(name: str) -> bool:
+    folders: Sequence[str] | None = None
+    parts = name.split(".")
+    for i in range(1, len(parts) + 1):
+        spec = _spec(".".join(parts[:i]), folders)
+        if spec is None:
+            return False
+        folders = spec.submodule_search_locations
+        if folders is None:
+            return i == len(parts)
+    return _spec(f"{name}.__main__", folders) is not None
+
+
+def _spec(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
+    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+    return next((spec for find in finders if find and (spec := find(name, folders))), None)
 
 
 def _run(body: Any, packages: Packages, hook: str | None) -> NoReturn:
