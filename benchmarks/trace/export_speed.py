@@ -38,7 +38,7 @@ def make_record(folder: str) -> Path:
     script.write_text(SCRIPT, encoding="utf-8")
     environment = {**os.environ, "ODDRANK_DIR": folder, "ODDRANK_TRACE_MB": "32"}
     subprocess.run([sys.executable, script], env=environment, check=True, timeout=300)
-    return jobs.files([str(next(path.parent for path in Path(folder).rglob("*.trace")))])[0]
+    return jobs.find([str(next(path.parent for path in Path(folder).rglob("*.trace")))]).files[0]
 
 
 def text_speed(file: Path, lines: bool) -> float:

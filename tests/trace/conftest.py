@@ -48,7 +48,7 @@ class Script:
         return subprocess.CompletedProcess([], process.returncode, out, err)
 
     def records(self) -> list[ranks.Rank]:
-        found, refused = ranks.read(jobs.files([str(self.folder / "records")]))
+        found, refused = ranks.read(jobs.find([str(self.folder / "records")]).files)
         assert not refused
         return found
 

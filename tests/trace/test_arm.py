@@ -51,7 +51,7 @@ def test_a_running_script_is_seen_alive_without_ptrace(script, tmp_path):
     try:
         assert process.stdout.readline() == "here\n"
         time.sleep(0.1)
-        found, _ = ranks.read(jobs.files([str(tmp_path / "records")]), look=0.1)
+        found, _ = ranks.read(jobs.find([str(tmp_path / "records")]).files, look=0.1)
     finally:
         process.kill()
         process.wait()

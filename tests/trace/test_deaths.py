@@ -56,7 +56,7 @@ def die(kind, depth, folder, luck):
             process.kill()
             process.wait()
             process.stdout.close()
-    (record,), refused = ranks.read(jobs.files([str(folder)]))
+    (record,), refused = ranks.read(jobs.find([str(folder)]).files)
     assert not refused
     return record
 
@@ -156,7 +156,7 @@ def test_a_stopped_process_is_seen_as_stopped(tmp_path):
     )
     try:
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        (record,), _ = ranks.read(jobs.files([str(tmp_path)]), look=0.05)
+        (record,), _ = ranks.read(jobs.find([str(tmp_path)]).files, look=0.05)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

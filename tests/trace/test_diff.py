@@ -61,7 +61,7 @@ def history(*items, rank=0, whole=False):
 
 
 def test_a_rank_that_calls_something_else_is_shown_from_the_last_common_step(job):
-    found = compare(*map(histories.read, jobs.files([str(job)])))
+    found = compare(*map(histories.read, jobs.find([str(job)]).files))
     assert found.begin.name == "3"
     assert (found.common, found.last.name) == (2, "forward")
     assert [item.name for item in found.a_next] == ["backward"]
@@ -71,7 +71,7 @@ def test_a_rank_that_calls_something_else_is_shown_from_the_last_common_step(job
 
 def test_a_window_whose_beginning_is_overwritten_has_only_whole_steps(run_ranks, tmp_path):
     job = run_ranks(tmp_path, SCRIPT.replace("STEPS", "9000"))
-    found = compare(*map(histories.read, jobs.files([str(job)])))
+    found = compare(*map(histories.read, jobs.find([str(job)]).files))
     assert not found.a.whole
     assert found.a.steps[0] > 0
     assert next(iter(text(found))).endswith(
@@ -86,7 +86,7 @@ def test_of_a_step_that_is_longer_than_the_window_it_says_that_it_is_overwritten
 ):
     work = "    for _ in range(STEPS and 200_000):\n        forward()\n"
     busy = SCRIPT.replace("    forward()\n", work, 1).replace("STEPS", "1")
-    found = compare(*map(histories.read, jobs.files([str(run_ranks(tmp_path, busy))])))
+    found = compare(*map(histories.read, jobs.find([str(run_ranks(tmp_path, busy))]).files))
     assert (found.a.steps, found.a.overwritten) == ([], (0,))
     assert next(iter(text(found))).endswith(
         ": no step in its window, the calls of step 0 are overwritten (raise ODDRANK_TRACE_MB)"
@@ -175,7 +175,7 @@ def test_the_command_takes_files_or_ranks_of_the_newest_job_and_writes_json(job,
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 
-    done = run(*jobs.files([str(job)]))
+    done = run(*jobs.find([str(job)]).files)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[2] == "the same since step 3: 2 calls, steps and collectives, the last one"

@@ -71,7 +71,7 @@ def test_a_script_that_our_launcher_runs_ends_likewise(tmp_path):
         capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    ((rank,), _) = ranks.read(jobs.files([str(tmp_path / "records")]))
+    ((rank,), _) = ranks.read(jobs.find([str(tmp_path / "records")]).files)
     assert rank.end == End("exited", 1, "ValueError")
 
 
@@ -151,7 +151,7 @@ def test_a_record_of_an_older_version_is_read_and_claims_nothing(script, tmp_pat
         stacks = [[thread.stack for thread in rank.threads] for rank in (now, *found)]
         assert stacks == stacks[:1] * (1 + readable)
         assert len(refused) == (not readable)
-    assert "has version 3 and this oddrank reads versions 1 to 2" in refused[0]
+    assert "has version 3 and this oddrank reads versions 1 to 2" in refused[old]
 
 
 def test_an_exited_process_is_dead_also_where_its_pid_cannot_be_looked_up(script, tmp_path):

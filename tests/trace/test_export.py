@@ -75,7 +75,7 @@ def long_job(run_ranks, tmp_path_factory):
 @pytest.fixture(scope="module")
 def target(job, tmp_path_factory):
     target = tmp_path_factory.mktemp("out") / "job.json.gz"
-    written = export(jobs.files([str(job)]), target)
+    written = export(jobs.find([str(job)]).files, target)
     assert written.notes == ()
     return target
 
@@ -128,7 +128,7 @@ def test_ranks_threads_steps_sections_and_marks_have_names_rows_and_one_clock(pi
 
 def test_a_ring_whose_beginning_is_lost_nests_under_the_calls_that_were_open(long_job, tmp_path):
     target = tmp_path / "long.json"
-    export(jobs.files([str(long_job)]), target)
+    export(jobs.find([str(long_job)]).files, target)
     picture = ChromeTrace(target)
     ((pid, main),) = picture.rows("MainThread")
     assert picture.deepest[pid, main][:2] == ["<module>", "work"]
@@ -161,7 +161,7 @@ def test_names_that_are_no_names_stay_in_their_quotes(script):
         """
     )
     target = script.folder / "out.json"
-    export(jobs.files([str(script.folder / "records")]), target)
+    export(jobs.find([str(script.folder / "records")]).files, target)
     picture = ChromeTrace(target)
     (call,) = picture.of("B", 'a"},{\n<b>\u2028\x1b[2J')
     assert call["args"]["at"] == 'no "file"\n.py:1'
@@ -172,7 +172,7 @@ def test_a_rank_that_waits_is_shown_until_now(script, waiting):
     process = waiting()
     time.sleep(0.2)
     target = script.folder / "out.json"
-    export(jobs.files([str(script.folder / "records")]), target)
+    export(jobs.find([str(script.folder / "records")]).files, target)
     process.communicate("\n", timeout=30)
     picture = ChromeTrace(target)
     (begin,) = picture.of("B", "waits")
@@ -183,7 +183,7 @@ def test_a_rank_that_waits_is_shown_until_now(script, waiting):
 
 def test_lines_come_when_asked_for_and_a_plain_name_is_plain(job, tmp_path):
     target = tmp_path / "job.json"
-    export(jobs.files([str(job)]), target, lines=True)
+    export(jobs.find([str(job)]).files, target, lines=True)
     assert ChromeTrace(target).of("i", "script.py:25")
 
 

@@ -31,7 +31,7 @@ def job(run_ranks, tmp_path_factory):
 
 
 def test_a_record_that_is_cut_is_told_and_the_others_are_written(job, tmp_path):
-    good, other = jobs.files([str(job)])
+    good, other = jobs.find([str(job)]).files
     cut = tmp_path / "cut.trace"
     cut.write_bytes(other.read_bytes()[:100_000])
     target = tmp_path / "some.json.gz"
@@ -48,7 +48,7 @@ def test_where_nothing_can_be_read_or_written_nothing_is_left(job, tmp_path):
     for files, why in (([bad], "is not a record"), ([], "in 0 files")):
         with pytest.raises(OddrankError, match=why):
             export(files, tmp_path / "out.json.gz")
-    files = jobs.files([str(job)])
+    files = jobs.find([str(job)]).files
     pipe = tmp_path.parent / f"{tmp_path.name}.pipe"
     os.mkfifo(pipe)
     for target, why in (
@@ -65,7 +65,7 @@ def test_where_nothing_can_be_read_or_written_nothing_is_left(job, tmp_path):
 
 def test_a_record_of_another_boot_whose_clock_was_seen_once_is_left_out_and_told(script):
     script("\nimport os, oddrank; oddrank.arm(); os._exit(0)")
-    (file,) = jobs.files([str(script.folder / "records")])
+    (file,) = jobs.find([str(script.folder / "records")]).files
     boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     record = file.read_bytes()
     assert record.count(boot) == 1
@@ -83,13 +83,13 @@ def test_a_link_stays_one_and_what_was_there_is_replaced(job, tmp_path):
     target, link = tmp_path / "target.json", tmp_path / "link.json"
     target.write_text("old")
     link.symlink_to(target)
-    export(jobs.files([str(job)]), link)
+    export(jobs.find([str(job)]).files, link)
     assert link.is_symlink()
     ChromeTrace(target)
 
 
 def test_ranks_of_two_hosts_with_the_same_pid_stay_apart(job, tmp_path):
-    file, _ = jobs.files([str(job)])
+    file, _ = jobs.find([str(job)]).files
     target = tmp_path / "twice.json"
     export([file, file], target)
     assert len({e["pid"] for e in ChromeTrace(target).events}) == 2
@@ -97,7 +97,7 @@ def test_ranks_of_two_hosts_with_the_same_pid_stay_apart(job, tmp_path):
 
 def test_earlier_runs_of_a_rank_are_left_out_unless_asked_for(run_ranks, tmp_path):
     job = run_ranks(tmp_path, SCRIPT, (0, 1, 0))
-    files = jobs.files([str(job)])
+    files = jobs.find([str(job)]).files
     written = export(files, tmp_path / "last.json")
     assert (written.processes, written.earlier) == (2, 1)
     written = export(files, tmp_path / "all.json", all_runs=True)

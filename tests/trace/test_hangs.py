@@ -105,6 +105,6 @@ def test_the_example_trains_to_its_end_and_its_record_stays(tmp_path):
     job.launcher.wait(timeout=120)
     job.launcher.stderr.close()
     assert [(rank["alive"], rank["step"]) for rank in job.where()] == [(False, 4)] * 4
-    for file in jobs.files([str(tmp_path / "records")]):
+    for file in jobs.find([str(tmp_path / "records")]).files:
         _, events, _ = _native.core().trace_history(str(file), 1000)
         assert "trained" in {mark for *_, mark in events}

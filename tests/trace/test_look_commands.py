@@ -20,7 +20,7 @@ def test_of_a_process_that_was_asked_for_the_heading_counts_no_ranks(waiting, sc
     assert f"pid {process.pid})" in lines[2]
 
 
-def test_a_rank_is_named_by_its_number(dead_job):
+def test_a_rank_is_named_by_its_number(dead_job, tmp_path):
     records = dead_job / "records"
     done = oddrank("where", "1", folder=records, cwd=dead_job)
     assert done.returncode == 0, done.stderr
@@ -31,7 +31,40 @@ def test_a_rank_is_named_by_its_number(dead_job):
     assert "\nranks 0-1 (" in both
     none = oddrank("where", "2", folder=records, cwd=dead_job)
     assert (none.returncode, none.stdout) == (2, "")
-    assert "the newest job has no record here of rank 2" in none.stderr
+    assert "the newest job, 127.0.0.1:29500, has no record here of rank 2" in none.stderr
+    some = oddrank("where", "2", "1", tmp_path / "nope", folder=records, cwd=dead_job)
+    assert some.returncode == 2
+    assert "\nrank 1 (" in some.stdout
+    assert [line.partition(" (")[0] for line in some.stderr.splitlines()] == [
+        "oddrank: the newest job, 127.0.0.1:29500, has no record here of rank 2: name a file or"
+        " another job's folder",
+        f"oddrank: there is no record {tmp_path / 'nope'}",
+    ]
+
+
+def test_of_a_rank_that_has_only_children_here_they_are_shown(script):
+    script(
+        """
+        import os
+        import oddrank
+        oddrank.arm()
+        if os.fork() == 0:
+            def child():
+                os._exit(0)
+            child()
+        os.wait()
+        """
+    )
+    records = script.folder / "records"
+    next(records.glob("*/rank0-*")).unlink()
+    for command in ("where", "tail"):
+        done = oddrank(command, "0", folder=records)
+        assert done.returncode == 2
+        assert "child" in done.stdout
+        assert "has no record here of rank 0 itself, but 1 of child processes" in done.stderr
+    done = oddrank("where", folder=records)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 child process of rank 0 (" in done.stdout
 
 
 def test_pictures_that_follow_each_other_in_a_pipe_are_told_apart(dead_job):
@@ -52,7 +85,9 @@ def test_pictures_that_follow_each_other_in_a_pipe_are_told_apart(dead_job):
 
 def test_tail_says_times_to_the_microsecond_when_asked_and_what_a_gap_is(dead_job):
     folder = dead_job / "records" / "127.0.0.1:29500"
-    lines = oddrank("tail", "-u", jobs.files([str(folder)])[0], folder=dead_job).stdout.splitlines()
+    lines = oddrank(
+        "tail", "-u", jobs.find([str(folder)]).files[0], folder=dead_job
+    ).stdout.splitlines()
     times = [line.split(" ", 1)[0] for line in lines]
     assert all(re.fullmatch(r"\d\d:\d\d:\d\d\.\d{6}", each) for each in times)
     assert len(set(times)) > 1
@@ -61,7 +96,7 @@ def test_tail_says_times_to_the_microsecond_when_asked_and_what_a_gap_is(dead_jo
 
 
 def test_tail_says_the_last_lines_with_their_source_while_the_file_is_the_same(dead_job, tmp_path):
-    (file, _) = jobs.files([str(dead_job / "records" / "127.0.0.1:29500")])
+    (file, _) = jobs.find([str(dead_job / "records" / "127.0.0.1:29500")]).files
     done = oddrank("tail", "-n", "3", "--source", file, folder=tmp_path, cwd=dead_job)
     assert [line.split(" ", 1)[1] for line in done.stdout.splitlines()] == [
         "--- call work (script.py)",
@@ -92,7 +127,7 @@ def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
 
 
 def test_what_cannot_be_copied_or_written_leaves_nothing(dead_job, tmp_path):
-    done = oddrank("collect", "--job", tmp_path / "nope", tmp_path / "out", folder=tmp_path)
+    done = oddrank("collect", tmp_path / "out", tmp_path / "nope", folder=tmp_path)
     assert done.returncode == 2
     assert "there is no record" in done.stderr
     assert not (tmp_path / "out").exists()

@@ -40,7 +40,7 @@ class Both:
         return traced
 
     def records(self):
-        return ranks.read(jobs.files([str(self.folder / "records")]))[0]
+        return ranks.read(jobs.find([str(self.folder / "records")]).files)[0]
 
     def _run(self, command):
         environ = {**os.environ, "ODDRANK_DIR": str(self.folder / "records")}

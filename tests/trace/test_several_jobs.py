@@ -1,6 +1,8 @@
 """Records of several jobs: never counted together, and none hides another."""
 
 import json
+import os
+import re
 import shutil
 
 import pytest
@@ -32,7 +34,7 @@ APART = [
 
 def test_jobs_that_were_collected_into_one_folder_stay_apart(two_jobs, tmp_path):
     for name in ("127.0.0.1:29500", "127.0.0.1:29600"):
-        done = oddrank("collect", tmp_path, "--job", two_jobs / name, folder=tmp_path)
+        done = oddrank("collect", tmp_path, two_jobs / name, folder=two_jobs)
         (target,) = (tmp_path / name).iterdir()
         assert f" of job {name} in {target}\n" in done.stdout
     where = oddrank("where", tmp_path, folder=tmp_path)
@@ -53,6 +55,46 @@ def test_jobs_whose_records_an_older_version_has_mixed_are_told_apart_by_what_th
         ("127.0.0.1:29500", 0), ("127.0.0.1:29500", 1), ("127.0.0.1:29600", 1)
     ]  # fmt: skip
     assert headings(oddrank("where", tmp_path, folder=tmp_path)) == APART
+
+
+ALSO = re.compile(
+    r"oddrank: also here: 127\.0\.0\.1:29500 \(2 ranks, last event at [\d: -]+\):"
+    r" oddrank trace where (.*)\n"
+)
+
+
+def test_the_newest_job_hides_no_other(two_jobs, tmp_path):
+    for command in (
+        ["where"], ["where", "1"], ["stats"], ["export", tmp_path / "out.json"],
+        ["collect", tmp_path], ["tail", "1"], ["diff", "1", "1"],
+    ):  # fmt: skip
+        done = oddrank(*command, folder=two_jobs)
+        assert done.returncode == 0, done.stderr
+        also = ALSO.fullmatch(done.stderr)
+        assert also, done.stderr
+        assert also[1] == str(two_jobs / "127.0.0.1:29500")
+    named = oddrank("where", also[1], folder=two_jobs)
+    assert (headings(named), named.stderr) == (APART[:1], "")
+    copied = oddrank("where", tmp_path, folder=two_jobs)
+    assert (headings(copied), copied.stderr) == (APART[1:], "")
+
+
+def test_a_rank_of_another_job_than_the_newest_is_said_to_be_there(two_jobs):
+    done = oddrank("where", "0", folder=two_jobs)
+    assert (done.returncode, done.stdout) == (2, "")
+    (file,) = (two_jobs / "127.0.0.1:29500").glob("rank0-*")
+    (line,) = done.stderr.splitlines()
+    assert "the newest job, 127.0.0.1:29600, has no record here of rank 0; " in line
+    assert "127.0.0.1:29500 (2 ranks, last event at " in line
+    assert line.endswith(f" has one: name {file}")
+
+
+def test_who_names_a_base_folder_means_no_other(two_jobs, tmp_path, monkeypatch):
+    (tmp_path / f"oddrank-{os.geteuid()}").symlink_to(two_jobs)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    done = oddrank("where", folder=tmp_path / "none")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"no record of yours in {tmp_path / 'none'}: " in done.stderr
 
 
 @pytest.mark.parametrize("command", [["stats"], ["export", "out.json"]])

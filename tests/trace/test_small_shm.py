@@ -32,7 +32,7 @@ def test_eight_ranks_with_32_workers_run_and_are_recorded_elsewhere(tmp_path):
     assert plain.stdout.startswith("[0, 0, 0, 0, 0, 0, 0, 0] ")
     assert ".trace" not in armed.stderr
     (job,) = (tmp_path / f"oddrank-{os.geteuid()}").iterdir()
-    found, refused = ranks.read(jobs.files([str(job)]))
+    found, refused = ranks.read(jobs.find([str(job)]).files)
     assert not refused
     assert sorted(rank.rank for rank in found if not rank.is_child) == list(range(8))
     assert sum(rank.is_child for rank in found) == 32

@@ -45,8 +45,8 @@ def job(run_ranks, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ranks(job):
-    found, refused = stats.read(jobs.files([str(job)]))
-    assert refused == []
+    found, refused = stats.read(jobs.find([str(job)]).files)
+    assert not refused
     return found
 
 
@@ -100,7 +100,7 @@ def test_what_was_lost_is_said(script):
         """,
         ODDRANK_TRACE_MB="0.125",
     )
-    (lossy,), _ = stats.read(jobs.files([str(script.folder / "records")]))
+    (lossy,), _ = stats.read(jobs.find([str(script.folder / "records")]).files)
     assert lossy.lost["threads"] > 0
     (said,) = stats.notes([lossy])
     assert said.startswith(f"rank 0 (pid {lossy.pid}): no room for {lossy.lost['threads']} threads")
@@ -108,7 +108,7 @@ def test_what_was_lost_is_said(script):
 
 def test_what_a_live_process_is_in_lasts_until_now(script, waiting):
     process = waiting()
-    files = jobs.files([str(script.folder / "records")])
+    files = jobs.find([str(script.folder / "records")]).files
 
     def seconds():
         (rank,), _ = stats.read(files)
@@ -144,7 +144,7 @@ def test_of_a_rank_that_never_rests_the_window_is_kept(script):
     try:
         process.stdout.readline()
         time.sleep(0.1)
-        files = jobs.files([str(script.folder / "records")])
+        files = jobs.find([str(script.folder / "records")]).files
         windows = [stats.read(files)[0][0].window_events for _ in range(30)]
         exported = [export(files, script.folder / "out.json", lines=True) for _ in range(30)]
     finally:

@@ -170,11 +170,12 @@ def test_json_has_every_thread_with_the_innermost_frame_last(dead_job):
 
 
 def test_what_is_no_record_is_one_line_each_and_the_rest_is_shown(dead_job, tmp_path):
-    (file, other) = jobs.files([str(dead_job / "records" / "127.0.0.1:29500")])
+    (file, other) = jobs.find([str(dead_job / "records" / "127.0.0.1:29500")]).files
     cut = tmp_path / "cut.trace"
     cut.write_bytes(other.read_bytes()[:100_000])
     done = oddrank("where", file, cut, "/etc/hostname", folder=tmp_path)
-    assert done.returncode == 0
+    assert done.returncode == 2
+    assert "\nrank 0 (" in done.stdout
     assert len(done.stderr.splitlines()) == 2
     assert "it was cut" in done.stderr
     only = oddrank("where", cut, folder=tmp_path)

@@ -12,6 +12,9 @@ from oddrank.cli import Group, json_option
 from oddrank.errors import LaunchError, OddrankError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from oddrank.trace.jobs import Found
     from oddrank.trace.processes import AnyProcess
     from oddrank.trace.ranks import Rank
 
@@ -82,7 +85,7 @@ def where(  # noqa: PLR0917 (click passes them by name)
     all_runs: bool,
     watch: bool,
     json_path: str | None,
-) -> None:
+) -> int:
     """Show where each rank is, or was when it died, the least progress first.
 
     PATH: record files, folders of jobs (shown one after the other), what `trace collect` has made,
@@ -92,23 +95,25 @@ def where(  # noqa: PLR0917 (click passes them by name)
     from oddrank.trace import jobs, processes, ranks
     from oddrank.trace import where as where_
 
-    chosen = pid is not None or any(map(jobs.is_rank, paths))
+    is_part = pid is not None or any(map(jobs.is_rank, paths))
     while True:
-        files = jobs.files(paths, pid)
-        found, earlier = _of_last_run(*ranks.read(files, _LOOK), all_runs)
-        of_jobs = processes.by_job(found, jobs.job_of(files[0]))
+        chosen = jobs.find(paths, pid)
+        read, refused = ranks.read(chosen.files, _LOOK)
+        found, earlier = _of_last_run(read, refused, all_runs)
+        of_jobs = processes.by_job(found, jobs.job_of(chosen.files[0]))
         if json_path is not None:
             _write_where(found, ", ".join(of_jobs), json_path)
         if json_path != "-":
             if watch:
                 _begin_picture()
             for i, (job, own) in enumerate(of_jobs.items()):
-                text = where_.text(own, job, all_threads=all_threads, chosen=chosen)
+                text = where_.text(own, job, all_threads=all_threads, chosen=is_part)
                 for line in [""] * (i > 0) + text:
                     render.line(line, sys.stdout)
             _say_earlier(earlier)
+        code = _say_what_else(chosen, paths, refused)
         if not watch:
-            return
+            return code
         time.sleep(_WATCH)
 
 
@@ -118,7 +123,7 @@ def where(  # noqa: PLR0917 (click passes them by name)
               help="How many lines.")  # fmt: skip
 @click.option("--source", is_flag=True, help="Show the source text of each line.")
 @click.option("-u", "--microseconds", is_flag=True, help="Times to the microsecond.")
-def tail(file: str, count: int, source: bool, microseconds: bool) -> None:
+def tail(file: str, count: int, source: bool, microseconds: bool) -> int:
     """Show the last lines that a process ran.
 
     FILE: its record, the number of a rank of your newest job, or a folder with one record.
@@ -126,17 +131,21 @@ def tail(file: str, count: int, source: bool, microseconds: bool) -> None:
     from oddrank.trace import jobs
     from oddrank.trace import tail as tail_
 
-    for line in tail_.text(jobs.file_of(file), count, source=source, microseconds=microseconds):
+    chosen = jobs.find_one(file)
+    for line in tail_.text(chosen.files[0], count, source=source, microseconds=microseconds):
         render.line(line, sys.stdout)
+    return _say_what_else(chosen)
 
 
 @command.command()
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--job", "path", metavar="PATH", help="A job's folder, instead of the newest job.")
-def collect(folder: Path, path: str | None) -> None:
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+def collect(folder: Path, paths: tuple[str, ...]) -> int:
     """Copy a job's records of this host to DIR/JOB/HOST, before the allocation ends.
 
     srun --ntasks-per-node 1 oddrank trace collect /shared/records
+
+    PATH: as for `trace where`; without one your newest job on this host.
     """
     from oddrank import launch
     from oddrank.trace import collect as collect_
@@ -147,10 +156,11 @@ def collect(folder: Path, path: str | None) -> None:
     except LaunchError as error:
         raise OddrankError(str(error)) from None
     if here.local_rank != 0:
-        return
-    files = jobs.files([path] if path else ())
-    for target, count in collect_.collect(files, folder, here.host).items():
+        return 0
+    chosen = jobs.find(paths)
+    for target, count in collect_.collect(chosen.files, folder, here.host).items():
         render.line(f"{count} records of job {target.parent.name} in {target}", sys.stdout)
+    return _say_what_else(chosen)
 
 
 @command.command()
@@ -158,7 +168,7 @@ def collect(folder: Path, path: str | None) -> None:
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--lines", is_flag=True, help="Every line too, as an instant event.")
 @_all_runs_option
-def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> None:
+def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> int:
     """Write what all ranks did last as one Chrome trace, for https://ui.perfetto.dev.
 
     Calls, steps, sections, marks and collectives on one clock. OUT is written whole or not at all,
@@ -169,8 +179,8 @@ def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> No
 
     if str(out) == "-":
         raise OddrankError("export writes a file, not to stdout: name one, such as train.json.gz")
-    files = jobs.files(paths)
-    written = export_.export(files, out, lines=lines, all_runs=all_runs)
+    chosen = jobs.find(paths)
+    written = export_.export(chosen.files, out, lines=lines, all_runs=all_runs)
     for note in written.notes:
         render.line(f"oddrank: {note}", sys.stderr)
     render.line(
@@ -179,13 +189,14 @@ def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> No
         sys.stdout,
     )
     _say_earlier(written.earlier)
+    return _say_what_else(chosen)
 
 
 @command.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @_all_runs_option
 @json_option
-def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> None:
+def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> int:
     """Show how much each rank records, what was lost, what that costs, and the hottest code.
 
     Times are between call and return, in what is left of the record (its window); what runs ends
@@ -196,9 +207,10 @@ def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> None
     from oddrank.trace import jobs, processes
     from oddrank.trace import stats as stats_
 
-    files = jobs.files(paths)
-    found, earlier = _of_last_run(*stats_.read(files), all_runs)
-    job = processes.only_job(found, jobs.job_of(files[0]))
+    chosen = jobs.find(paths)
+    read, refused = stats_.read(chosen.files)
+    found, earlier = _of_last_run(read, refused, all_runs)
+    job = processes.only_job(found, jobs.job_of(chosen.files[0]))
     hot = stats_.hottest(found)
     if json_path is not None:
         world = {"size": max(rank.world for rank in found)}
@@ -211,13 +223,14 @@ def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> None
         for line in stats_.notes(found):
             render.line(line, sys.stdout)
         _say_earlier(earlier)
+    return _say_what_else(chosen, paths, refused)
 
 
 @command.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @json_option
-def diff(a: str, b: str, json_path: str | None) -> None:
+def diff(a: str, b: str, json_path: str | None) -> int:
     """Show where the histories of two ranks part: calls, steps and collectives.
 
     A, B: record files, or numbers of ranks of your newest job. Main threads are compared, from the
@@ -227,13 +240,15 @@ def diff(a: str, b: str, json_path: str | None) -> None:
     from oddrank.trace import diff as diff_
     from oddrank.trace import history, jobs
 
-    sides = [history.read(jobs.file_of(side)) for side in (a, b)]
-    found = diff_.compare(*sides)
+    chosen = [jobs.find_one(side) for side in (a, b)]
+    found = diff_.compare(*(history.read(side.files[0]) for side in chosen))
     if json_path is not None:
         finding.write_json(finding.envelope("trace diff", {}, found.as_data()), json_path)
     if json_path != "-":
         for line in diff_.text(found):
             render.line(line, sys.stdout)
+    lacking = [line for side in chosen for line in side.lacking]
+    return _say_what_else(jobs.Found((), lacking, max(side.also for side in chosen)))
 
 
 def _begin_picture() -> None:
@@ -249,6 +264,15 @@ def _say_earlier(count: int) -> None:
         render.line(f"not shown: {count} records of earlier runs (--all-runs)", sys.stdout)
 
 
+def _say_what_else(
+    found: "Found", typed: "Sequence[str]" = (), refused: "Collection[Path]" = ()
+) -> int:
+    """What was named and is not there, and what could have been; the exit code."""
+    for line in (*found.lacking, *filter(None, [found.also])):
+        render.line(f"oddrank: {line}", sys.stderr)
+    return OddrankError.exit_code if found.lacking or {*map(Path, typed)} & {*refused} else 0
+
+
 def _write_where(found: "list[Rank]", job: str, path: str) -> None:
     world = {"size": max(rank.world for rank in found)}
     data = {"job": job, "ranks": [rank.as_data() for rank in found]}
@@ -256,14 +280,14 @@ def _write_where(found: "list[Rank]", job: str, path: str) -> None:
 
 
 def _of_last_run(
-    found: "list[AnyProcess]", refused: list[str], all_runs: bool
+    found: "list[AnyProcess]", refused: "dict[Path, str]", all_runs: bool
 ) -> "tuple[list[AnyProcess], int]":
     """Those to look at, and how many of earlier runs are left out."""
     from oddrank.trace import processes
 
     if not found and len(refused) == 1:
-        raise OddrankError(refused[0])
-    for line in refused:
+        raise OddrankError(*refused.values())
+    for line in refused.values():
         render.line(f"oddrank: {line}", sys.stderr)
     if not found:
         raise OddrankError(f"none of {len(refused)} files is a record that can be read")

@@ -1,20 +1,29 @@
 """Which record files a command is about: a path that was typed, a pid, or the newest job."""
 
-import os
-import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oddrank import job
 from oddrank.errors import OddrankError
+from oddrank.trace import folders
+from oddrank.trace.folders import NAME, SUFFIX, Job
 
-SUFFIX = ".trace"
-_NAME = re.compile(r"(?:rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
+
+@dataclass(frozen=True)
+class Found:
+    """What a command is about."""
+
+    files: Sequence[Path]
+    """Records, in the order of their ranks; never none."""
+    lacking: Sequence[str] = ()
+    """A line for each name that was typed and has no record."""
+    also: str = ""
+    """A line about jobs that could have been meant too, where nobody has said which."""
 
 
-def files(paths: Iterable[str] = (), pid: int | None = None) -> list[Path]:
-    """Record files, in the order of their ranks.
+def find(paths: Iterable[str] = (), pid: int | None = None) -> Found:
+    """What was typed.
 
     paths: record files, folders of a job or of several, what `trace collect` has made (a folder a
     job, a folder a host below), or numbers of ranks of the newest job. pid: the record of that
@@ -23,24 +32,25 @@ def files(paths: Iterable[str] = (), pid: int | None = None) -> list[Path]:
     """
     typed = list(paths)
     if typed:
-        named = [_of_rank(int(each)) if is_rank(each) else _below(Path(each)) for each in typed]
-        found = list(dict.fromkeys(file for files in named for file in files))
-    elif pid is not None:
-        found = _of_pid(pid)
-    else:
-        found = _newest_job()
-    return sorted(found, key=_rank_and_pid)
+        return _typed(typed)
+    if pid is not None:
+        return Found(_of_pid(pid))
+    newest, *others = folders.here()
+    return Found(sorted(newest.files, key=_rank_and_pid), also=folders.also_here(others))
 
 
-def file_of(name: str) -> Path:
+def find_one(name: str) -> Found:
     """One record: a file, a folder that holds one, or a rank's number in this user's newest job."""
-    below = files([name])
+    found = find([name])
     if is_rank(name):
-        own = [file for file in below if file.name.startswith("rank")] or below
-        return max(own, key=_started)  # of the last run, where a job was started again as it was
-    if len(below) > 1:
-        raise OddrankError(f"{name} has {len(below)} records: name one, such as {below[0]}")
-    return below[0]
+        own = [file for file in found.files if folders.is_own(file)] or found.files
+        # Of the last run, where a job was started again as it was.
+        return replace(found, files=[max(own, key=folders.started)])
+    if len(found.files) > 1:
+        raise OddrankError(
+            f"{name} has {len(found.files)} records: name one, such as {found.files[0]}"
+        )
+    return found
 
 
 def is_rank(name: str) -> bool:
@@ -53,102 +63,72 @@ def job_of(file: Path) -> str:
     return file.parent.name
 
 
+def _typed(names: Sequence[str]) -> Found:
+    files: list[Path] = []
+    lacking: list[str] = []
+    here: list[Job] = []
+    for name in names:
+        try:
+            if is_rank(name):
+                here = here or folders.here()
+                own, lack = _of_rank(int(name), here)
+                lacking += lack
+            else:
+                own = _below(Path(name))
+            files += own
+        except OddrankError as error:
+            lacking.append(str(error))
+    if not files:
+        raise OddrankError("; ".join(lacking))
+    in_order = sorted(dict.fromkeys(files), key=_rank_and_pid)
+    return Found(in_order, lacking, folders.also_here(here[1:]))
+
+
 def _below(path: Path) -> list[Path]:
+    try:
+        path.stat()
+    except OSError as error:
+        raise OddrankError(
+            f"there is no record {path} ({error.strerror}): name a job's folder, a record file or"
+            " the number of a rank"
+        ) from None
     if not path.is_dir():
         return [path]  # what it is says the reader
-    found = _records(path)
-    folders = [] if found else _folders(path)
-    for folder in folders:
-        found += _records(folder)
-        found += [file for below in _folders(folder) for file in _records(below)]
+    found = folders.records(path)
+    for folder in [] if found else folders.below(path):
+        found += folders.records(folder)
+        found += [file for host in folders.below(folder) for file in folders.records(host)]
     if not found:
         raise OddrankError(f"no record in {path}: name a job's folder or a file rank*{SUFFIX}")
     return found
 
 
-def _folders(path: Path) -> list[Path]:
-    with suppress(OSError):
-        return sorted(entry for entry in path.iterdir() if entry.is_dir())
-    return []
-
-
-def _of_rank(number: int) -> list[Path]:
-    """Its records in this user's newest job: its children's and earlier runs' too."""
-    names = ((file, _NAME.fullmatch(file.name)) for file in _newest_job())
-    found = [file for file, name in names if name and int(name[1]) == number]
-    if not found:
-        raise OddrankError(f"the newest job has no record here of rank {number}: name a file")
-    return found
+def _of_rank(number: int, here: Sequence[Job]) -> tuple[list[Path], list[str]]:
+    """Its records in the newest job and its children's; a line where it has none of its own."""
+    found = here[0].of_rank(number)
+    if any(map(folders.is_own, found)):
+        return found, []
+    what = f"the newest job, {here[0].folder.name}, has no record here of rank {number}"
+    if found:
+        what += f" itself, but {len(found)} of child processes"
+    for other in here[1:]:
+        for file in filter(folders.is_own, other.of_rank(number)):
+            return found, [f"{what}; {other} has one: name {file}"]
+    return found, [f"{what}: name a file or another job's folder"]
 
 
 def _of_pid(pid: int) -> list[Path]:
-    started = job.start_time(pid)
-    for folder in _job_folders():
-        for file in _records(folder):
-            name = _NAME.fullmatch(file.name)
-            if name and int(name[2]) == pid and started in (0, int(name[3])):
+    start = job.start_time(pid)
+    for folder in (folder for base in folders.bases() for folder in folders.below(base)):
+        for file in folders.records(folder):
+            name = NAME.fullmatch(file.name)
+            if name and int(name[3]) == pid and start in (0, int(name[4])):
                 return [file]
-    raise OddrankError(f"process {pid} has no record in {_looked_at()}: was oddrank.arm() called?")
-
-
-def _newest_job() -> list[Path]:
-    """A job that still runs comes before one that has ended, then the one that began last."""
-    candidates = []
-    for folder in _job_folders():
-        with suppress(OddrankError):  # removed while we look
-            candidates.append((folder, _records(folder)))
-    candidates = [(folder, records) for folder, records in candidates if records]
-    if not candidates:
-        raise OddrankError(
-            f"no record of yours in {_looked_at()}: call oddrank.arm() in the script, start it with"
-            " `-m oddrank trace run`, or name the folder"
-        )
-    return max(candidates, key=lambda one: (_living_since(one[1]), _made(one[1])))[1]
-
-
-def _job_folders() -> list[Path]:
-    return [folder for base in job.base_folders() for folder in _folders(base)]
-
-
-def _records(folder: Path) -> list[Path]:
-    try:
-        return [file for file in folder.iterdir() if _NAME.fullmatch(file.name)]
-    except OSError as error:
-        raise OddrankError(
-            f"cannot look into {folder} ({error.strerror}): run as the job's user or as root"
-        ) from None
-
-
-def _lives(file: Path) -> bool:
-    name = _NAME.fullmatch(file.name)
-    return name is not None and job.start_time(int(name[2])) == int(name[3])
-
-
-def _living_since(records: list[Path]) -> int:
-    """When the last process began, in ticks since boot, where one still lives; else 0."""
-    return max(_started(file) for file in records) if any(map(_lives, records)) else 0
-
-
-def _started(file: Path) -> int:
-    name = _NAME.fullmatch(file.name)
-    return int(name[3]) if name else 0
-
-
-def _made(records: list[Path]) -> float:
-    """When the job's last process wrote, or on a file system in memory began."""
-    times = [0.0]
-    for file in records:
-        try:
-            times.append(file.stat().st_mtime)
-        except OSError:  # removed since
-            continue
-    return max(times)
+    raise OddrankError(
+        f"process {pid} has no record in {folders.looked_at()}: was oddrank.arm() called?"
+    )
 
 
 def _rank_and_pid(file: Path) -> tuple[str, int, int]:
-    name = _NAME.fullmatch(file.name)
-    return ("", int(name[1]), int(name[2])) if name else (file.name, 0, 0)
-
-
-def _looked_at() -> str:
-    return ", ".join(os.fspath(folder) for folder in job.base_folders())
+    name = NAME.fullmatch(file.name)
+    return ("", int(name[2]), int(name[3])) if name else (file.name, 0, 0)

@@ -48,7 +48,7 @@ def identity(found: dict[str, Any]) -> dict[str, Any]:
 
 def read(
     files: Sequence[Path], one: Callable[[str], dict[str, Any]]
-) -> tuple[list[tuple[Path, dict[str, Any]]], list[str]]:
+) -> tuple[list[tuple[Path, dict[str, Any]]], dict[Path, str]]:
     """What `one` says of each file that it can read, and a line for each that it can't."""
 
     def attempt(file: Path) -> dict[str, Any] | str:
@@ -58,11 +58,11 @@ def read(
             return str(error)
 
     read: list[tuple[Path, dict[str, Any]]] = []
-    refused: list[str] = []
+    refused: dict[Path, str] = {}
     with ThreadPoolExecutor(max_workers=2) as pool:  # the reader works without the GIL
         for file, found in zip(files, pool.map(attempt, files), strict=True):
             if isinstance(found, str):
-                refused.append(found)
+                refused[file] = found
             else:
                 read.append((file, found))
     return read, refused

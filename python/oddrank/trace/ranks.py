@@ -123,7 +123,7 @@ class Rank(Process):
         }
 
 
-def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], list[str]]:
+def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], dict[Path, str]]:
     """The ranks that could be read, and a line for each file that could not.
 
     look: seconds between two looks at the CPU time of live threads; 0 takes none.

@@ -80,7 +80,7 @@ class RankStats(Process):
         return {**data, "events_per_second": self.per_second, "overhead": self.overhead}
 
 
-def read(files: Sequence[Path]) -> tuple[list[RankStats], list[str]]:
+def read(files: Sequence[Path]) -> tuple[list[RankStats], dict[Path, str]]:
     """The ranks that could be read, and a line for each file that could not."""
     core = _native.core()
     found, refused = processes.read(files, lambda file: core.trace_stats(file, _PER_RECORD))

@@ -49,8 +49,12 @@ def text(
     chosen: bool = False,
     now: float | None = None,
 ) -> list[str]:
-    """The lines of `trace where`; `chosen`: these ranks were asked for, not the job."""
+    """The lines of `trace where`; `chosen`: these ranks were asked for, not the job.
+
+    Child processes are shown with `all_threads`, or where there is nothing else.
+    """
     now = time.time() if now is None else now
+    all_threads = all_threads or all(rank.is_child for rank in ranks)
     lines = [f"job {job}" if chosen else _heading(ranks, job)]
     for group in groups(ranks, all_threads=all_threads):
         lines += ["", _title(group, ranks, now), *_group_lines(group, all_threads, now)]
