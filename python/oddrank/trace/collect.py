@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oddrank import _native, job
 from oddrank.errors import OddrankError
-from oddrank.trace import jobs, processes
+from oddrank.trace import folders, jobs, processes
 
 
 def collect(files: Sequence[Path], folder: Path, host: str) -> dict[Path, int]:
@@ -16,6 +16,12 @@ def collect(files: Sequence[Path], folder: Path, host: str) -> dict[Path, int]:
     Returns how many are in each of these folders. OddrankError where it cannot be written; what was
     copied before stays.
     """
+    is_base = any(folder.absolute().is_relative_to(base) for base in folders.bases())
+    if is_base or (folder.is_dir() and folders.records(folder)):
+        raise OddrankError(
+            f"{folder} is where records are already: name the folder to copy to, then what to copy:"
+            f" oddrank trace collect DIR {folder}"
+        )
     for file in files:
         if not file.is_file():
             raise OddrankError(f"there is no record {file}: name a job's folder")
