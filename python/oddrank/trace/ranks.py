@@ -9,6 +9,7 @@ from typing import Any
 from oddrank import _native
 from oddrank.trace import processes
 from oddrank.trace.frames import Frame
+from oddrank.trace.last_place import last_place
 from oddrank.trace.processes import Process
 
 # The kernel's letters for what a thread does.
@@ -93,6 +94,8 @@ class Rank(Process):
     notes: tuple[str, ...] = ()
     """What the record lacks, and why."""
     end: End = End()
+    last_at: Frame | None = None
+    """Where its main thread ran last, of one that is gone and whose stack is empty."""
     runs_back: int = 0
     """How many runs of the job began after the one that it is of, as far as that was looked at."""
     file: str = field(default="", compare=False)
@@ -118,6 +121,7 @@ class Rank(Process):
             "sections": list(self.sections),
             "collective": first and asdict(first),
             "threads": [_thread_data(thread) for thread in self.threads],
+            "last_at": self.last_at and asdict(self.last_at),
             "notes": list(self.notes),
             "record": self.file,
         }
@@ -129,7 +133,7 @@ def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], dict[Pat
     look: seconds between two looks at the CPU time of live threads; 0 takes none.
     """
     found, refused = processes.read(files, _native.core().trace_snapshot)
-    ranks = [_rank(facts, str(file)) for file, facts in found]
+    ranks = [_with_last_place(_rank(facts, str(file))) for file, facts in found]
     ranks = [
         replace(rank, runs_back=back)
         for rank, back in zip(ranks, processes.runs_back(ranks), strict=True)
@@ -152,6 +156,13 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         end=End(found["end"], found["exit_code"], found["raised"]),
         file=file,
     )
+
+
+def _with_last_place(rank: Rank) -> Rank:
+    if rank.alive or rank.main is None or rank.main.stack:
+        return rank
+    last = last_place(Path(rank.file), rank.pid, raised=bool(rank.end.raised))
+    return replace(rank, last_at=last)
 
 
 def _thread(found: dict[str, Any]) -> Thread:

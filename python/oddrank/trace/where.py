@@ -1,5 +1,6 @@
 """Where every rank is: ranks that stand at the same place folded, least progress first."""
 
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -78,7 +79,8 @@ def _place(rank: Rank, all_threads: bool) -> Any:
     # A stopped rank is not one more that sleeps.
     stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
     life = (rank.runs_back, rank.alive, rank.end)
-    return (life, rank.is_child, rank.step, issued, rank.sections, stacks, rank.notes)
+    place = (stacks, rank.last_at)
+    return (life, rank.is_child, rank.step, issued, rank.sections, place, rank.notes)
 
 
 def _progress(rank: Rank) -> tuple[int, int]:
@@ -184,7 +186,10 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
     threads = shown_threads(first, all_threads)
     for i, thread in enumerate(threads):
         yield f"  {thread.name or 'a thread without a name'}{_states(group, i, all_threads)}"
-        yield from _stack_lines(thread)
+        if thread.stack or first.alive or thread.tid != first.pid:
+            yield from _stack_lines(thread)
+        else:
+            yield from _last_lines(first)
     if not threads:
         yield "  no thread has been recorded"
 
@@ -229,6 +234,16 @@ def _stack_lines(thread: Thread) -> Iterable[str]:
         yield f"    {place:<{width}}  {function}"
     if thread.torn:
         yield "    (it was changing: frames of different moments)"
+
+
+def _last_lines(rank: Rank) -> Iterable[str]:
+    """In place of the empty stack of a process that is gone."""
+    ran = "nothing runs any more"
+    if rank.last_at is not None:
+        place, function = _frame(rank.last_at)
+        ran += f": last at {place} in {function}"
+    yield f"    {ran}"
+    yield f"    its last lines: oddrank trace tail {shlex.quote(rank.file)}"
 
 
 def _frame(frame: Frame) -> tuple[str, str]:
