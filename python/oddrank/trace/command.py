@@ -12,10 +12,6 @@ from oddrank.cli import Group, json_option
 from oddrank.errors import LaunchError, OddrankError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from oddrank.trace.jobs import Found
-    from oddrank.trace.processes import AnyProcess
     from oddrank.trace.ranks import Rank
 
 _WATCH = 1.0  # seconds between two looks
@@ -92,14 +88,14 @@ def where(  # noqa: PLR0917 (click passes them by name)
     or numbers of ranks of your newest job on this host; without one all of that job. Ranks with the
     same stack are folded; nobody is blamed.
     """
-    from oddrank.trace import jobs, processes, ranks
+    from oddrank.trace import jobs, processes, ranks, say
     from oddrank.trace import where as where_
 
     is_part = pid is not None or any(map(jobs.is_rank, paths))
     while True:
         chosen = jobs.find(paths, pid)
         read, refused = ranks.read(chosen.files, _LOOK)
-        found, earlier = _of_last_run(read, refused, all_runs)
+        found, earlier = say.last_run(read, refused, all_runs)
         of_jobs = processes.by_job(found, jobs.job_of(chosen.files[0]))
         if json_path is not None:
             _write_where(found, ", ".join(of_jobs), json_path)
@@ -110,8 +106,8 @@ def where(  # noqa: PLR0917 (click passes them by name)
                 text = where_.text(own, job, all_threads=all_threads, chosen=is_part)
                 for line in [""] * (i > 0) + text:
                     render.line(line, sys.stdout)
-            _say_earlier(earlier)
-        code = _say_what_else(chosen, paths, refused)
+            say.earlier_runs(earlier)
+        code = say.what_else(chosen, paths, refused)
         if not watch:
             return code
         time.sleep(_WATCH)
@@ -128,13 +124,13 @@ def tail(file: str, count: int, source: bool, microseconds: bool) -> int:
 
     FILE: its record, the number of a rank of your newest job, or a folder with one record.
     """
-    from oddrank.trace import jobs
+    from oddrank.trace import jobs, say
     from oddrank.trace import tail as tail_
 
     chosen = jobs.find_one(file)
     for line in tail_.text(chosen.files[0], count, source=source, microseconds=microseconds):
         render.line(line, sys.stdout)
-    return _say_what_else(chosen)
+    return say.what_else(chosen)
 
 
 @command.command()
@@ -149,7 +145,7 @@ def collect(folder: Path, paths: tuple[str, ...]) -> int:
     """
     from oddrank import launch
     from oddrank.trace import collect as collect_
-    from oddrank.trace import jobs
+    from oddrank.trace import jobs, say
 
     try:
         here = launch.current()
@@ -160,7 +156,7 @@ def collect(folder: Path, paths: tuple[str, ...]) -> int:
     chosen = jobs.find(paths)
     for target, count in collect_.collect(chosen.files, folder, here.host).items():
         render.line(f"{count} records of job {target.parent.name} in {target}", sys.stdout)
-    return _say_what_else(chosen)
+    return say.what_else(chosen)
 
 
 @command.command()
@@ -175,7 +171,7 @@ def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> in
     as plain JSON if its name does not end in .gz. PATH: as for `trace where`.
     """
     from oddrank.trace import export as export_
-    from oddrank.trace import jobs
+    from oddrank.trace import jobs, say
 
     if str(out) == "-":
         raise OddrankError("export writes a file, not to stdout: name one, such as train.json.gz")
@@ -188,8 +184,8 @@ def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> in
         f" in {out} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
         sys.stdout,
     )
-    _say_earlier(written.earlier)
-    return _say_what_else(chosen)
+    say.earlier_runs(written.earlier)
+    return say.what_else(chosen)
 
 
 @command.command()
@@ -204,12 +200,12 @@ def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> int:
     times what an event costs on the machine that oddrank was measured on. PATH: as for `trace
     where`.
     """
-    from oddrank.trace import jobs, processes
+    from oddrank.trace import jobs, processes, say
     from oddrank.trace import stats as stats_
 
     chosen = jobs.find(paths)
     read, refused = stats_.read(chosen.files)
-    found, earlier = _of_last_run(read, refused, all_runs)
+    found, earlier = say.last_run(read, refused, all_runs)
     job = processes.only_job(found, jobs.job_of(chosen.files[0]))
     hot = stats_.hottest(found)
     if json_path is not None:
@@ -222,8 +218,8 @@ def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> int:
         render.table(*stats_.code_table(hot), sys.stdout, title="hottest code, all ranks")
         for line in stats_.notes(found):
             render.line(line, sys.stdout)
-        _say_earlier(earlier)
-    return _say_what_else(chosen, paths, refused)
+        say.earlier_runs(earlier)
+    return say.what_else(chosen, paths, refused)
 
 
 @command.command()
@@ -238,7 +234,7 @@ def diff(a: str, b: str, json_path: str | None) -> int:
     collective that both have.
     """
     from oddrank.trace import diff as diff_
-    from oddrank.trace import history, jobs
+    from oddrank.trace import history, jobs, say
 
     chosen = [jobs.find_one(side) for side in (a, b)]
     found = diff_.compare(*(history.read(side.files[0]) for side in chosen))
@@ -248,7 +244,7 @@ def diff(a: str, b: str, json_path: str | None) -> int:
         for line in diff_.text(found):
             render.line(line, sys.stdout)
     lacking = [line for side in chosen for line in side.lacking]
-    return _say_what_else(jobs.Found((), lacking, max(side.also for side in chosen)))
+    return say.what_else(jobs.Found((), lacking, max(side.also for side in chosen)))
 
 
 def _begin_picture() -> None:
@@ -259,37 +255,7 @@ def _begin_picture() -> None:
         render.line(time.strftime("==== %Y-%m-%d %H:%M:%S"), sys.stdout)
 
 
-def _say_earlier(count: int) -> None:
-    if count:
-        render.line(f"not shown: {count} records of earlier runs (--all-runs)", sys.stdout)
-
-
-def _say_what_else(
-    found: "Found", typed: "Sequence[str]" = (), refused: "Collection[Path]" = ()
-) -> int:
-    """What was named and is not there, and what could have been; the exit code."""
-    for line in (*found.lacking, *filter(None, [found.also])):
-        render.line(f"oddrank: {line}", sys.stderr)
-    return OddrankError.exit_code if found.lacking or {*map(Path, typed)} & {*refused} else 0
-
-
 def _write_where(found: "list[Rank]", job: str, path: str) -> None:
     world = {"size": max(rank.world for rank in found)}
     data = {"job": job, "ranks": [rank.as_data() for rank in found]}
     finding.write_json(finding.envelope("trace where", world, data), path)
-
-
-def _of_last_run(
-    found: "list[AnyProcess]", refused: "dict[Path, str]", all_runs: bool
-) -> "tuple[list[AnyProcess], int]":
-    """Those to look at, and how many of earlier runs are left out."""
-    from oddrank.trace import processes
-
-    if not found and len(refused) == 1:
-        raise OddrankError(*refused.values())
-    for line in refused.values():
-        render.line(f"oddrank: {line}", sys.stderr)
-    if not found:
-        raise OddrankError(f"none of {len(refused)} files is a record that can be read")
-    last = found if all_runs else processes.last_run(found)
-    return last, len(found) - len(last)
