@@ -33,10 +33,10 @@ def test_nobody_is_named_among_equals(nodes):
 @pytest.mark.parametrize("nodes", [[4], [8], [1, 1, 1], [2, 2], [4, 4, 4, 4], [1] * 40])
 def test_one_slow_rank_is_named(nodes):
     (found,) = verdict(nodes, slow={"host_copy": {1: 0.5}})
-    alone = nodes[0] == 1
+    several = nodes[0] > 2
     assert (found.condition, found.who.ranks) == ("slow", (1,))
-    assert found.cause == ("slow-rank" if alone else "slow-cores")
-    end = "" if alone else "; other ranks of its node are not: .*"
+    assert found.cause == ("slow-cores" if several else "slow-rank")
+    end = "; other ranks of its node are not: .*" if several else ""
     assert re.search(
         rf"slow: host memory copy 3[234]\.\d% below the median of its peers{end}$", found.what
     )
@@ -49,21 +49,31 @@ def left_out(nodes, found):
     return [line for line in lines if not line.startswith("#")]
 
 
+HOST_FIGURES = [row.name for row in metrics.of_stage(SPEED) if row.scope == "host"]
+# One of two, of the second node of eight ranks each.
+A_SOCKET = {name: dict.fromkeys(range(8, 12), 0.5) for name in HOST_FIGURES}
+
+
 @pytest.mark.parametrize(
     ("nodes", "slow", "cause", "hosts"),
     [
         ([4] * 4, {"host_copy": {5: 0.5}, "host_compute": {5: 1.0}}, "slow-cores", []),
-        ([4] * 4, {"host_copy": {5: 0.5, 6: 0.5}}, "slow-cores", []),
+        ([4] * 4, {"host_copy": {5: 0.5, 6: 0.5}}, "slow-rank", ["node1"]),
+        ([4] * 4, {"host_copy": {5: 0.5}, "host_read": {6: 0.5}}, "slow-rank", ["node1"]),
+        ([8] * 4, A_SOCKET, "slow-rank", ["node1"]),
+        ([4] * 4, {"host_copy": {5: 0.5, 9: 0.5}}, "slow-cores", []),
+        ([3] * 4, {"host_copy": {5: 0.5}}, "slow-cores", []),
+        ([2] * 4, {"host_copy": {5: 0.5}}, "slow-rank", ["node2"]),
         ([4] * 4, {"host_copy": {5: 0.5}, "gpu_copy": {5: 0.5}}, "slow-rank", ["node1"]),
         ([4] * 4, {"gpu_copy": {5: 0.5}}, "slow-rank", ["node1"]),
         ([1] * 8, {"host_copy": {5: 0.5}}, "slow-rank", ["node5"]),
         ([4] * 4, {"host_copy": dict.fromkeys(range(4, 8), 0.5)}, "slow-node", ["node1"]),
     ],
 )
-def test_the_host_of_ranks_that_are_slow_on_its_cores_alone_is_not_left_out(
+def test_the_host_of_the_only_one_of_its_ranks_that_is_slow_on_its_cores_is_not_left_out(
     nodes, slow, cause, hosts
 ):
-    """Rather a foreign process than hardware; a whole node that is slow, or a GPU, is to go."""
+    """Rather a foreign process than hardware; a GPU, a socket or a node that is slow is to go."""
     found = verdict(nodes, slow=slow)
     assert {one.cause for one in found} == {cause}
     assert left_out(nodes, found) == hosts
@@ -180,7 +190,7 @@ def test_a_rank_that_is_much_slower_than_its_slow_node_is_named_too():
 
 def test_one_slow_rank_of_a_node_of_two_is_not_its_node():
     (found,) = verdict([2, 2, 2, 2], slow={"host_copy": {3: 1.0}})
-    assert (found.cause, found.who.ranks) == ("slow-cores", (3,))
+    assert (found.cause, found.who.ranks) == ("slow-rank", (3,))
 
 
 def test_other_hardware_is_not_slower():

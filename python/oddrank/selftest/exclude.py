@@ -65,7 +65,7 @@ CAUSES: dict[str, bool] = {
     "other-world": False,
     "wrong-local-rank": False,
     # to be repaired, not avoided
-    "slow-cores": False,  # of one rank, its node is well: rather another's process than hardware
+    "slow-cores": False,  # of one rank, the others are well: rather a foreign process than hardware
     "cpu-quota": False,
     "other-gpu-setting": False,
     "errors-everywhere": False,

@@ -12,12 +12,14 @@ from oddrank.selftest.metrics import SPEED, Metric
 
 TOLD = 4
 """Of figures so many are in a sentence."""
-# Other ranks of its node are well, and their hardware is its own but for the cores.
+# A slow socket or memory has several ranks of a node, as far as they are more than its sockets: so
+# many others are well where it is rather the cores of one.
+_LEAST_BESIDE = 2
 _CORES = "other ranks of its node are not: likely another process on its cores, or its binding"
 _WHO_ELSE = (
     "ps -eo psr,pcpu,user,pid,comm --sort=-pcpu | head -20"
     "  (on that host: what runs, and on which core)",
-    "taskset -cp $$; cat /proc/self/cgroup  (where that rank runs: which cores it has)",
+    "taskset -cp PID; cat /proc/PID/cgroup  (PID: of that rank)",
 )
 _GPU = ("nvidia-smi -q -d PERFORMANCE,CLOCK,PCIE",)
 _HOST = ("top  (on that host)",)
@@ -29,15 +31,16 @@ def of_slow(rounds: Rounds, slow: Iterable[Slow]) -> list[Finding]:
     for one in slow:
         by_ranks[one.ranks].append(one)
     named = {rank for ranks in by_ranks for rank in ranks}
-    mixed = {rank for node in nodes_of(rounds) if not named.issuperset(node) for rank in node}
-    return [_slow(rounds, found, mixed) for found in by_ranks.values()]
+    in_nodes = [(named.intersection(node), len(node)) for node in nodes_of(rounds)]
+    single = {min(here) for here, size in in_nodes if len(here) == 1 and size > _LEAST_BESIDE}
+    return [_slow(rounds, found, single) for found in by_ranks.values()]
 
 
-def _slow(rounds: Rounds, found: Sequence[Slow], mixed: set[int]) -> Finding:
-    """mixed: the ranks of nodes of which others are well: such a host is not slow."""
+def _slow(rounds: Rounds, found: Sequence[Slow], single: set[int]) -> Finding:
+    """single: ranks that are the only slow one of their node, while several others are well."""
     worst = found[0]
     on_gpu = any(one.metric.scope == "gpu" for one in found)
-    own_cores = not (worst.is_node or on_gpu) and mixed.issuperset(worst.ranks)
+    own_cores = not on_gpu and single.issuperset(worst.ranks)
     who = node_or_rank(rounds, worst.ranks) if worst.is_node else rounds.who(worst.ranks)
     told = [than(worst.metric, worst.below, " the median of its peers")]
     told += [than(one.metric, one.below) for one in found[1:TOLD]]
