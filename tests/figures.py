@@ -72,10 +72,11 @@ def verdict(
     noise: float = 0.01,
     classes: Mapping[int, str] | None = None,
     facts: Mapping[int, Mapping[str, str]] | None = None,
+    more: Mapping[int, Mapping[str, Any]] | None = None,
     seed: int = 0,
     baseline: Any = None,
 ) -> list[Finding]:
-    """What both looks find in the end."""
+    """What both looks find in the end. more: rank -> what else it gives in the first look."""
     rounds, random = rounds_of(nodes), Random(seed)
     if baseline is not None:
         rounds.kept["baseline"] = baseline
@@ -85,6 +86,8 @@ def verdict(
     rounds.results[SPEED] = measured(
         rounds, random, noise=noise, slow={**(slow or {}), **first}, classes=classes, facts=facts
     )
+    for rank, given in (more or {}).items():
+        rounds.results[SPEED][rank] |= given
     found = speed.stage(Options()).judge(rounds)
     if not any(finding.stage == SPEED for finding in found):
         return found

@@ -101,14 +101,34 @@ def test_what_differs_about_a_slow_rank_is_told_with_it():
     assert "; PCIe gen4 x8, its peers gen5 x16; " in found.what
 
 
+QUOTA = {"held_back": 0.9, "facts": {"CPU quota": "0.4 cores"}}
+
+
 @pytest.mark.parametrize(("held", "named"), [([2], [(2,)]), ([0, 1, 2], []), ([4, 5], [(4, 5)])])
 def test_who_is_held_back_by_a_quota_that_most_have_not_is_named(held, named):
     rounds = rounds_of([4, 2])
     rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01)
     for rank in held:
-        rounds.results[SPEED][rank] |= {"held_back": 0.9, "facts": {"CPU quota": "0.4 cores"}}
+        rounds.results[SPEED][rank] |= QUOTA
     found = speed.stage(Options()).judge(rounds)
     assert [one.who.ranks for one in found if one.cause == "cpu-quota"] == named
+
+
+@pytest.mark.parametrize("held", [[2], [4, 5, 6], [4, 5, 6, 7]])
+def test_a_quota_explains_why_the_hosts_figures_are_slow(held):
+    slow = {name: dict.fromkeys(held, 1.0) for name in HOST_FIGURES}
+    found = verdict([4] * 4, slow=slow, more=dict.fromkeys(held, QUOTA))
+    assert [(one.cause, one.who.ranks) for one in found] == [("cpu-quota", tuple(held))]
+
+
+def test_a_quota_explains_neither_a_slow_gpu_nor_another_rank():
+    slow = {"host_copy": {2: 1.0, 5: 0.5}, "gpu_copy": {2: 0.5}}
+    found = verdict([4] * 4, slow=slow, more={2: QUOTA})
+    assert [(one.cause, one.who.ranks, len(one.evidence)) for one in found] == [
+        ("slow-rank", (2,), 1),
+        ("slow-cores", (5,), 1),
+        ("cpu-quota", (2,), 1),
+    ]
 
 
 def test_where_half_are_slow_nobody_is_surely_the_odd_one():

@@ -1,5 +1,6 @@
 """Whoever may be slow measures again, beside ranks that surely are not: only then is one named."""
 
+from collections.abc import Collection
 from typing import Any
 
 from oddrank.control.stages import Rounds, Stage
@@ -22,13 +23,18 @@ def _plan(rounds: Rounds) -> dict[str, Any]:
 def _judge(rounds: Rounds) -> list[Finding]:
     planned: second.Second = rounds.kept[NAME]
     again = judge.look(rounds, NAME, rounds.kept[SPEED], planned.good)
-    slow = [one for one in again.slow() if one.metric.scope != "host" or _was_slow(rounds, one)]
+    held = speed.held_back(rounds)
+    slow = [
+        one
+        for one in again.slow()
+        if one.metric.scope != "host" or (_was_slow(rounds, one) and not _by_quota(one, held))
+    ]
     found = findings.of_slow(rounds, planned.of_doubted(slow))
     if not found:
         # Whatever else runs on a host makes its figures vary: the summary says what could be seen.
         seem = planned.of_doubted(again.seem_slow())
         found = findings.unsure(rounds, [one for one in seem if one.metric.scope != "host"])
-    found += findings.held_back(rounds, speed.held_back(rounds))  # no second look is needed for it
+    found += findings.held_back(rounds, held)  # no second look is needed for it
     return found + ([findings.not_measured_again(rounds, planned.left)] if planned.left else [])
 
 
@@ -36,6 +42,11 @@ def _was_slow(rounds: Rounds, slow: Slow) -> bool:
     """On a host that others use too, one look can be bad luck."""
     first: Look = rounds.kept[SPEED]
     return any((one.metric, one.ranks) == (slow.metric, slow.ranks) for one in first.slow())
+
+
+def _by_quota(slow: Slow, held: Collection[int]) -> bool:
+    """It slows a node too, whose figures are those of its middle ranks."""
+    return 2 * sum(rank in held for rank in slow.ranks) > len(slow.ranks)
 
 
 def stage(options: Options) -> Stage:
