@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from random import Random
 
 import pytest
@@ -322,11 +323,17 @@ def test_whoever_is_slower_than_its_baseline_is_told():
     assert "read" not in found.what
 
 
-def slower_by(shares, nodes=(4, 4)):
-    """What is said where the ranks were faster by so much, each: rank -> share; others were not."""
+def slower_by(shares, nodes=(4, 4), **others):
+    """What is said where the ranks were faster by so much, each: rank -> share; others were not.
+
+    others: the same of other figures.
+    """
     places = [(f"node{node}", local) for node, size in enumerate(nodes) for local in range(size)]
     then = {
-        place: {"host_copy": ("a CPU", 100 * (1 + shares.get(rank, 0)))}
+        place: {
+            name: ("a CPU", 100 * (1 + by.get(rank, 0)))
+            for name, by in {"host_copy": shares, **others}.items()
+        }
         for rank, place in enumerate(places)
     }
     return verdict(nodes, baseline=then)
@@ -335,15 +342,63 @@ def slower_by(shares, nodes=(4, 4)):
 def test_where_nearly_all_are_slower_than_their_baseline_it_is_one_finding():
     (found,) = slower_by({**dict.fromkeys(range(8), 0.6), 5: 2.0})
     assert (found.cause, found.who.ranks) == ("slower-than-baseline", tuple(range(8)))
-    assert re.search(
-        r"all 8 ranks are slower than they were: in the median host memory copy 3[678]\.\d% below"
-        r" the baseline; most of all rank 5 \(node1, local rank 1\): host memory copy 6",
+    assert re.fullmatch(
+        "all 8 ranks are slower than in the baseline: host memory copy by 3[678]% in the median;"
+        " most of all rank 5",
         found.what,
     )
-    assert [evidence.source for evidence in found.evidence] == ["host_copy"]
+    (evidence,) = found.evidence
+    assert evidence.source == "host_copy"
+    assert evidence.text.startswith("ranks 0-7: host memory copy 37.")
     (found,) = slower_by(dict.fromkeys(range(1, 8), 0.6))
     assert found.what.startswith("7 of 8 ranks are slower ")
     assert found.who.ranks == tuple(range(1, 8))
+
+
+def test_in_the_sentence_about_most_ranks_are_only_figures_in_which_most_are_slower():
+    most = dict.fromkeys(range(8), 0.6)
+    (found,) = slower_by(most, host_read={6: 3.0}, host_write=dict.fromkeys(range(5), 0.5),
+                         host_compute=dict.fromkeys(range(6), 0.4))  # fmt: skip
+    assert re.search(
+        "^all 8 ranks .*: host memory copy by 3[678]% in the median, host memory write by 3[234]%,"
+        " 2 more figures; most of all rank [0-7]$",
+        found.what,
+    )
+    sources = [evidence.source for evidence in found.evidence]
+    assert sources == ["host_copy", "host_write", "host_compute", "host_read"]
+    assert re.match(
+        r"rank 6: host memory read 7\d\.\d% below the baseline;", found.evidence[3].text
+    )
+
+
+def test_where_in_no_figure_most_are_slower_they_are_named_one_by_one():
+    found = slower_by(dict.fromkeys(range(3), 0.6), host_read=dict.fromkeys(range(3, 6), 0.6))
+    assert sorted(ranks(found)) == [(rank,) for rank in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ends", "level"),
+    [
+        ([2], "; node0 had 4 ranks then and has 2 now", "low"),
+        ([4], "; the baseline is of 8 ranks, this run of 4", "medium"),
+        ([4, 4], "most of all rank [0-7]", "medium"),
+    ],
+)
+def test_a_baseline_with_another_number_of_ranks_is_told_as_such(nodes, ends, level):
+    then = {(f"node{n}", i): {"host_copy": ("a CPU", 160.0)} for n in range(2) for i in range(4)}
+    (found,) = verdict(nodes, baseline=then)
+    assert re.search(f"{ends}$", found.what)
+    assert found.confidence.level == level
+
+
+def test_what_to_type_shows_what_has_changed_since_the_baseline(tmp_path):
+    for name, facts in (("THEN", {"torch": "2.12"}), ("NOW", {"torch": "2.13", "kernel": "6"})):
+        report = {"data": {"environment": {"common": {"cuda": "13", **facts}}}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(report))
+    (found,) = slower_by({1: 0.6})
+    command = found.next[0].partition("  (")[0]
+    said = subprocess.check_output(command, shell=True, cwd=tmp_path, text=True)
+    assert said.splitlines() == ["torch 2.12 2.13", "kernel None 6"]
 
 
 def test_half_of_the_ranks_or_fewer_are_named_one_by_one():

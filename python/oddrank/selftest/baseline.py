@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -72,6 +73,12 @@ def compared(rounds: Rounds) -> int:
     """How many of these ranks are in it, by host and local rank."""
     before: Before = rounds.kept.get(KEPT, {})
     return sum((state.host, state.local_rank) in before for state in rounds.states.values())
+
+
+def sizes(rounds: Rounds) -> tuple[Counter[str], Counter[str]]:
+    """Host -> how many ranks it had then, and has now."""
+    before: Before = rounds.kept.get(KEPT, {})
+    return Counter(host for host, _ in before), Counter(s.host for s in rounds.states.values())
 
 
 def slower(rounds: Rounds) -> list[Slower]:
