@@ -90,7 +90,7 @@ void bind_worker(py::module_& m) {
       "start_worker",
       [](int rank, int world, int local_rank, int local_world, int node, std::string host,
          std::string address, std::string meeting_point, bool published, double deadline,
-         double join_deadline) {
+         double join_deadline, int no_verdict) {
         GuardOptions options;
         options.rank = rank;
         options.world = world;
@@ -103,6 +103,7 @@ void bind_worker(py::module_& m) {
         options.published = published;
         options.deadline_ns = ns_in(deadline);
         options.join_deadline_ns = ns_in(join_deadline);
+        options.no_verdict = no_verdict;
         return &Worker::start(options);
       },
       py::return_value_policy::reference);

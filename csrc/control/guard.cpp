@@ -240,7 +240,7 @@ void GuardLoop::speak_and_end() {
   if (loss_->speaker) {
     print_partial_view(options_, roster_, loss_->why, page_.read().stage, life_);
   }
-  end_worker(1, loss_->patience_ns);
+  end_worker(options_.no_verdict, loss_->patience_ns);
 }
 
 void GuardLoop::check_deadlines(std::int64_t now) {
@@ -258,7 +258,9 @@ void GuardLoop::check_deadlines(std::int64_t now) {
   }
   const std::int64_t terminated = page_.terminated_ns.load();
   const std::int64_t patience = options_.meeting_point.empty() ? kTerminatedNs : kNeighbourNs;
-  if (!was_up_ && terminated != 0 && now - terminated > patience) end_worker(1, kPatienceNs);
+  if (!was_up_ && terminated != 0 && now - terminated > patience) {
+    end_worker(options_.no_verdict, kPatienceNs);
+  }
   if (now >= options_.deadline_ns + 700 * kMs) {
     lose_root("the root gave no verdict by the deadline", 0, kLastPatienceNs);
   }

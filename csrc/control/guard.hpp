@@ -20,6 +20,7 @@ struct GuardOptions {
   bool published = false;             // the root listens at `address` already
   std::int64_t deadline_ns = 0;       // CLOCK_MONOTONIC: the verdict should be out
   std::int64_t join_deadline_ns = 0;  // the root should have been reached
+  std::int32_t no_verdict = 1;        // the worker's exit code where the root gives none
 };
 
 // Forks the guard of the calling process and returns its pid. The child never returns: it keeps

@@ -122,7 +122,7 @@ void Worker::watch() {
       if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) open = false;
       take_frames(open);
     }
-    if (monotonic_ns() >= last) ::_exit(1);
+    if (monotonic_ns() >= last) ::_exit(options_.no_verdict);
   }
 }
 

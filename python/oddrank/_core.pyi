@@ -102,6 +102,7 @@ def start_worker(
     published: bool,
     deadline: float,
     join_deadline: float,
+    no_verdict: int,
     /,
 ) -> Worker: ...
 def control_listen(port: int, /) -> tuple[int, int]: ...

@@ -147,8 +147,12 @@ class Report:
         }
 
     def exit_code(self, fail_on: frozenset[str] = FAILING) -> int:
-        """0 healthy, 1 named or unknown, 3 deadline and nobody named; 0 if not in `fail_on`."""
-        return EXIT_CODES[self.verdict] if self.verdict in fail_on else 0
+        return exit_code(self.verdict, fail_on)
+
+
+def exit_code(verdict: Verdict, fail_on: frozenset[str] = FAILING) -> int:
+    """0 healthy, 1 named or unknown, 3 deadline and nobody named; 0 if not in `fail_on`."""
+    return EXIT_CODES[verdict] if verdict in fail_on else 0
 
 
 def envelope(tool: str, world: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:

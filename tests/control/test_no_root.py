@@ -1,16 +1,20 @@
-"""Without rank 0 each host says once why it is not found: the one line that a user gets."""
+"""Without rank 0 each host says once why it is not found: the lines that a user gets."""
 
 import os
 import socket
 import threading
+import time
 from dataclasses import replace
 
 import pytest
 
 from oddrank.control import no_root
+from oddrank.control.no_root import ASK, IMPORT, OPEN, Search
+from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 
 TIMED_OUT = RuntimeError("The client socket has timed out after 2231ms\nframe #0")
+RANK_5 = Launch("env", 5, 1, 8, 4, 1, 2, "node1", None, "job")
 
 
 @pytest.fixture
@@ -20,21 +24,32 @@ def listening():
 
 
 @pytest.fixture
-def said(capsys, monkeypatch):
-    """said(port, rank=...): what a rank of a job of this test's own prints."""
+def search(monkeypatch):
+    """search(port, rank=...): a rank of a job of this test's own, on its way to rank 0."""
     held = []
     monkeypatch.setattr(no_root, "_held", held)
-    rank_5 = Launch("env", 5, 1, 8, 4, 1, 2, "node1", None, "job")
 
-    def say(port, host="127.0.0.1", error=TIMED_OUT, reached=False, **changes):
+    def make(port, host="127.0.0.1", seconds=6.5, over=lambda: False, **changes):
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", f"{os.getpid()}-{port}")
-        launch = replace(rank_5, master=(host, port), **changes)
-        no_root.say(launch, error, 6.5, reached=reached)
-        return capsys.readouterr().err
+        launch = replace(RANK_5, master=(host, port), **changes)
+        return Search(launch, time.monotonic() + seconds, over)
 
-    yield say
+    yield make
     for one in held:
         one.close()
+
+
+@pytest.fixture
+def said(search, capsys):
+    """said(port, rank=...): what such a rank prints where torch gives up."""
+
+    def say(port, host="127.0.0.1", error=TIMED_OUT, doing=OPEN, **changes):
+        one = search(port, host, **changes)
+        one.goes_on(doing)
+        one.fails(error)
+        return capsys.readouterr().err
+
+    return say
 
 
 def free_port():
@@ -42,27 +57,72 @@ def free_port():
         return server.getsockname()[1]
 
 
+def resolving(monkeypatch, *answers):
+    """The resolver knows these, (address, ) or what it raises."""
+    places = [
+        (socket.AF_INET6 if ":" in one else socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 1))
+        for one in answers
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+
+
 def test_a_port_at_which_nobody_listens_is_told_with_the_whole_time(said):
     port = free_port()
     line = said(port)
     assert line.startswith(
         f"oddrank: rank 5 (node1) finds no rank 0: torch's store at MASTER_ADDR:MASTER_PORT"
-        f" 127.0.0.1:{port}, tried for 6 s: 127.0.0.1 refuses connections to port {port}: "
+        f" 127.0.0.1:{port}, tried for 0 s: 127.0.0.1 refuses connections to port {port}: "
     )
     assert line.count("\n") == 1
     assert "2231ms" not in line
 
 
-def test_the_ranks_of_a_host_say_it_once_and_those_of_another_job_too(said):
-    port, other = free_port(), free_port()
-    assert said(port)
-    assert said(port, rank=6, local_rank=2) == ""
-    assert said(other)
+def test_another_rank_of_the_host_says_nothing(search, capsys):
+    port = free_port()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as first:
+        one = search(port)
+        first.bind(f"\0oddrank-no-root-{os.geteuid()}-{os.getpid()}-{port}")
+        one.fails(TIMED_OUT)
+    assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["nosuch.invalid", "a" * 70 + ".invalid", "no such"])
-def test_a_name_that_is_none_is_told_as_such(said, name):
-    assert "the name can't be resolved (" in said(free_port(), name)
+def test_it_is_said_while_there_is_time_and_again_at_the_end(search, capsys, monkeypatch):
+    """Whatever torch's store does meanwhile: it overstays its time."""
+    monkeypatch.setattr(no_root, "_FIRST_SECONDS", 0.2)
+    one = search(free_port(), seconds=2.0)
+    one.start()
+    one.goes_on(OPEN)
+    time.sleep(1)
+    first = capsys.readouterr().err
+    assert "finds no rank 0 yet: " in first
+    assert "at most 2 s more: 127.0.0.1 refuses connections" in first
+    time.sleep(2)
+    last = capsys.readouterr().err
+    assert "finds no rank 0: " in last
+    assert last.count("\n") == 1
+    one.fails(TIMED_OUT)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("ends", [Search.found, lambda search: None])
+def test_who_was_found_says_nothing(search, capsys, monkeypatch, ends):
+    monkeypatch.setattr(no_root, "_FIRST_SECONDS", 0.1)
+    came = threading.Event()
+    one = search(free_port(), seconds=1.0, over=came.is_set)
+    one.start()
+    one.goes_on(OPEN)
+    came.set()
+    ends(one)
+    time.sleep(1.5)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_name_that_is_none_is_told_as_such(said, monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert "the name can't be resolved (Name or service not known)" in said(1, "nosuch")
 
 
 def test_a_resolver_that_never_answers_is_told_in_time(said, monkeypatch):
@@ -72,6 +132,30 @@ def test_a_resolver_that_never_answers_is_told_in_time(said, monkeypatch):
     line = said(free_port(), "node0")
     stuck.set()
     assert "no name server says which address node0 has: getent hosts node0" in line
+
+
+def test_of_several_addresses_the_one_that_tells_most_counts(said, monkeypatch):
+    resolving(monkeypatch, "127.0.0.1", "2001:db8::1")
+    assert "127.0.0.1 refuses connections" in said(1, "node0")
+    resolving(monkeypatch, "2001:db8::1", "127.0.0.1")
+    assert "127.0.0.1 refuses connections" in said(1, "node0")
+
+
+def test_an_address_that_has_not_answered_when_time_is_up_is_told(said, monkeypatch):
+    resolving(monkeypatch, "127.0.0.1")
+    monkeypatch.setattr(no_root, "_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(no_root, "_knock", lambda *_: time.sleep(2) or (6, "late"))
+    assert "127.0.0.1 has not answered yet" in said(1, "node0")
+
+
+def test_a_kernel_without_the_address_family_is_no_traceback(said, monkeypatch):
+    def refuse(*_):
+        raise OSError(97, "Address family not supported by protocol")
+
+    resolving(monkeypatch, "2001:db8::1")
+    monkeypatch.setattr(no_root, "_is_first", lambda _: True)
+    monkeypatch.setattr(socket, "socket", refuse)
+    assert "can't be reached (Address family not supported by protocol)" in said(1, "node0")
 
 
 def test_a_port_that_never_answers_is_told(said, listening):
@@ -85,20 +169,27 @@ def test_a_port_that_never_answers_is_told(said, listening):
         caller.close()
 
 
-def test_somebody_else_at_the_port_is_told_with_what_torch_says_of_it(said, listening):
-    line = said(listening.getsockname()[1])
-    assert "is no store of this job (The client socket has timed out after 2231ms)" in line
+def test_somebody_else_at_the_port_is_told(said, listening):
+    assert "is no store of this job" in said(listening.getsockname()[1])
 
 
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
-        ({"reached": True}, "it answers, but rank 0 has left no address there"),
-        ({"error": ImportError("libtorch_cpu.so")}, ": ImportError: libtorch_cpu.so"),
+        ({"doing": ASK}, "it answers, but rank 0 has left no address there"),
+        ({"doing": IMPORT}, "it is still importing torch"),
+        ({"doing": ASK, "error": OddrankError("'x' is no address")}, ": 'x' is no address\n"),
+        ({"doing": ASK, "error": RuntimeError("Broken pipe")}, ": RuntimeError: Broken pipe\n"),
+        ({"error": ImportError("libtorch_cpu.so")}, ": ImportError: libtorch_cpu.so\n"),
         ({"rank": 0}, "rank 0 (node1) opens no store for the others: "),
+        (
+            {"rank": 0, "error": RuntimeError("code: -98, name: EADDRINUSE")},
+            "EADDRINUSE; is the port taken? ss -ltnp | grep ",
+        ),
     ],
 )
 def test_what_is_not_the_networks_fault_is_told_otherwise(said, facts, says):
     line = said(free_port(), **facts)
     assert says in line
-    assert "refuses" not in line
+    if "rank" not in facts:
+        assert "refuses" not in line

@@ -1,12 +1,15 @@
 """The self-test finds whoever is hurt, on real ranks: a part of `make soak`'s matrix."""
 
 import re
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from faults import IN_EVERY_RUN, Case, only, run_once
 from job import job
+from launchers import env
 from soak import Runs, assert_all_right, begun
 
 pytestmark = pytest.mark.needs("torch")
@@ -37,15 +40,38 @@ def test_whoever_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not(
     ],
 )
 def test_without_rank_0_the_others_end_by_themselves_and_say_so_once_a_host(master, why):
-    verdict = job(3, launcher="env", absent=[0], deadline=6, command=only("device"), master=master)
+    verdict = job(3, launcher="env", absent=[0], deadline=12, command=only("device"), master=master)
     assert verdict.report is None
     (line,) = verdict.output.splitlines()
     assert re.match(
-        rf"oddrank: rank [12] \(.*\) finds no rank 0: .* {master}:\d+, tried for [3-6] s: ", line
+        rf"oddrank: rank [12] .* finds no rank 0: .* {master}:\d+, tried for ([4-9]|1[0-2]) s: ",
+        line,
     ), line
     assert why in line
     assert set(verdict.codes) == {1}
     assert verdict.gone(), str(verdict)
+
+
+def test_without_rank_0_no_prolog_that_fails_on_odd_ranks_alone_drains_a_node():
+    fail_on = (*only("device"), "--fail-on", "odd")
+    verdict = job(2, launcher="env", absent=[0], deadline=8, command=fail_on)
+    assert "finds no rank 0" in verdict.output
+    assert set(verdict.codes) == {0}
+
+
+def test_a_rank_0_whose_port_is_taken_is_named_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        def start(order):
+            return env(replace(order, master=("127.0.0.1", port)))
+
+        verdict = job(2, launcher=start, absent=[1], deadline=40, command=only("device"))
+    assert verdict.names(rank=0, stage="join"), str(verdict)
+    assert verdict.causes == {"raised"}
+    assert "EADDRINUSE" in verdict.report["summary"]
+    assert verdict.seconds < 30
+    assert verdict.gone()
 
 
 def test_a_rank_that_puts_wrong_values_into_collectives_is_found_out():

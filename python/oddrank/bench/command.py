@@ -157,7 +157,15 @@ def run(
         return said.exit_code(fail_on)
 
     stages = sweep.stages(todo, sweep.Options(target, budget, deadline, graph, register))
-    runner.run(stages, here, deadline=deadline, conclude=conclude, on_stage=show, partial=True)
+    runner.run(
+        stages,
+        here,
+        deadline=deadline,
+        conclude=conclude,
+        on_stage=show,
+        partial=True,
+        no_verdict=finding.exit_code("unknown", fail_on),
+    )
 
 
 def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:

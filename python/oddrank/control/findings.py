@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oddrank.control.culprits import Culprit
+from oddrank.control.culprits import JOIN, Culprit
 from oddrank.control.stages import Rounds
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Who, fold
 
@@ -129,6 +129,8 @@ def _stopped(culprit: Culprit, rounds: Rounds) -> Finding:
 def _raised(culprit: Culprit, rounds: Rounds) -> Finding:
     text = rounds.states[culprit.ranks[0]].failed or ""
     again = "run it there alone: does it raise again?"
+    if culprit.stage == JOIN:  # it could not open torch's store
+        again = "ss -ltnp | grep $MASTER_PORT: does another process have the port?"
     advice = _there(culprit, rounds, again, _PARTS)
     return _finding("broken", culprit, rounds, f"raised {text[:300]} in", advice)
 

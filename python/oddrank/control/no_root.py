@@ -1,21 +1,30 @@
-"""Why a rank finds no rank 0: looked at once torch's store has given up, and said once a host.
+"""Why a rank finds no rank 0: looked at beside torch's store, and said once a host.
 
-Without rank 0 nobody judges and there is no report: this line is all that a user gets.
+Without rank 0 nobody judges and there is no report: these lines are all that a user gets. torch's
+store is not asked for them: it says nothing before its time is over, which it does not keep.
 """
 
 import os
 import socket
 import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from oddrank.errors import OddrankError
 from oddrank.launch import job_folder
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
 
-# There is little time left then, and a resolver may take for ever.
+# What a rank does on the way to rank 0.
+IMPORT, OPEN, ASK = "import torch", "open the store", "ask it for rank 0"
+# After which one that does not find it says so, and goes on.
+_FIRST_SECONDS = 10.0
+_LOOK_EVERY = 0.25
+# A resolver may take for ever.
 _LOOK_SECONDS = 1.0
 _CONNECT_SECONDS = 0.4
 _MOST_ADDRESSES = 2
@@ -23,81 +32,163 @@ _MOST_ADDRESSES = 2
 _held: list[socket.socket] = []
 
 
-def say(launch: "Launch", error: Exception, seconds: float, *, reached: bool) -> None:
-    """seconds: how long it was tried in all. reached: the store; it knew no address of rank 0's."""
-    if not _is_first(launch):
-        return
-    text = str(error).partition("\n")[0] or type(error).__name__
-    host, port = launch.master or ("", 0)
-    tried = f"torch's store at MASTER_ADDR:MASTER_PORT {host}:{port}, tried for {seconds:.0f} s"
-    if launch.rank == 0:
-        why = f"{text}; is the port taken? ss -ltnp | grep {port}  (on {launch.host})"
-    elif reached:
-        why = f"it answers, but rank 0 has left no address there ({text}): was rank 0 started?"
-    elif isinstance(error, RuntimeError):  # as torch's network errors are
-        why = _look(host, port, text)
-    else:
-        why = f"{type(error).__name__}: {text}"
-    who = "opens no store for the others" if launch.rank == 0 else "finds no rank 0"
-    line = f"oddrank: rank {launch.rank} ({launch.host}) {who}: {tried}: {why}\n"
-    with suppress(OSError):
-        sys.stderr.write(line)
+class Search:
+    """One rank's way to rank 0. `doing`: the step it is at, for whoever speaks of it."""
+
+    def __init__(self, launch: "Launch", end: float, is_over: Callable[[], bool]) -> None:
+        """end: of time.monotonic(). is_over: whether this rank was found in another way."""
+        self._launch, self._end, self._is_over = launch, end, is_over
+        self._began = self._since = time.monotonic()
+        self._doing = IMPORT
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Speaks after a while, and at the end, if the search is still on."""
+        thread = threading.Thread(target=self._watch, name="oddrank-no-root", daemon=True)
+        thread.start()
+
+    def goes_on(self, doing: str) -> None:
+        """The next step."""
+        with self._lock:
+            self._doing, self._since = doing, time.monotonic()
+
+    def found(self) -> None:
+        """It is over, and well."""
+        self._stop()
+
+    def fails(self, error: Exception) -> str:
+        """It is over; says why, and returns it in short."""
+        doing, text = self._stop(), _in_short(error)
+        if doing and not self._is_over():
+            self._say(self._why(doing, error), last=True)
+        return text
+
+    def _stop(self) -> str:
+        """What it did last; "" where it was over before: one last word is enough."""
+        with self._lock:
+            doing, self._doing = self._doing, ""
+            return doing
+
+    def _watch(self) -> None:
+        said = False
+        while not self._is_over() and self._doing and time.monotonic() < self._end:
+            now = time.monotonic()
+            is_due = now - self._since > _FIRST_SECONDS < self._end - now
+            if is_due and not said and self._doing != IMPORT:
+                said = True
+                self._say(self._why(self._doing), last=False)
+            time.sleep(_LOOK_EVERY)
+        if not self._is_over() and (doing := self._stop()):
+            self._say(self._why(doing), last=True)
+
+    def _why(self, doing: str, error: Exception | None = None) -> str:
+        host, port = self._launch.master or ("", 0)
+        if error and not _is_timeout(error):
+            why = _in_short(error)
+            if doing == OPEN and _is_taken(error):
+                why += f"; is the port taken? ss -ltnp | grep {port}  (on {self._launch.host})"
+            return why
+        if doing == IMPORT:
+            return "it is still importing torch: time python -c 'import torch'  (on this host)"
+        if doing == ASK:
+            return "it answers, but rank 0 has left no address there: was rank 0 started?"
+        return _look(host, port)
+
+    def _say(self, why: str, *, last: bool) -> None:
+        launch, now = self._launch, time.monotonic()
+        if not _is_first(launch):
+            return
+        host, port = launch.master or ("", 0)
+        finds = "opens no store for the others" if launch.rank == 0 else "finds no rank 0"
+        where = f"torch's store at MASTER_ADDR:MASTER_PORT {host}:{port}"
+        tried = f"tried for {now - self._began:.0f} s"
+        if not last:
+            finds += " yet"
+            tried += f", at most {self._end - now:.0f} s more"
+        line = f"oddrank: rank {launch.rank} ({launch.host}) {finds}: {where}, {tried}: {why}\n"
+        with suppress(OSError):
+            sys.stderr.write(line)
+            sys.stderr.flush()
+
+
+def _in_short(error: Exception) -> str:
+    text = str(error).partition("\n")[0]
+    kind = type(error).__name__
+    if isinstance(error, OddrankError):
+        return text
+    return f"{kind}: {text}" if text else kind
+
+
+def _is_timeout(error: Exception) -> bool:
+    """torch's errors of the network are RuntimeErrors, told apart by their text."""
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and ("timed out" in text or "timeout" in text)
+
+
+def _is_taken(error: Exception) -> bool:
+    return "EADDRINUSE" in str(error)
 
 
 def _is_first(launch: "Launch") -> bool:
     """Of this job's on this host: what the others would say is the same."""
-    _held.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    if _held:
+        return True
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        _held[-1].bind(f"\0oddrank-no-root-{os.geteuid()}-{job_folder(launch).name}"[:90])
+        door.bind(f"\0oddrank-no-root-{os.geteuid()}-{job_folder(launch).name}"[:90])
     except OSError:
+        door.close()
         return False
+    _held.append(door)
     return True
 
 
-def _look(host: str, port: int, text: str) -> str:
-    """What is wrong with the address; text: what torch says, where nothing is."""
-    found = [
-        f"no name server says which address {host} has:"
-        f" getent hosts {host}; cat /etc/resolv.conf  (on this host)"
-    ]
-    looking = threading.Thread(target=_look_into, args=(host, port, text, found), daemon=True)
+def _look(host: str, port: int) -> str:
+    """What is wrong with the address, by what is known in time: the surest of it."""
+    # How much each tells, and what it says; the look goes on behind the back of who asks.
+    seen = [
+        (0, f"no name server says which address {host} has:"
+            f" getent hosts {host}; cat /etc/resolv.conf  (on this host)")
+    ]  # fmt: skip
+    looking = threading.Thread(target=_look_into, args=(host, port, seen), daemon=True)
     looking.start()
     looking.join(_LOOK_SECONDS)
-    return found[-1]
+    return max(seen, key=lambda one: one[0])[1]
 
 
-def _look_into(host: str, port: int, text: str, found: list[str]) -> None:
+def _look_into(host: str, port: int, seen: list[tuple[int, str]]) -> None:
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        found.append(
-            f"the name can't be resolved ({why}): is MASTER_ADDR typed right? getent hosts {host}"
-        )
+        seen.append(
+            (1, f"the name can't be resolved ({why}): is MASTER_ADDR typed right?"
+                f" getent hosts {host}")
+        )  # fmt: skip
         return
     for family, kind, protocol, _, place in places[:_MOST_ADDRESSES]:
-        found.append(_knock(socket.socket(family, kind, protocol), place, text))
+        seen.append((2, f"{place[0]} has not answered yet"))
+        seen.append(_knock(family, kind, protocol, place))
 
 
-def _knock(door: socket.socket, place: tuple[object, ...], text: str) -> str:
+def _knock(family: int, kind: int, protocol: int, place: tuple[object, ...]) -> tuple[int, str]:
     address, port = place[:2]
-    with door:
-        door.settimeout(_CONNECT_SECONDS)
-        try:
+    try:
+        with socket.socket(family, kind, protocol) as door:
+            door.settimeout(_CONNECT_SECONDS)
             door.connect(place)
-        except ConnectionRefusedError:
-            return (
-                f"{address} refuses connections to port {port}: nobody listens there. Was rank 0"
-                f" started, and is MASTER_PORT its? ss -ltn | grep {port}  (on that host)"
-            )
-        except OSError as error:
-            silent = isinstance(error, TimeoutError)
-            why = "never answered" if silent else f"can't be reached ({error.strerror})"
-            return (
-                f"{address} {why}: is the host up, and no firewall between?"
-                f" ping {address}; nc -zv {address} {port}"
-            )
-    return (
-        f"{address} answers at port {port}, but is no store of this job ({text}): is MASTER_PORT"
-        " another's?"
+    except ConnectionRefusedError:
+        return 5, (
+            f"{address} refuses connections to port {port}: nobody listens there. Was rank 0"
+            f" started, and is MASTER_PORT its? ss -ltn | grep {port}  (on that host)"
+        )
+    except OSError as error:
+        silent = isinstance(error, TimeoutError)
+        why = "never answered" if silent else f"can't be reached ({error.strerror})"
+        return 4 if silent else 3, (
+            f"{address} {why}: is the host up, and no firewall between?"
+            f" ping {address}; nc -zv {address} {port}"
+        )
+    return 6, (
+        f"{address} answers at port {port}, but is no store of this job: is MASTER_PORT another's?"
     )

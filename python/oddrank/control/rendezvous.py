@@ -9,10 +9,12 @@ import gc
 import os
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from oddrank.control import no_root
+from oddrank.control.culprits import JOIN
 from oddrank.errors import OddrankError
 from oddrank.launch import refuse_half
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from oddrank.launch import Launch
 
 ADDRESS = "ODDRANK_CONTROL_ADDR"
+_NVIDIA = "/dev/nvidiactl"
 # What rank 0 does once it can be found: as it waits for the others, it is not at fault any more.
 _PUBLISHED = "wait for the others"
 
@@ -31,17 +34,21 @@ class Rendezvous:
     def __init__(self, launch: "Launch", session: "Session", seconds: float) -> None:
         self._launch, self._session = launch, session
         # Before the deadline, so that there is time to say that nobody was there.
-        self._began = time.monotonic()
-        self._end = self._began + seconds - 1.5
+        self._end = time.monotonic() + seconds - 1.5
         self._store: Any = None
         self._lock = threading.Lock()
         self._by_store = launch.world > 1 and not os.environ.get(ADDRESS)
         # A launcher that restarts ranks keeps its store: do not read the last run's address.
         self._key = f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        self._search = no_root.Search(launch, self._end, lambda: session.stage != JOIN)
 
     def start(self) -> None:
-        # Every failed call of the store prints 20 lines of C++ back trace otherwise, as an error.
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
+        # A call of the store that fails prints 20 lines of C++ back trace as an error otherwise.
+        # On GPUs NCCL's own errors come the same way.
+        level = "ERROR" if os.path.exists(_NVIDIA) else "FATAL"
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", level)
+        if self._by_store:
+            self._search.start()
         thread = threading.Thread(target=self._meet, name="oddrank-rendezvous", daemon=True)
         thread.start()
 
@@ -53,7 +60,7 @@ class Rendezvous:
         """
         with self._lock:
             if self._store is None:
-                store = _open_store(self._launch, self._end)
+                store = _open_store(self._launch, self._end, self._search)
                 if self._launch.rank == 0 and self._by_store:
                     store.set(self._key, self._session.address())
                 self._store = store
@@ -63,11 +70,16 @@ class Rendezvous:
         try:
             self._exchange()
         except Exception as error:
-            seconds = time.monotonic() - self._began
-            no_root.say(self._launch, error, seconds, reached=self._store is not None)
+            text = self._search.fails(error)
+            if self._launch.rank == 0 and self._session.stage == JOIN:
+                with suppress(OddrankError):  # without its guard nobody hears it
+                    self._session.fail(text)  # nobody can come: no need to wait for them
+        else:
+            self._search.found()
 
     def _exchange(self) -> None:
         store = self.store() if self._by_store else None
+        self._search.goes_on(no_root.ASK)
         if self._launch.rank == 0:
             self._session.wait_in_join(_PUBLISHED)
         elif store is not None:
@@ -101,8 +113,9 @@ def _import_torch() -> Any:
     return dist
 
 
-def _open_store(launch: "Launch", end: float) -> Any:
+def _open_store(launch: "Launch", end: float, search: no_root.Search) -> Any:
     dist = _import_torch()
+    search.goes_on(no_root.OPEN)
     if launch.master is None:
         return dist.HashStore()
     host, port = launch.master

@@ -38,6 +38,7 @@ def run(
     on_stage: Callable[[Stage, Rounds], None] | None = None,
     partial: bool = False,
     enough: float = math.inf,
+    no_verdict: int = 1,
 ) -> NoReturn:
     """This rank's part in a command over all ranks; ends the process with its exit code.
 
@@ -47,6 +48,7 @@ def run(
     ranks; partial: what was measured before is worth concluding, and the outcome has the `error`.
     enough: seconds; once the stages that are counted have taken so long, the rest is skipped, but
     for those that confirm what was found or close what was begun.
+    no_verdict: exit code of a rank that hears none: rank 0 never came, or its node is lost.
     """
     if importlib.util.find_spec("torch") is None:
         raise OddrankError("torch is missing: pip install torch")
@@ -66,6 +68,7 @@ def run(
             conclude
         ),
         meeting_point=meeting_point,
+        no_verdict=no_verdict,
     )
     meeting = rendezvous.Rendezvous(launch, session, deadline)
     session.progress(PUBLISHING if launch.rank == 0 else "find rank 0")

@@ -22,7 +22,7 @@ from oddrank.errors import OddrankError
 # The judge's main flow ends by the deadline; the kernel ends it for certain this much later.
 _LAST_SECONDS = 1.5
 _PR_SET_NAME = 15
-# Of an exception's text: with the place behind it, it fits into a message of the guard's.
+# Bytes of an exception's text: with the place behind it, it fits into a message of the guard's.
 _MOST_SAID = 1000
 
 
@@ -56,8 +56,11 @@ class Session:
         known: bool,
         deadline: float,
         meeting_point: str = "",
+        *,
+        no_verdict: int = 1,
     ) -> None:
         self._worker = worker
+        self._no_verdict = no_verdict
         self._address = address
         self._known = known
         self._meeting_point = meeting_point
@@ -155,8 +158,8 @@ class Session:
 
     def fail(self, text: str, at: str = "") -> None:
         """Instead of publish: this stage raised. One line: type and message; at: file:line."""
-        line = " ".join(text.split())[:_MOST_SAID]
-        self._worker.fail(f"{line}\n{at}" if at else line)
+        line = _cut(" ".join(text.split()))
+        self._worker.fail(f"{line}\n{_cut(at)}" if at else line)
 
     def injected(self, kind: str) -> bool:
         """Whether a test asks the current stage for a fault of `kind` (see inject.py)."""
@@ -167,7 +170,7 @@ class Session:
         return self._injector.said(measured)
 
     def finish(self) -> int:
-        """Wait for the root's last word and return its exit code; 1 if it never comes."""
+        """Wait for the root's last word and return its exit code; see `start` if it never comes."""
         try:
             while True:
                 self.next()
@@ -175,7 +178,11 @@ class Session:
             return ended.exit_code
         except OddrankError as error:
             print(f"oddrank: {error}", file=sys.stderr)
-            return 1
+            return self._no_verdict
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:_MOST_SAID].decode(errors="ignore")
 
 
 def start(
@@ -185,12 +192,14 @@ def start(
     judge: Callable[[Root], int],
     join_seconds: float | None = None,
     meeting_point: str = "",
+    no_verdict: int = 1,
 ) -> Session:
     """Fork this rank's guard, and on rank 0 the judge; return the worker's session.
 
     `deadline`: seconds from now for the whole run; all processes are gone 2 s later at the latest.
     `join_seconds`: after which a guard that has not reached the root gives up (default: deadline).
     `meeting_point`: see meeting_point.py; "" where the ranks of a host can't agree on one.
+    `no_verdict`: the exit code of a rank that hears none.
     Call before torch is imported and before threads exist. From then on SIGTERM and SIGINT are
     events of the session and end nothing by themselves.
     """
@@ -221,8 +230,11 @@ def start(
         member.rank == 0,
         deadline,
         min(deadline, join_seconds if join_seconds is not None else deadline),
+        no_verdict,
     )
-    session = Session(worker, address, bool(guards_address), deadline, meeting_point)
+    session = Session(
+        worker, address, bool(guards_address), deadline, meeting_point, no_verdict=no_verdict
+    )
     session._injector = injector
     injector.enter("join")
     return session

@@ -10,6 +10,7 @@ from oddrank import launch
 from oddrank.cli import Seconds, fail_on_option, json_option, writable
 from oddrank.control import join, runner
 from oddrank.errors import LaunchError, OddrankError
+from oddrank.finding import exit_code
 from oddrank.selftest import baseline as earlier
 from oddrank.selftest import exclude, prometheus
 from oddrank.selftest.choice import Choice, Level, Options, choose, names
@@ -175,4 +176,5 @@ def command(
         ),
         on_stage=note_device,
         enough=_ENOUGH.get(level, math.inf),
+        no_verdict=exit_code("unknown", fail_on),
     )

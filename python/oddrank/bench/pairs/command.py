@@ -11,6 +11,7 @@ from oddrank.cli import Seconds, fail_on_option, json_option, share
 from oddrank.control import runner
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
+from oddrank.finding import exit_code
 
 _LARGEST_EFFECT = 0.95
 
@@ -66,4 +67,10 @@ def pairs(
         render.deliver(report, json_path, tables=tables)
         return report.exit_code(fail_on)
 
-    runner.run(stages.stages(options, judge), here, deadline=deadline, conclude=conclude)
+    runner.run(
+        stages.stages(options, judge),
+        here,
+        deadline=deadline,
+        conclude=conclude,
+        no_verdict=exit_code("unknown", fail_on),
+    )
