@@ -1,5 +1,8 @@
 """Prometheus's file: what a strict reader takes, with every figure under its rank and stage."""
 
+import math
+from statistics import median
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,7 +116,14 @@ def test_any_host_name_is_escaped(host):
     assert list(said["measured_bytes_per_second"]) == [(host, "host_copy", "0", "speed")]
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_any_figure_is_read_back(value):
-    said = families(train={0: {"own_s": [value]}})
-    assert list(said["measured_seconds"].values()) == [value]
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=3))
+def test_any_figure_is_read_back_in_its_base_unit_or_left_out(values):
+    said = families(speed={0: {"host_copy": values}})
+    value = median(values) * 1e9
+    told = list(said.get("measured_bytes_per_second", {}).values())
+    assert told == ([value] if math.isfinite(value) else [])
+
+
+@pytest.mark.parametrize("values", [[1e300], [1.7e308, 1.7e308]])
+def test_a_figure_that_is_too_large_for_its_base_unit_is_left_out(values):
+    assert not measured(families(speed={0: {"host_copy": values}}))

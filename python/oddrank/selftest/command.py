@@ -61,9 +61,14 @@ def _baseline(ctx: click.Context, option: click.Parameter, value: str) -> str:
 
 def _prometheus(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """The collector reads no other file than *.prom, and says nothing of it."""
-    if value and value != "-" and not value.startswith("/dev/") and not value.endswith(".prom"):
+    if value and value != "-" and not value.endswith(".prom") and not _is_special(value):
         raise click.BadParameter(f"{value} would never be read: {prometheus.ADVICE}")
     return writable(prometheus.ADVICE)(ctx, option, value)
+
+
+def _is_special(path: str) -> bool:
+    """A device or a pipe: whoever gives one reads it."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _is_root() -> bool:

@@ -83,8 +83,10 @@ def _metrics(rounds: Rounds) -> list[tuple[str, list[_Sample]]]:
         for rank, result in results.items():
             for name, unit, repeats in _figures(stage, result):
                 family, factor = _FAMILIES[unit]
-                labels = who[rank] | {"stage": stage, "metric": name}
-                samples[family].append((labels, _median(repeats) * factor))
+                value = _median(repeats) * factor
+                if math.isfinite(value):  # as figures are; in base units they may be too large
+                    labels = who[rank] | {"stage": stage, "metric": name}
+                    samples[family].append((labels, value))
     return list(samples.items())
 
 
