@@ -117,6 +117,17 @@ def test_slurms_selftest_that_could_not_tell_lets_the_job_start(
     assert f"ended with {code} and named nobody" in ended.output
 
 
+@pytest.mark.needs("slurm", "netns")
+def test_slurms_selftest_submitted_with_a_folder_that_no_node_has_keeps_the_job_from_starting(
+    environ, tmp_path, slurm, monkeypatch
+):
+    script = ("selftest.sbatch", "--only", "file_system", "--path", str(tmp_path / "unmounted"))
+    ended = submit(script, environ, tmp_path, slurm, monkeypatch)
+    assert (ended.state, ended.code) == ("FAILED", 1), ended.output
+    assert "something is wrong, and nobody can be named" in ended.output
+    assert report(environ)["verdict"] == "unknown"
+
+
 def names_in(environ):
     """The nodes to leave out."""
     lines = Path(environ["EXCLUDE"]).read_text().splitlines()

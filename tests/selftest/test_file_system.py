@@ -147,7 +147,10 @@ def test_a_path_that_no_node_has_is_asked_about_and_no_broken_file_system(nodes,
     finding = judged(*nodes)[0]
     assert (finding.condition, finding.cause) == ("unknown", "no-such-path")
     assert (finding.who.ranks, finding.who.device) == ((), "/data")
-    assert finding.what == f"folder /data does not exist on {where}: is it typed right?"
+    assert finding.what == (
+        f"folder /data does not exist on {where}: is it typed right, and mounted?"
+    )
+    assert finding.next[0].startswith("findmnt -T /data; namei -l /data  (on node0")
     assert [e.text for e in finding.evidence] == ["create: No such file or directory"]
 
 

@@ -53,7 +53,7 @@ def everywhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Fin
 
 
 def nowhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Finding:
-    """Asked for, and missing wherever one answers: rather a slip of the pen than a file system."""
+    """Asked for, and missing wherever one answers: a slip of the pen, or mounted nowhere."""
     path = seen["path"]
     several = "any node" if len(nodes) == total else "any of the nodes that answer"
     where = several if total > 1 else str(nodes[0])
@@ -61,11 +61,14 @@ def nowhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Findin
         condition="unknown",
         who=Who("file", (), None, path),
         cause="no-such-path",
-        what=f"folder {path} does not exist on {where}: is it typed right?",
+        what=f"folder {path} does not exist on {where}: is it typed right, and mounted?",
         stage="file_system",
         evidence=(Evidence(_detail(seen), path),),
         confidence=Confidence("medium", "what is missing everywhere sets no node apart"),
-        next=(f"namei -l {path}  (on {nodes[0].host}: which part of it is missing)",),
+        next=(
+            f"findmnt -T {path}; namei -l {path}"
+            f"  (on {nodes[0].host}: what is mounted there, and which part of it is missing)",
+        ),
     )
 
 
