@@ -128,6 +128,28 @@ def test_slurms_selftest_submitted_with_a_folder_that_no_node_has_keeps_the_job_
     assert report(environ)["verdict"] == "unknown"
 
 
+ENDS_ODD = """#!/bin/sh
+if [ "$1" = -c ]; then
+    echo odd
+    exit
+fi
+exit 1
+"""
+
+
+@pytest.mark.needs("slurm", "netns")
+def test_slurms_selftest_says_where_the_nodes_to_leave_out_were_not_written(
+    environ, tmp_path, slurm, monkeypatch
+):
+    python = tmp_path / "python"
+    python.write_text(ENDS_ODD)
+    python.chmod(0o755)
+    changed = environ | {"PYTHON": str(python)}
+    ended = submit(("selftest.sbatch",), changed, tmp_path, slurm, monkeypatch)
+    assert (ended.state, ended.code) == ("FAILED", 1), ended.output
+    assert f"is not known: {environ['EXCLUDE']} was not written" in ended.output
+
+
 def names_in(environ):
     """The nodes to leave out."""
     lines = Path(environ["EXCLUDE"]).read_text().splitlines()
