@@ -107,6 +107,8 @@ class Report:
     verdict: Verdict
     summary: str
     why: str = field(default="", compare=False)
+    raised: tuple[int, ...] = field(default=(), compare=False)
+    """Ranks with an exception of their own, which may be a consequence of what is named."""
 
     @staticmethod
     def of(
@@ -117,11 +119,12 @@ class Report:
         *,
         complete: bool,
         why: str = "",
+        raised: Iterable[int] = (),
     ) -> "Report":
         """The report, surest names first, of these the worst, otherwise in the order given.
 
         complete: everything was measured before the deadline. why: a sentence on what was not, or
-        on what was; it is the summary where there is no finding.
+        on what was; it is the summary where there is no finding. raised: see `Report.raised`.
         Somebody named is odd, deadline or not; nobody named is incomplete after a deadline, and
         unknown where a finding says so.
         """
@@ -133,9 +136,8 @@ class Report:
             verdict = "incomplete"
         else:
             verdict = "unknown" if ordered else "healthy"
-        return Report(
-            tool, world, data, ordered, verdict, _summary(verdict, world, ordered, why), why
-        )
+        summary = _summary(verdict, world, ordered, why)
+        return Report(tool, world, data, ordered, verdict, summary, why, tuple(raised))
 
     def envelope(self) -> dict[str, Any]:
         """The JSON of report.schema.json."""

@@ -42,14 +42,12 @@ def report(report: Report, stream: TextIO) -> None:
     for made in shown:
         lines += made
     lines += _folded_lines(report.findings[len(shown) :])
-    rest = _not_named(report)
-    if rest and any(finding.names_somebody() for finding in report.findings):
-        lines.append(
-            (
-                f"nothing found against: rank{'s' if len(rest) > 1 else ''} {_short(fold(rest))}",
-                "green",
-            )
-        )
+    if any(finding.names_somebody() for finding in report.findings):
+        raised, rest = _not_named(report)
+        if raised:
+            lines.append((f"{_ranks(raised)} raised too (it may be a consequence)", "yellow"))
+        if rest:
+            lines.append((f"nothing found against: {_ranks(rest)}", "green"))
     if report.findings and report.why:
         lines.append((report.why, ""))
     _write(lines, stream)
@@ -213,10 +211,17 @@ def _folded_lines(findings: Sequence[Finding]) -> Iterable[Line]:
         yield f"  {len(groups) - _MAX_GROUPS} more kinds of findings in the JSON", ""
 
 
-def _not_named(report: Report) -> list[int]:
+def _not_named(report: Report) -> tuple[list[int], list[int]]:
+    """Those that raised, and those against whom there is nothing at all."""
     size = report.world.get("size")
     named = {rank for finding in report.findings for rank in finding.who.ranks}
-    return [rank for rank in range(size) if rank not in named] if isinstance(size, int) else []
+    others = [rank for rank in range(size) if rank not in named] if isinstance(size, int) else []
+    raised = set(report.raised)
+    return [r for r in others if r in raised], [r for r in others if r not in raised]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {_short(fold(ranks))}"
 
 
 def _short(text: str, limit: int = 160) -> str:

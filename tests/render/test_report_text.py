@@ -64,6 +64,16 @@ def test_one_rank_in_three_findings_is_not_called_fine():
     assert "nothing found against: rank 1\n" in text
 
 
+def test_of_a_rank_that_raised_too_it_is_not_said_that_nothing_was_found():
+    text = shown(report(finding(rank=2), raised=[1, 2, 4, 5], size=7))
+    assert text.splitlines()[-2:] == [
+        "ranks 1,4-5 raised too (it may be a consequence)",
+        "nothing found against: ranks 0,3,6",
+    ]
+    text = shown(report(finding(rank=2), raised=[0, 1], size=3))
+    assert text.splitlines()[-1] == "ranks 0-1 raised too (it may be a consequence)"
+
+
 def test_a_deadline_says_who_is_not_proven_healthy_by_saying_nothing():
     assert "nothing found against" not in shown(report(complete=False))
 

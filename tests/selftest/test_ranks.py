@@ -18,9 +18,11 @@ def outcome(world=4, device="CPU", **results):
 
 
 def report(outcome):
-    world = outcome.rounds.world
-    launch = Launch("torchrun", 0, 0, world, 2, 0, world // 2, "node0", None, "job")
-    return report_of(outcome, launch, {}).envelope()
+    return report_of(outcome, _launch(outcome.rounds.world), {}).envelope()
+
+
+def _launch(world):
+    return Launch("torchrun", 0, 0, world, 2, 0, world // 2, "node0", None, "job")
 
 
 def test_every_rank_has_its_place_and_what_it_measured_by_stage():
@@ -103,3 +105,9 @@ def test_what_a_healthy_run_has_not_tested_is_in_its_summary():
     assert report(whole)["summary"] == "all 4 ranks are healthy, tested on CPU"
     assert report(hurried)["summary"].endswith("; no time was left for speed, train")
     assert "not held against the baseline" in report(elsewhere)["summary"]
+
+
+def test_a_report_knows_who_raised():
+    made = outcome()
+    made.rounds.states[1] = RankState(1, "node0", 0, 1, contact="ok", failed="closed")
+    assert report_of(made, _launch(4), {}).raised == (1,)

@@ -59,6 +59,7 @@ def of_sweep(
         outcome.findings,
         complete=outcome.complete,
         why=outcome.why or _measured(rows, arrived, well=not outcome.findings),
+        raised=rounds.raised(),
     )
 
 

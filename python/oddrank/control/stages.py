@@ -50,6 +50,10 @@ class Rounds:
     def of(self, stage: str) -> dict[int, Any]:
         return self.results.get(stage, {})
 
+    def raised(self) -> list[int]:
+        """Whose measurement ended with an exception, be it for another rank's sake."""
+        return sorted(rank for rank, state in self.states.items() if state.failed is not None)
+
     def who(self, ranks: Iterable[int]) -> Who:
         """A rank with its host and device, or several, with the host where it is one."""
         named = tuple(sorted(ranks))

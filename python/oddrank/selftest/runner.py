@@ -58,6 +58,7 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
         outcome.findings,
         complete=outcome.complete,
         why=outcome.why or ("" if outcome.findings else _all_well(outcome, launch)),
+        raised=outcome.rounds.raised(),
     )
 
 

@@ -32,5 +32,6 @@ def of_pairs(
         found,
         complete=outcome.complete,
         why=why,
+        raised=rounds.raised(),
     )
     return report, squares.tables() if squares else []
