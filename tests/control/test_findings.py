@@ -112,6 +112,55 @@ def test_what_keeps_healthy_ranks_away_is_told_and_they_are_not_named(facts, lim
     assert (finding.condition, finding.cause, finding.who.ranks) == ("unknown", cause, ())
 
 
+NETWORK = ("10.0.0.1", 29500)
+
+
+def missing(*ranks, master=NETWORK, nodes=2):
+    seen = rounds()
+    seen.master, seen.nodes = master, nodes
+    seen.states |= {rank: RankState(rank) for rank in ranks}
+    (finding,) = told(culprits.Culprit("never-came", ranks, "join"), seen)
+    return finding
+
+
+def test_where_nobody_but_rank_0_came_nobody_found_the_way():
+    alone = missing(1, 2, 3)
+    assert alone.what == (
+        "ranks 1-3 never came: nobody but rank 0 has been heard of by the end of stage join"
+    )
+    assert alone.confidence.why == "nobody but rank 0 came; they may only be slow to start"
+    one, two = missing(3), missing(2, 3)
+    assert one.what.startswith("rank 3 never came: has not been heard of by")
+    assert two.what.startswith("ranks 2-3 never came: have not been heard of by")
+    assert one.confidence.why == "others found the way; it may only be slow to start"
+
+
+def test_what_to_type_for_who_never_came_has_the_address_of_rank_0():
+    assert missing(2, 3).next == (
+        "were they started?",
+        "nc -zv 10.0.0.1 29500  (on their hosts: is rank 0's port reached?)",
+        "if their import of torch is slow: --deadline 300",
+    )
+    assert missing(3).next[0] == "was it started?"
+    assert "(on its host:" in missing(3).next[1]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
+@pytest.mark.parametrize("ranks", [(1, 2, 3), (2, 3)])
+def test_a_loopback_address_keeps_the_ranks_of_other_hosts_away(address, ranks):
+    found = missing(*ranks, master=(address, 29500))
+    assert found.what.endswith(f"; MASTER_ADDR {address} is reachable from node0 only")
+    assert found.next[1].startswith("export MASTER_ADDR=node0 ")
+
+
+def test_a_loopback_address_is_not_blamed_where_others_came_or_may_all_be_here():
+    came = missing(3, master=("127.0.0.1", 29500))
+    assert "MASTER_ADDR" not in came.what + str(came.evidence)
+    typed = missing(1, 2, 3, master=("127.0.0.1", 29500), nodes=1)
+    assert "MASTER_ADDR" not in typed.what
+    assert typed.evidence[1].text == "MASTER_ADDR 127.0.0.1 is reachable from node0 only"
+
+
 def test_a_rank_that_came_twice_is_told():
     claim = OddClaim(2, False, "rank 2 (node1, pid 9) came although that rank was already here")
     culprit = culprits.Culprit("never-came", (3,), "join")

@@ -151,22 +151,53 @@ def _no_progress(culprit: Culprit, rounds: Rounds) -> Finding:
 
 def _never_came(culprit: Culprit, rounds: Rounds) -> Finding:
     who = rounds.who(culprit.ranks)
-    verb = "has" if len(culprit.ranks) == 1 else "have"
+    alone = culprit.ranks == tuple(range(1, rounds.world))
+    several = len(culprit.ranks) > 1
+    heard = "nobody but rank 0 has" if alone else "have not" if several else "has not"
+    they, their = ("they", "their") if several else ("it", "its")
+    came = f"{rounds.world - len(culprit.ranks)} of {rounds.world} ranks came"
+    loopback = _loopback(rounds)
+    only = f"MASTER_ADDR {loopback} is reachable from {rounds.states[0].host} only"
+    others = bool(loopback) and rounds.nodes > 1
     return Finding(
         condition="missing",
         who=who,
         cause=culprit.cause,
-        what=f"{who} never came: {verb} not been heard of by the end of stage {culprit.stage}",
+        what=f"{who} never came: {heard} been heard of by the end of stage {culprit.stage}"
+        + (f"; {only}" if others else ""),
         stage=culprit.stage,
         evidence=(
-            Evidence(f"{rounds.world - len(culprit.ranks)} of {rounds.world} ranks came", _SOURCE),
+            Evidence(came, _SOURCE),
+            *([Evidence(only, "environment of rank 0")] if loopback else []),
         ),
-        confidence=Confidence("medium", "others found the way; it may only be slow to start"),
+        confidence=Confidence(
+            "medium",
+            f"{'nobody but rank 0 came' if alone else 'others found the way'};"
+            f" {they} may only be slow to start",
+        ),
         next=(
-            "was it started? does it reach MASTER_ADDR:MASTER_PORT and rank 0's host?",
-            "if its import of torch is slow: --deadline 300",
+            f"{'were' if several else 'was'} {they} started?",
+            _way_to_rank_0(rounds, several, loopback if others else ""),
+            f"if {their} import of torch is slow: --deadline 300",
         ),
     )
+
+
+def _loopback(rounds: Rounds) -> str:
+    """MASTER_ADDR, where it keeps ranks of other hosts away: none of them came. Else ""."""
+    address = rounds.master[0] if rounds.master else ""
+    if address not in ("localhost", "::1") and not address.startswith("127."):
+        return ""
+    hosts = {state.host for state in rounds.states.values() if state.contact != "never"}
+    return address if hosts == {rounds.states[0].host} else ""
+
+
+def _way_to_rank_0(rounds: Rounds, several: bool, loopback: str) -> str:
+    if loopback:
+        return f"export MASTER_ADDR={rounds.states[0].host}  (on every host, instead of {loopback})"
+    there = "their hosts" if several else "its host"
+    host, port = rounds.master or ("MASTER_ADDR", "MASTER_PORT")
+    return f"nc -zv {host} {port}  (on {there}: is rank 0's port reached?)"
 
 
 def _node(culprit: Culprit, rounds: Rounds) -> Finding:

@@ -46,6 +46,8 @@ class Rounds:
     results: dict[str, dict[int, Any]] = field(default_factory=dict)
     device: str = ""  # what the ranks compute on, once that is known: "GPU" or "CPU"
     kept: dict[str, Any] = field(default_factory=dict)  # what a judgement leaves for later ones
+    master: tuple[str, int] | None = None  # MASTER_ADDR and MASTER_PORT, as rank 0 has them
+    nodes: int = 1  # that the launcher, or who typed the environment, speaks of
 
     def of(self, stage: str) -> dict[int, Any]:
         return self.results.get(stage, {})

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from oddrank import launch
 from oddrank.control import findings, join
 from oddrank.control.culprits import Culprit, culprits, torn_down
 from oddrank.control.motion import Motion
@@ -63,7 +64,8 @@ class Walk:
         self._enough, self._spent = enough, 0.0
         self._root, self._stages, self._end, self._on_stage = root, stages, end, on_stage
         self._motion = Motion()
-        self._outcome = Outcome(Rounds(root.world))
+        here = launch.current()
+        self._outcome = Outcome(Rounds(root.world, master=here.master, nodes=here.nodes))
         self._shown = self._began = 0.0
         names = (join.NAME, *(stage.name for stage in stages if stage.shown))
         self._width = max(len(name) for name in names)
