@@ -101,6 +101,18 @@ def test_two_nodes_that_differ_are_both_said_and_neither_is_named():
         " them: node0 has 2.13.0; node1 has 2.11.0"
     )
 
+    assert found.next == ("oddrank doctor  (on each of these hosts)",)
+
+
+def test_a_fact_of_which_no_value_has_a_majority_is_told_with_what_shows_it():
+    (found,) = findings(((0, 1), {"network_cards": "1 up (speed not readable)"}),
+                        ((2, 3), {"network_cards": None}))  # fmt: skip
+    assert found.what == (
+        "network cards: node0 has 1 up (speed not readable); node1 has none; nobody can say which"
+        " of them is odd"
+    )
+    assert found.next == ("ip -br link  (on each of these hosts)",)
+
 
 @pytest.mark.parametrize("nodes", [(0,), (0, 1)])
 def test_several_nodes_with_the_same_difference_are_told_by_name(nodes):

@@ -80,7 +80,7 @@ def test_cards_are_counted_by_speed_and_virtual_ones_are_not_cards(tmp_path):
           eth1__device="", eth1__speed="200000\n", eth1__operstate="up\n",
           eth2__device="", eth2__speed="-1\n", eth2__operstate="down\n",
           docker0__speed="10000\n", docker0__operstate="up\n")  # fmt: skip
-    assert network.cards(here(), tmp_path) == "2 x 200 Gb/s up, 1 x no speed down"
+    assert network.cards(here(), tmp_path) == "1 down (speed not readable), 2 up (200 Gb/s)"
 
 
 def test_the_mtu_is_that_of_the_interface_in_use(tmp_path, monkeypatch):

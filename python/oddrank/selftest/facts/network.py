@@ -38,17 +38,19 @@ def nccl_interfaces(here: Here) -> str | None:
 
 
 def cards(here: Here, root: Path = _NET) -> str | None:
-    """How many there are of which speed and state: their names may differ on equal hosts."""
+    """How many there are of which state and speed: their names may differ on equal hosts."""
     found: Counter[str] = Counter()
     for folder in sorted(root.iterdir()):
         if os.path.exists(folder / "device"):
-            found[f"{_speed(folder)} {_text(folder / 'operstate')}"] += 1
-    return ", ".join(f"{count} x {card}" for card, count in sorted(found.items())) or None
+            found[f"{_text(folder / 'operstate')} ({_speed(folder)})"] += 1
+    return ", ".join(f"{count} {card}" for card, count in sorted(found.items())) or None
 
 
 def _speed(folder: Path) -> str:
     text = _text(folder / "speed")  # in Mb/s
-    return f"{int(text) / 1000:g} Gb/s" if re.fullmatch(r"[0-9]{1,9}", text) else "no speed"
+    return (
+        f"{int(text) / 1000:g} Gb/s" if re.fullmatch(r"[0-9]{1,9}", text) else "speed not readable"
+    )
 
 
 def ports(here: Here, root: Path = _INFINIBAND) -> dict[str, str]:
@@ -74,7 +76,7 @@ def _text(file: Path) -> str:
 
 
 FACTS = (
-    Fact("cards", cards, "odd"),
+    Fact("network_cards", cards, "odd"),
     Fact("interface", _interface, "fine"),
     Fact("mtu", mtu, "odd"),
     Fact("nccl_interfaces", nccl_interfaces, "fine"),

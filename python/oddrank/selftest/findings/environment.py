@@ -11,6 +11,14 @@ from oddrank.selftest.findings.names import Places, node_or_rank
 
 _MOST_TOLD = 12
 _MOST_NAMED = 4
+# Fact -> what shows it on a host, where that is not doctor.
+_LOOK = {
+    "network_cards": "ip -br link",
+    "mtu": "ip link",
+    "rdma_ports": "ibstat",
+    "gpus": "nvidia-smi -L",
+    "gpu": "nvidia-smi -L",
+}
 
 
 def deviates(
@@ -23,7 +31,7 @@ def deviates(
     clear = all(difference.is_clear for difference, _ in differences)
     told = sorted(differences, key=lambda pair: not pair[0].breaks)
     parts = [
-        f"{d.name} {_value(value)}, {places.have(d.groups[0][1])} {_value(d.groups[0][0])}"
+        f"{_label(d)} {_value(value)}, {places.have(d.groups[0][1])} {_value(d.groups[0][0])}"
         for d, (value, _) in told
     ]
     where = places.names(ranks)
@@ -31,7 +39,7 @@ def deviates(
     what = f"{by_name} has {parts[0]}" if len(ranks) == 1 or who.kind == "node" else ""
     what = what or f"{by_name} have {parts[0]}"
     if len(parts) > 1:
-        names = ", ".join(d.name for d, _ in told[1:_MOST_NAMED])
+        names = ", ".join(_label(d) for d, _ in told[1:_MOST_NAMED])
         more = "" if len(parts) <= _MOST_NAMED else f" and {len(parts) - _MOST_NAMED} more"
         what += f"; other facts differ too: {names}{more}"
     why = "nearly all others agree" if clear else "two of three agree, which is not much"
@@ -56,18 +64,24 @@ def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
         + (f"; {len(d.groups) - _MOST_NAMED} more" if len(d.groups) > _MOST_NAMED else "")
         for d in differences
     ]
-    names = ", ".join(d.name for d in differences[:_MOST_NAMED])
-    more = len(differences) - _MOST_NAMED
-    first = f": {parts[0]}" if len(parts) == 1 else f", the first of them: {parts[0]}"
+    names = ", ".join(_label(d) for d in differences[:_MOST_NAMED])
+    more = f" and {len(differences) - _MOST_NAMED} more" if len(differences) > _MOST_NAMED else ""
+    what = f"{names}: {parts[0]}; nobody can say which of them is odd"
+    if len(parts) > 1:
+        what = (
+            f"ranks differ in {names}{more}, and nobody can say which of them are odd, the first"
+            f" of them: {parts[0]}"
+        )
+    look = dict.fromkeys(_LOOK.get(d.name.partition(".")[0], "oddrank doctor") for d in differences)
     return Finding(
         condition="unknown",
         who=Who("rank"),
         cause="no-majority",
-        what=f"ranks differ in {names}{f' and {more} more' if more > 0 else ''}, and nobody can say"
-        f" which of them are odd{first}",
+        what=what,
         stage="environment",
         evidence=_evidence((d.name, part) for d, part in zip(differences, parts, strict=True)),
         confidence=Confidence("low", "no value has two thirds of the nodes, or ranks of a node"),
+        next=(f"{'; '.join(look)}  (on each of these hosts)",),
     )
 
 
@@ -170,6 +184,11 @@ def _odd(
 
 def _evidence(told: Iterable[tuple[str, str]]) -> tuple[Evidence, ...]:
     return tuple(Evidence(text, source) for source, text in list(told)[:_MOST_TOLD])
+
+
+def _label(difference: Difference) -> str:
+    """An entry of a fact has a name of its own: rdma_ports.mlx5_7/1."""
+    return difference.name if "." in difference.name else difference.name.replace("_", " ")
 
 
 def _value(value: Any) -> str:
