@@ -54,6 +54,29 @@ def test_with_nobody_to_leave_out_there_are_only_comments():
     assert text() == "# oddrank selftest: no nodes to leave out\n"
 
 
+def test_of_a_named_node_that_is_not_to_be_left_out_it_is_told_why_it_stays():
+    said = text(broken(1, "slow-cores", "slow"), broken(0, level="low"), broken(1, "raised"))
+    assert said == (
+        "# oddrank selftest: no nodes to leave out\n"
+        "# node3 stays: rank 0 is broken: stopped in stage all_reduce (bad-memory)\n"
+        "# node7 stays: rank 1 is broken: stopped in stage all_reduce (raised)\n"
+    )
+    said = text(
+        broken(1, "slow-cores", "slow"), broken(1), broken(2, "slow-link", who=Who("link", (0, 2)))
+    )
+    assert "node7 stays" not in said
+    assert "# node3 stays: " in said
+    assert "# node12 stays: " in said
+    assert said.endswith("\nnode7\n")
+
+
+def test_of_many_nodes_that_stay_some_are_told():
+    hosts = [f"n{rank}" for rank in range(100)]
+    said = text(*(broken(rank, "other-version") for rank in range(100)), hosts=hosts).splitlines()
+    assert len(said) == 34
+    assert said[-1] == "# 68 more nodes that are named stay"
+
+
 @pytest.mark.parametrize(
     "harmless",
     [

@@ -5,7 +5,7 @@ confidence, for what is the fault of a node or its GPUs. Another version or sett
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from oddrank.control.stages import Rounds
 from oddrank.finding import Finding, Report
@@ -116,6 +116,8 @@ CAUSES: dict[str, bool] = {
     "unsure": False,
     "not-measured-again": False,
 }
+# Of the nodes that stay, a comment each.
+_MOST_TOLD = 32
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
@@ -123,32 +125,45 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 def text(report: Report, rounds: Rounds) -> str:
     """A name a line, as SLURM takes it from a file and mpirun from a hostfile; else comments.
 
-    The comments: why, and the same as an option of sbatch and as PBS's command.
+    The comments: why, the same as an option of sbatch and as PBS's command, and of the other nodes
+    that are named why they stay.
     """
     why: dict[str, str] = {}
+    stay: dict[str, str] = {}
     for finding in report.findings:
-        for host in _hosts(finding, rounds):
-            why.setdefault(host, finding.what)
+        hosts, text = _hosts(finding, rounds), _one_line(finding.what)
+        for host in hosts:
+            if _is_to_go(finding, hosts):
+                why.setdefault(host, text)
+            else:
+                stay.setdefault(host, f"{text} ({finding.cause})")
     names = sorted(why, key=_order)
     lines = [f"# oddrank selftest: {len(names) or 'no'} node{'s' * (len(names) != 1)} to leave out"]
     if names:
         short = list(dict.fromkeys(name.partition(".")[0] for name in names))
         lines += [
-            *(f"# {name}: {_one_line(why[name])}" for name in names),
+            *(f"# {name}: {why[name]}" for name in names),
             f"# SLURM: --exclude={fold(short)}",
             f"# PBS: pbsnodes -o {' '.join(names)}",
         ]
+    others = sorted(stay.keys() - why.keys(), key=_order)
+    lines += [f"# {name} stays: {stay[name]}" for name in others[:_MOST_TOLD]]
+    if len(others) > _MOST_TOLD:
+        lines.append(f"# {len(others) - _MOST_TOLD} more nodes that are named stay")
     return "\n".join([*lines, *names]) + "\n"
 
 
-def _hosts(finding: Finding, rounds: Rounds) -> list[str]:
-    """Nobody's where a finding says that it is not sure, or whose cause is another's fault."""
-    if not CAUSES.get(finding.cause) or finding.confidence.level == "low":
-        return []
+def _is_to_go(finding: Finding, hosts: Collection[str]) -> bool:
+    """Not where a finding says that it is not sure, or its cause is another's fault; of a link
+    either end may be the cause.
+    """
+    sure = finding.confidence.level != "low" and (finding.who.kind != "link" or len(hosts) == 1)
+    return sure and CAUSES.get(finding.cause, False)
+
+
+def _hosts(finding: Finding, rounds: Rounds) -> set[str]:
     hosts = {rounds.states[rank].host for rank in finding.who.ranks if rank in rounds.states}
-    if finding.who.kind == "link" and len(hosts) > 1:
-        return []  # either end may be the cause
-    return [host for host in hosts if _HOST.fullmatch(host)]
+    return {host for host in hosts if _HOST.fullmatch(host)}
 
 
 def fold(names: Iterable[str]) -> str:
