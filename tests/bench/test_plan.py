@@ -37,13 +37,18 @@ def test_what_quick_ones_leave_is_there_for_the_others(clock):
     assert budget.share() == pytest.approx(8.5)
 
 
-def test_large_cases_have_more_time_and_more_runs_than_alike_for_all_would_leave_them(clock):
-    small, large = (Case("all_reduce", "float32", size) for size in (3 << 20, 255 << 20))
-    budget = Budget(10, [small, large])
-    share = budget.share()
-    assert share == pytest.approx(10 * 2 / (2 + 16))
-    clock[0] += share
-    assert budget.share() == pytest.approx(10 - share)
+@pytest.mark.parametrize("sizes", [(3 << 20, 255 << 20), (255 << 20, 3 << 20)])
+def test_large_cases_have_more_time_than_alike_for_all_and_less_than_by_their_bytes(clock, sizes):
+    """So they have more runs than alike for all would leave them, and the small ones still most."""
+    budget = Budget(10, [Case("all_reduce", "float32", size) for size in sizes])
+    shares = [budget.share()]
+    clock[0] += shares[0]
+    shares.append(budget.share())
+    assert sum(shares) == pytest.approx(10)
+    small, large = sorted(shares)
+    assert large == shares[sizes.index(max(sizes))]
+    assert large > 10 / 2
+    assert large / small < max(sizes) / min(sizes) / 5
 
 
 def test_a_budget_that_is_used_up_leaves_every_case_a_little(clock):
