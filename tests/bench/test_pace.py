@@ -5,23 +5,30 @@ import statistics
 
 import pytest
 
+from oddrank.bench.case import Case
 from oddrank.bench.pace import Pace, relative_error
+from oddrank.bench.plan import Budget
 
 
 class Machine:
-    """A clock that only iterations move."""
+    """A clock that only iterations move. slow_until: seconds in which all takes 4 times as long."""
 
-    def __init__(self, one_us, noise, seed=1):
-        self.now, self.one, self.noise = 0.0, one_us, noise
+    def __init__(self, one_us, noise, seed=1, slow_until=0.0):
+        self.now, self.one, self.noise, self.slow_until = 0.0, one_us, noise, slow_until
         self.random = random.Random(seed)
+
+    def iteration(self):
+        slower = 4 if self.now < self.slow_until else 1
+        us = self.one * slower * (1 + self.noise * self.random.random())
+        self.now += us / 1e6
+        return us
 
     def run(self, target, seconds, **more):
         """(all times that count, iterations that did not)."""
         pace = Pace(target, seconds, clock=lambda: self.now, **more)
         kept, dropped, count, counts = [], 0, pace.first(), False
         while count:
-            block = [self.one * (1 + self.noise * self.random.random()) for _ in range(count)]
-            self.now += sum(block) / 1e6
+            block = [self.iteration() for _ in range(count)]
             if counts:
                 kept += block
             else:
@@ -70,6 +77,25 @@ def test_what_is_not_warm_does_not_count():
     for value in slow_start:
         count, counts = pace.after([value])
     assert (count > 0, counts) == (True, True)
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.05, 10])
+def test_a_slow_start_does_not_count_however_short_the_time(seconds):
+    kept, _ = Machine(100, 0.001, slow_until=0.04).run(0.01, seconds)
+    assert statistics.median(kept) == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.parametrize("one", [100, 1000, 5000])
+def test_the_least_time_that_a_case_has_leaves_iterations_that_count(one):
+    share = Budget(1e-9, [Case("all_reduce", "float32", 1024)]).share()
+    kept, dropped = Machine(one, 0.001).run(1e-9, share)
+    assert dropped >= 0.04 / (one / 1e6)
+    assert len(kept) >= 6  # with fewer a median has no error
+
+
+def test_iterations_longer_than_a_block_are_not_run_three_times_to_get_warm():
+    kept, dropped = Machine(30_000, 0.001).run(0.01, 0.08)
+    assert (len(kept), dropped) == (2, 1)
 
 
 def test_arrivals_get_as_many_iterations_as_they_need():

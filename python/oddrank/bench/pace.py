@@ -16,8 +16,10 @@ _MOST_IN_ALL = 20_000
 _FEWEST = 20
 # Where one iteration takes longer than a block.
 _FEWEST_LONG = 6
-# Share of a case's time for getting warm.
+# Share of a case's time for getting warm, but never fewer blocks: in a wide sweep a share is over
+# before a slow start is, which is then all that is measured, and quiet enough to be believed.
 _WARM_SHARE = 0.25
+_FEWEST_WARM_BLOCKS = 3  # the first has one iteration and says little
 _Z = 1.96
 
 
@@ -83,13 +85,13 @@ class Pace:
         return min(fitting, self._wanted(size, one)), True
 
     def _is_warm(self, one: float) -> bool:
+        if one >= _BLOCK_SECONDS:  # the check by value has run it, too
+            return True
+        if len(self._blocks) < _FEWEST_WARM_BLOCKS:
+            return False
         spent = self._clock() - self._began
         if len(self._blocks) >= _MOST_WARM_BLOCKS or spent > _WARM_SHARE * self._seconds:
             return True
-        if one >= _BLOCK_SECONDS:  # the check by value has run it, too
-            return True
-        if len(self._blocks) < 3:  # the first block has one iteration and says little
-            return False
         before, now = self._blocks[-2:]
         return abs(now - before) <= _AGREES * before
 

@@ -15,7 +15,7 @@ from oddrank.errors import OddrankError
 # Beyond the largest case, for windows of small ones: two buffers and 64 MiB are the most we take.
 _FOR_WINDOWS = 32 << 20
 _MOST_TASKS = 5000
-_LEAST_SECONDS = 0.05  # of a case, whatever the budget
+_LEAST_SECONDS = 0.08  # of a case, whatever the budget: half of it gets it warm (pace.py)
 _FIXED_BYTES = 1 << 20  # a run of no bytes takes about as long as moving so many
 _LONGEST_NAME = 47  # of a stage
 AUTO = "auto"
