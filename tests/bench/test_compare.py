@@ -214,6 +214,15 @@ def test_the_command_shows_a_table_and_ends_with_the_verdict(run):
     assert lines[-2] == "bench compare: SLOWER"
 
 
+def test_what_is_not_decided_ends_with_what_to_do_next(run):
+    _, out, _ = run(report(row()), report(row(us=105, seed=1)))
+    lines = out.splitlines()
+    assert lines[-4] == "bench compare: UNSURE"
+    assert lines[-2].startswith("  next  measure both again with a longer --budget")
+    assert lines[-1].startswith("  next  or the same rows several times")
+    assert "next" not in run(report(row()), report(row(seed=1)))[1]
+
+
 def test_the_json_fits_the_schema_and_is_alone_on_stdout(run):
     code, out, _ = run(report(row(), row(8)), report(row(us=200)), "--json", "-")
     made = json.loads(out)

@@ -125,7 +125,7 @@ def test_a_rank_that_comes_no_further_is_named_though_others_have_rested():
     [
         ((), "needs two ranks"),
         (("--size", "lots"), "is not a size"),
-        (("--size", "1M:2M"), "is not a size"),
+        (("--size", "1M:2M"), "write one size, as in 16M"),
         (("--effect", "200%"), "not a share"),
         (("--effect", "nan"), "is not a percentage"),
     ],

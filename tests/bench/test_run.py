@@ -190,6 +190,13 @@ def test_bad_input_is_one_line_and_exit_code_2(options, said):
     assert "Traceback" not in done.stderr
 
 
+def test_without_gpus_nccl_is_refused_with_the_back_end_to_take_instead(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = run_alone("--sizes", "8", "--backend", "nccl")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].endswith("for every rank; give --backend c10d")
+
+
 def test_a_dry_run_shows_cases_and_memory_and_starts_nothing():
     done = run_alone("--dry-run", "--sizes", "8:900G:x1000", "--collectives", "all_gather")
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,7 @@
 import pytest
 
 from oddrank.bench.case import Case
-from oddrank.bench.sizes import parse_sizes, size_text
+from oddrank.bench.sizes import parse_size, parse_sizes, size_text
 from oddrank.errors import OddrankError
 
 
@@ -36,6 +36,13 @@ def test_sizes_are_a_range_with_a_factor(text, sizes):
 def test_what_makes_no_sense_is_refused_with_what_to_write(text):
     with pytest.raises(OddrankError, match="as in 8:256M:x2"):
         parse_sizes(text)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "1M:2M", "1M,2M", "9999G"])
+def test_where_one_size_is_wanted_no_range_is_asked_for(text):
+    assert parse_size("16M") == 16 << 20
+    with pytest.raises(OddrankError, match="; write one size, as in 16M"):
+        parse_size(text)
 
 
 def test_a_case_counts_elements_of_its_dtype():

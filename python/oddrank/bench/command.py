@@ -219,6 +219,8 @@ def compare(  # noqa: PLR0917 (click passes them by name)
         render.line("", sys.stdout)
         render.line(f"bench compare: {found.verdict}", sys.stdout, _STYLES[found.verdict])
         render.line(compare_.sentence(found), sys.stdout)
+        for line in compare_.advice(found):
+            render.line(f"  next  {line}", sys.stdout)
     if json_path is not None:
         data = {"a": a, "b": b, **found.as_data()}
         finding.write_json(finding.envelope("bench compare", one.world, data), json_path)

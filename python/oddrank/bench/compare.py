@@ -74,6 +74,7 @@ class Comparison:
         return {
             "verdict": self.verdict,
             "sentence": sentence(self),
+            "next": advice(self),
             "within": self.within,
             "confidence": CONFIDENCE,
             "rows": [row.as_data() for row in self.rows],
@@ -130,6 +131,16 @@ def sentence(found: Comparison) -> str:
     said = f"of {_rows(total)} B is {', '.join(parts)} ({near} is the same)"
     worst = _farthest(found)
     return said if worst is None else f"{said}; most: {_times(worst)}"
+
+
+def advice(found: Comparison) -> list[str]:
+    """What to do next; none where every row is decided."""
+    if all(row.verdict != "UNSURE" for row in found.rows):
+        return []
+    return [
+        "measure both again with a longer --budget and a smaller --target-cv: more iterations",
+        "or the same rows several times, and compare those: noise does not come again",
+    ]
 
 
 def text(found: Comparison) -> Iterable[str]:

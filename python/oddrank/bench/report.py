@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 PLAN_COLUMNS = ("collective", "type", "redop", "place", "size", "count", "buffers of a rank", "")
 
+# Why a case was not measured -> what to give instead.
+_ADVICE = {sweep.TOO_LARGE: "give smaller --sizes", sweep.NO_GPU: "give --backend c10d"}
+_OTHERS = "give other --dtypes, --ops or --place"
+
 
 def of_sweep(
     tasks: Sequence[Task],
@@ -97,8 +101,7 @@ def plan_rows(
 
 def _nothing(rows: Sequence[Row]) -> str:
     reasons = sorted({row.reason or "no reason known" for row in rows})
-    memory = sweep.TOO_LARGE in reasons
-    advice = "give smaller --sizes" if memory else "give other --dtypes, --ops or --place"
+    advice = next((_ADVICE[reason] for reason in reasons if reason in _ADVICE), _OTHERS)
     return f"none of {len(rows)} cases could be measured: {'; '.join(reasons)[:300]}; {advice}"
 
 

@@ -7,6 +7,9 @@ from oddrank.errors import OddrankError
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LARGEST = 1 << 40
 _MOST = 1000
+# What to write instead.
+_RANGES = "SMALLEST:LARGEST[:xFACTOR or :+STEP] or a list, as in 8:256M:x2"
+_ONE = "one size, as in 16M"
 
 
 def size_text(size: int) -> str:
@@ -32,7 +35,7 @@ def parse_sizes(text: str) -> list[int]:
 
 def parse_size(text: str) -> int:
     """One size in bytes."""
-    return _size(text, text)
+    return _size(text, text, _ONE)
 
 
 def _range(text: str, whole: str) -> list[int]:
@@ -62,18 +65,15 @@ def _progress(text: str, whole: str) -> tuple[int, int]:
     return int(text[1:]), 0
 
 
-def _size(text: str, whole: str) -> int:
+def _size(text: str, whole: str, write: str = _RANGES) -> int:
     match = re.fullmatch(r"([0-9]{1,13})([KMG]?)(i?B)?", text.strip(), re.IGNORECASE | re.ASCII)
     if match is None:
-        raise _bad(whole, f"{text[:20]!r} is not a size like 8, 4K or 256M")
+        raise _bad(whole, f"{text[:20]!r} is not a size like 8, 4K or 256M", write)
     size = int(match[1]) * _UNITS[match[2].upper()]
     if not 1 <= size <= _LARGEST:
-        raise _bad(whole, f"{text[:20]} is not between 1 byte and 1024G")
+        raise _bad(whole, f"{text[:20]} is not between 1 byte and 1024G", write)
     return size
 
 
-def _bad(text: str, why: str) -> OddrankError:
-    return OddrankError(
-        f"{text[:60]!r}: {why}; write SMALLEST:LARGEST[:xFACTOR or :+STEP] or a list, as in"
-        " 8:256M:x2"
-    )
+def _bad(text: str, why: str, write: str = _RANGES) -> OddrankError:
+    return OddrankError(f"{text[:60]!r}: {why}; write {write}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from oddrank.launch import Launch
 
 TOO_LARGE = "not enough free memory"
+NO_GPU = "the back end nccl needs a GPU for every rank"
 _BACKEND = "backend"
 # A case's own deadline: far above what its budget allows, and this much for every byte.
 _PATIENCE = 60.0
@@ -147,7 +148,7 @@ def _measure(context: Context, task: Task, options: Options) -> dict[str, Any]:
     }  # fmt: skip
     group = connect(context, parameters["transport"])
     if parameters["backend"] == "nccl" and group.backend != "nccl":
-        return {**result, "skipped": "the back end nccl needs a GPU for every rank"}
+        return {**result, "skipped": NO_GPU}
     backend = _backend(context, group, parameters, options)
     result["backend"] = backend.name
     result["skipped"] = _why_not(backend, task, group.world, parameters)
