@@ -5,11 +5,15 @@ from dataclasses import dataclass
 import pytest
 
 from oddrank.bench import expect
-from oddrank.bench.expect import expected, judge, limits, nvls_wire, percent
+from oddrank.bench.case import Case
+from oddrank.bench.expect import expected, held, judge, judged_from, limits, nvls_wire, percent
 from oddrank.bench.facts import Facts
+from oddrank.bench.findings import nothing_published
+from oddrank.bench.sizes import parse_sizes
 
 GIB = 1 << 30
 H200 = Facts("NVIDIA H200", 8, 1, "nccl", nccl="2.29.7")
+A100 = Facts("NVIDIA A100-SXM4-80GB", 8, 1, "nccl")
 GLOO = Facts(None, 2, 2, "c10d:gloo", nics=(25.0,))
 
 
@@ -186,6 +190,43 @@ def test_the_worst_row_comes_first_and_wrong_or_missing_values_are_not_judged():
     ]
     (found,) = judge(rows, [expected(H200, row) for row in rows], 0.9)
     assert [round(each.value) for each in found.evidence] == [100, 400]
+
+
+def said_of_nothing(facts, rows):
+    due = [expected(facts, row) for row in rows]
+    assert held(rows, due) == []
+    sizes = [judged_from(facts, Case(row.collective, row.dtype, row.bytes)) for row in rows]
+    return nothing_published(rows, due, sizes, 0.9, "8 ranks over nccl")
+
+
+def test_what_is_too_small_to_be_judged_says_from_which_size_on_it_is():
+    found = said_of_nothing(A100, [Measured(8), Measured(256 << 20)])
+    assert (found.condition, found.cause, found.who.ranks) == ("unknown", "nothing-published", ())
+    assert "8 ranks over nccl" in found.what
+    assert [one.text for one in found.evidence] == [
+        "2 of 2 rows: all_reduce is judged from 4 GiB on"
+    ]
+    assert found.next[0].endswith("--sizes 4GiB")
+    assert parse_sizes("4GiB") == [judged_from(A100, Case("all_reduce", "float32", 8))]
+
+
+def test_where_nothing_is_published_no_size_is_named():
+    rows = [Measured(1 << 24), Measured(1 << 24, collective="broadcast")]
+    found = said_of_nothing(GLOO, rows)
+    assert [one.text.partition(": ")[2] for one in found.evidence] == [
+        "of all_reduce a physical limit is known, and not what is usual",
+        "nothing is published for broadcast there",
+    ]
+    assert not any("--sizes" in one for one in found.next)
+    assert judged_from(Facts("NVIDIA L4", 8, 1, "nccl"), Case("all_reduce", "float32", 8)) is None
+
+
+@pytest.mark.parametrize(("check", "why"), [("wrong", "wrong values"), ("skipped", "not measured")])
+def test_what_could_be_judged_and_has_no_time_that_counts_is_told(check, why):
+    (told,) = said_of_nothing(
+        H200, [Measured(busbw_GBps=None, algbw_GBps=None, check=check)]
+    ).evidence
+    assert told.text == f"1 of 1 rows: {why}"
 
 
 def test_the_table_names_known_products_and_collectives_only():

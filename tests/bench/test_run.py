@@ -162,6 +162,16 @@ def test_a_rank_that_puts_in_wrong_values_is_named_and_the_row_says_wrong():
     assert set(verdict.codes) == {1}
 
 
+def test_a_gate_that_can_judge_nothing_is_not_green():
+    command = ("bench", "run", "--sizes", "8,1M", *FAST, "--fail-below", "90")
+    verdict = job(2, command=command, deadline=60)
+    assert verdict.report["verdict"] == "unknown", str(verdict)
+    assert verdict.causes == {"nothing-published"}
+    assert verdict.names(rank=[], stage=None)
+    assert "of 2 ranks (CPU) over c10d:gloo no row could be held" in verdict.report["summary"]
+    assert set(verdict.codes) == {1}
+
+
 def run_alone(*options):
     command = [sys.executable, "-m", "oddrank", "bench", "run", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

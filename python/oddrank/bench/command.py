@@ -84,7 +84,8 @@ _RUN_OPTIONS = (
     click.option("--register", is_flag=True,
                  help="Back end nccl: register the buffers, where the loaded NCCL can."),
     click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
-                 help="A finding where a row reaches less of what is published for these GPUs."),
+                 help="A finding where a row reaches less of what is published for these GPUs;"
+                 " unknown where nothing is that could judge a row."),
     click.option("--dry-run", is_flag=True, help="Only print the cases, their memory and time."),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -99,6 +99,25 @@ def nvls_wire(busbw: float, n: int) -> float:
     return busbw * (n + 1) / (2 * (n - 1))
 
 
+def held(
+    rows: Sequence[Row], expectations: Sequence[Expected | None]
+) -> list[tuple[Row, Expected, float]]:
+    """The rows that may be judged, each with what is expected and the percentage of it."""
+    found = []
+    for row, of in zip(rows, expectations, strict=True):
+        share = percent(row, of)
+        if of is not None and of.judged and row.check == "ok" and share is not None:
+            found.append((row, of, share))
+    return found
+
+
+def judged_from(facts: Facts, case: Case) -> int | None:
+    """The power of two from which on such a case is judged; None where no size of it is."""
+    sizes = (1 << power for power in range(SMALLEST.bit_length() - 1, 40))
+    due = ((size, expected(facts, replace(case, bytes=size))) for size in sizes)
+    return next((size for size, of in due if of is not None and of.judged), None)
+
+
 def judge(
     rows: Sequence[Row], expectations: Sequence[Expected | None], threshold: float
 ) -> list[Finding]:
@@ -106,11 +125,7 @@ def judge(
 
     Of a slow collective all ranks are slow: it names all of them, that is nobody.
     """
-    low = []
-    for row, of in zip(rows, expectations, strict=True):
-        share = percent(row, of)
-        if of is not None and of.judged and row.check == "ok" and share is not None:
-            low += [(row, of, share)] if share < 100 * threshold else []
+    low = [each for each in held(rows, expectations) if each[2] < 100 * threshold]
     low.sort(key=lambda each: each[2])
     return [findings.below_expected(low, threshold)] if low else []
 

@@ -182,3 +182,50 @@ def below_expected(
         ),
         next=tuple(next_),
     )
+
+
+def nothing_published(
+    rows: "Sequence[expect.Row]",
+    due: "Sequence[expect.Expected | None]",
+    judged_from: Sequence[int | None],
+    threshold: float,
+    where: str,
+) -> Finding:
+    """A figure was asked for as a line, and there is none: nothing is slow, nothing is well.
+
+    judged_from: the size from which on each row would be judged, as `expect.judged_from`.
+    """
+    whys = Counter(map(_why_not_held, rows, due, judged_from))
+    larger = min((size for size in judged_from if size is not None), default=None)
+    next_ = [
+        "hold it against an earlier run of the same ranks: oddrank bench compare BEFORE.json"
+        " NOW.json",
+        "or leave out --fail-below: values and late ranks are judged without it",
+    ]
+    if larger is not None:
+        next_.insert(0, f"measure what is judged: --sizes {size_text(larger).replace(' ', '')}")
+    return Finding(
+        condition="unknown",
+        who=Who("rank"),
+        cause="nothing-published",
+        what=f"--fail-below {100 * threshold:g}% has judged nothing: of {where} no row could be"
+        " held against a published figure",
+        evidence=tuple(
+            Evidence(f"{count} of {len(rows)} rows: {why}", "limits.json")
+            for why, count in whys.most_common(8)
+        ),
+        confidence=Confidence("low", "without a figure fast and slow look the same"),
+        next=tuple(next_),
+    )
+
+
+def _why_not_held(row: "expect.Row", of: "expect.Expected | None", judged_from: int | None) -> str:
+    if of is not None and of.judged:
+        return "wrong values" if row.check == "wrong" else "not measured"
+    if judged_from is not None and row.bytes < judged_from:
+        return f"{row.collective} is judged from {size_text(judged_from)} on"
+    if of is None:
+        return f"nothing is published for {row.collective} there"
+    if of.physical:
+        return f"of {row.collective} a physical limit is known, and not what is usual"
+    return f"the figure for {row.collective} is of a topology that only resembles this one"

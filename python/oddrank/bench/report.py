@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, expect, late, setup, sweep
+from oddrank.bench import arrivals, expect, findings, late, setup, sweep, topology
 from oddrank.bench.arrival import ENOUGH
 from oddrank.bench.memory import free_host_memory
 from oddrank.bench.plan import Task, memory_of
 from oddrank.bench.row import Row
 from oddrank.bench.sizes import size_text
 from oddrank.errors import OddrankError
-from oddrank.finding import Report
+from oddrank.finding import Finding, Report
 
 if TYPE_CHECKING:
     from oddrank.control.walk import Outcome
@@ -40,14 +40,11 @@ def of_sweep(
     rows = [measured[task.name] for task in done]
     if outcome.error and not done:
         raise outcome.error
-    if fail_below is not None:
-        due = [
-            sweep.expectation(task, rounds, row.backend)
-            for task, row in zip(done, rows, strict=True)
-        ]
-        outcome.findings += expect.judge(rows, due, fail_below)
     if outcome.complete and not outcome.findings and all(row.median_us is None for row in rows):
         raise OddrankError(_nothing(rows))
+    well = not outcome.findings
+    if fail_below is not None:
+        outcome.findings += _below(done, rows, outcome, fail_below)
     arrived = arrivals.of(rounds)
     return Report.of(
         "bench",
@@ -62,7 +59,7 @@ def of_sweep(
         },
         outcome.findings,
         complete=outcome.complete,
-        why=outcome.why or _measured(rows, arrived, well=not outcome.findings),
+        why=outcome.why or _measured(rows, arrived, well=well),
         raised=rounds.raised(),
     )
 
@@ -99,6 +96,26 @@ def plan_rows(
     return rows, sentence
 
 
+def _below(
+    tasks: Sequence[Task], rows: Sequence[Row], outcome: "Outcome", threshold: float
+) -> list[Finding]:
+    """As a gate it is shut where nothing could be judged: it has not seen that all is well."""
+    rounds, each = outcome.rounds, list(zip(tasks, rows, strict=True))
+    due = [sweep.expectation(task, rounds, row.backend) for task, row in each]
+    if not outcome.complete or expect.held(rows, due):
+        return expect.judge(rows, due, threshold)
+    backends = dict.fromkeys(row.backend for row in rows)
+    facts = {backend: topology.facts(rounds, backend) for backend in backends}
+    judged_from = [
+        expect.judged_from(known, task.case) if (known := facts[row.backend]) else None
+        for task, row in each
+    ]
+    devices = ", ".join(_devices(rounds.of("devices")))
+    ranks = "1 rank" if rounds.world == 1 else f"{rounds.world} ranks"
+    where = f"{ranks} ({devices}) over {', '.join(backends)}"
+    return [findings.nothing_published(rows, due, judged_from, threshold, where)]
+
+
 def _nothing(rows: Sequence[Row]) -> str:
     reasons = sorted({row.reason or "no reason known" for row in rows})
     advice = next((_ADVICE[reason] for reason in reasons if reason in _ADVICE), _OTHERS)
@@ -106,7 +123,7 @@ def _nothing(rows: Sequence[Row]) -> str:
 
 
 def _measured(rows: Sequence[Row], arrived: dict[int, Any], *, well: bool) -> str:
-    """What was measured, and, where nothing was found, what could have been seen."""
+    """What was measured, and, where that shows nobody, what could have been seen."""
     measured = [row for row in rows if row.median_us is not None]
     if not measured:
         return ""

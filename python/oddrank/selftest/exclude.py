@@ -100,6 +100,7 @@ CAUSES: dict[str, bool] = {
     "resolver": False,
     "late-arrival": False,
     "below-expected": False,
+    "nothing-published": False,
     "too-few-iterations": False,
     "not-finite-anywhere": False,
     "gradients-differ": False,
