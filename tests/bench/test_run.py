@@ -232,6 +232,11 @@ def test_json_on_stdout_has_stdout_for_itself():
     assert "median us" in done.stderr
 
 
+def test_a_process_without_a_launcher_says_that_it_is_alone():
+    report = json.loads(run_alone("--sizes", "8", *FAST, "--json", "-").stdout)
+    assert "on 1 rank (no launcher found: this process alone)" in report["summary"]
+
+
 # The command, with a second case that can't be done after the first was measured.
 REFUSES = """
 import sys

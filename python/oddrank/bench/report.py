@@ -59,7 +59,7 @@ def of_sweep(
         },
         outcome.findings,
         complete=outcome.complete,
-        why=outcome.why or _measured(rows, arrived, well=well),
+        why=outcome.why or _measured(rows, arrived, launch, well=well),
         raised=rounds.raised(),
     )
 
@@ -122,7 +122,7 @@ def _nothing(rows: Sequence[Row]) -> str:
     return f"none of {len(rows)} cases could be measured: {'; '.join(reasons)[:300]}; {advice}"
 
 
-def _measured(rows: Sequence[Row], arrived: dict[int, Any], *, well: bool) -> str:
+def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: "Launch", *, well: bool) -> str:
     """What was measured, and, where that shows nobody, what could have been seen."""
     measured = [row for row in rows if row.median_us is not None]
     if not measured:
@@ -131,6 +131,8 @@ def _measured(rows: Sequence[Row], arrived: dict[int, Any], *, well: bool) -> st
     n = measured[0].n
     cases = "1 case" if len(measured) == 1 else f"{len(measured)} cases"
     text = f"{cases} measured on {n} rank{'s' if n > 1 else ''}"
+    if launch.launcher == "alone":  # whoever wanted more ranks must not take it for all of them
+        text += " (no launcher found: this process alone)"
     if skipped:
         text += f", {skipped} skipped"
     if not well:
