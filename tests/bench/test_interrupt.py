@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from job import job
+
 pytestmark = pytest.mark.needs("torch")
 SWEEP = ["bench", "run", "--sizes", "8:64M", "--target-cv", "0.01%", "--deadline", "60"]
 
@@ -22,3 +24,16 @@ def test_a_sweep_that_goes_well_ends_when_it_is_told_to(number):
     assert sweep.returncode == 3
     assert "bench: incomplete\nSIGTERM or SIGINT" in said
     assert f"(from process {os.getpid()} on " in said
+
+
+def test_of_ranks_that_come_further_nobody_is_pointed_at():
+    verdict = job(
+        2,
+        command=("bench", "run", "--sizes", "8:64K", "--target-cv", "0.01%"),
+        deadline=60,
+        after="busbw GB/s",
+        act=lambda live: live.launchers[0].send_signal(signal.SIGINT),
+    )
+    assert verdict.report is not None, str(verdict)
+    assert (verdict.report["verdict"], verdict.report["findings"]) == ("incomplete", [])
+    assert verdict.report["summary"].startswith("SIGTERM or SIGINT"), str(verdict)

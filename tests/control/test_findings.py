@@ -2,6 +2,7 @@
 
 import json
 import signal
+from dataclasses import replace
 from typing import get_args
 
 import jsonschema
@@ -175,3 +176,41 @@ def test_a_rank_of_another_world_did_come():
     assert (finding.cause, finding.what) == ("other-world", claim.text)
     both = told(culprits.Culprit("never-came", (2, 3), "join"), rounds(), odd=(claim,))
     assert [(f.cause, f.who.ranks) for f in both] == [("never-came", (2,)), ("other-world", ())]
+
+
+def waiting(*ranks, **facts):
+    seen = rounds(**facts)
+    for rank in ranks:
+        seen.states[rank] = replace(seen.states[rank], waiting=True)
+    return seen
+
+
+def test_who_did_not_wait_when_a_signal_ended_the_job_is_where_to_look_and_not_named():
+    behind = culprits.Culprit("no-progress", (2,), "collectives", victims=(0, 1, 3))
+    (finding,) = findings.ended_early([behind], waiting(0, 1, 3, step="verify"))
+    assert finding.what == (
+        "ranks 0-1,3 were waiting for the others in stage collectives when SIGTERM or SIGINT ended"
+        " the job; rank 2 (node1, local rank 0) was not: look there first"
+    )
+    assert (finding.condition, finding.who.ranks) == ("unknown", ())
+    assert any("py-spy" in one and one.endswith("(on node1)") for one in finding.next)
+    ended = Report.of("selftest", {"size": 4}, {}, [finding], complete=False)
+    assert (ended.verdict, ended.exit_code()) == ("incomplete", 3)
+
+
+def test_two_who_did_not_wait_are_one_finding():
+    behind = [culprits.Culprit("no-progress", (rank,), "device") for rank in (2, 3)]
+    (finding,) = findings.ended_early(behind, waiting(0))
+    assert finding.what.startswith("rank 0 was waiting for the others in stage device when")
+    assert finding.what.endswith("; ranks 2-3 (node1) were not: look there first")
+
+
+@pytest.mark.parametrize(
+    ("cause", "ranks", "waiters"),
+    [("no-progress", (2,), ()), ("all-wait", (), (0, 1, 2, 3)), ("never-came", (3,), (0, 1))],
+)
+def test_where_nobody_waited_or_nobody_stood_still_there_is_nothing_to_look_at(
+    cause, ranks, waiters
+):
+    behind = culprits.Culprit(cause, ranks, "device")
+    assert findings.ended_early([behind], waiting(*waiters)) == []

@@ -1,6 +1,7 @@
 """The self-test finds whoever is hurt, on real ranks: a part of `make soak`'s matrix."""
 
 import re
+import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -123,3 +124,21 @@ def test_the_verdict_comes_once_and_before_the_launchers_own_words():
     assert verdict.output.count("selftest: odd") == 1
     assert verdict.output.index("selftest: odd") < verdict.output.index("ChildFailedError")
     assert verdict.codes == (1,)
+
+
+def test_ended_by_hand_while_it_hangs_it_says_where_to_look_and_blames_nobody():
+    verdict = job(
+        3,
+        inject="gil:rank=1,stage=collectives",
+        deadline=60,
+        command=only("collectives"),
+        after="collectives  0/3  not through yet",
+        act=lambda live: live.launchers[0].send_signal(signal.SIGINT),
+    )
+    assert verdict.report is not None, str(verdict)
+    assert verdict.report["verdict"] == "incomplete", str(verdict)
+    assert verdict.names(rank=[], stage="collectives")
+    said = verdict.report["summary"]
+    assert said.startswith("ranks 0,2 were waiting for the others in stage collectives"), said
+    assert re.search(r"; rank 1 \(\S+, local rank 1\) was not: look there first$", said), said
+    assert verdict.gone(), str(verdict)

@@ -261,6 +261,37 @@ def _all_raised(culprit: Culprit, rounds: Rounds) -> Finding:
     )
 
 
+def ended_early(behind: Sequence[Culprit], rounds: Rounds) -> list[Finding]:
+    """A signal ended the job while some ranks waited for the others: who did not is no culprit yet.
+
+    behind: who would have been named at the deadline, had it come then.
+    """
+    behind = [one for one in behind if one.cause in ("no-progress", "uninterruptible")]
+    ranks = sorted(rank for one in behind for rank in one.ranks)
+    waited = [r for r, s in rounds.states.items() if r not in ranks and (s.waiting or s.published)]
+    if not ranks or not waited:
+        return []
+    stage, who = behind[0].stage, rounds.who(ranks)
+    were = "s {} were" if len(waited) > 1 else " {} was"
+    return [
+        Finding(
+            condition="unknown",
+            who=Who("rank"),
+            cause="ended-early",
+            what=f"rank{were.format(fold(waited))} waiting for the others in stage {stage} when"
+            f" SIGTERM or SIGINT ended the job; {who} {'were' if len(ranks) > 1 else 'was'} not:"
+            " look there first",
+            stage=stage,
+            evidence=_evidence(replace(behind[0], ranks=tuple(ranks)), rounds),
+            confidence=Confidence("low", "the deadline had not come: it may only be slow"),
+            next=(
+                *_there(behind[0], rounds, "while it hangs: py-spy dump --pid PID"),
+                "or let it run to its --deadline: who is stuck is named then",
+            ),
+        )
+    ]
+
+
 def wrong_local_rank(rounds: Rounds, rank: int, expected: int, twins: list[int]) -> Finding:
     """Two ranks of a host with one local rank: they would share a GPU."""
     who = rounds.who([rank])

@@ -15,7 +15,7 @@ from oddrank.control.motion import Motion
 from oddrank.control.root import RankState, Root, Round, Snapshot
 from oddrank.control.stages import Rounds, Skip, Stage
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, Who, fold
+from oddrank.finding import Finding, Who
 
 # What the ranks are told instead of a plan: nothing to measure.
 SKIP = "skip"
@@ -159,11 +159,15 @@ class Walk:
         if round.reason == "complete":
             return True
         outcome.findings += findings.of_round(round, found, rounds)
+        if round.reason == "terminated" and not found:
+            # Whom the deadline would have found: the others may have come further but for the end.
+            behind = self._motion.excuse(culprits(replace(round, reason="deadline")))
+            outcome.findings += findings.ended_early(behind, rounds)
         outcome.complete = False
         why: str = "named" if found else round.reason
         if why == "deadline" and self._motion.goes_on():
             why = "slow"
-        outcome.why = _WHY[why].format(stage=name, who=_who(round), by=_sender(rounds))
+        outcome.why = _WHY[why].format(stage=name, by=_sender(rounds))
         return False
 
     def _interrupted(self, name: str) -> bool:
@@ -229,16 +233,6 @@ class Walk:
                 self._outcome.joined.setdefault(state.rank, after)
 
 
-def _who(round: Round) -> str:
-    """Who waited for others when the job was ended, and who did not: to look at, not to blame."""
-    missing = [s for s in round.states.values() if s.rank not in round.results]
-    waiting = [s.rank for s in missing if s.waiting]
-    others = [s.rank for s in missing if not s.waiting and s.contact != "never"]
-    if not waiting or not others:
-        return ""
-    return f"; it waited in: {fold(waiting)}, and was elsewhere in: {fold(others)}"
-
-
 def _sender(rounds: Rounds) -> str:
     """The process that sent the signal, which may be the launcher or somebody's kill."""
     known = [s for s in rounds.states.values() if s.sigterm_by]
@@ -252,8 +246,7 @@ _WHY = {
     "slow": "the deadline came in stage {stage} while the ranks still came further: slow, not"
     " stuck; a longer --deadline may help",
     "deadline": "the deadline came in stage {stage}, and nothing points at anybody",
-    "terminated": "SIGTERM or SIGINT{by} ended the job in stage {stage}, and nobody can be"
-    " named{who}",
+    "terminated": "SIGTERM or SIGINT{by} ended the job in stage {stage}, and nobody can be named",
     "interrupted": "SIGTERM or SIGINT{by} ended the job after stage {stage}",
 }
 

@@ -96,6 +96,7 @@ CAUSES: dict[str, bool] = {
     "no-address": False,
     "all-raised": False,
     "all-wait": False,
+    "ended-early": False,
     "open-files": False,
     "resolver": False,
     "late-arrival": False,
