@@ -1,6 +1,6 @@
 """`make soak`: wrong values in collectives, and who put them in; writes bench_values_soak.json."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from random import Random
@@ -84,19 +84,23 @@ def _sweep(ranks: int, repeats: int) -> Runs[Kind]:
     )
     assert verdict.report is not None, str(verdict)
     assert not verdict.report["data"]["not_measured"], str(verdict)
-    found = {one["stage"]: one for one in verdict.report["findings"]}
+    found: dict[str, list[Any]] = {}
+    for one in verdict.report["findings"]:
+        found.setdefault(one["stage"], []).append(one)
+    # Of those that were not chosen nobody would look at what was said.
+    assert set(found) <= {task.name for task in chosen}, str(verdict)
     runs: Runs[Kind] = {Kind("healthy", ranks): [], Kind("wrong values", ranks): []}
     for task in chosen:
         kind = Kind("wrong values" if task.name in hurt else "healthy", ranks)
         run: Future[str] = Future()
-        run.set_result(_said(found.get(task.name), hurt.get(task.name), task.name))
+        run.set_result(_said(found.get(task.name, []), hurt.get(task.name), task.name))
         runs[kind].append(run)
     return runs
 
 
-def _said(found: Mapping[str, Any] | None, rank: int | None, name: str) -> str:
-    """What was wrong with the verdict on a case; "" if nothing."""
-    named = found["who"]["ranks"] if found else []
-    if named == ([] if rank is None else [rank]) and (found is None) == (rank is None):
+def _said(found: Sequence[Mapping[str, Any]], rank: int | None, name: str) -> str:
+    """What was wrong with the findings on a case, of which one is due or none; "" if nothing."""
+    named = [number for one in found for number in one["who"]["ranks"]]
+    if named == ([] if rank is None else [rank]) and len(found) == len(named):
         return ""
     return f"{'wrong name' if named else 'nobody named'}: {name}, due: {rank}, said: {found}"
