@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from random import Random
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from job import Live, job
 from netns import Network, network
 from pair_faults import (
+    DEADLINE,
     RATE,
     Case,
     delayed_link,
@@ -31,6 +32,10 @@ pytestmark = [
     pytest.mark.timeout(36000),
 ]
 _SEED = 20261122
+# In these a round, the start of a job and the end of a network are through, whatever happens.
+_STOPS_IN = 3 * DEADLINE
+# After Ctrl-C, until this module is told.
+_TOLD_IN = 5.0
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,17 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Kind]]:
     if repeats == 1:
         pytest.skip("test_pairs.py has each fault once: make soak REPEATS=2 runs them here")
     runs: Runs[Kind] = {kind: [Future() for _ in range(repeats)] for kind in asked_for(request)}
-    player = Thread(target=_play_all, args=(runs,), daemon=True)
+    stop = Event()
+    player = Thread(target=_play_all, args=(runs, stop), daemon=True)
     player.start()
-    yield runs
+    try:
+        yield runs
+    finally:  # after -x or Ctrl-C too: its network has namespaces and relays, which outlive pytest
+        stop.set()
+        player.join(_STOPS_IN)
     done = {kind: made for kind, made in runs.items() if all(run.done() for run in made)}
     write_rows(done, TABLE, RESULTS / "bench_pairs_soak.json", names)
+    assert not player.is_alive(), "namespaces may be left: ip netns"
 
 
 @pytest.mark.parametrize("case", TABLE, ids=str)
@@ -104,18 +115,23 @@ def test_who_is_hurt_is_named_every_time_and_nobody_else(case: Kind, outcomes: R
     assert_all_right(outcomes[case])
 
 
-def _play_all(runs: Runs[Kind]) -> None:
-    """Network by network."""
+def _play_all(runs: Runs[Kind], stop: Event) -> None:
+    """Network by network, until told to stop: what is not done then stays so."""
     for hosts, on_host in dict.fromkeys((kind.hosts, kind.on_host) for kind in runs):
+        if stop.is_set():
+            return
         here = {k: made for k, made in runs.items() if (k.hosts, k.on_host) == (hosts, on_host)}
         try:
-            _play(hosts, on_host, here)
+            _play(hosts, on_host, here, stop)
         except Exception as error:  # whatever it was, nobody may wait for these any more
+            # Ctrl-C ends the job as well, and perhaps before we are told: that is no result.
+            if stop.wait(_TOLD_IN):
+                return
             for run in (run for made in here.values() for run in made if not run.done()):
                 run.set_exception(error)
 
 
-def _play(hosts: int, on_host: int, runs: Runs[Kind]) -> None:
+def _play(hosts: int, on_host: int, runs: Runs[Kind], stop: Event) -> None:
     """All rounds in one job, the kinds in random order."""
     random = Random(_SEED + 10 * hosts + on_host)
     rounds = [(kind.draw(random), run) for kind, made in runs.items() for run in made]
@@ -123,6 +139,8 @@ def _play(hosts: int, on_host: int, runs: Runs[Kind]) -> None:
 
     def act(net: Network, live: Live) -> None:
         def hurt(number: int) -> None:
+            if stop.is_set():
+                raise RuntimeError("told to stop")  # job() and network() clear up behind it
             net.heal()
             case, _ = rounds[number]
             case.hurt(net)
@@ -138,9 +156,8 @@ def _play(hosts: int, on_host: int, runs: Runs[Kind]) -> None:
 
     with network(hosts, RATE) as net, driver(len(rounds)) as line:
         verdict = job(
-            hosts * on_host, hosts, hosts=net.hosts, launcher=line.launcher,
+            hosts * on_host, hosts, hosts=net.hosts, launcher=line.launcher, deadline=DEADLINE,
             after="connect  ", act=lambda live: act(net, live),
         )  # fmt: skip
-    for _, run in rounds:
-        if not run.done():
-            run.set_exception(RuntimeError(f"the job has ended before this round: {verdict}"))
+    if not all(run.done() for _, run in rounds):
+        raise RuntimeError(f"the job has ended before its last round: {verdict}")
