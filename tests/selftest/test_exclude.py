@@ -164,7 +164,8 @@ def test_of_every_cause_it_is_decided_whether_its_node_is_left_out():
     package = Path(oddrank.__file__).parent
     files = [
         *package.glob("selftest/findings/*.py"),
-        *(package / folder / "findings.py" for folder in ("control", "bench", "bench/pairs")),
+        *package.glob("control/findings/*.py"),
+        *(package / folder / "findings.py" for folder in ("bench", "bench/pairs")),
     ]
     told = {cause for file in files for cause in causes_in(file.read_text())}
     told |= set(get_args(Cause)) | {
