@@ -81,6 +81,7 @@ inline Frame innermost(const PyThreadState* state) noexcept {
 // What PyThreadState::what_event says of an event of sys.monitoring (PY_MONITORING_EVENT_...).
 constexpr int kResumes = 1;
 constexpr int kYields = 3;
+constexpr int kUnwinds = 12;
 constexpr int kThrows = 13;
 
 // A small int, such as a line number, without a call into libpython.

@@ -21,7 +21,14 @@ Kind how_it_begins(cpython::Frame /*frame*/) noexcept {
 
 Kind how_it_ends(cpython::Frame /*frame*/, const PyObject* result) noexcept {
   if (result == nullptr) return Kind::kUnwind;
-  return PyThreadState_Get()->what_event == cpython::kYields ? Kind::kYield : Kind::kReturn;
+  switch (PyThreadState_Get()->what_event) {
+    case cpython::kUnwinds:  // 3.12 has None for the result
+      return Kind::kUnwind;
+    case cpython::kYields:
+      return Kind::kYield;
+    default:
+      return Kind::kReturn;
+  }
 }
 
 #else
