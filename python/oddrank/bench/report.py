@@ -130,9 +130,7 @@ def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: "Launch", *,
     skipped = len(rows) - len(measured)
     n = measured[0].n
     cases = "1 case" if len(measured) == 1 else f"{len(measured)} cases"
-    text = f"{cases} measured on {n} rank{'s' if n > 1 else ''}"
-    if launch.launcher == "alone":  # whoever wanted more ranks must not take it for all of them
-        text += " (no launcher found: this process alone)"
+    text = f"{cases} measured on {n} rank{'s' if n > 1 else ''}{launch.note}"
     if skipped:
         text += f", {skipped} skipped"
     if not well:

@@ -47,6 +47,11 @@ class Launch:
     one_parent: bool = False
     clears_up: bool = False
 
+    @property
+    def note(self) -> str:
+        """Behind the ranks of a summary: whoever wanted more must not take this for all of them."""
+        return " (no launcher found: this process alone)" if self.launcher == "alone" else ""
+
     def as_world(self) -> dict[str, object]:
         """The `world` entry of a report."""
         return {

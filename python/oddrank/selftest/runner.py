@@ -68,11 +68,8 @@ def _all_well(outcome: Outcome, launch: Launch) -> str:
     tested = outcome.rounds.device or "nothing"
     if tested == CPU and any(facts["gpus"] for facts in environment.values()):
         tested = "CPU only: there are GPUs, but not one for every rank"
-    if launch.launcher == "alone":
-        well = f"1 rank is healthy, tested on {tested} (no launcher found: this process alone)"
-    else:
-        size = "1 rank is" if launch.world == 1 else f"all {launch.world} ranks are"
-        well = f"{size} healthy, tested on {tested}"
+    size = "1 rank is" if launch.world == 1 else f"all {launch.world} ranks are"
+    well = f"{size} healthy, tested on {tested}{launch.note}"
     unread = not_readable(environment)
     texts = [f"{name} (rank {fold(who)})" for name, who in unread.items()]
     look = outcome.rounds.kept.get(SPEED)
