@@ -145,17 +145,6 @@ def test_doubted_ranks_meet_again_while_their_mates_rest():
     assert (3,) in games[1].teams
 
 
-def test_a_rank_that_is_slow_inside_its_node_only_is_named():
-    states = nodes_of(2, ranks=4)
-
-    def rate(cell):
-        return 0.5 if cell[0] == 6 and cell[1] in {4, 5, 7} else 1.0
-
-    seen = measured(states, rate)
-    ((finding,), _) = named(states, seen, seen)
-    assert (finding.cause, finding.who.ranks) == ("slow-sender", (6,))
-
-
 def squares_of(states):
     rounds = Rounds(len(states), states, {PAIRS: measured(states)})
     return table.squares(rounds, Judge(0.2).look(rounds))

@@ -49,7 +49,7 @@ def slow_part(
             Evidence(_could_see(judgement, unit), "latency" if delayed else "bandwidth"),
         ),
         confidence=sure,
-        next=_next_for_link(rounds, part),
+        next=_next_for_link(rounds, part, where),
     )
 
 
@@ -188,8 +188,8 @@ def _could_see(judgement: Judgement, unit: Unit) -> str:
 
 def _cause(part: Part, delayed: bool) -> str:
     """slow- or delayed-, and sender, receiver, link, rank or node."""
-    both = "node" if len(part.ranks) > 1 else "rank"
-    noun = "link" if part.is_between() else both if part.kind == "both" else part.kind
+    nouns = {"way": "link", "both": "node" if len(part.ranks) > 1 else "rank", "among": "node"}
+    noun = nouns.get(part.kind, part.kind)
     return f"delayed-{noun}" if delayed else f"slow-{noun}"
 
 
@@ -198,8 +198,11 @@ def _figures(part: Part, suspect: Suspect, unit: Unit) -> str:
     others = f"the other{'s' * (suspect.others > 1)} {_shown(suspect.median, unit):.4g} {unit}"
     if unit == "us":
         return f"a small message {_cells(part)} takes {value}, {others}"
-    verb = {"sender": "it sends", "receiver": "it receives", "both": "it sends and receives"}
-    return f"{verb.get(part.kind, 'it moves')} {value}, {others}"
+    verbs = {
+        "sender": "it sends", "receiver": "it receives", "both": "it sends and receives",
+        "among": "its ranks move, each to each,",
+    }  # fmt: skip
+    return f"{verbs.get(part.kind, 'it moves')} {value}, {others}"
 
 
 def _shown(value: float, unit: Unit) -> float:
@@ -216,6 +219,7 @@ def _cells(part: Part) -> str:
         "both": f"to and from {ranks}",
         "link": f"between {ranks} and {to}",
         "way": f"from {ranks} to {to}",
+        "among": f"among {ranks}",
     }
     return words[part.kind]
 
@@ -232,13 +236,13 @@ def _who_of(rounds: Rounds, part: Part) -> Who:
     return first if len(part.ranks) == 1 else Who("node", part.ranks, first.host)
 
 
-def _next_for_link(rounds: Rounds, part: Part) -> tuple[str, ...]:
+def _next_for_link(rounds: Rounds, part: Part, where: Where) -> tuple[str, ...]:
     """What to type, on the host of the slow one."""
     host = rounds.who(part.ranks).host or "its host"
+    if where == "inside":
+        return (f"on {host}: nvidia-smi topo -m; nvidia-smi nvlink -s; numactl --hardware",)
     if part.is_between():
         other = rounds.who(part.to).host or "the other"
-        if host == other:
-            return ("nvidia-smi topo -m; numactl --hardware",)
         return (f"on {host}: ping -c 20 -i 0.2 {other}", f"on {host}: tracepath {other}")
     return (
         f"on {host}: ip -s link; ethtool -S INTERFACE | grep -iE 'err|drop|discard|pause'",

@@ -166,7 +166,9 @@ def _once(named: list[_Named]) -> list[_Named]:
 
 
 def _is_explained(one: _Named, alone: list[_Named]) -> bool:
-    """By ranks that are slow alone."""
+    """By ranks that are slow alone; of a node's inside all is slow, which none of them makes so."""
+    if one.suspect.part.kind == "among":
+        return False
     ends = [single.ends for single in alone if single.ends <= one.ends]
     if one.figures.where != "nodes" or one.ends in ends:
         return bool(ends)

@@ -26,7 +26,7 @@ class Matrix:
     """One kind of figure over one kind of links: (from, to) -> figures, a list a visit.
 
     groups: the ranks that a number in a cell stands for. shared: those in the cells shared their
-    node's way out with others.
+    node's way out with others. nodes: the ranks of each, where the cells are inside of them.
     """
 
     unit: Unit
@@ -34,10 +34,11 @@ class Matrix:
     groups: Teams
     visits: Visits
     shared: bool = False
+    nodes: Teams = ()
 
     def judge(self, effect: float) -> Judgement:
         directed = self.unit == "GB/s"
-        parts = parts_of(self.visits, self.groups, directed=directed)
+        parts = parts_of(self.visits, self.groups, directed=directed, nodes=self.nodes)
         members = len({end for cell in self.visits for end in cell})
         least = effect if directed else LATENCY_EFFECT
         return matrix.judge(self.rates, parts, least, members, shared=self.shared)
@@ -85,7 +86,7 @@ class Look:
             matrices += [
                 Matrix(unit, "nodes", nodes, _comparable(between[unit], together)),
                 Matrix(unit, "ranks", ranks, single, shared),
-                Matrix(unit, "inside", ranks, seen["inside"]),
+                Matrix(unit, "inside", ranks, seen["inside"], nodes=nodes),
             ]
         judged = {(m.unit, m.where): (m, m.judge(effect)) for m in matrices if m.visits}
         return Look(nodes, between, judged)

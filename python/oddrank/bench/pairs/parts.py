@@ -1,4 +1,5 @@
-"""What can be slow at once in a matrix of links: a sender, a receiver, both, a link, one way of it.
+"""What can be slow at once in a matrix of links: a sender, a receiver, both, a link, one way of it,
+or all that is inside a node.
 
 Each is a set of cells (from, to), between ranks or between nodes. Where two would be the same set,
 the one that claims least is kept: of two ranks nobody can say whether the link, its sender or its
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Cell = tuple[int, int]
-# way: from `ranks` to `to`; link: both ways between them; both: sends and receives.
-Kind = Literal["way", "link", "both", "sender", "receiver"]
+# way: from `ranks` to `to`; link: both ways between them; both: sends and receives; among: moves
+# between `ranks`.
+Kind = Literal["way", "link", "both", "sender", "receiver", "among"]
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,15 @@ class Part:
 
 
 def parts_of(
-    cells: Iterable[Cell], groups: Sequence[tuple[int, ...]], *, directed: bool = True
+    cells: Iterable[Cell],
+    groups: Sequence[tuple[int, ...]],
+    *,
+    directed: bool = True,
+    nodes: Sequence[tuple[int, ...]] = (),
 ) -> list[Part]:
     """From what claims least to what claims most; undirected: no senders, no ways.
 
-    groups: the ranks that the numbers in a cell stand for.
+    groups: the ranks that the numbers in a cell stand for; nodes: whose insides may be slow.
     """
     links: dict[Cell, list[Cell]] = {}
     by: dict[Kind, dict[int, list[Cell]]] = {"both": {}, "sender": {}, "receiver": {}}
@@ -61,6 +67,7 @@ def parts_of(
         for kind in kinds
         for end, own in sorted(by[kind].items())
     ]
+    found += _among(known, nodes)
     return _distinct(found)
 
 
@@ -71,6 +78,16 @@ def _between(
         Part(kind, groups[first], groups[second], tuple(own))
         for (first, second), own in sorted(found.items())
     ]
+
+
+def _among(cells: Iterable[Cell], nodes: Sequence[tuple[int, ...]]) -> list[Part]:
+    node_of = {rank: node for node in nodes for rank in node}
+    found: dict[tuple[int, ...], list[Cell]] = {}
+    for cell in cells:
+        node = node_of.get(cell[0])
+        if node is not None and node is node_of.get(cell[1]):
+            found.setdefault(node, []).append(cell)
+    return [Part("among", node, (), tuple(own)) for node, own in found.items()]
 
 
 def _distinct(parts: Iterable[Part]) -> list[Part]:
