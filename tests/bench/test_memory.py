@@ -44,6 +44,43 @@ def test_cgroup_v1_limits_count(cgroup):
     assert cgroup("5:cpu,cpuacct:/x\n4:memory:/job\n0::/\n", files) == 54
 
 
+def test_page_cache_of_a_data_set_is_free_in_version_2(cgroup):
+    """At every level its own: what is below is in there."""
+    files = {
+        "a/memory.current": "63\n", "a/memory.max": "64\n",
+        "a/memory.stat": "anon 1\nfile 62\nworkingset_restore_file 9\ninactive_file 61\n",
+        "a/b/memory.current": "50\n", "a/b/memory.max": "60\n",
+        "a/b/memory.stat": "inactive_file 45\n",
+    }  # fmt: skip
+    assert cgroup("0::/a/b\n", files) == 60 - 5
+    assert cgroup("0::/a/b\n", files | {"a/b/memory.max": "max"}) == 64 - 2
+
+
+def test_page_cache_of_a_data_set_is_free_in_version_1(cgroup):
+    """With that of the cgroups below, as the usage has it."""
+    files = {
+        "memory/job/memory.usage_in_bytes": "63\n",
+        "memory/job/memory.limit_in_bytes": "64\n",
+        "memory/job/memory.stat": "inactive_file 0\ntotal_inactive_file 61\n",
+    }
+    assert cgroup("4:memory:/job\n", files) == 62
+
+
+@pytest.mark.parametrize(
+    ("stat", "left"),
+    [
+        ("", 1),
+        ("anon 63", 1),
+        ("inactive_file x", 1),
+        ("inactive_file 30", 31),
+        ("inactive_file 99", 64),
+    ],
+)
+def test_no_more_is_free_than_the_statistics_say_and_the_limit_allows(stat, left, cgroup):
+    files = {"a/memory.current": "63", "a/memory.max": "64", "a/memory.stat": stat}
+    assert cgroup("0::/a\n", files) == left
+
+
 def test_in_a_container_the_limit_stands_at_the_root(cgroup):
     files = {"memory.current": "40\n", "memory.max": "50\n"}
     assert cgroup("0::/../host/path\n", files) == 10
