@@ -53,7 +53,7 @@ def answer(stage: str, rank: int) -> Any:
     if stage == "devices":
         return {"gpus": 0, "gpu": None, "local_world": 8, "gpu_id": None, "cuda_part": ""}
     if stage == "connect":
-        facts = {"transport": "gloo", "limit": 1e9, "nics": [], "fabric": None}
+        facts = {"transport": "gloo", "limit": 1e9, "nics": {}, "fabric": None}
         return {**facts, "nccl": None, "nvls": None, "links": None}
     if stage == "arrival":
         return None

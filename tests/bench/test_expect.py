@@ -168,6 +168,32 @@ def test_more_nodes_than_were_published_are_shown_and_not_judged():
     assert not expected(nine, Measured()).judged
 
 
+NDR = (400.0,) * 8
+
+
+@pytest.mark.parametrize(
+    ("nics", "why"),
+    [
+        (NDR, ""),
+        (NDR[:4], ""),  # nodes with fewer NICs than GPUs
+        (NDR[:1], ""),
+        (NDR + NDR[:2], "which of 10 ports serve 8 GPUs of a node is not known"),
+        ((*NDR[:7], 100.0), "different rates"),
+    ],
+)
+@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all"])
+def test_where_it_is_not_known_which_ports_serve_nothing_is_judged(nics, why, collective):
+    facts = Facts("NVIDIA H100 80GB HBM3", 8, 4, "nccl", nics=nics, fabric="rdma")
+    row = Measured(busbw_GBps=1.0, collective=collective, n=32)
+    due = expected(facts, row)
+    assert bool(judge([row], [due], 0.9)) == (not why)
+    if why:
+        (told,) = said_of_nothing(facts, [row]).evidence
+        assert why in told.text
+        assert "NCCL_IB_HCA" in told.text
+        assert why in due.note
+
+
 def test_a_node_at_61_percent_is_slow_and_nobody_in_it_is_named():
     rows = [Measured(GIB, 460.0), Measured(8 * GIB, 291.0), Measured(8, 0.001)]
     (found,) = judge(rows, [expected(H200, row) for row in rows], 0.9)

@@ -63,6 +63,8 @@ class Expected:
     """Whether falling short of it is a finding."""
     physical: bool = False
     """A limit that nothing exceeds, and not what is usual."""
+    doubt: str = ""
+    """Why the figure, though it is of such a topology, judges nothing here."""
 
 
 def expected(facts: Facts, case: Case) -> Expected | None:
@@ -226,13 +228,30 @@ def _between_nodes(facts: Facts, case: Case) -> Expected | None:
             continue
         rate = sum(facts.nics) / 8
         busbw = rule["share"] * rate / (facts.per_node if rule.get("per_gpu") else 1)
-        note = (
-            f"{len(facts.nics)} NICs of a node, {rate:g} GB/s; trees and SHARP may exceed it"
-            f"{'' if facts.nodes in rule['nodes'] else ', and so many nodes are not in the table'}"
-        )
-        known = facts.fabric is not None and facts.nodes in rule["nodes"]
-        return _from_rule(rule, case, busbw, note, judged=known)
+        note = f"{len(facts.nics)} NICs of a node, {rate:g} GB/s; trees and SHARP may exceed it"
+        doubt = _doubt(facts, rule["nodes"])
+        if doubt:
+            note += f", and {doubt}"
+        known = facts.fabric is not None and not doubt
+        found = _from_rule(rule, case, busbw, note, judged=known)
+        return replace(found, doubt=doubt) if found else None
     return None
+
+
+def _doubt(facts: Facts, nodes: Sequence[int]) -> str:
+    """Why all NICs together need not be what is usual; empty where nothing speaks against it.
+
+    Storage has NICs of its own, and the kernel does not say which they are.
+    """
+    if facts.nodes not in nodes:
+        return "so many nodes are not in the table"
+    if len(facts.nics) > facts.per_node:
+        which = f"which of {len(facts.nics)} ports serve {facts.per_node} GPUs of a node"
+    elif len(set(facts.nics)) > 1:
+        which = "which ports of a node serve, for they have different rates,"
+    else:
+        return ""
+    return f"{which} is not known: NCCL_IB_HCA can name them"
 
 
 def _on_cpu(facts: Facts, case: Case) -> Expected | None:

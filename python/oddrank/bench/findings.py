@@ -228,4 +228,6 @@ def _why_not_held(row: "expect.Row", of: "expect.Expected | None", judged_from: 
         return f"nothing is published for {row.collective} there"
     if of.physical:
         return f"of {row.collective} a physical limit is known, and not what is usual"
+    if of.doubt:
+        return f"the figure for {row.collective} does not judge: {of.doubt}"
     return f"the figure for {row.collective} is of a topology that only resembles this one"

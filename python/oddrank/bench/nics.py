@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 _NET = Path("/sys/class/net")
-_INFINIBAND = Path("/sys/class/infiniband")
+INFINIBAND = Path("/sys/class/infiniband")
 
 
 def line_rate(interface: str, root: Path = _NET) -> float | None:
@@ -22,15 +22,36 @@ def line_rate(interface: str, root: Path = _NET) -> float | None:
     return speed / 1000 if speed is not None and speed > 0 else None
 
 
-def infiniband_rates(root: Path = _INFINIBAND) -> tuple[float, ...]:
-    """Gb/s of each active port of the RDMA devices: InfiniBand, RoCE, EFA."""
-    rates = []
+def infiniband_rates(only: str = "", root: Path = INFINIBAND) -> dict[str, float]:
+    """DEVICE:PORT -> Gb/s of the active RDMA ports (InfiniBand, RoCE, EFA) that `only` leaves.
+
+    only: a list as NCCL_IB_HCA takes it (NCCL's user guide, "Environment Variables"): beginnings of
+    devices' names, each with its port where it means that one alone. A leading = makes them whole
+    names, and a ^ before all of it excludes what the list names. Empty: all.
+    """
+    rates = {}
     for port in sorted(root.glob("*/ports/*")):
         state, rate = _text(port / "state"), _text(port / "rate")
         found = re.match(r"([0-9.]{1,8}) Gb/sec", rate)
-        if "ACTIVE" in state and found:
-            rates.append(float(found[1]))
-    return tuple(rates)
+        device = port.parent.parent.name
+        if "ACTIVE" in state and found and _is_left(device, port.name, only):
+            rates[f"{device}:{port.name}"] = float(found[1])
+    return rates
+
+
+def _is_left(device: str, port: str, only: str) -> bool:
+    excluded = only.startswith("^")
+    listed = only.removeprefix("^")
+    exact = listed.startswith("=")
+    entries = [entry for entry in listed.removeprefix("=").split(",") if entry]
+    return not entries or excluded != any(_fits(device, port, one, exact) for one in entries)
+
+
+def _fits(device: str, port: str, entry: str, exact: bool) -> bool:
+    """entry: DEVICE[:PORT[:RAIL[:PLANE]]], of which an empty port means all of them."""
+    name, *more = entry.split(":")
+    same = device == name if exact else device.startswith(name)
+    return same and (not more or more[0] in ("", port))
 
 
 def _number(file: Path) -> float | None:

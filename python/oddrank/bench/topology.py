@@ -1,12 +1,13 @@
 """What expectations need to know of the ranks' hosts: asked on every rank, put together once."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from oddrank import _native
 from oddrank.bench.facts import Facts
-from oddrank.bench.nics import infiniband_rates, line_rate
+from oddrank.bench.nics import INFINIBAND, infiniband_rates, line_rate
 from oddrank.control.stages import Rounds
 from oddrank.errors import OddrankError
 
@@ -28,24 +29,33 @@ class Joined(TypedDict):
 
 
 def of_rank(group: "Group") -> dict[str, Any]:
-    """Line rates in Gb/s of the NICs that carry this rank's traffic, as far as they are known.
+    """nics: line rates in Gb/s of those that may carry this rank's traffic, as far as known.
 
     links: what joins its GPU to others (see csrc/bench/nvml.hpp), or why that can't be told.
     """
-    nics, fabric = infiniband_rates(), "rdma"
     names = os.environ.get("GLOO_SOCKET_IFNAME", "")  # the group has seen to it
-    if group.backend == "gloo" or not nics or os.environ.get("NCCL_IB_DISABLE") == "1":
-        rate = line_rate(names.split(",")[0])
-        nics, fabric = (rate,) if rate else (), "tcp"
+    nics = {} if group.backend == "gloo" else rdma_rates(os.environ)
+    fabric = "rdma" if nics else "tcp"
+    if not nics:
+        name = names.split(",")[0]
+        rate = line_rate(name)
+        nics = {name: rate} if rate else {}
     nccl = group.torch.cuda.nccl.version() if group.backend == "nccl" else None
     return {
-        "nics": list(nics),
+        "nics": nics,
         "fabric": fabric if nics else None,
         "gloo_interface": names if group.backend == "gloo" else None,
         "nccl": ".".join(map(str, nccl)) if nccl else None,
         "nvls": False if os.environ.get("NCCL_NVLS_ENABLE") == "0" else None,
         "links": _links(group) if group.backend == "nccl" else None,
     }
+
+
+def rdma_rates(settings: Mapping[str, str], root: Path = INFINIBAND) -> dict[str, float]:
+    """The RDMA ports that NCCL may use by its settings; none where these make it take sockets."""
+    if settings.get("NCCL_IB_DISABLE") == "1" or settings.get("NCCL_NET", "").lower() == "socket":
+        return {}
+    return infiniband_rates(settings.get("NCCL_IB_HCA", ""), root)
 
 
 def _links(group: "Group") -> dict[str, Any]:
@@ -60,25 +70,35 @@ def _links(group: "Group") -> dict[str, Any]:
 def facts(rounds: Rounds, backend: str) -> Facts | None:
     """Of the whole job; None where its nodes or GPUs differ, of which no table knows."""
     devices, connected = rounds.of("devices"), rounds.of("connect")
-    hosts: dict[tuple[int, str], int] = {}
-    for state in rounds.states.values():
-        hosts[state.node, state.host] = hosts.get((state.node, state.host), 0) + 1
+    hosts: dict[tuple[int, str], list[int]] = {}
+    for number, state in rounds.states.items():
+        hosts.setdefault((state.node, state.host), []).append(number)
     gpus = {rank["gpu"] for rank in devices.values()}
-    if not connected or len(set(hosts.values())) != 1 or len(gpus) != 1:
+    if not connected or len({len(ranks) for ranks in hosts.values()}) != 1 or len(gpus) != 1:
         return None
+    nodes = [[connected[rank] for rank in ranks if rank in connected] for ranks in hosts.values()]
     # The worst host counts: the others wait for it.
-    slowest = min(connected.values(), key=lambda rank: sum(rank["nics"]))
+    slowest = min(nodes, key=lambda node: sum(_nics(node)))
+    fabrics = {rank["fabric"] for rank in slowest}
     return Facts(
         gpu=None if backend == "c10d:gloo" else gpus.pop(),
-        per_node=next(iter(hosts.values())),
+        per_node=len(next(iter(hosts.values()))),
         nodes=len(hosts),
         backend=backend,
-        nccl=slowest["nccl"],
-        nics=tuple(slowest["nics"]),
-        fabric=slowest["fabric"],
+        nccl=next(iter(connected.values()))["nccl"],
+        nics=_nics(slowest),
+        fabric=fabrics.pop() if len(fabrics) == 1 else None,
         nvls=False if any(rank["nvls"] is False for rank in connected.values()) else None,
         **joined([rank["links"] for rank in connected.values()]),
     )
+
+
+def _nics(node: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
+    """Rates of all NICs that its ranks use: NCCL_IB_HCA may give each rank one of its own."""
+    rates: dict[str, float] = {}
+    for rank in node:
+        rates |= rank["nics"]
+    return tuple(rates.values())
 
 
 def joined(ranks: Collection[Mapping[str, Any] | None]) -> Joined:

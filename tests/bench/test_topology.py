@@ -1,0 +1,91 @@
+"""Which NICs carry a job's traffic between nodes, and what is expected of it then."""
+
+import pytest
+
+from oddrank.bench import topology
+from oddrank.bench.case import Case
+from oddrank.bench.expect import expected
+from oddrank.control.root import RankState
+from oddrank.control.stages import Rounds
+
+NODES, GPUS = 4, 8
+COMPUTE = {f"mlx5_{i}": 400 for i in range(GPUS)}
+STORAGE = {"mlx5_8": 400, "mlx5_9": 400}
+
+
+@pytest.fixture
+def rates(tmp_path):
+    """What a rank says of its RDMA ports, by the kernel's files and NCCL's settings."""
+    for name, rate in {**COMPUTE, **STORAGE}.items():
+        folder = tmp_path / name / "ports" / "1"
+        folder.mkdir(parents=True)
+        (folder / "state").write_text("4: ACTIVE\n")
+        (folder / "rate").write_text(f"{rate} Gb/sec (4X NDR)\n")
+    return lambda **settings: topology.rdma_rates(settings, tmp_path)
+
+
+def facts(nics_of, fabric_of=lambda rank: "rdma"):
+    """Of four nodes of eight H100, from what their ranks say."""
+    ranks = range(NODES * GPUS)
+    states = {r: RankState(r, host=f"n{r // GPUS}", node=r // GPUS) for r in ranks}
+    rest = {"nccl": "2.27.7", "nvls": None, "links": None}
+    results = {
+        "devices": {rank: {"gpu": "NVIDIA H100 80GB HBM3"} for rank in ranks},
+        "connect": {
+            rank: {"nics": nics_of(rank), "fabric": fabric_of(rank), **rest} for rank in ranks
+        },
+    }
+    return topology.facts(Rounds(len(ranks), states, results), "nccl")
+
+
+def due(known):
+    return expected(known, Case("all_reduce", "float32", 8 << 30))
+
+
+def test_with_storage_nics_a_healthy_job_is_not_held_against_all_of_them(rates):
+    all_of_them = due(facts(lambda rank: rates()))
+    assert not all_of_them.judged
+    assert "which of 10 ports serve 8 GPUs" in all_of_them.doubt
+
+
+def test_named_in_nccl_ib_hca_the_ports_that_serve_are_judged(rates):
+    named = due(facts(lambda rank: rates(NCCL_IB_HCA=",".join(COMPUTE))))
+    assert (named.busbw_GBps, named.judged) == (pytest.approx(380), True)
+    excluded = due(facts(lambda rank: rates(NCCL_IB_HCA="^=mlx5_8,mlx5_9")))
+    assert excluded == named
+
+
+def test_ranks_of_a_node_with_a_port_each_have_all_of_them_together(rates):
+    own = due(facts(lambda rank: rates(NCCL_IB_HCA=f"=mlx5_{rank % GPUS}:1")))
+    assert (own.busbw_GBps, own.judged) == (pytest.approx(380), True)
+
+
+def test_the_node_with_the_slowest_nics_counts(rates):
+    def nics(rank):
+        return rates(NCCL_IB_HCA="mlx5_0" if rank // GPUS == 2 else ",".join(COMPUTE))
+
+    assert facts(nics).nics == (400.0,)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"NCCL_IB_DISABLE": "1"},
+        {"NCCL_NET": "Socket"},
+        {"NCCL_NET": "socket", "NCCL_IB_HCA": "mlx5"},
+        {"NCCL_IB_HCA": "=ib0"},
+    ],
+)
+def test_where_nccl_takes_sockets_no_rdma_port_counts(settings, rates):
+    assert rates(**settings) == {}
+    over_tcp = due(facts(lambda rank: {"eth0": 100.0}, lambda rank: "tcp"))
+    assert (over_tcp.busbw_GBps, over_tcp.judged) == (pytest.approx(10), False)
+
+
+def test_ranks_of_a_node_that_use_different_fabrics_are_not_judged():
+    known = facts(
+        lambda rank: {"mlx5_0:1": 400.0} if rank % GPUS else {"eth0": 100.0},
+        lambda rank: "rdma" if rank % GPUS else "tcp",
+    )
+    assert known.fabric is None
+    assert not due(known).judged
