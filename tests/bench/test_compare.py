@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 
 from oddrank import OddrankError, cli
-from oddrank.bench.compare import compare, sentence
+from oddrank.bench.compare import compare
+from oddrank.bench.comparison import sentence
 from oddrank.finding import SCHEMA_FILE
 from saved_runs import report, row, saved, write
 

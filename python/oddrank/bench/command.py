@@ -170,7 +170,7 @@ def run(
 
 
 def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
-    from oddrank.bench.compare import FAILING
+    from oddrank.bench.comparison import FAILING
 
     chosen = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
     if chosen == {"none"}:
@@ -207,20 +207,20 @@ def compare(  # noqa: PLR0917 (click passes them by name)
     Exit codes: 0 nothing of --fail-on; 1 something of it; 2 not readable, or different worlds.
     """
     from oddrank.bench import compare as compare_
-    from oddrank.bench import saved
+    from oddrank.bench import comparison, saved
 
     one, other = saved.read(a), saved.read(b)
     found = compare_.compare(one, other, within=within, force=force)
     if json_path != "-":
         render.line(f"A: {a}", sys.stdout)
         render.line(f"B: {b}", sys.stdout)
-        render.table(compare_.COLUMNS, map(compare_.cells, found.rows), sys.stdout)
-        for line in compare_.text(found):
+        render.table(comparison.COLUMNS, map(comparison.cells, found.rows), sys.stdout)
+        for line in comparison.text(found):
             render.line(line, sys.stdout)
         render.line("", sys.stdout)
         render.line(f"bench compare: {found.verdict}", sys.stdout, _STYLES[found.verdict])
-        render.line(compare_.sentence(found), sys.stdout)
-        for line in compare_.advice(found):
+        render.line(comparison.sentence(found), sys.stdout)
+        for line in comparison.advice(found):
             render.line(f"  next  {line}", sys.stdout)
     if json_path is not None:
         data = {"a": a, "b": b, **found.as_data()}
