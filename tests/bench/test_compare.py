@@ -67,7 +67,6 @@ def test_noise_and_few_iterations_decide_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"check": "wrong"}, "wrong values in B"),
         ({"median_us": None, "samples_us": []}, "not measured in B"),
         ({"samples_us": None}, "no times of single iterations (at least 10 are needed) in B"),
     ],
@@ -75,6 +74,23 @@ def test_noise_and_few_iterations_decide_nothing(tmp_path):
 def test_a_row_without_usable_times_is_unsure_and_says_why(changes, why, tmp_path):
     found = compared(tmp_path, report(row()), report(row() | changes)).rows[0]
     assert (found.verdict, found.why) == ("UNSURE", why)
+
+
+@pytest.mark.parametrize("changes", [{}, {"us": 200}, {"median_us": None, "samples_us": []}])
+def test_wrong_values_are_wrong_and_not_unsure_however_long_they_took(changes, tmp_path):
+    b = report(row(check="wrong", **changes), row(8, us=200))
+    found = compared(tmp_path, report(row(), row(8)), b)
+    assert [each.verdict for each in found.rows] == ["WRONG", "SLOWER"]
+    assert found.rows[0].why == "wrong values in B"
+    assert found.verdict == "WRONG"
+    assert sentence(found).startswith("of 2 rows B has wrong values in 1, and is slower in 1 (")
+    alone = compared(tmp_path, report(row()), report(row(check="wrong")))
+    assert sentence(alone) == "of 1 row B has wrong values in 1"
+
+
+def test_wrong_values_of_the_run_before_say_nothing_of_this_one(tmp_path):
+    found = compared(tmp_path, report(row(check="wrong")), report(row())).rows[0]
+    assert (found.verdict, found.why) == ("UNSURE", "wrong values in A")
 
 
 def test_one_slow_stretch_of_a_run_makes_it_unsure_not_slower(tmp_path):
@@ -204,6 +220,37 @@ def test_the_exit_code_is_1_for_what_is_asked_for(us, size, fail_on, code, run):
     a = report(row(), *([row(size)] if size else []))
     options = ["--fail-on", fail_on] if fail_on else []
     assert run(a, report(row(us=us, seed=1)), *options)[0] == code
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [(None, 1), ("wrong", 1), ("slower,unsure", 0)])
+def test_wrong_values_fail_by_a_word_of_their_own_which_is_there_by_default(fail_on, code, run):
+    options = ["--fail-on", fail_on] if fail_on else []
+    ended, out, _ = run(report(row()), report(row(check="wrong")), *options)
+    assert ended == code
+    lines = out.splitlines()
+    assert "wrong: all_reduce float32 sum 1 MiB in place (c10d:gloo): wrong values in B" in lines
+    assert "bench compare: WRONG" in lines
+    assert "oddrank selftest" in lines[-1]
+
+
+SKIPPED = {"check": "skipped", "median_us": None, "p99_us": None, "samples_us": []}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "code"),
+    [
+        ({}, SKIPPED, 1),
+        ({}, {"median_us": None, "samples_us": []}, 1),
+        (SKIPPED, {}, 0),
+        (SKIPPED, SKIPPED, 0),
+        (SKIPPED, None, 0),
+        ({"check": "wrong"}, {}, 0),
+    ],
+)
+def test_missing_is_what_a_has_measured_and_b_has_not(a, b, code, run):
+    both = row(8)
+    before, now = report(both, row(**a)), report(both, *([] if b is None else [row(**b)]))
+    assert run(before, now, "--fail-on", "missing")[0] == code
 
 
 def test_the_command_shows_a_table_and_ends_with_the_verdict(run):

@@ -189,10 +189,11 @@ def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozens
 @click.option(
     "--fail-on",
     metavar="LIST",
-    default="slower",
+    default="slower,wrong",
     show_default=True,
     callback=_failing,
-    help="Exit with 1 where a row is any of these: slower, faster, unsure, missing; or none.",
+    help="Exit with 1 where a row is any of these: slower, faster, unsure, missing (A has measured"
+    " it, B has not), wrong (values of B); or none.",
 )
 @json_option
 def compare(  # noqa: PLR0917 (click passes them by name)
@@ -201,8 +202,8 @@ def compare(  # noqa: PLR0917 (click passes them by name)
     """Compare two reports of `bench run`: is B as fast as A was?
 
     Row by row SAME, FASTER, SLOWER or UNSURE, from the interval (99 %, block bootstrap) of the
-    ratio of the median times. The interval knows the noise within a run; two runs of one machine
-    may differ by more: compare several of them before you blame a change.
+    ratio of the median times; WRONG where B's values are. The interval knows the noise within a
+    run; two runs of one machine may differ by more: compare several before you blame a change.
 
     Exit codes: 0 nothing of --fail-on; 1 something of it; 2 not readable, or different worlds.
     """
@@ -230,7 +231,7 @@ def compare(  # noqa: PLR0917 (click passes them by name)
 
 # Verdict -> how it looks on a terminal.
 _STYLES = {"SAME": "bold green", "FASTER": "bold green", "SLOWER": "bold red",
-           "UNSURE": "bold yellow"}  # fmt: skip
+           "UNSURE": "bold yellow", "WRONG": "bold red"}  # fmt: skip
 
 
 @command.command()

@@ -2,8 +2,9 @@
 
 A row is SLOWER where the whole interval of the ratio of medians (B's time over A's) lies beyond
 what counts as the same, SAME where all of it lies within, and UNSURE otherwise: too few iterations
-or too much noise is no verdict. The interval knows what varies within a run, not from run to run
-(another allocation, another hour): compare several runs before blaming a change.
+or too much noise is no verdict. Where B's values are wrong it is WRONG, however fast. The interval
+knows what varies within a run, not from run to run (another allocation, another hour): compare
+several runs before blaming a change.
 """
 
 from collections import Counter
@@ -53,10 +54,12 @@ def compare(a: Saved, b: Saved, *, within: float, force: bool = False) -> Compar
 
 
 def _judge(a: SavedRow, b: SavedRow, within: float) -> Compared:
+    if _is_wrong(b):
+        return _without_interval(a, b, "WRONG", "wrong values in B")
     for side, row in (("A", a), ("B", b)):
         why = _useless(row)
         if why:
-            return _unsure(a, b, f"{why} in {side}")
+            return _without_interval(a, b, "UNSURE", f"{why} in {side}")
     ratio, low, high, *_ = _native.core().ratio_of_medians(
         b.samples, a.samples, CONFIDENCE, _REPLICATES, _SEED
     )
@@ -76,7 +79,7 @@ def _useless(row: SavedRow) -> str:
     """Why a row says nothing of how fast it is; empty where it does."""
     if row.median_us is None:
         return "not measured"
-    if row.check.startswith("wrong"):
+    if _is_wrong(row):
         return "wrong values"
     if len(row.samples) < _FEWEST:
         many = f"{len(row.samples)} iterations" if row.samples else "no times of single iterations"
@@ -84,9 +87,13 @@ def _useless(row: SavedRow) -> str:
     return ""
 
 
-def _unsure(a: SavedRow, b: SavedRow, why: str) -> Compared:
+def _is_wrong(row: SavedRow) -> bool:
+    return row.check.startswith("wrong")
+
+
+def _without_interval(a: SavedRow, b: SavedRow, verdict: Judgement, why: str) -> Compared:
     ratio = b.median_us / a.median_us if a.median_us and b.median_us else None
-    return Compared(a.key, a.median_us, b.median_us, ratio, None, None, "UNSURE", why)
+    return Compared(a.key, a.median_us, b.median_us, ratio, None, None, verdict, why)
 
 
 def _by_key(side: Saved, any_backend: bool) -> dict[tuple[Any, ...], SavedRow]:

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from oddrank.bench.saved import Key, SavedRow
 from oddrank.bench.sizes import size_text
 
-Judgement = Literal["SAME", "FASTER", "SLOWER", "UNSURE"]
+Judgement = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]
 CONFIDENCE = 0.99
 COLUMNS = ("size", "collective", "dtype", "op", "place", "A us", "B us", "B/A", "99 % interval",
            "verdict")  # fmt: skip
-# What --fail-on may name; `missing`: rows of A that B has not measured.
-FAILING = ("slower", "faster", "unsure", "missing")
+# What --fail-on may name; `missing`: rows that A has measured and B has not.
+FAILING = ("slower", "wrong", "faster", "unsure", "missing")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both runs. only_a, only_b: rows that the other has not, or has not measured."""
+    """Both runs. only_a, only_b: rows that the other has not."""
 
     rows: tuple[Compared, ...]
     only_a: tuple[SavedRow, ...]
@@ -51,11 +51,15 @@ class Comparison:
     def verdict(self) -> Judgement:
         """The worst: one slower row is a slower run, and one unsure row leaves it open."""
         found = {row.verdict for row in self.rows}
-        order: tuple[Judgement, ...] = ("SLOWER", "UNSURE", "FASTER", "SAME")
+        order: tuple[Judgement, ...] = ("WRONG", "SLOWER", "UNSURE", "FASTER", "SAME")
         return next(verdict for verdict in order if verdict in found)
 
     def exit_code(self, fail_on: Collection[str]) -> int:
-        found = {row.verdict.lower() for row in self.rows} | ({"missing"} if self.only_a else set())
+        found = {row.verdict.lower() for row in self.rows}
+        if any(row.median_us is not None for row in self.only_a) or any(
+            row.a_us is not None and row.b_us is None for row in self.rows
+        ):
+            found.add("missing")
         return 1 if found & set(fail_on) else 0
 
     def as_data(self) -> dict[str, Any]:
@@ -79,19 +83,27 @@ def sentence(found: Comparison) -> str:
     near = f"within {100 * found.within:g}%"
     if found.verdict == "SAME":
         return f"B is as fast as A, {near}, in {'all ' * (total > 1)}{_rows(total)}"
+    wrong = f"has wrong values in {counts['WRONG']}" if counts["WRONG"] else ""
     parts = [
         f"{verdict.lower()} in {counts[verdict]}"
         for verdict in ("SLOWER", "FASTER", "SAME", "UNSURE")
         if counts[verdict]
     ]
-    said = f"of {_rows(total)} B is {', '.join(parts)} ({near} is the same)"
+    how = f"is {', '.join(parts)} ({near} is the same)" if parts else ""
+    said = f"of {_rows(total)} B {', and '.join(filter(None, (wrong, how)))}"
     worst = _farthest(found)
     return said if worst is None else f"{said}; most: {_times(worst)}"
 
 
 def advice(found: Comparison) -> list[str]:
-    """What to do next; none where every row is decided."""
-    if all(row.verdict != "UNSURE" for row in found.rows):
+    """What to do next; none where every row is decided and right."""
+    verdicts = {row.verdict for row in found.rows}
+    if "WRONG" in verdicts:
+        return [
+            "first what is wrong: B's own findings say which ranks saw it, and whose values it was",
+            "oddrank selftest several times on its hosts: it compares every rank's own values",
+        ]
+    if "UNSURE" not in verdicts:
         return []
     return [
         "measure both again with a longer --budget and a smaller --target-cv: more iterations",
@@ -103,7 +115,7 @@ def text(found: Comparison) -> Iterable[str]:
     """The lines below the table."""
     for row in found.rows:
         if row.why:
-            yield f"unsure: {row}: {row.why}"
+            yield f"{row.verdict.lower()}: {row}: {row.why}"
     for side, rows in (("A", found.only_a), ("B", found.only_b)):
         yield from (f"only in {side}: {name_text(row.key)}" for row in rows)
     yield from found.notes
