@@ -39,7 +39,19 @@ def test_two_files_of_one_name_are_two_curves(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     runs = [saved(tmp_path / name, report(row())) for name in ("a", "b")]
-    assert labels(collect(runs)) == [["run", "run"]]
+    assert labels(collect(runs)) == [["a/run", "b/run"]]
+
+
+def test_curves_of_different_runs_are_no_family_whatever_their_files_are_called(tmp_path):
+    rows = [row(), row(inplace=False)]
+    runs = [
+        saved(tmp_path, report(*rows), name)
+        for name in ("in place.json", "in place.json", "a" * 80 + "1.json", "a" * 80 + "2.json")
+    ]
+    (panel,) = collect(runs).panels
+    assert [curve.family[0] for curve in panel.curves] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len({curve.label for curve in panel.curves}) == 8
+    assert max(len(curve.label) for curve in panel.curves) <= 60
 
 
 def test_each_collective_has_its_panel(tmp_path):

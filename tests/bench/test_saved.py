@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank import OddrankError
-from oddrank.bench.saved import Saved, read
+from oddrank.bench.saved import Saved, names, read
 from saved_runs import pairs, report, row, saved, write
 
 # The depth is more than Python's parser takes, the digits more than int() should be given.
@@ -117,7 +117,7 @@ def test_a_matrix_that_is_none_is_refused(matrix, tmp_path):
 
 def test_what_bench_writes_is_read(tmp_path):
     run = saved(tmp_path, report(row(us=50.0), row(median_us=None, samples_us=None)), "a.json")
-    assert (run.name, len(run.rows), run.matrices) == ("a", 2, ())
+    assert (names([run]), len(run.rows), run.matrices) == (["a"], 2, ())
     assert run.rows[0].key == ("c10d:gloo", "all_reduce", "float32", "sum", 1 << 20, True)
     assert (run.rows[0].median_us, len(run.rows[0].samples)) == (50.0, 200)
     assert (run.rows[1].median_us, run.rows[1].samples) == (None, ())
@@ -188,9 +188,29 @@ def test_whatever_bytes_are_damaged_it_is_read_or_refused(tmp_path_factory, at, 
     assert reads_or_refuses(str(path))
 
 
-def test_a_report_is_named_after_its_file(tmp_path):
-    assert saved(tmp_path, report(row()), "last week.json").name == "last week"
-    assert read(write(tmp_path / ".json", report(row()))).name
+@pytest.mark.parametrize(
+    ("files", "called"),
+    [
+        (["last week.json"], ["last week"]),
+        (["a/x.json", "a/y.json"], ["x", "y"]),
+        (["before/x.json", "after/x.json"], ["before/x", "after/x"]),
+        (["before/x.json", "after/x.json", "after/y.json"], ["before/x", "after/x", "y"]),
+        (["1/a/x.json", "1/b/x.json", "2/b/x.json"], ["1/a/x", "1/b/x", "2/b/x"]),
+        (["x.json", "x.json", "y.json"], ["x #1", "x #2", "y"]),
+        (["a/x.json", "b/x.json", "a/x.json"], ["a/x #1", "b/x", "a/x #2"]),
+        (["a/x", "a/x.json"], ["x #1", "x #2"]),
+    ],
+)
+def test_reports_are_named_after_their_files_and_never_two_alike(files, called, tmp_path):
+    made = []
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        made.append(saved(tmp_path, report(row()), file))
+    assert names(made) == called
+
+
+def test_a_file_without_a_name_has_one(tmp_path):
+    assert names([saved(tmp_path, report(row()), ".json")]) != [""]
 
 
 def test_a_list_of_links_is_read_as_the_matrix_that_it_stands_for(tmp_path):

@@ -5,7 +5,7 @@ apart.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from oddrank.bench.saved import Saved, SavedRow
+from oddrank.bench.saved import Saved, SavedRow, names
 from oddrank.errors import OddrankError
 
 MOST_CURVES = 10
@@ -16,8 +16,8 @@ _MOST_LABEL = 60
 _Rows = Sequence[tuple[int, SavedRow]]  # each with the number of its run
 
 # What may differ between two curves of a panel, and how it is written.
-_FACTS: dict[str, Callable[[Saved, SavedRow], str]] = {
-    "run": lambda run, row: run.name,
+_FACTS: dict[str, Callable[[str, SavedRow], str]] = {
+    "run": lambda run, row: run,
     "backend": lambda run, row: row.backend,
     "dtype": lambda run, row: row.dtype,
     "op": lambda run, row: "" if row.op == "none" else row.op,
@@ -39,9 +39,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """label: what tells it from the others; empty where nothing has to."""
+    """label: what tells it from the others; empty where nothing has to.
+
+    family: of curves that differ in the place alone the same.
+    """
 
     label: str
+    family: tuple[object, ...]
     in_place: bool
     points: tuple[Point, ...]
 
@@ -80,17 +84,18 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     grouped: dict[str, list[tuple[int, SavedRow]]] = {}
     for i, row in drawn:
         grouped.setdefault(row.collective, []).append((i, row))
-    common = _same(runs, drawn)
-    panels = tuple(_panel(runs, name, rows, common, bandwidth) for name, rows in grouped.items())
+    called = names(runs)
+    common = _same(called, drawn)
+    panels = tuple(_panel(called, name, rows, common, bandwidth) for name, rows in grouped.items())
     _check_number(panels)
     return Picture(panels, _listed(common), bandwidth, _left_out(len(chosen) - len(drawn)))
 
 
-def _same(runs: Sequence[Saved], rows: _Rows) -> dict[str, str]:
+def _same(called: Sequence[str], rows: _Rows) -> dict[str, str]:
     """The facts that all of these rows share; the name of a single run is the caption's."""
     facts = {}
     for name, tell in _FACTS.items():
-        values = {tell(runs[i], row) for i, row in rows}
+        values = {tell(called[i], row) for i, row in rows}
         if len(values) == 1 and name != "run":
             facts[name] = values.pop()
     if len({i for i, _ in rows}) == 1:
@@ -99,23 +104,27 @@ def _same(runs: Sequence[Saved], rows: _Rows) -> dict[str, str]:
 
 
 def _panel(
-    runs: Sequence[Saved], collective: str, rows: _Rows, common: dict[str, str], bandwidth: str
+    called: Sequence[str], collective: str, rows: _Rows, common: dict[str, str], bandwidth: str
 ) -> Panel:
-    same = _same(runs, rows)
+    same = _same(called, rows)
     grouped: dict[tuple[object, ...], list[tuple[int, SavedRow]]] = {}
     for i, row in rows:
-        key = (i, row.backend, row.dtype, row.op, row.in_place, row.n)
-        grouped.setdefault(key, []).append((i, row))
+        grouped.setdefault((*_family(i, row), row.in_place), []).append((i, row))
     own = {name: text for name, text in same.items() if name not in common}
-    curves = tuple(_curve(runs, each, same, bandwidth) for each in grouped.values())
+    curves = tuple(_curve(called, each, same, bandwidth) for each in grouped.values())
     return Panel(_listed({"collective": collective, **own}), curves)
 
 
-def _curve(runs: Sequence[Saved], rows: _Rows, same: dict[str, str], bandwidth: str) -> Curve:
+def _curve(called: Sequence[str], rows: _Rows, same: dict[str, str], bandwidth: str) -> Curve:
     number, first = rows[0]
-    told = {name: tell(runs[number], first) for name, tell in _FACTS.items() if name not in same}
+    told = {name: tell(called[number], first) for name, tell in _FACTS.items() if name not in same}
     points = sorted((_point(row, bandwidth) for _, row in rows), key=lambda point: point.bytes)
-    return Curve(_shortened(_listed(told)), first.in_place, tuple(points))
+    label = _shortened(_listed(told))
+    return Curve(label, _family(number, first), first.in_place, tuple(points))
+
+
+def _family(run: int, row: SavedRow) -> tuple[object, ...]:
+    return (run, row.backend, row.dtype, row.op, row.n)
 
 
 def _listed(facts: dict[str, str]) -> str:
@@ -143,7 +152,9 @@ def _check_number(panels: Sequence[Panel]) -> None:
 
 
 def _shortened(label: str) -> str:
-    return label if len(label) <= _MOST_LABEL else f"{label[: _MOST_LABEL - 3]}..."
+    """In the middle: names of runs differ in the beginning or in the end."""
+    half = (_MOST_LABEL - 3) // 2
+    return label if len(label) <= _MOST_LABEL else f"{label[:half]}...{label[-half:]}"
 
 
 def _left_out(rows: int) -> str:

@@ -92,10 +92,11 @@ def draw_curves(picture: Picture) -> Any:
 
 def _draw_panel(mpl: Any, axes: Sequence[Any], panel: Panel, bandwidth: str) -> None:
     left, right, *ratio = axes
-    colours = {label: _COLOURS[i % len(_COLOURS)] for i, label in enumerate(_families(panel))}
+    families = dict.fromkeys(curve.family for curve in panel.curves)
+    colours = {family: _COLOURS[i % len(_COLOURS)] for i, family in enumerate(families)}
     handles = []
     for curve in panel.curves:
-        colour = colours[_family(curve)]
+        colour = colours[curve.family]
         style = {
             "color": colour,
             "linestyle": "-" if curve.in_place else (0, (4, 2)),
@@ -202,16 +203,6 @@ def _add_legend(axes: Any, handles: Sequence[Any], labels: Sequence[str]) -> Non
     else:
         axes.legend(handles, shown, loc="upper left", bbox_to_anchor=(0, -0.24), fontsize=8,
                     ncols=2, frameon=False)  # fmt: skip
-
-
-def _families(panel: Panel) -> list[str]:
-    return list(dict.fromkeys(map(_family, panel.curves)))
-
-
-def _family(curve: Curve) -> str:
-    """Curves that differ in the place alone share a colour."""
-    parts = curve.label.split(", ")
-    return ", ".join(part for part in parts if part not in ("in place", "out of place"))
 
 
 def _size_ticks(smallest: int, largest: int) -> list[int]:

@@ -6,7 +6,8 @@ Whatever is not as it should be ends in one line that says where.
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -60,11 +61,6 @@ class Saved:
     rows: tuple[SavedRow, ...]
     matrices: tuple[Matrix, ...]
 
-    @property
-    def name(self) -> str:
-        """Short, for tables and legends."""
-        return Path(self.path).name.removesuffix(".json") or self.path
-
 
 def read(path: str) -> Saved:
     """OddrankError where it can't be read, or is no report of bench."""
@@ -87,6 +83,38 @@ def read(path: str) -> Saved:
         _rows(path, data),
         read_matrices(path, data),
     )
+
+
+def names(runs: Sequence[Saved]) -> list[str]:
+    """A short name for each, for legends, that no other has: its file's without .json.
+
+    Files of one name take as much of their paths as tells them apart; what is there twice has a
+    number.
+    """
+    found = [_tail(run.path, 1) for run in runs]
+    for name, count in Counter(found).items():
+        if count > 1:
+            alike = [i for i, other in enumerate(found) if other == name]
+            for i, told in zip(alike, _told_apart([runs[i].path for i in alike]), strict=True):
+                found[i] = told
+    return found
+
+
+def _told_apart(paths: Sequence[str]) -> list[str]:
+    depths = range(1, 1 + max(len(Path(path).parts) for path in paths))
+    tails = [[_tail(path, depth) for path in paths] for depth in depths]
+    apart = len(set(tails[-1]))
+    shortest = next(tail for tail in tails if len(set(tail)) == apart)
+    nth: Counter[str] = Counter()
+    told = []
+    for tail in shortest:
+        nth[tail] += 1
+        told.append(tail if shortest.count(tail) == 1 else f"{tail} #{nth[tail]}")
+    return told
+
+
+def _tail(path: str, depth: int) -> str:
+    return str(Path(*Path(path).parts[-depth:])).removesuffix(".json") or path
 
 
 def _rows(path: str, data: dict[str, Any]) -> tuple[SavedRow, ...]:
