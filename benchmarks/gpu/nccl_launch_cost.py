@@ -82,7 +82,7 @@ def main() -> None:
     raw = raw_loop(library["path"])
     made = [Native(_native.cuda().nccl_unique_id(), 0, 1, 0, graph=graph) for graph in (0, GRAPH)]
     for native in made:
-        native.reserve(1 << 20, 1 << 20)
+        native.reserve(2 << 20)
     rows = []
     for name in CASES:
         figures = harness.paired(sides(*made, raw, name), options.repetitions)

@@ -96,19 +96,17 @@ void bind_bench_nccl(py::module_& m) {
       "in them; issued: for people. version, newest: a library other than the loaded one.");
 
   py::class_<nccl::Memory, std::shared_ptr<nccl::Memory>>(
-      m, "Memory", "A rank's allocations to send from and receive into, zeroed.")
-      .def(py::init([](std::shared_ptr<nccl::Communicator> communicator, std::size_t send_bytes,
-                       std::size_t recv_bytes, bool registered, double seconds) {
+      m, "Memory", "What a rank sends from and receives into: one allocation, zeroed.")
+      .def(py::init([](std::shared_ptr<nccl::Communicator> communicator, std::size_t bytes,
+                       bool registered, double seconds) {
              py::gil_scoped_release unlocked;
-             return std::make_shared<nccl::Memory>(std::move(communicator), send_bytes, recv_bytes,
-                                                   registered, Deadline::after_seconds(seconds));
+             return std::make_shared<nccl::Memory>(std::move(communicator), bytes, registered,
+                                                   Deadline::after_seconds(seconds));
            }),
-           py::arg("communicator").none(false), py::arg("send_bytes"), py::arg("recv_bytes"),
-           py::kw_only(), py::arg("register") = false, py::arg("seconds") = 60.0)
-      .def_property_readonly("send", [](const nccl::Memory& self) { return address(self.send()); })
-      .def_property_readonly("recv", [](const nccl::Memory& self) { return address(self.recv()); })
-      .def_property_readonly("send_bytes", &nccl::Memory::send_bytes)
-      .def_property_readonly("recv_bytes", &nccl::Memory::recv_bytes)
+           py::arg("communicator").none(false), py::arg("bytes"), py::kw_only(),
+           py::arg("register") = false, py::arg("seconds") = 60.0)
+      .def_property_readonly("data", [](const nccl::Memory& self) { return address(self.data()); })
+      .def_property_readonly("bytes", &nccl::Memory::bytes)
       .def_property_readonly("allocator", &nccl::Memory::allocator)
       .def_property_readonly("registered", &nccl::Memory::registered)
       .def("close", py::overload_cast<>(&nccl::Memory::free), Unlocked());
@@ -118,22 +116,22 @@ void bind_bench_nccl(py::module_& m) {
       .def(py::init([](std::shared_ptr<nccl::Communicator> communicator,
                        std::shared_ptr<nccl::Memory> memory, std::string collective,
                        std::string dtype, std::string op, std::size_t bytes, int root,
-                       bool in_place, Counts send_counts, Counts recv_counts, std::size_t stride,
-                       std::size_t windows, std::size_t graph) {
+                       bool in_place, Counts send_counts, Counts recv_counts, std::size_t recv_from,
+                       std::size_t stride, std::size_t windows, std::size_t graph) {
              const nccl::Request wanted =
                  request(std::move(collective), std::move(dtype), std::move(op), bytes,
                          communicator->rank(), communicator->world(), root, in_place,
                          std::move(send_counts), std::move(recv_counts));
              py::gil_scoped_release unlocked;
-             return std::make_shared<nccl::Operation>(std::move(communicator), std::move(memory),
-                                                      wanted, nccl::Windows{stride, windows},
-                                                      graph);
+             return std::make_shared<nccl::Operation>(
+                 std::move(communicator), std::move(memory), wanted,
+                 nccl::Windows{recv_from, stride, windows}, graph);
            }),
            py::arg("communicator").none(false), py::arg("memory").none(false),
            py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("bytes"), py::kw_only(),
            py::arg("root") = 0, py::arg("in_place") = false, py::arg("send_counts") = Counts(),
-           py::arg("recv_counts") = Counts(), py::arg("stride") = 0, py::arg("windows") = 1,
-           py::arg("graph") = 0)
+           py::arg("recv_counts") = Counts(), py::arg("recv_from") = 0, py::arg("stride") = 0,
+           py::arg("windows") = 1, py::arg("graph") = 0)
       .def_property_readonly("send", [](const nccl::Operation& o) { return address(o.send()); })
       .def_property_readonly("recv", [](const nccl::Operation& o) { return address(o.recv()); })
       .def_property_readonly("issued", [](const nccl::Operation& o) { return o.plan().issued; })

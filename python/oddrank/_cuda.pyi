@@ -73,20 +73,15 @@ class Memory:
     def __init__(
         self,
         communicator: Communicator,
-        send_bytes: int,
-        recv_bytes: int,
+        bytes: int,
         *,
         register: bool = False,
         seconds: float = 60.0,
     ) -> None: ...
     @property
-    def send(self) -> int: ...
+    def data(self) -> int: ...
     @property
-    def recv(self) -> int: ...
-    @property
-    def send_bytes(self) -> int: ...
-    @property
-    def recv_bytes(self) -> int: ...
+    def bytes(self) -> int: ...
     @property
     def allocator(self) -> str: ...
     @property
@@ -107,6 +102,7 @@ class Operation:
         in_place: bool = False,
         send_counts: Sequence[int] = ...,
         recv_counts: Sequence[int] = ...,
+        recv_from: int = 0,
         stride: int = 0,
         windows: int = 1,
         graph: int = 0,

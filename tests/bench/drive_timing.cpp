@@ -48,7 +48,7 @@ int main(int count, char** options) {
   const auto windows = static_cast<std::size_t>(given["windows"]);
   auto communicator = std::make_shared<nccl::Communicator>(nccl::make_unique_id(), 0, 1, -1,
                                                            Deadline::after_ms(5000));
-  auto memory = std::make_shared<nccl::Memory>(communicator, 512 * windows, 512 * windows, false,
+  auto memory = std::make_shared<nccl::Memory>(communicator, 2 * 512 * windows, false,
                                                Deadline::after_ms(5000));
   nccl::Request request;
   request.collective = "all_reduce";
@@ -56,15 +56,24 @@ int main(int count, char** options) {
   request.op = "sum";
   request.bytes = 8;
   request.in_place = given["in_place"] != 0;
-  auto operation =
-      std::make_shared<nccl::Operation>(communicator, memory, request, nccl::Windows{512, windows},
-                                        static_cast<std::size_t>(given["graph"]));
   nccl::Times times;
   std::string said, after;
+  std::shared_ptr<nccl::Operation> operation;
+  const std::size_t behind =
+      given.count("behind") != 0 ? static_cast<std::size_t>(given["behind"]) : 512 * windows;
+  said = error_of([&] {
+    operation = std::make_shared<nccl::Operation>(communicator, memory, request,
+                                                  nccl::Windows{behind, 512, windows},
+                                                  static_cast<std::size_t>(given["graph"]));
+  });
+  if (operation == nullptr) {
+    std::printf("{\"said\": \"%s\"}\n", said.c_str());
+    return 0;
+  }
   const float sent[2] = {3, 4};
   bool right = false;
   if (given["spread"] != 0) {
-    std::memcpy(memory->send(), sent, sizeof sent);
+    std::memcpy(memory->data(), sent, sizeof sent);
     operation->spread(false, soon(given));
   }
   const auto began = monotonic_ns();
@@ -75,7 +84,7 @@ int main(int count, char** options) {
   if (given["spread"] != 0) {
     right = true;
     for (std::size_t i = 0; i < windows; ++i) {
-      right = right && std::memcmp(memory->recv() + 512 * i, sent, sizeof sent) == 0;
+      right = right && std::memcmp(memory->data() + behind + 512 * i, sent, sizeof sent) == 0;
     }
   }
   if (!said.empty()) after = error_of([&] { operation->run(0, soon(given)); });

@@ -105,12 +105,12 @@ def test_an_end_that_hangs_does_not_hold_us(tmp_path: Path):
 
 
 def test_memory_on_a_closed_communicator_is_refused(tmp_path: Path):
-    code = "made.close()\nanswer = error_of(_native.cuda().Memory, made, 8, 8)"
+    code = "made.close()\nanswer = error_of(_native.cuda().Memory, made, 16)"
     said, _ = live(code, make_fake(tmp_path))
     assert said == "the communicator is closed"
 
 
 def test_registration_that_the_library_lacks_is_refused(tmp_path: Path):
-    code = "answer = error_of(_native.cuda().Memory, made, 8, 8, register=True)\nmade.close()"
+    code = "answer = error_of(_native.cuda().Memory, made, 16, register=True)\nmade.close()"
     said, _ = live(code, make_fake(tmp_path))
     assert said.startswith("NCCL 2.23.4 can't register buffers")

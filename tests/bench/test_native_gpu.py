@@ -25,7 +25,7 @@ ODD_COUNT = 100_003
 def make(**options: Any) -> Native:
     _native.load_nccl()
     made = Native(_native.cuda().nccl_unique_id(), 0, 1, DEVICE, seconds=30, **options)
-    made.reserve(8 * MIB, 8 * MIB)
+    made.reserve(16 * MIB)
     return made
 
 
@@ -132,13 +132,13 @@ def test_windows_take_turns_and_the_first_is_the_one_that_is_checked(native: Nat
 
 
 def test_the_runs_one_by_one_add_up_to_the_one_figure_of_all(native: Native):
-    native.reserve(256 * MIB, 256 * MIB)
+    native.reserve(512 * MIB)
     operation = native.prepare(Case("all_reduce", "float32", 256 * MIB, "sum", in_place=False))
     ratios = [
         statistics.median(operation.block(NoLaps(), 100)) / operation.mean(100) for _ in range(5)
     ]
     assert 0.9 < statistics.median(ratios) < 1.1
-    native.reserve(8 * MIB, 8 * MIB)
+    native.reserve(16 * MIB)
 
 
 class Lowest:
@@ -167,10 +167,10 @@ def test_the_peak_is_two_buffers_and_no_more_than_64_mib_beyond():
     # What NCCL and CUDA keep for themselves (kernels, channels) comes with the first runs.
     for case in (c.case("float32", MIB, "sum", False, 1) for c in COLLECTIVES.values()):
         native.prepare(case).once()
-    native.reserve(0, 0)
+    native.reserve(0)
     before = _native.cuda().memory_info(DEVICE)[0]
     with Lowest() as lowest:
-        native.reserve(size, size)
+        native.reserve(2 * size)
         for case in every:
             operation = native.prepare(case)
             assert wrong_values(case, operation, turn=8) == 0
@@ -183,8 +183,8 @@ def test_the_peak_is_two_buffers_and_no_more_than_64_mib_beyond():
 def test_memory_that_the_gpu_has_not_is_an_error_and_the_rest_works_on(native: Native):
     _, total = _native.cuda().memory_info(DEVICE)
     with pytest.raises(OddrankError):
-        native.reserve(total, total)
-    native.reserve(8 * MIB, 8 * MIB)
+        native.reserve(2 * total)
+    native.reserve(16 * MIB)
     case = Case("all_reduce", "float32", 4096)
     assert wrong_values(case, native.prepare(case), turn=9) == 0
 
@@ -197,7 +197,7 @@ from oddrank.bench.native import Native
 from oddrank.errors import OddrankError
 size = 1 << 30
 native = Native(_native.cuda().nccl_unique_id(), 0, 1, 0, seconds=30)
-native.reserve(size, size)
+native.reserve(2 * size)
 operation = native.prepare(Case("all_reduce", "float32", size, "sum", in_place=False))
 operation.once()
 late = error_of(operation._native.block, 10_000, seconds=0.05)

@@ -89,6 +89,17 @@ def test_runs_take_turns_over_the_windows_and_spread_fills_them(driver: Path):
     assert seen["right"]
 
 
+@pytest.mark.parametrize(
+    ("behind", "in_place"),
+    [(6 * 512, 0), (8 * 512, 0), (14 * 512, 0), (15 * 512, 0), (0, 0), (512, 1)],
+)
+def test_windows_that_would_lie_on_each_other_or_beyond_the_memory_are_refused(
+    driver: Path, behind: int, in_place: int
+):
+    said = drive(driver, windows=7, behind=behind, in_place=in_place)["said"]
+    assert f"don't fit into the {14 * 512} bytes reserved, received from byte {behind} on" in said
+
+
 @pytest.mark.parametrize(("graph", "n", "launches"), [(1, 20, 20), (8, 20, 3), (8, 16, 2)])
 def test_a_graph_is_launched_and_gone_before_the_communicator_ends(
     driver: Path, graph: int, n: int, launches: int

@@ -22,8 +22,8 @@ void zero(const Communicator& communicator, char* data, std::size_t bytes, Deadl
 
 }  // namespace
 
-Memory::Memory(std::shared_ptr<Communicator> communicator, std::size_t send_bytes,
-               std::size_t recv_bytes, bool registered, Deadline deadline)
+Memory::Memory(std::shared_ptr<Communicator> communicator, std::size_t bytes, bool registered,
+               Deadline deadline)
     : communicator_(std::move(communicator)), registered_(registered) {
   const Api& api = communicator_->api();
   if (communicator_->get() == nullptr) throw Error("the communicator is closed");
@@ -34,11 +34,9 @@ Memory::Memory(std::shared_ptr<Communicator> communicator, std::size_t send_byte
   }
   if (communicator_->device() >= 0) cuda::select_device(communicator_->device());
   try {
-    send_ = allocate(send_bytes);
-    recv_ = allocate(recv_bytes);
+    allocate(bytes);
     try {
-      zero(*communicator_, send_.data, send_.bytes, deadline);
-      zero(*communicator_, recv_.data, recv_.bytes, deadline);
+      zero(*communicator_, data_, bytes_, deadline);
     } catch (...) {
       abandon();  // the GPU may still write there
       throw;
@@ -49,49 +47,40 @@ Memory::Memory(std::shared_ptr<Communicator> communicator, std::size_t send_byte
   }
 }
 
-Memory::Part Memory::allocate(std::size_t bytes) {
-  if (bytes == 0) return {};
+void Memory::allocate(std::size_t bytes) {
   const Api& api = communicator_->api();
   const ncclComm_t comm = communicator_->get();
-  Part part;
-  part.bytes = bytes;
   void* data = nullptr;
   if (by_nccl_) {
     check(api.MemAlloc(&data, bytes), "ncclMemAlloc", comm);
   } else {
     ODDRANK_CUDA_CHECK(cudaMalloc(&data, bytes));
   }
-  part.data = static_cast<char*>(data);
+  data_ = static_cast<char*>(data);
+  bytes_ = bytes;
   if (registered_) {
-    const ncclResult_t result = api.CommRegister(comm, data, bytes, &part.handle);
+    const ncclResult_t result = api.CommRegister(comm, data, bytes, &handle_);
     if (result != ncclSuccess) {
-      part.handle = nullptr;
-      free(part);
+      handle_ = nullptr;
       check(result, "ncclCommRegister", comm);
     }
   }
-  return part;
-}
-
-void Memory::free(Part& part) noexcept {
-  const Part gone = std::exchange(part, {});
-  if (gone.data == nullptr) return;
-  const Api& api = communicator_->api();
-  // An aborted communicator has let go of its registrations.
-  const ncclComm_t comm = communicator_->get();
-  if (gone.handle != nullptr && comm != nullptr) api.CommDeregister(comm, gone.handle);
-  if (by_nccl_) {
-    api.MemFree(gone.data);
-  } else {
-    cudaFree(gone.data);
-  }
-  cudaGetLastError();
 }
 
 void Memory::free() noexcept {
+  if (data_ == nullptr) return;
   if (communicator_->device() >= 0) cudaSetDevice(communicator_->device());
-  free(send_);
-  free(recv_);
+  const Api& api = communicator_->api();
+  // An aborted communicator has let go of its registrations.
+  const ncclComm_t comm = communicator_->get();
+  if (handle_ != nullptr && comm != nullptr) api.CommDeregister(comm, handle_);
+  if (by_nccl_) {
+    api.MemFree(data_);
+  } else {
+    cudaFree(data_);
+  }
+  cudaGetLastError();
+  abandon();
 }
 
 }  // namespace oddrank::nccl

@@ -61,24 +61,26 @@ Operation::Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr
       name_(plan_.issued + " (" + request.collective + ", " + std::to_string(request.bytes) +
             " bytes)"),
       window_bytes_(std::max(plan_.send_count, plan_.recv_count) * plan_.element),
-      send_(request.in_place ? memory_->recv() : memory_->send()),
-      recv_(memory_->recv()) {
+      send_(memory_->data()) {
+  const std::size_t bytes = memory_->bytes(), behind = windows.recv_from;
   const bool fits = request.in_place
-                        ? fit(windows, window_bytes_, memory_->recv_bytes())
-                        : fit(windows, plan_.send_count * plan_.element, memory_->send_bytes()) &&
-                              fit(windows, plan_.recv_count * plan_.element, memory_->recv_bytes());
+                        ? behind == 0 && fit(windows, window_bytes_, bytes)
+                        : behind <= bytes &&
+                              fit(windows, plan_.send_count * plan_.element, behind) &&
+                              fit(windows, plan_.recv_count * plan_.element, bytes - behind);
   if (!fits) {
     throw Error(name_ + ": " + std::to_string(windows.number) + " windows don't fit into the " +
-                std::to_string(memory_->send_bytes()) + " and " +
-                std::to_string(memory_->recv_bytes()) + " bytes reserved");
+                std::to_string(bytes) + " bytes reserved, received from byte " +
+                std::to_string(behind) + " on");
   }
+  recv_ = send_ + behind;
 }
 
 void Operation::enter() const {
   if (communicator_->get() == nullptr) {
     throw Error(name_ + ": the communicator was closed or aborted");
   }
-  if (memory_->recv() != recv_) throw Error(name_ + ": its memory was given back");
+  if (memory_->data() != send_) throw Error(name_ + ": its memory was given back");
   cuda::select_device(communicator_->device());
 }
 

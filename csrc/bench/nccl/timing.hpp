@@ -25,9 +25,10 @@ struct Times {
   double mean = 0;
 };
 
-// Where the runs work, in turn: `number` windows, `stride` bytes apart, in each allocation. The
-// same on all ranks.
+// Where in the memory the runs work: they send from its begin on and receive from `recv_from` on
+// (in place 0), in turn in `number` windows there, `stride` bytes apart. The same on all ranks.
 struct Windows {
+  std::size_t recv_from = 0;
   std::size_t stride = 0;
   std::size_t number = 1;
 };

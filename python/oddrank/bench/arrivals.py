@@ -84,7 +84,7 @@ def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival |
     All ranks call it together.
     """
     backend = C10d(group)
-    backend.reserve(0, _CASE.bytes)
+    backend.reserve(_CASE.bytes)
     operation = backend.prepare(_CASE)
     operation.ready()
     group.barrier()

@@ -55,5 +55,5 @@ class Backend(Protocol):
     def prepare(self, case: Case) -> Operation:
         """The case on the memory reserved; runs nothing."""
 
-    def reserve(self, send_bytes: int, recv_bytes: int) -> None:
-        """Memory for all cases to come, once."""
+    def reserve(self, size: int) -> None:
+        """Bytes of memory for all cases to come, which `windows.buffers` cuts for each; 0: none."""

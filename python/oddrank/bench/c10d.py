@@ -9,7 +9,7 @@ from oddrank.bench.backend import stamped
 from oddrank.bench.c10d_calls import ROWS, At, Call
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.windows import offsets
+from oddrank.bench.windows import buffers, offsets
 
 if TYPE_CHECKING:
     from oddrank.bench.group import Group
@@ -26,16 +26,15 @@ class C10d:
         self._group = group
         self.name = f"c10d:{group.backend}"
         self.device = -1 if group.device.type == "cpu" else int(group.device.index)
-        self._send = self._recv = group.torch.empty(0, dtype=group.torch.uint8)
+        self._memory = group.torch.empty(0, dtype=group.torch.uint8)
 
-    def reserve(self, send_bytes: int, recv_bytes: int) -> None:
+    def reserve(self, size: int) -> None:
         group = self._group
         # Free first: two generations at once may not fit.
-        self._send = self._recv = None
+        self._memory = None
         if group.device.type == "cuda":
             group.torch.cuda.empty_cache()  # else torch keeps it from other back ends
-        self._send = group.torch.empty(send_bytes, dtype=group.torch.uint8, device=group.device)
-        self._recv = group.torch.empty(recv_bytes, dtype=group.torch.uint8, device=group.device)
+        self._memory = group.torch.empty(size, dtype=group.torch.uint8, device=group.device)
 
     def among(self, group: "Group") -> "C10d":
         """The same for ranks of that group alone, on the memory that is reserved here."""
@@ -52,7 +51,7 @@ class C10d:
         return None
 
     def prepare(self, case: Case) -> "_Operation":
-        return _Operation(self._group, case, self._send, self._recv)
+        return _Operation(self._group, case, self._memory)
 
 
 def _gloo_refuses(case: Case) -> str | None:
@@ -66,26 +65,22 @@ def _gloo_refuses(case: Case) -> str | None:
 class _Operation:
     """An Operation: one prepared call a window."""
 
-    def __init__(self, group: "Group", case: Case, send: Any, recv: Any) -> None:
+    def __init__(self, group: "Group", case: Case, memory: Any) -> None:
         layout = COLLECTIVES[case.collective].layout(case, group.rank, group.world)
         size, dtype = DTYPES[case.dtype], getattr(group.torch, case.dtype)
         self._group, self._case = group, case
         self._windows = []
         calls: list[Call] = []
         whole = max(layout.send_count, layout.recv_count) * size
-        capacity = recv.numel() if case.in_place else min(send.numel(), recv.numel())
+        capacity, behind = buffers(memory.numel(), case.in_place)
+        send_at, recv_at = (layout.send_at, layout.recv_at) if case.in_place else (0, 0)
+
+        def view(begin: int, count: int) -> Any:
+            return memory[begin : begin + count * size].view(dtype)
+
         for offset in offsets(whole, capacity):
-
-            def view(memory: Any, at: int, count: int, offset: int = offset) -> Any:
-                begin = offset + at * size
-                return memory[begin : begin + count * size].view(dtype)
-
-            if case.in_place:
-                ours = view(recv, layout.send_at, layout.send_count)
-                got = view(recv, layout.recv_at, layout.recv_count)
-            else:
-                ours = view(send, 0, layout.send_count)
-                got = view(recv, 0, layout.recv_count)
+            ours = view(offset + send_at * size, layout.send_count)
+            got = view(offset + behind + recv_at * size, layout.recv_count)
             self._windows.append((ours, got))
             make = ROWS[case.collective].make
             at = At(case, ours, got, group.rank, group.ranks, group.handle)

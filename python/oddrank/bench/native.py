@@ -10,7 +10,7 @@ from oddrank import _native
 from oddrank.bench.backend import stamped
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, parts_of
-from oddrank.bench.windows import offsets
+from oddrank.bench.windows import buffers, offsets
 
 if TYPE_CHECKING:
     from oddrank.bench.group import Group
@@ -72,14 +72,14 @@ class Native:
         """ncclMemAlloc or cudaMalloc."""
         return "" if self._memory is None else str(self._memory.allocator)
 
-    def reserve(self, send_bytes: int, recv_bytes: int) -> None:
-        """Memory for all cases to come, zeroed; (0, 0): none. Operations on the old end there."""
+    def reserve(self, size: int) -> None:
+        """Memory for all cases to come, zeroed; 0: none. Operations on the old end there."""
         if self._memory is not None:
             self._memory.close()  # first: two generations at once may not fit
             self._memory = None
-        if send_bytes or recv_bytes:
+        if size:
             self._memory = _native.cuda().Memory(
-                self._communicator, send_bytes, max(recv_bytes, _LEAST_BYTES),
+                self._communicator, max(size, _LEAST_BYTES),
                 register=self.register, seconds=self.seconds,
             )  # fmt: skip
 
@@ -92,12 +92,12 @@ class Native:
 
     def prepare(self, case: Case) -> "NativeOperation":
         if self._memory is None:
-            self.reserve(0, _LEAST_BYTES)
+            self.reserve(_LEAST_BYTES)
         return NativeOperation(self, self._communicator, self._memory, case)
 
     def close(self) -> None:
         """Ends the communicator together with the other ranks. Operations must be gone."""
-        self.reserve(0, 0)
+        self.reserve(0)
         self._communicator.close(seconds=min(10.0, self.seconds))
 
 
@@ -114,12 +114,12 @@ class NativeOperation:
             in_place=in_place, **counts,
         )  # fmt: skip
         window = max(plan["send_count"], plan["recv_count"]) * plan["element"]
-        capacity = memory.recv_bytes if in_place else min(memory.send_bytes, memory.recv_bytes)
+        capacity, behind = buffers(memory.bytes, in_place)
         places = offsets(window, capacity)
         self._native = _native.cuda().Operation(
             communicator, memory, case.collective, case.dtype, case.op, case.bytes,
-            in_place=in_place, stride=places[1] if len(places) > 1 else 0, windows=len(places),
-            graph=native.graph, **counts,
+            in_place=in_place, recv_from=behind, stride=places[1] if len(places) > 1 else 0,
+            windows=len(places), graph=native.graph, **counts,
         )  # fmt: skip
         self.issued: str = self._native.issued
         self.send: int = self._native.send

@@ -5,14 +5,13 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
 
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.windows import capacity_of
+from oddrank.bench.windows import capacity_of, needed
 from oddrank.errors import OddrankError
 
-# Beyond the largest case, for windows of small ones: two buffers and 64 MiB are the most we take.
+# Of a buffer, for windows of small cases: two buffers and 64 MiB are the most we take.
 _FOR_WINDOWS = 32 << 20
 _MOST_TASKS = 5000
 _LEAST_SECONDS = 0.08  # of a case, whatever the budget: half of it gets it warm (pace.py)
@@ -69,37 +68,30 @@ def tasks(
     return list(found.values())
 
 
-class Memory(NamedTuple):
-    """Bytes of one rank's send and receive buffer."""
-
-    send: int
-    recv: int
-
-    @property
-    def total(self) -> int:
-        return self.send + self.recv
+def memory_of(case: Case, world: int) -> int:
+    """Bytes of one case, one window; the same on all ranks, though the root may need more."""
+    return needed(_buffer_of(case, world), case.in_place)
 
 
-def memory_of(case: Case, world: int) -> Memory:
-    """Of one case, one window; the same on all ranks, though the root may need more."""
-    size = DTYPES[case.dtype]
-    layouts = [COLLECTIVES[case.collective].layout(case, rank, world) for rank in (0, world - 1)]
-    whole = size * max(max(at.send_count, at.recv_count) for at in layouts)
-    return Memory(0 if case.in_place else whole, whole)
+def reserve(cases: Iterable[Case], world: int, limit: float) -> int:
+    """Bytes of one memory that all cases use in turn, each by its own cut, `limit` at the most.
 
-
-def reserve(cases: Iterable[Case], world: int, limit: float) -> Memory:
-    """Of all cases that fit into `limit` bytes: the largest, and room for windows of small ones."""
-    send = recv = windows = 0
+    As many as the largest needs that fits, or more: room for windows of small ones.
+    """
+    largest = windows = 0
     for case in cases:
         memory = memory_of(case, world)
-        if memory.total > limit:
-            continue
-        send, recv = max(send, memory.send), max(recv, memory.recv)
-        windows = max(windows, min(_FOR_WINDOWS, capacity_of(memory.recv)))
-    if limit >= send + recv + 2 * windows:
-        return Memory(max(send, windows) if send else 0, max(recv, windows))
-    return Memory(send, recv)
+        if memory <= limit:
+            largest = max(largest, memory)
+            room = min(_FOR_WINDOWS, capacity_of(_buffer_of(case, world)))
+            windows = max(windows, needed(room, case.in_place))
+    return max(largest, int(min(windows, limit)))
+
+
+def _buffer_of(case: Case, world: int) -> int:
+    """Bytes of the larger one of its buffers."""
+    layouts = [COLLECTIVES[case.collective].layout(case, rank, world) for rank in (0, world - 1)]
+    return DTYPES[case.dtype] * max(max(at.send_count, at.recv_count) for at in layouts)
 
 
 class Budget:

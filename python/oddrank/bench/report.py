@@ -74,12 +74,12 @@ def plan_rows(
     largest = 0
     for task in tasks:
         case, memory = task.case, memory_of(task.case, launch.world)
-        largest = max(largest, memory.total)
+        largest = max(largest, memory)
         rows.append(
             (
                 case.collective, case.dtype, case.op, "in" if case.in_place else "out",
-                size_text(case.bytes), str(case.count), size_text(memory.total),
-                "" if memory.total <= limit else "skipped on the CPU: not enough memory",
+                size_text(case.bytes), str(case.count), size_text(memory),
+                "" if memory <= limit else "skipped on the CPU: not enough memory",
             )
         )  # fmt: skip
     sentence = (

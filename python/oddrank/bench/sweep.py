@@ -11,7 +11,7 @@ from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.group import Group, connect
 from oddrank.bench.memory import free_host_memory
 from oddrank.bench.pace import Pace
-from oddrank.bench.plan import AUTO, Budget, Memory, Task, memory_of, reserve
+from oddrank.bench.plan import AUTO, Budget, Task, memory_of, reserve
 from oddrank.bench.row import Row, summarise
 from oddrank.bench.timing import measure
 from oddrank.control.stages import Context, Rounds, Stage
@@ -47,7 +47,7 @@ class Options:
 def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
     """The table of a sweep; the stage of a task has its name, and its results end with it."""
     budget = Budget(options.budget, [task.case for task in tasks])
-    reserved: dict[str, Memory] = {}
+    reserved: dict[str, int] = {}
     return [
         Stage("devices", options.deadline, measure=_see_devices),
         Stage("connect", options.deadline, measure=_connect, plan=_plan_transport),
@@ -88,18 +88,16 @@ def _stage(
     tasks: Sequence[Task],
     options: Options,
     budget: Budget,
-    reserved: dict[str, Memory],
+    reserved: dict[str, int],
 ) -> Stage:
     def plan(rounds: Rounds) -> dict[str, Any]:
         connected = rounds.of("connect")[0]
-        limit = connected["limit"]
         if task.backend not in reserved:
             same = [other.case for other in tasks if other.backend == task.backend]
-            reserved[task.backend] = reserve(same, rounds.world, limit)
+            reserved[task.backend] = reserve(same, rounds.world, connected["limit"])
         return {
             "transport": connected["transport"],
             "backend": _choose(task.backend, rounds),
-            "limit": limit,
             "seconds": budget.share(),
             "reserve": reserved[task.backend],
         }
@@ -171,7 +169,7 @@ def _measure(context: Context, task: Task, options: Options) -> dict[str, Any]:
 
 def _why_not(backend: "Backend", task: Task, world: int, parameters: dict[str, Any]) -> str | None:
     refused = backend.refuses(task.case)
-    if refused is None and memory_of(task.case, world).total > parameters["limit"]:
+    if refused is None and memory_of(task.case, world) > parameters["reserve"]:
         return TOO_LARGE
     return refused
 
@@ -184,11 +182,11 @@ def _backend(
     kept: tuple[str, Backend] | None = context.kept.get(_BACKEND)
     if kept is None or kept[0] != name:
         if kept is not None:
-            kept[1].reserve(0, 0)
+            kept[1].reserve(0)
         made: Backend = C10d(group)
         if name == "nccl":
             made = native.connect(group, graph=options.graph, register=options.register)
-        made.reserve(*parameters["reserve"])
+        made.reserve(parameters["reserve"])
         kept = context.kept[_BACKEND] = (name, made)
     return kept[1]
 

@@ -1,10 +1,25 @@
-"""Where in its buffers a case works: in turn at several places, so that caches do not serve it."""
+"""Where in the memory reserved a case works: what it sends from and receives into, and there in
+turn at several places, so that caches do not serve it."""
 
 # Together the windows are larger than the caches of today's GPUs (50 to 128 MiB of L2).
 _CACHES = 128 << 20
 _MOST = 64
 # Of every window, and the same on all ranks: NCCL's registered buffers need equal offsets.
 ALIGNMENT = 512
+
+
+def needed(size: int, in_place: bool) -> int:
+    """Bytes of the memory on which a case of `size` bytes has one window."""
+    return size if in_place else 2 * _stride(size)
+
+
+def buffers(memory: int, in_place: bool) -> tuple[int, int]:
+    """How that many bytes are cut for a case: (bytes of a buffer, where the one to receive begins).
+
+    Out of place the halves, the first one to send from; in place both are the whole.
+    """
+    half = memory // 2 // ALIGNMENT * ALIGNMENT
+    return (memory, 0) if in_place else (half, half)
 
 
 def capacity_of(size: int) -> int:

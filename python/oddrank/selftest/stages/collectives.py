@@ -8,6 +8,7 @@ from oddrank.bench import findings, verify
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.windows import needed
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.finding import Finding
 from oddrank.selftest.choice import Level, Options
@@ -47,7 +48,7 @@ def _measure(context: Context) -> dict[str, Any]:
     asked = list(product(_COLLECTIVES, _DTYPES, context.parameters["sizes"]))
     memory = C10d(groups.world)
     most = max(case_of(one, groups.largest[WORLD]).bytes for one in asked)
-    memory.reserve(most, most)
+    memory.reserve(needed(most, in_place=False))
     told: list[dict[str, Any]] = []
     for one, (name, largest) in product(asked, groups.largest.items()):
         if one[0] == "all_to_all" and largest > _MOST_ALL_TO_ALL:
