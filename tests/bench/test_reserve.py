@@ -5,6 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from oddrank.bench import report
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.plan import memory_of, reserve, tasks
 
@@ -39,6 +40,21 @@ def test_no_more_is_reserved_than_there_is_and_enough_for_every_case_that_fits(w
     assert reserved <= limit
     for case in todo:
         assert (memory_of(case, world) <= reserved) == (memory_of(case, world) <= limit), case
+
+
+@pytest.mark.parametrize(
+    ("collectives", "sizes", "free", "said"),
+    [
+        (["all_gather"], [MIB], 80 * GIB, "a rank takes 64 MiB."),
+        (["all_reduce", "all_gather"], [8 * GIB, 16 * GIB], 80 * GIB, "takes 32 GiB."),
+        (["all_reduce", "all_gather"], [8 * GIB, 16 * GIB], 40 * GIB, "so it takes 16 GiB."),
+    ],
+)
+def test_a_dry_run_says_what_is_reserved(monkeypatch, collectives, sizes, free, said):
+    monkeypatch.setattr(report, "free_host_memory", lambda: 2 * free)
+    todo = tasks(**SWEEP, collectives=collectives, sizes=sizes, world=2)
+    _, sentence = report.plan_rows(todo, MagicMock(world=2, local_world=1), 60)
+    assert said in sentence
 
 
 @pytest.mark.needs("torch")

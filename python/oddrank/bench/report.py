@@ -1,12 +1,13 @@
 """The end of a sweep: from the judge's outcome to the report, and the plan of --dry-run as text."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oddrank.bench import arrivals, expect, findings, late, setup, sweep, topology
 from oddrank.bench.arrival import ENOUGH
 from oddrank.bench.memory import free_host_memory
-from oddrank.bench.plan import Task, memory_of
+from oddrank.bench.plan import Task, memory_of, reserve
 from oddrank.bench.row import Row
 from oddrank.bench.sizes import size_text
 from oddrank.errors import OddrankError
@@ -71,10 +72,8 @@ def plan_rows(
     here = free_host_memory()
     limit = sweep.share_of_host(here, launch)
     rows: list[tuple[str, ...]] = []
-    largest = 0
     for task in tasks:
         case, memory = task.case, memory_of(task.case, launch.world)
-        largest = max(largest, memory)
         rows.append(
             (
                 case.collective, case.dtype, case.op, "in" if case.in_place else "out",
@@ -82,11 +81,14 @@ def plan_rows(
                 "" if memory <= limit else "skipped on the CPU: not enough memory",
             )
         )  # fmt: skip
+    cases = [task.case for task in tasks]
+    wanted, on_cpu = (reserve(cases, launch.world, most) for most in (math.inf, limit))
+    less = f"; so it takes {size_text(on_cpu)}" if on_cpu < wanted else ""
     sentence = (
-        f"{len(rows)} cases on {launch.world} rank{'s' if launch.world > 1 else ''}; the largest"
-        f" takes {size_text(largest)} of every rank. A rank on the CPU of this host may take"
-        f" {limit / 1e9:.1f} GB: a quarter of what is free here, over {launch.local_world} of them."
-        f" Measuring takes up to {budget:g} s (--budget)"
+        f"{len(rows)} cases on {launch.world} rank{'s' if launch.world > 1 else ''}; for all of"
+        f" them in turn a rank takes {size_text(wanted)}. A rank on the CPU of this host may take"
+        f" {limit / 1e9:.1f} GB: a quarter of what is free here, over {launch.local_world} of them"
+        f"{less}. Measuring takes up to {budget:g} s (--budget)"
     )
     if launch.world > 1:
         sentence += (
