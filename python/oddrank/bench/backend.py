@@ -50,7 +50,7 @@ class Backend(Protocol):
     device: int
 
     def refuses(self, case: Case) -> str | None:
-        """Why it cannot run the case, or None. The same on every rank."""
+        """Why it cannot run the case on this rank, or None; another rank's GPU may be older."""
 
     def prepare(self, case: Case) -> Operation:
         """The case on the memory reserved; runs nothing."""

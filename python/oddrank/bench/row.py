@@ -11,6 +11,7 @@ from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expect import Expected
 from oddrank.bench.pace import relative_error
+from oddrank.finding import Who
 
 # Nearest rank: of fewer samples the 99th percentile is the largest.
 _ENOUGH_FOR_P99 = 100
@@ -83,8 +84,8 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
         case.in_place, world,
         "wrong" if any(result["mismatch"] for result in results.values()) else "ok",
     )  # fmt: skip
-    if first["skipped"]:
-        return replace(row, check="skipped", reason=first["skipped"])
+    if first["skipped"] is not None:
+        return replace(row, check="skipped", reason=_why_skipped(results))
     times = first["times"]
     if not times:
         return replace(row, reason="no iteration was timed")
@@ -112,6 +113,14 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
         samples_us=tuple(round(t, 3) for t in thinned(times)),
         arrival=_arrivals(results),
     )
+
+
+def _why_skipped(results: Mapping[int, Mapping[str, Any]]) -> str:
+    """The reason of the first rank that has one, and who has it where that is not every rank."""
+    reasons = {rank: results[rank]["skipped"] for rank in sorted(results)}
+    reason: str = next(reason for reason in reasons.values() if reason)
+    who = tuple(rank for rank, theirs in reasons.items() if theirs == reason)
+    return reason if len(who) == len(results) else f"{Who('rank', who)}: {reason}"
 
 
 def thinned(times: Sequence[float]) -> list[float]:

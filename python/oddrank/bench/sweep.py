@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from oddrank.bench import arrivals, expect, findings, native, place, setup, topology, verify
 from oddrank.bench.arrival import arrival
 from oddrank.bench.c10d import C10d
+from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.group import Group, connect
 from oddrank.bench.memory import free_host_memory
@@ -149,8 +150,8 @@ def _measure(context: Context, task: Task, options: Options) -> dict[str, Any]:
         return {**result, "skipped": NO_GPU}
     backend = _backend(context, group, parameters, options)
     result["backend"] = backend.name
-    result["skipped"] = _why_not(backend, task, group.world, parameters)
-    if result["skipped"]:
+    result["skipped"] = _why_not(group, backend, case, parameters["reserve"])
+    if result["skipped"] is not None:
         return result
     operation = backend.prepare(case)
     seen = verify.verify(group, backend, case, operation)
@@ -167,11 +168,16 @@ def _measure(context: Context, task: Task, options: Options) -> dict[str, Any]:
     return result
 
 
-def _why_not(backend: "Backend", task: Task, world: int, parameters: dict[str, Any]) -> str | None:
-    refused = backend.refuses(task.case)
-    if refused is None and memory_of(task.case, world) > parameters["reserve"]:
-        return TOO_LARGE
-    return refused
+def _why_not(group: Group, backend: "Backend", case: Case, reserved: int) -> str | None:
+    """None: every rank can run it. Else all skip it: why this one can't, "" if it could.
+
+    All ranks call it together, for another's GPU or NCCL may be older than this one's.
+    """
+    refused = backend.refuses(case)
+    if refused is None and memory_of(case, group.world) > reserved:
+        refused = TOO_LARGE
+    (anywhere,) = group.largest([refused is not None])
+    return refused or "" if anywhere else None
 
 
 def _backend(
