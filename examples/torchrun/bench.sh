@@ -10,4 +10,4 @@ gpus=$("$python" -c 'import torch; print(torch.cuda.device_count() or 2)')
 exec "$python" -m torch.distributed.run \
     --nnodes "${NODES:-1}" --node-rank "${NODE_RANK:-0}" --nproc-per-node "${RANKS_PER_NODE:-$gpus}" \
     --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \
-    -m oddrank bench run --sizes "${SIZES:-8:256M:x4}" --deadline "${DEADLINE:-300}" --json "${REPORT:-bench.json}" "$@"
+    -m oddrank bench run --sizes "${SIZES:-8:256M:x4}" ${DEADLINE:+--deadline "$DEADLINE"} --json "${REPORT:-bench.json}" "$@"

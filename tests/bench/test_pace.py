@@ -5,9 +5,9 @@ import statistics
 
 import pytest
 
+from oddrank.bench.budget import Budget
 from oddrank.bench.case import Case
 from oddrank.bench.pace import Pace, relative_error
-from oddrank.bench.plan import Budget
 
 
 class Machine:

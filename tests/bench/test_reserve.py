@@ -6,6 +6,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from oddrank.bench import report
+from oddrank.bench.budget import Limits
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.plan import memory_of, reserve, tasks
 
@@ -53,7 +54,7 @@ def test_no_more_is_reserved_than_there_is_and_enough_for_every_case_that_fits(w
 def test_a_dry_run_says_what_is_reserved(monkeypatch, collectives, sizes, free, said):
     monkeypatch.setattr(report, "free_host_memory", lambda: 2 * free)
     todo = tasks(**SWEEP, collectives=collectives, sizes=sizes, world=2)
-    _, sentence = report.plan_rows(todo, MagicMock(world=2, local_world=1), 60)
+    _, sentence = report.plan_rows(todo, MagicMock(world=2, local_world=1), Limits(60, 300))
     assert said in sentence
 
 

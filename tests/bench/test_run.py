@@ -191,6 +191,8 @@ def run_alone(*options):
         (("--sizes", "900G"), "give smaller --sizes"),
         (("--sizes", "8", "--dtypes", "int8", "--ops", "avg"), "give other --dtypes"),
         (("--json", "/nowhere/at/all.json"), "cannot write"),
+        (("--budget", "60", "--deadline", "30"), "is too short for 26 cases and --budget 60"),
+        (("--sizes", "4:4000:+4", "--deadline", "60"), "or fewer --sizes"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(options, said):

@@ -8,10 +8,10 @@ from typing import Any
 from oddrank.bench import findings, late
 from oddrank.bench.arrival import ENOUGH, UNKNOWN_NS, Arrival, Stamps, arrival
 from oddrank.bench.backend import Operation
+from oddrank.bench.budget import ARRIVALS, Budget
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.group import Group, connect
-from oddrank.bench.plan import Budget
 from oddrank.control.stages import Context, Rounds, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
@@ -20,10 +20,6 @@ NAME, AGAIN = "arrival", "arrival again"
 _CASE = Case("all_reduce", "float32", 4)
 _WARMUP = 20
 _ITERATIONS = ENOUGH + 100
-SHARE = 0.4
-"""Of the budget, the first time and again: the later a rank, the longer its iterations take.
-
-Where too few fit, who seems late is told and not named."""
 _FEWEST = 3
 _CLOCK = "clock"
 _CLOCK_SECONDS = 5.0
@@ -37,7 +33,7 @@ def stages(deadline: float, budget: Budget) -> list[Stage]:
 
     def plan(rounds: Rounds) -> dict[str, Any]:
         transport = rounds.of("connect")[0]["transport"]
-        return {"transport": transport, "seconds": budget.part(SHARE)}
+        return {"transport": transport, "seconds": budget.part(ARRIVALS)}
 
     return [
         Stage(NAME, deadline, _measure, _judge, plan),

@@ -8,6 +8,7 @@ import click
 
 from oddrank import finding, launch, render
 from oddrank.bench import live, report, sweep
+from oddrank.bench.budget import BUDGET, DEADLINE, limits
 from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.pairs.command import pairs
@@ -75,10 +76,12 @@ _RUN_OPTIONS = (
                  " both show what the framework costs."),
     click.option("--target-cv", "target", default="1%", show_default=True, callback=share,
                  metavar="PERCENT", help="Iterate until the median is known this well (95 %)."),
-    click.option("--budget", type=Seconds(1, 86400), default=60, show_default=True,
-                 metavar="SECONDS", help="For all measurements: the cases, and who comes late."),
-    click.option("--deadline", type=Seconds(5, 86400), default=300, show_default=True,
-                 metavar="SECONDS", help="Everything ends by then; what was measured is printed."),
+    click.option("--budget", type=Seconds(1, 86400), metavar="SECONDS",
+                 show_default=f"{BUDGET:g}, or what --deadline leaves of it",
+                 help="For all measurements: the cases, and who comes late."),
+    click.option("--deadline", type=Seconds(5, 86400), metavar="SECONDS",
+                 show_default=f"{DEADLINE:g}, or longer where --budget or the cases need it",
+                 help="Everything ends by then; what was measured is printed."),
     click.option("--graph", type=click.IntRange(0, 64), default=0, show_default=True,
                  help="Back end nccl: operations in a CUDA graph; 0: no graph."),
     click.option("--register", is_flag=True,
@@ -109,8 +112,8 @@ def run(
     places: tuple[str, ...],
     backends: tuple[str, ...],
     target: float,
-    budget: float,
-    deadline: float,
+    budget: float | None,
+    deadline: float | None,
     graph: int,
     register: bool,
     fail_below: float | None,
@@ -135,8 +138,9 @@ def run(
         places=places,
         world=here.world,
     )
+    time = limits(budget, deadline, [task.case for task in todo], here.world)
     if dry_run:
-        rows, sentence = report.plan_rows(todo, here, budget)
+        rows, sentence = report.plan_rows(todo, here, time)
         if here.rank == 0:
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
             render.line(sentence, sys.stdout)
@@ -157,11 +161,11 @@ def run(
         render.deliver(said, json_path)
         return said.exit_code(fail_on)
 
-    stages = sweep.stages(todo, sweep.Options(target, budget, deadline, graph, register))
+    stages = sweep.stages(todo, sweep.Options(target, time.budget, time.deadline, graph, register))
     runner.run(
         stages,
         here,
-        deadline=deadline,
+        deadline=time.deadline,
         conclude=conclude,
         on_stage=show,
         partial=True,

@@ -1,7 +1,5 @@
 """What a sweep will do, before it does anything: its tasks, and the memory that they need."""
 
-import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,8 +12,6 @@ from oddrank.errors import OddrankError
 # Of a buffer, for windows of small cases: two buffers and 64 MiB are the most we take.
 _FOR_WINDOWS = 32 << 20
 _MOST_TASKS = 5000
-_LEAST_SECONDS = 0.08  # of a case, whatever the budget: half of it gets it warm (pace.py)
-_FIXED_BYTES = 1 << 20  # a run of no bytes takes about as long as moving so many
 _LONGEST_NAME = 47  # of a stage
 AUTO = "auto"
 BACKENDS = ("nccl", "c10d")
@@ -92,33 +88,3 @@ def _buffer_of(case: Case, world: int) -> int:
     """Bytes of the larger one of its buffers."""
     layouts = [COLLECTIVES[case.collective].layout(case, rank, world) for rank in (0, world - 1)]
     return DTYPES[case.dtype] * max(max(at.send_count, at.recv_count) for at in layouts)
-
-
-class Budget:
-    """Seconds for all that is measured, shared among what is still to come.
-
-    A case's share grows with the square root of what a run of it takes: so the errors of all are
-    smallest together (J. Neyman, "On the two different aspects of the representative method",
-    Journal of the Royal Statistical Society 97 (1934), p. 558, with costs). Alike for all, the
-    large ones would have a hundred times fewer runs.
-    """
-
-    def __init__(self, seconds: float, cases: Iterable[Case]) -> None:
-        self._seconds = seconds
-        self._weights = [math.sqrt(_FIXED_BYTES + case.bytes) for case in cases]
-        self._began: float | None = None
-
-    def part(self, of_all: float) -> float:
-        """Seconds of something that comes before the cases: at most that part of all."""
-        return min(self._seconds * of_all, self._unused())
-
-    def share(self) -> float:
-        """Seconds of the next case: what quick ones leave is there for the slow."""
-        share = self._unused() * self._weights[0] / sum(self._weights)
-        del self._weights[0]
-        return max(_LEAST_SECONDS, share)
-
-    def _unused(self) -> float:
-        now = time.monotonic()
-        self._began = self._began or now
-        return max(0.0, self._seconds - (now - self._began))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from oddrank.bench import arrivals, expect, findings, late, setup, sweep, topology
 from oddrank.bench.arrival import ENOUGH
+from oddrank.bench.budget import ARRIVALS, LEAST, Limits, longest
 from oddrank.bench.memory import free_host_memory
 from oddrank.bench.plan import Task, memory_of, reserve
 from oddrank.bench.row import Row
@@ -66,7 +67,7 @@ def of_sweep(
 
 
 def plan_rows(
-    tasks: Sequence[Task], launch: "Launch", budget: float
+    tasks: Sequence[Task], launch: "Launch", limits: Limits
 ) -> tuple[list[tuple[str, ...]], str]:
     """The table of --dry-run, and sentences on memory and time."""
     here = free_host_memory()
@@ -88,14 +89,23 @@ def plan_rows(
         f"{len(rows)} cases on {launch.world} rank{'s' if launch.world > 1 else ''}; for all of"
         f" them in turn a rank takes {size_text(wanted)}. A rank on the CPU of this host may take"
         f" {limit / 1e9:.1f} GB: a quarter of what is free here, over {launch.local_world} of them"
-        f"{less}. Measuring takes up to {budget:g} s (--budget)"
+        f"{less}. {_time(limits, len(rows), launch.world)}"
     )
-    if launch.world > 1:
-        sentence += (
-            f", of them up to {arrivals.SHARE * budget:.3g} s to see who comes late, and as long"
+    return rows, sentence
+
+
+def _time(limits: Limits, cases: int, world: int) -> str:
+    most = longest(limits.budget, cases, world)
+    text = f"Everything ends within {limits.deadline:g} s (--deadline). Measuring takes up to "
+    text += f"{most:g} s" if most > limits.budget else f"{most:g} s (--budget)"
+    if most > limits.budget:
+        text += f": {LEAST:g} s for each case at least, whatever --budget says"
+    if world > 1:
+        text += (
+            f", of them up to {ARRIVALS * limits.budget:.3g} s to see who comes late, and as long"
             " again if somebody does"
         )
-    return rows, sentence
+    return text
 
 
 def _below(

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from oddrank.bench import arrivals, expect, findings, native, place, setup, topology, verify
 from oddrank.bench.arrival import arrival
+from oddrank.bench.budget import Budget
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.group import Group, connect
 from oddrank.bench.memory import free_host_memory
 from oddrank.bench.pace import Pace
-from oddrank.bench.plan import AUTO, Budget, Task, memory_of, reserve
+from oddrank.bench.plan import AUTO, Task, memory_of, reserve
 from oddrank.bench.row import Row, summarise
 from oddrank.bench.timing import measure
 from oddrank.control.stages import Context, Rounds, Stage

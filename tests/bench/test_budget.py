@@ -1,0 +1,145 @@
+"""How much time a deadline leaves for measuring, and how that is shared."""
+
+import re
+import time
+from unittest.mock import MagicMock
+
+import pytest
+
+from job import job
+from oddrank.bench import report
+from oddrank.bench.budget import ARRIVALS, Budget, Limits, limits, longest
+from oddrank.bench.case import Case
+from oddrank.bench.plan import Task
+from oddrank.errors import OddrankError
+
+
+def cases(count):
+    return [Case("all_reduce", "float32", 1024)] * count
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_what_comes_before_the_cases_takes_its_part_and_leaves_the_rest_to_them(clock):
+    budget = Budget(10, cases(4))
+    assert budget.part(0.4) == 4
+    clock[0] += 4
+    assert budget.part(0.4) == 4
+    clock[0] += 4
+    assert budget.share() == pytest.approx(0.5)  # of the two seconds that are left
+
+
+def test_what_quick_ones_leave_is_there_for_the_others(clock):
+    budget = Budget(10, cases(2))
+    assert budget.part(0.4) == 4
+    clock[0] += 0.5
+    assert budget.share() == pytest.approx(4.75)
+    clock[0] += 1
+    assert budget.share() == pytest.approx(8.5)
+
+
+@pytest.mark.parametrize("sizes", [(3 << 20, 255 << 20), (255 << 20, 3 << 20)])
+def test_large_cases_have_more_time_than_alike_for_all_and_less_than_by_their_bytes(clock, sizes):
+    """So they have more runs than alike for all would leave them, and the small ones still most."""
+    budget = Budget(10, [Case("all_reduce", "float32", size) for size in sizes])
+    shares = [budget.share()]
+    clock[0] += shares[0]
+    shares.append(budget.share())
+    assert sum(shares) == pytest.approx(10)
+    small, large = sorted(shares)
+    assert large == shares[sizes.index(max(sizes))]
+    assert large > 10 / 2
+    assert large / small < max(sizes) / min(sizes) / 5
+
+
+def test_a_budget_that_is_used_up_leaves_every_case_a_little(clock):
+    budget = Budget(1, cases(3))
+    budget.share()
+    clock[0] += 100
+    assert budget.part(0.4) == 0
+    assert 0 < budget.share() < 0.1
+
+
+@pytest.mark.parametrize("seconds", [1, 5, 60, 1000])
+@pytest.mark.parametrize("sizes", [[1 << 30, *[8] * 300], [*[8] * 300, 1 << 30], [8] * 2325])
+@pytest.mark.parametrize("world", [1, 2])
+def test_cases_and_looks_at_late_ranks_never_take_longer_than_is_said(clock, seconds, sizes, world):
+    began = clock[0]
+    budget = Budget(seconds, [Case("all_reduce", "float32", size) for size in sizes])
+    for _ in range(2 * (world - 1)):
+        clock[0] += budget.part(ARRIVALS)
+    for _ in sizes:
+        clock[0] += budget.share()
+    assert clock[0] - began <= longest(seconds, len(sizes), world) * (1 + 1e-6)
+
+
+def test_without_a_deadline_there_is_one_that_is_long_enough():
+    assert limits(None, None, cases(26), 4) == (60, 300)
+    budget, deadline = limits(600, None, cases(26), 4)
+    assert budget == 600 < deadline
+    many = cases(5000)
+    assert limits(None, None, many, 4).deadline > longest(60, 5000, 4) + 100
+    large = [Case("all_reduce", "float32", 8 << 30)] * 10
+    assert limits(None, None, large, 4).deadline > limits(None, None, cases(10), 4).deadline
+
+
+@pytest.mark.parametrize("world", [1, 4])
+@pytest.mark.parametrize("number", [1, 26, 100])
+def test_a_deadline_alone_makes_the_budget_as_short_as_it_must_be(number, world):
+    found = [limits(None, deadline, cases(number), world) for deadline in (60, 100, 200, 300, 900)]
+    budgets = [budget for budget, _ in found]
+    assert budgets == sorted(budgets)
+    assert budgets[0] < 60 == budgets[-1]
+    for budget, deadline in found:
+        assert longest(budget, number, world) < deadline
+
+
+def test_a_budget_that_does_not_fit_is_refused_and_either_advice_is_good():
+    for number, world, budget, deadline in ((26, 4, 60, 30), (26, 1, 600, 300), (300, 2, 60, 120)):
+        with pytest.raises(OddrankError) as error:
+            limits(budget, deadline, cases(number), world)
+        said = str(error.value)
+        assert said.startswith(f"--deadline {deadline} is too short for {number} cases and")
+        least, most = map(int, re.findall(r"give --deadline (\d+),.* --budget (\d+)$", said)[0])
+        assert limits(budget, least, cases(number), world) == (budget, least)
+        assert limits(most, deadline, cases(number), world) == (most, deadline)
+        with pytest.raises(OddrankError):
+            limits(budget, least - 2, cases(number), world)
+        with pytest.raises(OddrankError):
+            limits(most + 1, deadline, cases(number), world)
+
+
+@pytest.mark.parametrize("budget", [None, 1, 60])
+def test_cases_that_do_not_fit_into_a_deadline_are_refused_with_the_least_that_they_need(budget):
+    with pytest.raises(OddrankError, match="or fewer --sizes") as error:
+        limits(budget, 60, cases(2000), 2)
+    (least,) = map(int, re.findall(r"give --deadline (\d+)", str(error.value)))
+    assert limits(budget, least, cases(2000), 2).deadline == least
+
+
+@pytest.mark.parametrize(
+    ("number", "world", "said"),
+    [
+        (10, 1, "Measuring takes up to 20 s (--budget)"),
+        (4500, 1, "up to 360 s: 0.08 s for each case at least, whatever --budget says"),
+        (4500, 2, "up to 376 s: 0.08 s for each case at least, whatever --budget says, of them"),
+    ],
+)
+def test_a_dry_run_tells_the_time_that_many_cases_take_whatever_the_budget(number, world, said):
+    todo = [Task("auto", case, "") for case in cases(number)]
+    launch = MagicMock(world=world, local_world=world)
+    _, sentence = report.plan_rows(todo, launch, Limits(20, 700))
+    assert said in sentence
+    assert "Everything ends within 700 s (--deadline)" in sentence
+
+
+@pytest.mark.needs("torch")
+def test_a_deadline_alone_leaves_every_case_its_part():
+    verdict = job(2, command=("bench", "run", "--sizes", "8:1M:x8"), deadline=30)
+    assert verdict.healthy(), str(verdict)
+    assert verdict.report["data"]["not_measured"] == []
