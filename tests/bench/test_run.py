@@ -220,6 +220,14 @@ def test_a_dry_run_shows_cases_and_memory_and_starts_nothing():
     assert lines[-1].endswith("Measuring takes up to 60 s (--budget)")
 
 
+def test_all_back_ends_measure_each_case_once_on_each():
+    said = run_alone("--dry-run", "--sizes", "8", "--backend", "all").stdout
+    assert said.splitlines()[-1].startswith("2 cases on 1 rank")
+    report = json.loads(run_alone("--sizes", "8", *FAST, "--backend", "all", "--json", "-").stdout)
+    backends = [row["backend"].partition(":")[0] for row in report["data"]["rows"]]
+    assert backends == ["nccl", "c10d"]
+
+
 def test_a_dry_run_tells_the_time_that_looking_for_late_ranks_takes(monkeypatch):
     for name, value in {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_RANK": 0}.items():
         monkeypatch.setenv(name, str(value))

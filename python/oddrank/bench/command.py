@@ -31,9 +31,14 @@ def _sizes(ctx: click.Context, option: click.Parameter, value: str) -> list[int]
         raise click.BadParameter(str(error)) from None
 
 
-def _names(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Callable[..., Any]:
-    """The callback of a comma-separated list of known names; `all` are all of them."""
+def _names(
+    known: Iterable[str],
+    aliases: Mapping[str, str] | None = None,
+    all_of: Iterable[str] | None = None,
+) -> Callable[..., Any]:
+    """The callback of a comma-separated list of known names; `all` are all of them, or all_of."""
     every = tuple(known)
+    all_names = every if all_of is None else tuple(all_of)
 
     def convert(ctx: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
         given = value.replace(" ", "").split(",")
@@ -41,7 +46,7 @@ def _names(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
         for name in names:
             if name not in (*every, _ALL):
                 raise click.BadParameter(f"{name[:40]!r} is none of {', '.join(every)}")
-        return every if _ALL in names else names
+        return all_names if _ALL in names else names
 
     return convert
 
@@ -71,9 +76,9 @@ _RUN_OPTIONS = (
     click.option("--place", "places", default=AUTO, show_default=True, metavar="LIST",
                  callback=_names(PLACES), help="in, out, or both; auto: as it is mostly used."),
     click.option("--backend", "backends", default=AUTO, show_default=True, metavar="LIST",
-                 callback=_names((AUTO, *BACKENDS)),
+                 callback=_names((AUTO, *BACKENDS), all_of=BACKENDS),
                  help="nccl: our own communicator; c10d: torch.distributed (nccl or gloo);"
-                 " both show what the framework costs."),
+                 " all, or both: what the framework costs."),
     click.option("--target-cv", "target", default="1%", show_default=True, callback=share,
                  metavar="PERCENT", help="Iterate until the median is known this well (95 %)."),
     click.option("--budget", type=Seconds(1, 86400), metavar="SECONDS",
