@@ -4,6 +4,7 @@ import pytest
 
 from oddrank.bench.case import DTYPES, NO_OP, OPS
 from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, parts_of
+from oddrank.bench.command import run
 from oddrank.bench.plan import tasks
 
 SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
@@ -112,6 +113,16 @@ def test_a_size_is_rounded_to_what_the_ranks_can_share_and_never_to_nothing(name
 )  # fmt: skip
 def test_bus_factors_are_those_of_nccl_tests(name, factor):
     assert COLLECTIVES[name].bus_factor(4) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize("world", [2, 8])
+def test_help_says_how_far_busbw_of_uneven_splits_is_below_what_crosses_the_bus(world):
+    """nccl-tests takes even splits for its factor."""
+    parts = parts_of(0, world)
+    crossing = 1 - parts[0] / sum(parts)
+    below = 1 - COLLECTIVES["all_to_all_v"].bus_factor(world) / crossing
+    assert below == pytest.approx(1 / (world + 2))
+    assert f"{100 * below:.0f} %" in " ".join(run.help.split())
 
 
 def test_tasks_that_round_to_one_are_run_once():

@@ -133,6 +133,10 @@ def _all_to_all(case: Case, rank: int, world: int) -> Layout:
 
 
 def _all_to_all_v(case: Case, rank: int, world: int) -> Layout:
+    """Its busbw is nccl-tests', to compare with: as if 1 / n of the data stayed on its rank. Of
+    these splits it is 2 / (n (n + 1)): busbw is (n + 1) / (n + 2) of what crosses the bus, 10 %
+    below it on 8 ranks and 25 % on 2.
+    """
     unit = case.count // (world * (world + 1) // 2)
     send = (Segment(0, case.count, rank, 0),)
     recv, offset = [], 0
