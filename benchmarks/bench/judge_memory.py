@@ -54,7 +54,7 @@ def answer(stage: str, rank: int) -> Any:
         return {"gpus": 0, "gpu": None, "local_world": 8, "gpu_id": None, "cuda_part": ""}
     if stage == "connect":
         facts = {"transport": "gloo", "limit": 1e9, "nics": {}, "fabric": None}
-        return {**facts, "nccl": None, "nvls": None, "links": None}
+        return {**facts, "nccl": None, "nvls": None, "ring": None, "links": None}
     if stage == "arrival":
         return None
     arrival = {"n": 400, "median": 10.0 + rank / 7, "spread": 3.1, "error": rank / 9}

@@ -5,6 +5,7 @@ import pytest
 from oddrank.bench import topology
 from oddrank.bench.case import Case
 from oddrank.bench.expect import expected
+from oddrank.bench.facts import Facts
 from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
 
@@ -28,7 +29,7 @@ def facts(nics_of, fabric_of=lambda rank: "rdma"):
     """Of four nodes of eight H100, from what their ranks say."""
     ranks = range(NODES * GPUS)
     states = {r: RankState(r, host=f"n{r // GPUS}", node=r // GPUS) for r in ranks}
-    rest = {"nccl": "2.27.7", "nvls": None, "links": None}
+    rest = {"nccl": "2.27.7", "nvls": None, "ring": None, "links": None}
     results = {
         "devices": {rank: {"gpu": "NVIDIA H100 80GB HBM3"} for rank in ranks},
         "connect": {
@@ -89,3 +90,35 @@ def test_ranks_of_a_node_that_use_different_fabrics_are_not_judged():
     )
     assert known.fabric is None
     assert not due(known).judged
+
+
+BOTH, NO_NVLS, NEITHER = ("nvls", "ring"), ("ring",), ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({}, BOTH),
+        ({"NCCL_NVLS_ENABLE": "0"}, NO_NVLS),
+        ({"NCCL_NVLS_ENABLE": "2", "NCCL_ALGO": ""}, BOTH),
+        ({"NCCL_ALGO": "Ring"}, NO_NVLS),
+        ({"NCCL_ALGO": "RING,Tree"}, NO_NVLS),
+        ({"NCCL_ALGO": "Tree"}, NEITHER),
+        ({"NCCL_ALGO": "^NVLS"}, NO_NVLS),
+        ({"NCCL_ALGO": "^Tree,NVLSTree"}, BOTH),
+        ({"NCCL_ALGO": "ring;allreduce:nvls,ring;broadcast:tree"}, BOTH),
+        ({"NCCL_ALGO": "allreduce:^nvls"}, NO_NVLS),
+        ({"NCCL_ALGO": "broadcast:ring"}, BOTH),
+        ({"NCCL_ALGO": "NVLS", "NCCL_NVLS_ENABLE": "0"}, NEITHER),
+    ],
+)
+def test_an_algorithm_that_nccl_may_not_use_is_not_expected_of_it(settings, left):
+    told = topology.algorithms(settings)
+    assert tuple(name for name, off in told.items() if off is None) == left
+    node = Facts("NVIDIA H200", 8, 1, "nccl", "2.27.7", **told)
+    found = due(node)
+    assert (found and found.note.split(",")[0]) == {
+        BOTH: "NVLS",
+        NO_NVLS: "ring",
+        NEITHER: None,
+    }[left]

@@ -156,6 +156,7 @@ def _in_node(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expecte
         if (rule["gpu"], rule["collective"]) == (gpu["name"], case.collective)
         and facts.n in rule["n"]
         and (rule["algorithm"] != "NVLS" or _has_nvls(facts))
+        and (rule["algorithm"] != "ring" or facts.ring is not False)
     ]
     # NCCL takes NVLS where it can, and the table has it first.
     if not rules:

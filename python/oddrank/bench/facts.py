@@ -27,6 +27,8 @@ class Facts:
     fabric: Literal["rdma", "tcp"] | None = None
     nvls: bool | None = None
     """False where the environment turns it off."""
+    ring: bool | None = None
+    """The same."""
     domain: int | None = None
 
     @property

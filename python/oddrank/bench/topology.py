@@ -1,7 +1,7 @@
 """What expectations need to know of the ranks' hosts: asked on every rank, put together once."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -46,7 +46,7 @@ def of_rank(group: "Group") -> dict[str, Any]:
         "fabric": fabric if nics else None,
         "gloo_interface": names if group.backend == "gloo" else None,
         "nccl": ".".join(map(str, nccl)) if nccl else None,
-        "nvls": False if os.environ.get("NCCL_NVLS_ENABLE") == "0" else None,
+        **algorithms(os.environ),
         "links": _links(group) if group.backend == "nccl" else None,
     }
 
@@ -56,6 +56,23 @@ def rdma_rates(settings: Mapping[str, str], root: Path = INFINIBAND) -> dict[str
     if settings.get("NCCL_IB_DISABLE") == "1" or settings.get("NCCL_NET", "").lower() == "socket":
         return {}
     return infiniband_rates(settings.get("NCCL_IB_HCA", ""), root)
+
+
+def algorithms(settings: Mapping[str, str]) -> dict[str, Literal[False] | None]:
+    """Those of Facts; False where the settings keep NCCL from using them in an all_reduce.
+
+    NCCL_ALGO: lists with ; between them, each for the function before its colon, one without for
+    all others; ^ inverts a list (NCCL's user guide, "Environment Variables").
+    """
+    lists = {"": ""}
+    for part in settings.get("NCCL_ALGO", "").lower().replace(" ", "").split(";"):
+        function, _, names = part.rpartition(":")
+        lists[function] = names
+    names = lists.get("allreduce", lists[""])
+    listed, inverted = names.removeprefix("^").split(","), names.startswith("^")
+    left = {name: not names or (name in listed) != inverted for name in ("nvls", "ring")}
+    left["nvls"] &= settings.get("NCCL_NVLS_ENABLE") != "0"
+    return {name: None if left[name] else False for name in left}
 
 
 def _links(group: "Group") -> dict[str, Any]:
@@ -88,7 +105,8 @@ def facts(rounds: Rounds, backend: str) -> Facts | None:
         nccl=next(iter(connected.values()))["nccl"],
         nics=_nics(slowest),
         fabric=fabrics.pop() if len(fabrics) == 1 else None,
-        nvls=False if any(rank["nvls"] is False for rank in connected.values()) else None,
+        nvls=_off("nvls", connected.values()),
+        ring=_off("ring", connected.values()),
         **joined([rank["links"] for rank in connected.values()]),
     )
 
@@ -99,6 +117,10 @@ def _nics(node: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
     for rank in node:
         rates |= rank["nics"]
     return tuple(rates.values())
+
+
+def _off(algorithm: str, ranks: Iterable[Mapping[str, Any]]) -> Literal[False] | None:
+    return False if any(rank[algorithm] is False for rank in ranks) else None
 
 
 def joined(ranks: Collection[Mapping[str, Any] | None]) -> Joined:
