@@ -194,6 +194,30 @@ def test_where_it_is_not_known_which_ports_serve_nothing_is_judged(nics, why, co
         assert why in due.note
 
 
+@pytest.mark.parametrize(
+    ("gpu", "links", "pcie", "nics", "judged"),
+    [
+        ("NVIDIA L40S", 0, 4, (200.0,) * 4, False),  # 95 GB/s: four times what PCIe 4 carries
+        ("NVIDIA L40S", 0, 4, (100.0,), True),
+        ("NVIDIA L40S", 0, None, (100.0,), False),
+        ("NVIDIA H100 PCIe", 12, 5, (400.0,) * 2, False),  # NVLinks of pairs
+        ("NVIDIA H100 PCIe", 12, 5, (200.0,) * 2, True),
+        ("NVIDIA H100 80GB HBM3", 17, 5, NDR, False),
+        ("NVIDIA H100 80GB HBM3", 18, 5, NDR, True),
+        ("NVIDIA H100 80GB HBM3", None, None, NDR, True),
+    ],
+)
+def test_nics_are_not_expected_of_gpus_that_can_not_feed_them(gpu, links, pcie, nics, judged):
+    link = None if links is None else "nvlink" if links else "pcie"
+    rest = {"link": link, "links": links, "pcie": pcie}
+    facts = Facts(gpu, 8, 4, "nccl", nics=nics, fabric="rdma", **rest)
+    due = expected(facts, Measured(n=32))
+    assert due.judged == judged
+    assert ("may be slower than its NICs" in due.note) != judged
+    exchanged = expected(facts, Measured(n=32, collective="all_to_all"))
+    assert exchanged.judged == (judged and "HBM3" in gpu)  # PCIe's figures are of all_reduce
+
+
 def test_a_node_at_61_percent_is_slow_and_nobody_in_it_is_named():
     rows = [Measured(GIB, 460.0), Measured(8 * GIB, 291.0), Measured(8, 0.001)]
     (found,) = judge(rows, [expected(H200, row) for row in rows], 0.9)

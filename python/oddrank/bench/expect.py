@@ -84,7 +84,7 @@ def expected(facts: Facts, case: Case) -> Expected | None:
         _of_system(facts, case, gpu)
         or _in_node(facts, case, gpu)
         or _over_pcie(facts, case)
-        or _between_nodes(facts, case)
+        or _between_nodes(facts, case, gpu)
     )
 
 
@@ -212,14 +212,21 @@ def _of_system(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expec
 def _over_pcie(facts: Facts, case: Case) -> Expected | None:
     if facts.link != "pcie" or facts.nodes > 1 or case.collective != "all_reduce":
         return None
-    for rule in limits()["pcie"]:
-        if rule["generation"] == facts.pcie:
-            busbw = rule["share"] * rule["link_GBps"]
-            return _from_rule(rule, case, busbw, f"PCIe {facts.pcie}", judged=False)
-    return None
+    rule = _pcie_rule(facts)
+    if rule is None:
+        return None
+    return _from_rule(rule, case, _reached(rule), f"PCIe {facts.pcie}", judged=False)
 
 
-def _between_nodes(facts: Facts, case: Case) -> Expected | None:
+def _pcie_rule(facts: Facts) -> Mapping[str, Any] | None:
+    return next((rule for rule in limits()["pcie"] if rule["generation"] == facts.pcie), None)
+
+
+def _reached(rule: Mapping[str, Any]) -> float:
+    return float(rule["share"] * rule["link_GBps"])
+
+
+def _between_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expected | None:
     """All NICs of a node together carry what a ring moves; of all_to_all each GPU has its own."""
     if facts.together or not facts.nics:
         return None
@@ -230,7 +237,7 @@ def _between_nodes(facts: Facts, case: Case) -> Expected | None:
         rate = sum(facts.nics) / 8
         busbw = rule["share"] * rate / (facts.per_node if rule.get("per_gpu") else 1)
         note = f"{len(facts.nics)} NICs of a node, {rate:g} GB/s; trees and SHARP may exceed it"
-        doubt = _doubt(facts, rule["nodes"])
+        doubt = _doubt(facts, rule["nodes"], _within_nodes(facts, case, gpu) < busbw)
         if doubt:
             note += f", and {doubt}"
         known = facts.fabric is not None and not doubt
@@ -239,13 +246,23 @@ def _between_nodes(facts: Facts, case: Case) -> Expected | None:
     return None
 
 
-def _doubt(facts: Facts, nodes: Sequence[int]) -> str:
+def _within_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> float:
+    """busbw that a node's GPUs can pass on to each other, as far as it is known to be enough."""
+    if facts.per_node == 1 or (gpu and gpu["links"] and not _is_crippled(facts, gpu)):
+        return math.inf
+    rule = _pcie_rule(facts)
+    return _reached(rule) if rule and case.collective == "all_reduce" else 0.0
+
+
+def _doubt(facts: Facts, nodes: Sequence[int], slow_inside: bool) -> str:
     """Why all NICs together need not be what is usual; empty where nothing speaks against it.
 
     Storage has NICs of its own, and the kernel does not say which they are.
     """
     if facts.nodes not in nodes:
-        return "so many nodes are not in the table"
+        return f"{facts.nodes} nodes are not in the table"
+    if slow_inside:
+        return "what joins the GPUs of a node may be slower than its NICs"
     if len(facts.nics) > facts.per_node:
         which = f"which of {len(facts.nics)} ports serve {facts.per_node} GPUs of a node"
     elif len(set(facts.nics)) > 1:
