@@ -1,33 +1,12 @@
 """The table of limits reproduces what was published, and says nothing where it knows nothing."""
 
-from dataclasses import dataclass
-
 import pytest
 
+from measured_rows import GIB, GLOO, H200, Measured
 from oddrank.bench import expect
-from oddrank.bench.case import Case
-from oddrank.bench.expect import expected, held, judge, judged_from, limits, nvls_wire, percent
+from oddrank.bench.expect import expected, limits, nvls_wire
 from oddrank.bench.facts import Facts
-from oddrank.bench.findings import nothing_published
-from oddrank.bench.sizes import parse_sizes
-
-GIB = 1 << 30
-H200 = Facts("NVIDIA H200", 8, 1, "nccl", nccl="2.29.7")
-A100 = Facts("NVIDIA A100-SXM4-80GB", 8, 1, "nccl")
-GLOO = Facts(None, 2, 2, "c10d:gloo", nics=(25.0,))
-
-
-@dataclass
-class Measured:
-    bytes: int = 8 * GIB
-    busbw_GBps: float | None = 473.0
-    collective: str = "all_reduce"
-    dtype: str = "float32"
-    op: str = "sum"
-    in_place: bool = True
-    n: int = 8
-    check: str = "ok"
-    algbw_GBps: float | None = 270.0
+from oddrank.bench.shortfall import judge, percent
 
 
 def facts_of(row):
@@ -166,117 +145,6 @@ def test_more_nodes_than_were_published_are_shown_and_not_judged():
     assert expected(four, Measured()).judged
     assert expected(nine, Measured()).busbw_GBps == expected(four, Measured()).busbw_GBps
     assert not expected(nine, Measured()).judged
-
-
-NDR = (400.0,) * 8
-
-
-@pytest.mark.parametrize(
-    ("nics", "why"),
-    [
-        (NDR, ""),
-        (NDR[:4], ""),  # nodes with fewer NICs than GPUs
-        (NDR[:1], ""),
-        (NDR + NDR[:2], "which of 10 ports serve 8 GPUs of a node is not known"),
-        ((*NDR[:7], 100.0), "different rates"),
-    ],
-)
-@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all"])
-def test_where_it_is_not_known_which_ports_serve_nothing_is_judged(nics, why, collective):
-    facts = Facts("NVIDIA H100 80GB HBM3", 8, 4, "nccl", nics=nics, fabric="rdma")
-    row = Measured(busbw_GBps=1.0, collective=collective, n=32)
-    due = expected(facts, row)
-    assert bool(judge([row], [due], 0.9)) == (not why)
-    if why:
-        (told,) = said_of_nothing(facts, [row]).evidence
-        assert why in told.text
-        assert "NCCL_IB_HCA" in told.text
-        assert why in due.note
-
-
-@pytest.mark.parametrize(
-    ("gpu", "links", "pcie", "nics", "judged"),
-    [
-        ("NVIDIA L40S", 0, 4, (200.0,) * 4, False),  # 95 GB/s: four times what PCIe 4 carries
-        ("NVIDIA L40S", 0, 4, (100.0,), True),
-        ("NVIDIA L40S", 0, None, (100.0,), False),
-        ("NVIDIA H100 PCIe", 12, 5, (400.0,) * 2, False),  # NVLinks of pairs
-        ("NVIDIA H100 PCIe", 12, 5, (200.0,) * 2, True),
-        ("NVIDIA H100 80GB HBM3", 17, 5, NDR, False),
-        ("NVIDIA H100 80GB HBM3", 18, 5, NDR, True),
-        ("NVIDIA H100 80GB HBM3", None, None, NDR, True),
-    ],
-)
-def test_nics_are_not_expected_of_gpus_that_can_not_feed_them(gpu, links, pcie, nics, judged):
-    link = None if links is None else "nvlink" if links else "pcie"
-    rest = {"link": link, "links": links, "pcie": pcie}
-    facts = Facts(gpu, 8, 4, "nccl", nics=nics, fabric="rdma", **rest)
-    due = expected(facts, Measured(n=32))
-    assert due.judged == judged
-    assert ("may be slower than its NICs" in due.note) != judged
-    exchanged = expected(facts, Measured(n=32, collective="all_to_all"))
-    assert exchanged.judged == (judged and "HBM3" in gpu)  # PCIe's figures are of all_reduce
-
-
-def test_a_node_at_61_percent_is_slow_and_nobody_in_it_is_named():
-    rows = [Measured(GIB, 460.0), Measured(8 * GIB, 291.0), Measured(8, 0.001)]
-    (found,) = judge(rows, [expected(H200, row) for row in rows], 0.9)
-    assert (found.condition, found.cause, found.who.ranks) == (
-        "slow",
-        "below-expected",
-        tuple(range(8)),
-    )
-    assert "61%" in found.what
-    assert "names no rank" in found.what
-    assert len(found.evidence) == 1
-
-
-def test_the_worst_row_comes_first_and_wrong_or_missing_values_are_not_judged():
-    rows = [
-        Measured(GIB, 400.0),
-        Measured(2 * GIB, 100.0),
-        Measured(4 * GIB, 1.0, check="wrong"),
-        Measured(4 * GIB, None, check="skipped: memory"),
-    ]
-    (found,) = judge(rows, [expected(H200, row) for row in rows], 0.9)
-    assert [round(each.value) for each in found.evidence] == [100, 400]
-
-
-def said_of_nothing(facts, rows):
-    due = [expected(facts, row) for row in rows]
-    assert held(rows, due) == []
-    sizes = [judged_from(facts, Case(row.collective, row.dtype, row.bytes)) for row in rows]
-    return nothing_published(rows, due, sizes, 0.9, "8 ranks over nccl")
-
-
-def test_what_is_too_small_to_be_judged_says_from_which_size_on_it_is():
-    found = said_of_nothing(A100, [Measured(8), Measured(256 << 20)])
-    assert (found.condition, found.cause, found.who.ranks) == ("unknown", "nothing-published", ())
-    assert "8 ranks over nccl" in found.what
-    assert [one.text for one in found.evidence] == [
-        "2 of 2 rows: all_reduce is judged from 4 GiB on"
-    ]
-    assert found.next[0].endswith("--sizes 4GiB")
-    assert parse_sizes("4GiB") == [judged_from(A100, Case("all_reduce", "float32", 8))]
-
-
-def test_where_nothing_is_published_no_size_is_named():
-    rows = [Measured(1 << 24), Measured(1 << 24, collective="broadcast")]
-    found = said_of_nothing(GLOO, rows)
-    assert [one.text.partition(": ")[2] for one in found.evidence] == [
-        "of all_reduce a physical limit is known, and not what is usual",
-        "nothing is published for broadcast there",
-    ]
-    assert not any("--sizes" in one for one in found.next)
-    assert judged_from(Facts("NVIDIA L4", 8, 1, "nccl"), Case("all_reduce", "float32", 8)) is None
-
-
-@pytest.mark.parametrize(("check", "why"), [("wrong", "wrong values"), ("skipped", "not measured")])
-def test_what_could_be_judged_and_has_no_time_that_counts_is_told(check, why):
-    (told,) = said_of_nothing(
-        H200, [Measured(busbw_GBps=None, algbw_GBps=None, check=check)]
-    ).evidence
-    assert told.text == f"1 of 1 rows: {why}"
 
 
 def test_the_table_names_known_products_and_collectives_only():

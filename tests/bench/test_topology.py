@@ -2,10 +2,12 @@
 
 import pytest
 
+from measured_rows import Measured, said_of_nothing
 from oddrank.bench import topology
 from oddrank.bench.case import Case
 from oddrank.bench.expect import expected
 from oddrank.bench.facts import Facts
+from oddrank.bench.shortfall import judge
 from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
 
@@ -90,6 +92,56 @@ def test_ranks_of_a_node_that_use_different_fabrics_are_not_judged():
     )
     assert known.fabric is None
     assert not due(known).judged
+
+
+NDR = (400.0,) * 8
+
+
+@pytest.mark.parametrize(
+    ("nics", "why"),
+    [
+        (NDR, ""),
+        (NDR[:4], ""),  # nodes with fewer NICs than GPUs
+        (NDR[:1], ""),
+        (NDR + NDR[:2], "which of 10 ports serve 8 GPUs of a node is not known"),
+        ((*NDR[:7], 100.0), "different rates"),
+    ],
+)
+@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all"])
+def test_where_it_is_not_known_which_ports_serve_nothing_is_judged(nics, why, collective):
+    facts = Facts("NVIDIA H100 80GB HBM3", 8, 4, "nccl", nics=nics, fabric="rdma")
+    row = Measured(busbw_GBps=1.0, collective=collective, n=32)
+    due = expected(facts, row)
+    assert bool(judge([row], [due], 0.9)) == (not why)
+    if why:
+        (told,) = said_of_nothing(facts, [row]).evidence
+        assert why in told.text
+        assert "NCCL_IB_HCA" in told.text
+        assert why in due.note
+
+
+@pytest.mark.parametrize(
+    ("gpu", "links", "pcie", "nics", "judged"),
+    [
+        ("NVIDIA L40S", 0, 4, (200.0,) * 4, False),  # 95 GB/s: four times what PCIe 4 carries
+        ("NVIDIA L40S", 0, 4, (100.0,), True),
+        ("NVIDIA L40S", 0, None, (100.0,), False),
+        ("NVIDIA H100 PCIe", 12, 5, (400.0,) * 2, False),  # NVLinks of pairs
+        ("NVIDIA H100 PCIe", 12, 5, (200.0,) * 2, True),
+        ("NVIDIA H100 80GB HBM3", 17, 5, NDR, False),
+        ("NVIDIA H100 80GB HBM3", 18, 5, NDR, True),
+        ("NVIDIA H100 80GB HBM3", None, None, NDR, True),
+    ],
+)
+def test_nics_are_not_expected_of_gpus_that_can_not_feed_them(gpu, links, pcie, nics, judged):
+    link = None if links is None else "nvlink" if links else "pcie"
+    rest = {"link": link, "links": links, "pcie": pcie}
+    facts = Facts(gpu, 8, 4, "nccl", nics=nics, fabric="rdma", **rest)
+    due = expected(facts, Measured(n=32))
+    assert due.judged == judged
+    assert ("may be slower than its NICs" in due.note) != judged
+    exchanged = expected(facts, Measured(n=32, collective="all_to_all"))
+    assert exchanged.judged == (judged and "HBM3" in gpu)  # PCIe's figures are of all_reduce
 
 
 BOTH, NO_NVLS, NEITHER = ("nvls", "ring"), ("ring",), ()

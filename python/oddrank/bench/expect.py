@@ -16,12 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from oddrank.bench import findings
 from oddrank.bench.case import Case
 from oddrank.bench.facts import Facts
-from oddrank.finding import Finding
 
 SMALLEST = 1 << 20
 """Below it latency counts and no bandwidth is expected."""
@@ -30,25 +28,6 @@ _VERDICT_FROM = 1 << 32  # and those that are judged
 _NVLS_DTYPES = {"float32", "float16", "bfloat16"}
 _REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
 _FIRST_NVLS = (2, 17)  # the NCCL that has it
-
-
-class Row(Protocol):
-    """What was measured, bandwidths in 1e9 bytes a second."""
-
-    @property
-    def collective(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def check(self) -> str: ...
-    @property
-    def algbw_GBps(self) -> float | None: ...
-    @property
-    def busbw_GBps(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -88,48 +67,9 @@ def expected(facts: Facts, case: Case) -> Expected | None:
     )
 
 
-def percent(row: Row, of: Expected | None) -> float | None:
-    """Of the expected bandwidth; None where one of them is not known."""
-    if of is None:
-        return None
-    pairs = ((row.busbw_GBps, of.busbw_GBps), (row.algbw_GBps, of.algbw_GBps))
-    return next((100 * got / limit for got, limit in pairs if got is not None and limit), None)
-
-
 def nvls_wire(busbw: float, n: int) -> float:
     """What each GPU's link carries when an all_reduce of n ranks runs through the switch."""
     return busbw * (n + 1) / (2 * (n - 1))
-
-
-def held(
-    rows: Sequence[Row], expectations: Sequence[Expected | None]
-) -> list[tuple[Row, Expected, float]]:
-    """The rows that may be judged, each with what is expected and the percentage of it."""
-    found = []
-    for row, of in zip(rows, expectations, strict=True):
-        share = percent(row, of)
-        if of is not None and of.judged and row.check == "ok" and share is not None:
-            found.append((row, of, share))
-    return found
-
-
-def judged_from(facts: Facts, case: Case) -> int | None:
-    """The power of two from which on such a case is judged; None where no size of it is."""
-    sizes = (1 << power for power in range(SMALLEST.bit_length() - 1, 40))
-    due = ((size, expected(facts, replace(case, bytes=size))) for size in sizes)
-    return next((size for size, of in due if of is not None and of.judged), None)
-
-
-def judge(
-    rows: Sequence[Row], expectations: Sequence[Expected | None], threshold: float
-) -> list[Finding]:
-    """One finding if any row falls below `threshold` (0.9 is 90 %) of what may be judged.
-
-    Of a slow collective all ranks are slow: it names all of them, that is nobody.
-    """
-    low = [each for each in held(rows, expectations) if each[2] < 100 * threshold]
-    low.sort(key=lambda each: each[2])
-    return [findings.below_expected(low, threshold)] if low else []
 
 
 @cache

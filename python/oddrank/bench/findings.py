@@ -12,7 +12,8 @@ from oddrank.control.stages import Rounds
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 
 if TYPE_CHECKING:
-    from oddrank.bench import expect
+    from oddrank.bench.expect import Expected
+    from oddrank.bench.shortfall import Row
 
 # Which ranks did it together, in words.
 _AMONG = {"world": "", "node": " within its node", "across": " across nodes"}
@@ -149,9 +150,7 @@ def _mismatch(m: Mapping[str, Any]) -> str:
     )
 
 
-def below_expected(
-    low: "Sequence[tuple[expect.Row, expect.Expected, float]]", threshold: float
-) -> Finding:
+def below_expected(low: "Sequence[tuple[Row, Expected, float]]", threshold: float) -> Finding:
     """What falls short of the published figure, the worst first. It points at nobody."""
     row, of, share = low[0]
     ranks = Who("rank", tuple(range(row.n)))
@@ -185,15 +184,15 @@ def below_expected(
 
 
 def nothing_published(
-    rows: "Sequence[expect.Row]",
-    due: "Sequence[expect.Expected | None]",
+    rows: "Sequence[Row]",
+    due: "Sequence[Expected | None]",
     judged_from: Sequence[int | None],
     threshold: float,
     where: str,
 ) -> Finding:
     """A figure was asked for as a line, and there is none: nothing is slow, nothing is well.
 
-    judged_from: the size from which on each row would be judged, as `expect.judged_from`.
+    judged_from: the size from which on each row would be judged, as `shortfall.judged_from`.
     """
     whys = Counter(map(_why_not_held, rows, due, judged_from))
     larger = min((size for size in judged_from if size is not None), default=None)
@@ -219,7 +218,7 @@ def nothing_published(
     )
 
 
-def _why_not_held(row: "expect.Row", of: "expect.Expected | None", judged_from: int | None) -> str:
+def _why_not_held(row: "Row", of: "Expected | None", judged_from: int | None) -> str:
     if of is not None and of.judged:
         return "wrong values" if row.check == "wrong" else "not measured"
     if judged_from is not None and row.bytes < judged_from:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, expect, findings, late, setup, sweep, topology
+from oddrank.bench import arrivals, findings, late, setup, shortfall, sweep, topology
 from oddrank.bench.arrival import ENOUGH
 from oddrank.bench.budget import ARRIVALS, LEAST, Limits, longest
 from oddrank.bench.memory import free_host_memory
@@ -114,12 +114,12 @@ def _below(
     """As a gate it is shut where nothing could be judged: it has not seen that all is well."""
     rounds, each = outcome.rounds, list(zip(tasks, rows, strict=True))
     due = [sweep.expectation(task, rounds, row.backend) for task, row in each]
-    if not outcome.complete or expect.held(rows, due):
-        return expect.judge(rows, due, threshold)
+    if not outcome.complete or shortfall.held(rows, due):
+        return shortfall.judge(rows, due, threshold)
     backends = dict.fromkeys(row.backend for row in rows)
     facts = {backend: topology.facts(rounds, backend) for backend in backends}
     judged_from = [
-        expect.judged_from(known, task.case) if (known := facts[row.backend]) else None
+        shortfall.judged_from(known, task.case) if (known := facts[row.backend]) else None
         for task, row in each
     ]
     devices = ", ".join(_devices(rounds.of("devices")))

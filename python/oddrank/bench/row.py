@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from oddrank.bench import expect
+from oddrank.bench import shortfall
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expect import Expected
@@ -67,7 +67,7 @@ class Row:
         return replace(
             self,
             expected_GBps=what.algbw_GBps if what.busbw_GBps is None else what.busbw_GBps,
-            percent=expect.percent(self, what),
+            percent=shortfall.percent(self, what),
             expected_source=what.source,
             expected_note=what.note or None,
         )

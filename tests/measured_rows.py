@@ -1,0 +1,35 @@
+"""Rows of a sweep to hold against expectations, and topologies to expect something of."""
+
+from dataclasses import dataclass
+
+from oddrank.bench.case import Case
+from oddrank.bench.expect import expected
+from oddrank.bench.facts import Facts
+from oddrank.bench.findings import nothing_published
+from oddrank.bench.shortfall import held, judged_from
+
+GIB = 1 << 30
+H200 = Facts("NVIDIA H200", 8, 1, "nccl", nccl="2.29.7")
+A100 = Facts("NVIDIA A100-SXM4-80GB", 8, 1, "nccl")
+GLOO = Facts(None, 2, 2, "c10d:gloo", nics=(25.0,))
+
+
+@dataclass
+class Measured:
+    bytes: int = 8 * GIB
+    busbw_GBps: float | None = 473.0
+    collective: str = "all_reduce"
+    dtype: str = "float32"
+    op: str = "sum"
+    in_place: bool = True
+    n: int = 8
+    check: str = "ok"
+    algbw_GBps: float | None = 270.0
+
+
+def said_of_nothing(facts, rows):
+    """What a threshold says where none of these rows may be judged."""
+    due = [expected(facts, row) for row in rows]
+    assert held(rows, due) == []
+    sizes = [judged_from(facts, Case(row.collective, row.dtype, row.bytes)) for row in rows]
+    return nothing_published(rows, due, sizes, 0.9, "8 ranks over nccl")
