@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 
 from oddrank import cli
+from oddrank.bench.curves import MOST_CURVES, collect
 from oddrank.bench.heat_map import _panels, _points
-from oddrank.bench.plot import _size_ticks, _time
+from oddrank.bench.plot import _size_ticks, _time, draw_curves
 from saved_runs import pairs, report, row, saved, slow, write
 
 NAMES = ["n0", "n1", "n2", "n3"]
@@ -66,6 +67,14 @@ def test_runs_become_a_picture_of_the_kind_that_the_name_says(kind, magic, draw,
 def test_whatever_the_rows_are_a_picture_is_drawn_without_a_complaint(rows, draw, tmp_path):
     file = write(tmp_path / "_$a_$.json", report(*rows))
     assert draw(file, file, "-o", tmp_path / "out.png") == (0, "")
+
+
+@needs_matplotlib
+def test_as_many_curves_as_there_may_be_all_look_different(tmp_path):
+    rows = [row(size, dtype=f"d{i}") for i in range(MOST_CURVES) for size in (8, 64)]
+    figure = draw_curves(collect([saved(tmp_path, report(*rows))]))
+    lines = figure.axes[0].lines
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == MOST_CURVES
 
 
 @needs_matplotlib

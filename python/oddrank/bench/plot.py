@@ -23,6 +23,7 @@ _ADVICE = "give -o a file in a folder you can write"
 _DPI = 160
 # Okabe and Ito: told apart by the colour-blind too. Black is left to marks.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C564B")
+_MARKERS = "os"  # the second where the colours come again
 _GREY = "#666666"
 _WRONG = "#C00000"
 _MOST_TICKS = 9
@@ -93,14 +94,15 @@ def draw_curves(picture: Picture) -> Any:
 def _draw_panel(mpl: Any, axes: Sequence[Any], panel: Panel, bandwidth: str) -> None:
     left, right, *ratio = axes
     families = dict.fromkeys(curve.family for curve in panel.curves)
-    colours = {family: _COLOURS[i % len(_COLOURS)] for i, family in enumerate(families)}
+    nth = {family: divmod(i, len(_COLOURS)) for i, family in enumerate(families)}
     handles = []
     for curve in panel.curves:
-        colour = colours[curve.family]
+        again, i = nth[curve.family]
+        colour = _COLOURS[i]
         style = {
             "color": colour,
             "linestyle": "-" if curve.in_place else (0, (4, 2)),
-            "marker": "o",
+            "marker": _MARKERS[again],
             "markerfacecolor": colour if curve.in_place else "white",
             "markersize": 3.5,
             "linewidth": 1.5,
