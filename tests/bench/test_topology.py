@@ -85,6 +85,32 @@ def test_where_nccl_takes_sockets_no_rdma_port_counts(settings, rates):
     assert (over_tcp.busbw_GBps, over_tcp.judged) == (pytest.approx(10), False)
 
 
+@pytest.mark.parametrize(
+    ("backend", "settings", "cards"),
+    [
+        ("gloo", {"GLOO_SOCKET_IFNAME": "eth0"}, {"eth0": 25.0}),
+        ("gloo", {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "ib"}, {"eth0": 25.0}),
+        ("gloo", {"GLOO_SOCKET_IFNAME": "lo"}, {}),
+        ("nccl", {"GLOO_SOCKET_IFNAME": "eth0"}, {"eth0": 25.0}),
+        (
+            "nccl",
+            {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "ib"},
+            {"ib0": 100.0, "ib1": 100.0},
+        ),
+        ("nccl", {"NCCL_SOCKET_IFNAME": "=ib1"}, {"ib1": 100.0}),
+        ("nccl", {"NCCL_SOCKET_IFNAME": "^ib"}, {"eth0": 25.0}),
+        ("nccl", {"NCCL_SOCKET_IFNAME": "docker"}, {}),
+    ],
+)
+def test_over_tcp_the_cards_count_that_the_back_end_is_told_to_use(
+    backend, settings, cards, tmp_path
+):
+    for name, rate in (("eth0", 25), ("ib0", 100), ("ib1", 100), ("lo", 0)):
+        (tmp_path / name / ("device" if rate else "statistics")).mkdir(parents=True)
+        (tmp_path / name / "speed").write_text(f"{1000 * rate}\n")
+    assert topology.tcp_rates(backend, settings, tmp_path) == cards
+
+
 def test_ranks_of_a_node_that_use_different_fabrics_are_not_judged():
     known = facts(
         lambda rank: {"mlx5_0:1": 400.0} if rank % GPUS else {"eth0": 100.0},

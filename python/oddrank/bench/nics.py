@@ -4,11 +4,11 @@ import os
 import re
 from pathlib import Path
 
-_NET = Path("/sys/class/net")
+NET = Path("/sys/class/net")
 INFINIBAND = Path("/sys/class/infiniband")
 
 
-def line_rate(interface: str, root: Path = _NET) -> float | None:
+def line_rate(interface: str, root: Path = NET) -> float | None:
     """Gb/s of a real network card that is up; None where it is not known.
 
     Virtual devices (bridges, veth, tun) have a speed too, which says nothing; virtio says -1.
@@ -22,12 +22,16 @@ def line_rate(interface: str, root: Path = _NET) -> float | None:
     return speed / 1000 if speed is not None and speed > 0 else None
 
 
+def line_rates(only: str, root: Path = NET) -> dict[str, float]:
+    """Gb/s of the network cards that are up and that `only`, as NCCL_SOCKET_IFNAME, leaves."""
+    names = (folder.name for folder in sorted(root.glob("*")) if _is_left(folder.name, "", only))
+    return {name: rate for name in names if (rate := line_rate(name, root)) is not None}
+
+
 def infiniband_rates(only: str = "", root: Path = INFINIBAND) -> dict[str, float]:
     """DEVICE:PORT -> Gb/s of the active RDMA ports (InfiniBand, RoCE, EFA) that `only` leaves.
 
-    only: a list as NCCL_IB_HCA takes it (NCCL's user guide, "Environment Variables"): beginnings of
-    devices' names, each with its port where it means that one alone. A leading = makes them whole
-    names, and a ^ before all of it excludes what the list names. Empty: all.
+    only: as NCCL_IB_HCA; where it names a port, it means that one alone.
     """
     rates = {}
     for port in sorted(root.glob("*/ports/*")):
@@ -40,6 +44,11 @@ def infiniband_rates(only: str = "", root: Path = INFINIBAND) -> dict[str, float
 
 
 def _is_left(device: str, port: str, only: str) -> bool:
+    """By a list as NCCL has it (its user guide, "Environment Variables"): beginnings of names.
+
+    A leading = makes them whole names, and a ^ before all of it excludes what the list names.
+    Empty: all.
+    """
     excluded = only.startswith("^")
     listed = only.removeprefix("^")
     exact = listed.startswith("=")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from oddrank import _native
 from oddrank.bench.facts import Facts
-from oddrank.bench.nics import INFINIBAND, infiniband_rates, line_rate
+from oddrank.bench.nics import INFINIBAND, NET, infiniband_rates, line_rate, line_rates
 from oddrank.control.stages import Rounds
 from oddrank.errors import OddrankError
 
@@ -33,13 +33,11 @@ def of_rank(group: "Group") -> dict[str, Any]:
 
     links: what joins its GPU to others (see csrc/bench/nvml.hpp), or why that can't be told.
     """
-    names = os.environ.get("GLOO_SOCKET_IFNAME", "")  # the group has seen to it
+    names = os.environ.get("GLOO_SOCKET_IFNAME", "")
     nics = {} if group.backend == "gloo" else rdma_rates(os.environ)
     fabric = "rdma" if nics else "tcp"
     if not nics:
-        name = names.split(",")[0]
-        rate = line_rate(name)
-        nics = {name: rate} if rate else {}
+        nics = tcp_rates(group.backend, os.environ)
     nccl = group.torch.cuda.nccl.version() if group.backend == "nccl" else None
     return {
         "nics": nics,
@@ -56,6 +54,16 @@ def rdma_rates(settings: Mapping[str, str], root: Path = INFINIBAND) -> dict[str
     if settings.get("NCCL_IB_DISABLE") == "1" or settings.get("NCCL_NET", "").lower() == "socket":
         return {}
     return infiniband_rates(settings.get("NCCL_IB_HCA", ""), root)
+
+
+def tcp_rates(backend: str, settings: Mapping[str, str], root: Path = NET) -> dict[str, float]:
+    """The cards that NCCL is told to use, else gloo's: that one leads to the other hosts."""
+    told = settings.get("NCCL_SOCKET_IFNAME", "") if backend == "nccl" else ""
+    if told:
+        return line_rates(told, root)
+    name = settings.get("GLOO_SOCKET_IFNAME", "").split(",")[0]  # the group has seen to it
+    rate = line_rate(name, root)
+    return {name: rate} if rate else {}
 
 
 def algorithms(settings: Mapping[str, str]) -> dict[str, Literal[False] | None]:
