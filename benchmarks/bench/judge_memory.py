@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank.bench import sweep
 from oddrank.bench.plan import tasks
+from oddrank.bench.visits import in_turn
 from oddrank.control.root import RankState, Round
 from oddrank.control.stages import Rounds, Stage
 from oddrank.control.walk import Outcome, Walk
@@ -58,9 +59,9 @@ def answer(stage: str, rank: int) -> Any:
     if stage == "arrival":
         return None
     arrival = {"n": 400, "median": 10.0 + rank / 7, "spread": 3.1, "error": rank / 9}
-    times = [100.0 + i / 3 for i in range(ITERATIONS)] if rank == 0 else []
+    times = [[100.0 + i / 3 for i in range(ITERATIONS)]] if rank == 0 else []
     found = {"skipped": None, "mismatch": None, "wrong_ranks": [], "times": times}
-    return {"backend": "c10d:gloo", **found, "arrival": arrival}
+    return {"backend": "c10d:gloo", **found, "arrival": arrival, "over": True}
 
 
 def resident_mb() -> float:
@@ -78,7 +79,8 @@ def main() -> int:
         backends=["c10d"], collectives=["all_reduce"], dtypes=["float32"], ops=["sum"],
         sizes=sizes, places=["auto"], world=given.ranks,
     )  # fmt: skip
-    by_stage = {task.name: task for task in todo}
+    visits = in_turn(todo, 1)
+    by_stage = {visit.name: visit for visit in visits}
     rows, memory = [], []
 
     def on_stage(stage: Stage, rounds: Rounds) -> None:
@@ -90,7 +92,7 @@ def main() -> int:
         assert outcome.complete, outcome.why
         return 0
 
-    stages = sweep.stages(todo, sweep.Options(0.01, 60, 3600))
+    stages = sweep.stages(visits, sweep.Options(0.01, 60, 3600))
     ranks: Any = Ranks(given.ranks)
     began = time.monotonic()
     Walk(ranks, stages, began + 3600, on_stage).judge(conclude)

@@ -8,7 +8,7 @@ import pytest
 
 from job import job
 from oddrank.bench import report
-from oddrank.bench.budget import ARRIVALS, Budget, Limits, limits, longest
+from oddrank.bench.budget import ARRIVALS, Budget, Limits, limits, longest, visits
 from oddrank.bench.case import Case
 from oddrank.bench.plan import Task
 from oddrank.errors import OddrankError
@@ -31,25 +31,25 @@ def test_what_comes_before_the_cases_takes_its_part_and_leaves_the_rest_to_them(
     clock[0] += 4
     assert budget.part(0.4) == 4
     clock[0] += 4
-    assert budget.share() == pytest.approx(0.5)  # of the two seconds that are left
+    assert budget.share(0)[0] == pytest.approx(0.5)  # of the two seconds that are left
 
 
 def test_what_quick_ones_leave_is_there_for_the_others(clock):
     budget = Budget(10, cases(2))
     assert budget.part(0.4) == 4
     clock[0] += 0.5
-    assert budget.share() == pytest.approx(4.75)
+    assert budget.share(0)[0] == pytest.approx(4.75)
     clock[0] += 1
-    assert budget.share() == pytest.approx(8.5)
+    assert budget.share(1)[0] == pytest.approx(8.5)
 
 
 @pytest.mark.parametrize("sizes", [(3 << 20, 255 << 20), (255 << 20, 3 << 20)])
 def test_large_cases_have_more_time_than_alike_for_all_and_less_than_by_their_bytes(clock, sizes):
     """So they have more runs than alike for all would leave them, and the small ones still most."""
     budget = Budget(10, [Case("all_reduce", "float32", size) for size in sizes])
-    shares = [budget.share()]
+    shares = [budget.share(0)[0]]
     clock[0] += shares[0]
-    shares.append(budget.share())
+    shares.append(budget.share(1)[0])
     assert sum(shares) == pytest.approx(10)
     small, large = sorted(shares)
     assert large == shares[sizes.index(max(sizes))]
@@ -59,22 +59,30 @@ def test_large_cases_have_more_time_than_alike_for_all_and_less_than_by_their_by
 
 def test_a_budget_that_is_used_up_leaves_every_case_a_little(clock):
     budget = Budget(1, cases(3))
-    budget.share()
+    budget.share(0)
     clock[0] += 100
     assert budget.part(0.4) == 0
-    assert 0 < budget.share() < 0.1
+    assert 0 < budget.share(1)[0] < 0.1
 
 
 @pytest.mark.parametrize("seconds", [1, 5, 60, 1000])
 @pytest.mark.parametrize("sizes", [[1 << 30, *[8] * 300], [*[8] * 300, 1 << 30], [8] * 2325])
 @pytest.mark.parametrize("world", [1, 2])
-def test_cases_and_looks_at_late_ranks_never_take_longer_than_is_said(clock, seconds, sizes, world):
+@pytest.mark.parametrize("whole", [(), (0,), (0, 300), range(299)])
+def test_a_sweep_never_takes_longer_than_is_said(clock, seconds, sizes, world, whole):
     began = clock[0]
-    budget = Budget(seconds, [Case("all_reduce", "float32", size) for size in sizes])
+    times = visits(seconds, len(sizes), world)
+    budget = Budget(seconds, [Case("all_reduce", "float32", size) for size in sizes], times)
     for _ in range(2 * (world - 1)):
         clock[0] += budget.part(ARRIVALS)
-    for _ in sizes:
-        clock[0] += budget.share()
+    for number in range(times):
+        for place in range(len(sizes)):
+            if not budget.is_over(place):
+                one, of_all = budget.share(place)
+                takes_all = number == 0 and place in whole
+                clock[0] += of_all if takes_all else one
+                if takes_all:
+                    budget.end(place)
     assert clock[0] - began <= longest(seconds, len(sizes), world) * (1 + 1e-6)
 
 
@@ -143,3 +151,23 @@ def test_a_deadline_alone_leaves_every_case_its_part():
     verdict = job(2, command=("bench", "run", "--sizes", "8:1M:x8"), deadline=30)
     assert verdict.healthy(), str(verdict)
     assert verdict.report["data"]["not_measured"] == []
+
+
+def test_cases_are_visited_as_often_as_there_is_time_for():
+    assert visits(60, 26, 8) == 4
+    assert visits(60, 10, 8) == 5  # more would show no more
+    assert visits(1, 26, 8) == visits(60, 5000, 8) == 1
+    assert visits(60, 26, 10_000) == 1  # whose ranks take long to agree
+    assert visits(10, 10, 1) > visits(10, 10, 2)  # nobody to compare arrivals with
+
+
+def test_a_visit_has_its_part_and_may_take_that_of_all_that_are_left(clock):
+    budget = Budget(12, cases(2), 3)
+    assert budget.share(0) == pytest.approx((2, 6))
+    clock[0] += 2
+    assert budget.share(1) == pytest.approx((2, 6))
+    clock[0] += 6
+    budget.end(1)
+    assert budget.is_over(1)
+    assert not budget.is_over(0)
+    assert budget.share(0) == pytest.approx((2, 4))

@@ -10,13 +10,22 @@ CASE = Case("all_reduce", "float32", 1_000_000)
 
 
 def result(*times, mismatch=None, skipped=None):
-    return {"backend": "c10d:gloo", "times": list(times), "mismatch": mismatch,
+    return {"backend": "c10d:gloo", "times": [list(times)] if times else [], "mismatch": mismatch,
             "skipped": skipped, "arrival": None}  # fmt: skip
 
 
 def test_the_median_over_iterations_counts():
     row = summarise(CASE, {0: result(20, 90, 40), 1: result()}, 2)
     assert (row.median_us, row.min_us, row.iterations) == (40, 20, 3)
+
+
+def test_the_iterations_of_all_visits_count_and_the_error_knows_how_far_they_lie_apart():
+    visits = [[10.0] * 20, [13.0] * 20, [10.0] * 20]
+    row = summarise(CASE, {0: {**result(), "times": visits}, 1: result()}, 2)
+    assert (row.median_us, row.iterations, row.visits) == (10, 60, 3)
+    assert row.error > 0.2
+    one = summarise(CASE, {0: result(*[time for visit in visits for time in visit])}, 2)
+    assert one.error == 0
 
 
 def test_the_99th_percentile_needs_a_hundred_iterations():

@@ -37,6 +37,11 @@ class Stamps:
             (starts[i] - starts[i - 1] - durations[i - 1] for i in range(1, len(starts))),
         )
 
+    def follow(self, later: "Stamps", offset: int) -> None:
+        """Those of a later visit, on rank 0's clock; offset: nanoseconds from this rank's to it."""
+        self.starts += array("q", (ns + offset for ns in later.starts))
+        self.gaps += later.gaps
+
 
 @dataclass(frozen=True)
 class Arrival:

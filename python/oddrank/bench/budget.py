@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from oddrank.bench.case import Case
+from oddrank.bench.pace import MOST_VISITS
 from oddrank.errors import OddrankError
 
 ARRIVALS = 0.4
@@ -23,6 +24,8 @@ _START, _START_SHARE = 120.0, 0.4
 # (benchmarks/bench/judge_memory.py); and the slowest pace of the check.
 _CASE, _RANK = 0.05, 4e-5
 _CHECKED_BYTES_PER_SECOND = 50e6
+# A visit, where there are several: warm in a fourth of it, and longer than its check.
+_VISIT, _VISIT_OF_A_RANK = 0.3, 1e-4
 _FEWER = "fewer --sizes, --collectives, --dtypes, --ops or --place"
 
 
@@ -93,6 +96,13 @@ def _least_deadline(budget: float, cases: int, world: int) -> int:
     return math.ceil(min(needed + _START, needed / (1 - _START_SHARE)))
 
 
+def visits(budget: float, cases: int, world: int) -> int:
+    """How often each case is visited: as often as the visits are long enough to be worth it."""
+    measuring = budget * (1.0 if world == 1 else 1 - ARRIVALS)
+    fitting = measuring / cases / (_VISIT + _VISIT_OF_A_RANK * world)
+    return max(1, min(MOST_VISITS, int(fitting)))
+
+
 class Budget:
     """Seconds for all that is measured, shared among what is still to come.
 
@@ -102,24 +112,37 @@ class Budget:
     large ones would have a hundred times fewer runs.
     """
 
-    def __init__(self, seconds: float, cases: Iterable[Case]) -> None:
+    def __init__(self, seconds: float, cases: Iterable[Case], visits: int = 1) -> None:
         self._seconds = seconds
         self._weights = [math.sqrt(_FIXED_BYTES + case.bytes) for case in cases]
+        self._left = [visits] * len(self._weights)
         self._began: float | None = None
 
     def part(self, of_all: float) -> float:
         """Seconds of something that comes before the cases: at most that part of all."""
         return min(self._seconds * of_all, self._unused())
 
-    def share(self) -> float:
-        """Seconds of the next case: what quick ones leave is there for the slow.
+    def share(self, place: int) -> tuple[float, float]:
+        """Seconds of the next visit to that case, and of all that are left to it.
 
-        Never of the least that the cases behind it have: so all end within `longest`.
+        What quick ones leave is there for the slow, but never the least that the visits to come
+        have: so all end within `longest`.
         """
-        unused = self._unused()
-        share = unused * self._weights[0] / sum(self._weights)
-        del self._weights[0]
-        return max(LEAST, min(share, unused - LEAST * len(self._weights)))
+        unused, left = self._unused(), self._left
+        due = sum(weight * number for weight, number in zip(self._weights, left, strict=True))
+        visit = unused * self._weights[place] / due
+        whole = visit * left[place]
+        of_all = unused - LEAST * (sum(left) - left[place])
+        left[place] -= 1
+        of_one = of_all - LEAST * left[place]
+        return max(LEAST, min(visit, of_one)), max(LEAST, min(whole, of_all))
+
+    def end(self, place: int) -> None:
+        """No further visits to that case."""
+        self._left[place] = 0
+
+    def is_over(self, place: int) -> bool:
+        return not self._left[place]
 
     def _unused(self) -> float:
         now = time.monotonic()

@@ -9,12 +9,14 @@ import click
 from oddrank import finding, launch, render
 from oddrank.bench import live, report, sweep
 from oddrank.bench.budget import BUDGET, DEADLINE, limits
+from oddrank.bench.budget import visits as visits_within
 from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.pairs.command import pairs
 from oddrank.bench.plan import AUTO, BACKENDS, PLACES, tasks
 from oddrank.bench.row import Row
 from oddrank.bench.sizes import parse_sizes
+from oddrank.bench.visits import in_turn
 from oddrank.cli import Seconds, fail_on_option, json_option, share
 from oddrank.control import runner
 from oddrank.control.stages import Rounds, Stage
@@ -152,24 +154,30 @@ def run(
             render.line(sentence, sys.stdout)
         return 0
     stream = sys.stderr if json_path == "-" else sys.stdout
-    table, by_stage = live.Table(stream), {task.name: task for task in todo}
+    visits = in_turn(todo, visits_within(time.budget, len(todo), here.world))
+    by_stage = {visit.name: visit for visit in visits}
+    table = live.Table(stream, [task.name for task in todo])
     measured: dict[str, Row] = {}
 
     def show(stage: Stage, rounds: Rounds) -> None:
-        task = by_stage.get(stage.name)
-        if task is not None:
-            measured[stage.name] = sweep.row_of(task, rounds)
-            table.add(measured[stage.name])
+        visit = by_stage.get(stage.name)
+        if visit is not None:
+            name = visit.task.name
+            measured[name] = sweep.row_of(visit, rounds)
+            table.tell(visit)
+            if sweep.is_over(visit, rounds):
+                table.add(name, measured[name])
 
     def conclude(outcome: Outcome) -> int:
-        said = report.of_sweep(todo, here, outcome, measured, fail_below)
+        table.end(measured)
+        said = report.of_sweep(visits, here, outcome, measured, fail_below)
         render.progress("", stream)
         render.deliver(said, json_path)
         return said.exit_code(fail_on)
 
-    stages = sweep.stages(todo, sweep.Options(target, time.budget, time.deadline, graph, register))
+    options = sweep.Options(target, time.budget, time.deadline, graph, register)
     runner.run(
-        stages,
+        sweep.stages(visits, options),
         here,
         deadline=time.deadline,
         conclude=conclude,

@@ -1,10 +1,12 @@
-"""The table of a sweep as it grows: one line as soon as a case is measured, plain text."""
+"""The table of a sweep as it grows: one line as soon as a case is through, plain text."""
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import TextIO
 
 from oddrank.bench.row import Row
 from oddrank.bench.sizes import size_text
+from oddrank.bench.visits import Visit
 from oddrank.render import progress
 
 # Heading, width; the columns of nccl-tests and what it does not say.
@@ -16,13 +18,37 @@ _COLUMNS = (
 
 
 class Table:
-    """Prints to one stream; a heading where the collective or the back end changes."""
+    """Prints to one stream; a heading where the collective or the back end changes.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    names: of the cases, in the order of their lines.
+    """
+
+    def __init__(self, stream: TextIO, names: Iterable[str]) -> None:
+        self._stream, self._names = stream, deque(names)
+        self._rows: dict[str, Row] = {}  # that others come before
         self._heading = ""
+        self._visit = 1
 
-    def add(self, row: Row) -> None:
+    def add(self, name: str, row: Row) -> None:
+        """A row to which nothing will be added."""
+        self._rows[name] = row
+        while self._names and self._names[0] in self._rows:
+            self._show(self._rows.pop(self._names.popleft()))
+
+    def tell(self, visit: Visit) -> None:
+        """How far it is, where no row is through for long."""
+        if visit.number > self._visit:
+            progress(f"all cases visited {self._visit} of {visit.of} times", self._stream)
+        self._visit = visit.number
+
+    def end(self, rows: Mapping[str, Row]) -> None:
+        """What came in between the rows that are still due: they are shown as they are."""
+        for name in self._names:
+            if name in rows:
+                self._show(rows[name])
+        self._names.clear()
+
+    def _show(self, row: Row) -> None:
         heading = f"{row.collective} over {row.backend}, {row.n} rank{'s' if row.n > 1 else ''}"
         if heading != self._heading:
             if self._heading:

@@ -12,7 +12,7 @@ _MOST_WARM_BLOCKS = 6
 # A block is long enough to tell the machine's noise from its trend.
 _BLOCK_SECONDS = 0.02
 _MOST_IN_BLOCK = 1000
-_MOST_IN_ALL = 20_000
+_MOST = 20_000
 _FEWEST = 20
 # Where one iteration takes longer than a block.
 _FEWEST_LONG = 6
@@ -21,6 +21,10 @@ _FEWEST_LONG = 6
 _WARM_SHARE = 0.25
 _FEWEST_WARM_BLOCKS = 3  # the first has one iteration and says little
 _Z = 1.96
+# Student's t, two-sided 95 %, by degrees of freedom. Two visits tell next to nothing (12.7).
+_T = {2: 4.303, 3: 3.182, 4: 2.776}
+VISITS_THAT_TELL = 1 + min(_T)
+MOST_VISITS = 1 + max(_T)
 
 
 def relative_error(times: Sequence[float]) -> float:
@@ -40,20 +44,42 @@ def relative_error(times: Sequence[float]) -> float:
     return (ordered[high] - ordered[low]) / 2 / median if median > 0 else 0.0
 
 
-class Pace:
-    """Blocks of one case: first until warm, then until `target` or `seconds` are reached.
+def error_of_visits(visits: Sequence[Sequence[float]]) -> float:
+    """The same of the median of several visits, at most MOST_VISITS.
 
-    least: iterations wanted whatever the error says, while there is time.
+    They may lie apart by more than the noise within each: then from the standard error of the mean
+    of their medians, with Student's t.
+    """
+    medians = [statistics.median(times) for times in visits if times]
+    error = relative_error([time for times in visits for time in times])
+    number, mean = len(medians), statistics.fmean(medians or [0.0])
+    if number - 1 not in _T or mean <= 0:
+        return error
+    return max(error, _T[number - 1] * statistics.stdev(medians) / math.sqrt(number) / mean)
+
+
+class Pace:
+    """Blocks of one visit to a case: first until warm, then until `target` or `seconds` is reached.
+
+    whole: the seconds of all visits that are left, which one takes at once where iterations are
+    so long that few fit into `seconds`. least: iterations wanted whatever the error says, while
+    there is time; most: of them.
     """
 
     def __init__(
         self,
         target: float,
         seconds: float,
+        whole: float | None = None,
+        *,
         least: int = _FEWEST,
+        most: int = _MOST,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._target, self._seconds, self._clock, self._least = target, seconds, clock, least
+        self._target, self._seconds, self._clock = target, seconds, clock
+        self._whole = seconds if whole is None else whole
+        self._least, self._most = least, most
+        self.takes_all = False  # of the time of all visits
         self._began = clock()
         self._warm = False
         self._blocks: list[float] = []  # medians while not warm
@@ -75,6 +101,8 @@ class Pace:
         if not self._warm:
             self._blocks.append(one)
             self._warm = self._is_warm(one)
+            if self._warm and one * _FEWEST_LONG > self._seconds:
+                self._seconds, self.takes_all = self._whole, True
         size = max(1, min(_MOST_IN_BLOCK, math.ceil(_BLOCK_SECONDS / one)))
         if not self._warm:
             return size, False
@@ -102,10 +130,10 @@ class Pace:
         if done < fewest:
             return max(fewest - done, 0 if done else size)
         error = relative_error(self._times)
-        if error <= self._target or done >= _MOST_IN_ALL:
+        if error <= self._target or done >= self._most:
             return 0
         if long:
             return 1
         # The error falls with the square root; never more than doubled, for the guess is rough.
         needed = done * ((error / self._target) ** 2 - 1)
-        return max(size, min(done, math.ceil(needed), _MOST_IN_ALL - done))
+        return max(size, min(done, math.ceil(needed), self._most - done))

@@ -12,7 +12,7 @@ from oddrank.errors import OddrankError
 # Of a buffer, for windows of small cases: two buffers and 64 MiB are the most we take.
 _FOR_WINDOWS = 32 << 20
 _MOST_TASKS = 5000
-_LONGEST_NAME = 47  # of a stage
+_LONGEST_NAME = 43  # of a stage, that may end with the number of a visit
 AUTO = "auto"
 BACKENDS = ("nccl", "c10d")
 # auto: the place that the collective mostly has.

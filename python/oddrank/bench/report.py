@@ -11,6 +11,7 @@ from oddrank.bench.memory import free_host_memory
 from oddrank.bench.plan import Task, memory_of, reserve
 from oddrank.bench.row import Row
 from oddrank.bench.sizes import size_text
+from oddrank.bench.visits import Visit
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Report
 
@@ -26,7 +27,7 @@ _OTHERS = "give other --dtypes, --ops or --place"
 
 
 def of_sweep(
-    tasks: Sequence[Task],
+    visits: Sequence[Visit],
     launch: "Launch",
     outcome: "Outcome",
     measured: Mapping[str, Row],
@@ -38,6 +39,7 @@ def of_sweep(
     finding. OddrankError where nothing could be measured, whatever was asked for.
     """
     rounds = outcome.rounds
+    tasks = list(dict.fromkeys(visit.task for visit in visits))
     done = [task for task in tasks if task.name in measured]
     rows = [measured[task.name] for task in done]
     if outcome.error and not done:
@@ -54,7 +56,7 @@ def of_sweep(
         {
             "rows": [row.as_data() for row in rows],
             "not_measured": [task.name for task in tasks if task.name not in measured],
-            "seconds": sum(outcome.seconds.get(task.name, 0.0) for task in tasks),
+            "seconds": sum(outcome.seconds.get(visit.name, 0.0) for visit in visits),
             "arrival": _arrival_data(arrived),
             "devices": _devices(rounds.of("devices")),
             "setup": setup.of_all(rounds),

@@ -10,7 +10,7 @@ from oddrank.bench import shortfall
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expect import Expected
-from oddrank.bench.pace import relative_error
+from oddrank.bench.pace import error_of_visits
 from oddrank.finding import Who
 
 # Nearest rank: of fewer samples the 99th percentile is the largest.
@@ -27,8 +27,9 @@ _NO_TIME = "it took no time that could be measured"
 class Row:
     """Times in microseconds, bandwidths in 1e9 bytes a second; None: nothing to say, see reason.
 
-    n: ranks. error: half the 95 % confidence interval of the median, relative. samples_us: the
-    slowest rank's time of iterations, in their order, evenly thinned. arrival: microseconds behind
+    n: ranks. visits: to this case, in which its iterations were made. error: half the 95 %
+    confidence interval of the median, relative. samples_us: the slowest rank's time of iterations,
+    in their order, evenly thinned. arrival: microseconds behind
     the first rank, the median of every rank, in the order of ranks.
     """
 
@@ -42,6 +43,7 @@ class Row:
     n: int
     check: str  # "ok", "wrong", or "skipped"
     iterations: int = 0
+    visits: int = 0
     median_us: float | None = None
     p99_us: float | None = None
     min_us: float | None = None
@@ -76,7 +78,8 @@ class Row:
 def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) -> Row:
     """An iteration lasts as long as its slowest rank; the median over iterations counts.
 
-    results: what every rank published (oddrank.bench.sweep); the times are rank 0's, agreed on.
+    results: what every rank published (oddrank.bench.sweep); the times are rank 0's, agreed on, a
+    list a visit.
     """
     first = results[min(results)]
     row = Row(
@@ -86,7 +89,8 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
     )  # fmt: skip
     if first["skipped"] is not None:
         return replace(row, check="skipped", reason=_why_skipped(results))
-    times = first["times"]
+    visits = first["times"]
+    times = [time for visit in visits for time in visit]
     if not times:
         return replace(row, reason="no iteration was timed")
     median = statistics.median(times)
@@ -98,10 +102,11 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
         reason = _NO_BUS
     else:
         busbw = algbw * COLLECTIVES[case.collective].bus_factor(world)
-    error, mean = relative_error(times), statistics.fmean(times)
+    error, mean = error_of_visits(visits), statistics.fmean(times)
     return replace(
         row,
         iterations=len(times),
+        visits=len(visits),
         median_us=median,
         p99_us=_percentile(times, 0.99) if len(times) >= _ENOUGH_FOR_P99 else None,
         min_us=min(times),

@@ -1,4 +1,4 @@
-"""What `bench run` does on the ranks: connect, compare arrivals, then one stage a case."""
+"""What `bench run` does on the ranks: connect, compare arrivals, then a stage for each visit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from oddrank.bench.pace import Pace
 from oddrank.bench.plan import AUTO, Task, memory_of, reserve
 from oddrank.bench.row import Row, summarise
 from oddrank.bench.timing import measure
-from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.bench.visits import Series, Visit
+from oddrank.control.stages import Context, Rounds, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 
 TOO_LARGE = "not enough free memory"
 NO_GPU = "the back end nccl needs a GPU for every rank"
-_BACKEND = "backend"
+_BACKEND, _SERIES = "backend", "series"
 # A case's own deadline: far above what its budget allows, and this much for every byte.
 _PATIENCE = 60.0
 _BYTES_PER_SECOND = 1e6
+# Iterations of a case, in all visits.
+_MOST_IN_ALL = 20_000
 
 
 @dataclass(frozen=True)
@@ -46,22 +49,30 @@ class Options:
     register: bool = False
 
 
-def stages(tasks: Sequence[Task], options: Options) -> list[Stage]:
-    """The table of a sweep; the stage of a task has its name, and its results end with it."""
-    budget = Budget(options.budget, [task.case for task in tasks])
+def stages(visits: Sequence[Visit], options: Options) -> list[Stage]:
+    """The table of a sweep; the stage of a visit has its name, and its results end with it."""
+    tasks = list(dict.fromkeys(visit.task for visit in visits))
+    times = max((visit.of for visit in visits), default=1)
+    budget = Budget(options.budget, [task.case for task in tasks], times)
     reserved: dict[str, int] = {}
     return [
         Stage("devices", options.deadline, measure=_see_devices),
         Stage("connect", options.deadline, measure=_connect, plan=_plan_transport),
         *arrivals.stages(options.deadline, budget),
-        *(_stage(task, tasks, options, budget, reserved) for task in tasks),
+        *(_stage(visit, tasks, options, budget, reserved) for visit in visits),
     ]
 
 
-def row_of(task: Task, rounds: Rounds) -> Row:
-    """The row of a task whose stage is just through, with what is expected of it."""
-    row = summarise(task.case, rounds.of(task.name), rounds.world)
-    return row.expecting(expectation(task, rounds, row.backend))
+def row_of(visit: Visit, rounds: Rounds) -> Row:
+    """The row of a case by the visit that is just through and those before it, with what is
+    expected of it."""
+    row = summarise(visit.task.case, rounds.of(visit.name), rounds.world)
+    return row.expecting(expectation(visit.task, rounds, row.backend))
+
+
+def is_over(visit: Visit, rounds: Rounds) -> bool:
+    """Whether the visit that is just through was the last one to its case."""
+    return bool(rounds.of(visit.name)[0]["over"])
 
 
 def expectation(task: Task, rounds: Rounds, backend: str) -> expect.Expected | None:
@@ -86,13 +97,17 @@ def _connect(context: Context) -> dict[str, Any]:
 
 
 def _stage(
-    task: Task,
+    visit: Visit,
     tasks: Sequence[Task],
     options: Options,
     budget: Budget,
     reserved: dict[str, int],
 ) -> Stage:
-    def plan(rounds: Rounds) -> dict[str, Any]:
+    task = visit.task
+
+    def plan(rounds: Rounds) -> dict[str, Any] | Skip:
+        if budget.is_over(visit.place):
+            return Skip("its case needs no further visit")
         connected = rounds.of("connect")[0]
         if task.backend not in reserved:
             same = [other.case for other in tasks if other.backend == task.backend]
@@ -100,15 +115,17 @@ def _stage(
         return {
             "transport": connected["transport"],
             "backend": _choose(task.backend, rounds),
-            "seconds": budget.share(),
+            "seconds": budget.share(visit.place),
             "reserve": reserved[task.backend],
         }
 
     def measure_case(context: Context) -> dict[str, Any]:
-        return _measure(context, task, options)
+        return _measure(context, visit, options)
 
     def judge(rounds: Rounds) -> list[Finding]:
-        results = rounds.of(task.name)
+        results = rounds.of(visit.name)
+        if is_over(visit, rounds):
+            budget.end(visit.place)
         seen = [r["mismatch"] for r in results.values() if r["mismatch"]]
         if not seen:
             return []
@@ -120,7 +137,7 @@ def _stage(
 
     seconds = _PATIENCE + options.budget + task.case.bytes / _BYTES_PER_SECOND
     return Stage(
-        task.name, min(options.deadline, seconds), measure_case, judge, plan,
+        visit.name, min(options.deadline, seconds), measure_case, judge, plan,
         shown=False, kept=False,
     )  # fmt: skip
 
@@ -139,12 +156,16 @@ def _choose(name: str, rounds: Rounds) -> str:
     return "nccl" if on_gpus and not lacking else "c10d"
 
 
-def _measure(context: Context, task: Task, options: Options) -> dict[str, Any]:
-    """What every rank publishes of a case; the agreed times, in microseconds, only rank 0."""
-    parameters, case = context.parameters, task.case
+def _measure(context: Context, visit: Visit, options: Options) -> dict[str, Any]:
+    """What every rank publishes of a case after another visit.
+
+    times: of all visits so far, in microseconds, agreed, a list a visit; only rank 0's. over: no
+    further one is needed; arrival: then, and of all of them.
+    """
+    parameters, case = context.parameters, visit.task.case
     result: dict[str, Any] = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
-        "times": [], "arrival": None,
+        "times": [], "arrival": None, "over": True,
     }  # fmt: skip
     group = connect(context, parameters["transport"])
     if parameters["backend"] == "nccl" and group.backend != "nccl":
@@ -160,11 +181,16 @@ def _measure(context: Context, task: Task, options: Options) -> dict[str, Any]:
     result["mismatch"] = verify.as_payload(seen)
     operation.ready()
     group.barrier()
-    timings = measure(group, operation, case, Pace(options.target, parameters["seconds"]))
+    pace = Pace(options.target, *parameters["seconds"], most=_MOST_IN_ALL // visit.of)
+    series: Series = context.kept.setdefault(_SERIES, {}).setdefault(visit.task.name, Series())
+    series.add(measure(group, operation, case, pace), arrivals.clock(context))
+    over = seen is not None or visit.number == visit.of
     if group.rank == 0:
-        result["times"] = list(timings.slowest)
-    if COLLECTIVES[case.collective].together and group.world > 1:
-        came = arrival(group, timings.stamps, arrivals.clock(context))
+        over = over or pace.takes_all or series.is_known(options.target)
+        result["times"] = series.times
+    (result["over"],) = map(bool, group.largest([over]))
+    if result["over"] and COLLECTIVES[case.collective].together and group.world > 1:
+        came = arrival(group, series.stamps, (0, series.clock_error))
         result["arrival"] = came.in_short() if came else None
     return result
 
