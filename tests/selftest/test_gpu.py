@@ -35,7 +35,7 @@ def test_a_sweep_runs_on_nccl_itself_and_through_torch(gpus):
 
 
 def test_a_rank_that_stops_is_named_with_its_gpu(gpus):
-    verdict = job(gpus, inject="stop:rank=0,stage=barrier", deadline=60)
-    assert verdict.names(rank=0, stage="barrier"), str(verdict)
+    verdict = job(gpus, inject="stop:rank=0,stage=collectives", deadline=60)
+    assert verdict.names(rank=0, stage="collectives"), str(verdict)
     assert verdict.report["findings"][0]["who"]["device"] == "GPU 0"
     assert verdict.gone()
