@@ -211,12 +211,44 @@ def test_all_that_bench_knows_is_granted_by_a_new_library():
             "NCCL has no avg of float8_e4m3fn on one rank",
             {"dtype": "float8_e4m3fn", "op": "avg", "world": 1},
         ),
+        (
+            "NCCL 2.28.9 leaves out elements of an avg of bfloat16 on one rank, 2.29.7 does not",
+            {"dtype": "bfloat16", "op": "avg", "world": 1},
+        ),
         ("NCCL has no all_to_all in place", {"collective": "all_to_all", "in_place": True}),
         ("NCCL has no sendrecv in place", {"collective": "sendrecv", "in_place": True}),
     ],
 )
 def test_what_nccl_has_not_is_refused_by_name(said: str, asked: dict[str, Any]):
     assert refusal(**{"collective": "all_reduce", **asked}) == said
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"version": 21806},
+        {"version": 22907},
+        {"world": 2},
+        {"in_place": True},
+        {"dtype": "int32"},
+        {"op": "sum"},
+        {"collective": "all_gather"},
+    ],
+)
+def test_an_avg_is_refused_only_where_a_library_leaves_elements_out(more: dict[str, Any]):
+    asked: dict[str, Any] = {"collective": "reduce_scatter", "op": "avg", "world": 1}
+    assert "leaves out elements" in refusal(**asked)
+    assert refusal(**{**asked, **more}) == ""
+
+
+def test_the_loaded_library_s_version_is_the_one_that_counts(tmp_path):
+    code = """
+_native.load_nccl()
+ask = _native.cuda().nccl_refusal
+answer = ask("all_reduce", "float32", "avg", world=1, in_place=False)
+"""
+    said, _ = in_process(code, ODDRANK_NCCL_LIBRARY=str(make_fake(tmp_path)))
+    assert said.startswith("NCCL 2.23.4 leaves out elements")
 
 
 def test_data_that_is_only_moved_may_be_fp8_on_any_gpu_and_needs_no_operation():

@@ -10,24 +10,27 @@ namespace oddrank::nccl {
 namespace {
 
 constexpr int kOldestWithFloat8 = 22403;  // 2.24.3
+// oneRankReduce() cuts the elements into segments by a division that rounds down: some at the end
+// may be in none of them.
+constexpr int kOldestShortAverage = 21900, kOldestWholeAverage = 22907;
 
 struct Dtype {
   std::string_view name;
   std::size_t size;
   ncclDataType_t type;
-  bool is_float8;
+  bool is_float, is_float8;
 };
 constexpr Dtype kDtypes[] = {
-    {"float32", 4, ncclFloat32, false},
-    {"float16", 2, ncclFloat16, false},
-    {"bfloat16", 2, ncclBfloat16, false},
-    {"float64", 8, ncclFloat64, false},
-    {"int8", 1, ncclInt8, false},
-    {"int32", 4, ncclInt32, false},
-    {"int64", 8, ncclInt64, false},
+    {"float32", 4, ncclFloat32, true, false},
+    {"float16", 2, ncclFloat16, true, false},
+    {"bfloat16", 2, ncclBfloat16, true, false},
+    {"float64", 8, ncclFloat64, true, false},
+    {"int8", 1, ncclInt8, false, false},
+    {"int32", 4, ncclInt32, false, false},
+    {"int64", 8, ncclInt64, false, false},
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
-    {"float8_e4m3fn", 1, ncclFloat8e4m3, true},
-    {"float8_e5m2", 1, ncclFloat8e5m2, true},
+    {"float8_e4m3fn", 1, ncclFloat8e4m3, true, true},
+    {"float8_e5m2", 1, ncclFloat8e5m2, true, true},
 #endif
 };
 
@@ -165,6 +168,13 @@ std::string refuse_float8(const Request& r, const Row& row, const Abilities& abl
   return {};
 }
 
+std::string refuse_average(const Request& r, const Dtype& dtype, const Abilities& able) {
+  if (r.world > 1 || r.in_place || !dtype.is_float) return {};
+  if (able.version < kOldestShortAverage || able.version >= kOldestWholeAverage) return {};
+  return "NCCL " + version_text(able.version) + " leaves out elements of an avg of " + r.dtype +
+         " on one rank, " + version_text(kOldestWholeAverage) + " does not";
+}
+
 std::size_t sum(const std::vector<std::size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
@@ -217,7 +227,8 @@ std::string refusal(const Request& r, const Abilities& able) {
   }
   if (row->reduces && find(kOperators, r.op) == nullptr) return "NCCL has no operation " + r.op;
   if (r.in_place && !row->in_place) return "NCCL has no " + r.collective + " in place";
-  return dtype->is_float8 ? refuse_float8(r, *row, able) : std::string();
+  if (dtype->is_float8) return refuse_float8(r, *row, able);
+  return row->reduces && r.op == "avg" ? refuse_average(r, *dtype, able) : std::string();
 }
 
 Plan plan(const Request& r, const Abilities& able) {
