@@ -5,6 +5,7 @@ from copy import copy
 from itertools import cycle, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
+from oddrank import _native
 from oddrank.bench.backend import stamped
 from oddrank.bench.c10d_calls import ROWS, At, Call
 from oddrank.bench.case import DTYPES, Case
@@ -48,7 +49,20 @@ class C10d:
             return f"torch.distributed has no {case.collective} {place}"
         if self._group.backend == "gloo":
             return _gloo_refuses(case)
-        return None
+        return self._nccl_refuses(case)
+
+    def _nccl_refuses(self, case: Case) -> str | None:
+        """What the back end over NCCL itself says, of the NCCL that torch has loaded."""
+        cuda = self._group.torch.cuda
+        major, minor, patch = cuda.nccl.version()[:3]
+        capability = cuda.get_device_capability(self.device)
+        refusal: str = _native.cuda().nccl_refusal(
+            case.collective, case.dtype, case.op,
+            world=self._group.world, in_place=case.in_place,
+            version=10000 * major + 100 * minor + patch,
+            compute_capability=10 * capability[0] + capability[1],
+        )  # fmt: skip
+        return refusal or None
 
     def prepare(self, case: Case) -> "_Operation":
         return _Operation(self._group, case, self._memory)
