@@ -89,7 +89,9 @@ void need(int device, std::uintptr_t address, const Segment& segment) {
                 std::string(traits(segment.dtype).name) + " needs on a GPU");
   }
   cudaPointerAttributes attributes{};
-  ODDRANK_CUDA_CHECK(cudaPointerGetAttributes(&attributes, reinterpret_cast<void*>(address)));
+  if (address != 0) {  // which CUDA may call an invalid value
+    ODDRANK_CUDA_CHECK(cudaPointerGetAttributes(&attributes, reinterpret_cast<void*>(address)));
+  }
   const bool ours = attributes.type == cudaMemoryTypeManaged ||
                     (attributes.type == cudaMemoryTypeDevice && attributes.device == device);
   if (!ours) throw Error("the buffer is not in the memory of GPU " + std::to_string(device));
