@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 REPEATS ?= 20
 RUNS ?= 10000000
+# Of compute-sanitizer; one alone takes ten minutes at most.
+TOOLS ?= memcheck racecheck initcheck synccheck
 # Set RANKS to choose; without it as many as there are GPUs, or 4 on the CPU.
 RANKS ?=
 # CPU ranks share the cores: one thread each keeps the self-test from measuring the scheduler.
@@ -11,9 +13,14 @@ export OMP_NUM_THREADS ?= 1
 python := $(VENV)/bin/python
 # What the compiled parts depend on. Folders of python/ are listed for their mtime: an editable install must see new files.
 sources := CMakeLists.txt pyproject.toml $(shell find csrc -type f) $(shell find python -type d -not -name __pycache__)
+# The parts of gpu-check, each to be run by itself on a machine that is lent for ten minutes at a time.
+gpu_parts := gpu-build gpu-jobs gpu-tests gpu-benchmarks gpu-sanitizer
+gpu_jobs := tests/selftest/test_gpu.py
+gpu_sanitizer := tests/package/test_every_kernel.py
+gpu_test := $(python) -m pytest -m gpu --require=gpu,cuda-build,torch
 
 .DEFAULT_GOAL := help
-.PHONY: help selftest test builds soak fuzz gpu-check lint format venv clean
+.PHONY: help selftest test builds soak fuzz gpu-check $(gpu_parts) lint format venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,14 +45,26 @@ fuzz: $(VENV)/.ready  ## feed RUNS changed records to the trace reader under san
 	.ci/build-fuzzer $(python) build/fuzz-coverage coverage
 	$(python) benchmarks/trace/fuzz.py build/fuzz --coverage build/fuzz-coverage --runs $(RUNS) --json benchmarks/results/trace_fuzz.json
 
-gpu-check: export PIP_NO_INDEX = 1
-gpu-check: $(VENV)/.built  ## on a machine with a GPU: build offline, run the gpu tests and GPU benchmarks
+gpu-check $(gpu_parts): export PIP_NO_INDEX = 1
+gpu-check:  ## on a machine with a GPU, offline: gpu-build, gpu-jobs, gpu-tests, gpu-benchmarks and gpu-sanitizer
+	for part in $(gpu_parts); do $(MAKE) $$part || exit 1; done
+
+gpu-build: $(VENV)/.built
 	$(python) -m oddrank doctor
-	@# The self-test's jobs in a process of their own: to them a context that other tests leave on the GPU is a stranger's.
-	$(python) -m pytest -m gpu --require=gpu,cuda-build,torch tests/selftest/test_gpu.py
+
+# In a process of their own: to the self-test's jobs a context that other tests leave on the GPU is a stranger's.
+gpu-jobs: $(VENV)/.built
+	$(gpu_test) $(gpu_jobs)
+
+gpu-tests: $(VENV)/.built
 	@# Only the files with such tests: what the others import may not be on that machine.
-	$(python) -m pytest -m gpu --require=gpu,cuda-build,torch $$(grep -lr --include='test_*.py' 'mark.gpu' tests | grep -v selftest/test_gpu.py)
+	$(gpu_test) $$(grep -lr --include='test_*.py' 'mark.gpu' tests | grep -v -e $(gpu_jobs) -e $(gpu_sanitizer))
+
+gpu-benchmarks: $(VENV)/.built
 	for script in benchmarks/gpu/*.py; do $(python) $$script --json benchmarks/results/$$(basename $$script .py).json || exit 1; done
+
+gpu-sanitizer: $(VENV)/.built
+	for tool in $(TOOLS); do $(gpu_test),compute-sanitizer $(gpu_sanitizer) -k $$tool || exit 1; done
 
 lint: $(VENV)/.built-test  ## ruff, mypy, clang-format, clang-tidy
 	.ci/lint $(python)

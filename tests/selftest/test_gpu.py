@@ -6,7 +6,8 @@ import pytest
 
 from job import job
 
-pytestmark = pytest.mark.gpu
+# Beyond the longest of the jobs' deadlines, and what launchers take to come and to go.
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
