@@ -6,6 +6,8 @@ NCCL's. `distribution` has an event after every run besides, `graph` launches 32
 """
 
 import ctypes
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,17 +29,31 @@ CASES = {
 }
 
 
+def nvcc() -> str:
+    """As the build finds it (csrc/cmake/OddrankCuda.cmake)."""
+    if given := os.environ.get("CUDACXX"):
+        return given
+    homes = [os.environ[name] + "/bin" for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    places = [*homes, os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin"]
+    found = shutil.which("nvcc", path=os.pathsep.join(places))
+    if found is None:
+        raise OddrankError(
+            "nvcc was not found (CUDACXX, CUDA_HOME, PATH, /usr/local/cuda) to build the bare loop"
+        )
+    return found
+
+
 def raw_loop(library: str) -> ctypes.CDLL:
     """nccl_raw_loop.cpp, built and opened."""
     source = Path(__file__).with_name("nccl_raw_loop.cpp")
     headers = Path(library).parents[1] / "include"
     built = Path(tempfile.mkdtemp()) / "raw_loop.so"
     options = ["-O2", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", f"-I{headers}"]
-    command = ["nvcc", *options, str(source), "-o", str(built)]
+    command = [nvcc(), *options, str(source), "-o", str(built)]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise OddrankError("nvcc is not in the PATH: it builds the bare loop") from None
+    except OSError as error:
+        raise OddrankError(f"{command[0]} could not be run: {error.strerror}") from None
     except subprocess.CalledProcessError as error:
         raise OddrankError(f"nvcc could not build the bare loop: {error.stderr[-500:]}") from None
     raw = ctypes.CDLL(str(built))
