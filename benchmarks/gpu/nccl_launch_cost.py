@@ -2,7 +2,8 @@
 
 One rank, 8 bytes, out of place: the time between two events around all runs, which at this size is
 the cost of launching them. all_reduce of one rank is a copy on the stream, sendrecv a kernel of
-NCCL's. `distribution` has an event after every run besides, `graph` launches 32 runs at once.
+NCCL's. Both sides have the same kind of memory and take turns over the same windows in it.
+`distribution` has an event after every run besides, `graph` launches 32 runs at once.
 """
 
 import ctypes
@@ -20,12 +21,15 @@ import harness
 from oddrank import OddrankError, _native
 from oddrank.bench.case import NO_OP, Case
 from oddrank.bench.native import Native
+from oddrank.bench.windows import offsets
 
 RUNS = 5000
 GRAPH = 32
+BYTES = 8
+MEMORY = 1 << 20  # of each buffer
 CASES = {
-    "all_reduce": Case("all_reduce", "float32", 8, "sum", in_place=False),
-    "sendrecv": Case("sendrecv", "float32", 8, NO_OP, in_place=False),
+    "all_reduce": Case("all_reduce", "float32", BYTES, "sum", in_place=False),
+    "sendrecv": Case("sendrecv", "float32", BYTES, NO_OP, in_place=False),
 }
 
 
@@ -43,8 +47,8 @@ def nvcc() -> str:
     return found
 
 
-def raw_loop(library: str) -> ctypes.CDLL:
-    """nccl_raw_loop.cpp, built and opened."""
+def raw_loop(library: str, allocator: str) -> ctypes.CDLL:
+    """nccl_raw_loop.cpp, built and opened, on memory like ours."""
     source = Path(__file__).with_name("nccl_raw_loop.cpp")
     headers = Path(library).parents[1] / "include"
     built = Path(tempfile.mkdtemp()) / "raw_loop.so"
@@ -58,9 +62,18 @@ def raw_loop(library: str) -> ctypes.CDLL:
         raise OddrankError(f"nvcc could not build the bare loop: {error.stderr[-500:]}") from None
     raw = ctypes.CDLL(str(built))
     raw.raw_loop.restype = ctypes.c_double
-    if step := raw.raw_open(library.encode()):
+    step = open_loop(raw, library, allocator)
+    if step:
         raise OddrankError(f"the bare loop could not be set up: step {step} failed")
     return raw
+
+
+def open_loop(raw: ctypes.CDLL, library: str, allocator: str) -> int:
+    """On memory and windows as `Native` has them."""
+    places = offsets(BYTES, MEMORY)
+    sizes = map(ctypes.c_size_t, (MEMORY, places[1], len(places)))
+    step: int = raw.raw_open(library.encode(), int(allocator == "ncclMemAlloc"), *sizes)
+    return step
 
 
 def sides(native: Native, graphed: Native, raw: ctypes.CDLL, name: str) -> dict[str, Any]:
@@ -95,16 +108,16 @@ def main() -> None:
     if not _native.cuda().devices():
         raise OddrankError("this benchmark needs a GPU, and the driver sees none")
     library = _native.load_nccl()
-    raw = raw_loop(library["path"])
     made = [Native(_native.cuda().nccl_unique_id(), 0, 1, 0, graph=graph) for graph in (0, GRAPH)]
     for native in made:
-        native.reserve(2 << 20)
+        native.reserve(2 * MEMORY)
+    raw = raw_loop(library["path"], made[0].allocator)
     rows = []
     for name in CASES:
         figures = harness.paired(sides(*made, raw, name), options.repetitions)
         rows.append(
             {
-                "collective": f"{name}, 8 B",
+                "collective": f"{name}, {BYTES} B",
                 **{f"{side} us": harness.spread(times) for side, times in figures.items()},
                 "ours / bare": harness.ratio(figures["ours"], figures["bare"]),
                 "distribution / bare": harness.ratio(figures["distribution"], figures["bare"]),

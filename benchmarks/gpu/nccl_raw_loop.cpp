@@ -1,5 +1,6 @@
 // The yardstick of nccl_launch_cost.py: NCCL called in a bare loop, as its documentation shows it.
-// Built by that script; no part of oddrank. One rank, a blocking communicator, cudaMalloc.
+// Built by that script; no part of oddrank. One rank, a blocking communicator, and the same kind of
+// memory in as many windows as oddrank's side has: a copy is the driver's, and may depend on both.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -16,7 +17,8 @@ decltype(&ncclGroupEnd) group_end;
 ncclComm_t comm;
 cudaStream_t stream;
 cudaEvent_t begin, end;
-float *from, *to;
+char *sent, *received;
+std::size_t stride, windows;
 constexpr std::size_t kCount = 2;
 
 template <class F>
@@ -25,7 +27,17 @@ bool find(void* library, F& function, const char* name) {
   return function != nullptr;
 }
 
-bool run(bool grouped) {
+bool allocate(decltype(&ncclMemAlloc) by_nccl, char*& data, std::size_t bytes) {
+  void* made = nullptr;
+  const bool done = by_nccl != nullptr ? by_nccl(&made, bytes) == ncclSuccess
+                                       : cudaMalloc(&made, bytes) == cudaSuccess;
+  data = static_cast<char*>(made);
+  return done;
+}
+
+bool run(std::size_t turn, bool grouped) {
+  const char* const from = sent + turn % windows * stride;
+  char* const to = received + turn % windows * stride;
   if (!grouped)
     return all_reduce(from, to, kCount, ncclFloat, ncclSum, comm, stream) == ncclSuccess;
   return group_start() == ncclSuccess &&
@@ -35,17 +47,23 @@ bool run(bool grouped) {
 }
 }  // namespace
 
-// 0, or the number of the step that failed.
-extern "C" int raw_open(const char* library_path) {
+// 0, or the number of the step that failed. by_nccl: memory of ncclMemAlloc, else of cudaMalloc.
+// bytes: of each half of it, to send from and to receive into, with windows `stride_` bytes apart.
+extern "C" int raw_open(const char* library_path, int by_nccl, std::size_t bytes,
+                        std::size_t stride_, std::size_t windows_) {
   decltype(&ncclCommInitRank) init = nullptr;
   decltype(&ncclGetUniqueId) unique_id = nullptr;
+  decltype(&ncclMemAlloc) mem_alloc = nullptr;
   void* library = dlopen(library_path, RTLD_NOW);
   if (library == nullptr || !find(library, init, "ncclCommInitRank") ||
       !find(library, unique_id, "ncclGetUniqueId") || !find(library, all_reduce, "ncclAllReduce") ||
       !find(library, send, "ncclSend") || !find(library, receive, "ncclRecv") ||
-      !find(library, group_start, "ncclGroupStart") || !find(library, group_end, "ncclGroupEnd")) {
+      !find(library, group_start, "ncclGroupStart") || !find(library, group_end, "ncclGroupEnd") ||
+      (by_nccl != 0 && !find(library, mem_alloc, "ncclMemAlloc"))) {
     return 1;
   }
+  stride = stride_;
+  windows = windows_;
   ncclUniqueId id;
   if (cudaSetDevice(0) != cudaSuccess || unique_id(&id) != ncclSuccess ||
       init(&comm, 1, id, 0) != ncclSuccess) {
@@ -53,19 +71,19 @@ extern "C" int raw_open(const char* library_path) {
   }
   if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
       cudaEventCreate(&begin) != cudaSuccess || cudaEventCreate(&end) != cudaSuccess ||
-      cudaMalloc(&from, kCount * sizeof *from) != cudaSuccess ||
-      cudaMalloc(&to, kCount * sizeof *to) != cudaSuccess) {
+      !allocate(mem_alloc, sent, 2 * bytes)) {
     return 3;
   }
+  received = sent + bytes;
   return 0;
 }
 
 // Microseconds a run, between two events; negative: something failed.
 extern "C" double raw_loop(int n, int grouped) {
-  if (!run(grouped != 0)) return -1;
+  if (!run(0, grouped != 0)) return -1;
   cudaEventRecord(begin, stream);
   for (int i = 0; i < n; ++i) {
-    if (!run(grouped != 0)) return -1;
+    if (!run(static_cast<std::size_t>(i), grouped != 0)) return -1;
   }
   cudaEventRecord(end, stream);
   if (cudaStreamSynchronize(stream) != cudaSuccess) return -2;

@@ -88,6 +88,11 @@ ncclResult_t operate(const void* from, void* to, std::size_t bytes, cudaStream_t
 }  // namespace
 
 FakeState& fake_state() { return state; }
+// For who has no C++: where the operation of that number received; 0: there was none.
+extern "C" std::uintptr_t fake_window(std::size_t number) {
+  return number < state.windows.size() ? state.windows[number] : 0;
+}
+extern "C" int fake_nccl_allocations() { return state.nccl_allocations; }
 
 #define CUDA_FAKE extern "C" __attribute__((visibility("default"))) cudaError_t CUDARTAPI
 CUDA_FAKE cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
@@ -108,6 +113,11 @@ CUDA_FAKE cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return *stream = reinterpret_cast<cudaStream_t>(new FakeStream), cudaSuccess;
 }
 CUDA_FAKE cudaStreamDestroy(cudaStream_t stream) { return delete &fake(stream), cudaSuccess; }
+CUDA_FAKE cudaStreamSynchronize(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  while (!fake(stream).queue.empty() && !stuck(fake(stream).queue.front())) advance(fake(stream));
+  return cudaSuccess;
+}
 CUDA_FAKE cudaStreamQuery(cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   advance(fake(stream));
@@ -198,6 +208,12 @@ extern "C" const char* ncclGetLastError(ncclComm_t) { return ""; }
 NCCL_FAKE ncclGetUniqueId(ncclUniqueId*) { return ncclSuccess; }
 NCCL_FAKE ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int, ncclConfig_t*) {
   return *comm = reinterpret_cast<ncclComm_t>(&first), ncclInProgress;
+}
+NCCL_FAKE ncclCommInitRank(ncclComm_t* comm, int, ncclUniqueId, int) {
+  return *comm = reinterpret_cast<ncclComm_t>(&first), ncclSuccess;
+}
+NCCL_FAKE ncclMemAlloc(void** data, size_t bytes) {
+  return ++state.nccl_allocations, *data = std::malloc(bytes), ncclSuccess;
 }
 NCCL_FAKE ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) {
   const std::lock_guard lock(mutex);

@@ -14,7 +14,7 @@ struct FakeState {
 
   // Seen.
   std::uint64_t most_in_flight = 0, graph_launches = 0;
-  int aborts = 0, freed_in_use = 0, events = 0;
+  int aborts = 0, freed_in_use = 0, events = 0, nccl_allocations = 0;
   int graphs = 0, graphs_at_the_end = -1;
   std::vector<std::uintptr_t> windows;
 };

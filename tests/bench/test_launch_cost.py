@@ -1,11 +1,16 @@
-"""What builds the bare loop that launches are held against."""
+"""The bare loop that launches are held against works as our side does; nvcc is found for it."""
 
+import json
+import subprocess
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from bench.fake_gpu import compiler, make_fake_gpu
+from oddrank.bench.windows import offsets
 from oddrank.errors import OddrankError
 
 GPU_BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "gpu"
@@ -55,3 +60,36 @@ def test_without_an_nvcc_it_says_where_it_looked(benchmark, nvcc, monkeypatch):
         return
     with pytest.raises(OddrankError, match="CUDACXX, CUDA_HOME, PATH, /usr/local/cuda"):
         benchmark.nvcc()
+
+
+# In a process of its own: the fake is both an NCCL and a CUDA runtime.
+LOOP = """
+import ctypes, json, sys
+sys.path.insert(0, sys.argv[1])
+from nccl_launch_cost import BYTES, MEMORY, open_loop
+fake, raw = ctypes.CDLL(sys.argv[2]), ctypes.CDLL(sys.argv[3])
+fake.fake_window.restype, raw.raw_loop.restype = ctypes.c_size_t, ctypes.c_double
+answer = {"step": open_loop(raw, sys.argv[2], sys.argv[4]), "us": raw.raw_loop(200, 0),
+          "bytes": BYTES, "memory": MEMORY, "by_nccl": fake.fake_nccl_allocations(),
+          "windows": [fake.fake_window(i) for i in range(1, 201)]}
+print(json.dumps(answer))
+"""
+
+
+@pytest.mark.needs("cuda-build")
+@pytest.mark.parametrize(("allocator", "by_nccl"), [("ncclMemAlloc", 1), ("cudaMalloc", 0)])
+def test_the_bare_loop_has_our_kind_of_memory_and_our_windows(tmp_path, allocator, by_nccl):
+    fake, built = make_fake_gpu(tmp_path), tmp_path / "raw_loop.so"
+    options = ["-shared", "-fPIC", GPU_BENCHMARKS / "nccl_raw_loop.cpp", fake]
+    subprocess.run([*compiler(), *options, f"-Wl,-rpath,{tmp_path}", "-o", built], check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", LOOP, GPU_BENCHMARKS, fake, built, allocator],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    found = json.loads(said)
+    assert (found["step"], found["by_nccl"]) == (0, by_nccl)
+    assert found["us"] == pytest.approx(5, rel=1e-3)
+    first = found["windows"][0]
+    places = offsets(found["bytes"], found["memory"])
+    assert len(places) == 64
+    assert [at - first for at in found["windows"]] == (places * 4)[:200]

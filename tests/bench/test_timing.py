@@ -6,13 +6,12 @@ The GPU and NCCL are in memory (fake_gpu.cpp): an operation takes 5 us of its cl
 import json
 import os
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.nccl_process import real_nccl
+from bench.fake_gpu import HERE, compiler, make_fake_gpu
 
 pytestmark = pytest.mark.needs("cuda-build")
 
@@ -30,23 +29,10 @@ RUN_US = 5.0
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
-    here = Path(__file__).parent
-    toolkit = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    headers = [toolkit + "/include", Path(real_nccl()).parents[1] / "include"]
-    runtime = find_spec("nvidia.cu13")
-    for place in (runtime and runtime.submodule_search_locations) or ():
-        headers.append(Path(place) / "include")
-    command = [
-        os.environ.get("CXX", "c++"), "-std=c++20", "-pthread", f"-I{ROOT}/csrc",
-        *(f"-isystem{place}" for place in headers),
-    ]  # fmt: skip
-    fake, made = folder / "libnccl.so.2", folder / "drive_timing"
-    soname = "-Wl,-soname,libnccl.so.2"
-    shared = [*command, "-shared", "-fPIC", soname, here / "fake_gpu.cpp", "-o", fake]
-    subprocess.run(shared, check=True)
+    fake, made = make_fake_gpu(folder), folder / "drive_timing"
     sources = [file for pattern in SOURCES for file in (ROOT / "csrc").glob(pattern)]
-    program = [here / "drive_timing.cpp", *sources, fake, "-ldl", f"-Wl,-rpath,{folder}"]
-    subprocess.run([*command, *program, "-o", made], check=True)
+    program = [HERE / "drive_timing.cpp", *sources, fake, "-ldl", f"-Wl,-rpath,{folder}"]
+    subprocess.run([*compiler(), f"-I{ROOT}/csrc", *program, "-o", made], check=True)
     return made
 
 
