@@ -1,8 +1,11 @@
 """From times to bandwidths, as nccl-tests defines them."""
 
+from dataclasses import replace
+
 import pytest
 
 from oddrank.bench.case import Case
+from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.live import cells
 from oddrank.bench.row import summarise
 
@@ -48,10 +51,19 @@ def test_busbw_is_algbw_times_2_n_minus_1_over_n(world, factor):
 
 
 def test_one_rank_has_an_algbw_and_no_busbw_and_is_told_why():
-    row = summarise(CASE, {0: result(1000)}, 1)
+    row = summarise(replace(CASE, in_place=False), {0: result(1000)}, 1)
     assert row.algbw_GBps == pytest.approx(1.0)
     assert row.busbw_GBps is None
     assert "one rank" in row.reason
+
+
+def test_one_rank_in_place_has_a_time_and_no_bandwidth_and_is_told_why():
+    row = summarise(CASE, {0: result(12.0)}, 1)
+    assert row.median_us == 12.0
+    assert (row.algbw_GBps, row.busbw_GBps) == (None, None)
+    assert "nothing to move" in row.reason
+    barrier = COLLECTIVES["barrier"].case("float32", 8, "sum", True, 1)
+    assert "barrier" in summarise(barrier, {0: result(12.0)}, 1).reason
 
 
 def test_wrong_values_anywhere_are_shown_in_the_row():

@@ -68,11 +68,15 @@ def test_in_place_and_out_of_place_are_rows_of_their_own():
 
 
 def test_a_single_rank_has_an_algbw_and_no_busbw():
-    verdict = job(1, command=("bench", "run", "--sizes", "4K", *FAST), deadline=60)
-    (row,) = rows_of(verdict)
-    assert row["busbw_GBps"] is None
-    assert row["algbw_GBps"] > 0
-    assert row["reason"]
+    command = ("bench", "run", "--sizes", "4K", "--collectives", "all_gather,all_reduce", *FAST)
+    moved, stays = rows_of(job(1, command=command, deadline=60))
+    assert moved["busbw_GBps"] is None
+    assert moved["algbw_GBps"] > 0
+    assert stays["inplace"]
+    assert (stays["busbw_GBps"], stays["algbw_GBps"]) == (None, None)
+    assert stays["median_us"] > 0
+    assert moved["reason"]
+    assert stays["reason"] not in (None, moved["reason"])
 
 
 def test_a_rank_that_comes_late_is_named_with_how_late():

@@ -20,6 +20,8 @@ _MOST_SAMPLES = 512
 
 _NO_BUS = "busbw is not defined for one rank: nothing crosses a bus"
 _NO_BYTES = "a barrier moves no data"
+# NCCL, and mostly gloo too, does nothing at all then: any size would be done in the same time.
+_STAYS = "one rank in place has all it will have: there is nothing to move"
 _NO_TIME = "it took no time that could be measured"
 
 
@@ -94,14 +96,17 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
     if not times:
         return replace(row, reason="no iteration was timed")
     median = statistics.median(times)
-    algbw = case.bytes / median / 1e3 if case.bytes and median > 0 else None
-    busbw, reason = None, None
-    if algbw is None:
-        reason = _NO_TIME if case.bytes else _NO_BYTES
-    elif world == 1:
-        reason = _NO_BUS
+    algbw, busbw, reason = None, None, None
+    if not case.bytes:
+        reason = _NO_BYTES
+    elif world == 1 and case.in_place:
+        reason = _STAYS
+    elif median <= 0:
+        reason = _NO_TIME
     else:
-        busbw = algbw * COLLECTIVES[case.collective].bus_factor(world)
+        algbw = case.bytes / median / 1e3
+        busbw = algbw * COLLECTIVES[case.collective].bus_factor(world) if world > 1 else None
+        reason = None if world > 1 else _NO_BUS
     error, mean = error_of_visits(visits), statistics.fmean(times)
     return replace(
         row,
