@@ -138,6 +138,18 @@ def test_one_rank_has_the_memory_as_a_limit_of_algbw_and_none_in_place():
     assert expected(alone, Measured(n=1)) is None
 
 
+def test_what_a_cache_may_serve_is_held_against_no_rate_of_memory():
+    """16 MiB in buffers of 32 MiB: two windows in each, of which an H200's 60 MiB hold most."""
+    alone, case = Facts("NVIDIA H200", 1, 1, "nccl"), Measured(16 << 20, n=1, in_place=False)
+    row = Measured(16 << 20, n=1, busbw_GBps=None, algbw_GBps=3000, in_place=False)
+    cached, from_memory = (expected(alone, case, size << 20) for size in (64, 128))
+    assert percent(row, cached) is None
+    assert cached.source
+    assert "64 MiB" in cached.note
+    assert not cached.judged
+    assert percent(row, from_memory) == pytest.approx(125)
+
+
 def test_more_nodes_than_were_published_are_shown_and_not_judged():
     nics = (400.0,) * 8
     four = Facts("NVIDIA H100 80GB HBM3", 8, 4, "nccl", nics=nics, fabric="rdma")

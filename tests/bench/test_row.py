@@ -14,7 +14,7 @@ CASE = Case("all_reduce", "float32", 1_000_000)
 
 def result(*times, mismatch=None, skipped=None):
     return {"backend": "c10d:gloo", "times": [list(times)] if times else [], "mismatch": mismatch,
-            "skipped": skipped, "arrival": None}  # fmt: skip
+            "skipped": skipped, "arrival": None, "footprint": 0}  # fmt: skip
 
 
 def test_the_median_over_iterations_counts():

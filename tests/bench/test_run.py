@@ -70,6 +70,7 @@ def test_in_place_and_out_of_place_are_rows_of_their_own():
 def test_a_single_rank_has_an_algbw_and_no_busbw():
     command = ("bench", "run", "--sizes", "4K", "--collectives", "all_gather,all_reduce", *FAST)
     moved, stays = rows_of(job(1, command=command, deadline=60))
+    assert (moved["footprint"], stays["footprint"]) == (64 * 2 * 4096, 64 * 4096)
     assert moved["busbw_GBps"] is None
     assert moved["algbw_GBps"] > 0
     assert stays["inplace"]

@@ -57,7 +57,7 @@ def test_what_two_visits_agree_on_may_be_chance():
 
 def row_of(one, *us):
     result = {"backend": one.backend, "times": [list(us)], "mismatch": None, "skipped": None,
-              "arrival": None}  # fmt: skip
+              "arrival": None, "footprint": 0}  # fmt: skip
     return summarise(one.case, {0: result, 1: result}, 2)
 
 

@@ -21,10 +21,12 @@ class Operation(Protocol):
     """One case, ready to run, on the memory that it works on.
 
     send, recv: addresses of the first element of each buffer in the window that `once` works on.
+    footprint: bytes that the runs go over before they come back to the first.
     """
 
     send: int
     recv: int
+    footprint: int
 
     def once(self) -> None:
         """One run, through to its end, in the first window: for the check by value."""

@@ -10,7 +10,7 @@ from oddrank.bench.backend import stamped
 from oddrank.bench.c10d_calls import ROWS, At, Call
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.windows import buffers, offsets
+from oddrank.bench.windows import buffers, footprint, offsets
 
 if TYPE_CHECKING:
     from oddrank.bench.group import Group
@@ -103,6 +103,7 @@ class _Operation:
         self._in_turn = cycle(calls)
         ours, got = self._windows[0]
         self.send, self.recv = ours.data_ptr(), got.data_ptr()
+        self.footprint = footprint(whole, len(calls), case.in_place)
 
     def sent(self) -> Any:
         return self._windows[0][0]

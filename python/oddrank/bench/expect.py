@@ -20,6 +20,7 @@ from typing import Any
 
 from oddrank.bench.case import Case
 from oddrank.bench.facts import Facts
+from oddrank.bench.windows import CACHES
 
 SMALLEST = 1 << 20
 """Below it latency counts and no bandwidth is expected."""
@@ -46,8 +47,11 @@ class Expected:
     """Why the figure, though it is of such a topology, judges nothing here."""
 
 
-def expected(facts: Facts, case: Case) -> Expected | None:
-    """None where neither the table nor physics says anything."""
+def expected(facts: Facts, case: Case, footprint: int | None = None) -> Expected | None:
+    """None where neither the table nor physics says anything.
+
+    footprint: bytes that its runs go over, which a cache serves if they are few; None: not known.
+    """
     if case.bytes < SMALLEST or case.collective == "barrier":
         return None
     if facts.gpu is None:
@@ -56,7 +60,7 @@ def expected(facts: Facts, case: Case) -> Expected | None:
         return None
     gpu = _gpu(facts.gpu)
     if facts.n == 1:
-        return _in_one_gpu(gpu, case)
+        return _in_one_gpu(gpu, case, footprint)
     if case.collective in _REDUCING and (case.dtype not in _NVLS_DTYPES or case.op != "sum"):
         return None
     return (
@@ -225,17 +229,23 @@ def _on_cpu(facts: Facts, case: Case) -> Expected | None:
     )
 
 
-def _in_one_gpu(gpu: Mapping[str, Any] | None, case: Case) -> Expected | None:
+def _in_one_gpu(
+    gpu: Mapping[str, Any] | None, case: Case, footprint: int | None
+) -> Expected | None:
     """One rank copies within its memory: every byte is read and written. In place: nothing."""
     if gpu is None or gpu["memory_GBps"] is None or case.in_place:
         return None
-    return Expected(
+    limit = Expected(
         None,
         "specification of the memory",
         "a physical limit: every byte is read and written once",
         algbw_GBps=gpu["memory_GBps"] / 2,
         physical=True,
     )
+    if footprint is None or footprint >= CACHES:
+        return limit
+    note = f"a cache may serve all of the {footprint / (1 << 20):.0f} MiB that the runs go over"
+    return replace(limit, note=f"{note}: memory is no limit", algbw_GBps=None)
 
 
 def _link_limit(case: Case, gpu: Mapping[str, Any]) -> Expected | None:

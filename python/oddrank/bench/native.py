@@ -10,7 +10,7 @@ from oddrank import _native
 from oddrank.bench.backend import stamped
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, parts_of
-from oddrank.bench.windows import buffers, offsets
+from oddrank.bench.windows import buffers, footprint, offsets
 
 if TYPE_CHECKING:
     from oddrank.bench.group import Group
@@ -124,6 +124,7 @@ class NativeOperation:
         self.issued: str = self._native.issued
         self.send: int = self._native.send
         self.recv: int = self._native.recv
+        self.footprint = footprint(window, len(places), in_place)
 
     def once(self) -> None:
         self._native.run(seconds=self._seconds)

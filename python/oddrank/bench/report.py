@@ -115,7 +115,7 @@ def _below(
 ) -> list[Finding]:
     """As a gate it is shut where nothing could be judged: it has not seen that all is well."""
     rounds, each = outcome.rounds, list(zip(tasks, rows, strict=True))
-    due = [sweep.expectation(task, rounds, row.backend) for task, row in each]
+    due = [sweep.expectation(task, rounds, row) for task, row in each]
     if not outcome.complete or shortfall.held(rows, due):
         return shortfall.judge(rows, due, threshold)
     backends = dict.fromkeys(row.backend for row in rows)

@@ -31,8 +31,9 @@ class Row:
 
     n: ranks. visits: to this case, in which its iterations were made. error: half the 95 %
     confidence interval of the median, relative. samples_us: the slowest rank's time of iterations,
-    in their order, evenly thinned. arrival: microseconds behind
-    the first rank, the median of every rank, in the order of ranks.
+    in their order, evenly thinned. arrival: microseconds behind the first rank, the median of every
+    rank, in the order of ranks. footprint: bytes that the runs of a rank go over, in turn, which
+    caches serve where they are few.
     """
 
     backend: str
@@ -60,6 +61,7 @@ class Row:
     reason: str | None = None
     samples_us: tuple[float, ...] = ()
     arrival: Mapping[str, Any] | None = None
+    footprint: int | None = None
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -122,6 +124,7 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
         reason=reason,
         samples_us=tuple(round(t, 3) for t in thinned(times)),
         arrival=_arrivals(results),
+        footprint=first["footprint"],
     )
 
 

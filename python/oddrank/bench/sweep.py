@@ -67,7 +67,7 @@ def row_of(visit: Visit, rounds: Rounds) -> Row:
     """The row of a case by the visit that is just through and those before it, with what is
     expected of it."""
     row = summarise(visit.task.case, rounds.of(visit.name), rounds.world)
-    return row.expecting(expectation(visit.task, rounds, row.backend))
+    return row.expecting(expectation(visit.task, rounds, row))
 
 
 def is_over(visit: Visit, rounds: Rounds) -> bool:
@@ -75,10 +75,10 @@ def is_over(visit: Visit, rounds: Rounds) -> bool:
     return bool(rounds.of(visit.name)[0]["over"])
 
 
-def expectation(task: Task, rounds: Rounds, backend: str) -> expect.Expected | None:
+def expectation(task: Task, rounds: Rounds, row: Row) -> expect.Expected | None:
     """What this case should reach on this job's topology, where that is known."""
-    facts = topology.facts(rounds, backend)
-    return expect.expected(facts, task.case) if facts else None
+    facts = topology.facts(rounds, row.backend)
+    return expect.expected(facts, task.case, row.footprint) if facts else None
 
 
 def _see_devices(context: Context) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _measure(context: Context, visit: Visit, options: Options) -> dict[str, Any]
     parameters, case = context.parameters, visit.task.case
     result: dict[str, Any] = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
-        "times": [], "arrival": None, "over": True,
+        "times": [], "arrival": None, "over": True, "footprint": None,
     }  # fmt: skip
     group = connect(context, parameters["transport"])
     if parameters["backend"] == "nccl" and group.backend != "nccl":
@@ -176,6 +176,7 @@ def _measure(context: Context, visit: Visit, options: Options) -> dict[str, Any]
     if result["skipped"] is not None:
         return result
     operation = backend.prepare(case)
+    result["footprint"] = operation.footprint
     seen = verify.verify(group, backend, case, operation)
     result["wrong_ranks"] = verify.localise(group, backend, case, seen)
     result["mismatch"] = verify.as_payload(seen)

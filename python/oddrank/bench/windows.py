@@ -1,8 +1,12 @@
 """Where in the memory reserved a case works: what it sends from and receives into, and there in
-turn at several places, so that caches do not serve it."""
+turn at several places, so that caches serve it less.
 
-# Together the windows are larger than the caches of today's GPUs (50 to 128 MiB of L2).
-_CACHES = 128 << 20
+As many as there is memory for, which is that of the sweep's largest case and little more: smaller
+cases may still find all their windows in the cache.
+"""
+
+CACHES = 128 << 20
+"""No GPU of today has a larger one (L2: 50 to 126 MiB): what goes over more is in its memory."""
 _MOST = 64
 # Of every window, and the same on all ranks: NCCL's registered buffers need equal offsets.
 ALIGNMENT = 512
@@ -25,7 +29,7 @@ def buffers(memory: int, in_place: bool) -> tuple[int, int]:
 def capacity_of(size: int) -> int:
     """Bytes that a buffer needs for all windows of a case of `size` bytes."""
     stride = _stride(size)
-    return size + stride * (min(_MOST, -(-_CACHES // stride)) - 1)
+    return size + stride * (min(_MOST, -(-CACHES // stride)) - 1)
 
 
 def offsets(size: int, capacity: int) -> list[int]:
@@ -33,8 +37,13 @@ def offsets(size: int, capacity: int) -> list[int]:
     if size == 0:
         return [0]
     stride = _stride(size)
-    number = min(_MOST, -(-_CACHES // stride), 1 + max(0, capacity - size) // stride)
+    number = min(_MOST, -(-CACHES // stride), 1 + max(0, capacity - size) // stride)
     return [i * stride for i in range(max(1, number))]
+
+
+def footprint(size: int, windows: int, in_place: bool) -> int:
+    """Bytes that a case of `size` bytes goes over in that many windows."""
+    return size * windows * (1 if in_place else 2)
 
 
 def _stride(size: int) -> int:
