@@ -96,6 +96,8 @@ void bind_bench_cuda(py::module_& m) {
         return py::bytes(id.data(), id.size());
       },
       "A new 128-byte id for one communicator.");
+  m.def("nccl_obstacle", &nccl::obstacle,
+        "Why this environment allows no communicator, '' where it does.");
   py::class_<nccl::Communicator, std::shared_ptr<nccl::Communicator>>(
       m, "Communicator", "An NCCL communicator whose making and ending have deadlines.")
       .def(py::init([](const py::bytes& id, int rank, int world, int device, double seconds) {

@@ -1,5 +1,6 @@
 // An NCCL without a GPU, for what goes wrong: its communicators never become ready, as where a rank
-// is missing; with FAKE_NCCL_READY they do, and are split into a twin. Compiled by the test.
+// is missing; with FAKE_NCCL_READY they do, and are split into a twin. With FAKE_NCCL_ENDS_LATE the
+// twin is at work for some time after it was finalized. Compiled by the test.
 #include <unistd.h>
 
 #include <cstdio>
@@ -13,6 +14,7 @@ struct UniqueId {
 };
 int first, twin;
 bool splitting;
+int left = 0;  // looks at the twin until it is ended
 
 bool asked(const char* name) { return std::getenv(name) != nullptr; }
 
@@ -38,7 +40,12 @@ EXPORT int ncclCommInitRankConfig(void** comm, int, UniqueId, int, void*) {
   *comm = &first;
   return kInProgress;
 }
-EXPORT int ncclCommGetAsyncError(void*, int* state) {
+EXPORT int ncclCommGetAsyncError(void* comm, int* state) {
+  if (comm == &twin && left > 0) {
+    if (--left == 0) say("ended", comm);
+    *state = kInProgress;
+    return 0;
+  }
   const bool ready = asked("FAKE_NCCL_READY") && !(splitting && asked("FAKE_NCCL_SPLIT_HANGS"));
   *state = ready ? 0 : kInProgress;
   return 0;
@@ -53,7 +60,9 @@ EXPORT int ncclCommSplit(void*, int, int, void** made, void*) {
 EXPORT int ncclCommFinalize(void* comm) {
   say("finalized", comm);
   if (comm == &twin && asked("FAKE_NCCL_FINALIZE_HANGS")) ::pause();
-  return 0;
+  if (comm != &twin || !asked("FAKE_NCCL_ENDS_LATE")) return 0;
+  left = 3;
+  return kInProgress;
 }
 EXPORT int ncclCommDestroy(void* comm) {
   say("destroyed", comm);

@@ -104,6 +104,21 @@ def test_an_end_that_hangs_does_not_hold_us(tmp_path: Path):
     assert "was not ended before the deadline" in said
 
 
+def test_a_twin_that_ends_in_its_own_time_is_destroyed_only_after_that(tmp_path: Path):
+    code = "answer = made.direct\nmade.close()"
+    _, printed = live(code, make_fake(tmp_path), FAKE_NCCL_ENDS_LATE="1")
+    assert printed.split("\n")[-3:] == ["finalized twin", "ended twin", "destroyed twin"]
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_a_setting_that_overrules_how_it_is_made_is_refused(tmp_path: Path, value: str):
+    environ = {"ODDRANK_NCCL_LIBRARY": str(make_fake(tmp_path)), "FAKE_NCCL_READY": "1"}
+    (said, _, _), printed = make(NCCL_COMM_BLOCKING=value, **environ)
+    assert said.startswith("NCCL_COMM_BLOCKING is set")
+    assert said.endswith("unset it")
+    assert printed == "", "no communicator was made"
+
+
 def test_memory_on_a_closed_communicator_is_refused(tmp_path: Path):
     code = "made.close()\nanswer = error_of(_native.cuda().Memory, made, 16)"
     said, _ = live(code, make_fake(tmp_path))

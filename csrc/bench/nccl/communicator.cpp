@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <string>
@@ -19,7 +20,21 @@ namespace {
 constexpr auto kPoll = std::chrono::milliseconds(1);
 constexpr std::int64_t kAbortPatienceMs = 2000;
 
+// Throws what went wrong asynchronously; false while NCCL is still at work.
+bool is_ready(const Api& api, ncclComm_t comm, const char* call) {
+  ncclResult_t state = ncclSuccess;
+  check(api.CommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
+  check(state, call, comm);
+  return state != ncclInProgress;
+}
+
 }  // namespace
+
+std::string obstacle() {
+  const char* blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (blocking == nullptr || *blocking == '\0') return {};
+  return "NCCL_COMM_BLOCKING is set, and overrules how oddrank makes its communicators: unset it";
+}
 
 UniqueId make_unique_id() {
   ncclUniqueId id{};
@@ -31,6 +46,7 @@ UniqueId make_unique_id() {
 
 Communicator::Communicator(const UniqueId& id, int rank, int world, int device, Deadline deadline)
     : api_(loaded()), rank_(rank), world_(world) {
+  if (const std::string why = obstacle(); !why.empty()) throw Error(why);
   if (device >= 0) cuda::select_device(device);
   device_ = cuda::current_device();
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -71,15 +87,10 @@ void Communicator::make_direct(Deadline deadline) {
   check(api_.CommDestroy(first), "ncclCommDestroy");
 }
 
-bool Communicator::ready(ncclComm_t comm, const char* call) const {
-  ncclResult_t state = ncclSuccess;
-  check(api_.CommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
-  check(state, call, comm);
-  return state != ncclInProgress;
-}
+bool Communicator::ready(const char* call) const { return is_ready(api_, comm_, call); }
 
 void Communicator::wait_until_ready(ncclComm_t comm, const char* call, Deadline deadline) {
-  while (!ready(comm, call)) {
+  while (!is_ready(api_, comm, call)) {
     if (deadline.passed()) {
       abort();
       throw Error(std::string(call) + ": the " + std::to_string(world_) +
@@ -94,7 +105,7 @@ void Communicator::wait_until_ready(ncclComm_t comm, const char* call, Deadline 
 void Communicator::settle(ncclResult_t result, const char* call, Deadline deadline) {
   check(result, call, comm_);
   // Only a communicator that is not direct is at work here, for some 20 us: no sleep.
-  while (!ready(comm_, call)) {
+  while (!ready(call)) {
     if (deadline.passed()) {
       abort();
       throw Error(std::string(call) + ": NCCL did not start it before the deadline (rank " +
@@ -109,15 +120,20 @@ void Communicator::close(Deadline deadline) {
   if (direct_) {
     // These block: in a thread that may be left behind, with a communicator that may be, too.
     const ncclComm_t comm = comm_.exchange(nullptr);
-    const bool ended = finished_by(deadline, [&api = api_, comm, device = device_] {
+    const std::string late =
+        "ncclCommFinalize: the communicator was not ended before the deadline (rank " +
+        std::to_string(rank_) + "); it is left behind";
+    const bool ended = finished_by(deadline, [&api = api_, comm, device = device_, deadline, late] {
       if (device >= 0) cuda::select_device(device);
       check(api.CommFinalize(comm), "ncclCommFinalize", comm);
+      // NCCL's own files of settings (nccl.conf) can make it non-blocking, too.
+      while (!is_ready(api, comm, "ncclCommFinalize")) {
+        if (deadline.passed()) throw Error(late);
+        std::this_thread::sleep_for(kPoll);
+      }
       check(api.CommDestroy(comm), "ncclCommDestroy");
     });
-    if (!ended) {
-      throw Error("ncclCommFinalize: the communicator was not ended before the deadline (rank " +
-                  std::to_string(rank_) + "); it is left behind");
-    }
+    if (!ended) throw Error(late);
     return;
   }
   try {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <string>
 
 #include "base/clock.hpp"
 #include "bench/nccl/api.hpp"
@@ -14,6 +15,11 @@ using UniqueId = std::array<char, NCCL_UNIQUE_ID_BYTES>;
 // Made by one rank and handed to the others. Opens a listening socket in this process; needs no
 // GPU.
 UniqueId make_unique_id();
+
+// Why none can be made in this environment, as one sentence without its end; empty: nothing. NCCL
+// lets NCCL_COMM_BLOCKING overrule what a communicator was asked to be. We don't unset it: torch
+// shares the library, which reads the variable once, and other threads may be reading it.
+std::string obstacle();
 
 // Owns one communicator on one GPU. Does not own the GPU's context. Not thread-safe.
 //
@@ -51,7 +57,7 @@ class Communicator {
   void abandon() noexcept { comm_ = nullptr; }
 
   // Throws what went wrong asynchronously; returns false while NCCL is still at work.
-  bool ready(const char* call) const { return ready(get(), call); }
+  bool ready(const char* call) const;
   // What every operation ends with: throws where `result` is an error, and sees to it that the
   // operation is on its stream. Hot.
   void issued(ncclResult_t result, const char* call, Deadline deadline) {
@@ -60,7 +66,6 @@ class Communicator {
   }
 
  private:
-  bool ready(ncclComm_t comm, const char* call) const;
   void wait_until_ready(ncclComm_t comm, const char* call, Deadline deadline);
   void settle(ncclResult_t result, const char* call, Deadline deadline);
   void make_direct(Deadline deadline);

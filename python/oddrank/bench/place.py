@@ -26,6 +26,7 @@ def facts(launch: "Launch") -> dict[str, Any]:
         # A launcher that gives each rank one GPU shows it to that rank alone, as number 0.
         "gpu_id": _gpu_id() if gpus == 1 else None,
         "cuda_part": "" if part.module or not gpus else f"_cuda: {part.reason}. {part.advice}",
+        "obstacle": part.module.nccl_obstacle() if part.module and gpus else "",
     }
 
 

@@ -145,10 +145,11 @@ def _stage(
 def _choose(name: str, rounds: Rounds) -> str:
     """nccl itself where every rank can have it, else torch.distributed.
 
-    OddrankError where it was asked for, and a rank lacks the part.
+    OddrankError where it was asked for, and a rank lacks the part or something is in its way.
     """
     on_gpus = rounds.of("connect")[0]["transport"] == "nccl"
-    lacking = [facts["cuda_part"] for facts in rounds.of("devices").values() if facts["cuda_part"]]
+    ranks = rounds.of("devices").values()
+    lacking = [why for facts in ranks if (why := facts["cuda_part"] or facts["obstacle"])]
     if name == "nccl" and on_gpus and lacking:
         raise OddrankError(f"the back end nccl can't be used: {lacking[0]}")
     if name != AUTO:
