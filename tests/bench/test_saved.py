@@ -28,6 +28,7 @@ HOSTILE = {
     '{"schema": "oddrank.report/2"}': "schema is 'oddrank.report/2'",
     '{"schema": "oddrank.report/1", "tool": "selftest"}': "'selftest', not of bench",
     '{"schema": "oddrank.report/1", "tool": 7}': "7, not of bench",
+    '{"schema": "oddrank.report/1", "tool": "bench compare", "data": {}}': "not of bench run",
     '{"schema": "oddrank.report/1", "tool": "bench", "world": []}': "data is missing",
     '{"a": NaN}': "NaN",
     '{"a": -Infinity}': "Infinity",

@@ -99,5 +99,5 @@ def short(value: object) -> str:
 
 def refuse(path: str, why: str) -> OddrankError:
     return OddrankError(
-        f"cannot read {path}: {why}; name a file that oddrank bench wrote with --json"
+        f"cannot read {path}: {why}; name a file that bench run or bench pairs wrote with --json"
     )

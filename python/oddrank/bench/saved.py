@@ -70,8 +70,8 @@ def read(path: str) -> Saved:
     if found["schema"] != SCHEMA:
         raise refuse(path, f"its schema is {short(found['schema'])}, this oddrank reads {SCHEMA}")
     tool = found.get("tool")
-    if not isinstance(tool, str) or tool.split(" ")[0] != "bench":
-        raise refuse(path, f"it is a report of {short(tool)}, not of bench")
+    if tool != "bench":
+        raise refuse(path, f"it is a report of {short(tool)}, not of bench run or pairs")
     field = Fields(path, found, "")
     data = field.mapping("data")
     findings = field.sequence("findings") if "findings" in found else []
