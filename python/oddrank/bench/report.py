@@ -1,6 +1,7 @@
 """The end of a sweep: from the judge's outcome to the report, and the plan of --dry-run as text."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Report
 
 if TYPE_CHECKING:
+    from oddrank.control.stages import Rounds
     from oddrank.control.walk import Outcome
     from oddrank.launch import Launch
 
@@ -58,7 +60,7 @@ def of_sweep(
             "not_measured": [task.name for task in tasks if task.name not in measured],
             "seconds": sum(outcome.seconds.get(visit.name, 0.0) for visit in visits),
             "arrival": _arrival_data(arrived),
-            "devices": _devices(rounds.of("devices")),
+            "devices": _devices(rounds),
             "setup": setup.of_all(rounds),
         },
         outcome.findings,
@@ -124,7 +126,7 @@ def _below(
         shortfall.judged_from(known, task.case) if (known := facts[row.backend]) else None
         for task, row in each
     ]
-    devices = ", ".join(_devices(rounds.of("devices")))
+    devices = ", ".join(_devices(rounds))
     ranks = "1 rank" if rounds.world == 1 else f"{rounds.world} ranks"
     where = f"{ranks} ({devices}) over {', '.join(backends)}"
     return [findings.nothing_published(rows, due, judged_from, threshold, where)]
@@ -173,10 +175,8 @@ def _arrival_data(arrived: dict[int, Any]) -> dict[str, Any] | None:
     }
 
 
-def _devices(facts: dict[int, Any]) -> dict[str, int]:
-    """Name of a device -> how many ranks have it."""
-    names: dict[str, int] = {}
-    for rank in facts.values():
-        name = rank.get("gpu") or "CPU"
-        names[name] = names.get(name, 0) + 1
-    return names
+def _devices(rounds: "Rounds") -> dict[str, int]:
+    """Name of a device -> how many ranks used one: GPUs that ranks would have to share are idle."""
+    idle = any(rank["transport"] == "gloo" for rank in rounds.of("connect").values())
+    ranks = rounds.of("devices").values()
+    return dict(Counter("CPU" if idle else rank["gpu"] or "CPU" for rank in ranks))
