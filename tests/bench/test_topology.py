@@ -27,18 +27,23 @@ def rates(tmp_path):
     return lambda **settings: topology.rdma_rates(settings, tmp_path)
 
 
-def facts(nics_of, fabric_of=lambda rank: "rdma"):
+def facts(
+    nics_of,
+    fabric_of=lambda rank: "rdma",
+    gpu_of=lambda rank: "NVIDIA H100 80GB HBM3",
+    backend="nccl",
+):
     """Of four nodes of eight H100, from what their ranks say."""
     ranks = range(NODES * GPUS)
     states = {r: RankState(r, host=f"n{r // GPUS}", node=r // GPUS) for r in ranks}
     rest = {"nccl": "2.27.7", "nvls": None, "ring": None, "links": None}
     results = {
-        "devices": {rank: {"gpu": "NVIDIA H100 80GB HBM3"} for rank in ranks},
+        "devices": {rank: {"gpu": gpu_of(rank)} for rank in ranks},
         "connect": {
             rank: {"nics": nics_of(rank), "fabric": fabric_of(rank), **rest} for rank in ranks
         },
     }
-    return topology.facts(Rounds(len(ranks), states, results), "nccl")
+    return topology.facts(Rounds(len(ranks), states, results), backend)
 
 
 def due(known):
@@ -168,6 +173,19 @@ def test_nics_are_not_expected_of_gpus_that_can_not_feed_them(gpu, links, pcie, 
     assert ("may be slower than its NICs" in due.note) != judged
     exchanged = expected(facts, Measured(n=32, collective="all_to_all"))
     assert exchanged.judged == (judged and "HBM3" in gpu)  # PCIe's figures are of all_reduce
+
+
+def test_gpus_that_differ_count_where_they_are_used():
+    def told(backend):
+        return facts(
+            lambda rank: {"eth0": 25.0},
+            lambda rank: "tcp",
+            lambda rank: "NVIDIA A40" if rank < GPUS else None,
+            backend,
+        )
+
+    assert told("nccl") is None
+    assert due(told("c10d:gloo")).busbw_GBps == pytest.approx(25 / 8)
 
 
 BOTH, NO_NVLS, NEITHER = ("nvls", "ring"), ("ring",), ()

@@ -98,7 +98,7 @@ def facts(rounds: Rounds, backend: str) -> Facts | None:
     hosts: dict[tuple[int, str], list[int]] = {}
     for number, state in rounds.states.items():
         hosts.setdefault((state.node, state.host), []).append(number)
-    gpus = {rank["gpu"] for rank in devices.values()}
+    gpus = {None if backend == "c10d:gloo" else rank["gpu"] for rank in devices.values()}
     if not connected or len({len(ranks) for ranks in hosts.values()}) != 1 or len(gpus) != 1:
         return None
     nodes = [[connected[rank] for rank in ranks if rank in connected] for ranks in hosts.values()]
@@ -106,7 +106,7 @@ def facts(rounds: Rounds, backend: str) -> Facts | None:
     slowest = min(nodes, key=lambda node: sum(_nics(node)))
     fabrics = {rank["fabric"] for rank in slowest}
     return Facts(
-        gpu=None if backend == "c10d:gloo" else gpus.pop(),
+        gpu=gpus.pop(),
         per_node=len(next(iter(hosts.values()))),
         nodes=len(hosts),
         backend=backend,
