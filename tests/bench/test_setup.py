@@ -35,3 +35,15 @@ def test_only_settings_of_a_closed_list_leave_a_rank(monkeypatch):
     monkeypatch.setenv("NCCL_ALGO", "Ring")
     monkeypatch.setenv("NCCL_SECRET_TOKEN", "hidden")
     assert setup.of_rank()["settings"] == {"NCCL_ALGO": "Ring"}
+
+
+def test_lists_of_nics_that_differ_at_their_ends_are_not_the_same(monkeypatch):
+    pytest.importorskip("torch")
+    nics = [f"mlx5_{i}:1:{i // 2}:{i % 2}" for i in range(32)]
+    told = []
+    for listed in (nics, nics[:-1]):
+        monkeypatch.setenv("NCCL_IB_HCA", "=" + ",".join(listed))
+        told.append(setup.of_rank()["settings"]["NCCL_IB_HCA"])
+    assert told[0] != told[1]
+    monkeypatch.setenv("NCCL_IB_HCA", "x" * 1_000_000)
+    assert len(setup.of_rank()["settings"]["NCCL_IB_HCA"]) < 10_000
