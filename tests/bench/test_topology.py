@@ -72,7 +72,19 @@ def test_the_node_with_the_slowest_nics_counts(rates):
     def nics(rank):
         return rates(NCCL_IB_HCA="mlx5_0" if rank // GPUS == 2 else ",".join(COMPUTE))
 
-    assert facts(nics).nics == (400.0,)
+    found = facts(nics)
+    assert found.nics == (400.0,)
+    assert not due(found).judged
+
+
+def test_a_port_that_is_down_on_one_node_does_not_lower_what_is_held_to_be_well(rates):
+    def nics(rank):
+        return rates(NCCL_IB_HCA=",".join(list(COMPUTE)[rank // GPUS == 2 :]))
+
+    found = due(facts(nics))
+    assert found.busbw_GBps == pytest.approx(0.95 * 7 * 50)
+    assert not found.judged
+    assert "is one down?" in found.doubt
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,8 @@ def _doubt(facts: Facts, nodes: Sequence[int], slow_inside: bool) -> str:
     """
     if facts.nodes not in nodes:
         return f"{facts.nodes} nodes are not in the table"
+    if facts.uneven:
+        return "nodes differ in the ports that are active: is one down?"
     if slow_inside:
         return "what joins the GPUs of a node may be slower than its NICs"
     if len(facts.nics) > facts.per_node:

@@ -24,6 +24,8 @@ class Facts:
     pcie: int | None = None
     """Its generation."""
     nics: tuple[float, ...] = ()
+    uneven: bool = False
+    """Whether other nodes have other NICs than that."""
     fabric: Literal["rdma", "tcp"] | None = None
     nvls: bool | None = None
     """False where the environment turns it off."""

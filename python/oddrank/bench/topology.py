@@ -112,6 +112,7 @@ def facts(rounds: Rounds, backend: str) -> Facts | None:
         backend=backend,
         nccl=next(iter(connected.values()))["nccl"],
         nics=_nics(slowest),
+        uneven=len({tuple(sorted(_nics(node))) for node in nodes}) > 1,
         fabric=fabrics.pop() if len(fabrics) == 1 else None,
         nvls=_off("nvls", connected.values()),
         ring=_off("ring", connected.values()),
