@@ -268,6 +268,14 @@ def _is_crippled(facts: Facts, gpu: Mapping[str, Any]) -> bool:
     return None not in (facts.links, gpu["links"]) and facts.links != gpu["links"]
 
 
+def lacking(facts: Facts) -> str:
+    """What keeps GPUs that are in the table out of it; empty where nothing does."""
+    gpu = _gpu(facts.gpu or "")
+    if gpu is None or not _is_crippled(facts, gpu):
+        return ""
+    return f"{facts.links or 0} of {gpu['links']} NVLinks of a GPU are active"
+
+
 def _has_nvls(facts: Facts) -> bool:
     version = re.match(r"(\d+)\.(\d+)", facts.nccl or "")
     old = version is not None and (int(version[1]), int(version[2])) < _FIRST_NVLS

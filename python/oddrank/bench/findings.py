@@ -1,7 +1,7 @@
 """The causes that a sweep can name, and the self-test's collectives with it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -189,10 +189,13 @@ def nothing_published(
     judged_from: Sequence[int | None],
     threshold: float,
     where: str,
+    *,
+    lacks: Collection[str] = (),
 ) -> Finding:
     """A figure was asked for as a line, and there is none: nothing is slow, nothing is well.
 
     judged_from: the size from which on each row would be judged, as `shortfall.judged_from`.
+    lacks: links that are down, as `expect.lacking`.
     """
     whys = Counter(map(_why_not_held, rows, due, judged_from))
     larger = min((size for size in judged_from if size is not None), default=None)
@@ -201,6 +204,8 @@ def nothing_published(
         " NOW.json",
         "or leave out --fail-below: values and late ranks are judged without it",
     ]
+    if lacks:
+        next_.insert(0, "nvidia-smi nvlink --status, on each host: which links are down")
     if larger is not None:
         next_.insert(0, f"measure what is judged: --sizes {size_text(larger).replace(' ', '')}")
     return Finding(
@@ -209,9 +214,12 @@ def nothing_published(
         cause="nothing-published",
         what=f"--fail-below {100 * threshold:g}% has judged nothing: of {where} no row could be"
         " held against a published figure",
-        evidence=tuple(
-            Evidence(f"{count} of {len(rows)} rows: {why}", "limits.json")
-            for why, count in whys.most_common(8)
+        evidence=(
+            *(Evidence(lack, "NVML") for lack in lacks),
+            *(
+                Evidence(f"{count} of {len(rows)} rows: {why}", "limits.json")
+                for why, count in whys.most_common(8)
+            ),
         ),
         confidence=Confidence("low", "without a figure fast and slow look the same"),
         next=tuple(next_),
