@@ -181,7 +181,7 @@ def _between_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> E
         rate = sum(facts.nics) / 8
         busbw = rule["share"] * rate / (facts.per_node if rule.get("per_gpu") else 1)
         note = f"{len(facts.nics)} NICs of a node, {rate:g} GB/s; trees and SHARP may exceed it"
-        doubt = _doubt(facts, rule["nodes"], _within_nodes(facts, case, gpu) < busbw)
+        doubt = _doubt(facts, rule["nodes"], _may_be_slower_inside(facts, case, gpu, busbw))
         if doubt:
             note += f", and {doubt}"
         known = facts.fabric is not None and not doubt
@@ -190,12 +190,17 @@ def _between_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> E
     return None
 
 
-def _within_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> float:
-    """busbw that a node's GPUs can pass on to each other, as far as it is known to be enough."""
-    if facts.per_node == 1 or (gpu and gpu["links"] and not _is_crippled(facts, gpu)):
-        return math.inf
+def _may_be_slower_inside(
+    facts: Facts, case: Case, gpu: Mapping[str, Any] | None, busbw: float
+) -> bool:
+    """Whether a GPU's PCIe, or what joins a node's GPUs, is not known to be enough for the NICs."""
     rule = _pcie_rule(facts)
-    return _reached(rule) if rule and case.collective == "all_reduce" else 0.0
+    of_a_gpu = max(*facts.nics, sum(facts.nics) / facts.per_node) / 8
+    if rule and of_a_gpu > rule["link_GBps"]:
+        return True
+    if facts.per_node == 1 or (gpu and gpu["links"] and not _is_crippled(facts, gpu)):
+        return False
+    return not rule or case.collective != "all_reduce" or _reached(rule) < busbw
 
 
 def _doubt(facts: Facts, nodes: Sequence[int], slow_inside: bool) -> str:
@@ -207,12 +212,12 @@ def _doubt(facts: Facts, nodes: Sequence[int], slow_inside: bool) -> str:
         return f"{facts.nodes} nodes are not in the table"
     if facts.uneven:
         return "nodes differ in the ports that are active: is one down?"
-    if slow_inside:
-        return "what joins the GPUs of a node may be slower than its NICs"
     if len(facts.nics) > facts.per_node:
         which = f"which of {len(facts.nics)} ports serve {facts.per_node} GPUs of a node"
     elif len(set(facts.nics)) > 1:
         which = "which ports of a node serve, for they have different rates,"
+    elif slow_inside:
+        return "what joins the GPUs of a node to each other or to its NICs may be slower than these"
     else:
         return ""
     return f"{which} is not known: NCCL_IB_HCA can name them"
