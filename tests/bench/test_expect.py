@@ -3,9 +3,9 @@
 import pytest
 
 from measured_rows import GIB, GLOO, H200, Measured
-from oddrank.bench import expect
-from oddrank.bench.expect import expected, limits, nvls_wire
+from oddrank.bench.expect import expected, nvls_wire
 from oddrank.bench.facts import Facts
+from oddrank.bench.published import gpu_named, limits
 from oddrank.bench.shortfall import judge, percent
 
 
@@ -165,4 +165,4 @@ def test_the_table_names_known_products_and_collectives_only():
         assert rule["gpu"] in names
         assert 0.4 < rule["share"] < 1
         assert rule["source"]
-    assert expect._gpu("NVIDIA A100-SXM4-80GB")["memory_GBps"] == 2000
+    assert gpu_named("NVIDIA A100-SXM4-80GB")["memory_GBps"] == 2000

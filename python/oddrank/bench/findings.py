@@ -12,7 +12,7 @@ from oddrank.control.stages import Rounds
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 
 if TYPE_CHECKING:
-    from oddrank.bench.expect import Expected
+    from oddrank.bench.published import Expected
     from oddrank.bench.shortfall import Row
 
 # Which ranks did it together, in words.
@@ -195,7 +195,7 @@ def nothing_published(
     """A figure was asked for as a line, and there is none: nothing is slow, nothing is well.
 
     judged_from: the size from which on each row would be judged, as `shortfall.judged_from`.
-    lacks: links that are down, as `expect.lacking`.
+    lacks: links that are down, as `published.lacking`.
     """
     whys = Counter(map(_why_not_held, rows, due, judged_from))
     larger = min((size for size in judged_from if size is not None), default=None)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, expect, findings, late, setup, shortfall, sweep, topology
+from oddrank.bench import arrivals, findings, late, published, setup, shortfall, sweep, topology
 from oddrank.bench.arrival import ENOUGH
 from oddrank.bench.budget import ARRIVALS, LEAST, Limits, longest
 from oddrank.bench.memory import free_host_memory
@@ -129,7 +129,7 @@ def _below(
     devices = ", ".join(_devices(rounds))
     ranks = "1 rank" if rounds.world == 1 else f"{rounds.world} ranks"
     where = f"{ranks} ({devices}) over {', '.join(backends)}"
-    lacks = {expect.lacking(known) for known in facts.values() if known} - {""}
+    lacks = {published.lacking(known) for known in facts.values() if known} - {""}
     return [findings.nothing_published(rows, due, judged_from, threshold, where, lacks=lacks)]
 
 

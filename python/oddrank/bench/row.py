@@ -9,8 +9,8 @@ from typing import Any
 from oddrank.bench import shortfall
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.expect import Expected
 from oddrank.bench.pace import error_of_visits
+from oddrank.bench.published import Expected
 from oddrank.finding import Who
 
 # Nearest rank: of fewer samples the 99th percentile is the largest.

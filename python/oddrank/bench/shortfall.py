@@ -6,8 +6,9 @@ from typing import Protocol
 
 from oddrank.bench import findings
 from oddrank.bench.case import Case
-from oddrank.bench.expect import SMALLEST, Expected, expected
+from oddrank.bench.expect import SMALLEST, expected
 from oddrank.bench.facts import Facts
+from oddrank.bench.published import Expected
 from oddrank.finding import Finding
 
 

@@ -14,6 +14,7 @@ from oddrank.bench.group import Group, connect
 from oddrank.bench.memory import free_host_memory
 from oddrank.bench.pace import Pace
 from oddrank.bench.plan import AUTO, Task, memory_of, reserve
+from oddrank.bench.published import Expected
 from oddrank.bench.row import Row, summarise
 from oddrank.bench.timing import measure
 from oddrank.bench.visits import Series, Visit
@@ -75,7 +76,7 @@ def is_over(visit: Visit, rounds: Rounds) -> bool:
     return bool(rounds.of(visit.name)[0]["over"])
 
 
-def expectation(task: Task, rounds: Rounds, row: Row) -> expect.Expected | None:
+def expectation(task: Task, rounds: Rounds, row: Row) -> Expected | None:
     """What this case should reach on this job's topology, where that is known."""
     facts = topology.facts(rounds, row.backend)
     return expect.expected(facts, task.case, row.footprint) if facts else None
