@@ -7,6 +7,7 @@ import pytest
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.live import cells
+from oddrank.bench.published import Expected
 from oddrank.bench.row import summarise
 
 CASE = Case("all_reduce", "float32", 1_000_000)
@@ -87,3 +88,13 @@ def test_a_barrier_has_a_latency_and_no_bandwidth():
     row = summarise(Case("barrier", "float32", 0, "none"), {0: result(10), 1: result()}, 2)
     assert (row.median_us, row.algbw_GBps, row.busbw_GBps) == (10, None, None)
     assert "no data" in row.reason
+
+
+@pytest.mark.parametrize(("doubt", "shown"), [("", "79"), ("which ports serve is unknown", "79?")])
+def test_a_percentage_of_what_is_doubted_has_a_question_mark(doubt, shown):
+    row = summarise(CASE, {rank: result(1000) for rank in range(4)}, 4)
+    row = row.expecting(Expected(row.busbw_GBps / 0.789, "published", doubt=doubt))
+    assert shown in cells(row)
+    assert row.as_data()["expected_doubt"] == (doubt or None)
+    skipped = summarise(CASE, {rank: result(skipped="no room") for rank in range(4)}, 4)
+    assert not any("?" in cell for cell in cells(skipped.expecting(Expected(1.0, "", doubt=doubt))))

@@ -65,7 +65,7 @@ def cells(row: Row) -> tuple[str, ...]:
         size_text(row.bytes), str(row.count), row.dtype, row.op,
         "in" if row.inplace else "out",
         _number(row.median_us, 1), _number(row.p99_us, 1), _number(row.algbw_GBps, 3),
-        _number(row.busbw_GBps, 3), _number(row.percent, 0),
+        _number(row.busbw_GBps, 3), _percent(row),
         _number(None if row.cv is None else 100 * row.cv, 1), str(row.iterations),
         f"skipped: {row.reason}" if row.check == "skipped" else row.check,
     )  # fmt: skip
@@ -74,6 +74,12 @@ def cells(row: Row) -> tuple[str, ...]:
 def _join(texts: Iterable[str]) -> str:
     padded = [text.rjust(width) for text, (_, width) in zip(texts, _COLUMNS, strict=True)]
     return "  ".join([*padded[:-1], padded[-1].strip()])
+
+
+def _percent(row: Row) -> str:
+    """With a ? where what is expected judges nothing."""
+    doubted = row.percent is not None and row.expected_doubt
+    return _number(row.percent, 0) + ("?" if doubted else "")
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -58,6 +58,7 @@ class Row:
     percent: float | None = None
     expected_source: str | None = None
     expected_note: str | None = None
+    expected_doubt: str | None = None
     reason: str | None = None
     samples_us: tuple[float, ...] = ()
     arrival: Mapping[str, Any] | None = None
@@ -76,6 +77,7 @@ class Row:
             percent=shortfall.percent(self, what),
             expected_source=what.source,
             expected_note=what.note or None,
+            expected_doubt=what.doubt or None,
         )
 
 
