@@ -12,8 +12,8 @@ from oddrank.render import progress
 # Heading, width; the columns of nccl-tests and what it does not say.
 _COLUMNS = (
     ("size", 10), ("count", 12), ("type", 10), ("redop", 5), ("place", 5), ("median us", 11),
-    ("p99 us", 11), ("algbw GB/s", 10), ("busbw GB/s", 10), ("% exp", 6), ("CV %", 6),
-    ("iters", 6), ("check", 7),
+    ("p99 us", 11), ("algbw GB/s", 10), ("busbw GB/s", 10), ("+- %", 6), ("% exp", 6),
+    ("CV %", 6), ("iters", 6), ("check", 7),
 )  # fmt: skip
 
 
@@ -65,8 +65,8 @@ def cells(row: Row) -> tuple[str, ...]:
         size_text(row.bytes), str(row.count), row.dtype, row.op,
         "in" if row.inplace else "out",
         _number(row.median_us, 1), _number(row.p99_us, 1), _number(row.algbw_GBps, 3),
-        _number(row.busbw_GBps, 3), _percent(row),
-        _number(None if row.cv is None else 100 * row.cv, 1), str(row.iterations),
+        _number(row.busbw_GBps, 3), _hundredfold(row.error), _percent(row),
+        _hundredfold(row.cv), str(row.iterations),
         f"skipped: {row.reason}" if row.check == "skipped" else row.check,
     )  # fmt: skip
 
@@ -74,6 +74,10 @@ def cells(row: Row) -> tuple[str, ...]:
 def _join(texts: Iterable[str]) -> str:
     padded = [text.rjust(width) for text, (_, width) in zip(texts, _COLUMNS, strict=True)]
     return "  ".join([*padded[:-1], padded[-1].strip()])
+
+
+def _hundredfold(share: float | None) -> str:
+    return _number(None if share is None else 100 * share, 1)
 
 
 def _percent(row: Row) -> str:
