@@ -155,7 +155,8 @@ def test_a_deadline_alone_leaves_every_case_its_part():
 
 def test_cases_are_visited_as_often_as_there_is_time_for():
     assert visits(60, 26, 8) == 4
-    assert visits(60, 10, 8) == 5  # more would show no more
+    assert visits(60, 13, 8) == 9
+    assert visits(60, 5, 8) == 10  # more would show little more
     assert visits(1, 26, 8) == visits(60, 5000, 8) == 1
     assert visits(60, 26, 10_000) == 1  # whose ranks take long to agree
     assert visits(10, 10, 1) > visits(10, 10, 2)  # nobody to compare arrivals with

@@ -22,7 +22,7 @@ _WARM_SHARE = 0.25
 _FEWEST_WARM_BLOCKS = 3  # the first has one iteration and says little
 _Z = 1.96
 # Student's t, two-sided 95 %, by degrees of freedom. Two visits tell next to nothing (12.7).
-_T = {2: 4.303, 3: 3.182, 4: 2.776}
+_T = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 VISITS_THAT_TELL = 1 + min(_T)
 MOST_VISITS = 1 + max(_T)
 
