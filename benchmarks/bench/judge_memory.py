@@ -52,7 +52,8 @@ class Ranks:
 def answer(stage: str, rank: int) -> Any:
     """What a rank publishes of a stage."""
     if stage == "devices":
-        return {"gpus": 0, "gpu": None, "local_world": 8, "gpu_id": None, "cuda_part": ""}
+        return {"gpus": 0, "gpu": None, "local_world": 8, "gpu_id": None, "cuda_part": "",
+                "obstacle": ""}  # fmt: skip
     if stage == "connect":
         facts = {"transport": "gloo", "limit": 1e9, "nics": {}, "fabric": None}
         return {**facts, "nccl": None, "nvls": None, "ring": None, "links": None}

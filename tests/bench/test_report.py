@@ -6,6 +6,7 @@ from oddrank import launch
 from oddrank.bench import report
 from oddrank.bench.plan import tasks
 from oddrank.bench.row import Row
+from oddrank.bench.visits import in_turn
 from oddrank.control.root import RankState
 from oddrank.control.stages import Rounds
 from oddrank.control.walk import Outcome
@@ -34,7 +35,8 @@ def test_a_gate_that_cannot_judge_for_nvlinks_that_are_down_says_so(links):
         rank: {**CONNECTED, "transport": "nccl", "links": HGX} for rank in range(8)
     }
     rounds.results["connect"][5]["links"] = {**HGX, "nvlinks": links}
-    said = report.of_sweep([task], launch.current({}), Outcome(rounds), {task.name: row}, 0.9)
+    visits, measured = in_turn([task], 1), {task.name: row}
+    said = report.of_sweep(visits, launch.current({}), Outcome(rounds), measured, 0.9)
     if links == 18:
         assert said.findings == ()
         return

@@ -6,13 +6,15 @@ from itertools import product
 
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.pace import MOST_VISITS
 from oddrank.bench.windows import capacity_of, needed
 from oddrank.errors import OddrankError
 
 # Of a buffer, for windows of small cases: two buffers and 64 MiB are the most we take.
 _FOR_WINDOWS = 32 << 20
 _MOST_TASKS = 5000
-_LONGEST_NAME = 43  # of a stage, that may end with the number of a visit
+# Of a stage (control's limit), that may end with the number of a visit.
+_LONGEST_NAME = 47 - len(f" ({MOST_VISITS})")
 AUTO = "auto"
 BACKENDS = ("nccl", "c10d")
 # auto: the place that the collective mostly has.
