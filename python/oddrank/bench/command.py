@@ -82,7 +82,8 @@ _RUN_OPTIONS = (
                  help="nccl: our own communicator; c10d: torch.distributed (nccl or gloo);"
                  " all, or both: what the framework costs."),
     click.option("--target-cv", "target", default="1%", show_default=True, callback=share,
-                 metavar="PERCENT", help="Iterate until the median is known this well (95 %)."),
+                 metavar="PERCENT", help="Iterate until the median is known this well (95 %),"
+                 " as far as --budget and ten visits go."),
     click.option("--budget", type=Seconds(1, 86400), metavar="SECONDS",
                  show_default=f"{BUDGET:g}, or what --deadline leaves of it",
                  help="For all measurements: the cases, and who comes late."),
@@ -156,20 +157,17 @@ def run(
     stream = sys.stderr if json_path == "-" else sys.stdout
     visits = in_turn(todo, visits_within(time.budget, len(todo), here.world))
     by_stage = {visit.name: visit for visit in visits}
-    table = live.Table(stream, [task.name for task in todo])
+    table = live.Table(stream)
     measured: dict[str, Row] = {}
 
     def show(stage: Stage, rounds: Rounds) -> None:
         visit = by_stage.get(stage.name)
         if visit is not None:
-            name = visit.task.name
-            measured[name] = sweep.row_of(visit, rounds)
-            table.tell(visit)
-            if sweep.is_over(visit, rounds):
-                table.add(name, measured[name])
+            row = measured[visit.task.name] = sweep.row_of(visit, rounds)
+            table.add(visit, row)
 
     def conclude(outcome: Outcome) -> int:
-        table.end(measured)
+        table.end(measured.values())
         said = report.of_sweep(visits, here, outcome, measured, fail_below)
         render.progress("", stream)
         render.deliver(said, json_path)

@@ -1,7 +1,6 @@
-"""The table of a sweep as it grows: one line as soon as a case is through, plain text."""
+"""The table of a sweep as it grows: one line as soon as a case is measured, plain text."""
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TextIO
 
 from oddrank.bench.row import Row
@@ -20,33 +19,32 @@ _COLUMNS = (
 class Table:
     """Prints to one stream; a heading where the collective or the back end changes.
 
-    names: of the cases, in the order of their lines.
+    A row is shown once it is measured, and all of them again at the end where they were visited
+    more than once: who waits sees that it goes on, and what is killed has said what it knew.
     """
 
-    def __init__(self, stream: TextIO, names: Iterable[str]) -> None:
-        self._stream, self._names = stream, deque(names)
-        self._rows: dict[str, Row] = {}  # that others come before
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
         self._heading = ""
-        self._visit = 1
+        self._round = 1
 
-    def add(self, name: str, row: Row) -> None:
-        """A row to which nothing will be added."""
-        self._rows[name] = row
-        while self._names and self._names[0] in self._rows:
-            self._show(self._rows.pop(self._names.popleft()))
+    def add(self, visit: Visit, row: Row) -> None:
+        """The row of a case after that visit."""
+        if visit.number == 1:
+            self._show(row)
+        elif visit.number != self._round:
+            progress(f"round {visit.number} of {visit.of}", self._stream)
+        self._round = visit.number
 
-    def tell(self, visit: Visit) -> None:
-        """How far it is, where no row is through for long."""
-        if visit.number > self._visit:
-            progress(f"all cases visited {self._visit} of {visit.of} times", self._stream)
-        self._visit = visit.number
-
-    def end(self, rows: Mapping[str, Row]) -> None:
-        """What came in between the rows that are still due: they are shown as they are."""
-        for name in self._names:
-            if name in rows:
-                self._show(rows[name])
-        self._names.clear()
+    def end(self, rows: Iterable[Row]) -> None:
+        """All rows, as they are at the end."""
+        known = list(rows)
+        most = max((row.visits for row in known), default=1)
+        if most > 1:
+            self._heading = ""
+            progress(f"\nall visits together, up to {most} to each case:", self._stream)
+            for row in known:
+                self._show(row)
 
     def _show(self, row: Row) -> None:
         heading = f"{row.collective} over {row.backend}, {row.n} rank{'s' if row.n > 1 else ''}"
