@@ -2,13 +2,14 @@
 
 import re
 import time
-from unittest.mock import MagicMock
+from dataclasses import replace
 
 import pytest
 
 from job import job
+from oddrank import launch
 from oddrank.bench import report
-from oddrank.bench.budget import ARRIVALS, Budget, Limits, limits, longest, visits
+from oddrank.bench.budget import ARRIVALS, LEAST, Budget, Limits, limits, longest, visits
 from oddrank.bench.case import Case
 from oddrank.bench.plan import Task
 from oddrank.errors import OddrankError
@@ -140,15 +141,15 @@ def test_cases_that_do_not_fit_into_a_deadline_are_refused_with_the_least_that_t
 )
 def test_a_dry_run_tells_the_time_that_many_cases_take_whatever_the_budget(number, world, said):
     todo = [Task("auto", case, "") for case in cases(number)]
-    launch = MagicMock(world=world, local_world=world)
-    _, sentence = report.plan_rows(todo, launch, Limits(20, 700))
+    here = replace(launch.current({}), world=world, local_world=world)
+    _, sentence = report.plan_rows(todo, here, Limits(20, 700))
     assert said in sentence
     assert "Everything ends within 700 s (--deadline)" in sentence
 
 
 @pytest.mark.needs("torch")
 def test_a_deadline_alone_leaves_every_case_its_part():
-    verdict = job(2, command=("bench", "run", "--sizes", "8:1M:x8"), deadline=30)
+    verdict = job(2, command=("bench", "run", "--sizes", "8:1M:x2"), deadline=60)
     assert verdict.healthy(), str(verdict)
     assert verdict.report["data"]["not_measured"] == []
 
@@ -159,6 +160,7 @@ def test_cases_are_visited_as_often_as_there_is_time_for():
     assert visits(60, 5, 8) == 10  # more would show little more
     assert visits(1, 26, 8) == visits(60, 5000, 8) == 1
     assert visits(60, 26, 10_000) == 1  # whose ranks take long to agree
+    assert visits(60, 50, 8) == 1  # two would not tell how far they lie apart
     assert visits(10, 10, 1) > visits(10, 10, 2)  # nobody to compare arrivals with
 
 
@@ -172,3 +174,16 @@ def test_a_visit_has_its_part_and_may_take_that_of_all_that_are_left(clock):
     assert budget.is_over(1)
     assert not budget.is_over(0)
     assert budget.share(0) == pytest.approx((2, 4))
+
+
+def test_what_checks_take_is_gone_for_further_visits_and_not_for_the_first(clock):
+    check, number = 2.0, 12
+    budget = Budget(20, cases(number), 5)
+    made = [0] * number
+    for _ in range(5):
+        for place in range(number):
+            if not budget.is_over(place):
+                clock[0] += check + budget.share(place)[0]
+                made[place] += 1
+    assert min(made) == 1
+    assert clock[0] - 1000 <= (number + 1) * (check + LEAST)

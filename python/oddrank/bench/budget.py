@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from oddrank.bench.case import Case
-from oddrank.bench.pace import MOST_VISITS
+from oddrank.bench.pace import MOST_VISITS, VISITS_THAT_TELL
 from oddrank.errors import OddrankError
 
 ARRIVALS = 0.4
@@ -14,7 +14,7 @@ ARRIVALS = 0.4
 
 Where too few fit, who seems late is told and not named."""
 LEAST = 0.08
-"""Seconds of a case, whatever the budget: half of it gets it warm (pace.py)."""
+"""Seconds of a visit, whatever the budget, and each case has one: half of it is to get it warm."""
 BUDGET, DEADLINE = 60.0, 300.0
 """Seconds where neither is given; a longer budget, or many cases, make the deadline longer."""
 _FIXED_BYTES = 1 << 20  # a run of no bytes takes about as long as moving so many
@@ -97,10 +97,11 @@ def _least_deadline(budget: float, cases: int, world: int) -> int:
 
 
 def visits(budget: float, cases: int, world: int) -> int:
-    """How often each case is visited: as often as the visits are long enough to be worth it."""
+    """How often each case is visited: as often as the visits are long enough to be worth it, and
+    once where they would be too few to tell how far they lie apart."""
     measuring = budget * (1.0 if world == 1 else 1 - ARRIVALS)
-    fitting = measuring / cases / (_VISIT + _VISIT_OF_A_RANK * world)
-    return max(1, min(MOST_VISITS, int(fitting)))
+    fitting = int(measuring / cases / (_VISIT + _VISIT_OF_A_RANK * world))
+    return min(MOST_VISITS, fitting) if fitting >= VISITS_THAT_TELL else 1
 
 
 class Budget:
@@ -115,6 +116,7 @@ class Budget:
     def __init__(self, seconds: float, cases: Iterable[Case], visits: int = 1) -> None:
         self._seconds = seconds
         self._weights = [math.sqrt(_FIXED_BYTES + case.bytes) for case in cases]
+        self._visits = visits
         self._left = [visits] * len(self._weights)
         self._began: float | None = None
 
@@ -142,7 +144,10 @@ class Budget:
         self._left[place] = 0
 
     def is_over(self, place: int) -> bool:
-        return not self._left[place]
+        """Whether that case has had its last visit: another one than the first only has time that
+        is left, for what checks took is gone, too."""
+        is_first = self._left[place] == self._visits
+        return not self._left[place] or not (is_first or self._unused() > LEAST)
 
     def _unused(self) -> float:
         now = time.monotonic()

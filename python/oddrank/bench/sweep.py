@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TOO_LARGE = "not enough free memory"
 NO_GPU = "the back end nccl needs a GPU for every rank"
 _BACKEND, _SERIES = "backend", "series"
-# A case's own deadline: far above what its budget allows, and this much for every byte.
+# A visit's own deadline: far above what its budget allows, and this much for every byte.
 _PATIENCE = 60.0
 _BYTES_PER_SECOND = 1e6
 # Iterations of a case, in all visits.
@@ -108,7 +108,7 @@ def _stage(
 
     def plan(rounds: Rounds) -> dict[str, Any] | Skip:
         if budget.is_over(visit.place):
-            return Skip("its case needs no further visit")
+            return Skip("its case needs no further visit, or there is no time for it")
         connected = rounds.of("connect")[0]
         if task.backend not in reserved:
             same = [other.case for other in tasks if other.backend == task.backend]
@@ -185,16 +185,19 @@ def _measure(context: Context, visit: Visit, options: Options) -> dict[str, Any]
     operation.ready()
     group.barrier()
     pace = Pace(options.target, *parameters["seconds"], most=_MOST_IN_ALL // visit.of)
-    series: Series = context.kept.setdefault(_SERIES, {}).setdefault(visit.task.name, Series())
+    every: dict[str, Series] = context.kept.setdefault(_SERIES, {})
+    series = every.setdefault(visit.task.name, Series())
     series.add(measure(group, operation, case, pace), arrivals.clock(context))
     over = seen is not None or visit.number == visit.of
     if group.rank == 0:
         over = over or pace.takes_all or series.is_known(options.target)
         result["times"] = series.times
     (result["over"],) = map(bool, group.largest([over]))
-    if result["over"] and COLLECTIVES[case.collective].together and group.world > 1:
-        came = arrival(group, series.stamps, (0, series.clock_error))
-        result["arrival"] = came.in_short() if came else None
+    if result["over"]:
+        del every[visit.task.name]
+        if COLLECTIVES[case.collective].together and group.world > 1:
+            came = arrival(group, series.stamps, (0, series.clock_error))
+            result["arrival"] = came.in_short() if came else None
     return result
 
 
