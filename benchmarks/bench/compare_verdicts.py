@@ -16,11 +16,12 @@ import numpy as np
 
 import harness
 from oddrank import _native
+from oddrank.bench.comparison import CONFIDENCE
 
 TRIALS = 500
 NOISE = 0.05
 WITHIN = 0.05
-CONFIDENCE, REPLICATES = 0.99, 4000  # as compare.py has them
+REPLICATES = 4000  # as compare.py has it
 
 
 def times(random: np.random.Generator, count: int, memory: float, level: float) -> list[float]:
