@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 REPEATS ?= 20
 RUNS ?= 10000000
-# Of compute-sanitizer; one alone takes ten minutes at most.
+# Of compute-sanitizer; one alone takes up to ten minutes.
 TOOLS ?= memcheck racecheck initcheck synccheck
 # Set RANKS to choose; without it as many as there are GPUs, or 4 on the CPU.
 RANKS ?=
@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 python := $(VENV)/bin/python
 # What the compiled parts depend on. Folders of python/ are listed for their mtime: an editable install must see new files.
 sources := CMakeLists.txt pyproject.toml $(shell find csrc -type f) $(shell find python -type d -not -name __pycache__)
-# The parts of gpu-check, each to be run by itself on a machine that is lent for ten minutes at a time.
+# The parts of gpu-check, each to be run by itself where one command must not take longer than ten minutes.
 gpu_parts := gpu-build gpu-jobs gpu-tests gpu-benchmarks gpu-sanitizer
 gpu_jobs := tests/selftest/test_gpu.py
 gpu_sanitizer := tests/package/test_every_kernel.py
