@@ -83,6 +83,8 @@ def test_a_row_is_shown_at_once_and_as_it_is_at_the_end():
     assert figures(lines) == ["110.0", "120.0", "35.0", "45.0"]
     rounds = [line for line in lines if line.startswith("round")]
     assert rounds == ["round 2 of 4", "round 3 of 4", "round 4 of 4"]
+    at = lines.index("all visits together, up to 4 to each case:")
+    assert figures(lines[at:]) == ["35.0", "45.0"]
 
 
 def test_what_is_visited_once_is_shown_once():

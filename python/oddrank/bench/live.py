@@ -42,7 +42,8 @@ class Table:
         most = max((row.visits for row in known), default=1)
         if most > 1:
             self._heading = ""
-            progress(f"\nall visits together, up to {most} to each case:", self._stream)
+            progress("", self._stream)
+            progress(f"all visits together, up to {most} to each case:", self._stream)
             for row in known:
                 self._show(row)
 
