@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 
-SIZES = [1 << power for power in range(15, 28)]
+SIZES = [1 << power for power in range(15, 31)]
 RANKS = 2
 OURS = ("oddrank", "quick")
 SCRIPT = Path(__file__).with_name("all_reduce_script.py")
@@ -60,7 +60,8 @@ def cv(values: list[float]) -> float:
 
 def main() -> None:
     parser = harness.parser(__doc__ or "", default_repetitions=10)
-    parser.add_argument("--largest", type=int, default=SIZES[-1], metavar="BYTES")
+    parser.add_argument("--largest", type=int, default=1 << 27, metavar="BYTES",
+                        help="size of the sweep, at most 1 GiB (default: 128 MiB)")  # fmt: skip
     parser.add_argument("--budget", type=float, default=1.0, metavar="SECONDS")
     arguments = parser.parse_args()
     sizes = [size for size in SIZES if size <= arguments.largest]
