@@ -103,3 +103,14 @@ def test_what_hurts_one_visit_to_a_case_is_not_taken_for_the_case():
     assert row["visits"] >= 3
     assert row["median_us"] < 20_000
     assert row["error"] > 0.2  # which says that a visit was not like the others
+
+
+@pytest.mark.needs("torch")
+def test_a_case_whose_later_visits_never_came_has_its_arrivals():
+    kill = "kill:rank=1,stage=all_reduce float32 4 KiB (2)"
+    command = ("bench", "run", "--sizes", "1K,4K", "--budget", "12", "--target-cv", "0.01%")
+    verdict = job(2, command=command, inject=kill, deadline=90)
+    assert verdict.names(rank=1, stage="all_reduce float32 4 KiB (2)"), str(verdict)
+    rows = verdict.report["data"]["rows"]
+    assert [row["visits"] for row in rows] == [2, 1]
+    assert all(len(row["arrival"]["median_us"]) == 2 for row in rows)

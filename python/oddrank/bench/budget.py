@@ -24,7 +24,7 @@ _START, _START_SHARE = 120.0, 0.4
 # (benchmarks/bench/judge_memory.py); and the slowest pace of the check.
 _CASE, _RANK = 0.05, 4e-5
 _CHECKED_BYTES_PER_SECOND = 50e6
-# A visit, where there are several: warm in a fourth of it, and longer than its check.
+# The shortest visit, on average, where there are several, and for ranks to agree on the next one.
 _VISIT, _VISIT_OF_A_RANK = 0.3, 1e-4
 _FEWER = "fewer --sizes, --collectives, --dtypes, --ops or --place"
 

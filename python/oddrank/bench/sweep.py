@@ -161,8 +161,8 @@ def _choose(name: str, rounds: Rounds) -> str:
 def _measure(context: Context, visit: Visit, options: Options) -> dict[str, Any]:
     """What every rank publishes of a case after another visit.
 
-    times: of all visits so far, in microseconds, agreed, a list a visit; only rank 0's. over: no
-    further one is needed; arrival: then, and of all of them.
+    Of all visits so far, for there may be no time for another: times, in microseconds, agreed, a
+    list a visit, only rank 0's; and arrival. over: no further visit is needed.
     """
     parameters, case = context.parameters, visit.task.case
     result: dict[str, Any] = {
@@ -193,11 +193,11 @@ def _measure(context: Context, visit: Visit, options: Options) -> dict[str, Any]
         over = over or pace.takes_all or series.is_known(options.target)
         result["times"] = series.times
     (result["over"],) = map(bool, group.largest([over]))
+    if COLLECTIVES[case.collective].together and group.world > 1:
+        came = arrival(group, series.stamps, (0, series.clock_error))
+        result["arrival"] = came.in_short() if came else None
     if result["over"]:
         del every[visit.task.name]
-        if COLLECTIVES[case.collective].together and group.world > 1:
-            came = arrival(group, series.stamps, (0, series.clock_error))
-            result["arrival"] = came.in_short() if came else None
     return result
 
 
