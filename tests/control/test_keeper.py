@@ -19,6 +19,9 @@ print(os.getpid(), flush=True)
 {rest}
 """
 
+# Not one long sleep: Python runs no handler for a signal that comes just before the system call.
+WAIT = "while True: time.sleep(0.05)"
+
 
 def start(rest: str, deadline: float = 30, before: str = "") -> tuple[subprocess.Popen[str], int]:
     """The keeper and the pid of its rank, which goes on with `rest`."""
@@ -56,7 +59,7 @@ def test_it_ends_after_a_session_of_its_own_that_the_rank_has_left():
 
 
 def test_a_launchers_signal_reaches_the_rank():
-    keeper, _ = start("time.sleep(60)")
+    keeper, _ = start(WAIT)
     keeper.send_signal(signal.SIGTERM)
     assert keeper.wait(10) == 7
 
@@ -64,7 +67,7 @@ def test_a_launchers_signal_reaches_the_rank():
 def test_a_signal_that_was_held_back_since_the_start_reaches_the_rank_too():
     before = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
     before += "os.kill(os.getpid(), signal.SIGTERM)"
-    rest = "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])\ntime.sleep(60)"
+    rest = f"signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])\n{WAIT}"
     keeper, _ = start(rest, before=before)
     assert keeper.wait(10) == 7
 
@@ -80,7 +83,7 @@ def test_the_rank_is_told_who_sent_the_signal_not_who_passed_it_on():
 
 
 def test_killed_it_takes_its_rank_along():
-    keeper, rank = start("time.sleep(60)")
+    keeper, rank = start(WAIT)
     keeper.kill()
     keeper.wait(10)
     end = time.monotonic() + 10
@@ -90,5 +93,5 @@ def test_killed_it_takes_its_rank_along():
 
 
 def test_it_waits_for_nobody_beyond_the_deadline():
-    keeper, _ = start("time.sleep(60)", deadline=0.2)
+    keeper, _ = start(WAIT, deadline=0.2)
     assert keeper.wait(20) == -signal.SIGKILL
