@@ -129,6 +129,16 @@ def test_where_few_iterations_fit_into_a_visit_it_takes_the_time_of_all():
         assert machine.now == pytest.approx(1.5 if takes_all else 0.3, rel=0.3)
 
 
+def test_one_long_iteration_takes_no_time_from_later_visits():
+    machine = Machine(1000, 3.0)
+    pace = Pace(1e-9, 0.3, 1.5, clock=lambda: machine.now)
+    count, _ = pace.after([100_000])
+    while count:
+        count, _ = pace.after([machine.iteration() for _ in range(count)])
+    assert not pace.takes_all
+    assert machine.now < 0.4
+
+
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 10])
 def test_the_error_of_few_visits_covers_what_they_have_in_common_in_95_percent(number):
     """Of visits that lie apart by 10 %, each known well: their median by 95 % intervals."""

@@ -101,8 +101,9 @@ class Pace:
         if not self._warm:
             self._blocks.append(one)
             self._warm = self._is_warm(one)
-            if self._warm and one * _FEWEST_LONG > self._seconds:
-                self._seconds, self.takes_all = self._whole, True
+        elif not self.takes_all and one * _FEWEST_LONG > self._seconds:
+            # By what counts: the first iteration alone may be long by chance.
+            self._seconds, self.takes_all = self._whole, True
         size = max(1, min(_MOST_IN_BLOCK, math.ceil(_BLOCK_SECONDS / one)))
         if not self._warm:
             return size, False
