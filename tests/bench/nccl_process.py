@@ -30,7 +30,7 @@ def real_nccl() -> str:
     return file
 
 
-def in_process(code: str, *, seconds: float = 10, **environ: str) -> tuple[Any, str]:
+def in_process(code: str, *, seconds: float = 60, **environ: str) -> tuple[Any, str]:
     """What the code left in `answer`, and all that it printed before."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL", "ODDRANK_NCCL"))}
     done = subprocess.run(

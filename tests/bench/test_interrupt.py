@@ -2,8 +2,8 @@
 
 import os
 import signal
-import subprocess
 import sys
+from subprocess import PIPE, Popen
 
 import pytest
 
@@ -16,11 +16,11 @@ SWEEP = ["bench", "run", "--sizes", "8:64M", "--target-cv", "0.01%", "--deadline
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_sweep_that_goes_well_ends_when_it_is_told_to(number):
     command = [sys.executable, "-m", "oddrank", *SWEEP]
-    sweep = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert sweep.stderr is not None
-    assert sweep.stderr.readline().startswith("join")
-    sweep.send_signal(number)
-    said, _ = sweep.communicate(timeout=40)
+    with Popen(command, stdout=PIPE, stderr=PIPE, text=True) as sweep:
+        assert sweep.stderr is not None
+        assert sweep.stderr.readline().startswith("join")
+        sweep.send_signal(number)
+        said, _ = sweep.communicate(timeout=70)  # it ends by its own deadline in any case
     assert sweep.returncode == 3
     assert "bench: incomplete\nSIGTERM or SIGINT" in said
     assert f"(from process {os.getpid()} on " in said

@@ -106,7 +106,7 @@ def test_a_rank_is_named_that_sends_slowly_while_others_of_its_host_have_the_res
 
 def test_a_rank_that_dies_between_two_partners_is_named():
     inject = "kill:rank=2,stage=pairs,step=done"
-    verdict = job(4, command=COMMAND, inject=inject, deadline=20)
+    verdict = job(4, command=COMMAND, inject=inject, deadline=60)
     assert verdict.names(rank=2, stage="pairs"), str(verdict)
     assert verdict.report["data"]["pairs"] is None
     assert verdict.gone()
@@ -115,7 +115,7 @@ def test_a_rank_that_dies_between_two_partners_is_named():
 def test_a_rank_that_comes_no_further_is_named_though_others_have_rested():
     """Of three each rests in one round, and makes as many marks in it as those that meet."""
     inject = "sleep:rank=1,stage=pairs,step=done"
-    verdict = job(3, command=COMMAND, inject=inject, deadline=20)
+    verdict = job(3, command=COMMAND, inject=inject, deadline=40)
     assert verdict.names(rank=1, stage="pairs"), str(verdict)
     assert verdict.gone()
 

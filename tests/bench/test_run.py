@@ -89,8 +89,10 @@ def test_a_rank_that_comes_late_is_named_with_how_late():
     assert verdict.names(rank=2, stage="arrival"), str(verdict)
     (finding,) = verdict.report["findings"]
     assert (finding["condition"], finding["cause"]) == ("late", "late-arrival")
+    own = finding["evidence"][0]
+    assert own["value"] - own["median"] >= 9_000
     behind = verdict.report["data"]["arrival"]["median_us"]
-    assert behind[2] > 10 * max(behind[:2])
+    assert behind[2] == max(behind)
 
 
 def test_looking_for_late_ranks_keeps_to_its_share_of_the_budget():
@@ -148,7 +150,7 @@ def test_a_deadline_too_short_for_a_sweep_blames_nobody():
     sizes = [1, 2, 4, 8, 16, 32]
     slow = [f"slow:rank=1,stage=all_reduce float32 {n} KiB,step=time,seconds=1.5" for n in sizes]
     command = ("bench", "run", "--sizes", "1K:32K", *FAST)
-    verdict = job(2, command=command, inject=";".join(slow), deadline=14)
+    verdict = job(2, command=command, inject=";".join(slow), deadline=30)
     assert verdict.report["verdict"] == "incomplete", str(verdict)
     assert verdict.gone()
 

@@ -96,7 +96,7 @@ def test_what_is_visited_once_is_shown_once():
 @pytest.mark.needs("torch")
 def test_what_hurts_one_visit_to_a_case_is_not_taken_for_the_case():
     late = "late:rank=1,stage=all_reduce float32 4 KiB (2),seconds=0.02"
-    command = ("bench", "run", "--sizes", "1K,4K", "--budget", "12", "--target-cv", "0.01%")
+    command = ("bench", "run", "--sizes", "1K,4K", "--budget", "30", "--target-cv", "0.01%")
     verdict = job(2, command=command, inject=late, deadline=90)
     assert verdict.healthy(), str(verdict)
     row = verdict.report["data"]["rows"][1]
@@ -108,7 +108,7 @@ def test_what_hurts_one_visit_to_a_case_is_not_taken_for_the_case():
 @pytest.mark.needs("torch")
 def test_a_case_whose_later_visits_never_came_has_its_arrivals():
     kill = "kill:rank=1,stage=all_reduce float32 4 KiB (2)"
-    command = ("bench", "run", "--sizes", "1K,4K", "--budget", "12", "--target-cv", "0.01%")
+    command = ("bench", "run", "--sizes", "1K,4K", "--budget", "30", "--target-cv", "0.01%")
     verdict = job(2, command=command, inject=kill, deadline=90)
     assert verdict.names(rank=1, stage="all_reduce float32 4 KiB (2)"), str(verdict)
     rows = verdict.report["data"]["rows"]
