@@ -85,6 +85,8 @@ $(VENV)/.built: $(VENV)/.ready $(sources)
 	@echo "building oddrank for $$($(python) -V): a minute or two"
 	$(python) -m pip install -q --no-build-isolation -e .
 	@$(python) -c 'from oddrank import _native as n; print(*n.summary(), sep="\n")'
+	@# Its first import would make folders, and so python/ newer than what was built.
+	@$(python) -m compileall -q python
 	@touch $@
 
 $(VENV)/.built-test: $(VENV)/.built
