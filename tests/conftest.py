@@ -56,6 +56,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "greenlet": _module("greenlet"),
     "matplotlib": _module("matplotlib"),
     "mpi": _programs("mpirun"),
+    "hydra": _programs("mpiexec.hydra"),
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch", "scancel"),
     "time-namespace": _succeeds("unshare", "--time", "--fork", "--monotonic", "5", "true"),
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),

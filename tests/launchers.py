@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 # What tells that a process is a rank, and which one.
-RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 @dataclass(frozen=True)
@@ -89,4 +89,16 @@ def mpirun(order: Order) -> Plan:
     return [(0, [*run, sys.executable, *order.tool], order.environ)]
 
 
-LAUNCHERS: dict[str, Launcher] = {"torchrun": torchrun, "env": env, "mpirun": mpirun}
+def hydra(order: Order) -> Plan:
+    """MPICH's, on this host; Intel MPI's is made from it."""
+    assert order.nodes == 1, "to other hosts it would go by ssh"
+    run = ["mpiexec.hydra", "-n", str(order.ranks)]
+    return [(0, [*run, sys.executable, *order.tool], order.environ)]
+
+
+LAUNCHERS: dict[str, Launcher] = {
+    "torchrun": torchrun,
+    "env": env,
+    "mpirun": mpirun,
+    "hydra": hydra,
+}

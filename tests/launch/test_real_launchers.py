@@ -39,6 +39,14 @@ def test_torchrun_starts_two_ranks_that_know_it(script):
     assert one[7] == two[7]
 
 
+@pytest.mark.needs("hydra")
+def test_hydra_starts_two_ranks_that_know_it(script):
+    one, two = answers(script, "mpiexec.hydra", "-n", "2", sys.executable)
+    assert one[:7] == ["pmi", "0", "2", "0", "2", "0", "1"]
+    assert two[:7] == ["pmi", "1", "2", "1", "2", "0", "1"]
+    assert one[7] == two[7]
+
+
 @pytest.mark.needs("mpi")
 def test_mpirun_starts_two_ranks_that_know_it(script):
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable]

@@ -1,4 +1,4 @@
-"""The ranks' commands under Open MPI's mpirun, which ends all ranks once one has failed."""
+"""The ranks' commands under MPI's launchers, which end all ranks once one has failed."""
 
 import signal
 
@@ -6,22 +6,33 @@ import pytest
 
 from job import job
 
-pytestmark = pytest.mark.needs("torch", "mpi")
+pytestmark = pytest.mark.needs("torch")
 BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--target-cv", "20%")
 ONE_STAGE = ("selftest", "--quick", "--only", "device")
 
 
-def test_a_healthy_selftest_says_so_once():
-    verdict = job(3, launcher="mpirun", command=("selftest", "--quick"), deadline=100)
+@pytest.fixture(
+    params=[
+        pytest.param("mpirun", marks=pytest.mark.needs("mpi")),
+        pytest.param("hydra", marks=pytest.mark.needs("hydra")),
+    ]
+)
+def launcher(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_a_healthy_selftest_says_so_once(launcher):
+    verdict = job(3, launcher=launcher, command=("selftest", "--quick"), deadline=100)
     assert verdict.healthy(), str(verdict)
     assert verdict.gone()
     assert verdict.codes == (0,)
     assert verdict.output.count("selftest: healthy") == 1
-    assert verdict.report["world"]["launcher"] == "openmpi"
+    names = {"mpirun": "openmpi", "hydra": "pmi"}
+    assert verdict.report["world"]["launcher"] == names[launcher]
 
 
-def test_a_healthy_sweep_measures_all_ranks():
-    verdict = job(3, launcher="mpirun", command=BENCH, deadline=100)
+def test_a_healthy_sweep_measures_all_ranks(launcher):
+    verdict = job(3, launcher=launcher, command=BENCH, deadline=100)
     assert verdict.healthy(), str(verdict)
     assert verdict.gone()
     assert {row["n"] for row in verdict.report["data"]["rows"]} == {3}
@@ -30,9 +41,9 @@ def test_a_healthy_sweep_measures_all_ranks():
 @pytest.mark.parametrize(
     ("command", "rank", "stage"), [(ONE_STAGE, 2, "environment"), (BENCH, 0, "devices")]
 )
-def test_a_rank_that_is_killed_is_named_before_mpirun_ends_the_others(command, rank, stage):
+def test_a_rank_that_is_killed_is_named_before_the_others_are_ended(launcher, command, rank, stage):
     inject = f"kill:rank={rank},stage={stage}"
-    verdict = job(3, launcher="mpirun", command=command, inject=inject, deadline=100)
+    verdict = job(3, launcher=launcher, command=command, inject=inject, deadline=100)
     assert verdict.names(rank=rank, stage=stage), str(verdict)
     assert verdict.causes == {"killed"}
     assert verdict.output.count(f"{command[0]}: odd") == 1
@@ -40,10 +51,10 @@ def test_a_rank_that_is_killed_is_named_before_mpirun_ends_the_others(command, r
     assert verdict.gone(), str(verdict)
 
 
-def test_ranks_that_mpirun_was_told_to_end_say_so_in_the_report_and_do_not_wait_on():
+def test_ranks_that_the_launcher_was_told_to_end_say_so_in_the_report_and_do_not_wait_on(launcher):
     verdict = job(
         2,
-        launcher="mpirun",
+        launcher=launcher,
         command=ONE_STAGE,
         inject="sleep:rank=1,stage=environment",
         deadline=100,
@@ -51,7 +62,7 @@ def test_ranks_that_mpirun_was_told_to_end_say_so_in_the_report_and_do_not_wait_
         act=lambda live: live.launchers[0].send_signal(signal.SIGTERM),
     )
     assert verdict.gone(), str(verdict)
-    assert verdict.report is not None, str(verdict)  # mpirun itself has not waited for its words
+    assert verdict.report is not None, str(verdict)  # the launcher has not waited for its words
     assert verdict.report["verdict"] == "incomplete"
     assert "SIGTERM" in verdict.report["summary"]
     assert verdict.seconds < 100
