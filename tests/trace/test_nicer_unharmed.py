@@ -58,12 +58,16 @@ def test_a_second_one_inside_the_first_and_one_after_arm_say_what_they_do(script
 def test_a_signal_that_the_program_waits_for_is_not_taken_by_the_printing_thread(scripts):
     out = scripts.run(
         """
-        import os, signal
+        import os, signal, sys, threading, time
         from oddrank import NicerTrace
+        def begin_late(*_):
+            sys.setprofile(None)
+            time.sleep(0.5)
         def work():
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
             os.kill(os.getpid(), signal.SIGUSR1)
             return signal.sigwait({signal.SIGUSR1}) == signal.SIGUSR1
+        threading.setprofile(begin_late)  # each thread before its run()
         print(NicerTrace(packages_to_include="uninstalled").runfunc(work))
         """
     )

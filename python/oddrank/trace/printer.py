@@ -98,10 +98,15 @@ class Printing:
         self._thread: threading.Thread | None = threading.Thread(
             target=self._run, name="oddrank-print", daemon=True
         )
+        # The program's signals are for its own threads: sigwait() needs them blocked in all others,
+        # from their first moment on.
+        program = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._thread.start()
         except RuntimeError:  # no more threads: finish() prints what has been kept
             self._thread = None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, program)
         self._core.trace_text_printer((self._thread and self._thread.native_id) or 0)
 
     def _end_thread(self) -> None:
@@ -118,8 +123,6 @@ class Printing:
             raise
 
     def _run(self) -> None:
-        # The program's signals are for its own threads: sigwait() needs them blocked in all others.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         stopping = False
         while not stopping:
             self._core.trace_text_wait(_EVERY_MS)
