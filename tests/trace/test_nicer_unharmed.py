@@ -130,21 +130,31 @@ def test_a_thread_that_nobody_waits_for_has_printed_its_lines_when_python_ends(s
 def test_a_thread_that_waits_to_be_printed_does_not_abort_python_as_it_ends(scripts):
     scripts.run(
         """
-        import os, signal, sys, threading, time
+        import os, signal, sys, threading, time, traceback
         from oddrank import NicerTrace
         class Held:
             def write(self, text):
+                held.set()
                 threading.Event().wait(60)
             def flush(self):
                 pass
         def spin():
             while True:
                 pass
+        def interrupt():
+            main = threading.main_thread().ident
+            while True:
+                time.sleep(0.05)
+                stack = traceback.walk_stack(sys._current_frames()[main])
+                if any(frame.f_code.co_name == "_end_thread" for frame, _ in stack):
+                    os.kill(os.getpid(), signal.SIGINT)
         def work():
             threading.Thread(target=spin, daemon=True).start()
-            time.sleep(0.7)
-            sys.setswitchinterval(100)  # nobody gets the GIL before the end
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            held.wait(60)
+            sys.setswitchinterval(100)  # who has the GIL keeps it: spin() until it waits, then main
+            time.sleep(0.5)
+            threading.Thread(target=interrupt, daemon=True).start()
+        held = threading.Event()
         real, sys.stdout = sys.stdout, Held()
         try:
             NicerTrace(packages_to_include="uninstalled").runfunc(work)
