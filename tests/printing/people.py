@@ -4,9 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from waiting import until
 
 DEADLINE_S = 10.0
 
@@ -53,13 +53,6 @@ def hold(folder: Path, stdout: int) -> "subprocess.Popen[bytes]":
     process = start(HOLD.format(ready=str(ready)), stdout)
     until(ready.exists)
     return process
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.005)
 
 
 def state(pid: int) -> str:
