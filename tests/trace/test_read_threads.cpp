@@ -1,6 +1,7 @@
 // Stacks and rings, of writers that are dead, stopped, or faster than the reader.
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <chrono>
 #include <filesystem>
@@ -295,6 +296,13 @@ TEST(ReadEvents, of_a_slow_writer_no_event_is_seen_half_written) {
   EXPECT_GT(seen, 0U);
 }
 
+// Of this thread, which is the only one that reads: waiting for a core is not the reader's doing.
+double cpu_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
 // Files like a rank's: 4 MiB, 64 slots, 400 code objects; three threads with 20 frames each.
 TEST(ReadSpeed, many_files_are_read_for_their_stacks_at_once) {
   std::string root = "/dev/shm/oddrank-test-XXXXXX";
@@ -321,7 +329,7 @@ TEST(ReadSpeed, many_files_are_read_for_their_stacks_at_once) {
   constexpr int kFiles = 256;
   for (int i = 0; i < kFiles; ++i) record.save(root + "/" + std::to_string(i));
 
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = cpu_ms();
   std::size_t frames = 0;
   for (int i = 0; i < kFiles; ++i) {
     const RecordFile file(root + "/" + std::to_string(i));
@@ -330,14 +338,14 @@ TEST(ReadSpeed, many_files_are_read_for_their_stacks_at_once) {
       for (const Place place : thread.stack) frames += dictionary.code(place.code()) != nullptr;
     }
   }
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  const double took = cpu_ms() - begin;
   std::filesystem::remove_all(root);
   EXPECT_EQ(frames, kFiles * 60U);
-  RecordProperty("milliseconds", static_cast<int>(took.count()));
+  RecordProperty("milliseconds", static_cast<int>(took));
   std::printf("%d files of %.1f MiB in %.1f ms\n", kFiles,
-              static_cast<double>(record.size()) / (1 << 20), took.count());
-  // 1,024 files in 2 s on an idle machine; sanitizers and busy ones are given ten times as long.
-  EXPECT_LT(took.count(), 5'000);
+              static_cast<double>(record.size()) / (1 << 20), took);
+  // 1,024 files in 2 s on an idle machine; sanitizers and slow ones are given ten times as long.
+  EXPECT_LT(took, 5'000);
 }
 
 }  // namespace
