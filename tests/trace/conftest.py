@@ -47,8 +47,8 @@ class Script:
         assert not check or process.returncode == 0, err
         return subprocess.CompletedProcess([], process.returncode, out, err)
 
-    def records(self) -> list[ranks.Rank]:
-        found, refused = ranks.read(jobs.find([str(self.folder / "records")]).files)
+    def records(self, look: float = 0.0) -> list[ranks.Rank]:
+        found, refused = ranks.read(jobs.find([str(self.folder / "records")]).files, look)
         assert not refused
         return found
 

@@ -2,13 +2,14 @@
 
 import os
 import signal
-import time
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from oddrank import OddrankError
-from oddrank.trace import jobs, packages, ranks
+from oddrank.trace import packages
+from waiting import until
 
 
 def test_a_killed_script_shows_the_line_it_died_in_and_all_its_callers(script):
@@ -34,7 +35,11 @@ def test_a_killed_script_shows_the_line_it_died_in_and_all_its_callers(script):
     assert lines == [("<module>", 9), ("outer", 8), ("inner", 6)]
 
 
-def test_a_running_script_is_seen_alive_without_ptrace(script, tmp_path):
+def test_a_running_script_is_seen_alive_without_ptrace(script):
+    def sleeps():
+        (rank,) = script.records(look=0.01)
+        return script.functions(rank) == ["<module>", "waits"] and rank.main.state == "asleep"
+
     process = script(
         """
         import sys, time
@@ -50,12 +55,11 @@ def test_a_running_script_is_seen_alive_without_ptrace(script, tmp_path):
     )
     try:
         assert process.stdout.readline() == "here\n"
-        time.sleep(0.1)
-        found, _ = ranks.read(jobs.find([str(tmp_path / "records")]).files, look=0.1)
+        until(sleeps)
+        (rank,) = script.records(look=0.1)
     finally:
         process.kill()
         process.wait()
-    (rank,) = found
     assert (rank.alive, rank.step) == (True, 7)
     assert script.functions(rank) == ["<module>", "waits"]
     assert (rank.main.state, rank.main.cpu) == ("asleep", 0.0)
@@ -63,13 +67,22 @@ def test_a_running_script_is_seen_alive_without_ptrace(script, tmp_path):
 
 
 def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script):
-    script(
+    def stack_of(thread):
+        return [frame.function.rpartition(".")[2] for frame in thread.stack]
+
+    def both_wait_again():
+        (rank,) = script.records(look=0.01)
+        waiting = [stack_of(thread)[-1:] == ["wait"] for thread in rank.threads]
+        return sum(waiting) == 2 and all(thread.state == "asleep" for thread in rank.threads)
+
+    process = script(
         """
-        import os, queue, threading, time
+        import os, queue, sys, threading, time
         import oddrank
         def waits_in_a_queue(q):
             while True:
                 q.get()
+                q.task_done()
         before, after = queue.Queue(), queue.Queue()
         threading.Thread(target=waits_in_a_queue, args=(before,), name="before").start()
         time.sleep(0.1)
@@ -77,16 +90,27 @@ def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script
         threading.Thread(target=waits_in_a_queue, args=(after,), name="after").start()
         for q in (before, after):
             q.put(1)
-        time.sleep(0.3)
+            q.join()
+        print("taken", flush=True)
+        sys.stdin.readline()
         os._exit(0)
-        """
+        """,
+        wait=False,
+        stdin=subprocess.PIPE,
     )
+    try:
+        assert process.stdout.readline() == "taken\n"
+        until(both_wait_again)
+        process.communicate("\n", timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
     (rank,) = script.records()
     by_name = {thread.name: thread for thread in rank.threads}
     assert by_name.keys() == {"MainThread", "before", "after"}
     for name in ("before", "after"):
-        stack = [frame.function.rpartition(".")[2] for frame in by_name[name].stack]
-        assert stack[-3:] == ["waits_in_a_queue", "get", "wait"]
+        assert stack_of(by_name[name])[-3:] == ["waits_in_a_queue", "get", "wait"]
 
 
 def test_forked_and_spawned_children_have_small_files_of_their_own(script):

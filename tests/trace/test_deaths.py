@@ -17,6 +17,7 @@ import pytest
 
 from oddrank import _native
 from oddrank.trace import jobs, ranks
+from waiting import until
 
 PROGRAM = Path(__file__).with_name("deaths_program.py")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "trace_deaths.json"
@@ -45,9 +46,12 @@ def die(kind, depth, folder, luck):
             stderr=subprocess.DEVNULL,
         )
         try:
-            if kind in ("holds_the_gil", "in_a_callback"):
+            if kind == "holds_the_gil":
                 assert process.stdout.readline() == b"ready\n"
-                time.sleep(luck.random() * 0.02 if kind == "in_a_callback" else 0.02)
+                until(lambda: hangs(kind, read(folder, look=0.01).main))
+            elif kind == "in_a_callback":
+                assert process.stdout.readline() == b"ready\n"
+                time.sleep(luck.random() * 0.02)
             elif kind == "stopped":
                 os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
             else:
@@ -56,9 +60,19 @@ def die(kind, depth, folder, luck):
             process.kill()
             process.wait()
             process.stdout.close()
-    (record,), refused = ranks.read(jobs.find([str(folder)]).files)
+    return read(folder)
+
+
+def read(folder, look=0.0):
+    (record,), refused = ranks.read(jobs.find([str(folder)]).files, look)
     assert not refused
     return record
+
+
+def hangs(kind, main):
+    """Whether it has come to its fatal line, and sleeps in it."""
+    last = main.stack[-1]
+    return (last.function, last.line, main.state) == (kind, fatal_line(kind), "asleep")
 
 
 @contextmanager
