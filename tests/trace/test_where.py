@@ -10,9 +10,10 @@ import time
 from oddrank.trace import jobs
 from oddrank.trace.frames import Frame
 from oddrank.trace.processes import last_run, runs_back
-from oddrank.trace.ranks import Collective, Rank, Thread
+from oddrank.trace.ranks import Collective, Rank, Thread, read
 from oddrank.trace.where import groups, text
 from trace_command import oddrank
+from waiting import until
 
 NOW = 1_700_000_000.0
 AT_61 = (Frame("<module>", "/x/train.py", 88), Frame("train", "/x/train.py", 61))
@@ -139,9 +140,7 @@ def test_the_newest_job_is_the_living_one_that_began_last(script):
             script("\nimport oddrank; oddrank.arm()\ninput()", wait=False, stdin=subprocess.PIPE,
                    ODDRANK_JOB=name)
         )  # fmt: skip
-        end = time.monotonic() + 20
-        while not list(records.glob(f"{name}/*.trace")) and time.monotonic() < end:
-            time.sleep(0.02)
+        until(lambda name=name: read(list(records.glob(f"{name}/*.trace")))[0])
     (older,) = records.glob("first/*.trace")
     os.utime(older, (time.time() + 60, time.time() + 60))
     assert oddrank("where", folder=records).stdout.startswith("job second: ")
@@ -160,7 +159,9 @@ def test_json_has_every_thread_with_the_innermost_frame_last(dead_job):
     first, second = report["data"]["ranks"]
     assert (first["rank"], second["rank"]) == (0, 1)
     assert (first["alive"], first["step"], first["collective"]) == (False, 5, None)
-    assert abs(first["time"] - time.time()) < 120
+    # One ran after the other.
+    written = (dead_job / "script.py").stat().st_mtime
+    assert written < first["time"] < second["time"] < time.time()
     (thread,) = first["threads"]
     assert thread["name"] == "MainThread"
     assert thread["tid"] == first["pid"]
