@@ -15,13 +15,14 @@ _GAP = 8
 SCRIPT = """
 import os, time
 import oddrank
+begun = time.monotonic()
 oddrank.arm()
 
 def leaf(n):
     return n
 
 def naps():
-    time.sleep(0.4)  # more than all else, also where the machine is busy
+    time.sleep(max(0.4, 4 * (time.monotonic() - begun)))  # more than all else
 
 def fib(n):
     return n if n < 2 else fib(n - 1) + fib(n - 2)
