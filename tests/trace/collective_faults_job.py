@@ -72,6 +72,10 @@ def issued_at_exit(folder: Path, rank: int, world: int) -> None:
     for _ in range(2):
         threading.Thread(target=issue, daemon=True).start()
     time.sleep(0.2)
+    (record,) = (folder / "records").rglob("*.trace")
+    end = time.monotonic() + 30
+    while len(collectives.read(record)) <= 10 and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def armed_again(folder: Path, rank: int, world: int) -> None:
