@@ -54,7 +54,10 @@ class Scripts:
     def run(self, source: str, *, code: int = 0, **environ: str) -> str:
         """What the script prints."""
         process = self.start(source, **environ)
-        out, err = process.communicate(timeout=120)
+        try:
+            out, err = process.communicate(timeout=100)
+        finally:
+            process.kill()
         assert process.returncode == code, err
         self.errors = err
         return out

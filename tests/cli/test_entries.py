@@ -22,7 +22,7 @@ ENTRIES = [
 
 
 def output(*command):
-    run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert run.returncode == 0, run.stderr
     return run.stdout
 

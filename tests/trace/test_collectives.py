@@ -11,7 +11,7 @@ import pytest
 from oddrank import _native
 from oddrank.trace.collectives import Collective
 
-pytestmark = pytest.mark.needs("torch-build")
+pytestmark = [pytest.mark.needs("torch-build"), pytest.mark.timeout(180)]
 JOB = Path(__file__).with_name("collectives_job.py")
 
 
@@ -48,7 +48,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
         for rank in range(2)
     ]
     try:
-        output = [rank.communicate(timeout=60)[0] for rank in ranks]
+        output = [rank.communicate(timeout=170)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from oddrank import _native
 from oddrank.trace import jobs
+from oddrank.trace.ranks import read
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(180)]
 TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
@@ -28,6 +30,7 @@ class Job:
     """The example under torchrun, and what `trace where` says of it."""
 
     def __init__(self, folder, *arguments):
+        self.folder = folder
         self.environ = {**os.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"}
         self.launcher = subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
@@ -53,17 +56,20 @@ class Job:
             time.sleep(0.5)
         raise AssertionError(f"never ready: {self.where()}")
 
+    def living(self):
+        """Read without `where`: none is left behind because that took too long."""
+        found, _ = read(list(self.folder.rglob("*.trace")))
+        return [rank.pid for rank in found if rank.alive]
+
     def kill_all(self):
         os.killpg(self.launcher.pid, signal.SIGKILL)
-        for rank in self.where():
-            try:
-                os.kill(rank["pid"], signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        for pid in self.living():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.launcher.wait()
         self.launcher.stderr.close()
         end = time.monotonic() + 10
-        while any(rank["alive"] for rank in self.where()) and time.monotonic() < end:
+        while self.living() and time.monotonic() < end:
             time.sleep(0.1)
 
 
