@@ -43,9 +43,11 @@ def average_in_a_callback(group: dist.ProcessGroup, last: bool) -> None:
             dist.all_reduce(torch.zeros(1), group=group)
 
     if not last:
-        time.sleep(1)  # the last rank's callback is then run by gloo's thread, and not by its own
-    done = dist.all_reduce(torch.zeros(1), async_op=True)
-    done.get_future().then(average).wait()
+        dist.barrier(group)  # so that the last rank's callback is run by gloo's thread, not its own
+    done = dist.all_reduce(torch.zeros(1), async_op=True).get_future().then(average)
+    if last:
+        dist.barrier(group)
+    done.wait()
 
 
 def hang(how: str, group: dist.ProcessGroup, last: bool) -> None:
