@@ -154,7 +154,10 @@ def test_a_thread_that_waits_to_be_printed_does_not_abort_python_as_it_ends(scri
             sys.setswitchinterval(100)  # who has the GIL keeps it: spin() until it waits, then main
             time.sleep(0.5)
             threading.Thread(target=interrupt, daemon=True).start()
-        held = threading.Event()
+        class GivesTheGil:
+            def __del__(self, sleep=time.sleep):
+                sleep(0.1)
+        held, as_python_ends = threading.Event(), GivesTheGil()
         real, sys.stdout = sys.stdout, Held()
         try:
             NicerTrace(packages_to_include="uninstalled").runfunc(work)
