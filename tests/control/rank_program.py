@@ -125,6 +125,7 @@ def main() -> int:
     )
     if os.environ.get("TEST_LATE_GUARD") == str(rank):
         hold_back_forks(0.5)
+    (folder / f"start{rank}").touch()  # from now on the deadline counts
     session = start(
         member,
         deadline=deadline,

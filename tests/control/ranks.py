@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class Ranks:
         self.folder = folder
         self.mark = uuid.uuid4().hex
         self.deadline = deadline
-        self.started = time.monotonic()
+        self.started = time.time()
         self.stderr = folder / "stderr"
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
         for rank in set(range(world)) - set(never):
@@ -77,11 +78,16 @@ class Ranks:
                 continue
         return found
 
+    def deadline_at(self) -> float:
+        """Of time.time(): each rank counts from its own session's start, here the last of them."""
+        began = [file.stat().st_mtime for file in self.folder.glob("start[0-9]*")]
+        return max([self.started, *began]) + self.deadline
+
     def guard(self, rank: int) -> int:
         return int(self.wait_for(self.folder / f"guard{rank}").read_text())
 
     def judge(self) -> int:
-        while time.monotonic() < self.started + self.deadline:
+        while time.time() < self.deadline_at():
             for pid, name in self.processes().items():
                 if name == "oddrank-judge":
                     return pid
@@ -96,7 +102,7 @@ class Ranks:
 
     def wait_for(self, file: Path) -> Path:
         while not file.exists():
-            assert time.monotonic() < self.started + self.deadline, f"{file.name} never came"
+            assert time.time() < self.deadline_at(), f"{file.name} never came"
             time.sleep(0.01)
         return file
 
@@ -132,9 +138,8 @@ class Ranks:
 
     def assert_gone(self) -> None:
         """All processes of the job end by deadline + 2 s."""
-        last = self.started + self.deadline + GRACE + SLACK
         # Nobody asks for exit codes meanwhile: the kernel tells them once, and guards look too.
-        while self.processes() and time.monotonic() < last:
+        while self.processes() and time.time() < self.deadline_at() + GRACE + SLACK:
             time.sleep(0.02)
         assert not self.processes(), f"still here: {self.processes()}\n{self.words()}"
 
@@ -143,6 +148,7 @@ class Ranks:
 
     def clear(self) -> None:
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it was about to end
+                os.kill(pid, signal.SIGKILL)
         for worker in self.workers.values():
             worker.wait(5)
