@@ -15,10 +15,12 @@ from oddrank.control import Member, Root, Session, SessionEnded, start
 from oddrank.errors import OddrankError
 
 STAGES = ("first", "second", "third")
+# Ranks that are started together come to their sessions one after the other on a busy machine.
+JOIN_SECONDS = 4.0
 
 
 def judge(root: Root, folder: Path, stage_seconds: float) -> int:
-    root.open_join(stage_seconds)
+    root.open_join(JOIN_SECONDS)
     round_ = root.collect("join")
     for stage in STAGES:
         if round_.reason != "complete":
@@ -44,11 +46,11 @@ def put(file: Path, text: str) -> None:
     file.with_suffix(".part").rename(file)
 
 
-def meet(session: Session, folder: Path, seconds: float) -> None:
+def meet(session: Session, folder: Path) -> None:
     """Stands for the store: rank 0 publishes the root's address, the others fetch it."""
     if session.address():
         put(folder / "address", session.address() or "")
-    end = time.monotonic() + seconds
+    end = time.monotonic() + JOIN_SECONDS
     while session.needs_address and time.monotonic() < end:
         if (folder / "address").exists():
             session.connect((folder / "address").read_text())
@@ -135,7 +137,7 @@ def main() -> int:
     )
     put(folder / f"guard{rank}", str(session.guard))
     try:
-        meet(session, folder, stage_seconds)
+        meet(session, folder)
         run_stages(session, folder)
         return session.finish()
     except SessionEnded as ended:

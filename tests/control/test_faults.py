@@ -61,7 +61,7 @@ def test_a_rank_that_only_never_comes_shows_at_the_stages_deadline(job, kind, ra
 
 @pytest.mark.parametrize("kind", ["kill", "stop", "exit0", "sleep"])
 def test_a_rank_that_breaks_before_it_knows_the_root(job, kind):
-    ranks = job(3, inject=f"{kind}:rank=1,stage=join", stage=1.5)
+    ranks = job(3, inject=f"{kind}:rank=1,stage=join")
     ranks.assert_gone()
     assert ranks.verdict()["stage"] == "join"
     assert ranks.faults() == {1: "never"}
@@ -69,13 +69,13 @@ def test_a_rank_that_breaks_before_it_knows_the_root(job, kind):
 
 @pytest.mark.parametrize(("kind", "seen"), [("kill", "signal 9"), ("stop", "stopped")])
 def test_rank_0_breaks_before_it_publishes_the_address(job, kind, seen):
-    ranks = job(3, inject=f"{kind}:rank=0,stage=join", stage=1.5, environ={"TEST_JOIN": "2"})
+    ranks = job(3, inject=f"{kind}:rank=0,stage=join", environ={"TEST_JOIN": "2"})
     ranks.assert_gone()
     assert ranks.faults() == {0: seen, 1: "never", 2: "never"}
 
 
 def test_a_rank_that_never_started_is_the_one_that_never_came(job):
-    ranks = job(3, never=(1,), stage=1.5)
+    ranks = job(3, never=(1,))
     assert set(ranks.codes().values()) == {1}
     assert ranks.verdict()["reason"] == "deadline"
     assert ranks.faults() == {1: "never"}

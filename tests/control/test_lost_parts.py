@@ -27,7 +27,7 @@ def test_without_its_judge_each_node_says_what_it_sees(job, number):
 
 
 def test_ranks_whose_root_never_started_say_so_once_per_node(job):
-    ranks = job(4, nodes=2, never=(0,), stage=1, deadline=3, environ={"TEST_JOIN": "1.5"})
+    ranks = job(4, nodes=2, never=(0,), deadline=3, environ={"TEST_JOIN": "1.5"})
     codes = ranks.codes()
     assert set(codes.values()) == {1}
     (view,) = partial_views(ranks)  # host0 is the root's own node: it stays quiet
