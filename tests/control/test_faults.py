@@ -92,6 +92,7 @@ def test_a_rank_that_goes_on_after_a_stop_is_no_fault(job):
     ranks.signal(ranks.workers[1].pid, signal.SIGSTOP)
     time.sleep(0.7)
     ranks.signal(ranks.workers[1].pid, signal.SIGCONT)
+    ranks.assert_gone()
     verdict = ranks.verdict()
     assert (verdict["stage"], verdict["reason"]) == ("second", "deadline")
     assert not ranks.faults()
