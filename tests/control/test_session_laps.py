@@ -74,7 +74,8 @@ def last_in(ranks, stage: str) -> list[int]:
 
 
 def test_a_late_rank_enters_every_lap_of_its_stage_last_and_has_the_shortest_times(job):
-    ranks = job(3, inject="late:rank=1,stage=second,seconds=0.1", environ=LAPS)
+    late = "late:rank=1,stage=second,seconds=0.3"
+    ranks = job(3, inject=late, environ=LAPS, stage=5, deadline=9)
     assert set(ranks.codes().values()) == {0}
     assert last_in(ranks, "second") == [1] * 6
     medians = [statistics.median(stamps(ranks, "second", rank)[1]) for rank in range(3)]
@@ -84,7 +85,8 @@ def test_a_late_rank_enters_every_lap_of_its_stage_last_and_has_the_shortest_tim
 
 
 def test_a_late_rank_of_one_step_is_late_in_that_step_only(job):
-    ranks = job(3, inject="late:rank=2,stage=second,step=1,seconds=0.1", environ=LAPS)
+    late = "late:rank=2,stage=second,step=1,seconds=0.3"
+    ranks = job(3, inject=late, environ=LAPS, stage=5, deadline=9)
     assert set(ranks.codes().values()) == {0}
     assert last_in(ranks, "second") == [2] * 6
     other = job(3, inject="late:rank=2,stage=second,step=2,seconds=60", environ=LAPS)
