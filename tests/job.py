@@ -8,7 +8,6 @@ assert verdict.gone()
 import json
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import Any
 from launchers import LAUNCHERS, RANK_VARIABLES, Launcher, Order
 from netns import PATH, Host
 from oddrank.finding import SCHEMA_FILE
+from ports import held_port
 
 _MARK = "ODDRANK_TEST_JOB"
 # Between the start of a rank's process and the moment from which it counts its deadline.
@@ -119,7 +119,7 @@ def job(
     local_ranks: other LOCAL_RANKs than due. act: called once the text `after` was printed.
     """
     mark = uuid.uuid4().hex
-    with tempfile.TemporaryDirectory(prefix="oddrank-job-") as folder:
+    with tempfile.TemporaryDirectory(prefix="oddrank-job-") as folder, held_port() as port:
         report, output = Path(folder, "report.json"), Path(folder, "output")
         tool = ["-m", "oddrank", *command, "--deadline", str(deadline), "--json", str(report)]
         base = {
@@ -132,9 +132,7 @@ def job(
         }
         first = master or (hosts[0].address if hosts else "127.0.0.1")
         start = LAUNCHERS[launcher] if isinstance(launcher, str) else launcher
-        plan = start(
-            Order(tool, ranks, nodes, (first, _free_port()), base, local_ranks or {}, absent)
-        )
+        plan = start(Order(tool, ranks, nodes, (first, port), base, local_ranks or {}, absent))
         with output.open("wb") as file:
             launchers = [
                 subprocess.Popen(
@@ -242,9 +240,3 @@ def _kill_all(mark: str) -> None:
     for pid, _ in _marked(mark):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

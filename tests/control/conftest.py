@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from control.ranks import Ranks
+from ports import held_port
 
 
 @pytest.fixture
@@ -23,3 +24,9 @@ def job(tmp_path: Path) -> Iterator[Callable[..., Ranks]]:
     yield start
     for one in jobs:
         one.clear()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with held_port() as port:
+        yield port

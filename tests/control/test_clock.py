@@ -15,7 +15,6 @@ import pytest
 
 from control import wire_peer as wire
 from control.test_hub import Hub
-from control.test_start import free_port
 
 CLOCK = {"TEST_CLOCK": "1.0"}
 AFTER = {"TEST_CLOCK_AFTER": "stopped"}
@@ -94,8 +93,7 @@ def relay(port: int, seconds: float) -> Iterator[int]:
         listener.close()
 
 
-def test_a_way_that_is_slower_back_than_there_stays_within_the_error(job):
-    port = free_port()
+def test_a_way_that_is_slower_back_than_there_stays_within_the_error(job, port):
     with relay(port, 0.03) as detour:
         address = {r: f"127.0.0.1:{port if r == 0 else detour}#a-secret-word" for r in range(2)}
         environ_of = {rank: {"ODDRANK_CONTROL_ADDR": address[rank]} for rank in range(2)}

@@ -52,11 +52,6 @@ def said(search, capsys):
     return say
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def resolving(monkeypatch, *answers):
     """The resolver knows these, (address, ) or what it raises."""
     places = [
@@ -66,8 +61,7 @@ def resolving(monkeypatch, *answers):
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
 
 
-def test_a_port_at_which_nobody_listens_is_told_with_the_whole_time(said):
-    port = free_port()
+def test_a_port_at_which_nobody_listens_is_told_with_the_whole_time(said, port):
     line = said(port)
     assert line.startswith(
         f"oddrank: rank 5 (node1) finds no rank 0: torch's store at MASTER_ADDR:MASTER_PORT"
@@ -77,8 +71,7 @@ def test_a_port_at_which_nobody_listens_is_told_with_the_whole_time(said):
     assert "2231ms" not in line
 
 
-def test_another_rank_of_the_host_says_nothing(search, capsys):
-    port = free_port()
+def test_another_rank_of_the_host_says_nothing(search, capsys, port):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as first:
         one = search(port)
         first.bind(f"\0oddrank-no-root-{os.geteuid()}-{os.getpid()}-{port}")
@@ -86,10 +79,10 @@ def test_another_rank_of_the_host_says_nothing(search, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_it_is_said_while_there_is_time_and_again_at_the_end(search, capsys, monkeypatch):
+def test_it_is_said_while_there_is_time_and_again_at_the_end(search, capsys, monkeypatch, port):
     """Whatever torch's store does meanwhile: it overstays its time."""
     monkeypatch.setattr(no_root, "_FIRST_SECONDS", 0.2)
-    one = search(free_port(), seconds=2.4)
+    one = search(port, seconds=2.4)
     one.start()
     one.goes_on(OPEN)
     time.sleep(1)
@@ -105,10 +98,10 @@ def test_it_is_said_while_there_is_time_and_again_at_the_end(search, capsys, mon
 
 
 @pytest.mark.parametrize("ends", [Search.found, lambda search: None])
-def test_who_was_found_says_nothing(search, capsys, monkeypatch, ends):
+def test_who_was_found_says_nothing(search, capsys, monkeypatch, port, ends):
     monkeypatch.setattr(no_root, "_FIRST_SECONDS", 0.1)
     came = threading.Event()
-    one = search(free_port(), seconds=1.0, over=came.is_set)
+    one = search(port, seconds=1.0, over=came.is_set)
     one.start()
     one.goes_on(OPEN)
     came.set()
@@ -125,11 +118,11 @@ def test_a_name_that_is_none_is_told_as_such(said, monkeypatch):
     assert "the name can't be resolved (Name or service not known)" in said(1, "nosuch")
 
 
-def test_a_resolver_that_never_answers_is_told_in_time(said, monkeypatch):
+def test_a_resolver_that_never_answers_is_told_in_time(said, monkeypatch, port):
     stuck = threading.Event()
     monkeypatch.setattr(no_root, "_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: stuck.wait(10) and [])
-    line = said(free_port(), "node0")
+    line = said(port, "node0")
     stuck.set()
     assert "no name server says which address node0 has: getent hosts node0" in line
 
@@ -188,8 +181,8 @@ def test_somebody_else_at_the_port_is_told(said, listening):
         ),
     ],
 )
-def test_what_is_not_the_networks_fault_is_told_otherwise(said, facts, says):
-    line = said(free_port(), **facts)
+def test_what_is_not_the_networks_fault_is_told_otherwise(said, port, facts, says):
+    line = said(port, **facts)
     assert says in line
     if "rank" not in facts:
         assert "refuses" not in line

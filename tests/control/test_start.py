@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,18 +19,12 @@ from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def alone() -> Member:
     return Member(rank=0, local_rank=0, world=1, local_world=1, node=0, host="h")
 
 
-def test_a_given_address_replaces_the_store(job):
-    address = f"127.0.0.1:{free_port()}#a-secret-word"
+def test_a_given_address_replaces_the_store(job, port):
+    address = f"127.0.0.1:{port}#a-secret-word"
     ranks = job(3, environ={"ODDRANK_CONTROL_ADDR": address})
     assert set(ranks.codes().values()) == {0}
     assert ranks.verdict()["reason"] == "complete"
@@ -47,8 +40,8 @@ def start_root(late: Ranks, world: int, environ: dict[str, str]) -> "subprocess.
         )
 
 
-def test_ranks_find_a_root_that_starts_later_than_they_do(job):
-    address = {"ODDRANK_CONTROL_ADDR": f"127.0.0.1:{free_port()}#a-secret-word"}
+def test_ranks_find_a_root_that_starts_later_than_they_do(job, port):
+    address = {"ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret-word"}
     late = job(2, never=(0,), environ=address)
     time.sleep(1)
     assert late.workers[1].poll() is None
@@ -158,12 +151,12 @@ def test_a_resolver_that_answers_nothing_is_told(tmp_path):
 
 
 @pytest.mark.needs("torch")
-def test_rank_0_is_published_before_anything_else_goes_through_its_store(monkeypatch):
+def test_rank_0_is_published_before_anything_else_goes_through_its_store(monkeypatch, port):
     import torch.distributed as dist
 
     for name in ("ODDRANK_CONTROL_ADDR", "TORCHELASTIC_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
-    place = Launch("env", 0, 0, 2, 2, 0, 1, "h", ("127.0.0.1", free_port()), "job")
+    place = Launch("env", 0, 0, 2, 2, 0, 1, "h", ("127.0.0.1", port), "job")
     own = Rendezvous(place, PublishedAt("127.0.0.1:80#word"), seconds=10).store()
     peer = dist.TCPStore(*place.master, is_master=False, timeout=timedelta(seconds=2))
     waiting = threading.Thread(target=own.get, args=("a rank that comes by another way",))
