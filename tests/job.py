@@ -215,7 +215,10 @@ def _describe(pid: int, env: Mapping[str, str]) -> str:
 
 
 def _ports(process: Path) -> set[int]:
-    own = {os.readlink(link) for link in (process / "fd").iterdir()}
+    own: set[str] = set()
+    for link in (process / "fd").iterdir():
+        with suppress(OSError):  # closed since
+            own.add(os.readlink(link))
     lines = (process / "net/tcp").read_text().splitlines()[1:]
     rows = [line.split() for line in lines]
     return {int(row[1].rpartition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in own}
