@@ -51,7 +51,7 @@ class Case:
                 launcher="env",  # an agent a host would import torch, too
                 command=COMMAND,
                 deadline=DEADLINE,
-                after="connect  ",
+                after=f"connect  {self.ranks}/{self.ranks}",
                 act=None if later is None else lambda live: later(net, live),
             )
 

@@ -154,10 +154,11 @@ def _play(hosts: int, on_host: int, runs: Runs[Kind], stop: Event) -> None:
 
         line.drive(hurt, judged)
 
+    ranks = hosts * on_host
     with network(hosts, RATE) as net, driver(len(rounds)) as line:
         verdict = job(
-            hosts * on_host, hosts, hosts=net.hosts, launcher=line.launcher, deadline=DEADLINE,
-            after="connect  ", act=lambda live: act(net, live),
+            ranks, hosts, hosts=net.hosts, launcher=line.launcher, deadline=DEADLINE,
+            after=f"connect  {ranks}/{ranks}", act=lambda live: act(net, live),
         )  # fmt: skip
     if not all(run.done() for _, run in rounds):
         raise RuntimeError(f"the job has ended before its last round: {verdict}")
