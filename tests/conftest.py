@@ -33,7 +33,7 @@ def _programs(*names: str) -> Callable[[], bool]:
 def _succeeds(*command: str) -> Callable[[], bool]:
     def probe() -> bool:
         try:
-            done = subprocess.run(command, capture_output=True, timeout=10, check=False)
+            done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return False
         return done.returncode == 0
