@@ -8,9 +8,9 @@ from pathlib import Path
 
 from waiting import until
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
-# Holds the print lock of stdout for as long as a test likes: printing to it never returns.
+# Holds the print lock of stdout for as long as a test may take: printing to it never returns.
 HOLD = """
 import time
 from oddrank import printflock
@@ -18,7 +18,7 @@ class Holder:
     def fileno(self): return 1
     def write(self, text):
         open({ready!r}, "w").close()
-        time.sleep(60)
+        time.sleep(120)
 printflock("held", file=Holder())
 """
 
@@ -66,7 +66,16 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
 
 def sleeps_in_write(pid: int) -> bool:
     """True where the process is inside write(2), waiting for room."""
-    return Path(f"/proc/{pid}/syscall").read_text().split()[0] == "1" and state(pid) == "S"
+    return _sleeps_in(pid, "1")
+
+
+def sleeps_in_futex(pid: int) -> bool:
+    """True where the process is in the queue for a lock."""
+    return _sleeps_in(pid, "202")
+
+
+def _sleeps_in(pid: int, call: str) -> bool:
+    return Path(f"/proc/{pid}/syscall").read_text().split()[0] == call and state(pid) == "S"
 
 
 def finish(process: "subprocess.Popen[bytes]") -> bytes:

@@ -141,13 +141,14 @@ def test_a_non_blocking_pipe_that_nobody_reads_is_an_error_after_the_deadline(pi
 def test_ctrl_c_ends_the_wait_for_the_lock(tmp_path, out):
     holder = people.hold(tmp_path, out)
     code = (
-        "import os\nfrom oddrank import printflock\nopen({ready!r}, 'w').close()\n"
-        "try: printflock('x')\nexcept KeyboardInterrupt: os._exit(0)\nos._exit(1)"
+        "import os\nfrom oddrank import printflock\n"
+        "try: open({ready!r}, 'w').close(); printflock('x')\n"
+        "except KeyboardInterrupt: os._exit(0)\nos._exit(1)"
     )
     ready = tmp_path / "waiting"
     waiter = people.start(code.format(ready=str(ready)), out, timeout_s=3600)
     people.until(ready.exists)
-    time.sleep(0.1)
+    people.until(lambda: people.sleeps_in_futex(waiter.pid))
     waiter.send_signal(signal.SIGINT)
     people.finish(waiter)
     people.end(holder)
