@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +22,11 @@ from pathlib import Path
 from launchers import Launcher, Order, Plan
 from netns import PATH, Host, two_hosts
 
-_START_SECONDS = 30.0
+_START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 _FREEZER = Path("/sys/fs/cgroup/freezer")
+# Of one cluster, and many more than tests submit.
+_MOST_JOBS = 10_000
 
 # Job numbers of its own: cgroups, and files in /dev/shm, are named after jobs.
 # More CPUs than there are: what a failed test leaves running does not keep the next one waiting.
@@ -73,6 +75,7 @@ class Cluster:
 
     folder: Path
     hosts: tuple[Host, Host]
+    first_job: int
 
     def srun(self, *options: str) -> Launcher:
         """For job(): srun without torchrun, equally many tasks on each node."""
@@ -127,7 +130,8 @@ def two_nodes() -> Iterator[Cluster]:
     """node0 and node1, idle; at the end all their processes are gone. Needs root."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oddrank-slurm-")))
-        cluster = Cluster(folder, stack.enter_context(two_hosts()))
+        first_job = secrets.randbelow(60_000_000)
+        cluster = Cluster(folder, stack.enter_context(two_hosts()), first_job)
         _write_files(cluster)
         stack.callback(_remove_cgroups, cluster)
         stack.callback(_kill_inside, cluster)
@@ -168,7 +172,7 @@ def _write_files(cluster: Cluster) -> None:
             hosts=cluster.hosts,
             folder=folder,
             tracking=tracking,
-            first=secrets.randbelow(60_000_000),
+            first=cluster.first_job,
         )
     )
 
@@ -187,16 +191,26 @@ def _with_freezer(folder: Path) -> list[str]:
 
 
 def _remove_cgroups(cluster: Cluster) -> None:
-    """What SLURM leaves of its own: the cgroups of its nodes, where no other test's jobs are."""
+    """What SLURM leaves of its own: other tests' clusters have nodes of the same names."""
     end = time.monotonic() + _STOP_SECONDS
-    left = [_FREEZER / f"slurm_{host.name}" for host in cluster.hosts]
+    tops = [_FREEZER / f"slurm_{host.name}" for host in cluster.hosts]
+    own = range(cluster.first_job, cluster.first_job + _MOST_JOBS)
+    found = [job for top in tops for job in top.glob("uid_*/job_*")]
+    left = [job for job in found if int(job.name.removeprefix("job_")) in own]
     while left and time.monotonic() < end:  # who was killed there has not quite ended
-        for top in left:
-            for group, _, _ in os.walk(top, topdown=False):
-                with suppress(OSError):
-                    os.rmdir(group)
-        left = [top for top in left if top.exists()]
+        for job in left:
+            _remove(group for group, _, _ in os.walk(job, topdown=False))
+        left = [job for job in left if job.exists()]
         time.sleep(0.05)
+    for top in tops:
+        _remove([*top.glob("uid_*"), top])
+
+
+def _remove(groups: Iterable[str | Path]) -> None:
+    """Those in which nothing is."""
+    for group in groups:
+        with suppress(OSError):
+            os.rmdir(group)
 
 
 def _start_munge(cluster: Cluster, stack: ExitStack) -> None:

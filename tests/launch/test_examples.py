@@ -10,7 +10,8 @@ import pytest
 
 from netns import PATH, two_hosts
 
-pytestmark = pytest.mark.needs("torch")
+# The first test of a session starts SLURM, too.
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 100
 

@@ -57,6 +57,7 @@ def test_mpirun_starts_two_ranks_that_know_it(script):
 
 
 @pytest.mark.needs("slurm", "netns")
+@pytest.mark.timeout(300)  # with the start of SLURM
 def test_srun_starts_two_ranks_on_two_nodes_that_know_it(script, slurm):
     slurm.call("srun", "-N2", "--ntasks-per-node=1", sys.executable, str(script))
     one, two = (script.with_suffix(f".{rank}").read_text().split() for rank in (0, 1))
