@@ -13,7 +13,7 @@ from job import job
 from launchers import env
 from soak import Runs, assert_all_right, begun
 
-pytestmark = pytest.mark.needs("torch")
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
 
 
 def marked(case: Case):
@@ -37,8 +37,10 @@ def test_whoever_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not(
     ("master", "why"),
     [
         ("127.0.0.1", "127.0.0.1 refuses connections to port "),
-        ("nosuch.invalid", "the name can't be resolved ("),
+        # Longer than a name may be: no name server is asked, who may take his time.
+        ("nosuch." * 40 + "invalid", "the name can't be resolved ("),
     ],
+    ids=["refuses", "no such name"],
 )
 def test_without_rank_0_the_others_end_by_themselves_and_say_so_once_a_host(master, why):
     verdict = job(3, launcher="env", absent=[0], deadline=12, command=only("device"), master=master)
