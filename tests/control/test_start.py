@@ -151,6 +151,7 @@ def test_a_resolver_that_answers_nothing_is_told(tmp_path):
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.timeout(300)  # with the import of torch
 def test_rank_0_is_published_before_anything_else_goes_through_its_store(monkeypatch, port):
     import torch.distributed as dist
 

@@ -10,8 +10,8 @@ import pytest
 
 from oddrank.trace.arm import HOOKS
 
-# Debian's python3 comes without it.
 pytestmark = pytest.mark.timeout(300)
+# Debian's python3 comes without it.
 SUITE = find_spec("test") is not None and find_spec("test.test_generators") is not None
 PROGRAM = Path(__file__).with_name("hooked_program.py")
 
