@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -265,6 +266,16 @@ def test_a_dead_file_system_holds_nobody_up(tmp_path, takes):
             assert ends(hung["left"])
     if takes:
         os.waitpid(hung["left"], 0)
+
+
+def test_a_killed_process_that_only_came_late_is_not_left():
+    child = subprocess.Popen(["sleep", "60"])
+    assert file_system._left(child.pid).startswith(f"process {child.pid} in ")
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert file_system._left(child.pid) == ""
+    child.wait()
+    assert file_system._left(child.pid) == ""
 
 
 def ends(child):
