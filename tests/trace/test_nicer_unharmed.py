@@ -197,6 +197,35 @@ def test_control_c_while_the_rest_is_written_ends_the_run_and_lets_another_begin
     assert out.splitlines()[2:] == ["script.py:    12:     return 7"]
 
 
+def test_control_c_as_a_run_begins_leaves_no_thread_and_lets_another_begin(scripts):
+    out = scripts.run(
+        """
+        import os, signal, threading, time
+        from oddrank import NicerTrace
+        def work():
+            return 7
+        start = threading.Thread.start
+        def start_and_interrupt(thread):
+            start(thread)
+            os.kill(os.getpid(), signal.SIGINT)
+        tracer = NicerTrace(packages_to_include="uninstalled")
+        threading.Thread.start = start_and_interrupt
+        try:
+            tracer.runfunc(work)
+        except KeyboardInterrupt:
+            print("interrupted")
+        threading.Thread.start = start
+        end = time.monotonic() + 60
+        while threading.active_count() > 1 and time.monotonic() < end:
+            time.sleep(0.01)
+        print(threading.active_count(), flush=True)
+        tracer.runfunc(work)
+        """
+    )
+    assert out.splitlines()[:2] == ["interrupted", "1"]
+    assert out.splitlines()[-1] == "script.py:     5:     return 7"
+
+
 def test_a_reader_that_goes_away_is_nothing_to_complain_of_and_the_program_goes_on(scripts):
     process = scripts.start(
         """

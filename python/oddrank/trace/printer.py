@@ -98,11 +98,19 @@ class Printing:
         self._thread: threading.Thread | None = threading.Thread(
             target=self._run, name="oddrank-print", daemon=True
         )
+        try:
+            self._start(self._thread)
+        except BaseException:  # control-C: nobody will come to end it
+            self._stopping = self._abandoned = True
+            self._core.trace_text_wake()
+            raise
+
+    def _start(self, thread: threading.Thread) -> None:
         # The program's signals are for its own threads: sigwait() needs them blocked in all others,
         # from their first moment on.
         program = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self._thread.start()
+            thread.start()
         except RuntimeError:  # no more threads: finish() prints what has been kept
             self._thread = None
         finally:
