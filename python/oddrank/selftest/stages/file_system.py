@@ -114,12 +114,12 @@ def _state(result: Mapping[str, Any]) -> str:
 
 
 def _left(pid: int) -> str:
-    """Of a process that was killed and not gone in time: its state, and where it sleeps."""
+    """Of a process that could not be ended: where in the kernel it sleeps."""
     state = _told(pid, "stat").rpartition(") ")[2][:1] if pid else ""
-    if state in ("", "Z"):  # none, or it only had no core until now
+    if state != "D":  # there is none, or it only had no core until now
         return ""
     wchan = _told(pid, "wchan")[:80]
-    return f"process {pid} in {state} state" + (f", in {wchan}" if wchan not in ("", "0") else "")
+    return f"process {pid} in D state" + (f", in {wchan}" if wchan not in ("", "0") else "")
 
 
 def _told(pid: int, file: str) -> str:
