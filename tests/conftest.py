@@ -30,13 +30,13 @@ def _programs(*names: str) -> Callable[[], bool]:
     return lambda: all(shutil.which(name, path=_system_path()) for name in names)
 
 
-def _succeeds(*command: str) -> Callable[[], bool]:
+def _succeeds(*command: str, saying: str = "") -> Callable[[], bool]:
     def probe() -> bool:
         try:
-            done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return False
-        return done.returncode == 0
+        return done.returncode == 0 and saying in done.stdout
 
     return probe
 
@@ -55,7 +55,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "compute-sanitizer": _programs("compute-sanitizer"),
     "greenlet": _module("greenlet"),
     "matplotlib": _module("matplotlib"),
-    "mpi": _programs("mpirun"),
+    "mpi": _succeeds("mpirun", "--version", saying="Open MPI"),
     "hydra": _programs("mpiexec.hydra"),
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch", "scancel"),
     "time-namespace": _succeeds("unshare", "--time", "--fork", "--monotonic", "5", "true"),

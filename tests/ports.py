@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_port() -> Iterator[int]:
-    """A port at which nobody listens, and which the kernel gives to nobody meanwhile.
+    """A port at which nobody listens; in this network namespace the kernel gives it to nobody.
 
     Whoever is told it can listen there with SO_REUSEADDR, as the judge and torch's store do.
     """

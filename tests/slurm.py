@@ -207,7 +207,7 @@ def _remove_cgroups(cluster: Cluster) -> None:
 
 
 def _remove(groups: Iterable[str | Path]) -> None:
-    """Those in which nothing is."""
+    """Those that are empty."""
     for group in groups:
         with suppress(OSError):
             os.rmdir(group)

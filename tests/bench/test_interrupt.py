@@ -17,10 +17,13 @@ SWEEP = ["bench", "run", "--sizes", "8:64M", "--target-cv", "0.01%", "--deadline
 def test_a_sweep_that_goes_well_ends_when_it_is_told_to(number):
     command = [sys.executable, "-m", "oddrank", *SWEEP]
     with Popen(command, stdout=PIPE, stderr=PIPE, text=True) as sweep:
-        assert sweep.stderr is not None
-        assert sweep.stderr.readline().startswith("join")
-        sweep.send_signal(number)
-        said, _ = sweep.communicate(timeout=70)  # it ends by its own deadline in any case
+        try:
+            assert sweep.stderr is not None
+            assert sweep.stderr.readline().startswith("join")
+            sweep.send_signal(number)
+            said, _ = sweep.communicate(timeout=70)
+        finally:
+            sweep.kill()
     assert sweep.returncode == 3
     assert "bench: incomplete\nSIGTERM or SIGINT" in said
     assert f"(from process {os.getpid()} on " in said

@@ -132,6 +132,7 @@ def test_where_few_iterations_fit_into_a_visit_it_takes_the_time_of_all():
 def test_one_long_iteration_takes_no_time_from_later_visits():
     machine = Machine(1000, 3.0)
     pace = Pace(1e-9, 0.3, 1.5, clock=lambda: machine.now)
+    machine.now = 0.1
     count, _ = pace.after([100_000])
     while count:
         count, _ = pace.after([machine.iteration() for _ in range(count)])

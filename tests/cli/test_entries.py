@@ -56,7 +56,7 @@ def test_explaining_itself_loads_no_torch_no_numpy_no_rich_no_compiled_part_no_s
         f"cli.main({arguments!r})\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
     )
     loaded = run.stdout.rpartition("LOADED")[2].split()
     assert "oddrank.cli" in loaded

@@ -93,7 +93,7 @@ def run_laps(session: Session, folder: Path, stage: str, count: int) -> None:
 def compare_clocks(session: Session, folder: Path) -> None:
     """With the shortcut and without: [offset, error] or why not, and the seconds it took.
 
-    Once there is the file TEST_CLOCK_AFTER, if a test wants to do something before.
+    Waits first for the file of this folder that TEST_CLOCK_AFTER names, if it is set.
     """
     while not (folder / os.environ.get("TEST_CLOCK_AFTER", "")).exists():
         time.sleep(0.01)

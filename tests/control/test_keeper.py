@@ -4,9 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+
+from waiting import until
 
 RANK = """
 import os, signal, sys, time
@@ -86,10 +87,7 @@ def test_killed_it_takes_its_rank_along():
     keeper, rank = start(WAIT)
     keeper.kill()
     keeper.wait(10)
-    end = time.monotonic() + 10
-    while os.path.exists(f"/proc/{rank}") and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not os.path.exists(f"/proc/{rank}")
+    until(lambda: not os.path.exists(f"/proc/{rank}"), 10)
 
 
 def test_it_waits_for_nobody_beyond_the_deadline():

@@ -176,6 +176,7 @@ class PublishedAt:
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.timeout(300)
 def test_no_collection_goes_through_what_torchs_import_has_left():
     code = """
 import gc

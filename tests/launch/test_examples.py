@@ -10,7 +10,7 @@ import pytest
 
 from netns import PATH, two_hosts
 
-# The first test of a session starts SLURM, too.
+# The first that needs SLURM starts it.
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 100

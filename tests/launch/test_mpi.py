@@ -6,7 +6,7 @@ import pytest
 
 from job import job
 
-pytestmark = pytest.mark.needs("torch")
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
 BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--target-cv", "20%")
 ONE_STAGE = ("selftest", "--quick", "--only", "device")
 

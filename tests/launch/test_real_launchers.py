@@ -1,4 +1,4 @@
-"""The real torchrun, Open MPI and SLURM, asked who their ranks are."""
+"""The real torchrun, Open MPI, Hydra and SLURM, asked who their ranks are."""
 
 import subprocess
 import sys

@@ -8,7 +8,7 @@ import pytest
 
 from job import Verdict, job
 
-# The first test of a session starts SLURM, too.
+# The first that needs SLURM starts it.
 pytestmark = [pytest.mark.needs("torch", "slurm", "netns"), pytest.mark.timeout(300)]
 BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--target-cv", "20%")
 # One rank's end ends the step: every process of it is killed, the verdict's too.

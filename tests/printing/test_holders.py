@@ -7,6 +7,7 @@ import time
 import pytest
 
 from printing import people
+from waiting import until
 
 SAY = "from oddrank import printflock\nfor _ in range({count}): printflock({text!r} * {times})"
 BIG = "from oddrank import printflock\nprintflock('b' * 300_000)"
@@ -74,7 +75,7 @@ def test_all_the_others_still_print_whole_lines_while_one_is_stopped(tmp_path, o
 def test_a_writer_killed_in_the_middle_of_a_line_leaves_a_cut_line_alone(pipe):
     source, sink = pipe
     victim = people.start(BIG, sink)
-    people.until(lambda: people.sleeps_in_write(victim.pid))
+    until(lambda: people.sleeps_in_write(victim.pid))
     people.end(victim)
     writer = people.start(say(2, "whole"), sink)
     os.close(sink)
@@ -88,7 +89,7 @@ def test_a_writer_killed_in_the_middle_of_a_line_leaves_a_cut_line_alone(pipe):
 def test_a_writer_stopped_in_the_middle_of_a_line_writes_it_again_when_it_goes_on(pipe):
     source, sink = pipe
     victim = people.start(BIG, sink)
-    people.until(lambda: people.sleeps_in_write(victim.pid))
+    until(lambda: people.sleeps_in_write(victim.pid))
     people.stop(victim)
     writer = people.start(say(1, "whole"), sink, timeout_s=0.2)
     os.close(sink)
@@ -110,7 +111,7 @@ def test_a_slow_reader_is_waited_for_beyond_the_deadline_and_nothing_mixes(pipe)
     source, sink = pipe
     writers = [people.start(say(1, name, 200_000), sink, timeout_s=0.1) for name in "abc"]
     os.close(sink)
-    people.until(lambda: any(people.sleeps_in_write(writer.pid) for writer in writers))
+    until(lambda: any(people.sleeps_in_write(writer.pid) for writer in writers))
     time.sleep(0.6)
     lines = drain(source).decode().splitlines()
     assert [people.finish(writer) for writer in writers] == [b""] * 3
@@ -147,8 +148,8 @@ def test_ctrl_c_ends_the_wait_for_the_lock(tmp_path, out):
     )
     ready = tmp_path / "waiting"
     waiter = people.start(code.format(ready=str(ready)), out, timeout_s=3600)
-    people.until(ready.exists)
-    people.until(lambda: people.sleeps_in_futex(waiter.pid))
+    until(ready.exists)
+    until(lambda: people.sleeps_in_futex(waiter.pid))
     waiter.send_signal(signal.SIGINT)
     people.finish(waiter)
     people.end(holder)
@@ -163,7 +164,7 @@ def test_a_signal_handler_that_prints_inside_a_write_comes_after_the_line(pipe):
     )
     writer = people.start(code, sink)
     os.close(sink)
-    people.until(lambda: people.sleeps_in_write(writer.pid))
+    until(lambda: people.sleeps_in_write(writer.pid))
     writer.send_signal(signal.SIGUSR1)
     time.sleep(0.1)
     assert drain(source) == b"b" * 300_000 + b"\nhandler\n"
@@ -179,7 +180,7 @@ def test_other_threads_run_while_one_waits(tmp_path, out):
     )
     ready = tmp_path / "runs"
     waiter = people.start(code.format(ready=str(ready)), out, timeout_s=3600)
-    people.until(ready.exists)
+    until(ready.exists)
     people.end(holder)
     people.finish(waiter)
     assert (tmp_path / "out").read_bytes() == b"late\n"

@@ -37,7 +37,7 @@ def test_whoever_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not(
     ("master", "why"),
     [
         ("127.0.0.1", "127.0.0.1 refuses connections to port "),
-        # Longer than a name may be: no name server is asked, who may take his time.
+        # Longer than a name may be, so that no name server is asked, which may take its time.
         ("nosuch." * 40 + "invalid", "the name can't be resolved ("),
     ],
     ids=["refuses", "no such name"],

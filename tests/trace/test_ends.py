@@ -5,7 +5,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from oddrank.trace import jobs, ranks
 from oddrank.trace.ranks import End
 from oddrank.trace.where import text
+from waiting import until
 
 NO_WORD = "dead without a word (killed, crashed or os._exit), last event at "
 # What the script does at its end -> what its record says, and how `trace where` says it.
@@ -126,9 +126,8 @@ def test_a_rank_that_has_failed_and_waits_for_a_thread_says_so_alive(script):
     try:
         while not process.stderr.readline().startswith("ValueError"):
             pass
-        end = time.monotonic() + 20
-        while (rank := script.records()[0]).end.how == "no word" and time.monotonic() < end:
-            time.sleep(0.02)
+        until(lambda: script.records()[0].end.how != "no word")
+        (rank,) = script.records()
     finally:
         process.communicate("\n", timeout=30)
     assert (rank.alive, rank.end) == (True, End("ending", None, "ValueError"))
