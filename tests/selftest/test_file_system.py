@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -271,7 +272,9 @@ def test_a_dead_file_system_holds_nobody_up(tmp_path, takes):
 
 def test_a_killed_process_that_only_has_no_core_is_not_left():
     child = subprocess.Popen(["sleep", "60"])
-    assert file_system._left(child.pid) == ""  # whatever will end it has not yet
+    child.send_signal(signal.SIGSTOP)  # it may be reading its own program from a disk
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+    assert file_system._left(child.pid) == ""
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert file_system._left(child.pid) == ""
