@@ -20,7 +20,7 @@ struct FolderResult {
   std::size_t stopped_at = kFolderSteps.size();  // the step that failed or hangs; else the end
   bool hangs = false;                            // not done in time
   int error = 0;                                 // errno, or kReadsOther; 0 where it hangs
-  pid_t left = 0;  // the process that could not be ended: it sleeps uninterruptibly
+  pid_t left = 0;  // killed and not gone in time: it sleeps uninterruptibly, or has no core
 };
 
 // All folders at the same time, until `seconds` are over. The file is called `name`-0 to `name`-7,

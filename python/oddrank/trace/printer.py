@@ -99,13 +99,13 @@ class Printing:
             target=self._run, name="oddrank-print", daemon=True
         )
         try:
-            self._start(self._thread)
+            self._start_thread(self._thread)
         except BaseException:  # control-C: nobody will come to end it
             self._stopping = self._abandoned = True
             self._core.trace_text_wake()
             raise
 
-    def _start(self, thread: threading.Thread) -> None:
+    def _start_thread(self, thread: threading.Thread) -> None:
         # The program's signals are for its own threads: sigwait() needs them blocked in all others,
         # from their first moment on.
         program = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -114,7 +114,7 @@ def _state(result: Mapping[str, Any]) -> str:
 
 
 def _left(pid: int) -> str:
-    """Of a process that could not be ended: where in the kernel it sleeps."""
+    """Of a killed process that is not gone, where it sleeps in the kernel: else nothing."""
     state = _told(pid, "stat").rpartition(") ")[2][:1] if pid else ""
     if state != "D":  # there is none, or it only had no core until now
         return ""
