@@ -1,4 +1,4 @@
-"""Prints the CMake that the build uses: the environment's wheel's, else the one on PATH."""
+"""Prints the CMake that the build uses: from the environment's wheel, else from PATH."""
 
 import importlib.util
 import shutil

@@ -1,7 +1,7 @@
 """Shared by all benchmarks: paired repetitions, ratios with spread, machine facts, --json FILE.
 
-A ratio is taken within each repetition, between runs that follow each other, so that a slow minute
-of the machine touches both sides; the table shows min, median and max of those ratios.
+Takes a ratio within each repetition, between runs that follow each other: a slow minute of the
+machine affects both sides. The table shows min, median and max of these ratios.
 """
 
 import argparse
@@ -18,7 +18,7 @@ REPETITIONS = 7
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to judge the figures; no host name."""
+    """Returns facts to judge the figures by; no host name."""
     cpu = ""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
@@ -44,7 +44,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def paired(
     sides: Mapping[str, Callable[[], float]], repetitions: int = REPETITIONS
 ) -> dict[str, list[float]]:
-    """Runs all sides once per repetition (the order turns round); each returns its own figure."""
+    """Runs all sides once per repetition, in alternating order; returns each side's figures."""
     figures: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
     for repetition in range(repetitions):
@@ -54,7 +54,7 @@ def paired(
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, float]:
-    """Spread of over/under, repetition by repetition."""
+    """Returns the spread of over/under, repetition by repetition."""
     return spread([a / b for a, b in zip(over, under, strict=True)])
 
 
@@ -83,7 +83,7 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], file: str | None, **mor
 
 
 def rows_of(text: str) -> list[dict[str, Any]]:
-    """The rows that a part of a benchmark has reported to stdout."""
+    """Returns the rows that a part of a benchmark has reported to stdout."""
     rows: list[dict[str, Any]] = json.loads(text[text.index("{") :])["rows"]
     return rows
 

@@ -1,7 +1,7 @@
-"""Reads a Chrome trace as strictly as its format is written down (Trace Event Format).
+"""Reads a Chrome trace and checks every rule of the Trace Event Format.
 
-Viewers forgive a lot and show it wrong: an end without its begin, slices of a row that overlap, a
-row without a name.
+Viewers accept broken traces and show them wrong: an end without its begin, overlapping slices of a
+row, a row without a name.
 """
 
 import gzip
@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-# Kind of description -> the member of its args, and that one's type.
+# Kind of metadata event -> the member of its args, and the member's type.
 DESCRIPTIONS: dict[str, tuple[str, type]] = {
     "process_name": ("name", str),
     "process_labels": ("labels", str),
@@ -19,11 +19,11 @@ DESCRIPTIONS: dict[str, tuple[str, type]] = {
     "thread_name": ("name", str),
     "thread_sort_index": ("sort_index", int),
 }
-DEEPEST = 512  # of a stack, in Perfetto
+DEEPEST = 512  # Perfetto's limit for a stack
 
 
 class ChromeTrace:
-    """A trace that keeps all rules; else making it fails."""
+    """A trace that keeps all rules; the constructor fails on any other."""
 
     def __init__(self, path: Path) -> None:
         data = path.read_bytes()
@@ -34,7 +34,7 @@ class ChromeTrace:
         assert self.whole["displayTimeUnit"] in {"ms", "ns"}
         self.events: list[dict[str, Any]] = self.whole["traceEvents"]
         self.deepest: dict[tuple[int, int], list[str]] = {}
-        """Of each row with calls, its deepest stack."""
+        """Row with calls -> its deepest stack."""
         self._names: dict[tuple[str, int, int], str] = {}
         rows = defaultdict(list)
         for event in self.events:
@@ -55,11 +55,11 @@ class ChromeTrace:
         return [event for event in self.events if event["ph"] == phase and event["name"] == name]
 
     def name(self, what: str, pid: int, tid: int | None = None) -> str | None:
-        """Of a process or a row; None: it has none."""
+        """Returns the name of a process or a row; None if it has none."""
         return self._names.get((what, pid, pid if tid is None else tid))
 
     def rows(self, title: str) -> list[tuple[int, int]]:
-        """(pid, tid) of all rows with this name."""
+        """Returns (pid, tid) of all rows with this name."""
         return [
             (pid, tid)
             for (what, pid, tid), name in self._names.items()
@@ -116,7 +116,7 @@ def _check_time(value: Any) -> None:
 
 
 def _check_slices(events: list[dict[str, Any]]) -> None:
-    """Of a row: one within the other, or one after the other."""
+    """Checks the slices of a row: each is inside or after the one before it."""
     open_ends: list[int] = []
     for event in sorted(events, key=lambda each: (each["ts"], -each["dur"])):
         begin = round(event["ts"] * 1000)

@@ -1,6 +1,7 @@
-"""What a test needs and whether it is here: `@pytest.mark.needs("mpi")`, `pytest --require=mpi`.
+"""Chooses the tests of a run: skips those whose needs are missing, marks those that start jobs.
 
-A skip is a hole in the tests: --require turns the skips of the named things into failures.
+`@pytest.mark.needs("mpi")` skips a test without mpi; `pytest --require=mpi` makes it fail: a skip
+is a hole in the tests. Tests that start jobs get the marker `job` here (job_marker.py).
 """
 
 import os
@@ -10,16 +11,23 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from samples import SAMPLES
-from slurm import Cluster, two_nodes
+import slurm as slurm_cluster
+from job_marker import starts_a_job
 
-# The machine is shared with ranks under test: how long one example takes proves nothing.
+# Ranks under test use the same machine: the time of one example proves nothing.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+
+# Folder of real dumps and logs, outside this repository.
+SAMPLES = Path(
+    os.environ.get("ODDRANK_SAMPLES") or Path(__file__).parents[2] / "shared" / "samples"
+)
 
 
 def _module(name: str) -> Callable[[], bool]:
@@ -46,7 +54,7 @@ def _system_path() -> str:
     return os.pathsep.join([os.environ.get("PATH", os.defpath), *more])
 
 
-# Name -> whether it is here. A thing that tests may need is one row.
+# Everything that tests may need: name -> whether this machine has it.
 PROBES: dict[str, Callable[[], bool]] = {
     "torch": _module("torch"),
     "torch-build": _module("oddrank._torch"),
@@ -55,15 +63,17 @@ PROBES: dict[str, Callable[[], bool]] = {
     "compute-sanitizer": _programs("compute-sanitizer"),
     "greenlet": _module("greenlet"),
     "matplotlib": _module("matplotlib"),
+    "mypy": _module("mypy"),
     "mpi": _succeeds("mpirun", "--version", saying="Open MPI"),
     "hydra": _programs("mpiexec.hydra"),
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch", "scancel"),
     "time-namespace": _succeeds("unshare", "--time", "--fork", "--monotonic", "5", "true"),
+    "pid-namespace": _succeeds("unshare", "--pid", "--fork", "true"),
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),
     "nft": _programs("nft"),
     "fuse": lambda: os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK),
     "samples": SAMPLES.is_dir,
-    # Its trace processor is a program that it downloads: a machine without a network is given one.
+    # The package downloads its trace processor; without a network it must be installed.
     "perfetto": lambda: (
         find_spec("perfetto") is not None
         and shutil.which(os.environ.get("TRACE_PROCESSOR_SHELL", "trace_processor_shell"))
@@ -92,17 +102,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Started in the background, a shell has us ignore Ctrl-C, and our children after us.
+    # A shell makes background processes, and their children, ignore Ctrl-C.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", f"needs(*names): any of {', '.join(PROBES)}")
     _known(_required(config), "--require")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest reads -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         _known(_needs(item), item.nodeid)
-    # Many minutes: only when asked for.
+        if starts_a_job(item):
+            item.add_marker("job")
+        group = _shared_by(item)
+        if group and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    # These take many minutes: run them only if -m names them.
     unasked = [mark for mark in ("soak", "whole_build") if mark not in config.getoption("-m")]
     left_out = [item for item in items if any(map(item.get_closest_marker, unasked))]
     items[:] = [item for item in items if item not in left_out]
@@ -118,16 +134,34 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def slurm() -> Iterator[Cluster]:
-    """A SLURM of two nodes; for tests that need slurm and netns."""
-    with two_nodes() as cluster:
+def slurm() -> Iterator[slurm_cluster.Cluster]:
+    """Starts a SLURM of two nodes; for tests that need slurm and netns."""
+    with slurm_cluster.two_nodes() as cluster:
         yield cluster
 
 
 @pytest.fixture
+def samples() -> Path:
+    """Returns the folder of real dumps and logs, for tests that need samples."""
+    return SAMPLES
+
+
+@pytest.fixture
 def repeats(request: pytest.FixtureRequest) -> int:
-    """How often a soak test repeats: `make soak REPEATS=20`."""
+    """Returns how often a soak test repeats: `make soak REPEATS=20`."""
     return int(request.config.getoption("--repeats"))
+
+
+def _shared_by(item: pytest.Item) -> str:
+    """Names the group of tests that run in one pytest-xdist process, because they share a thing."""
+    if item.get_closest_marker("gpu"):
+        return "gpu"
+    if "slurm" in getattr(item, "fixturenames", ()):
+        return "slurm"
+    info = getattr(item, "_fixtureinfo", None)
+    fixtures = [one for given in info.name2fixturedefs.values() for one in given] if info else []
+    shared = {one.argname for one in fixtures if one.scope != "function" and one.baseid}
+    return item.nodeid.partition("::")[0] if shared else ""
 
 
 def _required(config: pytest.Config) -> list[str]:

@@ -1,4 +1,4 @@
-"""A file system that is mounted and does not answer: FUSE, whose server says hello and no more."""
+"""Mounts a file system that does not answer: a FUSE server that replies to INIT only."""
 
 import ctypes
 import os
@@ -12,17 +12,17 @@ from pathlib import Path
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2
 _REQUEST = 1 << 18
-# Of the kernel's fuse.h: in_header, init_in, out_header, init_out.
+# Structures of the kernel's fuse.h: in_header, init_in, out_header, init_out.
 _IN, _INIT_IN, _OUT = struct.Struct("<IIQQIIII"), struct.Struct("<IIII"), struct.Struct("<IiQ")
 _INIT_OUT = struct.Struct("<IIIIHHIIHHI28x")
 
 
 @contextmanager
 def dead_file_system(folder: Path, *, takes: bool = False) -> Iterator[None]:
-    """Whoever touches `folder` waits until the end of this. Needs root and /dev/fuse.
+    """Makes every access to `folder` hang until the context ends. Needs root and /dev/fuse.
 
-    The server is like one that was stopped. takes: it takes requests, and then never answers them:
-    who waits for that can't be killed.
+    The server behaves like a stopped one. takes: it also reads requests and never answers them; a
+    process that waits for such an answer can't be killed.
     """
     server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     over = threading.Event()
@@ -42,7 +42,7 @@ def dead_file_system(folder: Path, *, takes: bool = False) -> Iterator[None]:
         over.set()
         if taker.ident:
             taker.join()
-        os.close(server)  # whoever waits is let go, with an error
+        os.close(server)  # waiting processes go on, with an error
 
 
 def _say_hello(server: int) -> None:

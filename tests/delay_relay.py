@@ -1,6 +1,6 @@
-"""Holds every packet that is routed into a TUN device for a while, then sends it on its way.
+"""Delays every packet that is routed into a TUN device, then forwards it.
 
-delay_relay.py TUN INTERFACE DESTINATION MTU SECONDS: a delay on one link, as netem would make it.
+delay_relay.py TUN INTERFACE DESTINATION MTU SECONDS delays one link, as netem would.
 Prints "ready" once the route is there; ends when it is killed.
 """
 
@@ -23,7 +23,7 @@ def main() -> None:
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH", name.encode(), _IFF_TUN | _IFF_NO_PI))
     out = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
-    # Past the route into the device itself.
+    # Bypasses the route into the TUN device.
     out.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
     own = own_address(interface)
     ip("link", "set", name, "mtu", mtu, "txqueuelen", "10000", "up")

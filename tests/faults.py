@@ -1,4 +1,4 @@
-"""The self-test's fault matrix: what is done to a job, and whom the verdict must name for it."""
+"""The self-test's fault matrix: faults of jobs, and the ranks that the verdict must name."""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ from netns import Host, two_hosts
 from oddrank.selftest.choice import Options, choose
 from oddrank.selftest.stages import TABLE
 
-# There is nothing to measure in them on one host without a GPU: they have tests of their own.
-_NOT_HERE = ("clock", "listen", "reach", "health", "counters_again")
-# Of a run's stages those that are measured in every run: a rank can be hurt there.
+# These stages measure nothing on one host without a GPU; they have tests of their own.
+_NOT_HERE = ("clock", "listen", "reach", "health", "counters_recheck")
+# The stages that every run measures: faults can be injected there.
 STAGES = (
     "join",
     *(
@@ -22,7 +22,7 @@ STAGES = (
         if not stage.confirms and stage.name not in _NOT_HERE
     ),
 )
-# Kind of ODDRANK_INJECT -> how the table of results calls it.
+# Kind of ODDRANK_INJECT -> its name in the table of results.
 RANK_FAULTS = {
     "kill": "rank SIGKILLed",
     "stop": "rank SIGSTOPped",
@@ -32,28 +32,28 @@ RANK_FAULTS = {
     "exit0": "rank exits 0 early",
     "gil": "rank holds the GIL for ever",
 }
-# All of it passes, and a loaded machine needs time to get there: it imports torch slowly.
+# A hang waits for all of it; less would be too short for a loaded machine to import torch.
 DEADLINE = 24.0
-# For a fault that is seen at once the deadline costs nothing.
+# These faults are seen at once: a long deadline costs nothing.
 _SEEN_AT_ONCE = ("kill", "stop", "segfault", "raise", "exit0")
 _PATIENT = 60.0
-# Longer than guards may be silent until they are called lost.
+# Seconds; longer than a silent guard takes to be called lost.
 _HELD_OPEN = 10
-# Who comes to a stage that can't be chosen by name, on the way to one that can.
+# A stage that --only can't name -> the stage to choose so that the run passes through it.
 _ON_THE_WAY = {"join": "device", "environment": "device", "connect": "train"}
 
 
 def only(stage: str) -> tuple[str, ...]:
-    """The self-test with this stage, and with no other that it can do without: time is scarce."""
+    """Returns options for this stage and only the stages that it needs, to save time."""
     return ("selftest", "--quick", "--only", _ON_THE_WAY.get(stage, stage))
 
 
 @dataclass(frozen=True)
 class Case:
-    """One cell: run it, in two namespaces if it needs hosts; is the verdict right?"""
+    """One cell of the matrix: the job to run and what its verdict must say."""
 
     fault: str
-    where: str  # ranks and nodes, and who is hurt
+    where: str  # ranks and nodes, and which one has the fault
     stage: str
     run: Callable[[Sequence[Host]], Verdict]
     right: Callable[[Verdict], bool]
@@ -64,7 +64,7 @@ class Case:
 
 
 def healthy(ranks: int, nodes: int = 1, *, quick: bool = False) -> Case:
-    """All stages."""
+    """Returns the case of a healthy job that runs all stages."""
 
     def run(hosts: Sequence[Host]) -> Verdict:
         command = ("selftest", *["--quick"] * quick)
@@ -75,19 +75,19 @@ def healthy(ranks: int, nodes: int = 1, *, quick: bool = False) -> Case:
 
 
 def hurt_rank(kind: str, rank: int, stage: str, *, ranks: int, nodes: int = 1) -> Case:
-    """torchrun has no part in what a stopped rank does: without it there is less to start."""
+    """Returns the case of one faulty rank. A stopped rank needs no torchrun: less to start."""
     alone = kind == "stop"
 
     def run(hosts: Sequence[Host]) -> Verdict:
-        inject = f"{kind}:rank={rank},stage={stage}"
         return job(
             ranks,
             nodes,
             hosts=hosts,
-            inject=inject,
             deadline=_PATIENT if kind in _SEEN_AT_ONCE else DEADLINE,
             command=only(stage),
             launcher="env" if alone else "torchrun",
+            at=stage,
+            **{kind: rank},
         )
 
     def right(verdict: Verdict) -> bool:
@@ -98,13 +98,13 @@ def hurt_rank(kind: str, rank: int, stage: str, *, ranks: int, nodes: int = 1) -
 
 
 def hurt_somebody(kind: str, stage: str, *, root: bool) -> Case:
-    """Rank 0 or the last: of two where the guard sees it, of three where others have to wait."""
+    """Returns the case of rank 0 or the last, of 2 if its guard sees the fault, else of 3."""
     ranks = 2 if kind in _SEEN_AT_ONCE else 3
     return hurt_rank(kind, 0 if root else ranks - 1, stage, ranks=ranks)
 
 
 def hurt_node(node: int, number: signal.Signals, stage: str) -> Case:
-    """The launcher of a node and its two ranks are killed or stopped while the other node waits."""
+    """Returns the case of a node whose launcher and two ranks get a signal."""
 
     def run(hosts: Sequence[Host]) -> Verdict:
         return _during(stage, node, hosts, lambda live: live.signal_node(node, number))
@@ -152,7 +152,7 @@ def never_started(rank: int, ranks: int) -> Case:
 
 
 def run_once(case: Case) -> str:
-    """What was wrong with the verdict; "" if nothing."""
+    """Runs the case; returns what was wrong with the verdict, "" if nothing."""
     with two_hosts() if case.needs_hosts else nullcontext(()) as hosts:
         verdict = case.run(hosts)
     return "" if case.right(verdict) and verdict.gone() else str(verdict)
@@ -165,7 +165,7 @@ def _during(
     act: Callable[[Live], None],
     launcher: str = "torchrun",
 ) -> Verdict:
-    """Acts once `stage` has begun, which a slow rank of the other node holds open."""
+    """Acts once `stage` has begun; a slow rank of the other node keeps the stage open."""
     slow = 0 if victim == 1 else 3
     run = [s.name for s in choose(TABLE, Options("quick", frozenset({stage}))).stages]
     before = run[run.index(stage) - 1]
@@ -186,9 +186,22 @@ def _ranks_of(node: int) -> tuple[int, int]:
     return (2 * node, 2 * node + 1)
 
 
-# What every run of the tests has, every kind of fault and every stage at least once, rank 0 and
-# others in turn; `make soak` has these and many more.
-IN_EVERY_RUN = [
+# One job per kind of fault, for `make test`.
+SMOKE = [
+    *(healthy(ranks, quick=True) for ranks in (1, 2, 4)),
+    hurt_rank("kill", 0, "join", ranks=2),
+    hurt_rank("stop", 1, "environment", ranks=2),
+    hurt_rank("raise", 0, "device", ranks=2),
+    hurt_rank("exit0", 1, "device", ranks=2),
+    cut_link("device"),
+    wrong_local_rank(2, 1),
+    never_started(1, 2),
+]
+
+# Run on every change: every kind of fault and every stage at least once, alternately on rank 0 and
+# on others. `make soak` has these and many more.
+_ALL = [
+    *SMOKE,
     healthy(1),
     healthy(4),
     healthy(4, nodes=2, quick=True),
@@ -200,7 +213,5 @@ IN_EVERY_RUN = [
     hurt_rank("stop", 0, "train", ranks=4, nodes=2),
     hurt_node(0, signal.SIGKILL, "collectives"),
     hurt_node(1, signal.SIGSTOP, "collectives"),
-    cut_link("device"),
-    wrong_local_rank(2, 1),
-    never_started(1, 2),
 ]
+IN_EVERY_RUN = list({str(case): case for case in _ALL}.values())

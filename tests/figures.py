@@ -1,36 +1,31 @@
-"""What ranks would have measured: figures for the judges of the self-test, without a job."""
+"""Made-up measurements for the judges of the self-test, without a job."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
-from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
+from made_up import states_of
+from oddrank.control.stages import RunState
 from oddrank.finding import Finding
 from oddrank.selftest import metrics
 from oddrank.selftest.choice import Options
 from oddrank.selftest.metrics import SPEED
-from oddrank.selftest.stages import again, speed
+from oddrank.selftest.stages import speed
 
-# Slower by so much: metric -> rank -> share.
+# Slowdowns as shares: metric -> rank -> share.
 Slow = Mapping[str, Mapping[int, float]]
 
 
-def rounds_of(nodes: Sequence[int]) -> Rounds:
-    """Ranks of so many nodes with that many ranks each."""
-    states: dict[int, RankState] = {}
-    for node, ranks in enumerate(nodes):
-        for local in range(ranks):
-            rank = len(states)
-            states[rank] = RankState(
-                rank, host=f"node{node}", node=node, local_rank=local, contact="ok"
-            )
+def run_of(nodes: Sequence[int]) -> RunState:
+    """Returns a run after stage `environment`. nodes: the number of ranks on each node."""
+    states = states_of(nodes)
     environment = {rank: {"gpus": 0, "local_world": 1, "cuda_part": ""} for rank in states}
-    return Rounds(len(states), states, {"environment": environment})
+    return RunState(len(states), states, {"environment": environment})
 
 
 def measured(
-    rounds: Rounds,
+    run: RunState,
     random: Random,
     *,
     noise: float,
@@ -39,7 +34,7 @@ def measured(
     repeats: Mapping[str, int] | None = None,
     facts: Mapping[int, Mapping[str, str]] | None = None,
 ) -> dict[int, dict[str, Any]]:
-    """What stage speed gives, each figure around 100; a GPU's only where one of them is slow."""
+    """Returns results of stage speed, all around 100; a GPU figure only if a rank is slow in it."""
     slow_scopes = {row.scope for row in metrics.of_stage(SPEED) if row.name in (slow or {})}
     table = [row for row in metrics.of_stage(SPEED) if row.scope in {"host", *slow_scopes}]
     rows = [row for row in table if repeats is None or row.name in repeats]
@@ -60,7 +55,7 @@ def measured(
                 for row in rows
             },
         }
-        for rank in rounds.states
+        for rank in run.states
     }
 
 
@@ -76,26 +71,25 @@ def verdict(
     seed: int = 0,
     baseline: Any = None,
 ) -> list[Finding]:
-    """What both looks find in the end. more: rank -> what else it gives in the first look."""
-    rounds, random = rounds_of(nodes), Random(seed)
-    if baseline is not None:
-        rounds.kept["baseline"] = baseline
+    """Returns the findings after the recheck. more: rank -> more results of the measurement."""
+    run, random = run_of(nodes), Random(seed)
     first = {
         name: {**(slow or {}).get(name, {}), **more} for name, more in (only_at_first or {}).items()
     }
-    rounds.results[SPEED] = measured(
-        rounds, random, noise=noise, slow={**(slow or {}), **first}, classes=classes, facts=facts
+    run.results[SPEED] = measured(
+        run, random, noise=noise, slow={**(slow or {}), **first}, classes=classes, facts=facts
     )
     for rank, given in (more or {}).items():
-        rounds.results[SPEED][rank] |= given
-    found = speed.stage(Options()).judge(rounds)
+        run.results[SPEED][rank] |= given
+    with patch("oddrank.selftest.baseline.load", lambda path: baseline):
+        found = speed.stage(Options(baseline="a file" if baseline else "")).conclude(run)
     if not any(finding.stage == SPEED for finding in found):
         return found
-    second = again.stage(Options())
-    told = second.plan(rounds)
-    results = measured(rounds, random, noise=noise, slow=slow, repeats=told["repeats"])
-    for name, ranks in told["ranks"].items():
+    second = speed.recheck(Options())
+    plan = second.plan(run)
+    results = measured(run, random, noise=noise, slow=slow, repeats=plan["repeats"])
+    for name, ranks in plan["ranks"].items():
         for rank in set(results) - set(ranks):
             del results[rank][name]
-    rounds.results[second.name] = results
-    return [f for f in found if f.stage != SPEED] + second.judge(rounds)
+    run.results[second.name] = results
+    return [f for f in found if f.stage != SPEED] + second.conclude(run)

@@ -1,17 +1,17 @@
-"""Real jobs under real launchers, for tests: start, hurt, read the verdict, see that all is gone.
+"""Runs real jobs under real launchers: injects faults, reads verdicts, checks for leftovers.
 
-verdict = job(ranks=4, inject="stop:rank=2,stage=collectives", deadline=10)
+verdict = job(ranks=4, stop=2, at="collectives", deadline=10)
 assert verdict.names(rank=2, stage="collectives")
 assert verdict.gone()
 """
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,29 +20,28 @@ from typing import Any
 
 from launchers import LAUNCHERS, RANK_VARIABLES, Launcher, Order
 from netns import PATH, Host
-from oddrank.finding import SCHEMA_FILE
-from ports import held_port
+from oddrank.report import SCHEMA_FILE
+from processes import Marked, Process, held_port, injected
 
-_MARK = "ODDRANK_TEST_JOB"
-# Between the start of a rank's process and the moment from which it counts its deadline.
+# Allowance from the start of a rank's process to the start of its deadline.
 _START_SECONDS = 1.0
 _AFTER_DEADLINE = 2.0
-# The launchers are not ours: torchrun takes its time to print and to leave.
+# Launchers are not under test; torchrun is slow to print and to exit.
 _LAUNCHER_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a job said and left behind."""
+    """A job's output, report, exit codes and leftovers."""
 
     report: dict[str, Any] | None
     output: str
     seconds: float
-    codes: tuple[int | None, ...]  # of the launchers; None: had to be killed
+    codes: tuple[int | None, ...]  # of the launchers; None if the test had to kill it
     left: tuple[str, ...]  # processes of the job that outlived deadline + 2 s
 
     def names(self, *, rank: int | Sequence[int], stage: str) -> bool:
-        """Whether it names exactly these ranks, each in this stage."""
+        """Returns whether the report names exactly these ranks, each in this stage."""
         ranks = {rank} if isinstance(rank, int) else set(rank)
         findings = (self.report or {}).get("findings", [])
         named = {r for finding in findings for r in finding["who"]["ranks"]}
@@ -65,35 +64,38 @@ class Verdict:
 
 @dataclass
 class Live:
-    """A job that runs: for tests that hurt it from outside."""
+    """A running job, for tests that break it from outside."""
 
-    mark: str
+    mark: Marked
     launchers: list[subprocess.Popen[bytes]]
     spared: set[int] = field(default_factory=set)
 
     def ports_of(self, rank: int) -> set[int]:
-        """Of the TCP connections that the processes of a rank have, in their network namespace."""
+        """Returns the ports of all TCP connections of a rank, in its network namespace."""
         ports: set[int] = set()
-        for pid, env in _marked(self.mark):
-            if _rank(env) == str(rank):
-                with suppress(OSError):
-                    ports |= _ports(Path("/proc", str(pid)))
+        for process in self._of(rank):
+            with suppress(OSError):
+                ports |= _ports(Path("/proc", str(process.pid)))
         return ports
 
     def pid_of(self, rank: int) -> int:
-        """Of the process that measures: the rank's guards are its children."""
-        ranks = {pid for pid, env in _marked(self.mark) if _rank(env) == str(rank)}
-        (worker,) = (pid for pid in ranks if _parent(pid) not in ranks)
+        """Returns the pid of the rank that measures; its guards are its children."""
+        ranks = self._of(rank)
+        pids = {process.pid for process in ranks}
+        (worker,) = (process.pid for process in ranks if process.parent not in pids)
         return worker
 
     def signal_node(self, node: int, number: signal.Signals) -> None:
-        """The launcher of a node and its ranks, but not their guards: they are what is tested."""
+        """Signals a node's launcher and ranks, but not their guards, which are under test."""
         agent = self.launchers[node].pid
-        ranks = [pid for pid, _ in _marked(self.mark) if _parent(pid) == agent]
+        ranks = [process.pid for process in self.mark.living() if process.parent == agent]
         if number == signal.SIGSTOP:
             self.spared.add(agent)  # stopped by us: it cannot end by itself
         for pid in (agent, *ranks):
             os.kill(pid, number)
+
+    def _of(self, rank: int) -> list[Process]:
+        return [process for process in self.mark.living() if _rank(process) == str(rank)]
 
 
 def job(
@@ -101,6 +103,7 @@ def job(
     nodes: int = 1,
     *,
     inject: str = "",
+    at: str = "",
     deadline: float = 10,
     command: Sequence[str] = ("selftest",),
     hosts: Sequence[Host] = (),
@@ -111,14 +114,17 @@ def job(
     environ: Mapping[str, str] | None = None,
     after: str = "",
     act: Callable[[Live], None] | None = None,
+    **faults: int,
 ) -> Verdict:
     """Runs oddrank on `ranks` ranks. `nodes` launchers share them equally, on `hosts` where given.
 
-    master: another MASTER_ADDR than the first host's address. launcher: see launchers.py and
-    slurm.py. absent: ranks that are never started (env).
-    local_ranks: other LOCAL_RANKs than due. act: called once the text `after` was printed.
+    faults: kind (kill, stop, raises, exit0, sleep, gil, segfault, value) -> rank, in stage `at`.
+    inject: further faults, as in ODDRANK_INJECT.
+    master: MASTER_ADDR, if not the first host's address. launcher: see launchers.py and slurm.py.
+    absent: ranks that are never started (env). local_ranks: rank -> wrong LOCAL_RANK.
+    act: called once the text `after` was printed.
     """
-    mark = uuid.uuid4().hex
+    mark = Marked()
     with tempfile.TemporaryDirectory(prefix="oddrank-job-") as folder, held_port() as port:
         report, output = Path(folder, "report.json"), Path(folder, "output")
         tool = ["-m", "oddrank", *command, "--deadline", str(deadline), "--json", str(report)]
@@ -126,8 +132,8 @@ def job(
             **os.environ,
             "PATH": PATH,
             "OMP_NUM_THREADS": "1",
-            _MARK: mark,
-            **({"ODDRANK_TESTING": "1", "ODDRANK_INJECT": inject} if inject else {}),
+            **mark.environ,
+            **injected(inject, at, faults),
             **(environ or {}),
         }
         first = master or (hosts[0].address if hosts else "127.0.0.1")
@@ -147,7 +153,7 @@ def job(
                 left = _watch(live, deadline, output, after, act)
                 codes = tuple(_wait(one, one.pid in live.spared) for one in launchers)
             finally:
-                _kill_all(mark)
+                mark.kill_all()
         said = json.loads(report.read_text()) if report.exists() else None
         if said is not None:
             _validate(said)
@@ -156,7 +162,7 @@ def job(
 
 
 def _validate(said: dict[str, Any]) -> None:
-    """Against the schema; a GPU machine without a network may lack the package for it."""
+    """Checks the report against the schema, unless jsonschema is missing (offline GPU machines)."""
     with suppress(ModuleNotFoundError):
         import jsonschema
 
@@ -166,52 +172,38 @@ def _validate(said: dict[str, Any]) -> None:
 def _watch(
     live: Live, deadline: float, output: Path, after: str, act: Callable[[Live], None] | None
 ) -> tuple[str, ...]:
-    """Until all processes of the ranks are gone; those that are not by deadline + 2 s."""
-    limit = time.monotonic() + 60  # for the launchers to start anything
+    """Waits until all ranks' processes are gone; returns those left at deadline + 2 s."""
+    limit = time.monotonic() + 60  # until the launchers have started a rank
     seen: set[int] = set()
     while True:
-        ranks = [(pid, env) for pid, env in _marked(live.mark) if _rank(env) is not None]
-        new = {pid for pid, _ in ranks} - seen
+        ranks = [process for process in live.mark.living() if _rank(process) is not None]
+        new = {process.pid for process in ranks} - seen
         if new:
             seen |= new
             limit = time.monotonic() + _START_SECONDS + deadline + _AFTER_DEADLINE
-        if act is not None and after in output.read_text(errors="replace"):
+        if act is not None and _squeezed(after) in _squeezed(output.read_text(errors="replace")):
             act(live)
             act = None
         ended = all(one.poll() is not None or one.pid in live.spared for one in live.launchers)
         if not ranks and (ended or time.monotonic() > limit):
+            assert act is None, f"{after!r} was never printed: {output.read_text(errors='replace')}"
             return ()
         if ranks and time.monotonic() > limit:
-            return tuple(_describe(pid, env) for pid, env in ranks)
+            return tuple(map(_describe, ranks))
         time.sleep(0.1)
 
 
-def _marked(mark: str) -> list[tuple[int, dict[str, str]]]:
-    """Living processes with the mark in their environment, which forks and execs inherit."""
-    needle = f"{_MARK}={mark}".encode()
-    found = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with suppress(OSError):  # ended, or a zombie
-                text = Path(entry.path, "environ").read_bytes()
-                if needle in text:
-                    pairs = (
-                        pair.partition("=") for pair in text.decode(errors="replace").split("\0")
-                    )
-                    found.append((int(entry.name), {name: value for name, _, value in pairs}))
-    return found
+def _squeezed(text: str) -> str:
+    """Columns are as wide as the longest name in them."""
+    return re.sub(" +", " ", text)
 
 
-def _rank(env: Mapping[str, str]) -> str | None:
-    return next((env[name] for name in RANK_VARIABLES if name in env), None)
+def _rank(process: Process) -> str | None:
+    return next((process.environ[name] for name in RANK_VARIABLES if name in process.environ), None)
 
 
-def _describe(pid: int, env: Mapping[str, str]) -> str:
-    with suppress(OSError):
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return f"rank {_rank(env)}: pid {pid} {name} {state}"
-    return f"rank {_rank(env)}: pid {pid}"
+def _describe(process: Process) -> str:
+    return f"rank {_rank(process)}: pid {process.pid} {process.name} {process.state}"
 
 
 def _ports(process: Path) -> set[int]:
@@ -224,12 +216,6 @@ def _ports(process: Path) -> set[int]:
     return {int(row[1].rpartition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in own}
 
 
-def _parent(pid: int) -> int:
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
-
-
 def _wait(launcher: subprocess.Popen[bytes], stopped: bool) -> int | None:
     try:
         return launcher.wait(0 if stopped else _LAUNCHER_SECONDS)
@@ -237,9 +223,3 @@ def _wait(launcher: subprocess.Popen[bytes], stopped: bool) -> int | None:
         launcher.kill()
         launcher.wait(5)
         return None
-
-
-def _kill_all(mark: str) -> None:
-    for pid, _ in _marked(mark):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)

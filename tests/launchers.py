@@ -1,17 +1,17 @@
-"""How tests start the ranks of a job: from what is asked to the command lines of a launcher."""
+"""Turns a test's order for ranks into command lines of a launcher."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-# What tells that a process is a rank, and which one.
+# Environment variables that hold a process's rank.
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 @dataclass(frozen=True)
 class Order:
-    """Ranks of `tool`, the arguments of a Python, shared equally by `nodes`."""
+    """An order for ranks, spread evenly over `nodes`. tool: the arguments of Python."""
 
     tool: list[str]
     ranks: int
@@ -22,12 +22,12 @@ class Order:
     absent: Sequence[int] = ()
 
 
-# (the node it runs on, its command line, its environment) of every process that is to be started.
+# Processes to start: (node, command line, environment) of each.
 Plan: TypeAlias = "list[tuple[int, list[str], dict[str, str]]]"
 Launcher: TypeAlias = Callable[[Order], Plan]
 
 
-# torchrun, with torch out of the garbage collector's hands: hundreds of jobs start one.
+# torchrun without garbage collection of torch's modules: tests start it hundreds of times.
 _TORCHRUN = """
 import gc
 gc.disable()
@@ -39,7 +39,7 @@ main()
 
 
 def torchrun(order: Order) -> Plan:
-    """One agent a node."""
+    """Plans one torchrun agent per node."""
     assert not order.absent, "torchrun starts all ranks or none"
     program = order.tool
     if order.local_ranks:
@@ -61,7 +61,7 @@ def torchrun(order: Order) -> Plan:
 
 
 def env(order: Order) -> Plan:
-    """One process a rank, with torchrun's variables only."""
+    """Plans one process per rank, with torchrun's variables and no launcher."""
     here = order.ranks // order.nodes
     return [
         (
@@ -83,14 +83,14 @@ def env(order: Order) -> Plan:
 
 
 def mpirun(order: Order) -> Plan:
-    """Open MPI's, on this host."""
+    """Plans Open MPI's mpirun, on this host."""
     assert order.nodes == 1, "to other hosts it would go by ssh"
     run = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(order.ranks)]
     return [(0, [*run, sys.executable, *order.tool], order.environ)]
 
 
 def hydra(order: Order) -> Plan:
-    """MPICH's, on this host; Intel MPI's is made from it."""
+    """Plans MPICH's mpiexec.hydra, on this host; Intel MPI's derives from it."""
     assert order.nodes == 1, "to other hosts it would go by ssh"
     run = ["mpiexec.hydra", "-n", str(order.ranks)]
     return [(0, [*run, sys.executable, *order.tool], order.environ)]

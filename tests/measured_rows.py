@@ -1,12 +1,11 @@
-"""Rows of a sweep to hold against expectations, and topologies to expect something of."""
+"""Rows of a sweep and topologies, for tests of expectations."""
 
 from dataclasses import dataclass
 
 from oddrank.bench.case import Case
-from oddrank.bench.expect import expected
-from oddrank.bench.facts import Facts
+from oddrank.bench.expected import expected, held, judged_from
 from oddrank.bench.findings import nothing_published
-from oddrank.bench.shortfall import held, judged_from
+from oddrank.bench.published import Facts
 
 GIB = 1 << 30
 H200 = Facts("NVIDIA H200", 8, 1, "nccl", nccl="2.29.7")
@@ -28,7 +27,7 @@ class Measured:
 
 
 def said_of_nothing(facts, rows):
-    """What a threshold says where none of these rows may be judged."""
+    """Returns the sentence of --fail-below if none of these rows may be judged."""
     due = [expected(facts, row) for row in rows]
     assert held(rows, due) == []
     sizes = [judged_from(facts, Case(row.collective, row.dtype, row.bytes)) for row in rows]

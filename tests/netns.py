@@ -1,4 +1,4 @@
-"""Hosts on one machine: network namespaces with host names of their own, joined by links."""
+"""Makes hosts on one machine: linked network namespaces with host names of their own."""
 
 import itertools
 import os
@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 _RELAY = Path(__file__).with_name("delay_relay.py")
-# Packets large enough for a relay in Python to keep up with.
+# Large packets, so that a relay in Python keeps up.
 _MTU = 9000
-# Above 127: of two ranks that with the lower address waits for the other to connect, and a loopback
-# address that is wrong does show.
+# Above 127: the rank with the lower address waits for the other to connect, so a wrong loopback
+# address shows as a failure.
 _TWO = "192.168.231"
 _NUMBERS = itertools.count()
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
@@ -27,7 +27,7 @@ class Host:
     namespace: str
     address: str
     interface: str
-    names: str = "/etc/hosts"  # the file that it sees there
+    names: str = "/etc/hosts"  # the file that it sees as /etc/hosts
 
     @property
     def prefix(self) -> list[str]:
@@ -36,15 +36,15 @@ class Host:
         return ["ip", "netns", "exec", self.namespace, *inside]
 
     def knowing(self, names: Path) -> "Host":
-        """The host with such a file of names and addresses."""
+        """Returns the host with this file as its /etc/hosts."""
         return replace(self, names=str(names))
 
     def cut(self) -> None:
-        """Takes the link down: packets vanish, nobody is told."""
+        """Takes the link down: packets vanish without an error."""
         _ip("-n", self.namespace, "link", "set", self.interface, "down")
 
     def firewall(self, *rules: str) -> None:
-        """Rules of nftables for what comes in. Needs nft."""
+        """Applies nftables rules to incoming packets. Needs nft."""
         chain = "add table inet f; add chain inet f came { type filter hook input priority 0; }"
         script = "; ".join([chain, *(f"add rule inet f came {rule}" for rule in rules)])
         _run("ip", "netns", "exec", self.namespace, "nft", script)
@@ -52,7 +52,7 @@ class Host:
 
 @contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
-    """node0 and node1, gone with everything in them at the end. Needs root."""
+    """Makes node0 and node1; at the end removes them and ends all their processes. Needs root."""
     own = f"{os.getpid() % 100000}{next(_NUMBERS)}"
     hosts = tuple(
         Host(f"node{i}", f"oddrank-{own}-{i}", f"{_TWO}.{i + 1}", f"odd{own}_{i}") for i in (0, 1)
@@ -76,59 +76,59 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts at a switch, all with the same rate to it and from it, in Mbit/s.
+    """Hosts at a switch, all with the same rate in both directions, in Mbit/s.
 
-    Faults of rate are the kernel's own (htb, tbf). It has no netem: delay is a relay's.
+    The kernel limits rates (htb, tbf). Without netem, a relay process makes delays.
     """
 
     hosts: tuple[Host, ...]
-    switch: str  # its namespace
+    switch: str  # the switch's namespace
     rate: float
     _undo: ExitStack
 
     def heal(self) -> None:
-        """Takes back all that was done to it."""
+        """Undoes all faults."""
         self._undo.close()
 
     def slow_sender(self, host: int, rate: float) -> None:
-        """All that leaves the host, at most so fast."""
+        """Limits everything that the host sends."""
         where = self.hosts[host]
         _class(where, "change", "1:10", rate)
         self._undo.callback(_class, where, "change", "1:10", self.rate)
 
     def slow_ports(self, host: int, ports: Iterable[int], rate: float) -> None:
-        """What leaves the host from these TCP ports, together."""
+        """Limits what the host sends from these TCP ports, together."""
         where = self.hosts[host]
         self._own_class(where, "1:30", rate)
         for port in ports:
             _filter(where, "1:30", "ip", "sport", str(port), "0xffff")
 
     def slow_receiver(self, host: int, rate: float) -> None:
-        """All that the switch sends to the host."""
+        """Limits everything that the switch sends to the host."""
         port = _port(self.hosts[host])
         _limit(self.switch, port, rate)
         self._undo.callback(_tc, self.switch, "qdisc", "del", "dev", port, "root")
 
     def slow_way(self, sender: int, receiver: int, rate: float) -> None:
-        """What one host sends to one other."""
+        """Limits what one host sends to another."""
         host = self.hosts[sender]
         self._own_class(host, "1:20", rate)
         _filter(host, "1:20", "ip", "dst", f"{self.hosts[receiver].address}/32")
 
     def _own_class(self, host: Host, number: str, rate: float) -> None:
-        """For what a filter will find; a host has one such at a time."""
+        """Makes the traffic class that a filter will use; one per host at a time."""
         _class(host, "add", number, rate)
         where = ("dev", host.interface, "parent", "1:")
         self._undo.callback(_tc, host.namespace, "class", "del", *where, "classid", number)
         self._undo.callback(_tc, host.namespace, "filter", "del", *where, "prio", "1")
 
     def slow_link(self, first: int, second: int, rate: float) -> None:
-        """Both ways between two hosts."""
+        """Limits both directions between two hosts."""
         self.slow_way(first, second, rate)
         self.slow_way(second, first, rate)
 
     def delay_link(self, first: int, second: int, seconds: float) -> None:
-        """What the first sends to the second arrives later."""
+        """Delays what the first host sends to the second."""
         host, to = self.hosts[first], self.hosts[second].address
         arguments = (f"tun{second}", host.interface, to, str(_MTU), str(seconds))
         relay = subprocess.Popen(
@@ -142,7 +142,7 @@ class Network:
 
 @contextmanager
 def network(count: int, rate: float = 400) -> Iterator[Network]:
-    """node0, node1, ... at one switch, gone with everything in them at the end. Needs root."""
+    """Makes node0, node1, ... at one switch; at the end removes them. Needs root."""
     own = f"{os.getpid() % 100000}{next(_NUMBERS)}"
     switch = f"oddrank-{own}-s"
     hosts = tuple(
@@ -167,10 +167,10 @@ def _namespace(stack: ExitStack, name: str) -> None:
 
 
 def _plug_in(host: Host, switch: str, rate: float) -> None:
-    """One end in the host's namespace, the other at the switch.
+    """Links the host to the switch.
 
-    `rate` is for what it sends, and for what its ranks send each other: the latter would be as fast
-    as the CPUs, which all hosts share.
+    `rate` limits what the host sends and what its ranks send each other; without a limit the latter
+    would depend on the CPUs, which all hosts share.
     """
     peer = ("peer", "name", _port(host), "netns", switch, "mtu", str(_MTU))
     name = ("name", host.interface, "netns", host.namespace, "mtu", str(_MTU))
@@ -178,7 +178,7 @@ def _plug_in(host: Host, switch: str, rate: float) -> None:
     _ip("-n", switch, "link", "set", _port(host), "master", "switch", "up")
     _ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", host.interface)
     _ip("-n", host.namespace, "link", "set", host.interface, "up")
-    # A delayed link's answers come in by another device than that which leads there.
+    # Replies over a delayed link arrive on another device than requests leave by.
     for which in ("all", host.interface):
         key = f"net.ipv4.conf.{which}.rp_filter=0"
         _run("ip", "netns", "exec", host.namespace, "sysctl", "-q", "-w", key)

@@ -1,4 +1,4 @@
-"""Runs scripts that use NicerTrace, beside a folder of installed packages, for the tests."""
+"""Runs scripts that use NicerTrace, with a folder of installed packages."""
 
 import os
 import re
@@ -52,7 +52,7 @@ class Scripts:
         )
 
     def run(self, source: str, *, code: int = 0, **environ: str) -> str:
-        """What the script prints."""
+        """Runs the script; returns its output."""
         process = self.start(source, **environ)
         try:
             out, err = process.communicate(timeout=100)
@@ -63,17 +63,17 @@ class Scripts:
         return out
 
     def masked(self, text: str) -> str:
-        """Without what differs from run to run: times, folders."""
+        """Returns the text without times and folders, which differ from run to run."""
         return re.sub(
             r"^\d+:\d\d:\d\d ", "H:MM:SS ", text.replace(f"{self.folder}/", ""), flags=re.M
         )
 
 
 def files_of(text: str) -> set[str]:
-    """Of which files lines are shown."""
+    """Returns the files whose lines are shown."""
     return set(re.findall(r"^(?:\d+:\d\d:\d\d )?(\S+?): +\d+: ", text, re.M))
 
 
 def missing(text: str) -> int:
-    """How many events the text says are not in it."""
+    """Returns the number of events that the text reports as dropped."""
     return sum(int(count) for count in re.findall(r"^--- (\d+) events are missing", text, re.M))

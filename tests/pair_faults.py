@@ -1,4 +1,4 @@
-"""What is done to a network of hosts, and whom `bench pairs` must name for it."""
+"""Faults of a network of hosts, and the ranks that `bench pairs` must name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from typing import Any
 from job import Live, Verdict, job
 from netns import Network, network
 
-# In Mbit/s. So slow that a busy machine still carries it: the network must be the limit.
+# Mbit/s; so low that even on a busy machine the network is the limit.
 RATE = 200.0
-# A message takes about 20 ms at that rate, and is four times what passes at once (netns.py).
+# A message takes about 20 ms at that rate; it is four times the burst that netns.py allows.
 SIZE = "512K"
 COMMAND = ("bench", "pairs", "--size", SIZE)
-# Many times what a message takes otherwise.
+# Seconds; many times a message's normal latency.
 DELAY = 0.005
 DEADLINE = 90.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """`ends`: the ranks that must be named, none of a healthy network; one rank a host."""
+    """A fault of a network. ends: the ranks that must be named; empty if healthy."""
 
     fault: str
     ranks: int
@@ -48,7 +48,7 @@ class Case:
                 self.ranks,
                 hosts,
                 hosts=net.hosts,
-                launcher="env",  # an agent a host would import torch, too
+                launcher="env",  # torchrun's agents would import torch, too
                 command=COMMAND,
                 deadline=DEADLINE,
                 after=f"connect  {self.ranks}/{self.ranks}",
@@ -56,7 +56,7 @@ class Case:
             )
 
     def said(self, report: Mapping[str, Any] | None) -> str:
-        """right, wrong name, or nobody named."""
+        """Returns "right", or what is wrong with the report."""
         if report is None:
             return "no report"
         named = {rank for found in report["findings"] for rank in found["who"]["ranks"]}
@@ -79,7 +79,7 @@ def healthy(ranks: int, on_host: int = 1) -> Case:
 
 
 def slow_node(node: int, nodes: int, on_host: int, share: float = 0.6) -> Case:
-    """All ranks of a host share what it may send."""
+    """Slows all that a host sends; its ranks share the rest."""
 
     def hurt(net: Network) -> None:
         net.slow_sender(node, RATE * share)
@@ -90,7 +90,7 @@ def slow_node(node: int, nodes: int, on_host: int, share: float = 0.6) -> Case:
 
 
 def slow_rank(rank: int, nodes: int, on_host: int, share: float = 0.3) -> Case:
-    """One of a host's ranks may send less than its share; the others have the rest."""
+    """Slows one rank of a host below its share; the others have the rest."""
 
     def later(net: Network, live: Live) -> None:
         net.slow_ports(rank // on_host, live.ports_of(rank), RATE * share)
@@ -103,7 +103,7 @@ def slow_sender(rank: int, ranks: int, share: float = 0.6) -> Case:
     def hurt(net: Network) -> None:
         net.slow_sender(rank, RATE * share)
 
-    # Of two ranks only the link can be named, and so both of them.
+    # With two ranks only the link can be named, and so both of them.
     ends = frozenset({0, 1}) if ranks == 2 else frozenset({rank})
     cause = "slow-link" if ranks == 2 else "slow-sender"
     return Case("slow sender", ranks, hurt, ends, frozenset({cause}))

@@ -1,9 +1,9 @@
 """One job over a network of hosts, in which `bench pairs` measures and judges many times.
 
-Each round is what one run of the command does behind its start: both looks, then who is named.
-Before a round the ranks wait until a driver, outside, has hurt the network in another way.
+A round is a run of the command without its start: measurement, recheck, findings. Before each round
+the ranks wait until the driver, outside of the job, has set another fault in the network.
 
-As a program it is every rank of that job; its argument is the number of rounds.
+As a program, this file is every rank of that job; its argument is the number of rounds.
 """
 
 import json
@@ -20,32 +20,32 @@ from typing import Any
 
 from launchers import Launcher, Order, Plan, env
 from oddrank import launch
+from oddrank.bench.case import parse_size
 from oddrank.bench.pairs import stages as pairs
 from oddrank.bench.pairs.judge import Judge, settle
-from oddrank.bench.pairs.panels import games_again, games_of_all
-from oddrank.bench.sizes import parse_size
+from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
 from oddrank.control import runner
 from oddrank.control.nodes import nodes_of
-from oddrank.control.stages import Rounds, Skip, Stage
+from oddrank.control.stages import RunState, Skip, Stage
 from oddrank.control.walk import Outcome
 from oddrank.finding import Finding
 from pair_faults import DEADLINE, SIZE
 
 _SOCKET = "ODDRANK_TEST_ROUNDS"
 _EFFECT = 0.2  # the command's default
-_SECONDS = 60.0  # for the start of the job, and to hurt a network
+_SECONDS = 60.0  # for the start of the job, and to set a fault
 _A_DAY = 86400.0
 
 
 @dataclass(frozen=True)
 class Driver:
-    """The end of the line outside the job: `launcher` starts it."""
+    """The end of the connection outside the job: `launcher` starts the job."""
 
     launcher: Launcher
     _listening: socket.socket
 
     def drive(self, hurt: Callable[[int], None], judged: Callable[[int, Any], None]) -> None:
-        """Until the job ends: hurt(number) before each round, then judged(number, report)."""
+        """Calls hurt(number) before and judged(number, report) after each round."""
         connection, _ = self._listening.accept()
         connection.settimeout(2 * DEADLINE)
         with connection, connection.makefile("rw", encoding="utf-8") as lines:
@@ -59,7 +59,7 @@ class Driver:
 
 
 @contextmanager
-def driver(rounds: int) -> Iterator[Driver]:
+def driver(run: int) -> Iterator[Driver]:
     with (
         TemporaryDirectory(prefix="oddrank-rounds-") as folder,
         socket.socket(socket.AF_UNIX) as listening,
@@ -68,22 +68,22 @@ def driver(rounds: int) -> Iterator[Driver]:
         listening.bind(path)
         listening.listen(1)
         listening.settimeout(_SECONDS)
-        yield Driver(partial(_start, rounds, path), listening)
+        yield Driver(partial(_start, run, path), listening)
 
 
-def _start(rounds: int, path: str, order: Order) -> Plan:
+def _start(run: int, path: str, order: Order) -> Plan:
     environ = {**order.environ, _SOCKET: path}
-    return env(replace(order, tool=[__file__, str(rounds)], environ=environ))
+    return env(replace(order, tool=[__file__, str(run)], environ=environ))
 
 
 class _Line:
-    """The end inside: of the rank that judges."""
+    """The end of the connection inside the job, at the rank that judges."""
 
     def __init__(self) -> None:
         self._lines: Any = None
 
     def say(self, number: int, report: Any = None) -> None:
-        """Without a report: asks for the round, and waits for it."""
+        """Sends a round's report; without one asks for the round and waits for the reply."""
         if self._lines is None:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(_SECONDS)
@@ -95,36 +95,44 @@ class _Line:
 
 
 def _round(number: int, line: _Line) -> list[Stage]:
-    """The two stages of the command, by other names; the second one also says what was found."""
+    """Returns the command's two stages with other names; the second one also sends the findings."""
     judge = Judge(_EFFECT, f"look {number}", f"again {number}")
     options = pairs.Options(parse_size(SIZE), _EFFECT, DEADLINE)
 
-    def plan(rounds: Rounds) -> Any:
+    def plan(run: RunState) -> Any:
         line.say(number)
-        return pairs.plan_of(rounds, options, games_of_all(nodes_of(rounds)))
+        return pairs.plan_of(run, options, games_of_all(nodes_of(run)))
 
-    def plan_again(rounds: Rounds) -> Any:
-        if not judge.suspects(rounds):
+    def plan_recheck(run: RunState) -> Any:
+        if not judge.suspects(run):
             line.say(number, _report([]))
             return Skip("nobody looks slow")
-        return pairs.plan_of(rounds, options, games_again(judge, rounds), again=True)
+        return pairs.plan_of(run, options, games_of_recheck(judge, run), again=True)
 
-    def confirmed(rounds: Rounds) -> list[Finding]:
-        line.say(number, _report(settle(judge.confirmed(rounds))[0]))
+    def confirmed(run: RunState) -> list[Finding]:
+        line.say(number, _report(settle(judge.confirmed(run))[0]))
         return []
 
-    def seen(rounds: Rounds) -> list[Finding]:
-        judge.look(rounds)
+    def seen(run: RunState) -> list[Finding]:
+        judge.measurement(run)
         return []
 
     return [
-        Stage(judge.first, DEADLINE, pairs.measure, seen, plan, shown=False, kept=False),
-        Stage(judge.again, DEADLINE, pairs.measure, confirmed, plan_again, shown=False, kept=False),
+        Stage(judge.first, DEADLINE, pairs.measure, seen, plan, shown=False, keeps_results=False),
+        Stage(
+            judge.again,
+            DEADLINE,
+            pairs.measure,
+            confirmed,
+            plan_recheck,
+            shown=False,
+            keeps_results=False,
+        ),
     ]
 
 
 def _report(found: list[Finding]) -> dict[str, Any]:
-    """What a Case looks at."""
+    """Returns the parts of a report that Case reads."""
     findings = [{"who": {"ranks": list(one.who.ranks)}, "cause": one.cause} for one in found]
     return {"verdict": "odd" if findings else "healthy", "findings": findings}
 
@@ -132,14 +140,14 @@ def _report(found: list[Finding]) -> dict[str, Any]:
 def main() -> None:
     options = pairs.Options(parse_size(SIZE), _EFFECT, _A_DAY)
     line, start = _Line(), pairs.stages(options, Judge(_EFFECT))[:2]
-    rounds = [stage for number in range(int(sys.argv[1])) for stage in _round(number, line)]
+    run = [stage for number in range(int(sys.argv[1])) for stage in _round(number, line)]
 
     def conclude(outcome: Outcome) -> int:
         if not outcome.complete:
             print(outcome.why, *(one.what for one in outcome.findings), sep="\n", file=sys.stderr)
         return 0 if outcome.complete else 1
 
-    runner.run([*start, *rounds], launch.current(), deadline=_A_DAY, conclude=conclude)
+    runner.run([*start, *run], launch.current(), deadline=_A_DAY, conclude=conclude)
 
 
 if __name__ == "__main__":

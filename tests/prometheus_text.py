@@ -1,4 +1,4 @@
-"""A strict reader of Prometheus's text format, as the textfile collector takes it."""
+"""Reads Prometheus's text format as strictly as the textfile collector."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 @dataclass
 class Family:
-    """samples: labels, sorted -> value."""
+    """A metric family. samples: sorted labels -> value."""
 
     kind: str = ""
     told: str = ""
@@ -19,7 +19,7 @@ class Family:
 
 
 def read(text):
-    """Name -> Family. AssertionError where a parser would complain, or a series comes twice."""
+    """Returns name -> Family. AssertionError on bad syntax or a repeated series."""
     assert text.endswith("\n")
     families, current = {}, ""
     for line in text[:-1].split("\n"):

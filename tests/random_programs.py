@@ -1,7 +1,7 @@
-"""Random small programs for the tracer, as text: calls, generators, exceptions, coroutines.
+"""Makes random small programs for the tracer: calls, generators, exceptions, coroutines.
 
 Each function of a program is plain, a generator, a coroutine or an asynchronous generator, and is
-recorded at a level of its own. trace/random_programs_runner.py has the helpers that they call.
+recorded at its own level. trace/random_programs_runner.py has the helpers that they call.
 """
 
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ _DEEPEST = 3
 
 
 class _Writer:
-    """Draws the statements of one function; every choice is hypothesis's, which makes it small."""
+    """Draws the statements of one function; hypothesis makes every choice and can shrink it."""
 
     def __init__(self, draw, kinds, index, greenlets):
         self.draw, self.kinds, self.index, self.greenlets = draw, kinds, index, greenlets
@@ -25,7 +25,7 @@ class _Writer:
         return self.draw(st.sampled_from(choices))
 
     def another(self, *kinds):
-        """A call of a later function of these kinds, or of this one with less to go; or None."""
+        """Returns a call of a later function of these kinds, else a recursive call, else None."""
         able = [i for i in range(self.index, len(self.kinds)) if self.kinds[i] in kinds]
         return f"f{self.one_of(able)}" if able else None
 
@@ -157,7 +157,7 @@ def programs(draw, greenlets=False):
     for index, kind in enumerate(kinds):
         head = "async def" if kind in ("coroutine", "agen") else "def"
         body = _Writer(draw, kinds, index, greenlets).block(0)
-        # So that it is of its kind whatever was drawn.
+        # Never runs; makes the function a generator whatever was drawn.
         kept = ["    if n > 99: yield"] if kind in ("generator", "agen") else []
         text = "\n".join([f"{head} f{index}(n):", "    burn()", *kept, *body])
         functions.append((kind, draw(st.sampled_from(LEVELS)), text))

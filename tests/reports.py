@@ -1,7 +1,18 @@
-"""Findings and reports to test with."""
+"""Findings and reports for tests."""
 
-from oddrank.finding import Confidence, Evidence, Finding, Report, Who
+from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.report import Report
 
+# The smallest data that a self-test reports.
+DATA = {
+    "device": None,
+    "stages": [],
+    "skipped": {},
+    "environment": {"common": {}, "differing": {}, "not_readable": {}},
+    "nodes": [],
+    "ranks": [],
+    "compared": [],
+}
 SURE = Confidence("high", "it does not wait for anybody")
 
 
@@ -23,4 +34,4 @@ def finding(rank=2, condition="stuck", cause="host-stopped", level="high", **cha
 
 
 def report(*findings, size=4, complete=True, **changes):
-    return Report.of("selftest", {"size": size}, {}, findings, complete=complete, **changes)
+    return Report.of("selftest", {"size": size}, DATA, findings, complete=complete, **changes)

@@ -1,16 +1,16 @@
-"""Reports of bench to compare and draw, as files."""
+"""Bench reports as files, for tests of compare and plot."""
 
 import json
 from random import Random
 
-from oddrank.bench.saved import read
-from oddrank.finding import envelope
+from oddrank.bench.compare.saved import read
+from oddrank.report import envelope
 
 WORLD = {"size": 4, "nodes": 1, "launcher": "torchrun", "job": "1"}
 
 
 def row(size=1 << 20, us=100.0, noise=0.02, count=200, seed=0, **changes):
-    """A row with `count` times around `us`."""
+    """Returns a row with `count` times around `us`."""
     random = Random(f"{size} {us} {noise} {seed}")
     samples = [us * random.lognormvariate(0, noise) for _ in range(count)]
     n = changes.get("n", 4)
@@ -49,7 +49,7 @@ def pairs(names, GBps, findings=(), world=None, **more):
 def slow(  # noqa: PLR0917
     cause, ranks, kind="node", condition="slow", host=None, device=None, source="bandwidth"
 ):
-    """A finding of bench pairs."""
+    """Returns a finding of bench pairs."""
     return {
         "condition": condition,
         "cause": cause,

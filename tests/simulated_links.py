@@ -1,4 +1,4 @@
-"""Matrices of links with one fault and noise, and what the judge makes of them, for its tests."""
+"""Simulated link matrices with one fault and noise, and the judge's verdict on them."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -6,35 +6,34 @@ from dataclasses import dataclass, field
 from random import Random
 
 from oddrank.bench.pairs.exchange import MOST
-from oddrank.bench.pairs.matrix import Judgement, judge
+from oddrank.bench.pairs.matrix import Judgement, Part, judge, parts_of
 from oddrank.bench.pairs.noise import error_of_median, error_wanted
-from oddrank.bench.pairs.parts import Part, parts_of
-from oddrank.bench.pairs.tournament import Tournament, panel, visits_of
+from oddrank.bench.pairs.schedule import Tournament, panel, passes_of
 
 Cell = tuple[int, int]
 
 
 @dataclass
 class Links:
-    """`members` ranks, one a node. slow: how much slower a cell is (0.3: by 30 %).
+    """Links of `members` ranks, one per node. slow: cell -> slowdown (0.3: by 30 %).
 
-    noise: of one repeat; lasting: of a whole visit to a cell, as of another process in the way.
+    noise: of one repeat; lasting: of a whole pass over a cell, as another process causes.
     """
 
     members: int
     noise: float
     random: Random
     slow: Callable[[Cell], float] = field(default=lambda cell: 0.0)
-    heavy: bool = False  # now and then a repeat takes much longer
+    heavy: bool = False  # some repeats take much longer
     lasting: float = 0.0
 
     def measure(
         self, ranks: Iterable[int], effect: float, fewest: int = 4
     ) -> dict[Cell, list[list[float]]]:
-        """As the ranks do it: until the median is known well enough, in several visits."""
+        """Measures as the ranks do: in several passes, until the median is known well enough."""
         ranks = list(ranks)
-        visits = visits_of(len(Tournament.of(len(ranks)).turns))
-        wanted = error_wanted(effect, 2 * len(ranks) ** 2) * math.sqrt(visits)
+        passes = passes_of(len(Tournament.of(len(ranks)).turns))
+        wanted = error_wanted(effect, 2 * len(ranks) ** 2) * math.sqrt(passes)
         cells = [
             cell
             for pairs in Tournament.of(len(ranks)).rounds()
@@ -42,7 +41,7 @@ class Links:
             for cell in ((ranks[low], ranks[high]), (ranks[high], ranks[low]))
         ]
         return {
-            cell: [self._repeats(cell, fewest, wanted) for _ in range(visits)] for cell in cells
+            cell: [self._repeats(cell, fewest, wanted) for _ in range(passes)] for cell in cells
         }
 
     def parts(self, cells: Iterable[Cell]) -> list[Part]:
@@ -59,18 +58,18 @@ class Links:
         return found
 
 
-def first_look(links: Links, effect: float = 0.2) -> Judgement:
+def first_measurement(links: Links, effect: float = 0.2) -> Judgement:
     seen = links.measure(range(links.members), effect)
     return judge(seen, links.parts(seen), effect, links.members)
 
 
 def named(links: Links, effect: float = 0.2) -> list[Part]:
-    """Who is named after both looks."""
-    return second_look(links, first_look(links, effect), effect)
+    """Returns the parts named after measurement and recheck."""
+    return recheck(links, first_measurement(links, effect), effect)
 
 
-def second_look(links: Links, first: Judgement, effect: float = 0.2) -> list[Part]:
-    """Who is named of those suspected first."""
+def recheck(links: Links, first: Judgement, effect: float = 0.2) -> list[Part]:
+    """Returns which first suspects the recheck names."""
     suspects = first.suspects
     if not suspects:
         return []

@@ -1,10 +1,10 @@
-"""A real SLURM of two nodes on this machine, for tests; nothing of the machine's own is touched.
+"""Starts a real SLURM of two nodes on this machine, apart from the machine's own SLURM.
 
 with two_nodes() as slurm:
     verdict = job(4, nodes=2, launcher=slurm.srun("--kill-on-bad-exit=1"))
 
-Each node is a network namespace with a host name of its own (netns.py); the controller, and who
-types commands, are on the first. Configuration, key, sockets, spool and logs lie in one folder.
+Each node is a network namespace with its own host name (netns.py). The controller and the commands
+run on the first. Configuration, key, sockets, spool and logs are in one folder.
 """
 
 import os
@@ -25,11 +25,11 @@ from netns import PATH, Host, two_hosts
 _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 _FREEZER = Path("/sys/fs/cgroup/freezer")
-# Of one cluster, and many more than tests submit.
+# Job numbers per cluster: many more than tests submit.
 _MOST_JOBS = 10_000
 
-# Job numbers of its own: cgroups, and files in /dev/shm, are named after jobs.
-# More CPUs than there are: what a failed test leaves running does not keep the next one waiting.
+# Each cluster has its own job numbers: cgroups and files in /dev/shm are named after jobs.
+# More CPUs than exist: jobs that a failed test leaves running do not block the next test.
 _CONF = """\
 ClusterName=oddrank
 SlurmctldHost={hosts[0].name}({hosts[0].address})
@@ -62,7 +62,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 @dataclass(frozen=True)
 class Ended:
-    """A batch job that is over: SLURM's word for how, its exit code, what it printed."""
+    """A finished batch job: SLURM's state, the exit code, the output."""
 
     state: str
     code: int
@@ -71,14 +71,14 @@ class Ended:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Two nodes that take jobs."""
+    """A running SLURM of two nodes."""
 
     folder: Path
     hosts: tuple[Host, Host]
     first_job: int
 
     def srun(self, *options: str) -> Launcher:
-        """For job(): srun without torchrun, equally many tasks on each node."""
+        """Returns a launcher for job(): srun without torchrun, equally many tasks per node."""
 
         def start(order: Order) -> Plan:
             tasks = ["-N", str(order.nodes), "--ntasks-per-node", str(order.ranks // order.nodes)]
@@ -88,7 +88,7 @@ class Cluster:
         return start
 
     def call(self, *command: str, seconds: float = 30) -> str:
-        """What a command says that somebody types on the first node; it must succeed."""
+        """Runs a command on the first node; returns its output. It must succeed."""
         done = subprocess.run(
             self.inside(0) + list(command),
             env=self.environ(os.environ), stdin=subprocess.DEVNULL,
@@ -115,19 +115,19 @@ class Cluster:
             time.sleep(0.2)
 
     def inside(self, node: int) -> list[str]:
-        """Before a command: makes it run on this node, where both nodes' names are known."""
+        """Returns the prefix that runs a command on this node, with both nodes' names known."""
         known = 'mount --bind "$0" /etc/hosts && exec "$@"'  # in the mount namespace of the node
         return [*self.hosts[node].prefix, "sh", "-c", known, str(self.folder / "hosts")]
 
     def environ(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The environment for this cluster's commands, with nothing of another one's."""
+        """Returns the environment for this cluster's commands, without others' variables."""
         own = {k: v for k, v in base.items() if not k.startswith(("SLURM_", "SBATCH_"))}
         return {**own, "PATH": PATH, "SLURM_CONF": str(self.folder / "slurm.conf")}
 
 
 @contextmanager
 def two_nodes() -> Iterator[Cluster]:
-    """node0 and node1, idle; at the end all their processes are gone. Needs root."""
+    """Starts node0 and node1; at the end all their processes are gone. Needs root."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oddrank-slurm-")))
         first_job = secrets.randbelow(60_000_000)
@@ -149,7 +149,7 @@ def two_nodes() -> Iterator[Cluster]:
 
 def _write_files(cluster: Cluster) -> None:
     folder = cluster.folder
-    folder.chmod(0o711)  # munged insists that everybody can get to its socket
+    folder.chmod(0o711)  # munged requires that everybody can reach its socket
     for name in (
         "munge",
         "state",
@@ -162,7 +162,7 @@ def _write_files(cluster: Cluster) -> None:
     (folder / "munge" / "key").write_bytes(os.urandom(128))
     names = [f"{host.address} {host.name}\n" for host in cluster.hosts]
     (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(names))
-    # Version 1 is chosen, even where none is used: to find out, slurmd wants to see the machine's.
+    # Names version 1 even if cgroups are unused: to detect it, slurmd would need the machine's.
     (folder / "cgroup.conf").write_text(
         f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={folder}/cgroup\n"
     )
@@ -178,12 +178,12 @@ def _write_files(cluster: Cluster) -> None:
 
 
 def _has_freezer() -> bool:
-    """Whether SLURM can do as on clusters: kill all of a node's step by its cgroup (version 1)."""
+    """Returns whether SLURM can kill a step by its cgroup (version 1), as on clusters."""
     return os.access(_FREEZER / "tasks", os.W_OK)
 
 
 def _with_freezer(folder: Path) -> list[str]:
-    """Before slurmd: a namespace's own /sys has no cgroups."""
+    """Returns the prefix of slurmd that mounts cgroups: a namespace's own /sys has none."""
     if not _has_freezer():
         return []
     mount = 'mount -t cgroup -o freezer freezer "$0" && exec "$@"'
@@ -191,13 +191,13 @@ def _with_freezer(folder: Path) -> list[str]:
 
 
 def _remove_cgroups(cluster: Cluster) -> None:
-    """What SLURM leaves of its own: other tests' clusters have nodes of the same names."""
+    """Removes the cgroups that SLURM leaves: other clusters have nodes with the same names."""
     end = time.monotonic() + _STOP_SECONDS
     tops = [_FREEZER / f"slurm_{host.name}" for host in cluster.hosts]
     own = range(cluster.first_job, cluster.first_job + _MOST_JOBS)
     found = [job for top in tops for job in top.glob("uid_*/job_*")]
     left = [job for job in found if int(job.name.removeprefix("job_")) in own]
-    while left and time.monotonic() < end:  # who was killed there has not quite ended
+    while left and time.monotonic() < end:  # killed processes take a moment to end
         for job in left:
             _remove(group for group, _, _ in os.walk(job, topdown=False))
         left = [job for job in left if job.exists()]
@@ -207,7 +207,7 @@ def _remove_cgroups(cluster: Cluster) -> None:
 
 
 def _remove(groups: Iterable[str | Path]) -> None:
-    """Those that are empty."""
+    """Removes the cgroups that are empty."""
     for group in groups:
         with suppress(OSError):
             os.rmdir(group)
@@ -223,7 +223,7 @@ def _start_munge(cluster: Cluster, stack: ExitStack) -> None:
 
 
 def _daemon(cluster: Cluster, stack: ExitStack, line: list[str], name: str) -> None:
-    """Starts it; it ends with the stack, and with these tests if somebody kills them."""
+    """Starts a daemon that ends with the stack, and with the tests if they are killed."""
     with (cluster.folder / f"{name}.out").open("wb") as out:
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *line],
@@ -254,7 +254,7 @@ def _cancel_all(cluster: Cluster) -> None:
 
 
 def _kill_inside(cluster: Cluster) -> None:
-    """What outlives the daemons: the steps of jobs that nobody ended."""
+    """Kills steps of unfinished jobs, which outlive the daemons."""
     for host in cluster.hosts:
         listed = subprocess.run(
             ["ip", "netns", "pids", host.namespace],

@@ -1,7 +1,7 @@
-"""Runs of a table of faults, a few at a time, and the table of results for `make soak`.
+"""Runs a table of faults, a few at a time, and writes the table of results for `make soak`.
 
-A case has `fault`, `where` and `stage`, which are its row's key; its runs say "" where all was
-right, else what was wrong.
+A case has `fault`, `where` and `stage`, the key of its row. A run returns "" if all was right, else
+what was wrong.
 """
 
 import json
@@ -44,11 +44,10 @@ def run_all(
     count: Callable[[Sequence[Future[str]]], Mapping[str, int]] = lambda runs: {},
     workers: int | None = None,
 ) -> Iterator[Runs[AnyCase]]:
-    """All runs of the cases that were asked for, as many at a time as there are cores.
+    """Runs the selected cases, as many at a time as there are cores.
 
-    A job's time is mostly waiting, so that two of them on two cores do not hurt each other. At the
-    end, or when it is interrupted, the cases that are done take their rows in the table of results.
-    count: further figures of a row.
+    Jobs mostly wait, so two of them on two cores do not disturb each other. At the end, or if
+    interrupted, writes the rows of the finished cases. count: makes further figures of a row.
     """
     with begun(request, times, run_once, workers) as runs:
         yield runs
@@ -65,7 +64,7 @@ def begun(
     run_once: Callable[[AnyCase], str],
     workers: int | None = None,
 ) -> Iterator[Runs[AnyCase]]:
-    """Runs of the cases that were asked for of the file; at the end those not begun are left."""
+    """Yields runs of the selected cases of the file; at the end cancels those not begun."""
     pool = ThreadPoolExecutor(workers or os.cpu_count())
     try:
         yield {
@@ -77,7 +76,7 @@ def begun(
 
 
 def asked_for(request: pytest.FixtureRequest) -> list[Any]:
-    """The cases of the file whose tests will be run."""
+    """Returns the cases of the file whose tests are selected."""
     return [
         item.callspec.params["case"]
         for item in request.session.items
@@ -91,7 +90,7 @@ def write_rows(
     results: Path,
     count: Callable[[Sequence[Future[str]]], Mapping[str, int]],
 ) -> None:
-    """Each row says when and on which commit it was made: the matrix takes hours, not one run."""
+    """Writes rows with their time and commit: the matrix takes hours and several runs."""
     before = json.loads(results.read_text())["rows"] if results.exists() else []
     known = {row_key(row): row for row in before}
     head = subprocess.run(
@@ -117,7 +116,7 @@ def write_rows(
 
 
 def names(runs: Sequence[Future[str]]) -> Mapping[str, int]:
-    """Figures for runs that say "wrong name: ..." or "nobody named: ...": the one is worse."""
+    """Counts runs that begin with "wrong name" and with "nobody named"; the first is worse."""
     how = Counter("error" if run.exception() else run.result().partition(":")[0] for run in runs)
     return {"wrong_name": how["wrong name"], "nobody_named": how["nobody named"]}
 

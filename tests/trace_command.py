@@ -1,4 +1,4 @@
-"""`oddrank trace` as somebody types it, for the tests."""
+"""Runs `oddrank trace` as a user types it."""
 
 import os
 import subprocess

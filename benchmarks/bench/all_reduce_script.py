@@ -1,7 +1,7 @@
-"""One side of run_to_run.py: an all_reduce sweep as scripts of its kind do it, written anew.
+"""One side of run_to_run.py: an all_reduce sweep like the usual scripts, written anew.
 
-A random tensor a size, five warm-up rounds, twenty timed ones with a barrier before each, and the
-mean over ranks and rounds of the bandwidths. Prints JSON: busbw by size, and seconds in all.
+A random tensor for each size, five warm-up rounds, twenty timed ones with a barrier before each;
+takes the mean bandwidth over ranks and rounds. Prints JSON: busbw by size, and seconds in all.
 """
 
 import json

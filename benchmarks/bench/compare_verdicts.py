@@ -1,9 +1,9 @@
-"""How often `bench compare`'s interval holds the truth, and how often its verdict is wrong.
+"""Simulates how often `bench compare`'s interval contains the truth, and its verdict is wrong.
 
 python benchmarks/bench/compare_verdicts.py --json benchmarks/results/compare_verdicts.json
 
-Simulated times: log-normal with 5 % noise, of which each keeps `memory` of the disturbance before
-it, one in 20 with a long tail. The truth is known: B takes `effect` more than A. Verdicts are for
+Times are log-normal with 5 % noise; each keeps the share `memory` of the disturbance before it; one
+in 20 has a long tail. The truth is known: B takes `effect` more than A. Verdicts are for
 --within 5%.
 """
 
@@ -16,12 +16,12 @@ import numpy as np
 
 import harness
 from oddrank import _native
-from oddrank.bench.comparison import CONFIDENCE
+from oddrank.bench.compare.comparison import CONFIDENCE
 
 TRIALS = 500
 NOISE = 0.05
 WITHIN = 0.05
-REPLICATES = 4000  # as compare.py has it
+REPLICATES = 4000  # as in comparison.py
 
 
 def times(random: np.random.Generator, count: int, memory: float, level: float) -> list[float]:

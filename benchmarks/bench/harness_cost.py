@@ -1,8 +1,8 @@
-"""What does our timing add to an operation of torch.distributed, against a bare loop?
+"""Measures the cost that our timing adds to an operation of torch.distributed.
 
-In one job, in turn: a bare loop of dist.all_reduce over the same memory, timed as a whole, and our
-block (two stamps around each call). Figure: time per operation, ours over bare. Run by itself it
-starts its own torchrun; the ranks print through rank 0.
+Two loops take turns in one job: a bare loop of dist.all_reduce over the same memory, timed as a
+whole, and our block (two stamps around each call). Figure: time per operation, ours over bare.
+Starts its own torchrun; rank 0 prints.
 """
 
 import os
@@ -21,10 +21,10 @@ ROUNDS = {8: 2000, 1 << 20: 200}
 
 
 def measure(context: Any) -> dict[str, Any]:
-    """On every rank: seconds per operation of both loops, round by round, the slowest rank's."""
+    """Runs on every rank: returns the slowest rank's seconds per operation, loop by loop."""
     from oddrank.bench.c10d import C10d
     from oddrank.bench.case import Case
-    from oddrank.bench.group import connect
+    from oddrank.process_group import connect
 
     group = connect(context, "gloo")
     found: dict[str, Any] = {}
@@ -43,10 +43,10 @@ def measure(context: Any) -> dict[str, Any]:
             return (time.perf_counter() - began) / count
 
         def ours(operation: Any = operation, count: int = count) -> float:
-            laps = context.laps(count)
+            timestamps = context.timestamps(count)
             group.barrier()
             began = time.perf_counter()
-            operation.block(laps, count)
+            operation.block(timestamps, count)
             return (time.perf_counter() - began) / count
 
         sides = {"bare": bare, "ours": ours}
@@ -66,7 +66,7 @@ def rank() -> None:
     repetitions = int(sys.argv[2])
 
     def conclude(outcome: Outcome) -> int:
-        said = outcome.rounds.of("measure")
+        said = outcome.run.of("measure")
         if not outcome.complete or not said:
             print(outcome.why, file=sys.stderr)
             return 1
@@ -84,7 +84,7 @@ def rank() -> None:
         harness.report("bench_harness_cost", rows, sys.argv[3] or None, ranks=RANKS)
         return 0
 
-    stage = Stage("measure", 300, measure, plan=lambda rounds: repetitions)
+    stage = Stage("measure", 300, measure, plan=lambda run: repetitions)
     runner.run([stage], launch.current(), deadline=300, conclude=conclude)
 
 

@@ -1,6 +1,6 @@
-"""What does a sweep over 10,000 ranks cost the judge in memory, a case?
+"""Measures the judge's memory for each case of a sweep over 10,000 ranks.
 
-The judge's walk is the real one; the ranks are made up, each with the results that real ones send.
+The judge's walk is real. The ranks are simulated, with the results that real ranks send.
 """
 
 import json
@@ -13,18 +13,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank.bench import sweep
-from oddrank.bench.plan import tasks
-from oddrank.bench.visits import in_turn
-from oddrank.control.root import RankState, Round
-from oddrank.control.stages import Rounds, Stage
+from oddrank.bench.plan import in_turn, tasks
+from oddrank.control.root import RankState, StageRound
+from oddrank.control.stages import RunState, Stage
 from oddrank.control.walk import Outcome, Walk
 
 ITERATIONS = 2000
-WANTED_MB = 2.0  # a case: what its row holds
+WANTED_MB = 2.0  # for a case: the size of its row
 
 
 class Ranks:
-    """In place of a Root: all ranks come, and answer every stage at once."""
+    """Replaces a Root: all ranks join, and answer every stage at once."""
 
     reached_at = "10.0.0.1"
 
@@ -41,16 +40,16 @@ class Ranks:
     def go(self, stage: str, seconds: float, parameters: str) -> None:
         self.stage = stage
 
-    def collect(self, stage: str, on_progress: Any, every: float) -> Round:
+    def collect(self, stage: str, on_progress: Any, every: float) -> StageRound:
         said = {rank: json.dumps(answer(stage, rank)).encode() for rank in range(self.world)}
-        return Round(stage, said, self.states, "complete")
+        return StageRound(stage, said, self.states, "complete")
 
     def end(self, code: int) -> None:
         pass
 
 
 def answer(stage: str, rank: int) -> Any:
-    """What a rank publishes of a stage."""
+    """Returns a rank's result of a stage."""
     if stage == "devices":
         return {"gpus": 0, "gpu": None, "local_world": 8, "gpu_id": None, "cuda_part": "",
                 "obstacle": ""}  # fmt: skip
@@ -80,24 +79,24 @@ def main() -> int:
         backends=["c10d"], collectives=["all_reduce"], dtypes=["float32"], ops=["sum"],
         sizes=sizes, places=["auto"], world=given.ranks,
     )  # fmt: skip
-    visits = in_turn(todo, 1)
-    by_stage = {visit.name: visit for visit in visits}
+    passes = in_turn(todo, 1)
+    by_stage = {one_pass.name: one_pass for one_pass in passes}
     rows, memory = [], []
 
-    def on_stage(stage: Stage, rounds: Rounds) -> None:
+    def on_stage(stage: Stage, run: RunState) -> None:
         if stage.name in by_stage:
-            rows.append(sweep.row_of(by_stage[stage.name], rounds))
+            rows.append(sweep.row_of(by_stage[stage.name], run))
             memory.append(resident_mb())
 
     def conclude(outcome: Outcome) -> int:
         assert outcome.complete, outcome.why
         return 0
 
-    stages = sweep.stages(visits, sweep.Options(0.01, 60, 3600))
+    stages = sweep.stages(passes, sweep.Options(0.01, 60, 3600))
     ranks: Any = Ranks(given.ranks)
     began = time.monotonic()
     Walk(ranks, stages, began + 3600, on_stage).judge(conclude)
-    # Of the first cases allocator and interpreter take memory that they use again.
+    # Leaves out the first cases: allocator and interpreter reuse the memory they take there.
     first = given.cases // 3
     a_case = (memory[-1] - memory[first]) / (given.cases - 1 - first)
     row = {

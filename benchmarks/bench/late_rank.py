@@ -1,9 +1,9 @@
-"""How often is a late rank named, and how often anybody who is not late?
+"""Measures how often a late rank is named, and how often a rank that is not late.
 
-Jobs of 2, 4 and 8 ranks over gloo on this machine. In each, first the healthy spread is measured,
-then many rounds in random order: nobody late; a random rank late in every iteration by 3, 10 or 30
-times that spread; a random rank that jitters (30 % of iterations, by 20 times the spread). Each
-round is measured and judged as `bench run` does it: twice, and named is who was late both times.
+Jobs of 2, 4 and 8 ranks over gloo on this machine. Each job first measures the healthy spread, then
+many rounds in random order: no late rank; a random rank late in every iteration by 3, 10 or 30
+times the spread; a random rank with jitter (30 % of iterations, by 20 times the spread). Each round
+is measured and judged as in `bench run`: twice; a rank is named if it was late both times.
 """
 
 import os
@@ -24,7 +24,7 @@ _SHARE = 0.3
 
 
 class Hurt:
-    """A Context whose laps are those of a rank with a fault."""
+    """A Context with the timestamps of a rank with a fault."""
 
     def __init__(self, context: Any, faults: str) -> None:
         from oddrank.control.inject import Injector, parse
@@ -37,14 +37,14 @@ class Hurt:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    def laps(self, capacity: int) -> Any:
-        return self._injector.laps(self._context.laps(capacity))
+    def timestamps(self, capacity: int) -> Any:
+        return self._injector.timestamps(self._context.timestamps(capacity))
 
 
 def measure(context: Any) -> dict[str, Any]:
-    """On every rank: the arrivals of every round, twice."""
+    """Runs on every rank: measures the arrivals of every round twice."""
     from oddrank.bench import arrivals
-    from oddrank.bench.group import connect
+    from oddrank.process_group import connect
 
     group = connect(context, "gloo")
     world, clock = group.world, arrivals.clock(context)
@@ -65,9 +65,8 @@ def measure(context: Any) -> dict[str, Any]:
 
 
 def judged(results: dict[int, Any]) -> list[dict[str, Any]]:
-    """A row a kind: of how many rounds the right rank, nobody, or somebody else was named."""
-    from oddrank.bench.arrival import Arrival
-    from oddrank.bench.late import both_times
+    """Returns a row for each kind: rounds that named the right rank, none, or a wrong one."""
+    from oddrank.bench.arrivals import Arrival, both_times
 
     counts = {kind: {"rounds": 0, "right": 0, "nobody": 0, "wrong": 0} for kind in KINDS}
     for number, (kind, rank, _) in enumerate(results[0]["rounds"]):
@@ -94,14 +93,14 @@ def rank_program(repeats: int, file: str) -> None:
     from oddrank.control.walk import Outcome
 
     def conclude(outcome: Outcome) -> int:
-        results = outcome.rounds.of("measure")
+        results = outcome.run.of("measure")
         if not outcome.complete or not results:
             print(outcome.why, file=sys.stderr)
             return 1
         harness.report("bench_late_rank", judged(results), file)
         return 0
 
-    stage = Stage("measure", 3000, measure, plan=lambda rounds: repeats)
+    stage = Stage("measure", 3000, measure, plan=lambda run: repeats)
     runner.run([stage], launch.current(), deadline=3000, conclude=conclude)
 
 

@@ -1,10 +1,10 @@
-"""What the root of `bench pairs` does with 10,000 ranks: seconds, bytes and memory.
+"""Measures the seconds, bytes and memory of the root of `bench pairs` with 10,000 ranks.
 
 python benchmarks/bench/pairs_at_scale.py --json benchmarks/results/pairs_at_scale.json
 
-Each row is a process of its own. Simulated are the ranks' results of both looks, everything else
-is the command's own: the plan for the ranks, what one of them makes of it, the judgement, the
-report. One node sends by 30 % more slowly, or one rank; the noise of a repeat is 3 %.
+Each row runs in its own process. The ranks' results of both measurements are simulated. The
+command's own code does the rest: the plan for the ranks, one rank's part of it, the judgement, the
+report. One node or one rank sends 30 % more slowly; the noise of a repeat is 3 %.
 """
 
 import argparse
@@ -22,14 +22,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness import machine
-from oddrank.bench.pairs import table
-from oddrank.bench.pairs.games import Game, pack, unpack
-from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge, settle
-from oddrank.bench.pairs.looks import nodes_of
-from oddrank.bench.pairs.panels import games_again, games_of_all
-from oddrank.bench.pairs.tournament import visits_of
+from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge, settle
+from oddrank.bench.pairs.measurement import nodes_of
+from oddrank.bench.pairs.report import squares_of
+from oddrank.bench.pairs.schedule import (
+    Game,
+    pack,
+    passes_of,
+    unpack,
+)
+from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
+from oddrank.control.stages import RunState
 
 NOISE, SLOWER, REPEATS = 0.03, 0.3, 4
 
@@ -61,13 +65,13 @@ def states_of(nodes: int, per_node: int, order: str) -> dict[int, RankState]:
 
 
 def measured(games: list[Game], world: int, slow: set[int], random: Random) -> dict[int, Any]:
-    """What all ranks say after the stage."""
+    """Returns all ranks' results of the stage."""
     met: dict[int, Any] = {rank: {game.where: [] for game in games} for rank in range(world)}
-    visits = visits_of(sum(game.turns() for game in games))
+    passes = passes_of(sum(game.turns() for game in games))
     for game in games:
         for rank in {rank for team in game.teams for rank in team}:
-            for visit in range(visits):
-                for meeting in game.meetings(rank, visit):
+            for one_pass in range(passes):
+                for meeting in game.meetings(rank, one_pass):
                     if meeting.peer is not None:
                         slower = meeting.peer in slow and game.where != "inside"
                         rates = repeats(10 * (1 - SLOWER * slower), random)
@@ -81,24 +85,24 @@ def repeats(value: float, random: Random) -> list[float]:
 
 
 def run(nodes: int, per_node: int, order: str, fault: str) -> dict[str, Any]:
-    rounds = Rounds(nodes * per_node, states_of(nodes, per_node, order))
-    odd = nodes_of(rounds)[nodes // 3]
+    state = RunState(nodes * per_node, states_of(nodes, per_node, order))
+    odd = nodes_of(state)[nodes // 3]
     slow = {"healthy": set(), "node": {*odd}, "rank": {odd[0]}}[fault]
     took, judge, random = Took(), Judge(0.2), Random(2)
-    games = took.time("plan", lambda: games_of_all(nodes_of(rounds)))
-    told = took.time("pack", lambda: json.dumps(pack(games, rounds.world)))
+    games = took.time("plan", lambda: games_of_all(nodes_of(state)))
+    told = took.time("pack", lambda: json.dumps(pack(games, state.world)))
     own = took.time(
         "a rank's own part", lambda: [g.meetings(1, 0) for g in unpack(json.loads(told))]
     )
-    rounds.results[PAIRS] = measured(games, rounds.world, slow, random)
+    state.results[PAIRS] = measured(games, state.world, slow, random)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = took.time("judge", lambda: judge.suspects(rounds))
+    found = took.time("judge", lambda: judge.suspects(state))
     if found:
-        again = took.time("plan again", lambda: games_again(judge, rounds))
-        rounds.results[CONFIRM] = measured(again, rounds.world, slow, random)
-        found = took.time("judge again", lambda: settle(judge.confirmed(rounds))[0])
-    summary = took.time("sentence", lambda: judge.all_well(rounds, ""))
-    squares = took.time("matrices", lambda: table.squares(rounds, judge.look(rounds)))
+        again = took.time("plan again", lambda: games_of_recheck(judge, state))
+        state.results[RECHECK] = measured(again, state.world, slow, random)
+        found = took.time("judge again", lambda: settle(judge.confirmed(state))[0])
+    summary = took.time("sentence", lambda: judge.all_well(state, ""))
+    squares = took.time("matrices", lambda: squares_of(state, judge.measurement(state)))
     took.time("tables", squares.tables)
     data = took.time("report", lambda: json.dumps(squares.as_data()))
     named = sorted({rank for finding in found for rank in finding.who.ranks})
@@ -106,7 +110,7 @@ def run(nodes: int, per_node: int, order: str, fault: str) -> dict[str, Any]:
     assert summary
     return {
         "nodes": nodes,
-        "ranks": rounds.world,
+        "ranks": state.world,
         "order": order,
         "fault": fault,
         "right": named == sorted(slow),

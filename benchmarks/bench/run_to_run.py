@@ -1,9 +1,9 @@
-"""Does a sweep give the same figures every time, and how long does it take for that?
+"""Measures how much the figures of a sweep differ from run to run, and how long a sweep takes.
 
-All sides are whole torchruns on gloo at the same sizes, in turn: `oddrank bench run`, the same
-with as little time as --budget says, and all_reduce_script.py, which measures as the usual script
-does. Per size: the coefficient of variation of busbw over the runs, ours over the script's; and
-the seconds of the sweeps, without the start of torch.
+All sides are whole torchruns on gloo at the same sizes and take turns: `oddrank bench run`, the
+same with a small --budget, and all_reduce_script.py, which measures like the usual scripts. Figures
+of each size: the coefficient of variation of busbw over the runs, ours over the script's; and the
+seconds of the sweeps, without the start of torch.
 """
 
 import json
@@ -51,7 +51,7 @@ def ours(sizes: list[int], *options: str) -> dict[str, Any]:
 
 
 def in_little_time(sizes: list[int], seconds: float) -> dict[str, Any]:
-    return ours(sizes, "--budget", f"{seconds}s", "--target-cv", "100%")
+    return ours(sizes, "--budget", f"{seconds}s", "--precision", "100%")
 
 
 def cv(values: list[float]) -> float:

@@ -1,10 +1,10 @@
-"""How often the judge of `bench pairs` is right, simulated.
+"""Simulates how often the judge of `bench pairs` is right.
 
 python benchmarks/bench/simulate_pairs.py --json benchmarks/results/bench_pairs_simulated.json
 
-Worlds of 2 to 64 ranks, healthy or with one fault; both looks, as the command takes them. Every
-repeat has the noise, one in ten takes up to five times as long besides, and every visit to a pair
-has as much noise again that lasts as long as the visit.
+Worlds of 2 to 64 ranks, healthy or with one fault; measurement and recheck as in the command. Every
+repeat has the noise, one in ten takes up to five times as long, and every pass over a pair has
+further noise of the same size that lasts as long as the pass.
 """
 
 import argparse
@@ -21,14 +21,14 @@ KINDS = ("sender", "receiver", "both", "link", "way")
 
 
 def outcome(members: int, noise: float, kind: str, seed: int, given: argparse.Namespace) -> str:
-    """right, wrong, missed, or unknown: nobody named, and told that this could not be seen."""
+    """Returns right, wrong, missed, or unknown: no rank named, and the judge said that it can't."""
     random = Random(f"{members} {noise} {kind} {given.by} {given.lasting} {seed}")
     ends = tuple(random.sample(range(members), 2 if kind in ("link", "way") else 1))
     world = links.Links(members, noise, random, heavy=True, lasting=given.lasting * noise)
     if kind != "healthy":
         world.slow = getattr(links, kind)(*ends, given.by)
-    first = links.first_look(world)
-    found = [part.touched() for part in links.second_look(world, first)]
+    first = links.first_measurement(world)
+    found = [part.touched() for part in links.recheck(world, first)]
     if kind == "healthy":
         return "wrong" if found else "right"
     if members == 2:  # both are named, with the link
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--noise", type=float, nargs="+", default=[0.01, 0.03, 0.1])
     parser.add_argument("--by", type=float, default=0.3)
     parser.add_argument(
-        "--lasting", type=float, default=1.0, help="of a visit, in noises of a repeat"
+        "--lasting", type=float, default=1.0, help="of a pass, in noises of a repeat"
     )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How fast is data of collectives filled and checked, against a copy of as much memory?
+"""Measures how fast data of collectives is filled and checked, against a copy of the same memory.
 
 One thread each. The copy (torch's) reads and writes each byte once; its rate counts both.
 """
@@ -17,12 +17,12 @@ from oddrank import _native
 
 BYTES = 256 << 20
 DTYPES = {"float32": 4, "bfloat16": 2, "float8_e5m2": 1, "float64": 8, "int8": 1}
-# avg over 3 ranks has a tolerance: the one check that is no memcmp.
+# avg over 3 ranks has a tolerance: the only check that is no memcmp.
 CASES = [(dtype, "sum", 1) for dtype in DTYPES] + [("float32", "none", 8), ("float32", "avg", 3)]
 
 
 def rate(work: Callable[[], object], bytes_: int) -> float:
-    """GB/s of one call."""
+    """Returns the GB/s of one call."""
     start = time.perf_counter()
     work()
     return bytes_ / (time.perf_counter() - start) / 1e9
@@ -44,7 +44,7 @@ def main() -> None:
         }
         core.bench_fill(*segment)
         wrong = core.bench_check(*segment)[0]
-        if op == "avg":  # what one rank puts in isn't the average: make it so
+        if op == "avg":  # one rank's contribution is not the average: makes the average
             _make_right(data, dtype, op, world)
             wrong = core.bench_check(*segment)[0]
             del sides["fill"]

@@ -1,4 +1,4 @@
-"""How long does `oddrank --help` take, and how much of it is Python itself and click?
+"""Measures how long `oddrank --help` takes, beside Python itself and click.
 
 Each side is a new interpreter; figure: milliseconds from start to exit. Target: help <= 80 ms.
 """

@@ -1,7 +1,7 @@
-"""What do 10,000 guards cost the root: seconds to join, seconds of a stage round, memory?
+"""Measures the root with 10,000 guards: seconds to join, seconds of a stage round, memory.
 
-The guards are simulated by one other process (swarm.cpp, compiled here) over loopback; the root is
-the real one, with its states fetched into Python twice a second as a progress display would do.
+One other process (swarm.cpp, compiled here) simulates the guards over loopback. The root is real;
+its states are fetched into Python twice a second, as for a progress display.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from oddrank.control import Root
 
 HERE = Path(__file__).parent
 SOURCES = [
-    "base/error.cpp",
+    "os/error.cpp",
     "control/wire.cpp",
     "control/messages.cpp",
     "control/net.cpp",
@@ -30,7 +30,7 @@ SOURCES = [
 
 
 def build(folder: Path) -> Path:
-    """The swarm's executable."""
+    """Compiles the swarm; returns its executable."""
     csrc = HERE.parents[1] / "csrc"
     swarm = folder / "swarm"
     sources = [str(HERE / "swarm.cpp"), *(str(csrc / name) for name in SOURCES)]
@@ -45,7 +45,7 @@ def resident_mb() -> float:
 
 
 def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
-    """One root from listen to end; runs in a process of its own so that memory starts afresh."""
+    """Runs one root from listen to end. Call it in a new process, where memory starts afresh."""
     core = _native.core()
     listener, port = core.control_listen(0)
     root = Root(core.Hub(listener, world, "secret", "localhost", 120.0), world, 120.0)

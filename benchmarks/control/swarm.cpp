@@ -1,6 +1,6 @@
-// Many guards in one process, for measuring the root: swarm PORT TOKEN WORLD; starts at a line on
-// stdin. Each says hello, beats, answers every stage with its state and 256 bytes (stage "clock":
-// with offset and error of the root's clock, asked for within 5 s), and leaves at end.
+// Simulates many guards in one process, to measure the root: swarm PORT TOKEN WORLD. Starts at a
+// line on stdin. Each guard sends hello and heartbeats, answers every stage with its state and 256
+// bytes (stage "clock": with offset and error of the root's clock, within 5 s), and leaves at end.
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.hpp"
 #include "control/clock_exchange.hpp"
 #include "control/messages.hpp"
 #include "control/net.hpp"
 #include "control/wire.hpp"
+#include "os/clock.hpp"
 
 namespace {
 
@@ -75,15 +75,9 @@ class Swarm {
     if (guard.channel.fd() < 0) return;
     if (!guard.connected) {
       guard.connected = true;
-      Hello hello;
-      hello.token = token_;
-      hello.rank = hello.pid = static_cast<std::int32_t>(rank);
-      hello.world = static_cast<std::int32_t>(guards_.size());
-      hello.node = hello.rank / 8;
-      hello.local_rank = hello.rank % 8;
-      hello.remaining_ms = 120'000;
-      hello.host = "node" + std::to_string(hello.node);
-      guard.channel.send(Kind::kHello, hello.pack());
+      Knock knock;
+      knock.nonce = "swarm";
+      guard.channel.send(FrameKind::kKnock, pack(knock));
       epoll_event event{};
       event.events = EPOLLIN;
       event.data.u32 = static_cast<std::uint32_t>(rank);
@@ -99,15 +93,25 @@ class Swarm {
   bool hear(Guard& guard, std::size_t rank, const Frame& frame) {
     State state;
     state.stage = "simulated";
-    if (frame.kind == Kind::kWelcome) {
-      heartbeat_ns_ = std::int64_t{Welcome::unpack(frame.payload)->heartbeat_ms} * 1'000'000;
-      // Real guards start at different times: beats are spread over the interval.
+    if (frame.kind == FrameKind::kProof) {
+      Hello hello;
+      hello.proof = guard_proof(token_, "swarm", unpack<Proof>(frame.payload)->nonce);
+      hello.rank = hello.pid = static_cast<std::int32_t>(rank);
+      hello.world = static_cast<std::int32_t>(guards_.size());
+      hello.node = hello.rank / 8;
+      hello.local_rank = hello.rank % 8;
+      hello.remaining_ms = 120'000;
+      hello.host = "node" + std::to_string(hello.node);
+      guard.channel.send(FrameKind::kHello, pack(hello));
+    } else if (frame.kind == FrameKind::kWelcome) {
+      heartbeat_ns_ = std::int64_t{unpack<Welcome>(frame.payload)->heartbeat_ms} * 1'000'000;
+      // Spreads the heartbeats over the interval: real guards start at different times.
       guard.next_ping_ns = monotonic_ns() + heartbeat_ns_ * static_cast<std::int64_t>(rank) /
                                                 static_cast<std::int64_t>(guards_.size());
-    } else if (frame.kind == Kind::kGo) {
-      const auto go = Go::unpack(frame.payload);
+    } else if (frame.kind == FrameKind::kGo) {
+      const auto go = unpack<Go>(frame.payload);
       guard.stage = state.stage_number = go->stage_number;
-      guard.channel.send(Kind::kState, state.pack());
+      guard.channel.send(FrameKind::kState, pack(state));
       if (go->stage == "clock") {
         guard.clock = ClockExchange(static_cast<int>(rank), static_cast<int>(guards_.size()), "");
         guard.clock.ask({1, monotonic_ns() + 4'500'000'000, false}, monotonic_ns());
@@ -115,24 +119,25 @@ class Swarm {
       } else {
         publish(guard, std::string(256, 'r'));
       }
-    } else if (frame.kind == Kind::kClock) {
+    } else if (frame.kind == FrameKind::kClock) {
       const std::int64_t now = monotonic_ns();
-      if (const auto reading = ClockReading::unpack(frame.payload)) guard.clock.hear(*reading, now);
-    } else if (frame.kind == Kind::kReport) {
+      if (const auto reading = unpack<ClockReading>(frame.payload)) guard.clock.hear(*reading, now);
+    } else if (frame.kind == FrameKind::kReport) {
       state.report = Unpacker(frame.payload).u32();
-      guard.channel.send(Kind::kState, state.pack());
+      guard.channel.send(FrameKind::kState, pack(state));
     }
-    return frame.kind != Kind::kEnd;
+    return frame.kind != FrameKind::kEnd;
   }
 
   void publish(Guard& guard, const std::string& result) {
-    guard.channel.send(Kind::kResult, Packer().u32(guard.stage).take() + result);
+    guard.channel.send(FrameKind::kResult, Packer().u32(guard.stage).take() + result);
   }
 
   void ask_clock(std::int64_t now) {
     for (Guard& guard : guards_) {
       if (guard.clock.due(now)) {
-        guard.channel.send(Kind::kAskClock, Packer().u32(guard.clock.begin(monotonic_ns())).take());
+        guard.channel.send(FrameKind::kAskClock,
+                           Packer().u32(guard.clock.begin(monotonic_ns())).take());
       }
       if (const auto answer = guard.clock.answer(now, false)) {
         --asking_;
@@ -148,7 +153,7 @@ class Swarm {
     for (Guard& guard : guards_) {
       if (guard.next_ping_ns == 0 || now < guard.next_ping_ns || guard.channel.fd() < 0) continue;
       guard.next_ping_ns = now + heartbeat_ns_;
-      guard.channel.send(Kind::kPing, "");
+      guard.channel.send(FrameKind::kPing, "");
     }
   }
 

@@ -1,7 +1,7 @@
-"""How near to the GPU's own copy does the self-test read and write its memory?
+"""Measures how fast the self-test reads and writes GPU memory, against the GPU's own copy.
 
 verify_memory writes and reads a pattern; the yardstick is cudaMemcpy within the GPU, which reads
-and writes each byte once, so its rate counts both. Times are taken on the GPU.
+and writes each byte once: its rate counts both. The GPU takes the times.
 """
 
 import statistics
@@ -16,7 +16,7 @@ BYTES = 4 << 30  # far beyond any L2 cache
 
 
 def rates(device: int, bytes_: int) -> dict[str, float]:
-    """GB/s of one test and one copy right after it."""
+    """Returns the GB/s of one test and of a copy right after it."""
     cuda = _native.cuda()
     test = cuda.verify_memory(device, bytes_, seed=bytes_)
     if test["mismatches"]["count"]:
@@ -37,7 +37,7 @@ def main() -> None:
     rows = []
     for gpu in gpus:
         bytes_ = min(BYTES, gpu["memory_bytes"] // 4)
-        rates(gpu["index"], bytes_)  # the context and the clocks come up
+        rates(gpu["index"], bytes_)  # makes the context, raises the clocks
         runs = [rates(gpu["index"], bytes_) for _ in range(options.repetitions)]
         figures = {name: [run[name] for run in runs] for name in ("write", "read", "copy")}
         rows.append(

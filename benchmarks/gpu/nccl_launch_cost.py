@@ -1,9 +1,9 @@
-"""What does a small collective cost in our block, against NCCL in a bare C loop? Goal: 1.05.
+"""Measures a small collective in our block against NCCL in a bare C loop. Goal: ratio 1.05.
 
 One rank, 8 bytes, out of place: the time between two events around all runs, which at this size is
 the cost of launching them. all_reduce of one rank is a copy on the stream, sendrecv a kernel of
-NCCL's. Both sides have the same kind of memory and take turns over the same windows in it.
-`distribution` has an event after every run besides, `graph` launches 32 runs at once.
+NCCL. Both sides use the same kind of memory, and the same windows in turn. `distribution` also has
+an event after every run, `graph` launches 32 runs at once.
 """
 
 import ctypes
@@ -19,9 +19,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank import OddrankError, _native
+from oddrank.bench.backend import offsets
 from oddrank.bench.case import NO_OP, Case
 from oddrank.bench.native import Native
-from oddrank.bench.windows import offsets
 
 RUNS = 5000
 GRAPH = 32
@@ -34,7 +34,7 @@ CASES = {
 
 
 def nvcc() -> str:
-    """As the build finds it (csrc/cmake/OddrankCuda.cmake)."""
+    """Finds nvcc as the build does (csrc/cmake/OddrankCuda.cmake)."""
     if given := os.environ.get("CUDACXX"):
         return given
     homes = [os.environ[name] + "/bin" for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
@@ -48,7 +48,7 @@ def nvcc() -> str:
 
 
 def raw_loop(library: str, allocator: str) -> ctypes.CDLL:
-    """nccl_raw_loop.cpp, built and opened, on memory like ours."""
+    """Builds and opens nccl_raw_loop.cpp, with the same kind of memory as our side."""
     source = Path(__file__).with_name("nccl_raw_loop.cpp")
     headers = Path(library).parents[1] / "include"
     built = Path(tempfile.mkdtemp()) / "raw_loop.so"
@@ -69,7 +69,7 @@ def raw_loop(library: str, allocator: str) -> ctypes.CDLL:
 
 
 def open_loop(raw: ctypes.CDLL, library: str, allocator: str) -> int:
-    """On memory and windows as `Native` has them."""
+    """Sets the loop up with the memory and windows of `Native`; returns the failed step, or 0."""
     places = offsets(BYTES, MEMORY)
     sizes = map(ctypes.c_size_t, (MEMORY, places[1], len(places)))
     step: int = raw.raw_open(library.encode(), int(allocator == "ncclMemAlloc"), *sizes)
@@ -77,7 +77,7 @@ def open_loop(raw: ctypes.CDLL, library: str, allocator: str) -> int:
 
 
 def sides(native: Native, graphed: Native, raw: ctypes.CDLL, name: str) -> dict[str, Any]:
-    """Name -> function that gives microseconds a run."""
+    """Returns name -> function that returns microseconds a run."""
     ours = native.prepare(CASES[name])
     in_graph = graphed.prepare(CASES[name])
     grouped = int(name == "sendrecv")
@@ -99,7 +99,7 @@ def sides(native: Native, graphed: Native, raw: ctypes.CDLL, name: str) -> dict[
         "graph": lambda: in_graph.mean(RUNS),
     }
     for side in found.values():
-        side()  # connections, and the clocks come up
+        side()  # makes connections, raises the clocks
     return found
 
 

@@ -1,6 +1,6 @@
-// The yardstick of nccl_launch_cost.py: NCCL called in a bare loop, as its documentation shows it.
-// Built by that script; no part of oddrank. One rank, a blocking communicator, and the same kind of
-// memory in as many windows as oddrank's side has: a copy is the driver's, and may depend on both.
+// The yardstick of nccl_launch_cost.py, which builds it: NCCL in a bare loop, as in its
+// documentation. One rank, a blocking communicator, and the same kind of memory and number of
+// windows as oddrank's side: the driver makes the copy, which may depend on both.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -47,8 +47,9 @@ bool run(std::size_t turn, bool grouped) {
 }
 }  // namespace
 
-// 0, or the number of the step that failed. by_nccl: memory of ncclMemAlloc, else of cudaMalloc.
-// bytes: of each half of it, to send from and to receive into, with windows `stride_` bytes apart.
+// Returns 0, or the number of the step that failed. by_nccl: memory of ncclMemAlloc, else of
+// cudaMalloc. bytes: size of each half, to send from and to receive into; windows are `stride_`
+// bytes apart.
 extern "C" int raw_open(const char* library_path, int by_nccl, std::size_t bytes,
                         std::size_t stride_, std::size_t windows_) {
   decltype(&ncclCommInitRank) init = nullptr;
@@ -78,7 +79,7 @@ extern "C" int raw_open(const char* library_path, int by_nccl, std::size_t bytes
   return 0;
 }
 
-// Microseconds a run, between two events; negative: something failed.
+// Returns the microseconds of a run, between two events; negative: something failed.
 extern "C" double raw_loop(int n, int grouped) {
   if (!run(0, grouped != 0)) return -1;
   cudaEventRecord(begin, stream);

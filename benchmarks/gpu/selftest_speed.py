@@ -1,7 +1,7 @@
-"""How near to torch's own figures does the self-test measure a GPU, and how long does it take?
+"""Compares the self-test's figures of a GPU with torch's, and measures how long it takes.
 
 Goals: memory copy at least 0.9 of torch's, pattern test at least 0.7 of the GPU's own copy, matrix
-products as torch's in a plain loop, and `selftest --quick` of one GPU within 30 s.
+products at least 0.97 of torch's in a plain loop, `selftest --quick` of one GPU within 30 s.
 """
 
 import json
@@ -27,7 +27,7 @@ PASSES = 10
 
 
 def timed(work: Callable[[], Any], calls: int) -> float:
-    """Seconds on the GPU of one of `calls`."""
+    """Returns the seconds of one of `calls` calls, on the GPU's clock."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     work()
     begin.record()
@@ -39,7 +39,7 @@ def timed(work: Callable[[], Any], calls: int) -> float:
 
 
 def torch_copy() -> float:
-    """GB/s of tensor.copy_, which reads and writes each byte."""
+    """Returns the GB/s of tensor.copy_, which reads and writes each byte."""
     source = torch.zeros(BYTES, dtype=torch.uint8, device="cuda:0")
     target = torch.empty_like(source)
     return 2 * BYTES / timed(lambda: target.copy_(source), PASSES) / 1e9
@@ -84,7 +84,7 @@ def our_product(name: str) -> Callable[[], float]:
 
 
 def quick_run(repetitions: int) -> dict[str, Any]:
-    """Of a whole `selftest --quick` of one rank, the interpreter's start included."""
+    """Times a whole `selftest --quick` of one rank, including the interpreter's start."""
     seconds, verdicts = [], set()
     for _ in range(repetitions):
         with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +106,7 @@ def quick_run(repetitions: int) -> dict[str, Any]:
     return {**row, "yardstick": ", ".join(sorted(verdicts)), "ratio": ""}
 
 
-# What -> (ours, the yardstick, the goal for ours / yardstick).
+# Figure -> (ours, the yardstick, the goal for ours / yardstick).
 SIDES: dict[str, tuple[Callable[[], float], Callable[[], float], float]] = {
     "memory copy, GB/s: torch's": (our_copy, torch_copy, 0.9),
     "pattern written, GB/s: the GPU's copy (read and write)": (
@@ -132,7 +132,7 @@ def main() -> None:
     options = harness.parser(__doc__.splitlines()[0]).parse_args()
     if not torch.cuda.is_available():
         raise OddrankError("this benchmark needs a GPU, and torch sees none")
-    # Before this process has a context on the GPU, which would be a stranger's to the self-test.
+    # First: later this process has a context on the GPU, which the self-test would report.
     quick = quick_run(min(3, options.repetitions))
     rows = []
     for what, (ours, yardstick, goal) in SIDES.items():

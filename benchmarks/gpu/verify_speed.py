@@ -1,7 +1,7 @@
-"""How near to the GPU's own copy does the value check of collectives fill and check its memory?
+"""Measures how fast the value check of collectives fills and checks GPU memory, against a copy.
 
-Times are of whole calls, with their table and its way to the GPU; the copy's are the GPU's own. A
-copy reads and writes each byte once, so its rate counts both.
+Times of fill and check are of whole calls, including the transfer of their table to the GPU; times
+of the copy are the GPU's own. A copy reads and writes each byte once: its rate counts both.
 """
 
 import statistics
@@ -20,7 +20,7 @@ DTYPES = {"float32": 4, "bfloat16": 2, "int8": 1, "float64": 8}
 
 
 def rates(data: torch.Tensor, dtype: str) -> dict[str, float]:
-    """GB/s of a fill, a check and a copy."""
+    """Returns the GB/s of a fill, a check and a copy."""
     cuda, bytes_ = _native.cuda(), data.numel()
     segment = (0, data.data_ptr(), dtype, "sum", 0, 1, 0, bytes_ // DTYPES[dtype], 0)
     start = time.perf_counter()
@@ -47,7 +47,7 @@ def main() -> None:
     torch.cuda.synchronize()
     rows = []
     for dtype in DTYPES:
-        rates(data, dtype)  # the clocks come up
+        rates(data, dtype)  # raises the clocks
         runs = [rates(data, dtype) for _ in range(options.repetitions)]
         figures = {name: [run[name] for run in runs] for name in ("fill", "check", "copy")}
         rows.append(

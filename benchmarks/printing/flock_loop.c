@@ -1,5 +1,5 @@
-// The yardstick: the cheapest locked line there is without shared memory, flock + write + unlock.
-// flock_loop LOCK COUNT: writes COUNT lines of 64 bytes to stdout after a byte came on stdin.
+// The yardstick of ratios.py: the cheapest locked line without shared memory: flock, write, unlock.
+// flock_loop LOCK COUNT waits for a byte on stdin, then writes COUNT lines of 64 bytes to stdout.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-"""What does a whole line cost? printflock beside a C loop and beside the usual Python function.
+"""Measures the cost of a whole line: printflock, a C loop, and the usual Python function.
 
-Each side: N processes append lines of 64 bytes to the same file, started together. Figure: seconds
-from the start signal to the last line of the last, per line. `c` = flock + write + unlock in C;
+On each side N processes, started together, append lines of 64 bytes to the same file. Figure:
+seconds per line, from the start signal to the last line of all. `c` = flock + write + unlock in C;
 `recipe` = the Python function that opens a lock file, flocks, prints, unlocks; `print` = no lock,
 flush=True.
 """
@@ -43,12 +43,12 @@ sys.stderr.write("d"); sys.stderr.flush()
 """
 
 
-# Unbuffered, plain print() would write the line and its end apart.
+# Unbuffered, plain print() would write a line and its end separately.
 ENVIRON = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
 def run(command: list[str], writers: int, out: Path) -> float:
-    """Seconds from the start signal until all have written; checks what came out."""
+    """Returns the seconds from the start signal until all have written; checks the output."""
     out.unlink(missing_ok=True)
     with out.open("ab") as file:
         processes = [
@@ -71,7 +71,7 @@ def run(command: list[str], writers: int, out: Path) -> float:
     for process in processes:
         assert process.stdin is not None
         process.stdin.write(b"g")
-    # The end of the interpreter is not timed: a byte says that the last line is out.
+    # Each process sends a byte after its last line: the interpreter's exit is not timed.
     said = {process.stderr.read(1) for process in processes if process.stderr is not None}
     seconds = time.perf_counter() - start
     codes = [process.wait() for process in processes]

@@ -1,7 +1,7 @@
-"""Do lines stay whole while writers are killed? 8 writers, lines of 1 B to 70 kB, random SIGKILLs.
+"""Checks that lines of 1 B to 70 kB stay whole while 8 writers are killed at random (SIGKILL).
 
-Half of the lines go through a pipe, half into a file. Every line tells its own length, so that a
-line is whole, or the beginning of one (allowed once per kill), or mixed (never allowed).
+Half of the lines go through a pipe, half into a file. Every line contains its own length, so a line
+is known to be whole, the beginning of one (allowed once per kill), or mixed (never allowed).
 """
 
 import os
@@ -24,7 +24,7 @@ FILLER = {letter: letter * LONGEST for letter in "abcdefghijklmnopqrstuvwxyz"}
 
 
 def make_line(writer: int, number: int, size: int) -> str:
-    """`size` characters: up to 26 a letter that tells their count, else a header and one letter."""
+    """Returns `size` characters: up to 26, the letter of that number; else a header and letters."""
     if size <= SHORT:
         return chr(ord("A") + size - 1) * size
     head = f"{writer:08d} {number:08d} {size:05d} "
@@ -33,7 +33,7 @@ def make_line(writer: int, number: int, size: int) -> str:
 
 @dataclass
 class Checker:
-    """Reads the output in pieces and counts what the lines are."""
+    """Reads the output in pieces and counts whole, cut, blank and mixed lines."""
 
     whole: int = 0
     cut: int = 0
@@ -92,7 +92,7 @@ class Checker:
 
 
 class Writers:
-    """Forked writers on one descriptor; each killed or finished one is followed by another."""
+    """Forked writers on one descriptor. Replaces each one that is killed or has finished."""
 
     def __init__(self, output: int, lines: int, rng: random.Random, count: int) -> None:
         self.output, self.left, self.rng, self.count = output, lines, rng, count
@@ -100,7 +100,7 @@ class Writers:
         self.started = self.kills = self.failures = 0
 
     def tend(self) -> bool:
-        """Starts, reaps, sometimes kills; False once all lines are given out and all are gone."""
+        """Starts, reaps, sometimes kills. Returns False once all is written and all ended."""
         while len(self.pids) < self.count and self.left > 0:
             share = min(self.left, 1000)
             self.left -= share
@@ -169,7 +169,7 @@ def soak_file(lines: int, rng: random.Random, writers: int) -> tuple[Checker, Wr
 def soak(
     lines: int, seed: int, writers: int = 8, round_lines: int = 100_000
 ) -> list[dict[str, object]]:
-    """One row per kind of output, until `lines` whole lines were seen."""
+    """Returns a row per kind of output, after `lines` whole lines each."""
     rng = random.Random(seed)
     rows: list[dict[str, object]] = []
     for name, run in (("pipe", soak_pipe), ("file", soak_file)):
@@ -195,7 +195,7 @@ def main() -> None:
     options = arguments.parse_args()
     rows = soak(options.lines, options.seed, options.writers)
     harness.report("printing soak", rows, options.json, writers=options.writers, seed=options.seed)
-    # A cut line needs a kill, a blank one is the new line after a line that had just ended.
+    # A cut line without a kill is an error. A blank line may follow a line that had just ended.
     bad = any(row["mixed"] or int(str(row["cut"])) > int(str(row["kills"])) for row in rows)
     sys.exit(1 if bad else 0)
 

@@ -1,9 +1,9 @@
-"""What the root does with the clocks, connections and file systems of 10,000 nodes: seconds, bytes.
+"""Measures the root's seconds and bytes for clocks, connections and file systems of 10,000 nodes.
 
 python benchmarks/selftest/reach_at_scale.py --json benchmarks/results/reach_at_scale.json
 
-Simulated are the nodes' results, all else is the stages' own: the plans, what one node makes of
-them, the judgements. One rank a node, the most nodes that there can be.
+The nodes' results are simulated. The stages' own code does the rest: the plans, one node's part of
+them, the judgements. One rank per node, for the most nodes.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness import machine
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
+from oddrank.control.stages import RunState
 from oddrank.selftest.choice import Options
 from oddrank.selftest.reach.matrix import PEERS, peers
 from oddrank.selftest.reach.ways import RENDEZVOUS, unpack
@@ -71,20 +71,20 @@ def tried(node: int) -> dict[str, Any]:
 
 def run(nodes: int, fault: str) -> dict[str, Any]:
     states = {r: RankState(r, f"node{r}", r, 0, contact="ok") for r in range(nodes)}
-    rounds = Rounds(nodes, states)
+    state = RunState(nodes, states)
     options = Options()
-    rounds.results["listen"] = {node: listening(node) for node in range(nodes)}
-    told, plan = timed(lambda: json.dumps(reach.stage(options).plan(rounds)))
+    state.results["listen"] = {node: listening(node) for node in range(nodes)}
+    told, plan = timed(lambda: json.dumps(reach.stage(options).plan(state)))
     _, own = timed(lambda: unpack(json.loads(told)["places"], nodes))
     said = json.dumps([attempted(node, nodes, FAULTS[fault]) for node in range(nodes)])
     read, reading = timed(lambda: dict(enumerate(json.loads(said))))
-    rounds.results["reach"] = rounds.results["reach_again"] = read
-    found, judged = timed(lambda: reach.stage(options).judge(rounds))
-    again = timed(lambda: reach.again(options).judge(rounds))[1] if found else 0.0
-    rounds.results["clock"] = {node: measured_clock(node) for node in range(nodes)}
-    rounds.results["file_system"] = {node: tried(node) for node in range(nodes)}
-    clocks, clock_seconds = timed(lambda: clock.stage(options).judge(rounds))
-    files, file_seconds = timed(lambda: file_system.stage(options).judge(rounds))
+    state.results["reach"] = state.results["reach_recheck"] = read
+    found, judged = timed(lambda: reach.stage(options).judge(state))
+    again = timed(lambda: reach.recheck(options).judge(state))[1] if found else 0.0
+    state.results["clock"] = {node: measured_clock(node) for node in range(nodes)}
+    state.results["file_system"] = {node: tried(node) for node in range(nodes)}
+    clocks, clock_seconds = timed(lambda: clock.stage(options).judge(state))
+    files, file_seconds = timed(lambda: file_system.stage(options).judge(state))
     assert not clocks
     assert not files
     return {

@@ -1,11 +1,11 @@
-"""What the judge of `oddrank selftest` does with 10,000 ranks: CPU seconds, bytes, lines.
+"""Measures CPU seconds, bytes and lines of the judge of `oddrank selftest` with 10,000 ranks.
 
 python benchmarks/selftest/report_at_scale.py --json benchmarks/results/report_at_scale.json
 
-Each row is a process of its own. Simulated are the ranks' results, as JSON; everything else is the
-command's own: reading them, the judgements of those stages whose results are told true to life
-(environment, device, all_reduce), the report, the JSON, the text, the nodes to leave out and
-Prometheus's file. The figures of the other stages are as many as theirs, for the report's size.
+Each row runs in its own process. The ranks' results are simulated, as JSON. The command's own code
+does the rest: it reads them, judges the stages with realistic results (environment, device,
+all_reduce), and writes the report, the JSON, the text, the nodes to leave out and Prometheus's
+file. Other stages only have as many figures as real ones, for the report's size.
 """
 
 import contextlib
@@ -25,23 +25,24 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
+from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
 from oddrank.launch import Launch
-from oddrank.selftest import exclude, prometheus, runner
+from oddrank.selftest import exclude, prometheus
 from oddrank.selftest.choice import Options, choose
 from oddrank.selftest.metrics import TABLE as COMPARED
+from oddrank.selftest.report import deliver, report_of, rows_of
 from oddrank.selftest.stages import TABLE
 
 PER_NODE = 8
-# Stage -> how many metrics of how many repeats a rank of it publishes.
+# Stage -> metrics that a rank publishes, repeats of each.
 FIGURES = {
-    "clock": (2, 8), "reach": (2, 8), "file_system": (4, 9), "speed": (14, 9), "again": (2, 9),
-    "links": (4, 24), "collectives": (12, 5), "train": (2, 20),
+    "clock": (2, 8), "reach": (2, 8), "file_system": (4, 9), "speed": (14, 9),
+    "speed_recheck": (2, 9), "links": (4, 24), "collectives": (12, 5), "train": (2, 20),
 }  # fmt: skip
-PARTS = 132  # of a GPU, each with a fingerprint of its own
+PARTS = 132  # of a GPU, each with its own fingerprint
 PORTS = {f"mlx5_{i}/1": "ACTIVE, 400 Gb/sec (4X NDR), InfiniBand" for i in range(8)}
-# What is wrong -> (ranks, facts): a node with another image; 300 ranks, each in its own way.
+# Fault -> (ranks, facts): a node with another image; 300 ranks, each with its own difference.
 FAULTS: dict[str, list[tuple[range, dict[str, Any]]]] = {
     "healthy": [],
     "a node": [(range(800, 808), {"torch": "2.11.0", "kernel": "5.4", "nccl": "2.27.3"})],
@@ -72,7 +73,7 @@ def facts_of(rank: int) -> dict[str, Any]:
 
 
 def results_of(world: int, fault: str) -> dict[str, dict[int, bytes]]:
-    """Stage -> rank -> what it published."""
+    """Returns stage -> rank -> published result."""
     random = Random(1)
     facts = {rank: facts_of(rank) for rank in range(world)}
     for who, changes in FAULTS[fault]:
@@ -111,7 +112,7 @@ def run(world: int, fault: str) -> dict[str, Any]:
         )
         for rank in range(world)
     }
-    outcome = Outcome(Rounds(world, states, device="GPU"), joined=dict.fromkeys(states, 12.0))
+    outcome = Outcome(RunState(world, states, device="GPU"), joined=dict.fromkeys(states, 12.0))
     outcome.seconds, outcome.came = dict.fromkeys(published, 1.0), dict.fromkeys(published, world)
     launch = Launch("slurm", 0, 0, world, PER_NODE, 0, world // PER_NODE, "node0000", None, "1")
     seconds: dict[str, float] = {}
@@ -124,31 +125,31 @@ def run(world: int, fault: str) -> dict[str, Any]:
 
     def read() -> None:
         for stage, results in published.items():
-            outcome.rounds.results[stage] = {r: json.loads(said) for r, said in results.items()}
+            outcome.run.results[stage] = {r: json.loads(said) for r, said in results.items()}
 
     def judge() -> None:
         for stage in choose(TABLE, Options("full")).stages:
             if stage.name in ("environment", "device", "all_reduce"):
-                outcome.findings += stage.judge(outcome.rounds)
+                outcome.findings += stage.conclude(outcome.run)
 
     timed("read", read)
     timed("judge", judge)
-    report = timed("report", lambda: runner.report_of(outcome, launch, {}))
+    report = timed("report", lambda: report_of(outcome, launch, {}))
     text = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(text):
         path = Path(folder, "report.json")
         timed(
             "text and JSON",
-            lambda: runner.deliver(
+            lambda: deliver(
                 report,
                 str(path),
                 ("stage", "ranks", "seconds", "result"),
-                runner._rows(outcome, {}),
+                rows_of(outcome, {}),
             ),
         )
         size = path.stat().st_size
-    nodes = timed("nodes to leave out", lambda: exclude.text(report, outcome.rounds))
-    figures = timed("Prometheus", lambda: prometheus.text(report, outcome.rounds, 0))
+    nodes = timed("nodes to leave out", lambda: exclude.text(report, outcome.run))
+    figures = timed("Prometheus", lambda: prometheus.text(report, outcome.run, 0))
     assert nodes
     return {
         "ranks": world,

@@ -1,13 +1,13 @@
-"""How often the self-test names a healthy rank, and how often it finds a slow one: simulated.
+"""Simulates how often the self-test names a healthy rank, and how often it finds a slow one.
 
 python benchmarks/selftest/simulated_clusters.py --json benchmarks/results/simulated_clusters.json
 
-Clusters of 2 to 4,096 ranks in nodes of up to 8, 20 figures looked at for effects of 3 %. Every
-repeat has noise: normal, and one in 20 takes longer by an exponential tail. The ranks of a node
-share a part of their healthy spread, and a noise that lasts over some repeats; all drift together
-while they are measured. Both looks are simulated: whoever may be slow measures again beside good
-ones, as often as the plan says. One rank is slow in one figure; false: in how many runs a rank or
-node was named that is healthy.
+Clusters of 2 to 4,096 ranks in nodes of up to 8; 20 figures, each judged for effects of 3 %. Every
+repeat has normal noise, and one in 20 an exponential tail. The ranks of a node share a part of
+their healthy spread, and noise that lasts over a few repeats; all drift together during the
+measurement. The recheck is simulated too: suspects measure again beside good ranks, as often as the
+plan says. One rank is slow in one figure. false: share of runs in which a healthy rank or node was
+named.
 """
 
 import sys
@@ -23,8 +23,8 @@ import numpy as np
 
 import harness
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
-from oddrank.selftest import judge, metrics, second
+from oddrank.control.stages import RunState
+from oddrank.selftest import metrics, remeasure, speed_judge
 from oddrank.selftest.metrics import SPEED, Metric
 
 FIGURES = 20
@@ -48,7 +48,7 @@ TABLE = tuple(
 
 @dataclass(frozen=True)
 class Cluster:
-    """levels: what each rank takes for each figure in truth, (figure, rank)."""
+    """levels: the true time of each rank for each figure, (figure, rank)."""
 
     random: np.random.Generator
     levels: np.ndarray
@@ -58,7 +58,7 @@ class Cluster:
     def of(
         random: np.random.Generator, ranks: int, noise: float, spread: float, effect: float
     ) -> "Cluster":
-        """Half of the spread's variance is the nodes'. Rank 0 is slow in the first figure."""
+        """Makes a cluster: nodes have half of the spread's variance; rank 0 is slow in figure 0."""
         nodes = np.arange(ranks) // NODE
         part = spread / np.sqrt(2)
         own = part * random.standard_normal((FIGURES, ranks))
@@ -68,12 +68,12 @@ class Cluster:
         return Cluster(random, levels, noise)
 
     def rates(self, figure: int, ranks: np.ndarray, count: int) -> np.ndarray:
-        """(rank, repeat): the inverse of the times."""
+        """Returns rates, the inverse of times, (rank, repeat)."""
         random, nodes = self.random, ranks // NODE
         times = 1 + self.noise * random.standard_normal((len(ranks), count))
         tail = random.random(times.shape) < 0.05
         times[tail] *= 1 + random.exponential(5 * self.noise, int(tail.sum()))
-        # A node's own weather, new every 5 repeats, and a drift of all.
+        # Noise of each node, new every 5 repeats, and a drift of all ranks.
         weather = random.standard_normal((nodes.max() + 1, count // 5 + 1)).repeat(5, axis=1)
         drift = np.linspace(0, 0.02 * random.standard_normal(), count)
         common = 1 + 0.2 * self.noise * weather[nodes][:, :count] + drift
@@ -82,7 +82,7 @@ class Cluster:
     def measured(
         self, ranks: Mapping[str, Sequence[int]], repeats: Mapping[str, int]
     ) -> dict[int, dict[str, Any]]:
-        """What stage speed gives."""
+        """Returns the results of stage speed."""
         results: dict[int, dict[str, Any]] = {
             rank: {"classes": {"gpu": "a GPU"}, "facts": {}}
             for some in ranks.values()
@@ -91,45 +91,45 @@ class Cluster:
         for name, some in ranks.items():
             rates = self.rates(int(name[1:]), np.array(some), repeats[name]).tolist()
             for rank, values in zip(some, rates, strict=True):
-                results[rank][name] = second.to_send(values)
+                results[rank][name] = remeasure.to_send(values)
         return results
 
 
-def rounds_of(ranks: int) -> Rounds:
+def rounds_of(ranks: int) -> RunState:
     states = {
         rank: RankState(
             rank, host=f"n{rank // NODE}", node=rank // NODE, local_rank=rank % NODE, contact="ok"
         )
         for rank in range(ranks)
     }
-    return Rounds(ranks, states)
+    return RunState(ranks, states)
 
 
-def run(cluster: Cluster, rounds: Rounds) -> tuple[set[tuple[int, ...]], bool]:
-    """Who is named in the end, and whether somebody only seems slow."""
+def run(cluster: Cluster, state: RunState) -> tuple[set[tuple[int, ...]], bool]:
+    """Returns the ranks that are named in the end, and whether others only seem slow."""
     first_repeats = {one.name: FIRST for one in TABLE}
-    everybody = dict.fromkeys(first_repeats, range(rounds.world))
-    rounds.results[SPEED] = cluster.measured(everybody, first_repeats)
-    first = judge.look(rounds, SPEED)
-    planned = second.plan(rounds, first)
-    rounds.results["again"] = cluster.measured(planned.ranks(), planned.repeats)
-    again = judge.look(rounds, "again", first, planned.good)
+    everybody = dict.fromkeys(first_repeats, range(state.world))
+    state.results[SPEED] = cluster.measured(everybody, first_repeats)
+    first = speed_judge.look(state, SPEED)
+    planned = remeasure.plan(state, first)
+    state.results["speed_recheck"] = cluster.measured(planned.ranks(), planned.repeats)
+    again = speed_judge.look(state, "speed_recheck", first, planned.good)
     slow = planned.of_doubted(again.slow())
     seem = planned.of_doubted(again.seem_slow())
     return {one.ranks for one in slow}, bool(seem) and not slow
 
 
 def cell(world: str, ranks: int, effect: float, seconds: float, most: int) -> dict[str, object]:
-    """As many runs as there is time for."""
+    """Makes as many runs as `seconds` allow, at least 3 and at most `most`."""
     noise, spread = WORLDS[world]
     random = np.random.default_rng(
         [SIZES.index(ranks), list(WORLDS).index(world), int(effect * 100)]
     )
-    rounds = rounds_of(ranks)
+    state = rounds_of(ranks)
     runs = found = false = unknown = 0
     end = time.monotonic() + seconds
     while runs < most and (runs < 3 or time.monotonic() < end):
-        named, unsure = run(Cluster.of(random, ranks, noise, spread, effect), rounds)
+        named, unsure = run(Cluster.of(random, ranks, noise, spread, effect), state)
         right = {(0,)} if effect else set()
         runs += 1
         found += bool(effect) and (0,) in named

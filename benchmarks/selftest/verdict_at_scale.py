@@ -1,8 +1,8 @@
-"""How long the judge takes for 10,000 ranks: stages speed, fingerprint and again, and 20 figures.
+"""Measures the judge's time for 10,000 ranks with 20 figures: speed, fingerprint, speed_recheck.
 
 python benchmarks/selftest/verdict_at_scale.py --json benchmarks/results/verdict_at_scale.json
 
-CPU seconds of one core, with the JSON of all ranks read and the findings written as words.
+CPU seconds of one core, including reading the JSON of all ranks and writing the findings.
 """
 
 import json
@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import figures
 import harness
-from oddrank.finding import Report
+from oddrank.report import Report
 from oddrank.selftest import metrics
 from oddrank.selftest.choice import Options
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.probes import prints
-from oddrank.selftest.stages import again, fingerprint, speed
+from oddrank.selftest.stages import fingerprint, speed
 
 TABLE = tuple(
     Metric(f"m{i}", SPEED, f"figure {i}", "GB/s", "high", 0.03, "gpu", 25, 1600) for i in range(20)
@@ -32,9 +32,9 @@ GOLDEN = {"fp32": 1, "fp64": 2, "integer": 3}
 
 def once(ranks: int) -> dict[str, float]:
     random = Random(1)
-    rounds = figures.rounds_of([8] * (ranks // 8))
+    state = figures.run_of([8] * (ranks // 8))
     slow = {"m0": {13: 0.05}, "m1": {13: 0.1}, "m2": dict.fromkeys(range(80, 88), 0.06)}
-    measured = figures.measured(rounds, random, noise=0.005, slow=slow)
+    measured = figures.measured(state, random, noise=0.005, slow=slow)
     for result in measured.values():  # as they are sent
         for one in TABLE:
             result[one.name] = [float(f"{value:.5g}") for value in result[one.name]]
@@ -45,32 +45,34 @@ def once(ranks: int) -> dict[str, float]:
 
     times = {"ranks": float(ranks)}
     begin = time.process_time()
-    rounds.results[SPEED] = {rank: json.loads(text) for rank, text in sent.items()}
-    rounds.results["fingerprint"] = {rank: json.loads(printed) for rank in sent}
+    state.results[SPEED] = {rank: json.loads(text) for rank, text in sent.items()}
+    state.results["fingerprint"] = {rank: json.loads(printed) for rank in sent}
     times["read"] = time.process_time() - begin
     begin = time.process_time()
-    found = speed.stage(Options()).judge(rounds)
+    found = speed.stage(Options()).conclude(state)
     times["speed"] = time.process_time() - begin
     begin = time.process_time()
-    found = fingerprint.stage(Options()).judge(rounds)
+    found = fingerprint.stage(Options()).conclude(state)
     times["fingerprint"] = time.process_time() - begin
-    second = again.stage(Options())
+    second = speed.recheck(Options())
     begin = time.process_time()
-    told = second.plan(rounds)
+    plan = second.plan(state)
     times["plan"] = time.process_time() - begin
-    taking_part = {rank for some in told["ranks"].values() for rank in some}
-    rounds.results[second.name] = figures.measured(
-        rounds, random, noise=0.005, slow=slow, repeats=dict.fromkeys(told["repeats"], 100)
+    taking_part = {rank for some in plan["ranks"].values() for rank in some}
+    state.results[second.name] = figures.measured(
+        state, random, noise=0.005, slow=slow, repeats=dict.fromkeys(plan["repeats"], 100)
     )
-    for rank, result in rounds.results[second.name].items():
-        for name, some in told["ranks"].items():
+    for rank, result in state.results[second.name].items():
+        for name, some in plan["ranks"].items():
             if rank not in some:
                 del result[name]
     begin = time.process_time()
-    found += second.judge(rounds)
+    found += second.conclude(state)
     summary = Report.of("selftest", {}, {}, found, complete=True).summary
-    times["again"] = time.process_time() - begin
-    times["all"] = sum(times[name] for name in ("read", "speed", "fingerprint", "plan", "again"))
+    times["speed_recheck"] = time.process_time() - begin
+    times["all"] = sum(
+        times[name] for name in ("read", "speed", "fingerprint", "plan", "speed_recheck")
+    )
     times["measured_again"] = len(taking_part)
     assert len(found) == 2, summary
     return times

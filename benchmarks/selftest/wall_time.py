@@ -1,8 +1,8 @@
-"""How long does a healthy self-test of CPU ranks take, and how much of it is starting torch?
+"""Measures how long a healthy self-test of CPU ranks takes, and how much of it torch's start takes.
 
-Each side is a whole torchrun; figure: seconds from start to exit. The least that ranks can do is
-to import torch, connect over gloo and meet in one barrier. Then 8 ranks with --quick: seconds from
-the end of join to the verdict, and of every stage (the first one imports torch).
+Each side is a whole torchrun; figure: seconds from start to exit. "least" is an import of torch, a
+connection over gloo and one barrier. Then 8 ranks with --quick: seconds from the end of join to the
+verdict, and of every stage (the first one imports torch).
 """
 
 import json
@@ -41,7 +41,7 @@ def seconds(arguments: list[str], ranks: int = RANKS) -> float:
 
 
 def quick_stages() -> dict[str, float]:
-    """Seconds by stage, join included, of one run."""
+    """Returns the seconds of each stage of one run, join included."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         tool = ["-m", "oddrank", "selftest", "--quick", "--json", str(report)]
@@ -53,7 +53,7 @@ def quick_stages() -> dict[str, float]:
 def quick_rows(repetitions: int) -> list[dict[str, Any]]:
     runs = [quick_stages() for _ in range(repetitions)]
     figures = {"all after join": [sum(run.values()) - run["join"] for run in runs]}
-    # A second look is not in every run.
+    # Not every run has a recheck.
     names = dict.fromkeys(name for run in runs for name in run)
     figures |= {name: [run.get(name, 0.0) for run in runs] for name in names}
     return [

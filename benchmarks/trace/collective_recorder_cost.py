@@ -1,8 +1,8 @@
-"""What does the collective recorder cost operations that are no collectives, and collectives?
+"""Measures the cost of the collective recorder for collectives and for other operations.
 
-Its kernels stay in torch's dispatcher, so "not loaded" needs a process of its own: each repetition
-forks two processes from one that has imported torch (the same memory layout), which take turns.
-Both are armed, with all code switched off: what the hooks cost is another question.
+Its kernels stay in torch's dispatcher, so "not loaded" needs its own process: each repetition forks
+two processes from one that has imported torch (the same memory layout). They take turns. Both are
+armed, with all code switched off, to leave out the cost of the hooks.
 """
 
 import multiprocessing
@@ -64,7 +64,7 @@ def all_reduces(recorder: bool, turns: Connection) -> None:
 
 
 class Side:
-    """One process, with or without the recorder."""
+    """Runs one process, with or without the recorder."""
 
     def __init__(self, work, recorder: bool) -> None:
         self.ours, theirs = multiprocessing.Pipe()
@@ -85,7 +85,7 @@ class Side:
 
 
 def repetition(work, recorders: tuple[bool, bool]) -> dict[str, float]:
-    """The medians of both sides and of the ratios of neighbouring turns."""
+    """Returns the medians of both sides, and of the ratios of neighbouring turns."""
     sides = [Side(work, recorder) for recorder in recorders]
     figures = harness.paired(
         {"without": sides[0].turn, "with": sides[1].turn}, repetitions=TURNS + 1

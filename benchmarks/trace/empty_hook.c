@@ -1,4 +1,4 @@
-/* The floor: hooks that do nothing, in C. empty_hook.start("trace" | "profile" | "monitoring"). */
+/* The lower bound: C hooks that do nothing. empty_hook.start("trace" | "profile" | "monitoring") */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>

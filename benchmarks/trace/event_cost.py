@@ -1,7 +1,7 @@
-"""What does an event cost, beside an empty C hook and other tools, on the Python that runs this?
+"""Measures the cost of an event, beside an empty C hook and other tools, on this Python.
 
-Needs a C compiler; coverage, hunter and viztracer take part where they are installed. Each figure
-is a process of its own; ratios are of the time that a tool adds per event, within a repetition.
+Needs a C compiler; includes coverage, hunter and viztracer if they are installed. Each figure comes
+from its own process; ratios compare the time that a tool adds per event, within a repetition.
 """
 
 import os
@@ -19,11 +19,12 @@ import harness
 HERE = Path(__file__).parent
 NEW = sys.version_info >= (3, 12)
 HOOK = "monitoring" if NEW else "trace"
-# Ours, workload -> tools beside none and ours. (viztracer knows calls only.)
+# (Our side, workload) -> other tools to measure. viztracer sees calls only.
 OTHERS = {
     ("oddrank", "lines"): (HOOK, "stdlib", "coverage", "hunter"),
     ("oddrank", "calls"): (HOOK, "coverage", "hunter", "viztracer", "oddrank-calls"),
     ("oddrank", "excluded"): ("profile", "coverage"),
+    ("oddrank", "excluded-json"): ("profile", "coverage"),
 }
 if NEW:  # the other hook, against what it replaces
     OTHERS["oddrank-settrace", "lines"] = ("trace", "coverage")
@@ -63,12 +64,12 @@ def rows_of(our_side: str, workload: str, repetitions: int, folder: str) -> list
     for tool, theirs in figures.items():
         row: dict[str, object] = {"workload": workload, "tool": tool, "ns": harness.spread(theirs)}
         row["slowdown"] = harness.ratio(theirs, base)
-        if tool not in ("none", our_side) and workload != "excluded":
+        if tool not in ("none", our_side) and not workload.startswith("excluded"):
             added = [t - b for t, b in zip(theirs, base, strict=True)]
             row["ours/theirs added"] = harness.ratio(
                 [o - b for o, b in zip(ours, base, strict=True)], added
             )
-        if workload == "excluded" and tool in ("profile", "trace"):
+        if workload.startswith("excluded") and tool in ("profile", "trace"):
             row["ours/theirs"] = harness.ratio(ours, theirs)
         rows.append(row)
     return rows

@@ -1,7 +1,7 @@
-"""How fast does a record become text for Perfetto, alone and with gzip at two levels?
+"""Measures how fast a record becomes text for Perfetto, alone and with gzip at two levels.
 
-One process that calls and returns until its ring (32 MiB of record) has gone round; then its file
-is exported again and again. Figures are events of the picture in a second of one core's CPU time.
+One process calls and returns until its ring (32 MiB of record) is full; then its file is exported
+again and again. Figures are exported events per second of one core's CPU time.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Does any of RUNS changed records crash, hang or leak in the reader? For `make fuzz`."""
+"""Reads RUNS changed records and reports crashes, hangs and leaks. For `make fuzz`."""
 
 import json
 import os
@@ -17,15 +17,15 @@ import harness
 
 LARGEST = 16384  # bytes of an input; seeds have 8 to 11 thousand
 MEMORY = 1024  # MiB
-INTERRUPTED = 72  # libFuzzer's code after SIGINT: what it did until then counts
+INTERRUPTED = 72  # libFuzzer's code after SIGINT: its runs until then count
 HANG = 1.0  # seconds of CPU time for one input
-# The address sanitizer is asked for less of what costs time and finds nothing here.
+# Turns off parts of the address sanitizer that cost time and find nothing here.
 SANITIZERS = {
     "ASAN_OPTIONS": "malloc_context_size=1:quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
     ":max_malloc_fill_size=0:max_redzone=16",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
-READER = "csrc/trace/read/"
+READER = re.compile(r"csrc/trace/((?:read|export|nicer)/.*\.cpp)$")
 
 
 def start(folder: Path, worker: int, runs: int) -> subprocess.Popen[bytes]:
@@ -34,7 +34,7 @@ def start(folder: Path, worker: int, runs: int) -> subprocess.Popen[bytes]:
         f"-runs={runs}",
         f"-max_len={LARGEST}",
         f"-rss_limit_mb={MEMORY}",
-        "-timeout=60",  # of the clock, which a busy machine stretches: see hangs()
+        "-timeout=60",  # wall time, longer on a busy machine: see hangs()
         "-report_slow_units=1",
         "-entropic=0",
         "-reduce_inputs=0",
@@ -49,13 +49,13 @@ def start(folder: Path, worker: int, runs: int) -> subprocess.Popen[bytes]:
 
 
 def executed(log: str) -> int:
-    """Of a worker that ended by itself or was stopped by what it found."""
+    """Returns the number of runs of a worker, whether it ended by itself or at a finding."""
     found = re.findall(r"^(?:#(\d+)\t|stat::number_of_executed_units:\s+(\d+))", log, re.MULTILINE)
     return max((int(a or b) for a, b in found), default=0)
 
 
 def hangs(folder: Path) -> list[str]:
-    """Of the inputs that were slow by the clock, those that are by the processor."""
+    """Returns the slow inputs that take CPU time; deletes those that only waited for a CPU."""
     slow = []
     for found in sorted((folder / "found").glob("*slow-unit-*")):
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
@@ -69,7 +69,7 @@ def hangs(folder: Path) -> list[str]:
 
 
 def coverage(folder: Path, corpus: Path) -> dict[str, Any] | None:
-    """Lines and branches of the reader that the corpus reaches; None without LLVM's tools."""
+    """Returns lines and branches of the reader that the corpus reaches; None without LLVM."""
     program = folder / "tests" / "fuzz_reader"
     tools = {name: shutil.which(name) for name in ("llvm-profdata", "llvm-cov")}
     if not program.exists() or None in tools.values():
@@ -84,9 +84,8 @@ def coverage(folder: Path, corpus: Path) -> dict[str, Any] | None:
     output = subprocess.run(export, capture_output=True, text=True, check=True).stdout
     files = {}
     for each in json.loads(output)["data"][0]["files"]:
-        _, inside, name = each["filename"].partition(READER)
-        if inside and name.endswith(".cpp"):
-            files[name] = each["summary"]
+        if found := READER.search(each["filename"]):
+            files[found[1]] = each["summary"]
 
     def percent(kind: str, names: list[str]) -> float:
         parts = [files[name][kind] for name in names]

@@ -1,6 +1,6 @@
-"""Does an armed process grow with the number of its events? Up to 10^9, with short-lived threads.
+"""Checks that an armed process does not grow: up to 10^9 events, with short-lived threads.
 
-Each row is the same process, later: its own memory (RssAnon) and its record's (RssShmem).
+Each row is the same process at a later time: its own memory (RssAnon), its record's (RssShmem).
 """
 
 import json

@@ -1,7 +1,7 @@
-"""How much faster is a line with oddrank than with a subclass of trace.Trace that prints it?
+"""Compares the cost of a printed line in oddrank and in a subclass of trace.Trace.
 
-All sides run the same loop in one process; the CPU time of the loop untraced is taken off. The
-plain class prints each line, and the time before it, to stdout and to a file that it flushes;
+All sides run the same loop in one process; the CPU time of the untraced loop is subtracted. The
+plain class prints each line, with the time before it, to stdout and to a file that it flushes;
 NicerTrace writes the same text to the same two; "recorded" is oddrank.arm() alone.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 import oddrank
+import oddrank.trace
 
 PRINTED = 20_000
 LINES = 2_000_000
@@ -28,7 +29,7 @@ def loop(lines: int) -> None:
 
 
 class PlainTrace(trace.Trace):
-    """What one writes without oddrank: one print() a line."""
+    """Prints like a user's class without oddrank: one print() a line."""
 
     def localtrace_trace_and_count(self, frame, why, arg):
         if why == "line":
@@ -42,18 +43,18 @@ class PlainTrace(trace.Trace):
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """Of all threads: those that print count, and other programs on this machine do not."""
+    """Returns the CPU time of all threads, printing ones too, but of no other program."""
     begin = time.process_time()
     work()
     return time.process_time() - begin
 
 
 def to_files(folder: Path, work: Callable[[], object]) -> float:
-    """CPU seconds, with stdout in a file and copied to another one."""
+    """Returns CPU seconds, with stdout in a file and copied to another one."""
     before = sys.stdout
     with open(folder / "stdout", "w", encoding="utf-8") as stdout:
         sys.stdout = stdout
-        sys.stdout = tee = oddrank.Tee(folder / "trace.txt")
+        sys.stdout = tee = oddrank.trace.Tee(folder / "trace.txt")
         try:
             return cpu_seconds(work)
         finally:
@@ -79,7 +80,7 @@ def recorded() -> float:
 
 
 def per_line(traced: float, lines: int) -> float:
-    """Nanoseconds of CPU time that tracing adds to a line."""
+    """Returns the nanoseconds of CPU time that tracing adds to a line."""
     bare = min(cpu_seconds(lambda: loop(LINES)) for _ in range(3)) / LINES
     return (traced / lines - bare) * 1e9
 

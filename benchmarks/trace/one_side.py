@@ -1,9 +1,10 @@
-"""One measurement in a process of its own: TOOL WORKLOAD FOLDER; prints ns of CPU per event.
+"""Makes one measurement in its own process: TOOL WORKLOAD FOLDER. Prints ns of CPU time per event.
 
-An event is one that a line tracer would see of the workload's own code, whatever the tool sees.
+Counts the events that a line tracer would see in the workload's own code, whatever the tool sees.
 """
 
 import difflib
+import json
 import os
 import sys
 import time
@@ -38,11 +39,17 @@ def excluded():
     return list(difflib.unified_diff(left, right))
 
 
+def dumps():
+    table = {f"row {i}": [i, {"left": None, "right": [i, i + 1]}] for i in range(200)}
+    return json.dumps(table, indent=1)  # runs in Python: the C encoder has no indent
+
+
 # Workload -> its function and its line, call and return events.
 WORKLOADS = {
     "lines": (lines, 20_000 * 11 + 3),
     "calls": (fib, 21_891 * 4),
     "excluded": (excluded, 1),
+    "excluded-json": (dumps, 1),
 }
 
 

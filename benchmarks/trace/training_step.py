@@ -1,6 +1,6 @@
-"""What does arm() cost a training step: a small GPT on the CPU, DDP, a DataLoader with a worker?
+"""Measures the cost of arm() in a training step: small GPT on the CPU, DDP, DataLoader worker.
 
-One process; blocks of steps armed and not armed take turns, so that both see the same machine.
+Blocks of armed and unarmed steps take turns in one process, so that both see the same machine.
 """
 
 import os
@@ -84,7 +84,7 @@ class Training:
         self.optimizer.step()
 
     def milliseconds(self, packages: object) -> float:
-        """Median of a block's steps; packages None: not armed."""
+        """Returns the median of a block's steps; packages: None runs it unarmed."""
         armed = oddrank.arm(packages if packages != "defaults" else None) if packages else None
         times = []
         for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""How long do `trace where` over 1,024 records and `trace tail` of one take, command and all?"""
+"""Times the commands `trace where` over 1,024 records and `trace tail` of one."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ work(20)
 
 
 def make_job(folder: Path) -> Path:
-    """A record of a killed process, and 1,024 sparse copies of it as the job's ranks."""
+    """Makes a record of a killed process, and 1,024 sparse copies as the job's ranks."""
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT], env={**os.environ, "ODDRANK_DIR": str(folder)}
     )
@@ -47,7 +47,7 @@ def make_job(folder: Path) -> Path:
 
 
 def seconds(*arguments: str) -> float:
-    """Until its output ends: to wait for the process itself would go by steps of up to 50 ms."""
+    """Times a command until its output ends: waiting for the process takes steps of up to 50 ms."""
     command = [sys.executable, "-m", "oddrank", "trace", *arguments]
     begin = time.perf_counter()
     subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=120)

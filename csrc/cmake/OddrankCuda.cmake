@@ -1,19 +1,19 @@
-# Decides whether _cuda is built (ODDRANK_CUDA = AUTO | ON | OFF): it needs nvcc and the header nccl.h, nothing else.
+# Decides whether _cuda is built (ODDRANK_CUDA = AUTO | ON | OFF). It needs nvcc and the header nccl.h, nothing else.
 # At load it needs no driver, no libcudart (linked statically) and no libnccl (dlopened): see csrc/bench/nccl/api.hpp.
 #
-# The rule of files: what needs the headers of CUDA or NCCL is a *.cu file, or lies in csrc/cuda or in a subject's
-# folder nccl/. oddrank_library() leaves these out, the one static library oddrank_cuda is exactly these, and each
-# subject's bindings to them are its bind_cuda*.cpp. All are globs: a new kernel needs no line here.
+# Files that need the headers of CUDA or NCCL are *.cu files or lie in csrc/cuda or a subject's folder nccl/.
+# oddrank_library() leaves them out; the static library oddrank_cuda holds exactly these. A subject's bindings to them
+# are its bind_cuda*.cpp. All are globs: a new kernel needs no line here.
 set(ODDRANK_CUDA_ARCHITECTURES "" CACHE STRING
     "GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES; empty: all that nvcc knows from sm_80 to sm_120")
 set(ODDRANK_NCCL_INCLUDE "" CACHE PATH "Folder of nccl.h; empty: toolkit, system, nvidia-nccl wheel")
 
-# Sets CUDACXX for check_language(), which alone looks at CUDACXX and PATH only.
+# Sets CUDACXX for check_language(), which by itself looks at CUDACXX and PATH only.
 function(oddrank_point_at_nvcc)
   if(DEFINED ENV{CUDACXX} OR CMAKE_CUDA_COMPILER)
     return()
   endif()
-  # CUDA_HOME comes before PATH: who sets it means it.
+  # CUDA_HOME comes before PATH: users set it on purpose.
   find_program(nvcc nvcc NO_CACHE NO_DEFAULT_PATH PATHS "$ENV{CUDA_HOME}/bin" "$ENV{CUDA_PATH}/bin")
   if(NOT nvcc)
     find_program(nvcc nvcc NO_CACHE PATHS /usr/local/cuda/bin)
@@ -23,7 +23,7 @@ function(oddrank_point_at_nvcc)
   endif()
 endfunction()
 
-# All of the wanted list that this nvcc knows; the newest also as PTX, which GPUs of the future compile for themselves.
+# Lists the wanted architectures that this nvcc knows; the newest also as PTX, which future GPUs compile themselves.
 function(oddrank_cuda_architectures result)
   if(ODDRANK_CUDA_ARCHITECTURES)
     set(${result} ${ODDRANK_CUDA_ARCHITECTURES} PARENT_SCOPE)
@@ -40,7 +40,7 @@ function(oddrank_cuda_architectures result)
   set(${result} ${list} PARENT_SCOPE)
 endfunction()
 
-# The folder of nccl.h. The wheel is looked for by the interpreter that we install into: as it is, then without the
+# Finds the folder of nccl.h. The interpreter that we install into looks for the wheel: as it is, then without the
 # PYTHONPATH by which pip's build isolation hides that interpreter's own site-packages.
 function(oddrank_find_nccl_header result)
   string(CONCAT script
@@ -77,7 +77,7 @@ function(oddrank_cuda_library)
   target_include_directories(oddrank_cuda PUBLIC ${csrc})
   target_include_directories(oddrank_cuda SYSTEM PUBLIC ${ODDRANK_NCCL_FOLDER})
   target_compile_options(oddrank_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
-  target_link_libraries(oddrank_cuda PUBLIC oddrank_base oddrank_bench CUDA::cudart_static PRIVATE oddrank_warnings)
+  target_link_libraries(oddrank_cuda PUBLIC oddrank_os oddrank_bench CUDA::cudart_static PRIVATE oddrank_warnings)
 endfunction()
 
 function(oddrank_cuda_absent reason advice)
@@ -139,7 +139,7 @@ else()
     unset(CMAKE_CUDA_COMPILER CACHE)  # "not found" is kept in the build folder, a toolkit may have come since
   endif()
   oddrank_point_at_nvcc()
-  # Tells a compiler that does not work from one that does without ending the build. enable_language() must be
+  # Finds out whether the compiler works without ending the build. enable_language() must be
   # called here, at the top: not in a function.
   include(CheckLanguage)
   check_language(CUDA)

@@ -3,11 +3,11 @@
 set(ODDRANK_PARTS "" CACHE INTERNAL "JSON members, one per module, for the build report")
 
 # csrc/<subject>/**/*.cpp becomes the static library oddrank_<subject>, without bind*.cpp and the folders nccl/, torch/
-# (see OddrankCuda.cmake and OddrankTorch.cmake) and hooks/ (which need Python.h).
+# (see OddrankCuda.cmake and OddrankTorch.cmake), and without the files that need Python.h: cpython/, hooks/, text_queue.cpp.
 function(oddrank_library subject)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/csrc/${subject}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/(bind[a-z_]*|nccl/.*|torch/.*|hooks/.*)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/(bind_[a-z_]*|nccl/.*|torch/.*|cpython/.*|hooks/.*|nicer/text_queue)\\.cpp$")
   add_library(oddrank_${subject} STATIC ${sources})
   target_include_directories(oddrank_${subject} PUBLIC ${PROJECT_SOURCE_DIR}/csrc)
   list(TRANSFORM ARGN PREPEND oddrank_ OUTPUT_VARIABLE uses)
@@ -15,13 +15,17 @@ function(oddrank_library subject)
                         PRIVATE oddrank_warnings)
 endfunction()
 
-# A Python extension module: its list of bindings plus csrc/<subject>/bind.cpp of every library. BUILT_AGAINST: key and
-# value, for the build report.
+# A Python extension module: SOURCES and, of each library, csrc/<subject>/bind_*.cpp (without bind_cuda*.cpp) and its
+# folders cpython/ and hooks/. BUILT_AGAINST: key and value, for the build report.
 function(oddrank_module name source)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES;BUILT_AGAINST")
   set(sources csrc/${source} ${arg_SOURCES})
   foreach(subject IN LISTS arg_LIBRARIES)
-    list(APPEND sources csrc/${subject}/bind.cpp)
+    set(folder ${PROJECT_SOURCE_DIR}/csrc/${subject})
+    file(GLOB bindings CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+         ${folder}/bind_*.cpp ${folder}/cpython/*.cpp ${folder}/hooks/*.cpp)
+    list(FILTER bindings EXCLUDE REGEX "/bind_cuda[a-z_]*\\.cpp$")
+    list(APPEND sources ${bindings})
   endforeach()
   pybind11_add_module(${name} MODULE ${sources})
   list(TRANSFORM arg_LIBRARIES PREPEND oddrank_ OUTPUT_VARIABLE libraries)
@@ -46,7 +50,7 @@ function(oddrank_module name source)
   oddrank_part(${name} "" "" ${arg_BUILT_AGAINST})
 endfunction()
 
-# Notes one module in the build report: an empty reason means that it is built. Pairs of key and value may follow.
+# Notes a module in the build report; an empty reason means that it is built. Pairs of key and value may follow.
 function(oddrank_part name reason advice)
   foreach(text reason advice)
     string(REPLACE "\\" "\\\\" ${text} "${${text}}")

@@ -3,8 +3,8 @@
 set(oddrank_torch_minimum 2.11)
 set(oddrank_torch_tested 2.13)
 
-# Looks through the eyes of the target's interpreter: first as it is (--no-build-isolation, a torch on PYTHONPATH), then without
-# what pip's build isolation sets to hide the environment's own packages.
+# Asks the target's interpreter: first as it is (--no-build-isolation, a torch on PYTHONPATH), then without the variables
+# by which pip's build isolation hides the environment's own packages.
 function(oddrank_find_torch)
   set(finder ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/csrc/cmake/find_torch.py)
   execute_process(COMMAND ${finder} OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -42,31 +42,31 @@ macro(oddrank_judge_torch)
   endif()
 endmacro()
 
-# The rule of files: what needs torch's headers lies in a subject's folder torch/, its bindings in bind.cpp there.
+# Files that need torch's headers lie in a subject's folder torch/, with their bindings in bind_*.cpp there.
 # oddrank_library() leaves these folders out.
 function(oddrank_build_torch)
   set(csrc ${PROJECT_SOURCE_DIR}/csrc)
   file(GLOB sources CONFIGURE_DEPENDS ${csrc}/*/torch/*.cpp)
   set(bindings ${sources})
-  list(FILTER sources EXCLUDE REGEX "/bind\\.cpp$")
-  list(FILTER bindings INCLUDE REGEX "/bind\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/bind_[a-z_]*\\.cpp$")
+  list(FILTER bindings INCLUDE REGEX "/bind_[a-z_]*\\.cpp$")
   # Two libraries by full path and no RPATH: Python has loaded this very torch before it loads us.
   add_library(oddrank_torch STATIC ${sources})
   target_include_directories(oddrank_torch PUBLIC ${csrc})
   target_include_directories(oddrank_torch SYSTEM PRIVATE
     ${oddrank_torch_root}/include ${oddrank_torch_root}/include/torch/csrc/api/include)
   target_link_libraries(oddrank_torch PRIVATE oddrank_warnings
-    PUBLIC oddrank_base ${oddrank_torch_root}/lib/libtorch_cpu.so ${oddrank_torch_root}/lib/libc10.so)
-  # Debug information of torch's templates would be most of the wheel.
+    PUBLIC oddrank_os ${oddrank_torch_root}/lib/libtorch_cpu.so ${oddrank_torch_root}/lib/libc10.so)
+  # Debug information of torch's templates would make up most of the wheel.
   target_compile_options(oddrank_torch PRIVATE -g0)
-  # The version stands in the command line: another torch in the same place compiles everything again.
+  # The command line has the version, so that another torch in the same folder recompiles everything.
   target_compile_definitions(oddrank_torch PUBLIC ODDRANK_TORCH_VERSION="${oddrank_torch_version}")
   oddrank_module(_torch modules/torch.cpp SOURCES ${bindings} BUILT_AGAINST torch ${oddrank_torch_version})
   target_link_libraries(_torch PRIVATE oddrank_torch)
   set_target_properties(_torch PROPERTIES SKIP_BUILD_RPATH ON)
 endfunction()
 
-# c10d's C++ interface changes between minor versions: with one that we have not seen yet AUTO tries before it promises.
+# c10d's C++ interface changes between minor versions: with an unknown one AUTO first compiles a file.
 function(oddrank_try_newer_torch)
   set(log ${CMAKE_BINARY_DIR}/try_torch.log)
   execute_process(

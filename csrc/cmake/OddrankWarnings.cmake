@@ -3,7 +3,7 @@ add_library(oddrank_warnings INTERFACE)
 target_compile_options(oddrank_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wswitch-enum>)
 
-# What is compiled in, beside what the sanitizers take of optimization.
+# The flags of the sanitizers.
 set(instruments "")
 if(ODDRANK_SANITIZE STREQUAL "thread")
   set(instruments -fsanitize=thread)
@@ -26,7 +26,7 @@ endif()
 if(ODDRANK_SANITIZE STREQUAL "fuzzer")
   target_compile_definitions(oddrank_warnings INTERFACE _GLIBCXX_ASSERTIONS)
 endif()
-# GCC's thread sanitizer knows no fences; the words around ours are atomic all the same.
+# GCC's thread sanitizer does not know fences; the data around ours are atomic anyway.
 if(ODDRANK_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(oddrank_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
 endif()

@@ -1,26 +1,26 @@
-// Which exchange counts, and when the next one begins.
+// Chooses the best exchange and schedules the next one.
 #include "control/clock_exchange.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
+
+#include "os/proc.hpp"
 
 namespace oddrank::control {
 namespace {
 constexpr int kBurst = 4;
 constexpr int kExchanges = 4 * kBurst;
-constexpr std::int64_t kGapNs = 2'000'000;  // at least: longer than a busy process holds a core
-// The root answers one in a few microseconds: at this pace it has time for everything else.
+constexpr std::int64_t kGapNs = 2'000'000;  // at least; longer than a busy process holds a core
+// Time between two exchanges at the root, which answers each in a few microseconds.
 constexpr std::int64_t kPaceNs = 20'000;
 }  // namespace
 
 std::string which_clock() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  if (boot.empty() || boot.size() > 64) return {};
-  std::array<char, 64> space{};  // none before Linux 5.6: then there is one clock for all
+  const std::string boot = boot_id();
+  if (boot.empty()) return {};
+  std::array<char, 64> space{};  // stays empty before Linux 5.6, which has no time namespaces
   const ssize_t size = ::readlink("/proc/self/ns/time", space.data(), space.size());
   return boot + " " +
          std::string(space.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
@@ -33,8 +33,8 @@ void ClockExchange::ask(const ClockQuestion& question, std::int64_t now) {
   awaited_ = 0;
   heard_ = 0;
   shortest_ns_ = kNone;
-  // Where the time is short for such a world the root is busy and the error larger, but every rank
-  // gets some exchanges.
+  // If the time is too short for this world size, shorten the gap: the root is busier and the error
+  // larger, but every rank gets some exchanges.
   const std::int64_t most = std::max<std::int64_t>(question.deadline_ns - now, 0) / 4;
   gap_ns_ = std::min(std::max(kGapNs, world_ * kPaceNs * kBurst), most);
   next_ns_ = now + (world_ > 1 ? gap_ns_ / world_ * rank_ : 0);
@@ -59,7 +59,7 @@ void ClockExchange::hear(const ClockReading& reading, std::int64_t now) {
   }
   const std::int64_t error = (round_trip + 1) / 2;
   const bool same = question_.shortcut && !own_clock_.empty() && reading.clock == own_clock_;
-  // Believed only where the reading does not contradict it: boot ids are copied with machines.
+  // Check it against the reading: cloned virtual machines may share a boot id.
   if (same && offset_ns_ >= -error && offset_ns_ <= error) {
     shortest_ns_ = offset_ns_ = 0;
     enough_ = true;

@@ -1,4 +1,4 @@
-// How far the root's clock is from this host's: the bookkeeping of a guard, without sockets.
+// Measures the offset of the root's clock: a guard's bookkeeping, without sockets.
 #pragma once
 
 #include <cstdint>
@@ -10,32 +10,32 @@
 
 namespace oddrank::control {
 
-// Which CLOCK_MONOTONIC this process reads: the kernel's boot and the time namespace; empty where
-// the kernel does not say. Copies of one virtual machine may have it in common.
+// Identifies the CLOCK_MONOTONIC that this process reads: boot id and time namespace; empty if the
+// boot id is unreadable. Copies of a virtual machine may share it.
 std::string which_clock();
 
-// The root's reading lies between our sending and our receiving: the offset is known to half the
-// round trip, and of several exchanges the one with the shortest counts (F. Cristian,
-// "Probabilistic clock synchronization", 1989). Bursts, since of exchanges that follow each other
-// at once the later ones find both processes awake; several, since a burst may meet a busy moment;
-// spread over the world, since all ranks ask at once and the root is one thread. Not thread-safe.
+// The root reads its clock between our send and our receive, so the offset is known to half the
+// round trip; the exchange with the shortest round trip counts (F. Cristian, "Probabilistic clock
+// synchronization", 1989). Exchanges come in bursts: the later ones of a burst find both processes
+// awake. There are several bursts, since one may meet a busy moment. Ranks start at different
+// times, since all ask at once and the root is one thread. Not thread-safe.
 class ClockExchange {
  public:
   ClockExchange(int rank, int world, std::string own_clock)
       : rank_(rank), world_(world), own_clock_(std::move(own_clock)) {}
 
-  // A new question of the worker; one that is open is forgotten.
+  // Starts on the worker's question; drops an open one.
   void ask(const ClockQuestion& question, std::int64_t now);
-  // Whether the root should be asked now, for which begin() then gives the number.
+  // Whether to ask the root now, with the number from begin().
   bool due(std::int64_t now) const noexcept { return open_ && !awaits_reply() && now >= next_ns_; }
   std::uint32_t begin(std::int64_t now) noexcept;
   bool awaits_reply() const noexcept { return awaited_ != 0; }
-  // What the root says; readings that were not asked for change nothing.
+  // Takes a reading of the root; ignores one that was not asked for.
   void hear(const ClockReading& reading, std::int64_t now);
-  // The answer, once, with an empty `trouble` where there was any reading: after enough exchanges,
-  // at the deadline, or if `is_last`: the root will not speak again.
+  // Returns the answer once: after enough exchanges, at the deadline, or if `is_last` (no reading
+  // will come). Its `trouble` is empty if there was any reading.
   std::optional<ClockAnswer> answer(std::int64_t now, bool is_last);
-  // Until due() or answer() may change without the root's doing; at least 0.
+  // Returns the time until due() or answer() may change without a reading; at least 0.
   std::int64_t wait_ns(std::int64_t now) const noexcept;
 
  private:
@@ -48,8 +48,8 @@ class ClockExchange {
   bool enough_ = false;
   std::int64_t gap_ns_ = 0;        // between bursts
   std::int64_t next_ns_ = 0;       // when the next exchange may begin
-  std::uint32_t last_number_ = 0;  // never used again: a late reply belongs to no other exchange
-  std::uint32_t awaited_ = 0;      // the exchange whose reply is to come; 0: none
+  std::uint32_t last_number_ = 0;  // never reused: a late reply matches no other exchange
+  std::uint32_t awaited_ = 0;      // number of the exchange in progress; 0: none
   std::int64_t sent_ns_ = 0;
   int heard_ = 0;
   std::int64_t shortest_ns_ = kNone;  // round trip

@@ -1,4 +1,4 @@
-// Forks the guard and makes it independent of everything around it.
+// Forks the guard and detaches it: own session, own descriptors, own signals.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -10,9 +10,9 @@
 #include <exception>
 #include <utility>
 
-#include "base/clock.hpp"
-#include "base/error.hpp"
 #include "control/guard_loop.hpp"
+#include "os/clock.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -29,7 +29,7 @@ void close_range_of(unsigned first, unsigned last) noexcept {
   for (unsigned fd = first; fd <= end; ++fd) ::close(static_cast<int>(fd));
 }
 
-// Both descriptors; `watch` may be -1.
+// Closes all descriptors from 3 on except these two; `watch` may be -1.
 void keep_only(int socket, int watch) noexcept {
   const auto first = static_cast<unsigned>(watch < 0 ? socket : std::min(socket, watch));
   const auto second = static_cast<unsigned>(std::max(socket, watch));
@@ -59,7 +59,7 @@ void ignore_launchers_signals() noexcept {
 }
 
 pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
-  // Before the fork: this worker may be dead, and reaped, before its guard runs for the first time.
+  // Before the fork: this worker may be dead and reaped before its guard runs.
   ProcessWatch worker(::getpid());
   const pid_t child = ::fork();
   if (child < 0) throw_errno("fork the guard of rank " + std::to_string(options.rank));
@@ -76,7 +76,7 @@ pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
     ::_exit(2);
   }
-  ::_exit(0);  // never back into Python, no handlers of the worker
+  ::_exit(0);  // never return to Python, run no exit handler of the worker
 }
 
 }  // namespace oddrank::control

@@ -1,4 +1,4 @@
-// The hub's calls from outside its thread.
+// The hub's public methods, called outside its thread.
 #include "control/hub.hpp"
 
 #include <sys/epoll.h>
@@ -9,16 +9,16 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/clock.hpp"
-#include "base/error.hpp"
 #include "control/clock_exchange.hpp"
+#include "os/clock.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::control {
 namespace {
 constexpr std::int64_t kLingerNs = 500 * kMs;
 constexpr rlim_t kSpareFiles = 32;  // for Python, reports and libraries of this process
 
-// Every guard beats at this pace: the root hears some 5,000 a second at most.
+// Returns the guards' heartbeat interval: the root receives at most 5,000 heartbeats a second.
 std::uint32_t heartbeat_of(int world) {
   return static_cast<std::uint32_t>(std::max(250, world / 5));
 }
@@ -61,10 +61,11 @@ Hub::Hub(Fd listener, HubOptions options)
   most_connections_ =
       static_cast<std::size_t>(files > 2 * kSpareFiles ? files - kSpareFiles : kSpareFiles);
   if (most_connections_ < static_cast<std::size_t>(options_.world)) {
-    notes_.limits = "the open-file limit on " + options_.host + " (" + std::to_string(files) +
-                    ", hard) lets at most " + std::to_string(most_connections_) + " of " +
-                    std::to_string(options_.world) +
-                    " ranks reach the root: raise it (ulimit -Hn, LimitNOFILE)";
+    limits_ = notes_.limits = "the open-file limit on " + options_.host + " (" +
+                              std::to_string(files) + ", hard) lets at most " +
+                              std::to_string(most_connections_) + " of " +
+                              std::to_string(options_.world) +
+                              " ranks reach the root: raise it (ulimit -Hn, LimitNOFILE)";
   }
   for (const int fd : {listener_.get(), wake_.get()}) {
     epoll_event event{};
@@ -87,7 +88,7 @@ Hub::~Hub() {
   thread_.join();
 }
 
-void Hub::post(Kind kind, std::string payload) {
+void Hub::post(FrameKind kind, std::string payload) {
   commands_.push_back({kind, std::move(payload)});
   ++commands_posted_;
   const std::uint64_t one = 1;
@@ -96,23 +97,23 @@ void Hub::post(Kind kind, std::string payload) {
 
 void Hub::begin(std::uint32_t number, const std::string& stage, const std::string& parameters,
                 std::int64_t deadline_ns) {
-  std::string payload = Go{number, stage, parameters}.pack();
+  std::string payload = pack(Go{number, stage, parameters});
   if (stage.size() > 47 || payload.size() > kSmallFrame - 64) {
     throw Error("stage \"" + stage.substr(0, 48) +
                 "\": a stage's name takes at most 47 bytes, its parameters 65,000");
   }
   const std::lock_guard lock(mutex_);
   ranks_.begin(number, deadline_ns, monotonic_ns());
-  if (number != 0) post(Kind::kGo, std::move(payload));
+  if (number != 0) post(FrameKind::kGo, std::move(payload));
 }
 
 Reason Hub::wait(std::int64_t until_ns) {
   std::unique_lock lock(mutex_);
   for (;;) {
     const std::int64_t now = monotonic_ns();
-    const Reason reason = ranks_.decide(now, full_);
+    const Reason reason = ranks_.decide(now, full_since_ns_);
     if (reason != Reason::kOpen || now >= until_ns) return reason;
-    // Graces and deadlines end without any message: look every 20 ms.
+    // Grace periods and deadlines end without a message: check every 20 ms.
     changed_.wait_until(lock, time_point(std::min(until_ns, now + 20 * kMs)));
   }
 }
@@ -120,7 +121,7 @@ Reason Hub::wait(std::int64_t until_ns) {
 void Hub::refresh(std::int64_t until_ns) {
   std::unique_lock lock(mutex_);
   ++question_;
-  post(Kind::kReport, Packer().u32(question_).take());
+  post(FrameKind::kReport, Packer().u32(question_).take());
   const std::uint64_t mine = commands_posted_;
   changed_.wait_until(lock, time_point(until_ns),
                       [&] { return commands_done_ >= mine && unanswered_ == 0; });
@@ -128,18 +129,18 @@ void Hub::refresh(std::int64_t until_ns) {
 
 void Hub::send_roster() {
   const std::lock_guard lock(mutex_);
-  post(Kind::kRoster, {});
+  post(FrameKind::kRoster, {});
 }
 
 void Hub::end(int exit_code, std::int64_t until_ns) {
   std::unique_lock lock(mutex_);
   ended_ = true;
-  post(Kind::kEnd, Packer().i32(exit_code).take());
+  post(FrameKind::kEnd, Packer().i32(exit_code).take());
   const std::uint64_t mine = commands_posted_;
   changed_.wait_until(lock, time_point(until_ns),
                       [&] { return commands_done_ >= mine && unsent_ == 0; });
-  // The guards close first: were this process to end with a ping of theirs unread, the kernel would
-  // reset the connection, and a guard that has not read the end by then would never read it.
+  // Let the guards close first: if this process ended with a ping unread, the kernel would reset
+  // the connection, and a guard could lose an END that it has not read yet.
   changed_.wait_until(lock, time_point(std::min(until_ns, monotonic_ns() + kLingerNs)), [&] {
     for (int rank = 0; rank < ranks_.world(); ++rank) {
       const bool open = fd_of_rank_[static_cast<std::size_t>(rank)] >= 0;

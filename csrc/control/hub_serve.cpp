@@ -1,4 +1,4 @@
-// The hub's thread: accepts, hears, sends. Whatever a peer does costs that peer only.
+// The hub's thread: accepts connections, reads and sends frames, drops bad peers.
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <map>
 
-#include "base/clock.hpp"
+#include "control/hmac.hpp"
 #include "control/hub.hpp"
 #include "control/route.hpp"
+#include "os/clock.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -17,15 +19,6 @@ constexpr std::int64_t kStrangerNs = 5'000 * kMs;
 constexpr std::int64_t kPoliteNs = 1'000 * kMs;
 constexpr std::int64_t kSweepNs = 200 * kMs;
 constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
-
-bool same_secret(std::string_view a, std::string_view b) noexcept {
-  if (a.size() != b.size()) return false;
-  unsigned different = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    different |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
-  }
-  return different == 0;
-}
 }  // namespace
 
 void Hub::serve() {
@@ -59,8 +52,8 @@ void Hub::serve() {
   }
 }
 
-// Closes the stranger that has been silent longest, a second at least: guards of ours may just have
-// come. False if there is none.
+// Closes the oldest connection without a hello, if it is over a second old (younger ones may be
+// guards that are joining). Returns false if there is none.
 bool Hub::make_room(std::int64_t now) {
   int oldest = -1;
   std::int64_t accepted = now - kPoliteNs;
@@ -82,17 +75,13 @@ void Hub::accept_all(std::int64_t now) {
     }
     Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
-      if (errno == EMFILE || errno == ENFILE) {
-        if (make_room(now)) continue;
-        listen_again(false);
-        full_ = true;
-        if (notes_.limits.empty()) {
-          notes_.limits = "no more files can be opened on " + options_.host + ": only " +
-                          std::to_string(open_) + " ranks have reached the root";
-        }
-      }
+      const bool full = errno == EMFILE || errno == ENFILE;
+      if (full && make_room(now)) continue;
+      if (full) listen_again(false);
+      note_room(full, now);
       return;
     }
+    note_room(false, now);
     tune_connection(socket.get(), static_cast<int>(welcome_.silence_ms));
     const int fd = socket.get();
     epoll_event event{};
@@ -108,7 +97,18 @@ void Hub::accept_all(std::int64_t now) {
   }
 }
 
-// Off while there is no room: a waiting connection would wake epoll for ever.
+// Sets or clears the note on missing file descriptors: each accept() shows whether there are any.
+void Hub::note_room(bool full, std::int64_t now) {
+  if (full == (full_since_ns_ != 0)) return;
+  full_since_ns_ = full ? now : 0;
+  notes_.limits = limits_;
+  if (full && limits_.empty()) {
+    notes_.limits = "no more files can be opened on " + options_.host + ": only " +
+                    std::to_string(open_) + " ranks have reached the root";
+  }
+}
+
+// Turn off while there is no room: a pending connection would wake epoll in a busy loop.
 void Hub::listen_again(bool on) {
   listening_ = on;
   epoll_event event{};
@@ -125,7 +125,7 @@ void Hub::work(int fd, std::uint32_t events, std::int64_t now) {
   if ((events & EPOLLOUT) != 0) good = one.channel.flush() && watch_writes(one);
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
     const bool open = one.channel.receive();
-    // Parts of a long result count as signs of life.
+    // Any bytes, also part of a long result, are a sign of life.
     if (open && one.rank >= 0) ranks_.record(one.rank).last_heard_ns = now;
     while (auto frame = one.channel.next()) {
       if (!hear(one, *frame, now)) {
@@ -139,15 +139,18 @@ void Hub::work(int fd, std::uint32_t events, std::int64_t now) {
 }
 
 bool Hub::hear(Connection& connection, const Frame& frame, std::int64_t now) {
-  if (connection.rank < 0) return frame.kind == Kind::kHello && hear_hello(connection, frame, now);
+  if (connection.rank < 0) {
+    return connection.own_nonce.empty() ? hear_knock(connection, frame)
+                                        : hear_hello(connection, frame, now);
+  }
   const int rank = connection.rank;
   ranks_.set_contact(rank, Contact::kOk, now);
-  if (frame.kind == Kind::kPing) {
-    return tell(connection, Kind::kPong, {});
+  if (frame.kind == FrameKind::kPing) {
+    return tell(connection, FrameKind::kPong, {});
   }
-  if (frame.kind == Kind::kAskClock) return tell_clock(connection, frame);
-  if (frame.kind == Kind::kState) {
-    auto state = State::unpack(frame.payload);
+  if (frame.kind == FrameKind::kAskClock) return tell_clock(connection, frame);
+  if (frame.kind == FrameKind::kState) {
+    auto state = unpack<State>(frame.payload);
     if (!state) return false;
     if (state->report == question_ && connection.answered < question_) {
       connection.answered = question_;
@@ -158,35 +161,64 @@ bool Hub::hear(Connection& connection, const Frame& frame, std::int64_t now) {
   }
   Unpacker in(frame.payload);
   const std::uint32_t stage = in.u32();
-  if (frame.kind == Kind::kResult && in.ok()) {
+  if (frame.kind == FrameKind::kResult && in.ok()) {
     ranks_.set_result(rank, stage, in.rest());
     return true;
   }
-  if (frame.kind == Kind::kFail) {
+  if (frame.kind == FrameKind::kFail) {
     ranks_.set_failure(rank, stage, in.text(4096), now);
     return in.ok();
   }
   return false;
 }
 
+bool Hub::hear_knock(Connection& connection, const Frame& frame) {
+  const auto knock = unpack<Knock>(frame.payload);
+  if (frame.kind != FrameKind::kKnock || !knock) return false;
+  connection.its_nonce = knock->nonce;
+  connection.own_nonce = random_token();
+  const std::string proof = root_proof(options_.token, knock->nonce, connection.own_nonce);
+  return tell(connection, FrameKind::kProof, pack(Proof{connection.own_nonce, proof}));
+}
+
+// A live guard that gives up the root reports why on a new connection: the old one is stuck.
+void Hub::hear_parting(const Hello& hello, std::int64_t now) {
+  int& fd = fd_of_rank_[static_cast<std::size_t>(hello.rank)];
+  if (fd >= 0) {
+    auto& old = connections_[static_cast<std::size_t>(fd)];
+    if (old->answered < question_) unanswered_ -= unanswered_ > 0 ? 1 : 0;
+    old.reset();
+    --open_;
+    fd = -1;
+  }
+  if (!ended_) ranks_.set_parting(hello.rank, hello.parting, now);
+}
+
 bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t now) {
-  auto hello = Hello::unpack(frame.payload);
-  if (!hello || !same_secret(hello->token, options_.token)) return false;
+  if (frame.kind != FrameKind::kHello) return false;
+  auto hello = unpack<Hello>(frame.payload);
+  if (!hello || !same_secret(hello->proof, guard_proof(options_.token, connection.its_nonce,
+                                                       connection.own_nonce))) {
+    return false;
+  }
+  connection.ours = true;
   const std::string who = "rank " + std::to_string(hello->rank) + " (" + hello->host + ", pid " +
                           std::to_string(hello->pid) + ")";
   const bool fits =
       hello->world == options_.world && hello->rank >= 0 && hello->rank < options_.world;
   const RankRecord* taken = fits ? &ranks_.record(hello->rank) : nullptr;
   if (taken != nullptr && taken->contact == Contact::kNever) taken = nullptr;
-  // A guard dials several of the root's addresses; one of its hellos has come before.
-  if (taken != nullptr && taken->hello.is_of_same_process(*hello)) return false;
+  const bool again = taken != nullptr && taken->hello.is_of_same_process(*hello);
+  if (again && !hello->parting.empty()) hear_parting(*hello, now);
+  // A guard dials several of the root's addresses: one of its hellos came earlier.
+  if (again || !hello->parting.empty()) return false;
   if (!fits || taken != nullptr) {
     turn_away({hello->rank, !fits,
                fits ? who + " came although that rank was already here (pid " +
                           std::to_string(taken->hello.pid) + " on " + taken->hello.host + ")"
                     : who + " says that the world has " + std::to_string(hello->world) +
                           " ranks; the root says " + std::to_string(options_.world)});
-    static_cast<void>(connection.channel.send(Kind::kEnd, Packer().i32(1).take()));
+    static_cast<void>(connection.channel.send(FrameKind::kEnd, Packer().i32(1).take()));
     return false;
   }
   connection.rank = hello->rank;
@@ -197,14 +229,14 @@ bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t no
   earliest_deadline_ns_ =
       std::min(earliest_deadline_ns_, now + std::int64_t{hello->remaining_ms} * kMs);
   ranks_.joined(connection.rank, std::move(*hello), now);
-  return tell(connection, Kind::kWelcome, welcome_.pack());
+  return tell(connection, FrameKind::kWelcome, pack(welcome_));
 }
 
-bool Hub::tell(Connection& connection, Kind kind, std::string_view payload) {
+bool Hub::tell(Connection& connection, FrameKind kind, std::string_view payload) {
   return connection.channel.send(kind, payload) && watch_writes(connection);
 }
 
-// Asks for EPOLLOUT while something is unsent. False where the peer does not read.
+// Watches for EPOLLOUT while bytes are unsent. Returns false if too many are: the peer won't read.
 bool Hub::watch_writes(Connection& connection) {
   if (connection.channel.wants_write() != connection.writes) {
     connection.writes = connection.channel.wants_write();
@@ -219,25 +251,32 @@ bool Hub::watch_writes(Connection& connection) {
 void Hub::drop(int fd, std::int64_t now) {
   const auto index = static_cast<std::size_t>(fd);
   const int rank = connections_[index]->rank;
-  const bool unreachable = connections_[index]->channel.unreachable();
+  const bool ours = connections_[index]->ours;
+  const Channel& channel = connections_[index]->channel;
+  // A reset does not prove a death: a guard that gives up a stuck connection causes one too.
+  const bool silent = channel.unreachable() || channel.error() == ECONNRESET;
   if (connections_[index]->answered < question_)
     unanswered_ -= unanswered_ > 0 && rank >= 0 ? 1 : 0;
   connections_[index].reset();
   --open_;
   if (rank < 0) {
     --strangers_;
-    ++notes_.foreign;
+    notes_.foreign += ours ? 0 : 1;
     return;
   }
   fd_of_rank_[static_cast<std::size_t>(rank)] = -1;
-  if (!ended_) ranks_.set_contact(rank, unreachable ? Contact::kSilent : Contact::kClosed, now);
+  if (!ended_) ranks_.set_contact(rank, silent ? Contact::kSilent : Contact::kClosed, now);
 }
 
 void Hub::sweep(std::int64_t now) {
   if (now - last_sweep_ns_ < kSweepNs) return;
   last_sweep_ns_ = now;
-  if (!listening_ && open_ < most_connections_) listen_again(true);
-  full_ = full_ || open_ - strangers_ >= most_connections_;
+  if (open_ - strangers_ >= most_connections_) {
+    note_room(true, now);
+  } else if ((!listening_ || full_since_ns_ != 0) && open_ < most_connections_) {
+    listen_again(true);
+    accept_all(now);
+  }
   if (strangers_ > 0) {
     for (std::size_t fd = 0; fd < connections_.size(); ++fd) {
       const auto& one = connections_[fd];
@@ -257,18 +296,18 @@ void Hub::sweep(std::int64_t now) {
 
 void Hub::run_commands(std::int64_t now) {
   for (const Command& command : commands_) {
-    if (command.kind == Kind::kRoster) {
+    if (command.kind == FrameKind::kRoster) {
       deal_roster();
       continue;
     }
-    if (command.kind == Kind::kReport) unanswered_ = 0;
+    if (command.kind == FrameKind::kReport) unanswered_ = 0;
     for (const int fd : fd_of_rank_) {
       if (fd < 0) continue;
       Connection& one = *connections_[static_cast<std::size_t>(fd)];
-      // A silent guard will not answer; it is told all the same, in case it comes back.
+      // Don't count on an answer of a silent guard, but send: it may come back.
       const bool listens = ranks_.record(one.rank).contact == Contact::kOk;
-      if (command.kind == Kind::kReport && listens) ++unanswered_;
-      if (command.kind == Kind::kReport && !listens) one.answered = question_;
+      if (command.kind == FrameKind::kReport && listens) ++unanswered_;
+      if (command.kind == FrameKind::kReport && !listens) one.answered = question_;
       if (!tell(one, command.kind, command.payload)) drop(fd, now);
     }
   }
@@ -281,6 +320,39 @@ void Hub::run_commands(std::int64_t now) {
     const Connection& one = *connections_[static_cast<std::size_t>(fd)];
     if (ranks_.record(one.rank).contact == Contact::kOk) unsent_ += one.channel.unsent();
   }
+}
+
+void Hub::deal_roster() {
+  std::map<std::pair<int, std::string>, Roster> nodes;
+  for (int rank = 0; rank < ranks_.world(); ++rank) {
+    const Hello& hello = ranks_.record(rank).hello;
+    if (hello.rank < 0) continue;
+    Roster& roster = nodes[{hello.node, hello.host}];
+    roster.root_host = options_.host;
+    roster.processes.push_back({rank, hello.pid, hello.start_time});
+  }
+  for (const auto& [node, roster] : nodes) {
+    for (const auto& process : roster.processes) {
+      const int fd = fd_of_rank_[static_cast<std::size_t>(process.rank)];
+      if (fd < 0) continue;
+      Connection& one = *connections_[static_cast<std::size_t>(fd)];
+      static_cast<void>(tell(one, FrameKind::kRoster, pack(roster)));
+      break;
+    }
+  }
+}
+
+// Reads the clock just before sending: this turn of the loop may have begun much earlier.
+bool Hub::tell_clock(Connection& connection, const Frame& frame) {
+  Unpacker in(frame.payload);
+  ClockReading reading{in.u32(), 0, clock_};
+  if (!in.ok()) return false;
+  reading.ns = monotonic_ns();
+  return tell(connection, FrameKind::kClock, pack(reading));
+}
+
+void Hub::turn_away(OddClaim claim) {
+  if (notes_.odd.size() < 16) notes_.odd.push_back(std::move(claim));
 }
 
 }  // namespace oddrank::control

@@ -1,4 +1,4 @@
-// Waits for children and signals, in one thread, without handlers.
+// Waits for children and signals in one thread, without handlers.
 #include "control/keeper.hpp"
 
 #include <poll.h>
@@ -16,13 +16,13 @@
 namespace oddrank::control {
 namespace {
 
-constexpr int kGuardLooksMs = 300;  // it does so every 50 ms
+constexpr int kGuardLooksMs = 300;  // the guard reads /proc every 50 ms
 
-// As if its sender had sent it to the rank; the rank may have had it already.
+// Sends the signal to the rank with its original sender. The rank may already have got it too.
 void pass_on(pid_t rank, const siginfo_t& from) noexcept {
   siginfo_t info{};
   info.si_signo = from.si_signo;
-  info.si_code = SI_QUEUE;  // with others the kernel takes no foreign pid
+  info.si_code = SI_QUEUE;  // the kernel refuses a foreign si_pid with other codes
   info.si_pid = from.si_pid;
   info.si_uid = from.si_uid;
   if (::syscall(SYS_rt_sigqueueinfo, rank, from.si_signo, &info) != 0) ::kill(rank, from.si_signo);
@@ -33,7 +33,7 @@ void pass_on(pid_t rank, const siginfo_t& from) noexcept {
   const int number = WTERMSIG(status);
   rlimit core{};
   ::getrlimit(RLIMIT_CORE, &core);
-  core.rlim_cur = 0;  // the rank has left its own
+  core.rlim_cur = 0;  // the rank has left its own core
   ::setrlimit(RLIMIT_CORE, &core);
   ::signal(number, SIG_DFL);
   sigset_t one;
@@ -41,17 +41,17 @@ void pass_on(pid_t rank, const siginfo_t& from) noexcept {
   ::sigaddset(&one, number);
   ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
   ::kill(::getpid(), number);
-  ::_exit(128 + number);  // process 1 of a container is spared
+  ::_exit(128 + number);  // process 1 of a container survives the signal
 }
 
-// Returns whether there are children left.
+// Reaps dead children. Returns whether any are left.
 bool reap(pid_t rank, bool& rank_ended, int& status) noexcept {
   for (;;) {
     siginfo_t child{};
     if (::waitid(P_ALL, 0, &child, WEXITED | WNOWAIT | WNOHANG) != 0) return errno != ECHILD;
     if (child.si_pid == 0) return true;
     const bool is_rank = child.si_pid == rank;
-    rank_ended = rank_ended || is_rank;  // its pid may be another's once it is reaped
+    rank_ended = rank_ended || is_rank;  // its pid may be reused once it is reaped
     if (is_rank) ::poll(nullptr, 0, kGuardLooksMs);
     ::waitpid(child.si_pid, is_rank ? &status : nullptr, 0);
   }
@@ -68,7 +68,7 @@ void keep(pid_t rank, std::int64_t deadline_ns, const std::vector<int>& passed_o
   for (const int number : passed_on) ::sigaddset(&taken, number);
   ::sigprocmask(SIG_BLOCK, &taken, nullptr);
   bool rank_ended = false;
-  int status = 1 << 8;  // exit code 1: nobody could say
+  int status = 1 << 8;  // exit code 1 if the rank's status is unknown
   while (reap(rank, rank_ended, status)) {
     siginfo_t info{};
     const timespec often{1, 0};

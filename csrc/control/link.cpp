@@ -5,7 +5,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/clock.hpp"
+#include "control/hmac.hpp"
+#include "os/clock.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -21,7 +22,7 @@ void Link::dial(const RootAddress& address, Hello hello, bool published) {
   addresses_ = address.resolve();
   refused_.assign(addresses_.size(), false);
   hello_ = std::move(hello);
-  hello_.token = address.token;
+  token_ = address.token;
   published_ = published;
   where_ = address.text().substr(0, address.text().find('#'));
   trouble_ = "no answer from " + where_;
@@ -45,12 +46,20 @@ void Link::start_try(std::int64_t now) {
       refused_[address] = true;
       return;
     }
-    tries_.push_back(Try{address, Channel(std::move(socket), kSmallFrame), now});
+    Try one{address, Channel(std::move(socket), kSmallFrame), now, false, random_token(), false};
+    tries_.push_back(std::move(one));
     return;
   }
 }
 
-void Link::lose(const std::string& why) {
+void Link::lose(const std::string& why, bool is_silent) {
+  if (up_ && is_silent) {
+    parting_ = true;
+    hello_.parting = why;
+    next_ = tries_.front().address;
+    last_start_ = 0;
+    silent_.splice(silent_.end(), tries_);
+  }
   lost_ = true;
   up_ = false;
   trouble_ = why;
@@ -58,26 +67,29 @@ void Link::lose(const std::string& why) {
 }
 
 void Link::lose_channel(const Channel& channel) {
-  lose(channel.unreachable() ? "silent (" + text_of(channel.error()) + ")"
-                             : "its connection was closed");
+  const bool is_silent = channel.unreachable();
+  lose(is_silent ? "silent (" + text_of(channel.error()) + ")" : "its connection was closed",
+       is_silent);
 }
 
 void Link::tick(std::int64_t now) {
   if (last_tick_ != 0 && now - last_tick_ > kOwnPauseNs) last_heard_ += now - last_tick_;
   last_tick_ = now;
-  // A root that takes parts of a long result is alive, though its pong has to wait for our ping.
+  // A root that still reads a long result is alive: its pong waits behind the result.
   const std::size_t unsent = up_ ? tries_.front().channel.unsent() : 0;
   if (unsent < unsent_) last_heard_ = now;
   unsent_ = unsent;
   if (up_ && now - last_heard_ > welcome_.silence_ms * kMs) {
-    lose("silent for " + std::to_string((now - last_heard_) / kMs) + " ms");
+    lose("silent for " + std::to_string((now - last_heard_) / kMs) + " ms", true);
   }
-  if (!dialing()) return;
+  if (!dialing() && !parting_) return;
   tries_.remove_if([&](const Try& one) { return now - one.started > kTryNs; });
   if (now - last_start_ >= kNextTryNs) start_try(now);
-  if (!std::all_of(refused_.begin(), refused_.end(), [](bool refused) { return refused; })) return;
+  if (parting_ ||
+      !std::all_of(refused_.begin(), refused_.end(), [](bool refused) { return refused; }))
+    return;
   if (refused_since_ == 0) refused_since_ = now;
-  if (published_ && now - refused_since_ > kRefusedNs) lose(trouble_);
+  if (published_ && now - refused_since_ > kRefusedNs) lose(trouble_, false);
 }
 
 void Link::add_polls(std::vector<pollfd>& polls) const {
@@ -87,7 +99,7 @@ void Link::add_polls(std::vector<pollfd>& polls) const {
   }
 }
 
-// False once this try has failed.
+// Returns false once this try has failed.
 bool Link::work_try(Try& one, std::vector<Frame>& frames) {
   if (!one.connected) {
     pollfd entry{one.channel.fd(), POLLOUT, 0};
@@ -101,10 +113,20 @@ bool Link::work_try(Try& one, std::vector<Frame>& frames) {
       return false;
     }
     one.connected = true;
-    if (!one.channel.send(Kind::kHello, hello_.pack())) return false;
+    Knock knock;
+    knock.nonce = one.nonce;
+    if (!one.channel.send(FrameKind::kKnock, pack(knock))) return false;
   }
   const bool open = one.channel.flush() && one.channel.receive();
-  while (auto frame = one.channel.next()) frames.push_back(std::move(*frame));
+  while (auto frame = one.channel.next()) {
+    if (one.proven) {
+      frames.push_back(std::move(*frame));
+    } else if (!check_proof(one, *frame)) {
+      refused_[one.address] = true;
+      trouble_ = "no root of this job at " + where_;
+      return false;
+    }
+  }
   if (!open && !up_) {
     refused_[one.address] = true;
     trouble_ = "no welcome from " + where_ + " (closed)";
@@ -112,22 +134,53 @@ bool Link::work_try(Try& one, std::vector<Frame>& frames) {
   return open && !one.channel.broken();
 }
 
+// The token itself is never sent, and no frame counts before the peer has proved that it knows it.
+bool Link::check_proof(Try& one, const Frame& frame) {
+  if (frame.kind != FrameKind::kProof) return false;
+  const auto proof = unpack<Proof>(frame.payload);
+  if (!proof || !same_secret(proof->proof, root_proof(token_, one.nonce, proof->nonce))) {
+    return false;
+  }
+  one.proven = true;
+  hello_.proof = guard_proof(token_, one.nonce, proof->nonce);
+  return one.channel.send(FrameKind::kHello, pack(hello_));
+}
+
+// Sends the parting. The root has read it once it closes a proven connection.
+void Link::work_partings() {
+  for (auto one = tries_.begin(); one != tries_.end();) {
+    std::vector<Frame> none;
+    if (work_try(*one, none)) {
+      ++one;
+    } else if (one->proven) {
+      parting_ = false;
+      tries_.clear();
+      silent_.clear();
+      return;
+    } else {
+      one = tries_.erase(one);
+    }
+  }
+}
+
 std::vector<Frame> Link::work(std::int64_t now) {
   std::vector<Frame> frames;
+  if (parting_) work_partings();
+  if (lost_) return frames;
   for (auto one = tries_.begin(); one != tries_.end();) {
     std::vector<Frame> fresh;
     const bool open = work_try(*one, fresh);
     if (!fresh.empty()) last_heard_ = now;
-    if (!up_ && !fresh.empty() && fresh.front().kind == Kind::kWelcome) {
-      if (const auto welcome = Welcome::unpack(fresh.front().payload)) {
+    if (!up_ && !fresh.empty() && fresh.front().kind == FrameKind::kWelcome) {
+      if (const auto welcome = unpack<Welcome>(fresh.front().payload)) {
         welcome_ = *welcome;
         up_ = true;
         tune_connection(one->channel.fd(), static_cast<int>(welcome_.silence_ms));
         fresh.erase(fresh.begin());
       }
     }
-    // A root may refuse a hello by end alone (the rank is taken): that is an answer too.
-    const bool refused = !up_ && !fresh.empty() && fresh.front().kind == Kind::kEnd;
+    // A root refuses a hello (its rank is taken) by an END without a welcome.
+    const bool refused = !up_ && !fresh.empty() && fresh.front().kind == FrameKind::kEnd;
     if (up_ || refused) frames.insert(frames.end(), fresh.begin(), fresh.end());
     if (up_) {
       if (!open) {
@@ -143,7 +196,7 @@ std::vector<Frame> Link::work(std::int64_t now) {
   return frames;
 }
 
-void Link::send(Kind kind, std::string_view payload) {
+void Link::send(FrameKind kind, std::string_view payload) {
   if (up_ && !tries_.front().channel.send(kind, payload)) lose_channel(tries_.front().channel);
 }
 

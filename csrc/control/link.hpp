@@ -1,4 +1,4 @@
-// The guard's way to the root: tries its addresses until one answers the hello.
+// The guard's connection to the root: tries its addresses until one answers the hello.
 #pragma once
 
 #include <poll.h>
@@ -13,28 +13,30 @@
 
 namespace oddrank::control {
 
-// An address may lead nowhere, or to a stranger (two hosts may have the same bridge address): only
-// the root's welcome counts. Tries start one after the other and go on side by side. Once up, a
-// link that is lost stays lost. Not thread-safe.
+// An address may be unreachable or another host's (two hosts may have the same bridge address): a
+// try sends its hello only to a peer that proves the job's token, and the link is up only after the
+// root's welcome. Tries start one after the other and run in parallel. A link that was up and is
+// lost stays lost; if the root fell silent, new tries only send it the reason. Not thread-safe.
 class Link {
  public:
-  // `published`: the address comes from a root that listens already, so that being refused
-  // everywhere for five seconds means that the root is gone.
+  // `published`: the root already listens there. Then the link is lost 5 s after all refused.
   void dial(const RootAddress& address, Hello hello, bool published);
   bool dialing() const noexcept { return !addresses_.empty() && !up_ && !lost_; }
   bool up() const noexcept { return up_; }
   bool lost() const noexcept { return lost_; }
+  // Whether the reason for giving up the root is still to be sent.
+  bool parting() const noexcept { return parting_; }
   bool has_address() const noexcept { return !addresses_.empty(); }
-  // Why there is no link, for the partial view.
+  // Returns why there is no link, for messages.
   const std::string& trouble() const noexcept { return trouble_; }
   const Welcome& welcome() const noexcept { return welcome_; }
 
-  // Time passes: starts tries, gives up old ones, notices silence.
+  // Starts tries, gives up old ones, notices silence. Call it at every turn of the loop.
   void tick(std::int64_t now);
   void add_polls(std::vector<pollfd>& polls) const;
-  // Reads and writes what is possible; the root's frames after its welcome.
+  // Reads and writes without blocking. Returns the root's frames after its welcome.
   std::vector<Frame> work(std::int64_t now);
-  void send(Kind kind, std::string_view payload);
+  void send(FrameKind kind, std::string_view payload);
 
  private:
   struct Try {
@@ -42,10 +44,14 @@ class Link {
     Channel channel;
     std::int64_t started;
     bool connected = false;
+    std::string nonce = {};
+    bool proven = false;  // the peer has proved the token; the hello is sent
   };
   void start_try(std::int64_t now);
   bool work_try(Try& one, std::vector<Frame>& frames);
-  void lose(const std::string& why);
+  bool check_proof(Try& one, const Frame& frame);
+  void work_partings();
+  void lose(const std::string& why, bool is_silent);
   void lose_channel(const Channel& channel);
 
   std::vector<SocketAddress> addresses_;
@@ -54,10 +60,13 @@ class Link {
   bool published_ = false;
   bool up_ = false;
   bool lost_ = false;
-  std::string where_;  // the addresses, without the token
+  bool parting_ = false;
+  std::string token_;
+  std::string where_;  // the addresses without the token, for messages
   std::string trouble_ = "no address was published";
   Welcome welcome_;
-  std::list<Try> tries_;  // once up: the one that was welcomed
+  std::list<Try> tries_;   // once up: only the one with the welcome
+  std::list<Try> silent_;  // the silent connection: closed once the root has the reason
   std::size_t next_ = 0;
   std::int64_t last_start_ = 0;
   std::int64_t refused_since_ = 0;

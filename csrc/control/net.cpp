@@ -14,7 +14,7 @@
 #include <cstring>
 #include <memory>
 
-#include "base/error.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -186,7 +186,7 @@ std::uint16_t port_of(int listener) {
   if (::getsockname(listener, reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
     throw_errno("getsockname");
   }
-  // sin_port and sin6_port lie at the same place.
+  // sin_port and sin6_port have the same offset.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
@@ -196,7 +196,7 @@ void tune_connection(int socket, int silence_ms) noexcept {
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
 }
 
-bool Channel::send(Kind kind, std::string_view payload) {
+bool Channel::send(FrameKind kind, std::string_view payload) {
   unsent_ += encode(kind, payload);
   return flush();
 }
@@ -224,9 +224,9 @@ bool Channel::flush() {
 }
 
 bool Channel::receive() {
-  // On the stack, and not filled: a thread_local one is room that every thread of the process pays.
+  // On the stack and uninitialised: as thread_local it would cost every thread of the process.
   std::array<char, std::size_t{64} << 10> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-  // A bounded number of turns: one busy peer must neither starve the others nor fill memory.
+  // Bounded: one busy peer must neither starve the others nor fill the memory.
   for (int turn = 0; turn < 16; ++turn) {
     const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;

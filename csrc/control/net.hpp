@@ -1,4 +1,4 @@
-// Numeric addresses and non-blocking sockets; names are never resolved here.
+// Numeric addresses and non-blocking sockets. Never resolves names.
 #pragma once
 
 #include <netinet/in.h>
@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/fd.hpp"
 #include "control/wire.hpp"
+#include "os/clock.hpp"
+#include "os/fd.hpp"
 
 namespace oddrank::control {
 
-// Who took longer for a turn was paused itself (stopped, starved): that is not the others' silence.
+// A longer loop turn means that this process was paused: don't count it as a peer's silence.
 inline constexpr std::int64_t kOwnPauseNs = 500 * kMs;
 
 struct SocketAddress {
@@ -23,32 +23,33 @@ struct SocketAddress {
   socklen_t size = 0;
 };
 
-// "10.0.0.1,fe80::1:29511#token": where the root listens, most likely first, and the job's secret.
+// The root's addresses, most likely first, its port and the job's secret, for example
+// "10.0.0.1,2001:db8::1:29511#token".
 struct RootAddress {
   std::vector<std::string> hosts;  // numeric
   std::uint16_t port = 0;
   std::string token;
 
   std::string text() const;
-  // Throws Error: the message says what an address looks like.
+  // Throws Error, whose message shows the expected form.
   static RootAddress parse(const std::string& text);
   std::vector<SocketAddress> resolve() const;
 };
 
-// Empty where `host` is not a numeric address.
+// Returns empty if `host` is not a numeric address.
 std::optional<SocketAddress> numeric_address(const std::string& host, std::uint16_t port);
-// IPv4 also where it is mapped into IPv6; empty of other families.
+// Returns the address as text; IPv4-mapped IPv6 as IPv4; empty for other families.
 std::string numeric_text(const sockaddr* address);
-// The addresses of this host's interfaces that are up, loopback only where there is no other;
-// `first` leads where it is numeric.
+// Returns the addresses of this host's interfaces that are up: `first` if it is numeric, then IPv4,
+// then IPv6; loopback only if there is no other. Omits link-local IPv6; returns at most 32.
 std::vector<std::string> interface_addresses(const std::string& first);
-// 128 random bits in hexadecimal.
+// Returns 128 random bits in hexadecimal.
 std::string random_token();
-// Listens on all interfaces (0: any port), IPv6 and IPv4 where the host has both. Throws
+// Listens on all interfaces, on IPv6 and IPv4 if the host has both. Port 0: any. Throws
 // SystemError.
 Fd listen_on(std::uint16_t port);
 std::uint16_t port_of(int listener);
-// No delay, and unacknowledged data ends the connection after `silence_ms`.
+// Sends without delay, and closes the connection if data stays unacknowledged for `silence_ms`.
 void tune_connection(int socket, int silence_ms) noexcept;
 
 // A non-blocking stream of frames. Owns its socket. Not thread-safe.
@@ -57,19 +58,19 @@ class Channel {
   explicit Channel(Fd socket, std::size_t limit = kResultFrame)
       : socket_(std::move(socket)), reader_(limit) {}
   int fd() const noexcept { return socket_.get(); }
-  // Sends what the socket takes now and keeps the rest. False once the peer is gone.
-  bool send(Kind kind, std::string_view payload);
+  // Sends what the socket takes now and keeps the rest. Returns false once the peer is gone.
+  bool send(FrameKind kind, std::string_view payload);
   bool flush();
   bool wants_write() const noexcept { return sent_ < unsent_.size(); }
   std::size_t unsent() const noexcept { return unsent_.size() - sent_; }
-  // Reads what is there. False once the peer is gone or broke the rules; frames that came before
-  // are still given by next().
+  // Reads what has arrived, at most 1 MiB. Returns false once the peer is gone or a frame was
+  // invalid; next() still returns the frames that came before.
   bool receive();
   std::optional<Frame> next() { return reader_.next(); }
   bool broken() const noexcept { return reader_.broken(); }
-  // errno of what ended the stream; 0: none, or the peer closed it.
+  // errno of the error that ended the stream; 0: no error, or the peer closed it.
   int error() const noexcept { return error_; }
-  // Whether it ended because nothing came back from the peer's host, rather than by its will.
+  // Whether the stream ended because the peer's host was unreachable: the peer did not close it.
   bool unreachable() const noexcept;
   void raise_limit(std::size_t limit) noexcept { reader_.raise_limit(limit); }
 

@@ -25,24 +25,24 @@ std::string fold(std::vector<std::int32_t> ranks) {
 
 namespace {
 
-Life life_of(const Roster::Process& process) {
+Liveness liveness_of(const Roster::Process& process) {
   const ProcStat stat = read_stat(process.pid);
-  if (stat.state == 0 || stat.start_time != process.start_time) return Life::kDead;
+  if (stat.state == 0 || stat.start_time != process.start_time) return Liveness::kDead;
   switch (stat.state) {
     case 'T':
     case 't':
-      return Life::kStopped;
+      return Liveness::kStopped;
     case 'Z':
     case 'X':
-      return Life::kDead;
+      return Liveness::kDead;
     case 'D':
-      return Life::kUninterruptible;
+      return Liveness::kUninterruptible;
     default:
-      return Life::kRunning;
+      return Liveness::kRunning;
   }
 }
 
-// Values come from other hosts' environment: keep terminals safe.
+// Replaces control characters: values may come from other hosts.
 std::string printable(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -53,25 +53,29 @@ std::string printable(std::string text) {
 }  // namespace
 
 void print_partial_view(const GuardOptions& options, const std::optional<Roster>& roster,
-                        const std::string& why, const std::string& stage, Life own) {
-  std::map<Life, std::vector<std::int32_t>> ranks;
+                        const std::string& why, const std::string& stage, Liveness own) {
+  std::map<Liveness, std::vector<std::int32_t>> ranks;
   if (roster) {
     for (const auto& process : roster->processes) {
       const bool is_own = process.rank == options.rank;
-      ranks[is_own ? own : life_of(process)].push_back(process.rank);
+      ranks[is_own ? own : liveness_of(process)].push_back(process.rank);
     }
   } else {
     ranks[own].push_back(options.rank);
   }
-  std::string line = "oddrank: partial view from " + options.host + ": " + why;
+  std::string line = "partial view from " + options.host + ": " + why;
   if (roster) line += " (rank 0 on " + roster->root_host + ")";
   line += stage.empty() ? "" : ", in stage " + stage;
   std::string states;
   for (const auto& [life, who] : ranks) {
     states += (states.empty() ? "" : ", ") + fold(who) + " " + name_of(life);
   }
-  line = printable(line + "; ranks here: " + states) + "\n";
-  // One write: lines of several nodes on one terminal stay whole. Nothing to do if it fails.
+  say(line + "; ranks here: " + states);
+}
+
+void say(const std::string& text) {
+  const std::string line = printable("oddrank: " + text) + "\n";
+  // One write() keeps lines of several nodes on one terminal whole. Ignore its failure.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

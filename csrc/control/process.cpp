@@ -1,4 +1,4 @@
-// Reads /proc and pidfds.
+// Watches and kills a process by /proc and pidfds.
 #include "control/process.hpp"
 
 #include <fcntl.h>
@@ -15,13 +15,13 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/clock.hpp"
-#include "base/error.hpp"
+#include "os/clock.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::control {
 namespace {
 
-// The first version of the kernel's struct pidfd_info, which older headers lack.
+// First version of the kernel's struct pidfd_info, which older headers lack.
 struct PidfdInfo {
   std::uint64_t mask;
   std::uint64_t cgroup;
@@ -73,9 +73,9 @@ bool ProcessWatch::dead_by_pidfd() const noexcept {
 }
 
 void ProcessWatch::note_death(const ProcStat& stat) {
-  state_.life = Life::kDead;
+  state_.life = Liveness::kDead;
   state_.wchan.clear();
-  if (stat.state == 'Z' || stat.state == 'X') {
+  if (stat.is_zombie()) {
     set_wait_status(state_, stat.wait_status);
     return;
   }
@@ -88,12 +88,12 @@ void ProcessWatch::note_death(const ProcStat& stat) {
 }
 
 const ProcessState& ProcessWatch::look() {
-  if (state_.life == Life::kDead) return state_;
+  if (state_.life == Liveness::kDead) return state_;
   const bool ended = dead_by_pidfd();
   ProcStat stat = read_stat(pid_);
   const bool gone = stat.state == 0 || (start_time_ != 0 && stat.start_time != start_time_);
   if (gone) stat.state = 0;
-  if (ended || gone || (!pidfd_ && stat.state == 'Z')) {
+  if (ended || gone || (!pidfd_ && stat.is_zombie())) {
     note_death(stat);
     return state_;
   }
@@ -106,26 +106,26 @@ const ProcessState& ProcessWatch::look() {
   } else {
     uninterruptible_since_ = 0;
   }
-  const Life before = state_.life;
-  if (stat.state == 'T' || stat.state == 't') {
-    state_.life = Life::kStopped;
-  } else if (stat.state == 'Z' || stat.state == 'X') {
-    // Its main thread has ended, others go on: for a moment that is so in every exit.
+  const Liveness before = state_.life;
+  if (stat.is_stopped()) {
+    state_.life = Liveness::kStopped;
+  } else if (stat.is_zombie()) {
+    // The main thread has ended, others still run: normal for a moment in every exit.
     if (zombie_since_ == 0) zombie_since_ = monotonic_ns();
-    if (monotonic_ns() - zombie_since_ >= kZombieAfterNs) state_.life = Life::kZombie;
+    if (monotonic_ns() - zombie_since_ >= kZombieAfterNs) state_.life = Liveness::kZombie;
   } else if (uninterruptible_since_ != 0 &&
              monotonic_ns() - uninterruptible_since_ >= kUninterruptibleAfterNs) {
-    state_.life = Life::kUninterruptible;
+    state_.life = Liveness::kUninterruptible;
     if (before != state_.life) state_.wchan = read_wchan(pid_);
   } else {
-    state_.life = Life::kRunning;
+    state_.life = Liveness::kRunning;
   }
-  if (state_.life != Life::kUninterruptible) state_.wchan.clear();
+  if (state_.life != Liveness::kUninterruptible) state_.wchan.clear();
   return state_;
 }
 
 void ProcessWatch::kill() noexcept {
-  if (state_.life == Life::kDead) return;
+  if (state_.life == Liveness::kDead) return;
 #ifdef SYS_pidfd_send_signal
   if (pidfd_) {
     ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);

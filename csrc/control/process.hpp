@@ -1,4 +1,4 @@
-// Watching another process without being its parent: /proc and, where the kernel has them, pidfds.
+// Watches a process that is not a child, by /proc and, if the kernel has them, pidfds.
 #pragma once
 
 #include <sys/types.h>
@@ -6,36 +6,36 @@
 #include <cstdint>
 #include <string>
 
-#include "base/fd.hpp"
-#include "base/proc_stat.hpp"
 #include "control/messages.hpp"
+#include "os/fd.hpp"
+#include "os/proc.hpp"
 
 namespace oddrank::control {
 
-// The kernel function that a process sleeps in; "" where not readable.
+// Returns the kernel function in which a process sleeps; "" if it is unreadable or not a symbol.
 std::string read_wchan(pid_t pid);
 
 struct ProcessState {
-  Life life = Life::kRunning;
+  Liveness life = Liveness::kRunning;
   int signal = 0;      // 0: none known
   int exit_code = -1;  // -1: none known
   std::string wchan;
 };
 
-// Watches one process that may belong to anybody's parent. Keeps a pidfd, which becomes readable on
-// its death and, from Linux 6.15 on, still knows how it died when its parent has already asked.
+// Watches one process, child or not. Keeps a pidfd, which becomes readable when the process dies
+// and, from Linux 6.15 on, gives its exit status even after its parent has reaped it.
 class ProcessWatch {
  public:
   explicit ProcessWatch(pid_t pid);
-  // For poll(): readable once the process is dead; -1 where the kernel has no pidfds.
+  // For poll(): readable once the process is dead; -1 if the kernel has no pidfds.
   int fd() const noexcept { return pidfd_.get(); }
   pid_t pid() const noexcept { return pid_; }
   std::uint64_t start_time() const noexcept { return start_time_; }
   pid_t parent() const noexcept { return parent_; }
-  // The state now. A dead process stays dead. A process counts as uninterruptible after one second
-  // in state D without any CPU time.
+  // Reads the state now. A dead process stays dead. Uninterruptible: 1 s in state D without CPU
+  // time. Zombie: the main thread ended 0.3 s ago, others still run.
   const ProcessState& look();
-  // What the last look() saw.
+  // The state at the last look().
   const ProcessState& last() const noexcept { return state_; }
   void kill() noexcept;
 
@@ -53,8 +53,8 @@ class ProcessWatch {
   std::uint64_t uninterruptible_ticks_ = 0;
 };
 
-// Arms a timer of the kernel that kills this process at `deadline_ns` (CLOCK_MONOTONIC) whatever it
-// does then: stopped processes too. Not inherited by fork. Throws SystemError.
+// Sets a kernel timer that kills this process at `deadline_ns` (CLOCK_MONOTONIC), even if it is
+// stopped. Not inherited by fork. Throws SystemError.
 void kill_this_process_at(std::int64_t deadline_ns);
 
 }  // namespace oddrank::control

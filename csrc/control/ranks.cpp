@@ -1,9 +1,9 @@
-// Bookkeeping of ranks and the end of a stage.
+// Keeps the root's record of ranks and decides the end of a stage.
 #include "control/ranks.hpp"
 
 #include <algorithm>
 
-#include "base/clock.hpp"
+#include "os/clock.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -22,6 +22,8 @@ const char* name_of(Contact contact) noexcept {
       return "silent";
     case Contact::kClosed:
       return "closed";
+    case Contact::kGaveUp:
+      return "gave-up";
   }
   return "never";
 }
@@ -50,23 +52,26 @@ Ranks::Ranks(int world, std::int64_t silence_ns)
 }
 
 std::int64_t Ranks::grace(const RankRecord& record) const noexcept {
-  if (record.contact == Contact::kSilent || record.contact == Contact::kClosed) {
+  if (record.contact == Contact::kSilent || record.contact == Contact::kClosed ||
+      record.contact == Contact::kGaveUp) {
     return kQuickGraceNs;
   }
-  // Having never come is a fault of every stage but join.
+  // A rank that never joined is a fault in every stage but join.
   if (record.contact == Contact::kNever) return stage_ == 0 ? 0 : kQuickGraceNs;
   switch (record.state.life) {
-    case Life::kDead:
-    case Life::kZombie:
+    case Liveness::kDead:
+    case Liveness::kZombie:
       return kQuickGraceNs;
-    case Life::kStopped:
+    case Liveness::kStopped:
       return kStoppedGraceNs;
-    case Life::kUninterruptible:  // may come back: the stage's deadline decides
-    case Life::kRunning:
+    case Liveness::kUninterruptible:  // may recover: the stage's deadline decides
+    case Liveness::kRunning:
       break;
   }
+  // Without its launcher the job has lost its store, and nothing waits for the rank.
+  if (record.state.orphaned && !record.hello.launcher.empty()) return kQuickGraceNs;
   if (!record.failed) return 0;
-  // Who failed while waiting for others is a victim: what it saw may need longer to show here.
+  // A rank that failed while waiting is a victim: give the culprit's fault time to show here.
   return record.state.waiting ? std::max(kStoppedGraceNs, silence_ns_ + kQuickGraceNs)
                               : kQuickGraceNs;
 }
@@ -88,7 +93,7 @@ void Ranks::joined(int rank, Hello hello, std::int64_t now) {
   RankRecord& one = record(rank);
   one.contact = Contact::kOk;
   one.hello = std::move(hello);
-  one.hello.token.clear();
+  one.hello.proof.clear();
   one.state.stage = "join";
   one.last_heard_ns = now;
   if (stage_ == 0 && !one.has_result) {
@@ -119,11 +124,16 @@ void Ranks::set_result(int rank, std::uint32_t stage, std::string payload) {
 
 void Ranks::set_failure(int rank, std::uint32_t stage, std::string text, std::int64_t now) {
   RankRecord& one = record(rank);
-  // In join a failure counts although the rank has come.
+  // A failure counts even if the rank has a result (in join every rank that came has one).
   if (stage != stage_ || one.failed) return;
   one.failed = true;
   one.failure = std::move(text);
   note_fault(one, now, now);
+}
+
+void Ranks::set_parting(int rank, std::string why, std::int64_t now) {
+  record(rank).parting = std::move(why);
+  set_contact(rank, Contact::kGaveUp, now);
 }
 
 void Ranks::set_contact(int rank, Contact contact, std::int64_t now) {
@@ -142,22 +152,24 @@ void Ranks::begin(std::uint32_t stage, std::int64_t deadline_ns, std::int64_t no
     one.has_result = stage == 0 && one.contact != Contact::kNever;
     results_ += one.has_result ? 1 : 0;
     one.result.reset();
-    // A rank that failed in an earlier stage stays failed: it will not come to this one.
+    // `failed` stays: the rank will not join this stage.
     note_fault(one, now, now);
   }
 }
 
-Reason Ranks::decide(std::int64_t now, bool full) const {
+Reason Ranks::decide(std::int64_t now, std::int64_t full_since) const {
   if (results_ == world() && faults_ == 0) return Reason::kComplete;
-  // Everybody's result is here: what has happened to somebody since then is for the next stage.
+  // All results are here: a fault since then belongs to the next stage.
   if (results_ == world() && stage_ != 0) return Reason::kComplete;
-  if (full && now - began_ns_ > kQuickGraceNs) return Reason::kFault;
+  if (stage_ == 0 && full_since != 0 && now - std::max(full_since, began_ns_) > kQuickGraceNs) {
+    return Reason::kFault;
+  }
   if (faults_ > 0) {
     int accounted = 0;
     bool over = false;
     for (const RankRecord& one : records_) {
       const std::int64_t grace_ns = grace(one);
-      const bool quick = grace_ns != 0 && one.state.life != Life::kStopped;
+      const bool quick = grace_ns != 0 && one.state.life != Liveness::kStopped;
       accounted += (one.has_result && stage_ != 0) || quick ? 1 : 0;
       over = over || (grace_ns != 0 && now - std::max(one.fault_known_ns, began_ns_) >= grace_ns);
     }

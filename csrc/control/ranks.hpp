@@ -1,4 +1,4 @@
-// What the root knows of every rank, and when a stage is over. Pure bookkeeping: no sockets.
+// The root's record of every rank, and the end of a stage. Pure bookkeeping: no sockets.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,22 @@
 
 namespace oddrank::control {
 
-enum class Contact : std::uint8_t { kNever, kOk, kSilent, kClosed };
+enum class Contact : std::uint8_t { kNever, kOk, kSilent, kClosed, kGaveUp };
 const char* name_of(Contact contact) noexcept;
 
 struct RankRecord {
   Contact contact = Contact::kNever;
-  Hello hello;  // without token; rank -1 until it came
+  Hello hello;  // without its proof; rank -1 until it arrives
   State state;
-  bool has_result = false;                    // of the current stage
-  std::shared_ptr<const std::string> result;  // shared: snapshots are taken while it grows
-  bool failed = false;                        // in this stage or before: it comes to no other
+  bool has_result = false;                    // in the current stage
+  std::shared_ptr<const std::string> result;  // shared with snapshots; null in join
+  bool failed = false;                        // in this stage or an earlier one
   std::string failure;
-  // When the first of its faults happened (state, contact or failure), on the root's monotonic
-  // clock; 0: none. A rank that goes on after a stop has none.
+  std::string parting;  // why its guard, still alive, gave up the root
+  // When its first fault (state, contact or failure) happened, on the root's CLOCK_MONOTONIC; 0: no
+  // fault now. A stopped rank that continues has no fault.
   std::int64_t fault_ns = 0;
-  std::int64_t fault_known_ns = 0;  // when the root heard of it: graces count from here
+  std::int64_t fault_known_ns = 0;  // when the root heard of it: grace periods begin here
   std::int64_t terminated_known_ns = 0;
   std::int64_t last_heard_ns = 0;
 };
@@ -43,23 +44,27 @@ class Ranks {
 
   void joined(int rank, Hello hello, std::int64_t now);
   void set_state(int rank, State state, std::int64_t now);
-  // Of another stage than the current one: ignored.
+  // These two ignore every stage but the current one.
   void set_result(int rank, std::uint32_t stage, std::string payload);
   void set_failure(int rank, std::uint32_t stage, std::string text, std::int64_t now);
+  void set_parting(int rank, std::string why, std::int64_t now);
   void set_contact(int rank, Contact contact, std::int64_t now);
 
-  // A stage begins: results and failures of the last one are forgotten. In stage 0, join, having
-  // come is the result.
+  // Begins a stage and forgets the results of the last one. Failures stay: a rank that failed joins
+  // no later stage. In stage 0, join, a rank's hello is its result.
   void begin(std::uint32_t stage, std::int64_t deadline_ns, std::int64_t now);
-  std::uint32_t stage() const noexcept { return stage_; }
   int results() const noexcept { return results_; }
 
-  // Whether the current stage is over: complete | everybody is accounted for | some time after a
-  // fault, so that others can say what they saw | deadline. `full`: nobody else can join.
-  Reason decide(std::int64_t now, bool full) const;
+  // Returns why the current stage is over, or kOpen. kComplete: all results are there. kFault:
+  // every rank has a result or a fault, or the grace period after a fault is over, in which other
+  // ranks can report, or in join the root has no room. kTerminated: 2 s after a launcher's signal
+  // without a fault. kDeadline: none of these by the deadline.
+  //
+  // `full_since`: when the root ran out of file descriptors; 0: it has room.
+  Reason decide(std::int64_t now, std::int64_t full_since) const;
 
  private:
-  // 0: no fault; else how long others may still report after this one.
+  // Returns the time for other ranks to report after this one's fault; 0: it has no fault.
   std::int64_t grace(const RankRecord& record) const noexcept;
   void note_fault(RankRecord& record, std::int64_t happened, std::int64_t now);
 
@@ -69,8 +74,8 @@ class Ranks {
   std::int64_t began_ns_ = 0;
   std::int64_t deadline_ns_ = 0;
   int results_ = 0;
-  int faults_ = 0;      // ranks with a fault
-  int terminated_ = 0;  // ranks with a signal from their launcher
+  int faults_ = 0;      // number of ranks with a fault
+  int terminated_ = 0;  // number of ranks that got SIGTERM or SIGINT
 };
 
 }  // namespace oddrank::control

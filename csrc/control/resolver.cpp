@@ -1,4 +1,4 @@
-// One reverse look-up of this host's own address, in a thread that nobody waits for.
+// One reverse lookup of this host's own address, in a detached thread.
 #include "control/resolver.hpp"
 
 #include <netdb.h>
@@ -7,8 +7,8 @@
 #include <system_error>
 #include <thread>
 
-#include "base/clock.hpp"
 #include "control/net.hpp"
+#include "os/clock.hpp"
 
 namespace oddrank::control {
 
@@ -17,7 +17,7 @@ void measure_resolver(Page& page) {
   if (!address) return;
   page.resolver_started.store(monotonic_ns());
   try {
-    // The page is never unmapped, so that the thread may come back whenever it likes.
+    // The page is never unmapped: the thread may return at any time.
     std::thread([&page, where = *address] {
       std::array<char, NI_MAXHOST> name{};
       ::getnameinfo(reinterpret_cast<const sockaddr*>(&where.storage), where.size, name.data(),

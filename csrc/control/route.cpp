@@ -1,4 +1,4 @@
-// Asks the kernel for addresses of sockets and interfaces; sends nothing.
+// Reads the addresses of sockets and interfaces from the kernel; sends nothing.
 #include "control/route.hpp"
 
 #include <ifaddrs.h>
@@ -7,8 +7,8 @@
 
 #include <memory>
 
-#include "base/fd.hpp"
 #include "control/net.hpp"
+#include "os/fd.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -25,13 +25,13 @@ std::string address_of(int socket, Asked end) {
 }  // namespace
 
 std::string reached_at(int socket) {
-  // Within a host both ends of a connection have the same address, whichever it is.
+  // Both ends of a connection within a host have the same address.
   const std::string own = address_of(socket, ::getsockname);
   return own == address_of(socket, ::getpeername) ? "" : own;
 }
 
 std::string interface_towards(const std::string& address) {
-  const auto to = numeric_address(address, 9);  // connecting UDP needs a port, and sends nothing
+  const auto to = numeric_address(address, 9);  // connect() of UDP needs a port, sends nothing
   if (!to) return "";
   const Fd probe(::socket(to->storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe ||

@@ -1,15 +1,14 @@
-// Which way leads to the other hosts: told by connections, never by names. A host's own name is
-// 127.0.1.1 in many an /etc/hosts, and in containers nothing at all.
+// Finds the addresses and interfaces towards other hosts from connections, never from names: a
+// host's own name is often 127.0.1.1 in /etc/hosts, and in containers it may not resolve.
 #pragma once
 
 #include <string>
 
 namespace oddrank::control {
 
-// This end's address of a connection that comes from another host; "" where it is from this one.
+// Returns this end's address of a connection; "" if the peer is on this host.
 std::string reached_at(int socket);
-// The interface that has the address from which packets to this numeric one leave; "" where that
-// can't be told.
+// Returns the interface that packets to this numeric address leave from; "" if unknown.
 std::string interface_towards(const std::string& address);
 
 }  // namespace oddrank::control

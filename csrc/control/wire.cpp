@@ -1,4 +1,4 @@
-// Packs and unpacks frames; every size is checked before it is used.
+// Packs and unpacks frames; checks every size before it is used.
 #include "control/wire.hpp"
 
 #include <algorithm>
@@ -6,11 +6,11 @@
 namespace oddrank::control {
 
 std::size_t frame_limit(std::uint8_t kind) noexcept {
-  if (kind < static_cast<std::uint8_t>(Kind::kHello) ||
-      kind > static_cast<std::uint8_t>(Kind::kClock)) {
+  if (kind < static_cast<std::uint8_t>(FrameKind::kHello) ||
+      kind > static_cast<std::uint8_t>(FrameKind::kProof)) {
     return 0;
   }
-  return kind == static_cast<std::uint8_t>(Kind::kResult) ? kResultFrame : kSmallFrame;
+  return kind == static_cast<std::uint8_t>(FrameKind::kResult) ? kResultFrame : kSmallFrame;
 }
 
 namespace {
@@ -70,7 +70,7 @@ std::string Unpacker::rest() {
   return value;
 }
 
-std::string encode(Kind kind, std::string_view payload) {
+std::string encode(FrameKind kind, std::string_view payload) {
   std::string bytes;
   bytes.reserve(payload.size() + 5);
   append_number(bytes, payload.size() + 1, 4);
@@ -103,10 +103,10 @@ std::optional<Frame> FrameReader::next() {
     return std::nullopt;
   }
   if (rest.size() < length + 4) return std::nullopt;
-  Frame frame{static_cast<Kind>(kind), std::string(rest.substr(5, length - 1))};
+  Frame frame{static_cast<FrameKind>(kind), std::string(rest.substr(5, length - 1))};
   at_ += length + 4;
   if (at_ == bytes_.size()) {
-    std::string().swap(bytes_);  // ten thousand idle connections hold no buffers
+    std::string().swap(bytes_);  // idle connections hold no buffer: there may be 10,000
     at_ = 0;
   }
   return frame;

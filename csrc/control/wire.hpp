@@ -1,10 +1,11 @@
-// The frames of the control plane: little-endian, length-limited, and safe to read from strangers.
+// The control plane's frames: little-endian, bounded in length, safe to read from unknown peers.
 //
-//   u32 length of what follows | u8 kind | payload
+//   u32 length of kind and payload | u8 kind | payload
 //
-// worker -> guard    address, result, fail, ask clock guard -> worker   go, end, clock
-// guard  -> root     hello, state, result, fail, ping root  -> guard    welcome, go, end, report,
-//                    ask clock                                          roster, pong, clock
+// worker -> guard    address, result, fail, ask clock
+// guard -> worker    go, end, clock
+// guard -> root      knock, hello, state, result, fail, ping, ask clock
+// root -> guard      proof, welcome, go, end, report, roster, pong, clock
 #pragma once
 
 #include <cstddef>
@@ -12,18 +13,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace oddrank::control {
 
-// The version is the first field of hello: ranks with another oddrank are told, not misread.
-inline constexpr std::uint32_t kWireVersion = 2;
+// First field of a knock: the root refuses a guard of another version.
+inline constexpr std::uint32_t kWireVersion = 3;
 inline constexpr std::size_t kSmallFrame = std::size_t{64} << 10;
 inline constexpr std::size_t kResultFrame = std::size_t{64} << 20;
-// What a connection may send before its hello has been accepted.
+// Longest frame of a connection whose hello has not been accepted yet.
 inline constexpr std::size_t kStrangerFrame = 2048;
 
-enum class Kind : std::uint8_t {
+enum class FrameKind : std::uint8_t {
   kHello = 1,
   kWelcome,
   kAddress,
@@ -38,13 +40,15 @@ enum class Kind : std::uint8_t {
   kRoster,
   kAskClock,
   kClock,
+  kKnock,
+  kProof,
 };
 
-// The largest length (kind and payload) that a frame of this kind may have; 0 for unknown kinds.
+// Returns the largest length (kind and payload) of a frame of this kind; 0 for unknown kinds.
 std::size_t frame_limit(std::uint8_t kind) noexcept;
 
 struct Frame {
-  Kind kind;
+  FrameKind kind;
   std::string payload;
 };
 
@@ -63,8 +67,8 @@ class Packer {
   std::string bytes_;
 };
 
-// Reads a payload. Never reads past the end: the first field that does not fit makes ok() false for
-// good and every later field zero or empty.
+// Reads a payload, never past its end. After the first field that does not fit ok() stays false,
+// and every field is zero or empty.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) noexcept : rest_(bytes) {}
@@ -73,9 +77,9 @@ class Unpacker {
   std::uint64_t u64() noexcept;
   std::int32_t i32() noexcept { return static_cast<std::int32_t>(u32()); }
   std::int64_t i64() noexcept { return static_cast<std::int64_t>(u64()); }
-  // At most `limit` bytes; longer ones are not ok.
+  // Reads a text of at most `limit` bytes; a longer one makes ok() false.
   std::string text(std::size_t limit = 1024);
-  // Everything that is left.
+  // Returns all bytes that are left.
   std::string rest();
   bool ok() const noexcept { return ok_; }
 
@@ -85,14 +89,65 @@ class Unpacker {
   bool ok_ = true;
 };
 
-// The bytes of one frame.
-std::string encode(Kind kind, std::string_view payload);
+// Two visitors of a message's fields(): PackFields and UnpackFields.
+class PackFields {
+ public:
+  void operator()(const auto&... fields) { (put(fields), ...); }
+  std::string take() { return out_.take(); }
 
-// Takes bytes as they come and gives whole frames. A frame that is too long or of an unknown kind
-// makes broken() true for good.
+ private:
+  void put(bool value) { out_.u8(value ? 1 : 0); }
+  void put(std::int32_t value) { out_.i32(value); }
+  void put(std::uint32_t value) { out_.u32(value); }
+  void put(std::int64_t value) { out_.i64(value); }
+  void put(std::uint64_t value) { out_.u64(value); }
+  void put(const std::string& value) { out_.text(value); }
+  template <typename Enum>
+  requires std::is_enum_v<Enum>
+  void put(Enum value) { out_.u8(static_cast<std::uint8_t>(value)); }
+  template <typename Part>
+  void put(std::vector<Part> parts) {
+    out_.u32(static_cast<std::uint32_t>(parts.size()));
+    for (Part& part : parts) part.fields(*this);
+  }
+  Packer out_;
+};
+
+class UnpackFields {
+ public:
+  explicit UnpackFields(std::string_view payload) noexcept : in_(payload) {}
+  void operator()(auto&... fields) { (get(fields), ...); }
+  bool ok() const noexcept { return in_.ok(); }
+
+ private:
+  void get(bool& value) { value = in_.u8() != 0; }
+  void get(std::int32_t& value) { value = in_.i32(); }
+  void get(std::uint32_t& value) { value = in_.u32(); }
+  void get(std::int64_t& value) { value = in_.i64(); }
+  void get(std::uint64_t& value) { value = in_.u64(); }
+  void get(std::string& value) { value = in_.text(kSmallFrame); }
+  template <typename Enum>
+  requires std::is_enum_v<Enum>
+  void get(Enum& value) { value = static_cast<Enum>(in_.u8()); }
+  template <typename Part>
+  void get(std::vector<Part>& parts) {
+    for (std::uint32_t left = in_.u32(); left > 0 && in_.ok(); --left) {
+      Part part;
+      part.fields(*this);
+      if (in_.ok()) parts.push_back(part);
+    }
+  }
+  Unpacker in_;
+};
+
+// Returns the bytes of one frame.
+std::string encode(FrameKind kind, std::string_view payload);
+
+// Assembles frames from bytes as they arrive. After a frame that is too long or of an unknown kind
+// broken() stays true.
 class FrameReader {
  public:
-  // `limit` bounds every frame below the limit of its kind.
+  // Frames may be as long as `limit` and frame_limit() of their kind both allow.
   explicit FrameReader(std::size_t limit = kResultFrame) : limit_(limit) {}
   void raise_limit(std::size_t limit) noexcept { limit_ = limit; }
   void feed(const char* bytes, std::size_t size);

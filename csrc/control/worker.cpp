@@ -1,4 +1,4 @@
-// The worker's page, messages and watchdog.
+// Writes the worker's marks, talks to its guard, runs the watchdog.
 #include "control/worker.hpp"
 
 #include <poll.h>
@@ -6,26 +6,26 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <new>
 #include <thread>
 
-#include "base/clock.hpp"
-#include "base/error.hpp"
 #include "control/process.hpp"
 #include "control/resolver.hpp"
+#include "os/clock.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::control {
 namespace {
 
-constexpr int kMannersMs = 300;  // to end in its own way after end
+constexpr int kMannersMs = 300;  // after END, for the main thread to exit by itself
 
-// exit() runs this; forked children that share the page must not.
+// For note_exit(), which exit() runs: forked children share the page and must not write to it.
 struct ExitNote {
   Page* page;
   pid_t worker;
@@ -33,6 +33,45 @@ struct ExitNote {
 void note_exit(int status, void* data) {
   const auto* note = static_cast<ExitNote*>(data);
   if (::getpid() == note->worker) note->page->exit_noted.store(status);
+}
+
+// For note_signal(): a signal handler has no other way to get them.
+struct SignalNote {
+  std::atomic<Page*> page{nullptr};
+  std::atomic<pid_t> worker{0};
+  std::atomic_flag noted = ATOMIC_FLAG_INIT;
+};
+SignalNote signal_note;
+
+// Notes the first SIGTERM or SIGINT on the page. A forked child inherits the handler, which then
+// ends it by the default action; exec() resets handlers to the default.
+void note_signal(int number, siginfo_t* info, void*) {
+  if (::getpid() != signal_note.worker.load()) {
+    ::signal(number, SIG_DFL);
+    ::raise(number);
+    return;
+  }
+  if (signal_note.noted.test_and_set()) return;
+  Page& page = *signal_note.page.load();
+  page.terminated_by.store(static_cast<std::int32_t>(info->si_pid));
+  page.terminated_ns.store(monotonic_ns());
+  page.terminated.store(static_cast<std::int32_t>(number));
+}
+
+// Handlers, not a blocked mask: a mask survives exec(), and signals could not end such children.
+void take_launchers_signals(Page& page) {
+  signal_note.page.store(&page);
+  signal_note.worker.store(::getpid());
+  sigset_t taken;
+  ::sigemptyset(&taken);
+  struct sigaction action {};
+  action.sa_sigaction = note_signal;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int number : {SIGTERM, SIGINT}) {
+    ::sigaction(number, &action, nullptr);
+    ::sigaddset(&taken, number);
+  }
+  ::pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);  // the command blocked them at its start
 }
 
 Page& map_page() {
@@ -51,15 +90,9 @@ Worker& Worker::start(const GuardOptions& options) {
   }
   Fd own(pair[0]);
   const Fd guards(pair[1]);
-  sigset_t taken;
-  ::sigemptyset(&taken);
-  ::sigaddset(&taken, SIGTERM);
-  ::sigaddset(&taken, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &taken, nullptr);
-  Fd signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals) throw_errno("signalfd");
-  // Leaked on purpose: the watchdog uses it until the process is gone.
-  auto* worker = new Worker(options, page, std::move(own), std::move(signals));
+  take_launchers_signals(page);
+  // Leaked on purpose: the watchdog uses it until the process ends.
+  auto* worker = new Worker(options, page, std::move(own));
   ::on_exit(note_exit, new ExitNote{&page, ::getpid()});
   worker->guard_ = fork_guard(options, page, guards.get());
   kill_this_process_at(options.deadline_ns + 1'500 * kMs);
@@ -68,24 +101,21 @@ Worker& Worker::start(const GuardOptions& options) {
   return *worker;
 }
 
-Worker::Worker(GuardOptions options, Page& page, Fd socket, Fd signals)
-    : options_(std::move(options)),
-      page_(page),
-      socket_(std::move(socket)),
-      signals_(std::move(signals)) {
-  Mark::set(mark_.stage, "join");
+Worker::Worker(GuardOptions options, Page& page, Fd socket)
+    : options_(std::move(options)), page_(page), socket_(std::move(socket)) {
+  Progress::set(mark_.stage, "join");
   page_.write(mark_);
 }
 
 void Worker::mark_stage(std::uint32_t number, std::string_view stage) noexcept {
   const std::lock_guard lock(mark_mutex_);
-  // Not simply the next mark: ranks may come to the same stage by different numbers of steps.
+  // Comparable between ranks, which may take different numbers of steps to reach a stage.
   mark_.progress = static_cast<std::uint64_t>(number) << 32;
   mark_.stage_number = number;
   mark_.waiting = 0;
   mark_.published = 0;
-  Mark::set(mark_.stage, stage);
-  Mark::set(mark_.step, "");
+  Progress::set(mark_.stage, stage);
+  Progress::set(mark_.step, "");
   page_.begin_stage(mark_);
 }
 
@@ -93,7 +123,7 @@ void Worker::mark_step(std::string_view step, bool waiting) noexcept {
   const std::lock_guard lock(mark_mutex_);
   ++mark_.progress;
   mark_.waiting = waiting ? 1 : 0;
-  Mark::set(mark_.step, step);
+  Progress::set(mark_.step, step);
   page_.write(mark_);
 }
 
@@ -102,7 +132,7 @@ void Worker::mark_waiting_in_join(std::string_view step) noexcept {
   if (mark_.stage_number != 0) return;
   ++mark_.progress;
   mark_.waiting = 1;
-  Mark::set(mark_.step, step);
+  Progress::set(mark_.step, step);
   page_.write(mark_);
 }
 
@@ -110,12 +140,10 @@ void Worker::watch() {
   ::pthread_setname_np(::pthread_self(), "oddrank-watch");
   bool open = true;
   for (;;) {
-    std::array<pollfd, 2> polls{
-        {{signals_.get(), POLLIN, 0}, {open ? socket_.get() : -1, POLLIN, 0}}};
+    pollfd entry{open ? socket_.get() : -1, POLLIN, 0};
     const std::int64_t last = options_.deadline_ns + 1'000 * kMs;
-    ::poll(polls.data(), polls.size(), Deadline::at_ns(last).remaining_ms());
-    if ((polls[0].revents & POLLIN) != 0) take_signal();
-    if (open && polls[1].revents != 0) {
+    ::poll(&entry, 1, Deadline::at_ns(last).remaining_ms());
+    if (open && entry.revents != 0) {
       std::array<char, 65536> buffer{};
       const ssize_t got = ::recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
       if (got > 0) reader_.feed(buffer.data(), static_cast<std::size_t>(got));
@@ -126,34 +154,24 @@ void Worker::watch() {
   }
 }
 
-void Worker::take_signal() noexcept {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-    if (page_.terminated.load() != 0) continue;
-    page_.terminated_by.store(static_cast<std::int32_t>(info.ssi_pid));
-    page_.terminated_ns.store(monotonic_ns());
-    page_.terminated.store(static_cast<std::int32_t>(info.ssi_signo));
-  }
-}
-
 void Worker::take_frames(bool open) {
   std::optional<int> end;
   {
     const std::lock_guard lock(mutex_);
     while (auto frame = reader_.next()) {
-      if (frame->kind == Kind::kGo) {
-        if (auto go = Go::unpack(frame->payload)) goes_.push_back(std::move(*go));
-      } else if (frame->kind == Kind::kEnd) {
+      if (frame->kind == FrameKind::kGo) {
+        if (auto go = unpack<Go>(frame->payload)) goes_.push_back(std::move(*go));
+      } else if (frame->kind == FrameKind::kEnd) {
         end_ = end = Unpacker(frame->payload).i32();
-      } else if (frame->kind == Kind::kClock) {
-        clock_answer_ = ClockAnswer::unpack(frame->payload);
+      } else if (frame->kind == FrameKind::kClock) {
+        clock_answer_ = unpack<ClockAnswer>(frame->payload);
       }
     }
     lost_ = lost_ || !open;
   }
   heard_.notify_all();
   if (!end) return;
-  // The main thread may be in C++, asleep, or without the GIL: it gets a moment, then no say.
+  // Give the main thread a moment to exit; it may be blocked in C++ or waiting for the GIL.
   ::poll(nullptr, 0, kMannersMs);
   ::_exit(*end);
 }
@@ -178,8 +196,8 @@ Worker::Signal Worker::wait(std::int64_t deadline_ns) {
 }
 
 void Worker::send_address(const std::string& address) {
-  static_cast<void>(RootAddress::parse(address));  // here a bad one has a caller to be told
-  write_frame(Kind::kAddress, address);
+  static_cast<void>(RootAddress::parse(address));  // throws here, not in the guard
+  write_frame(FrameKind::kAddress, address);
 }
 
 void Worker::publish(std::string_view payload) {
@@ -192,20 +210,20 @@ void Worker::publish(std::string_view payload) {
     ++mark_.progress;
     page_.write(mark_);
   }
-  write_frame(Kind::kResult, frame.append(payload));
+  write_frame(FrameKind::kResult, frame.append(payload));
 }
 
 void Worker::fail(std::string_view text) {
-  // The mark stays as it was: whether the rank was waiting tells a victim from a culprit.
+  // Keep the mark: whether the rank was waiting distinguishes a victim from a culprit.
   std::uint32_t number = 0;
   {
     const std::lock_guard lock(mark_mutex_);
     number = mark_.stage_number;
   }
-  write_frame(Kind::kFail, Packer().u32(number).text(text.substr(0, 2000)).take());
+  write_frame(FrameKind::kFail, Packer().u32(number).text(text.substr(0, 2000)).take());
 }
 
-void Worker::write_frame(Kind kind, std::string_view payload) {
+void Worker::write_frame(FrameKind kind, std::string_view payload) {
   const std::string bytes = encode(kind, payload);
   const std::size_t limit = frame_limit(static_cast<std::uint8_t>(kind));
   if (bytes.size() - 4 > limit) {
@@ -229,6 +247,31 @@ void Worker::write_frame(Kind kind, std::string_view payload) {
       throw SystemError("send to this rank's guard (pid " + std::to_string(guard_) + ")", errno);
     }
   }
+}
+
+ClockAnswer Worker::sync_clock(std::int64_t deadline_ns, bool shortcut) {
+  const std::int64_t time = deadline_ns - monotonic_ns();
+  ClockQuestion question;
+  {
+    const std::lock_guard lock(mutex_);
+    question.number = ++clock_question_;
+    clock_answer_.reset();
+  }
+  // A little earlier, so that the guard answers with what it has before this rank gives up.
+  question.deadline_ns = deadline_ns - time / 10;
+  question.shortcut = shortcut;
+  write_frame(FrameKind::kAskClock, pack(question));
+  std::unique_lock lock(mutex_);
+  const auto answered = [&] { return clock_answer_ && clock_answer_->number == question.number; };
+  heard_.wait_for(lock, std::chrono::nanoseconds(deadline_ns - monotonic_ns()),
+                  [&] { return end_ || lost_ || answered(); });
+  if (answered() && clock_answer_->trouble.empty()) return *clock_answer_;
+  std::string why = "no answer from this rank's guard (pid " + std::to_string(guard_) +
+                    ") in time: was it stopped?";
+  if (answered()) why = clock_answer_->trouble;
+  if (lost_) why = "this rank's guard (pid " + std::to_string(guard_) + ") has ended";
+  if (end_) why = "the run has ended";
+  throw Error("cannot compare this rank's clock with the root's: " + why);
 }
 
 }  // namespace oddrank::control

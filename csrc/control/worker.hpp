@@ -1,4 +1,4 @@
-// The worker's side of the control plane: marks, messages to the guard, and the watchdog thread.
+// The worker's side of the control plane: marks, messages to the guard, the watchdog thread.
 #pragma once
 
 #include <condition_variable>
@@ -10,25 +10,25 @@
 #include <string_view>
 
 #include "control/guard.hpp"
-#include "control/laps.hpp"
 #include "control/messages.hpp"
 #include "control/net.hpp"
+#include "control/timestamps.hpp"
 
 namespace oddrank::control {
 
-// One per process, never destroyed: its watchdog thread lives as long as the process and uses
-// nothing of Python. What the watchdog does works while another thread holds the GIL for ever.
+// One per process, never destroyed: its watchdog thread lives as long as the process. The watchdog
+// uses no Python: it works even if another thread never releases the GIL.
 class Worker {
  public:
-  // Maps the page, forks the guard, blocks SIGTERM and SIGINT for this thread and all later ones,
-  // starts the watchdog and arms this process's own end at deadline + 1.5 s. Call once, before
-  // other threads exist. Throws SystemError.
+  // Maps the page, forks the guard, starts the watchdog and sets a timer that kills this process at
+  // deadline + 1.5 s. From now on SIGTERM and SIGINT are noted on the page and don't end the
+  // process. Call once, before other threads exist. Throws SystemError.
   static Worker& start(const GuardOptions& options);
 
-  // Marks, from any thread. About 100 ns.
+  // Set the worker's marks on the page, from any thread. About 100 ns.
   void mark_stage(std::uint32_t number, std::string_view stage) noexcept;
   void mark_step(std::string_view step, bool waiting) noexcept;
-  // For a thread that does not know how far the others are: nothing once a stage has begun.
+  // Does nothing once a stage has begun: for a thread that does not know the current stage.
   void mark_waiting_in_join(std::string_view step) noexcept;
 
   struct Signal {
@@ -36,39 +36,36 @@ class Worker {
     Go go;
     int exit_code = 0;
   };
-  // Waits for the root's next word; end stays, go is taken once. kLost: the guard is gone.
+  // Waits for the next GO or END. A GO is returned once, END every time. kLost: the guard is gone.
   Signal wait(std::int64_t deadline_ns);
 
-  // How far the root's CLOCK_MONOTONIC is from ours, as the guard finds out by then; without
-  // `shortcut` by exchanges on the root's own host too. Throws Error. One thread at a time.
+  // Returns the offset to the root's CLOCK_MONOTONIC, which the guard measures until the deadline.
+  // `shortcut`: offset 0 if both read the same clock. Throws Error. One thread at a time.
   ClockAnswer sync_clock(std::int64_t deadline_ns, bool shortcut);
-  // Laps that show on this worker's page.
-  Laps laps(std::int64_t capacity) { return Laps(page_, capacity); }
+  // Returns Timestamps that show each collective on this worker's page.
+  Timestamps timestamps(std::int64_t capacity) { return Timestamps(page_, capacity); }
 
   void send_address(const std::string& address);
   void publish(std::string_view payload);
   void fail(std::string_view text);
-  std::int64_t deadline_ns() const noexcept { return options_.deadline_ns; }
   pid_t guard() const noexcept { return guard_; }
 
  private:
-  Worker(GuardOptions options, Page& page, Fd socket, Fd signals);
+  Worker(GuardOptions options, Page& page, Fd socket);
   void watch();
-  void take_signal() noexcept;
   void take_frames(bool open);
-  void write_frame(Kind kind, std::string_view payload);
+  void write_frame(FrameKind kind, std::string_view payload);
 
   GuardOptions options_;
   Page& page_;
   Fd socket_;
-  Fd signals_;
   pid_t guard_ = -1;
   std::mutex mark_mutex_;
-  Mark mark_;           // guarded by it, and the page's writes with it
-  FrameReader reader_;  // the watchdog's alone
+  Progress mark_;       // guarded by mark_mutex_, as are writes of the page's texts
+  FrameReader reader_;  // used only by the watchdog
 
   std::mutex write_mutex_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards all below
   std::condition_variable heard_;
   std::deque<Go> goes_;
   std::optional<int> end_;

@@ -1,10 +1,10 @@
 // Bindings of csrc/cuda: translate types, release the GIL; no logic.
-#include "cuda/bind_cuda.hpp"
-
+#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "cuda/check.hpp"
 #include "cuda/devices.hpp"
+#include "os/gil.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
@@ -29,35 +29,34 @@ py::dict to_dict(const cuda::Device& device) {
 }  // namespace
 
 void bind_cuda(py::module_& m) {
-  m.def("set_rank", &cuda::set_rank, py::arg("rank"), "The rank that error messages name.");
+  m.def("set_rank", &cuda::set_rank, py::arg("rank"), "Sets the rank that error messages name.");
   m.def(
       "driver_version",
       []() -> py::object {
         const auto version = cuda::driver_version();
         return version ? py::object(version_tuple(*version)) : py::none();
       },
-      "(major, minor) of the newest CUDA the driver knows; None without a driver.");
+      "Returns (major, minor) of the newest CUDA that the driver knows, None without a driver.");
   m.def(
       "runtime_version", [] { return version_tuple(cuda::runtime_version()); },
-      "(major, minor) of the CUDA runtime inside this module.");
-  m.def("device_count", &cuda::device_count, py::call_guard<py::gil_scoped_release>(),
-        "Number of GPUs; OddrankError without a usable driver.");
-  m.def("memory_info", &cuda::memory_info, py::arg("device"),
-        py::call_guard<py::gil_scoped_release>(),
-        "(free, total) bytes of a GPU, whoever holds the rest.");
+      "Returns (major, minor) of the CUDA runtime in this module.");
+  m.def("device_count", &cuda::device_count, py::call_guard<WithoutGil>(),
+        "Returns the number of GPUs. Raises OddrankError without a usable driver.");
+  m.def("memory_info", &cuda::memory_info, py::arg("device"), py::call_guard<WithoutGil>(),
+        "Returns (free, total) bytes of a GPU, shared by all its processes.");
   m.def(
       "devices",
       [] {
         std::vector<cuda::Device> devices;
         {
-          py::gil_scoped_release unlocked;
+          const WithoutGil unlocked;
           devices = cuda::devices();
         }
         py::list list;
         for (const auto& device : devices) list.append(to_dict(device));
         return list;
       },
-      "One dict per GPU; OddrankError without a usable driver.");
+      "Returns a dict per GPU. Raises OddrankError without a usable driver.");
 }
 
 }  // namespace oddrank

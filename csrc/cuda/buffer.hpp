@@ -1,4 +1,4 @@
-// Owned memory of a GPU, and the choice of the GPU.
+// The choice of the GPU, and owned memory of a GPU and of its host.
 // C++17: included by .cu files.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace oddrank::cuda {
 
-// Makes `device` this thread's device; its context is made here, so this may take a second.
+// Makes `device` this thread's device. Creates its context, which may take a second.
 inline void select_device(int device) { ODDRANK_CUDA_CHECK(cudaSetDevice(device)); }
 
-// This thread's device; -1 where there is none.
+// Returns this thread's device, -1 if it has none.
 inline int current_device() noexcept {
   int device = -1;
   if (cudaGetDevice(&device) == cudaSuccess) return device;
@@ -20,8 +20,7 @@ inline int current_device() noexcept {
   return -1;
 }
 
-// Plain cudaMalloc memory of the current device. Freeing waits for all work of the device: see
-// abandon().
+// cudaMalloc memory of the current device. Freeing waits for all work of the device: see abandon().
 class Buffer {
  public:
   explicit Buffer(std::size_t bytes) : bytes_(bytes) {
@@ -39,12 +38,33 @@ class Buffer {
     return static_cast<T*>(data_);
   }
   std::size_t bytes() const noexcept { return bytes_; }
-  // Forgets the memory: for work that does not end, since cudaFree would wait for it.
+  // Forgets the memory. For work that does not end: cudaFree would wait for it.
   void abandon() noexcept { data_ = nullptr; }
 
  private:
   void* data_ = nullptr;
   std::size_t bytes_;
+};
+
+// Page-locked host memory that the GPU reads and writes. Freeing waits for all work of the device:
+// see abandon().
+class PinnedBuffer {
+ public:
+  explicit PinnedBuffer(std::size_t bytes) {
+    ODDRANK_CUDA_CHECK(cudaHostAlloc(&data_, bytes, cudaHostAllocDefault));
+  }
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+  ~PinnedBuffer() {
+    if (data_ != nullptr) cudaFreeHost(data_);
+  }
+
+  void* data() const noexcept { return data_; }
+  // Forgets the memory, for work that does not end.
+  void abandon() noexcept { data_ = nullptr; }
+
+ private:
+  void* data_ = nullptr;
 };
 
 }  // namespace oddrank::cuda

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/dynlib.hpp"
+#include "os/dynlib.hpp"
 
 namespace oddrank::cuda {
 namespace {

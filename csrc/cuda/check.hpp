@@ -1,26 +1,26 @@
-// CUDA's error codes become oddrank::Error: call, code, text, device and rank, and what to do where
-// we know it. C++17: included by .cu files.
+// Turns CUDA's error codes into oddrank::Error with call, code, text, device and rank, and with
+// advice where there is one. C++17: included by .cu files.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <string>
 
-#include "base/error.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::cuda {
 
-// The rank that errors of this process name; until it is set they name none.
+// Sets the rank that this process's errors name.
 void set_rank(int rank) noexcept;
-// "device 0, rank 3": as much as is known.
+// Returns "device 0, rank 3", or the part of it that is known.
 std::string place();
 
-// "no CUDA driver: ..." and what to do: why a call answered cudaErrorInsufficientDriver.
+// Returns "no CUDA driver: ..." with advice: the reason for cudaErrorInsufficientDriver.
 std::string driver_problem();
-// "13.0" of CUDA's 13000.
+// Returns "13.0" for CUDA's 13000.
 std::string version_text(int version);
 
-// Clears the runtime's last error first, so that the next, innocent call does not report it again.
+// Clears the runtime's last error, so that the next call does not report it again.
 // (An error that has broken the context stays: CUDA then needs a new process.)
 [[noreturn]] void throw_error(cudaError_t code, const char* call);
 

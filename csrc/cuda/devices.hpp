@@ -1,4 +1,4 @@
-// What the driver and the runtime say about themselves and about the GPUs.
+// Versions of the driver and the runtime, and the list of GPUs.
 #pragma once
 
 #include <array>
@@ -20,15 +20,15 @@ struct Device {
   int multiprocessors;
 };
 
-// The newest CUDA that the driver knows (13000 = 13.0); none where there is no driver.
+// Returns the newest CUDA that the driver knows (13000 = 13.0); empty without a driver.
 std::optional<int> driver_version();
-// The CUDA runtime that is linked into this module.
+// Returns the version of the CUDA runtime in this module.
 int runtime_version();
-// 0 where there is a driver but no GPU; throws where there is no driver, or one too old.
+// Returns 0 if the driver sees no GPU. Throws Error if the driver is missing or too old.
 int device_count();
-// (free, total) bytes of a GPU, of all processes on it; makes its context.
+// Returns (free, total) bytes of a GPU, shared by all its processes. Creates its context.
 std::pair<std::size_t, std::size_t> memory_info(int device);
-// Initialises the driver (a fork after it can't use CUDA), but makes no context on any GPU.
+// Initializes the driver (a fork after it cannot use CUDA), but creates no context on any GPU.
 std::vector<Device> devices();
 
 }  // namespace oddrank::cuda

@@ -1,4 +1,4 @@
-// An owned CUDA stream, and the one way to wait for it: with a deadline.
+// Owned CUDA streams, events and graphs, and waits for them with a deadline.
 // C++17: included by .cu files.
 #pragma once
 
@@ -7,13 +7,13 @@
 #include <string>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "cuda/check.hpp"
+#include "os/clock.hpp"
 
 namespace oddrank::cuda {
 
-// Work on it is not ordered after the default stream's. Belongs to the device that was current when
-// it was made.
+// A stream whose work is not ordered after the default stream's. Belongs to the device that was
+// current when it was made.
 class Stream {
  public:
   Stream() { ODDRANK_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
@@ -24,12 +24,11 @@ class Stream {
   }
 
   cudaStream_t get() const noexcept { return stream_; }
-  // Forgets the stream: for work that does not end, since destroying what it uses would wait for
-  // it.
+  // Forgets the stream. For work that does not end: destroying what it uses would wait for it.
   void abandon() noexcept { stream_ = nullptr; }
 
-  // True when all work is done, false when the deadline came first. Throws what the work failed
-  // with. Polls: cudaStreamSynchronize knows no deadline.
+  // Returns whether all work was done by the deadline. Throws the error of failed work. Polls, for
+  // cudaStreamSynchronize has no deadline.
   bool wait(Deadline deadline) const {
     while (true) {
       const cudaError_t state = cudaStreamQuery(stream_);
@@ -45,5 +44,92 @@ class Stream {
  private:
   cudaStream_t stream_ = nullptr;
 };
+
+// A point in a stream. The GPU takes the time between two of them.
+class Event {
+ public:
+  Event() { ODDRANK_CUDA_CHECK(cudaEventCreate(&event_)); }
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+  ~Event() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+
+  cudaEvent_t get() const noexcept { return event_; }
+  void record(cudaStream_t stream) { ODDRANK_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Returns the seconds from `begin` to `end`. Both must have happened: wait for the stream first.
+inline double seconds_between(const Event& begin, const Event& end) {
+  float milliseconds = 0;
+  ODDRANK_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+  return static_cast<double>(milliseconds) * 1e-3;
+}
+
+// Work that one call launches. Its destruction releases what the work holds (NCCL's operations do).
+class Graph {
+ public:
+  // Captures what `work(stream)` puts on the stream, without running it. Throws what `work` throws;
+  // the stream is usable again then. Only this thread must not make calls that spoil a capture
+  // (cudaMalloc and others): NCCL may need them in its own threads.
+  template <class Work>
+  static Graph capture(const Stream& stream, const Work& work) {
+    ODDRANK_CUDA_CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
+    Captured captured;
+    try {
+      work(stream.get());
+    } catch (...) {
+      cudaStreamEndCapture(stream.get(), &captured.graph);
+      cudaGetLastError();
+      throw;
+    }
+    ODDRANK_CUDA_CHECK(cudaStreamEndCapture(stream.get(), &captured.graph));
+    Graph graph;
+    // Not cudaGraphInstantiate, whose arguments changed with CUDA 12.
+    ODDRANK_CUDA_CHECK(cudaGraphInstantiateWithFlags(&graph.executable_, captured.graph, 0));
+    return graph;
+  }
+
+  Graph() = default;
+  Graph(Graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(executable_, other.executable_);
+    return *this;
+  }
+  ~Graph() {
+    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+  }
+
+  explicit operator bool() const noexcept { return executable_ != nullptr; }
+  void launch(cudaStream_t stream) const {
+    ODDRANK_CUDA_CHECK(cudaGraphLaunch(executable_, stream));
+  }
+
+ private:
+  struct Captured {
+    ~Captured() {
+      if (graph != nullptr) cudaGraphDestroy(graph);
+    }
+    cudaGraph_t graph = nullptr;
+  };
+
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+// Waits until all work on `stream` is done. At the deadline it abandons the stream and what the
+// work holds (buffers, pinned memory), for freeing them would wait, and throws Error.
+template <class... Held>
+void wait_or_abandon(Stream& stream, Deadline deadline, const char* what, Held&... held) {
+  if (stream.wait(deadline)) return;
+  (held.abandon(), ...);
+  stream.abandon();
+  throw Error(std::string(what) + ": the GPU did not finish before the deadline; " + place());
+}
+
+// Throws the error of the last kernel launch, if it failed.
+inline void launched(const char* kernel) { check(cudaGetLastError(), kernel); }
 
 }  // namespace oddrank::cuda

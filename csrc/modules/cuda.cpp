@@ -3,10 +3,14 @@
 // forked.
 #include <pybind11/pybind11.h>
 
-#include "bench/bind_cuda.hpp"
-#include "cuda/bind_cuda.hpp"
 #include "modules/module.hpp"
-#include "selftest/bind_cuda.hpp"
+
+// Each is defined in its subject's bind_cuda*.cpp.
+namespace oddrank {
+void bind_cuda(pybind11::module_& m);
+void bind_cuda_bench(pybind11::module_& m);
+void bind_cuda_selftest(pybind11::module_& m);
+}  // namespace oddrank
 
 PYBIND11_MODULE(_cuda, m) {
   m.doc() = "oddrank's GPU and NCCL parts. Use the functions of `oddrank` instead.";
@@ -15,6 +19,6 @@ PYBIND11_MODULE(_cuda, m) {
   m.attr("build_info")["architectures"] = ODDRANK_ARCHITECTURES;
   m.attr("build_info")["nccl_header"] = ODDRANK_NCCL_HEADER;
   oddrank::bind_cuda(m);
-  oddrank::bind_bench_cuda(m);
-  oddrank::bind_selftest_cuda(m);
+  oddrank::bind_cuda_bench(m);
+  oddrank::bind_cuda_selftest(m);
 }

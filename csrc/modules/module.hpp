@@ -1,4 +1,4 @@
-// What every module starts with: the mapping of our exceptions and the facts of its build.
+// The start of every module: the mapping of our exceptions and the facts of its build.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-#include "base/error.hpp"
+#include "os/error.hpp"
 
 namespace oddrank {
 

@@ -3,7 +3,10 @@
 #include <pybind11/pybind11.h>
 
 #include "modules/module.hpp"
-#include "trace/torch/bind.hpp"
+
+namespace oddrank {
+void bind_collectives(pybind11::module_& m);  // trace/torch/bind_torch.cpp
+}
 
 PYBIND11_MODULE(_torch, m) {
   m.doc() =

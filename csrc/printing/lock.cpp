@@ -1,9 +1,9 @@
-// The lock: a robust mutex in shared memory, and what to do with a holder that does not move.
+// The lock: a robust mutex in shared memory, and how to go on if its holder does not move.
 //
 // Order, in memory that only lock holders write (but for `lane` and `cut`, see abandon()):
 //   take:  lock, writing = key, [read and clear cut], write(2)...
 //   give:  [cut = key if unfinished], writing = 0, unlock
-// Who dies in between leaves `writing`, which the next holder turns into `cut`.
+// A holder that dies in between leaves `writing`, which the next holder turns into `cut`.
 #include "printing/lock.hpp"
 
 #include <fcntl.h>
@@ -14,23 +14,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 
-#include "base/clock.hpp"
-#include "base/fd.hpp"
+#include "os/clock.hpp"
+#include "os/mix.hpp"
+#include "os/proc.hpp"
 
 namespace oddrank::printing {
 namespace {
 
 constexpr std::int64_t kSliceNs = 50'000'000;
 constexpr int kSpins = 20;
-// A holder that runs may only be short of CPU time: it gets this many timeouts.
+// A running holder may be short of CPU time: it gets this many timeouts.
 constexpr std::int64_t kRunningFactor = 10;
-// Naps before a waiter queues up at the mutex. Whoever is queued must be woken by a system call at
-// every unlock, which doubles the price of a line; who naps costs the holder nothing.
+// Naps before a waiter queues up at the mutex. Each unlock wakes a queued waiter by a system call,
+// which doubles the price of a line. A napping one costs the holder nothing.
 constexpr int kNaps = 24;
 constexpr std::int64_t kFirstNapNs = 30'000;
 constexpr std::int64_t kLongestNapNs = 250'000;
@@ -49,28 +47,10 @@ std::uint32_t own_pid() noexcept {
   return pid;
 }
 
-std::uint64_t mix(std::uint64_t x) noexcept {
-  x = (x ^ (x >> 30)) * 0xbf58'476d'1ce4'e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d0'49bb'1331'11ebULL;
-  return x ^ (x >> 31);
-}
-
 std::uint64_t key_of(std::uint64_t major_number, std::uint64_t minor_number,
                      std::uint64_t inode) noexcept {
-  return mix(mix(major_number << 32 | minor_number) + inode) | 1;
+  return mix_bits(mix_bits(major_number << 32 | minor_number) + inode) | 1;
 }
-
-char process_state(std::uint32_t pid) noexcept {
-  std::array<char, 64> path{};
-  std::array<char, 512> text{};
-  std::snprintf(path.data(), path.size(), "/proc/%u/stat", pid);
-  const Fd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
-  if (!file || ::read(file.get(), text.data(), text.size() - 1) <= 0) return 'X';
-  const char* name_end = std::strrchr(text.data(), ')');
-  return name_end != nullptr && name_end[1] == ' ' ? name_end[2] : '?';
-}
-
-bool runs(char state) noexcept { return std::strchr("TtXZ", state) == nullptr; }
 
 bool accepts_bytes(int fd) noexcept {
   pollfd output{fd, POLLOUT, 0};
@@ -78,7 +58,7 @@ bool accepts_bytes(int fd) noexcept {
 }
 
 int lock_for_a_slice(pthread_mutex_t& mutex) noexcept {
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 30)
+#if __GLIBC_PREREQ(2, 30)
   constexpr clockid_t kClock = CLOCK_MONOTONIC;
 #else
   constexpr clockid_t kClock = CLOCK_REALTIME;
@@ -90,7 +70,7 @@ int lock_for_a_slice(pthread_mutex_t& mutex) noexcept {
     until.tv_nsec -= 1'000'000'000;
     ++until.tv_sec;
   }
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 30)
+#if __GLIBC_PREREQ(2, 30)
   return ::pthread_mutex_clocklock(&mutex, kClock, &until);
 #else
   return ::pthread_mutex_timedlock(&mutex, &until);
@@ -105,8 +85,8 @@ void relax() noexcept {
 
 }  // namespace
 
-// Not fstat: asking for the times of a file makes the next write to it store new ones, which
-// doubles the price of that write (multigrain timestamps, Linux 6.13).
+// Not fstat: reading a file's times makes the next write store new ones, which doubles its price
+// (multigrain timestamps, Linux 6.13).
 std::uint64_t output_key(int fd) noexcept {
   struct statx output {};
   if (::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &output) != 0) {
@@ -117,10 +97,12 @@ std::uint64_t output_key(int fd) noexcept {
   return key_of(output.stx_dev_major, output.stx_dev_minor, output.stx_ino);
 }
 
+Output& output_of(Table& table, std::uint64_t key) noexcept {
+  return table.outputs[(key >> 32) % kOutputs];
+}
+
 Turn::Turn(Table& table, std::uint64_t key, std::int64_t timeout_ms) noexcept
-    : output_(table.outputs[(key >> 32) % kOutputs]),
-      key_(key),
-      timeout_ns_(timeout_ms * 1'000'000) {}
+    : output_(output_of(table, key)), key_(key), timeout_ns_(timeout_ms * 1'000'000) {}
 
 bool Turn::try_take() noexcept {
   for (int spin = 0; spin < kSpins; ++spin) {
@@ -132,7 +114,7 @@ bool Turn::try_take() noexcept {
   return false;
 }
 
-// A short sleep, each time twice as long, and a look.
+// Sleeps, each time twice as long, and tries again.
 bool Turn::nap() noexcept {
   const std::int64_t length = std::min(kFirstNapNs << std::min(naps_, 8), kLongestNapNs);
   const timespec pause{0, length};
@@ -155,10 +137,10 @@ bool Turn::wait(int fd) noexcept {
   return true;  // nothing left to try: write without the lock
 }
 
-// What a lock call returned: true where the turn is ours.
+// Takes the result of a lock call. Returns whether the turn is ours.
 bool Turn::settle(int result) noexcept {
   if (result == EOWNERDEAD) result = ::pthread_mutex_consistent(&lane().mutex);
-  if (result != 0) {  // broken for ever (somebody overwrote it): leave this lane
+  if (result != 0) {  // the mutex was overwritten and never works again: leave this lane
     abandon();
     return lanes_given_up_ >= kLanes;
   }
@@ -197,7 +179,7 @@ void Turn::watch(std::int64_t now) noexcept {
   accepted_ns_ = now;
 }
 
-// After a slice without the lock: has its holder done nothing for the whole timeout?
+// Returns whether the holder has done nothing for its whole timeout.
 bool Turn::stuck(int fd) noexcept {
   const std::int64_t now = monotonic_ns();
   if (!still_mine() || lane().turns.load(std::memory_order_relaxed) != turns_) {
@@ -210,17 +192,18 @@ bool Turn::stuck(int fd) noexcept {
     return false;
   }
   const std::uint32_t pid = lane().holder.load(std::memory_order_relaxed);
-  const char state = process_state(pid);
-  if (runs(state)) {
-    // A full pipe, a slow disk: it waits for what all would wait for.
-    if (state == 'D' || !accepts_bytes(fd)) accepted_ns_ = now;
+  const ProcStat holder = read_stat(static_cast<pid_t>(pid));
+  const bool gone = holder.state == 0 || holder.is_zombie();
+  if (!gone && !holder.is_stopped()) {
+    // A full pipe or a slow disk: every writer would wait for it.
+    if (holder.state == 'D' || !accepts_bytes(fd)) accepted_ns_ = now;
     if (now - accepted_ns_ < kRunningFactor * timeout_ns_) return false;
   }
-  abandoned_ = {pid, state};
+  abandoned_ = {pid, gone ? 'X' : holder.state};
   return true;
 }
 
-// `cut` first: who takes the next lane must find it. Only one of those who wait moves the lane on.
+// Stores `cut` first: the next lane's holder must find it. Only one waiter moves the lane on.
 void Turn::abandon() noexcept {
   const std::uint64_t left = lane().writing.load(std::memory_order_relaxed);
   if (left != 0) output_.cut.store(left, std::memory_order_relaxed);

@@ -1,41 +1,46 @@
-// One process's turn to write to one output: taken, watched, given back.
+// A process's turn to write to an output: taken, watched, given back.
 #pragma once
 
 #include <cstdint>
 
-#include "printing/layout.hpp"
+#include "printing/lock_file.hpp"
 
 namespace oddrank::printing {
 
-// Names an output (file, pipe, terminal, socket) whatever descriptor leads to it; never 0. Where
-// the descriptor is not open: 0, and errno.
+// Returns the key of an output (file, pipe, terminal, socket), the same for all its descriptors and
+// never 0. Returns 0 and sets errno if the descriptor is not open.
 std::uint64_t output_key(int fd) noexcept;
 
-// A holder that was left behind because it neither wrote nor let go.
+// Returns the output's lock. Several outputs may share one.
+Output& output_of(Table& table, std::uint64_t key) noexcept;
+
+// A holder that others gave up because it neither wrote nor gave its turn back.
 struct Abandoned {
-  std::uint32_t pid = 0;  // 0: nobody was
-  char state = '?';       // as in /proc/PID/stat; 'X' where there is no such process
+  std::uint32_t pid = 0;  // 0: none was given up
+  char state = '?';       // as in /proc/PID/stat; 'X' if it is gone
 };
 
 // Usage: if (!turn.try_take()) while (!turn.wait(fd)) look_at_signals();  write...; turn.end(true);
-// Not reentrant: a thread that holds a turn must not wait for the same output again.
+// Not reentrant: a thread that holds a turn must not wait for the same lock again.
 class Turn {
  public:
   Turn(Table& table, std::uint64_t key, std::int64_t timeout_ms) noexcept;
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  // Without sleeping.
+  // Tries without sleeping.
   bool try_take() noexcept;
-  // Sleeps for one slice at most (50 ms), so that the caller can look at signals in between. True:
-  // write now. A holder that is stopped or gone is abandoned after the timeout; one that runs only
-  // after ten of them, in which `fd` always accepted bytes: else nobody could write anyway.
+  // Sleeps for at most 50 ms, so that the caller can run signal handlers in between. Returns
+  // whether the caller may write now. Gives up a holder that is stopped or gone after the timeout,
+  // and a running one after ten timeouts in which `fd` always accepted bytes (else no process could
+  // write).
   bool wait(int fd) noexcept;
-  // Somebody was cut in the middle of a line: start on a new one.
+  // Returns whether a message was cut in the middle of a line: begin a new one.
   bool after_cut() const noexcept { return after_cut_; }
-  // False once others gave this holder up (it was stopped): write no more, take another turn.
+  // Returns false once others gave this holder up (it was stopped): write no more, take another
+  // turn.
   bool still_mine() const noexcept;
-  // `whole` is false where the message was left unfinished: the next writer starts on a new line.
+  // `whole`: false if the message is unfinished. The next writer then begins a new line.
   void end(bool whole) noexcept;
 
   const Abandoned& abandoned() const noexcept { return abandoned_; }

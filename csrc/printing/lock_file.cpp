@@ -1,31 +1,28 @@
-// Makes or joins the lock file. No descriptor is kept: the mapping is what processes share.
+// Makes or joins the lock file. Processes share the mapping; no descriptor stays open.
 #include "printing/lock_file.hpp"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include <cerrno>
-#include <fstream>
 #include <new>
 
-#include "base/clock.hpp"
-#include "base/error.hpp"
-#include "base/private_folder.hpp"
+#include "os/error.hpp"
+#include "os/private_folder.hpp"
+#include "os/proc.hpp"
 
 namespace oddrank::printing {
 namespace {
 
 constexpr int kMakeMilliseconds = 1000;
 
-// One file per host and boot: $ODDRANK_DIR may lie on a file system that many hosts mount.
+// One file per boot, for many hosts may mount $ODDRANK_DIR, and per pid namespace, for containers
+// may share /dev/shm and a holder is looked up by its pid.
 std::string file_name() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return std::string("printflock-") + kVersion + "-" + kLibrary +
-         std::to_string(sizeof(pthread_mutex_t)) + "-" + (boot.empty() ? "host" : boot);
+  const std::string boot = boot_id();
+  return std::string("printflock-") + kVersion + "-" + std::to_string(sizeof(pthread_mutex_t)) +
+         "-" + std::to_string(pid_namespace()) + "-" + (boot.empty() ? "host" : boot);
 }
 
 void make_lane(Lane& lane, const pthread_mutexattr_t& robust) {
@@ -46,15 +43,13 @@ void make_table(Table& table) {
   table.magic.store(kMagic, std::memory_order_release);
 }
 
-// Only while the file is being made: a process stopped just then must not stop the others.
+// Locks the file while it is made. Waits a second at most: its maker may be stopped.
 void lock_to_make(int file) {
-  const Deadline deadline = Deadline::after_ms(kMakeMilliseconds);
-  while (::flock(file, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) throw_errno("flock");
-    if (deadline.passed()) throw Error("the process that makes the lock file does not go on");
-    const timespec pause{0, 1'000'000};
-    ::nanosleep(&pause, nullptr);
+  const int error = lock_exclusively(file, Deadline::after_ms(kMakeMilliseconds));
+  if (error == EWOULDBLOCK) {
+    throw Error("another process is making the lock file and does not finish");
   }
+  if (error != 0) throw SystemError("flock", error);
 }
 
 Table* map(int file, int flags) {
@@ -84,12 +79,12 @@ Table* join(const std::string& folder) {
   if (table != nullptr && is_made(*table)) return table;
   lock_to_make(file.get());
   if (table == nullptr) {
-    // Blocks are taken now: a full /dev/shm is an error here, never a SIGBUS later.
+    // Allocates the blocks now: a full /dev/shm is an error here and no SIGBUS later.
     if (const int error = ::posix_fallocate(file.get(), 0, sizeof(Table)); error != 0)
       throw SystemError("make room for the lock file", error);
     table = map_file(file.get());
   }
-  // The maker may have died half-way; nobody uses a table without its magic, so it is made again.
+  // The maker may have died: a table without its magic is in no use and is made again.
   if (!is_made(*table)) make_table(*table);
   return table;
 }

@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "base/clock.hpp"
-#include "base/fd.hpp"
+#include "os/clock.hpp"
+#include "os/fd.hpp"
 
 namespace oddrank::printing {
 namespace {
@@ -24,7 +24,7 @@ thread_local Hold* innermost = nullptr;
 
 bool would_block(int error) noexcept { return error == EAGAIN || error == EWOULDBLOCK; }
 
-// EAGAIN: 0 once there is room, kInterrupted, or EAGAIN after timeout_ms.
+// Waits for room in a full descriptor. Returns 0, kInterrupted, or EAGAIN after timeout_ms.
 int wait_for_room(int fd, std::int64_t timeout_ms, const Interrupt& interrupt) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   while (!deadline.passed()) {
@@ -35,7 +35,7 @@ int wait_for_room(int fd, std::int64_t timeout_ms, const Interrupt& interrupt) {
   return EAGAIN;
 }
 
-// Everything, with the turn held (null: by a caller further out); `done` counts.
+// Writes all of `text` and counts in `done`. `turn`: null if a caller further out holds the lock.
 int write_all(const Turn* turn, int fd, std::string_view text, std::size_t& done,
               std::int64_t timeout_ms, const Interrupt& interrupt) {
   while (done < text.size()) {
@@ -60,7 +60,8 @@ int write_all(const Turn* turn, int fd, std::string_view text, std::size_t& done
 
 }  // namespace
 
-Hold::Hold(std::uint64_t key, Kind kind) noexcept : key_(key), kind_(kind), outer_(innermost) {
+Hold::Hold(Table& table, std::uint64_t key, Kind kind) noexcept
+    : output_(output_of(table, key)), key_(key), kind_(kind), outer_(innermost) {
   innermost = this;
 }
 
@@ -70,6 +71,12 @@ Hold* Hold::find(std::uint64_t key) noexcept {
   for (Hold* hold = innermost; hold != nullptr; hold = hold->outer_)
     if (hold->key_ == key) return hold;
   return nullptr;
+}
+
+bool Hold::has(const Output& output) noexcept {
+  for (const Hold* hold = innermost; hold != nullptr; hold = hold->outer_)
+    if (&hold->output_ == &output) return true;
+  return false;
 }
 
 bool take(Turn& turn, int fd, const Interrupt& interrupt) {
@@ -93,11 +100,11 @@ bool needs_new_line(int fd) noexcept {
 
 int write_message(Table& table, int fd, std::uint64_t key, std::string_view text,
                   std::int64_t timeout_ms, const Interrupt& interrupt, Abandoned& abandoned) {
-  if (Hold* outer = Hold::find(key); outer != nullptr) {
-    if (outer->kind() == Hold::Kind::kWriting) {
-      outer->later += text;
-      return 0;
-    }
+  if (Hold* outer = Hold::find(key); outer && outer->kind() == Hold::Kind::kWriting) {
+    outer->later += text;
+    return 0;
+  }
+  if (Hold::has(output_of(table, key))) {
     std::size_t done = 0;
     return write_all(nullptr, fd, text, done, timeout_ms, interrupt);
   }
@@ -108,14 +115,14 @@ int write_message(Table& table, int fd, std::uint64_t key, std::string_view text
     const bool taken = take(turn, fd, interrupt);
     if (turn.abandoned().pid != 0) abandoned = turn.abandoned();
     if (!taken) return kInterrupted;
-    Hold hold(key, Hold::Kind::kWriting);
+    Hold hold(table, key, Hold::Kind::kWriting);
     const bool new_line = turn.after_cut() && needs_new_line(fd);
     std::size_t done = 0;
     error = new_line ? write_all(&turn, fd, "\n", done, timeout_ms, interrupt) : 0;
     const bool at_line_start = !new_line || done == 1;
     done = 0;
     if (error == 0) error = write_all(&turn, fd, text, done, timeout_ms, interrupt);
-    // Nothing of ours is there, or all of it; a lost turn was marked as cut by who took it away.
+    // Whole: none or all of our message is there. A lost turn was marked as cut by its taker.
     turn.end(error == 0 || error == kLostTurn || (done == 0 && at_line_start));
     later += hold.later;
   }
@@ -131,13 +138,28 @@ std::string abandoned_warning(const Abandoned& holder, std::int64_t timeout_ms) 
   const char* why = "does not go on";
   if (holder.state == 'T') why = "is stopped";
   if (holder.state == 't') why = "is held by a debugger";
-  if (holder.state == 'X' || holder.state == 'Z') why = "is gone";
+  if (holder.state == 'X') why = "is gone";
   std::snprintf(
       text.data(), text.size(),
-      "oddrank: printflock: process %u %s and has kept the print lock for %.3g s: writing "
-      "without it (said once; ODDRANK_PRINT_TIMEOUT)\n",
+      "oddrank: printflock: process %u %s and has held the print lock for %.3g s: going on "
+      "without it (set ODDRANK_PRINT_TIMEOUT to wait longer; said once)\n",
       holder.pid, why, static_cast<double>(timeout_ms) / 1000);
   return text.data();
+}
+
+std::string prefix_lines(std::string_view text, std::string_view prefix, bool at_line_start) {
+  std::string out;
+  const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+  out.reserve(text.size() + lines * prefix.size());
+  while (!text.empty()) {
+    if (at_line_start) out += prefix;
+    const std::size_t end = text.find('\n');
+    const std::size_t size = end == std::string_view::npos ? text.size() : end + 1;
+    out += text.substr(0, size);
+    text.remove_prefix(size);
+    at_line_start = true;
+  }
+  return out;
 }
 
 }  // namespace oddrank::printing

@@ -1,4 +1,4 @@
-// Writes one message to a descriptor as one piece, whoever else writes there.
+// Writes a message to a descriptor as one piece, with a prefix before each line.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace oddrank::printing {
 
-// Called when a wait or a write was interrupted, possibly with the turn held: runs what is due
-// (signal handlers) and answers whether to stop.
+// Called when a wait or a write was interrupted, perhaps with the turn held. Runs signal handlers
+// and returns whether to stop.
 struct Interrupt {
   bool (*run)(void* context);
   void* context;
@@ -19,40 +19,49 @@ struct Interrupt {
 
 inline constexpr int kInterrupted = -1;
 
-// What is held by this thread, innermost first. A message for the same output from inside (a signal
-// handler, a write() written in Python) must neither wait for itself nor get into the middle.
+// The locks that this thread holds, innermost first. A message that comes up while one is held (in
+// a signal handler, in a write() written in Python) must neither wait for that lock, even where it
+// is for another output that shares it, nor get into the middle of a line.
 class Hold {
  public:
   enum class Kind : std::uint8_t { kWriting, kPython };
-  Hold(std::uint64_t key, Kind kind) noexcept;
+  Hold(Table& table, std::uint64_t key, Kind kind) noexcept;
   ~Hold();
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
+  // The hold of this output, or null.
   static Hold* find(std::uint64_t key) noexcept;
+  // Whether this thread holds the lock of `output`, be it for another output.
+  static bool has(const Output& output) noexcept;
   Kind kind() const noexcept { return kind_; }
-  std::string later;  // messages that came up inside a write: they follow it
+  std::string later;  // messages from inside a write, written after it
 
  private:
+  const Output& output_;
   const std::uint64_t key_;
   const Kind kind_;
   Hold* const outer_;
 };
 
-// Waits for the turn: false where `interrupt` said stop.
+// Waits for the turn. Returns false if `interrupt` said to stop.
 bool take(Turn& turn, int fd, const Interrupt& interrupt);
 
-// True where the line that was cut is not known to have ended after all.
+// Returns whether the output may end in the middle of a line.
 bool needs_new_line(int fd) noexcept;
 
-// The whole message or an error: 0, errno of the write, or kInterrupted. A message that had to be
-// left unfinished (error, interrupt) stays as it is, and whoever writes next starts on a new line;
-// one that lost its turn half-way (this process was stopped) is written again as a whole. On a
-// non-blocking descriptor EAGAIN is waited out until nothing has moved for `timeout_ms`.
+// Writes the whole message. Returns 0, errno of the write, or kInterrupted. After an error or an
+// interrupt the message stays unfinished, and the next one begins a new line. A message that lost
+// its turn half-way (this process was stopped) is written again as a whole. If a non-blocking
+// descriptor is full, waits until it has not moved for `timeout_ms`.
 int write_message(Table& table, int fd, std::uint64_t key, std::string_view text,
                   std::int64_t timeout_ms, const Interrupt& interrupt, Abandoned& abandoned);
 
-// The line that tells the user that a holder was left behind.
+// Returns the warning that a holder was given up.
 std::string abandoned_warning(const Abandoned& holder, std::int64_t timeout_ms);
+
+// Returns `text` with `prefix` before every line, empty ones too; before the first one only if
+// `at_line_start`. A newline at the end begins no line.
+std::string prefix_lines(std::string_view text, std::string_view prefix, bool at_line_start);
 
 }  // namespace oddrank::printing

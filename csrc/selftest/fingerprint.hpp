@@ -1,5 +1,5 @@
-// Arithmetic in a fixed order whose every bit is known beforehand: the same on every IEEE 754
-// machine, host or GPU. C++17: included by .cu files.
+// Arithmetic in a fixed order with a known result: the same bits on every IEEE 754 machine, host or
+// GPU. C++17: included by .cu files.
 //
 // A lane is a chain of `kFingerprintRounds` dependent steps that starts from the lane's number and
 // ends in 64 bits; a fingerprint folds the lanes 0..kFingerprintLanes-1 in their order. A GPU
@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "selftest/pattern.hpp"
+#include "selftest/memory_test.hpp"
 
 #if !defined(__CUDA_ARCH__)
 #include <cmath>
@@ -24,16 +24,16 @@ namespace oddrank::selftest {
 inline constexpr std::uint32_t kFingerprintLanes = 256;
 inline constexpr std::uint32_t kFingerprintRounds = 512;
 
-// What a fingerprint exercises; the order is that of kGolden and of the results.
+// The units that a fingerprint exercises, in the order of kGolden and of the results.
 enum class Unit : std::uint32_t { kFp32, kFp64, kInteger };
 inline constexpr const char* kUnits[] = {"fp32", "fp64", "integer"};
 inline constexpr std::size_t kUnitCount = 3;
 
-// What a healthy machine computes.
+// The results of a healthy machine.
 inline constexpr std::uint64_t kGolden[kUnitCount] = {0x2C718C235AFB668Eu, 0xE55B709B5E17A92Bu,
                                                       0x9EB17AE792AFABE9u};
 
-// Adds `value` to `hash`; the order counts.
+// Returns `hash` with `value` folded in; the order counts.
 ODDRANK_HOST_DEVICE constexpr std::uint64_t fold(std::uint64_t hash, std::uint64_t value) {
   const std::uint64_t mixed = (hash ^ value) * 0xD6E8FEB86659FD93u;
   return mixed ^ (mixed >> 29);
@@ -134,7 +134,7 @@ ODDRANK_HOST_DEVICE inline std::uint64_t fingerprint_lane(Unit unit, std::uint32
   return integer_lane(lane);
 }
 
-// All lanes on this thread, compiled without contraction (fingerprint.cpp).
+// Computes all lanes on this thread, compiled without contraction (fingerprint.cpp).
 std::uint64_t host_fingerprint(Unit unit);
 
 }  // namespace oddrank::selftest

@@ -1,5 +1,5 @@
-// Tries folders in processes of their own. The children are copies of a process with threads, made
-// past all handlers (OpenBLAS's ends its threads, torch has some): they only call the kernel.
+// Probes folders in child processes. The children are copies of a process with threads, forked
+// without its handlers (OpenBLAS's ends its threads, torch has some): they only call the kernel.
 #include "selftest/folder_probe.hpp"
 
 #include <fcntl.h>
@@ -20,9 +20,9 @@
 #include <thread>
 #include <utility>
 
-#include "base/clock.hpp"
-#include "base/error.hpp"
-#include "base/fd.hpp"
+#include "os/clock.hpp"
+#include "os/error.hpp"
+#include "os/fd.hpp"
 
 namespace oddrank::selftest {
 namespace {
@@ -32,7 +32,7 @@ constexpr time_t kOldSeconds = 3600;
 constexpr std::size_t kBytes = 4096;
 constexpr std::int64_t kReapMs = 200;
 
-// What a child says after each step; atomic in a pipe.
+// A child's report after each step. Small enough to be atomic in a pipe.
 struct Said {
   std::int64_t ns;
   std::int64_t error;
@@ -41,8 +41,8 @@ struct Said {
 // ---- In the child: no allocation, no locks, nothing that throws.
 
 void keep_only_as_stdin(int out) noexcept {
-  // The launcher waits for the end of the pipes that its ranks hold: a child that can't be ended
-  // must not hold them.
+  // The launcher waits until no process holds its ranks' pipes: a child that cannot be killed must
+  // not hold them.
   ::dup2(out, 0);
 #ifdef SYS_close_range
   if (::syscall(SYS_close_range, 1U, ~0U, 0) == 0) return;
@@ -53,7 +53,7 @@ void keep_only_as_stdin(int out) noexcept {
   for (int fd = 1; fd < end; ++fd) ::close(fd);
 }
 
-// Whether a run that was killed has left it here.
+// Returns whether a killed run left the file.
 bool is_left_over(const char* path) noexcept {
   struct stat seen {};
   if (::lstat(path, &seen) != 0) return false;
@@ -76,7 +76,7 @@ class Child {
  public:
   Child(const std::vector<std::string>& paths, int out) noexcept : paths_(paths), out_(out) {}
 
-  // One repeat; false where a step failed.
+  // Runs one repeat. Returns false if a step failed.
   bool repeat() noexcept {
     began_ = monotonic_ns();
     std::size_t slot = 0;
@@ -92,7 +92,7 @@ class Child {
         !say(::fsync(file) == 0)) {
       return undo(file, path);
     }
-    // Only then is it the file system that is read; refusal is harmless.
+    // Drops the page cache, so that the file system is read. A refusal is harmless.
     ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
     std::memset(block, 0, sizeof block);
     const bool came = ::pread(file, block, sizeof block, 0) == ssize_t{sizeof block};
@@ -163,7 +163,7 @@ std::vector<std::string> slots_of(const std::string& stem) {
   return paths;
 }
 
-// Takes what the child has said; false once it has ended.
+// Reads the child's reports. Returns false once it has ended.
 bool hear(Running& child, FolderResult& result) {
   while (true) {
     Said said{};
@@ -220,7 +220,7 @@ std::vector<FolderResult> probe_folders(const std::vector<std::string>& folders,
     if (results[i].hangs) ::kill(children[i].pid, SIGKILL);
     if (children[i].steps == whole) continue;
     results[i].stopped_at = children[i].steps % kFolderSteps.size();
-    // Somebody else has ended it, for want of memory.
+    // The OOM killer ended it.
     if (!results[i].hangs && results[i].error == 0) results[i].error = ECANCELED;
   }
   const Deadline gone = Deadline::after_ms(kReapMs);

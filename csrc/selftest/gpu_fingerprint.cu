@@ -7,7 +7,7 @@
 #include <set>
 
 #include "cuda/buffer.hpp"
-#include "cuda/wait.hpp"
+#include "cuda/stream.hpp"
 #include "selftest/gpu_fingerprint.hpp"
 
 namespace oddrank::selftest {
@@ -22,7 +22,7 @@ constexpr int kMostLaunches = 8;
 constexpr std::size_t kMostPrints = 4096;
 static_assert(kPrintThreads == 32 * kTensorWarps);
 
-// Of a warp, for the matrices of one product and their sum; floats are the widest elements.
+// Bytes of a warp's matrices of one product and their sum; floats are the widest elements.
 struct Tiles {
   float left[kTensorTile * kTensorTile];
   float right[kTensorTile * kTensorTile];
@@ -41,7 +41,7 @@ __device__ unsigned multiprocessor() {
   return id;
 }
 
-// The lanes' hashes in their order, by one thread; the result is that thread's.
+// Folds the lanes' hashes in their order, in one thread, which has the result.
 __device__ std::uint64_t fold_lanes(std::uint64_t* lanes, std::uint64_t mine) {
   lanes[threadIdx.x] = mine;
   __syncthreads();
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kPrintThreads)
   }
 }
 
-// Each unit's most frequent hash.
+// Returns each unit's most frequent hash.
 std::vector<std::uint64_t> usual_of(const std::vector<BlockPrint>& prints) {
   std::vector<std::uint64_t> usual;
   for (std::size_t unit = 0; unit < kGpuUnitCount; ++unit) {
@@ -151,7 +151,7 @@ std::vector<std::uint64_t> usual_of(const std::vector<BlockPrint>& prints) {
   return usual;
 }
 
-// Those that differ from the usual ones.
+// Returns the blocks that differ from the most frequent hashes.
 std::vector<BlockPrint> odd_of(const std::vector<BlockPrint>& prints,
                                const std::vector<std::uint64_t>& usual) {
   std::vector<BlockPrint> odd;
@@ -178,7 +178,7 @@ GpuPrints gpu_fingerprint(int device, Deadline enough, Deadline deadline, int sp
   result.code = code.binaryVersion;
   const unsigned blocks = kPrintBlocksPerProcessor * static_cast<unsigned>(result.multiprocessors);
   cuda::Buffer buffer(blocks * sizeof(BlockPrint));
-  // Destroyed first: what it still has to do ends before the memory is freed.
+  // Destroyed first: its work ends before the memory is freed.
   cuda::Stream stream;
 
   const auto launch = [&](unsigned repeat) {

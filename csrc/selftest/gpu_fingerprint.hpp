@@ -1,5 +1,5 @@
-// The fingerprint of each multiprocessor of a GPU: what fingerprint.hpp has, and what only a GPU
-// has, shared memory and tensor cores. C++17: included by gpu_fingerprint.cu.
+// The fingerprint of each multiprocessor of a GPU: the units of fingerprint.hpp, shared memory and
+// tensor cores. C++17: included by gpu_fingerprint.cu.
 //
 // Every hash is known beforehand. A tensor core multiplies small integers, whose sums are exact in
 // whatever order it adds them: all its number formats end in the same hash.
@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/clock.hpp"
+#include "os/clock.hpp"
 #include "selftest/fingerprint.hpp"
 
 namespace oddrank::selftest {
@@ -23,7 +23,7 @@ inline constexpr std::size_t kGpuUnitCount = 8;
 // Shared memory: kSharedWords words are scattered and read back, kSharedRounds times.
 inline constexpr std::uint32_t kSharedWords = 4096;
 inline constexpr std::uint32_t kSharedRounds = 4;
-// Where word i goes in a round: another order each time, and every place once.
+// Returns the index of word i in a round: a permutation, another one each round.
 ODDRANK_HOST_DEVICE constexpr std::uint32_t shared_place(std::uint32_t i, std::uint32_t round) {
   return (i * (2 * (round * 1021 + 77) + 1) + round * 977) % kSharedWords;
 }
@@ -61,17 +61,17 @@ struct BlockPrint {
 };
 
 struct GpuPrints {
-  int code = 0;                // 90: the machine code that ran is sm_90's
-  int multiprocessors = 0;     // that the GPU has
-  std::uint64_t computed = 0;  // blocks, of all repeats
-  // Of the first repeat one block of each multiprocessor, of which one that differs from most comes
-  // before others; of the later ones only such, up to a limit.
+  int code = 0;                // architecture of the machine code that ran: 90 = sm_90
+  int multiprocessors = 0;     // of the GPU
+  std::uint64_t computed = 0;  // blocks in all repeats
+  // One block per multiprocessor from the first repeat, preferably one that differs from most; from
+  // later repeats only blocks that differ, up to a limit.
   std::vector<BlockPrint> prints;
 };
 
-// Repeats until `enough` has passed, at least once; blocks go where the GPU puts them, so a repeat
-// launches again, a few times, until each multiprocessor has had one. Throws Error when a kernel
-// fails or `deadline` passes. spoil: a unit that one thread gets wrong, for tests; -1: none.
+// Repeats until `enough` has passed, at least once. The GPU places the blocks, so a repeat launches
+// up to a few times until each multiprocessor has had one. Throws Error if a kernel fails or
+// `deadline` passes. `spoil`: a unit that one thread computes wrong, for tests; -1: none.
 GpuPrints gpu_fingerprint(int device, Deadline enough, Deadline deadline, int spoil = -1);
 
 }  // namespace oddrank::selftest

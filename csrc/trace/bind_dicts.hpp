@@ -1,16 +1,23 @@
-// What several bindings say of a record, under the same names.
+// Helpers of all bindings that read records: texts, and a process's facts under common names.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 #include <optional>
 #include <string>
+#include <string_view>
 
-#include "trace/bind_str.hpp"
 #include "trace/read/file.hpp"
-#include "trace/read/life.hpp"
 
 namespace oddrank::trace {
+
+// Decodes UTF-8; each invalid byte becomes U+FFFD.
+inline pybind11::str text(std::string_view bytes) {
+  PyObject* made =
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<pybind11::ssize_t>(bytes.size()), "replace");
+  if (made == nullptr) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::str>(made);
+}
 
 inline pybind11::dict process_dict(const Process& process) {
   pybind11::dict made;
@@ -31,22 +38,21 @@ inline pybind11::dict process_dict(const Process& process) {
   return made;
 }
 
-inline const char* name_of(Life life) {
+inline const char* name_of(Liveness life) {
   switch (life) {
-    case Life::kAlive:
+    case Liveness::kAlive:
       return "alive";
-    case Life::kDead:
+    case Liveness::kDead:
       return "dead";
-    case Life::kUnknown:
+    case Liveness::kUnknown:
       break;
   }
   return "unknown";
 }
 
-// None: the record can't say it, or says what nobody knows.
-inline const char* name_of(std::optional<End> end) {
-  if (!end) return nullptr;
-  switch (*end) {
+// Returns null (None in Python) if the record holds an unknown value.
+inline const char* name_of(End end) {
+  switch (end) {
     case End::kNone:
       return "no word";
     case End::kEnding:
@@ -57,8 +63,8 @@ inline const char* name_of(std::optional<End> end) {
   return nullptr;
 }
 
-// Whether it lives, or how it ended, and what its record lacks.
-inline void add_state(pybind11::dict& made, Life life, const Counters& counters) {
+// Adds whether the process is alive, how it ended, and what its record lost.
+inline void add_state(pybind11::dict& made, Liveness life, const Counters& counters) {
   pybind11::dict lost;
   lost["threads"] = counters.lost_threads;
   lost["codes"] = counters.lost_codes;

@@ -1,15 +1,19 @@
-// Bindings of csrc/trace/read: one call a file, plain dicts and tuples out; no logic.
+// Binds csrc/trace/read and export: one call per record, returns plain dicts and tuples; no logic.
 #include <pybind11/stl.h>
 
 #include <limits>
+#include <tuple>
+#include <vector>
 
-#include "base/proc_stat.hpp"
-#include "trace/bind.hpp"
+#include "os/gil.hpp"
+#include "os/proc.hpp"
 #include "trace/bind_dicts.hpp"
+#include "trace/export/export.hpp"
+#include "trace/format/source_hash.hpp"
 #include "trace/read/history.hpp"
 #include "trace/read/linetable.hpp"
 #include "trace/read/snapshot.hpp"
-#include "trace/record/source_hash.hpp"
+#include "trace/read/stats.hpp"
 
 namespace py = pybind11;
 
@@ -54,7 +58,7 @@ py::dict collective_dict(const trace::CollectiveNow& now) {
 py::dict snapshot(const std::string& path) {
   trace::Snapshot now;
   {
-    const py::gil_scoped_release release;
+    const WithoutGil unlocked;
     now = trace::read_snapshot(path);
   }
   py::list threads, open, sections;
@@ -79,7 +83,7 @@ py::dict snapshot(const std::string& path) {
 py::tuple history(const std::string& path, std::size_t last) {
   trace::History read;
   {
-    const py::gil_scoped_release release;
+    const WithoutGil unlocked;
     read = trace::read_history(path, last);
   }
   py::list events;
@@ -114,25 +118,130 @@ py::list kernel_states(const std::vector<std::int64_t>& ids) {
   return states;
 }
 
+py::list collectives_of(const std::string& path) {
+  std::vector<trace::Collective> found;
+  std::optional<trace::Dictionary> names;
+  trace::Clock clock;
+  {
+    const WithoutGil unlocked;
+    const trace::RecordFile file(path);
+    found = trace::read_joined_collectives(file);
+    // After the collectives, so that every id is there.
+    names.emplace(file);
+    clock = trace::clock_of(file);
+  }
+  const auto time = [&clock](std::optional<std::uint64_t> ticks) {
+    return ticks ? clock.realtime_ns(*ticks) : std::nullopt;
+  };
+  py::list tuples;
+  for (const trace::Collective& c : found) {
+    tuples.append(py::make_tuple(c.tid, text(names->group(c.group)), c.sequence,
+                                 text(names->operation(c.operation)), c.bytes,
+                                 trace::name_of(c.state), time(c.begin), time(c.end)));
+  }
+  return tuples;
+}
+
+py::dict facts(const trace::Export& record) {
+  const trace::ExportFacts found = record.facts();
+  py::list clocks;
+  for (const trace::ClockPicture& picture : found.clocks) {
+    clocks.append(py::make_tuple(picture.tsc, picture.monotonic_ns, picture.realtime_ns));
+  }
+  py::dict made = trace::process_dict(found.process);
+  trace::add_state(made, found.life, found.counters);
+  made["begin_ns"] = found.begin;
+  made["clocks"] = clocks;
+  return made;
+}
+
+bool start(trace::Export& record, std::int64_t process_id, std::int64_t origin_ns,
+           const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>>& clocks,
+           bool lines) {
+  trace::ExportOptions options{process_id, origin_ns, {}, lines};
+  for (const auto& [tsc, monotonic_ns, realtime_ns] : clocks) {
+    options.clocks.push_back({tsc, monotonic_ns, realtime_ns});
+  }
+  return record.start(options);
+}
+
+py::bytes chunk(trace::Export& record) {
+  std::string made;
+  {
+    const WithoutGil unlocked;
+    made = record.chunk();
+  }
+  return py::bytes(made);
+}
+
+py::dict stats(const std::string& path, std::size_t most) {
+  trace::Stats read;
+  {
+    const WithoutGil unlocked;
+    read = trace::read_stats(trace::RecordFile(path), most);
+  }
+  py::list codes;
+  for (const trace::CodeUse& use : read.codes) {
+    codes.append(py::make_tuple(text(use.frame.function), text(use.frame.file), use.frame.line,
+                                use.events, use.calls, use.seconds, use.own));
+  }
+  py::dict made = trace::process_dict(read.process);
+  trace::add_state(made, read.life, read.counters);
+  made["threads"] = read.threads;
+  made["events"] = read.events;
+  made["window_events"] = read.window;
+  made["window_lines"] = read.lines;
+  made["marks"] = read.counters.marks_claimed;
+  made["collectives"] = read.counters.collectives_claimed;
+  made["begin_ns"] = read.begin;
+  made["end_ns"] = read.end;
+  made["window_begin_ns"] = read.window_begin;
+  made["codes"] = codes;
+  made["trouble"] = text(read.trouble);
+  return made;
+}
+
 }  // namespace
 
 void bind_trace_read(py::module_& m) {
-  m.def(
-      "trace_lines", &lines, py::arg("version_hex"), py::arg("linetable"), py::arg("first_line"),
-      py::arg("offsets"),
-      "The lines at these offsets (in bytes) of the bytecode of a code object of CPython 3.10-3.14;"
-      " None where there is none, and for a table that no CPython has written.");
+  m.def("trace_lines", &lines, py::arg("version_hex"), py::arg("linetable"), py::arg("first_line"),
+        py::arg("offsets"),
+        "Returns the lines at these offsets (bytes) of a code object of CPython 3.10-3.14; None "
+        "if there is none, and for a table that no CPython writes.");
   m.def("trace_snapshot", &snapshot, py::arg("path"),
-        "What the process of a record does now or did last: see oddrank/trace/record.py. Raises "
-        "OddrankError where it is no record.");
+        "Returns what the process of a record does now or did last (oddrank/trace/ranks.py). "
+        "Raises OddrankError if it is no record.");
   m.def("trace_history", &history, py::arg("path"), py::arg("last"),
-        "(process, the last events and marks: (ns, tid, kind, (function, file, line), source hash, "
-        "mark), what could not be read).");
-  m.def("trace_source_hash", &trace::source_hash, py::arg("path"),
-        py::call_guard<py::gil_scoped_release>(),
-        "What a record keeps of a source file; 0 where it can't be read.");
+        "Returns (process, the last events and marks, why parts could not be read). An event is "
+        "(ns, tid, kind, (function, file, line), source hash, mark).");
+  m.def("trace_source_hash", &trace::source_hash, py::arg("path"), py::call_guard<WithoutGil>(),
+        "Returns the hash that a record keeps of a source file; 0 if it can't be read.");
   m.def("trace_kernel_states", &kernel_states, py::arg("ids"),
-        "(state as /proc has it or '', ticks of CPU time) of each process or thread.");
+        "Returns (state as in /proc or '', ticks of CPU time) of each process or thread.");
+  m.def("trace_collectives", &collectives_of, py::arg("path"),
+        "Returns the collectives of a record in the order of issue: (thread, group, sequence or "
+        "None, op, bytes, \"open\", \"ended\" or \"issued\", begin and end as wall-clock ns or "
+        "None).");
+  py::class_<trace::Export>(
+      m, "TraceExport",
+      "Turns a record into events of the Trace Event Format. One thread at a time.")
+      .def(py::init<const std::string&>(), py::arg("path"), py::call_guard<WithoutGil>(),
+           "Raises OddrankError if it is no record.")
+      .def_property_readonly("facts", &facts,
+                             "The process, what the record lacks, begin_ns (None: not known), "
+                             "clocks: [(ticks, monotonic ns, wall-clock ns)].")
+      .def("start", &start, py::arg("process_id"), py::arg("origin_ns"), py::arg("clocks"),
+           py::arg("lines"), py::call_guard<WithoutGil>(),
+           "Starts the export. clocks: those in the facts of all records of its boot. Returns "
+           "False if the record's ticks can't be converted to times.")
+      .def("chunk", &chunk,
+           "Returns the next MiB of text, each event after a comma; empty at the end.")
+      .def_property_readonly("events", &trace::Export::events)
+      .def_property_readonly("trouble",
+                             [](const trace::Export& record) { return text(record.trouble()); });
+  m.def("trace_stats", &stats, py::arg("path"), py::arg("most"),
+        "Returns how much a process has recorded and lost, and its busiest code: (function, file, "
+        "line, events, calls, seconds, own seconds). Raises OddrankError if it is no record.");
 }
 
 }  // namespace oddrank

@@ -4,46 +4,58 @@ Importing oddrank loads neither torch nor numpy nor rich; the native core is loa
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from oddrank._version import __version__
 from oddrank.errors import LaunchError, MissingPartError, OddrankError
 
-# Public name -> the module that holds it, imported on first use.
+if TYPE_CHECKING:  # the same names as in _LAZY
+    from oddrank.finding import Finding
+    from oddrank.printing.install import install_printing
+    from oddrank.printing.printflock import printflock
+    from oddrank.report import Report
+    from oddrank.trace.arm import arm
+    from oddrank.trace.marks import mark, section, step
+    from oddrank.trace.nicer import NicerTrace
+
+# Public name -> its module, imported on first use.
 _LAZY = {
     "arm": "oddrank.trace.arm",
     "NicerTrace": "oddrank.trace.nicer",
-    "Tee": "oddrank.trace.stdout",
     "step": "oddrank.trace.marks",
     "mark": "oddrank.trace.marks",
     "section": "oddrank.trace.marks",
     "printflock": "oddrank.printing.printflock",
-    "install": "oddrank.printing.install",
+    "install_printing": "oddrank.printing.install",
+    "Finding": "oddrank.finding",
+    "Report": "oddrank.report",
 }
 
 __all__ = [
+    "Finding",
     "LaunchError",
     "MissingPartError",
     "NicerTrace",
     "OddrankError",
-    "Tee",
+    "Report",
     "__version__",
     "arm",
-    "install",
+    "install_printing",
     "mark",
     "printflock",
     "section",
     "step",
 ]
 
+if not TYPE_CHECKING:  # else every name, misspelled ones too, would be Any to a type checker
 
-def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError(f"module 'oddrank' has no attribute {name!r}")
-    value = getattr(import_module(module), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name):
+        module = _LAZY.get(name)
+        if module is None:
+            raise AttributeError(f"module 'oddrank' has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -3,12 +3,14 @@
 import signal
 import sys
 
-# Commands of many ranks take SIGTERM as an event (control/session.py). A launcher sends it to all
-# when one rank has died, perhaps while the others still start: it must find them alive.
-if sys.argv[1:2] in (["selftest"], ["bench"]):
+# Jobs of many ranks handle SIGTERM as an event (control/session.py). If a rank dies, the launcher
+# sends SIGTERM to all others, perhaps while they start: it must not end them.
+_JOBS = (["selftest"], ["bench", "run"], ["bench", "pairs"])
+_ONLY_TELL = {"--help", "-h", "--dry-run"}
+if (sys.argv[1:2] in _JOBS or sys.argv[1:3] in _JOBS) and _ONLY_TELL.isdisjoint(sys.argv):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
-from oddrank.cli import main  # after it: loading click takes a while
+from oddrank.cli import main  # noqa: E402 (after the mask: loading click takes a while)
 
 if __name__ == "__main__":
     main()

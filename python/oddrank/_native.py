@@ -1,4 +1,4 @@
-"""The only importer of the compiled parts: says whether each is there, and if not what to type."""
+"""The only importer of the compiled parts: says which are there, and what to type if not."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +13,7 @@ from oddrank.errors import MissingPartError
 
 @dataclass(frozen=True)
 class Part:
-    """One compiled module: `module` when it is loaded, else `reason` and what to do about it."""
+    """One compiled module: `module` if it is loaded, else `reason` and `advice`."""
 
     name: str
     module: ModuleType | None
@@ -23,7 +23,7 @@ class Part:
 
 @lru_cache(maxsize=1)
 def build_report() -> dict[str, dict[str, str]]:
-    """What the build said of each module: `reason` is empty where it was built."""
+    """Returns the build's report on each module; `reason` is empty if it was built."""
     try:
         report: dict[str, dict[str, str]] = import_module("oddrank._build").PARTS
     except ImportError:
@@ -32,14 +32,30 @@ def build_report() -> dict[str, dict[str, str]]:
 
 
 def summary() -> list[str]:
-    """One line a module: what the last build made, and why not the rest."""
+    """Returns a line for each module: built, or why not and what to do."""
     return [
-        f"  {name}: {built['reason'] + '; ' + built['advice'] if built['reason'] else 'built'}"
+        f"  {name}: {built['reason'] + '. ' + built['advice'] if built['reason'] else 'built'}"
         for name, built in build_report().items()
     ]
 
 
+def _is_main_interpreter() -> bool:
+    try:
+        main: bool = import_module("_thread")._is_main_interpreter()  # from 3.13 on
+        return main
+    except AttributeError:
+        pass
+    try:
+        interpreters = import_module("_xxsubinterpreters")
+    except ImportError:
+        return True  # this Python has no subinterpreters
+    return bool(interpreters.get_current() == interpreters.get_main())
+
+
 def _load(name: str) -> Part:
+    if not _is_main_interpreter():
+        # On 3.10 and 3.11 the import below would never return.
+        raise RuntimeError("oddrank works in the main interpreter only, not in this subinterpreter")
     try:
         return Part(name, import_module(f"oddrank.{name}"))
     except ImportError as error:
@@ -51,23 +67,23 @@ def _load(name: str) -> Part:
 
 @lru_cache(maxsize=1)
 def core_part() -> Part:
-    """`_core`: always built; its absence means a broken installation."""
+    """`_core`: always built; if it is missing, the installation is broken."""
     return _load("_core")
 
 
 def core() -> Any:
-    """The module `_core`, or MissingPartError."""
+    """Returns the module `_core`; MissingPartError if it is missing."""
     return _require(core_part())
 
 
 @lru_cache(maxsize=1)
 def cuda_part() -> Part:
-    """`_cuda`: present where it was built, with or without a driver or NCCL on this machine."""
+    """`_cuda`: present if it was built, with or without a driver or NCCL on this machine."""
     return _load("_cuda")
 
 
 def cuda() -> Any:
-    """The module `_cuda`, or MissingPartError."""
+    """Returns the module `_cuda`; MissingPartError if it is missing."""
     return _require(cuda_part())
 
 
@@ -83,7 +99,7 @@ def load_nccl() -> dict[str, Any]:
 
 
 def nccl_wheel() -> str:
-    """libnccl.so.2 of the environment's nvidia-nccl wheel; "" where there is none."""
+    """Returns libnccl.so.2 of the environment's nvidia-nccl wheel; "" if there is none."""
     try:
         spec = find_spec("nvidia.nccl")
     except (ImportError, ValueError):
@@ -99,8 +115,8 @@ def nccl_wheel() -> str:
 def torch_part() -> Part:
     """`_torch`: present when the torch that runs is of the minor version it was built against.
 
-    Imports torch. A torch that does not fit is noticed before the module is loaded: its symbols
-    would be missing, or worse, mean something else.
+    Imports torch. Checks the version before it loads the module: symbols of another version may be
+    missing or, worse, mean something else.
     """
     reinstall = "pip install --no-cache-dir --force-reinstall --no-deps oddrank"
     advice = f"Type: {reinstall} (offline or with uv add --no-build-isolation)"
@@ -122,12 +138,12 @@ def torch_part() -> Part:
 
 
 def torch() -> Any:
-    """The module `_torch`, or MissingPartError."""
+    """Returns the module `_torch`; MissingPartError if it is missing."""
     return _require(torch_part())
 
 
 def _minor(version: str) -> str:
-    """The 2.13 of 2.13.0+cpu: what decides whether a build fits."""
+    """Returns the minor version, 2.13 of 2.13.0+cpu, which decides whether a build fits."""
     return ".".join(version.split(".")[:2])
 
 

@@ -1,6 +1,6 @@
 """The command line: a table of commands, and the one place where errors become exit codes.
 
-A command's module is imported when the command runs (its attribute `command`): --help loads none.
+The module of a command is imported when the command runs; --help imports none.
 """
 
 import math
@@ -15,29 +15,40 @@ import click
 from oddrank._version import __version__
 from oddrank.errors import LaunchError, OddrankError
 
-# Name -> the module with its click command, and its line in --help.
+# Name -> module with its click command, line in --help.
 _COMMANDS = {
-    "selftest": ("oddrank.selftest.command", "Is this allocation healthy; which rank is not."),
-    "bench": ("oddrank.bench.command", "How fast are the collectives, who is late."),
-    "trace": ("oddrank.trace.command", "Where every rank is, or was when it died."),
-    "doctor": ("oddrank.doctor.command", "What is built, loaded, missing, and what to type."),
+    "selftest": ("oddrank.selftest.command", "Test whether this allocation is healthy."),
+    "bench": ("oddrank.bench.command", "Measure collectives and links, and find late ranks."),
+    "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
+    "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
 }  # fmt: skip
 
+_EXAMPLES = """Find the odd rank: which one is stuck, slow, broken or different, and why.
+
+\b
+Examples:
+  torchrun --nproc-per-node 8 -m oddrank selftest --quick
+  torchrun --nproc-per-node 8 -m oddrank bench run --json today.json
+  torchrun --nproc-per-node 8 -m oddrank trace run train.py
+  oddrank trace where
+"""
 _EPILOG = (
-    "Exit codes: 0 healthy; 1 odd (somebody is named) or unknown (nobody can be); 2 could not run;"
-    " 3 incomplete (deadline or signal, and nobody named)."
+    "Exit codes: 0 healthy; 1 odd (a rank is named) or unknown (something is wrong, none can be"
+    " named); 2 could not run; 3 incomplete (deadline or signal, and none named)."
     " torchrun turns all but 0 into 1: read the verdict from --json FILE."
 )
+# Set by a shell that completes a command line: eval "$(_ODDRANK_COMPLETE=bash_source oddrank)".
+_COMPLETE = "_ODDRANK_COMPLETE"
 _INTERRUPTED = 130
-_BROKEN_PIPE = 141  # as a shell says it of a command that SIGPIPE ended
-# A group without a command shows its help; before click 8.2 it did so by itself.
+_BROKEN_PIPE = 141  # a shell's exit code of a command that SIGPIPE ended
+# Raised for a group without a command, from click 8.2 on.
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Group(click.Group):
-    """In its help the first sentence of each command is whole, on as many lines as it takes."""
+    """Shows the whole first sentence of each command in its help."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = []
@@ -51,7 +62,7 @@ class Group(click.Group):
 
 
 class _LazyGroup(click.Group):
-    """Commands of the table; only the one that runs is imported."""
+    """Imports only the command that runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -69,12 +80,12 @@ class _LazyGroup(click.Group):
 
 @click.group(
     cls=_LazyGroup,
+    help=_EXAMPLES,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, message="oddrank %(version)s")
 def _oddrank() -> None:
-    """Find the odd rank: which one is stuck, slow, broken or different, and why."""
     from oddrank import launch
 
     if launch.fakes_terminals():
@@ -84,7 +95,7 @@ def _oddrank() -> None:
 
 
 class Seconds(click.FloatRange):
-    """A time in seconds, with or without a unit; a range alone lets NaN through."""
+    """A time in seconds, with or without a unit. Refuses NaN, which a range would accept."""
 
     name = "seconds"
     _units: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600}
@@ -104,39 +115,39 @@ class Seconds(click.FloatRange):
 
 
 def json_option(command: Command) -> Command:
-    """`--json FILE`, passed as `json_path: str | None` and known to be writable."""
+    """Adds `--json FILE`, passed as `json_path: str | None`. Checks that it can be written."""
     return click.option(
         "--json",
         "json_path",
         metavar="FILE",
         callback=writable(),
-        help="Write the report as JSON; - is stdout, and then nothing else goes there.",
+        help="File for the report as JSON; - is stdout, then nothing else goes there.",
     )(command)
 
 
 def fail_on_option(command: Command) -> Command:
-    """`--fail-on LIST`, passed as `fail_on: frozenset[str]` for `Report.exit_code`."""
+    """Adds `--fail-on LIST`, passed as `fail_on: frozenset[str]` for `Report.exit_code`."""
     return click.option(
         "--fail-on",
         metavar="LIST",
         default="odd,unknown,incomplete",
         show_default=True,
         callback=_verdicts,
-        help="Which verdicts fail the command; the others exit with 0. odd (somebody is named)"
-        " and unknown (something is wrong, nobody can be named) fail with 1, incomplete (ended"
-        " early, nobody named) with 3. none: never fail. odd alone: a prolog that drains no node"
-        " because a deadline came.",
+        help="Verdicts that fail the command; all others exit with 0. odd (a rank is named) and"
+        " unknown (something is wrong, none can be named) fail with 1, incomplete (ended early,"
+        " none named) with 3. In a scheduler's prolog: odd. Never fail: none.",
     )(command)
 
 
 def writable(
     advice: str = "",
 ) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """The callback of an option for a file; advice: what to do where it can't be written."""
+    """Returns the callback of an option for a file. advice: what to do if it can't be written."""
 
     def check(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
-        """Only rank 0 writes; another node may not even have the folder."""
-        from oddrank import finding, launch
+        """Checks on rank 0 only, which writes the file: other nodes may not have the folder."""
+        from oddrank import launch
+        from oddrank.report import JSON_ADVICE, check_writable
 
         if value == "":
             raise click.BadParameter("it is empty: give it a file, or - for stdout")
@@ -146,14 +157,14 @@ def writable(
             except LaunchError:
                 writes = True
             if writes:
-                finding.check_writable(value, advice or finding.JSON_ADVICE)
+                check_writable(value, advice or JSON_ADVICE)
         return value
 
     return check
 
 
 def share(ctx: click.Context, option: click.Parameter, value: str) -> float:
-    """The callback of a percentage: 1% or 1 becomes 0.01."""
+    """Converts the percentage of an option: 1% or 1 becomes 0.01."""
     try:
         share = float(value.strip().removesuffix("%")) / 100
     except ValueError:
@@ -164,31 +175,60 @@ def share(ctx: click.Context, option: click.Parameter, value: str) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Entry of `oddrank`, `python -m oddrank`, `torchrun -m oddrank`, `srun oddrank`; ends it."""
+    """Runs a command and ends the process: `oddrank`, `python -m oddrank`, `srun oddrank`."""
     sys.exit(_run(sys.argv[1:] if arguments is None else list(arguments)))
 
 
 def _run(arguments: list[str]) -> int:
-    """The exit code. Unexpected exceptions pass through with their traceback."""
+    """Runs a command; returns the exit code. Does not catch unexpected exceptions."""
+    if sys.stdin is None or sys.stdout is None or sys.stderr is None:
+        from oddrank import render
+
+        render.open_closed_streams()
+    if instruction := os.environ.get(_COMPLETE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(_oddrank, {}, "oddrank", _COMPLETE, instruction)
     try:
         with _oddrank.make_context("oddrank", arguments) as context:
             code = _oddrank.invoke(context)
-        sys.stdout.flush()
+        _flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as end:  # --help, --version
         return end.exit_code
     except (click.ClickException, OddrankError) as error:
-        return _refuse(error)
+        code = _refuse(error)
+        _drop_unwritten()
+        return code
     except (KeyboardInterrupt, click.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit: give it somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_unwritten()
         return _BROKEN_PIPE
 
 
+def _flush() -> None:
+    """Flushes stdout; OddrankError if it can't be written."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        from oddrank import render
+
+        render.line("", sys.stdout)
+
+
+def _drop_unwritten() -> None:
+    """Drops text that stdout does not take: else Python's last flush would exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _refuse(error: click.ClickException | OddrankError) -> int:
-    """One line on stderr, and the exit code."""
+    """Prints the error as one line on stderr; returns the exit code."""
     from oddrank import render
 
     if isinstance(error, OddrankError):
@@ -205,7 +245,7 @@ def _refuse(error: click.ClickException | OddrankError) -> int:
 
 
 def _speaks() -> bool:
-    """All ranks share a command line: one on each node says what is wrong with it."""
+    """Returns whether this rank reports errors in the command line, which all ranks share."""
     from oddrank import launch
 
     try:
@@ -215,13 +255,13 @@ def _speaks() -> bool:
 
 
 def _verdicts(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
-    from oddrank import finding
+    from oddrank.report import FAILING
 
     chosen = frozenset(word.strip() for word in value.split(",") if word.strip())
     if chosen == {"none"}:
         return frozenset()
-    if not chosen or not chosen <= finding.FAILING:
+    if not chosen or not chosen <= FAILING:
         raise click.BadParameter(
-            f"{value!r} is neither none nor some of {','.join(sorted(finding.FAILING))}"
+            f"{value!r} is neither none nor some of {','.join(sorted(FAILING))}"
         )
     return chosen

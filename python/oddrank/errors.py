@@ -1,8 +1,8 @@
-"""The exceptions that oddrank raises: each says what failed, on what, why, and what to do."""
+"""The exceptions that oddrank raises. Each message says what failed, why, and what to do."""
 
 
 class OddrankError(Exception):
-    """Something that oddrank was asked to do could not be done.
+    """oddrank could not do its task.
 
     Commands turn it into one line on stderr and the exit code `exit_code`.
     """

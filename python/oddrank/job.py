@@ -1,7 +1,7 @@
-"""Which job this process belongs to, and the folders where that job's files live.
+"""Which job this process belongs to, and the folders of that job's files.
 
-A leaf: the one place of the rule. Paths only; nothing is created or checked here (the native core
-walks to a folder and refuses what a stranger could have put there).
+Returns paths and creates nothing: the native core makes a folder, and refuses one that a stranger
+could have put there.
 """
 
 import os
@@ -9,19 +9,19 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-# What launchers of single processes call a job, the same in all of its ranks on all hosts.
+# Variables of MPI launchers with the job's name, the same in all its ranks on all hosts.
 _LAUNCHERS_NAMES = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "PMI_JOBID")
 INHERITED = "ODDRANK_JOB"
-"""Set by a process for those that it starts, which no launcher has given a name."""
+"""arm() sets this variable to the job's name, for the processes that this one starts."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._:@+=-]")
 
 
 def job_name(environ: Mapping[str, str] = os.environ) -> str:
-    """The job's name, the same in every rank of it, safe as a file name.
+    """Returns the job's name: the same in every rank, safe as a file name.
 
     TORCHELASTIC_RUN_ID unless "none", else SLURM's job and step, else MASTER_ADDR:MASTER_PORT, else
-    what an MPI launcher calls it, else ODDRANK_JOB, else the parent's pid and start time (ranks
-    started by one parent share it).
+    the MPI launcher's name, else ODDRANK_JOB, else the parent's pid and start time (ranks of one
+    parent share them).
     """
     run = environ.get("TORCHELASTIC_RUN_ID", "none")
     if run not in {"", "none"}:
@@ -40,7 +40,7 @@ def job_name(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def base_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Where this user's files may live on this host, best first.
+    """Returns the folders that may hold this user's files on this host, best first.
 
     $ODDRANK_DIR if it is set, then oddrank-UID in /dev/shm, $TMPDIR, $XDG_RUNTIME_DIR and /tmp.
     """
@@ -57,9 +57,9 @@ def base_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
 
 
 def job_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder of this job's files: $ODDRANK_DIR/<job>, else /dev/shm/oddrank-UID/<job>.
+    """Returns the folder of this job's files: $ODDRANK_DIR/<job>, or /dev/shm/oddrank-UID/<job>.
 
-    Where there is no writable /dev/shm, $TMPDIR takes its place.
+    If /dev/shm can't be written, $TMPDIR takes its place.
     """
     for folder in base_folders(environ):
         if environ.get("ODDRANK_DIR") or os.access(folder.parent, os.W_OK | os.X_OK):
@@ -68,7 +68,7 @@ def job_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def start_time(pid: int) -> int:
-    """Start of process `pid` in clock ticks since boot (with the pid: unique); 0 if it is gone."""
+    """Returns when process `pid` started, in clock ticks since boot; 0 if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -77,6 +77,6 @@ def start_time(pid: int) -> int:
 
 
 def file_name(text: str) -> str:
-    """`text` as a name for a folder: no path, not too long, and itself where it is one already."""
+    """Turns `text` into a folder's name: no path, not too long. Keeps a valid name as it is."""
     name = _UNSAFE.sub("_", text)[:120]
     return name if name.strip(".") else f"job-{name}"

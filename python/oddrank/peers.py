@@ -1,24 +1,23 @@
-"""Statistics of peers: who of one class is slower than the others, and what could have been seen.
+"""Statistics of peers: which peer of a class is slower, and which slowdown could be detected.
 
-Pure numbers in, numbers out; no sentences. Peers are of one class: the same hardware, MIG profile
-and power cap. The rule:
+Numbers in, numbers out. Peers of one class have the same hardware, MIG profile and power cap. The
+rule:
 
-- A peer's value is the median of its repeats; its reference is the median of the *others'* values
-  (with few peers a median that includes the suspect would halve what it lags behind).
-- effect = how much longer it takes than its reference: 0.05 is 5 %. Its lower bound leaves z
-  standard errors of the repeats away, z such that all comparisons of a run together name a healthy
-  peer in `ALARM` of the runs.
+- A peer's value is the median of its repeats. Its reference is the median of the *others'* values:
+  with few peers, a median that includes the suspect would halve its lag.
+- effect = how much longer it takes than its reference: 0.05 is 5 %. The lower bound is z standard
+  errors less; z is such that all comparisons of a run together name a healthy peer in `ALARM` of
+  the runs.
 - line = max(2/3 of the smallest effect looked for, t * healthy spread of the peers and of the
-  median of the others), t: Student's, for as many degrees of freedom as the spread is told by. A
+  median of the others). t is Student's, with the degrees of freedom of the spread's estimate. A
   threshold at the effect itself would find it half of the time.
-- lower > line: slow. effect > line only: a suspect, to be measured again, together with peers that
-  are known to be good. Call `compare` with the repeats of those alone, and with `comparisons`,
-  `spread` and `line` of the first call. Who is still a suspect when the budget ends is "unknown".
+- lower > line: slow. Only effect > line: a suspect. Measure it again together with peers known to
+  be good, and call `compare` with those repeats alone and with `comparisons`, `spread` and `line`
+  of the first call. A suspect that is left when the budget ends is "unknown".
 
-The healthy spread is what peers differ by beyond the noise of their repeats; under `MANY` peers it
-can't be told from a slow peer and is taken as 0: then the noise of the repeats alone keeps healthy
-ones from being named. What several figures together tell of it: selftest/spread.py. Simulated:
-benchmarks/selftest/simulated_clusters.py.
+The healthy spread is what peers differ by beyond the noise of their repeats. Fewer than `MANY`
+peers can't tell it from a slow peer: it is taken as 0, and the noise of the repeats alone keeps
+healthy ones from being named. Simulated: benchmarks/selftest/simulated_clusters.py.
 """
 
 import math
@@ -31,21 +30,21 @@ from oddrank import _native
 from oddrank.errors import OddrankError
 
 ALARM = 0.01
-"""False names a run, over all of its comparisons."""
+"""Probability that a run names a healthy peer, over all of its comparisons."""
 MANY = 16
-"""So many peers tell the spread of the healthy ones by themselves."""
+"""From this many peers on, their own values tell the healthy spread."""
 
 LINE = 2 / 3
-"""Of the smallest effect looked for: who lies beyond is named."""
+"""Share of the smallest effect looked for beyond which a peer is named."""
 MAD = 1.4826
-"""Median absolute deviation -> standard deviation, of a normal distribution."""
+"""Standard deviation of a normal distribution, in median absolute deviations."""
 DEGREES_OF_DEVIATION = 0.37
-"""Degrees of freedom that a value adds to `deviation`: its efficiency."""
+"""Degrees of freedom that a value adds to `deviation`, which is less efficient."""
 
-_FOUND = 0.95  # what `visible` means by "would have been found"
+_FOUND = 0.95  # share of runs that find the effect `visible`
 _QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
 _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
-_OWN = 4  # so many repeats tell a peer's own noise
+_OWN = 4  # from so many repeats on a peer's own noise counts
 
 Name = TypeVar("Name", bound=Hashable)
 Level = Literal["high", "medium", "low"]
@@ -53,32 +52,32 @@ Level = Literal["high", "medium", "low"]
 
 @dataclass(frozen=True)
 class Peer(Generic[Name]):
-    """One of them, against the others. value, reference: in the caller's unit."""
+    """One peer against the others. value and reference are in the caller's unit."""
 
     name: Name
     value: float
     reference: float
     effect: float
-    """How much longer it takes than the reference takes, as a fraction; below 0: shorter."""
+    """How much longer it takes than the reference, as a fraction; negative: shorter."""
     lower: float
-    """The effect is larger than this."""
+    """Lower bound of the effect."""
     repeats: int
 
 
 @dataclass(frozen=True)
 class Comparison(Generic[Name]):
-    """All peers, the slowest first, and what they were held against (fractions)."""
+    """All peers, the slowest first, and the thresholds (fractions)."""
 
     peers: tuple[Peer[Name], ...]
     line: float
     noise: float | None
-    """Standard deviation of a single repeat; None: no peer was measured twice."""
+    """Standard deviation of a single repeat; None if no peer was measured twice."""
     spread: float
-    """Standard deviation of healthy peers, the noise of their repeats taken away."""
+    """Standard deviation of healthy peers beyond the noise of their repeats."""
     visible: float
-    """The smallest effect that is named at once in 95 of 100 runs; infinite: none would be."""
+    """The smallest effect that 95 of 100 runs name at once; infinite if none would be."""
     z: float
-    """So many standard errors below its effect is the lower bound of each peer."""
+    """Standard errors between a peer's effect and its lower bound."""
 
     @property
     def slow(self) -> tuple[Peer[Name], ...]:
@@ -86,18 +85,18 @@ class Comparison(Generic[Name]):
 
     @property
     def suspects(self) -> tuple[Peer[Name], ...]:
-        """To be measured again: over the line, but not surely so."""
+        """Peers to measure again: their effect is over the line, its lower bound is not."""
         return tuple(peer for peer in self.peers if peer.lower <= self.line < peer.effect)
 
     @property
     def level(self) -> Level:
-        """How sure a name is: of two peers, one slow and one fast look alike."""
+        """How sure a name is. With two peers, one slow and one fast look alike."""
         if len(self.peers) < 3:
             return "low"
         return "medium" if len(self.peers) == 3 else "high"
 
     def visible_after(self, repeats: int) -> float:
-        """The smallest effect that so many repeats of everybody show in 95 of 100 runs."""
+        """Returns the smallest effect that `repeats` of all peers show in 95 of 100 runs."""
         if self.noise is None:
             return math.inf
         own = self.noise * of_median(repeats)
@@ -115,13 +114,13 @@ def compare(
     line: float | None = None,
     good: Collection[Name] = (),
 ) -> Comparison[Name]:
-    """Each peer's repeats against the others'.
+    """Compares each peer's repeats with the others'.
 
     measured: at least two peers, each with at least one value above 0. smallest: the smallest
     effect looked for. better: "low" for times, "high" for rates. comparisons: peers times metrics
-    of the whole run, if there are more than these. spread: of the healthy, where it is known.
-    line: at least. good: the only ones to hold others against, if there are two or more.
-    OddrankError for what can't be compared.
+    of the whole run, if there are more than these. spread: the healthy spread, if known. line: the
+    least threshold. good: the only peers to compare others with, if there are two or more.
+    OddrankError for fewer than two peers.
     """
     if len(measured) < 2:
         raise OddrankError("two peers are needed to compare")
@@ -141,9 +140,9 @@ def compare(
         differing = spread
     degrees = DEGREES_OF_DEVIATION * deviations if deviations else math.inf
     z = z_of(max(comparisons or 0, len(measured)), degrees)
-    # A spread that is known is as good as told by very many; else by these peers.
-    told = math.inf if spread is not None else DEGREES_OF_DEVIATION * len(measured)
-    t = max(z, z_of(max(comparisons or 0, len(measured)), told))
+    # A given spread counts as exact; else these peers estimate it.
+    of_spread = math.inf if spread is not None else DEGREES_OF_DEVIATION * len(measured)
+    t = max(z, z_of(max(comparisons or 0, len(measured)), of_spread))
     line = max(line or 0.0, line_of(smallest, t, differing, others))
     blind = noise is None and differing == 0.0  # nothing says what is usual
     found = []
@@ -172,9 +171,9 @@ def compare(
 
 
 def z_of(comparisons: int, degrees: float = math.inf) -> float:
-    """How many standard errors keep a run's comparisons together at `ALARM`, one-sided.
+    """Returns the standard errors that keep all comparisons together at `ALARM`, one-sided.
 
-    degrees: of freedom behind the standard error, at least 1: then the quantile is Student's t.
+    degrees: of freedom of the standard error, at least 1; if finite, uses Student's t.
     """
     share = ALARM / max(comparisons, 1)
     if degrees == math.inf:
@@ -183,9 +182,9 @@ def z_of(comparisons: int, degrees: float = math.inf) -> float:
 
 
 def _student(share: float, n: float) -> float:
-    """What Student's t with n degrees exceeds with that probability: G. W. Hill, "Algorithm 396:
-    Student's t-quantiles", Communications of the ACM 13 (1970), p. 619, for both tails.
+    """Returns the value that Student's t with n degrees of freedom exceeds with this probability.
 
+    G. W. Hill, "Algorithm 396: Student's t-quantiles", Communications of the ACM 13 (1970), p. 619.
     From 2 degrees on the tail beyond is the share within 0.1 %, between 1 and 2 within 6 %.
     """
     both = 2 * share
@@ -210,7 +209,7 @@ def _student(share: float, n: float) -> float:
 
 
 def medians_of_others(values: Sequence[float]) -> list[float]:
-    """Of each value the median of all others; at least two values. One sort for all."""
+    """Returns the median of all others for each of at least two values, with one sort."""
     places = sorted(range(len(values)), key=lambda i: values[i])
     ordered = [values[i] for i in places]
     rest = len(values) - 1
@@ -223,7 +222,7 @@ def medians_of_others(values: Sequence[float]) -> list[float]:
 
 
 def _references(own: Mapping[Name, float], good: Collection[Name]) -> tuple[list[float], int]:
-    """What each is held against, and of how many that is the median."""
+    """Returns each peer's reference, and the number of values whose median it is."""
     known = [value for name, value in own.items() if name in good]
     if len(known) < 2:
         return medians_of_others(list(own.values())), len(own) - 1
@@ -233,29 +232,29 @@ def _references(own: Mapping[Name, float], good: Collection[Name]) -> tuple[list
 
 
 def line_of(smallest: float, z: float, spread: float, others: int) -> float:
-    """Beyond which a peer is named: healthy ones and the median of so many others differ too."""
+    """Returns the effect beyond which a peer is named: healthy peers and medians differ, too."""
     return max(LINE * smallest, z * spread * math.hypot(1.0, of_median(others)))
 
 
 def of_median(count: int) -> float:
-    """Standard error of the median of so many values, in standard deviations of one."""
+    """Returns the standard error of the median of `count` values, in standard deviations."""
     return (1.0 if count < 3 else _MEDIAN) / math.sqrt(count)
 
 
 def deviation(values: Sequence[float], center: float) -> float:
-    """The standard deviation, from the median deviation: a few odd ones add nothing to it."""
+    """Estimates the standard deviation from the median deviation: outliers add nothing to it."""
     return MAD * statistics.median(abs(value - center) for value in values)
 
 
 def _error(repeats: int, scatter: float, noise: float) -> float:
-    """Standard error of a peer's value; who jitters more than the others has more of it."""
+    """Returns the standard error of a peer's value; a peer that jitters has a larger one."""
     return (max(noise, scatter) if repeats >= _OWN else noise) * of_median(repeats)
 
 
 def spread_of(deviations: Sequence[float], usual: float) -> float:
-    """What peers differ by beyond the noise of their values, `usual`; deviations: from the middle.
+    """Estimates the standard deviation of peers beyond `usual`, the noise of their values.
 
-    0 of fewer than `MANY`, who can't tell it.
+    deviations: of the peers' values from their middle. Returns 0 for fewer than `MANY`.
     """
     if len(deviations) < MANY:
         return 0.0

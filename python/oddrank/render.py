@@ -1,19 +1,24 @@
-"""How it is said: reports and tables for people. The only importer of rich, on a terminal only.
+"""Reports and tables as text for people. The only importer of rich, on a terminal only.
 
-Every text is somebody else's (host names, exception messages, file names): control characters are
-shown, never obeyed, and what the stream's encoding lacks is escaped rather than raised.
+Every text may come from a stranger (host names, exception messages, file names): control characters
+are shown, never obeyed, and what the stream cannot encode is escaped.
 """
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
-from oddrank.finding import Evidence, Finding, Report, fold, write_json
+from oddrank import launch
+from oddrank.errors import OddrankError
+from oddrank.finding import Evidence, Finding, number_text, ranks_text
+from oddrank.report import Report, write_json
 
 _MAX_TEXT = 1000
 _MAX_FINDINGS = 12
-# Of more findings than that: as many as these lines hold; the rest is folded, to so many groups.
+# With more findings: shows as many as fit these lines, and folds the rest into so many groups.
 _MAX_LINES = 24
 _MAX_GROUPS = 6
 _MAX_EVIDENCE = 6
@@ -26,14 +31,18 @@ _STYLES = {
 # Condition -> style of a finding's line; the rest is red.
 _MILD = {"suspicious": "yellow", "unknown": "yellow"}
 
+# A column of text is not made narrower than this.
+_NARROWEST = 12
+
 _plain = False
+_stdout_is_closed = False
 
 # A line of output and its style.
 Line = tuple[str, str]
 
 
 def report(report: Report, stream: TextIO) -> None:
-    """The verdict, its sentence, the findings with evidence, and the ranks not named."""
+    """Prints the verdict, its sentence, the findings with evidence, and the ranks not named."""
     lines: list[Line] = [
         (f"{report.tool}: {report.verdict}", _STYLES[report.verdict]),
         (report.summary, ""),
@@ -45,9 +54,9 @@ def report(report: Report, stream: TextIO) -> None:
     if any(finding.names_somebody() for finding in report.findings):
         raised, rest = _not_named(report)
         if raised:
-            lines.append((f"{_ranks(raised)} raised too (it may be a consequence)", "yellow"))
+            lines.append((f"{_ranks(raised)} raised too (perhaps a consequence)", "yellow"))
         if rest:
-            lines.append((f"nothing found against: {_ranks(rest)}", "green"))
+            lines.append((f"no findings: {_ranks(rest)}", "green"))
     if report.findings and report.why:
         lines.append((report.why, ""))
     _write(lines, stream)
@@ -56,38 +65,42 @@ def report(report: Report, stream: TextIO) -> None:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], stream: TextIO, *, title: str = ""
 ) -> None:
-    """Columns of text, numbers to the right, None as `-`; rows in the order of the caller."""
-    cells = [[safe("-" if cell is None else str(cell), stream) for cell in row] for row in rows]
-    heads = [safe(column, stream) for column in columns]
-    right = [_all_numbers(row[i] for row in cells) for i in range(len(heads))]
-    if _has_style(stream):
-        _rich_table(safe(title, stream), heads, cells, right, stream)
-        return
-    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
-    if title:
-        print(safe(title, stream), file=stream)
-    for line in [heads, ["-" * width for width in widths], *cells]:
-        padded = [
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(line, widths, right, strict=True)
-        ]
-        print("  ".join(padded).rstrip(), file=stream)
-    stream.flush()
+    """Prints rows in the caller's order. Numbers stand to the right, None is `-`.
+
+    A table wider than the terminal, or than $COLUMNS, wraps its texts; if its numbers alone are
+    too wide, it prints them in parts, each with the first column.
+    """
+    with _writing(stream):
+        _table(columns, rows, stream, title)
 
 
 def line(text: str, stream: TextIO, style: str = "") -> None:
-    """One line: progress, a hint, an error."""
-    _write([(text, style)], stream)
+    """Prints one line: a hint, an error."""
+    with _writing(stream):
+        _write([(text, style)], stream)
+
+
+@contextmanager
+def _writing(stream: TextIO) -> Iterator[None]:
+    """Turns a full disk into an OddrankError. A reader that has left stays a BrokenPipeError."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _discard(stream)
+        name = "stderr" if stream is sys.stderr else "stdout"
+        raise OddrankError(f"cannot write to {name}: {error.strerror}") from error
 
 
 def progress(text: str, stream: TextIO) -> None:
-    """A line while a command runs: whoever does not read on takes nothing from what follows."""
+    """Prints a line while a command runs. A stream that takes no more does not end the command."""
     try:
-        line(text, stream)
+        _write([(text, "")], stream)
     except BrokenPipeError:
         _discard(stream)
     except OSError:
-        pass  # a full disk: what comes at the end is said elsewhere then (see deliver)
+        pass  # a full disk: deliver writes the verdict to stderr then
 
 
 def deliver(
@@ -98,17 +111,21 @@ def deliver(
     *,
     tables: Sequence[tuple[str, Sequence[str], Iterable[Sequence[object]]]] = (),
 ) -> None:
-    """The end of a command that judges: table and verdict, then JSON where --json says.
+    """Ends a command that judges: prints tables and verdict, then writes the JSON of --json.
 
     tables: (title, columns, rows) of further ones.
 
-    Whoever does not read on (`| head`) takes nothing from the rest. Where stdout can't be written,
-    the verdict goes to stderr. What is slow to write, the JSON on a file system, comes last.
+    A reader that leaves early (`| head`) does not keep the rest from being written. If stdout can't
+    be written, the verdict goes to stderr. The JSON comes last: file systems may be slow.
     """
-    stream = sys.stderr if json_path == "-" else sys.stdout
+    stream = sys.stderr if json_path == "-" or _stdout_is_closed else sys.stdout
+    if report_.verdict != "healthy":
+        where = f"; report: {os.path.abspath(json_path)}" if json_path and json_path != "-" else ""
+        said = f"{report_.tool}: {report_.verdict}: {report_.summary}{where}"
+        launch.tell_launcher(safe(said))
     every = [*([("", columns, rows)] if columns else []), *tables]
     try:
-        _say_all(report_, every, stream)
+        _print_all(report_, every, stream)
     except BrokenPipeError:
         _discard(stream)
     except OSError as error:
@@ -122,30 +139,46 @@ def deliver(
         _discard(sys.stdout)
 
 
-def _say_all(
+def _print_all(
     report_: Report,
     tables: Iterable[tuple[str, Sequence[str], Iterable[Sequence[object]]]],
     stream: TextIO,
 ) -> None:
     for title, columns, rows in tables:
-        table(columns, rows, stream, title=title)
+        _table(columns, rows, stream, title)
         print(file=stream)
     report(report_, stream)
 
 
 def _discard(stream: TextIO) -> None:
-    """What is buffered could not be written, and is not to be tried again when Python ends."""
+    """Keeps Python from writing at exit what the stream could not take."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def open_closed_streams() -> None:
+    """Opens /dev/null as stdin, stdout and stderr if the caller has closed them (`>&-`).
+
+    Else the next file that is opened would take their number, and get the output.
+    """
+    global _stdout_is_closed
+    _stdout_is_closed = sys.stdout is None
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def be_plain() -> None:
-    """No colours in this process, whatever its streams look like."""
+    """Switches colours off in this process, whatever its streams look like."""
     global _plain
     _plain = True
 
 
 def safe(text: str, stream: TextIO | None = None) -> str:
-    """The text on one line; nothing in it moves a cursor, turns direction, or can't be encoded."""
+    """Returns the text on one line, without anything that moves a cursor or can't be encoded."""
     if len(text) > _MAX_TEXT:
         text = f"{text[:_MAX_TEXT]}... ({len(text) - _MAX_TEXT} more characters)"
     text = "".join(c if c.isprintable() else _escape(c) for c in text)
@@ -158,7 +191,7 @@ def _escape(character: str) -> str:
 
 
 def _as_many_as_fit(report: Report) -> list[list[Line]]:
-    """The lines of each of the first findings: all of a few, a screen of many."""
+    """Returns each finding's lines: of all findings if they are few, else of those that fit."""
     made = [list(_finding_lines(f, report.summary)) for f in report.findings[:_MAX_FINDINGS]]
     if len(report.findings) <= _MAX_FINDINGS:
         return made
@@ -187,16 +220,16 @@ def _evidence(evidence: Evidence) -> str:
     unit = f" {evidence.unit}" if evidence.unit else ""
     numbers = []
     if evidence.value is not None:
-        numbers.append(f"{evidence.value:.4g}{unit}")
+        numbers.append(f"{number_text(evidence.value)}{unit}")
     if evidence.median is not None:
-        numbers.append(f"median of the others {evidence.median:.4g}{unit}")
+        numbers.append(f"median of the others {number_text(evidence.median)}{unit}")
     if evidence.spread is not None:
         numbers.append(f"spread {evidence.spread:.2%}")
     return f"{evidence.text}{': ' if numbers else ''}{', '.join(numbers)} [{evidence.source}]"
 
 
 def _folded_lines(findings: Sequence[Finding]) -> Iterable[Line]:
-    """Findings beyond the screen, one line per condition, cause and stage."""
+    """Returns the findings beyond the screen, one line per condition, cause and stage."""
     groups: dict[tuple[str, str, str | None], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.condition, finding.cause, finding.stage), []).append(finding)
@@ -204,7 +237,7 @@ def _folded_lines(findings: Sequence[Finding]) -> Iterable[Line]:
         yield "", ""
     for (condition, cause, stage), members in list(groups.items())[:_MAX_GROUPS]:
         ranks = {rank for member in members for rank in member.who.ranks}
-        who = f"ranks {_short(fold(ranks))}" if ranks else f"{len(members)} more"
+        who = _ranks(ranks) if ranks else f"{len(members)} more"
         where = f", stage {stage}" if stage else ""
         yield f"  {who}: {condition} ({cause}{where})", _MILD.get(condition, "red")
     if len(groups) > _MAX_GROUPS:
@@ -212,7 +245,7 @@ def _folded_lines(findings: Sequence[Finding]) -> Iterable[Line]:
 
 
 def _not_named(report: Report) -> tuple[list[int], list[int]]:
-    """Those that raised, and those against whom there is nothing at all."""
+    """Returns the ranks that no finding names: those that raised, and all others."""
     size = report.world.get("size")
     named = {rank for finding in report.findings for rank in finding.who.ranks}
     others = [rank for rank in range(size) if rank not in named] if isinstance(size, int) else []
@@ -220,22 +253,93 @@ def _not_named(report: Report) -> tuple[list[int], list[int]]:
     return [r for r in others if r in raised], [r for r in others if r not in raised]
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {_short(fold(ranks))}"
+def _ranks(ranks: Iterable[int]) -> str:
+    return _short(ranks_text(ranks))
 
 
 def _short(text: str, limit: int = 160) -> str:
-    return text if len(text) <= limit else f"{text[:limit].rpartition(',')[0]},..."
+    """Cuts a long list after one of its entries, any other text after a character."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit].rpartition(', ')[0] or text[:limit]}, ..."
+
+
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], stream: TextIO, title: str
+) -> None:
+    cells = [[safe("-" if cell is None else str(cell), stream) for cell in row] for row in rows]
+    heads = [safe(column, stream) for column in columns]
+    right = [_all_numbers(row[i] for row in cells) for i in range(len(heads))]
+    natural = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
+    lines: list[Line] = [(title, "bold")] if title else []
+    for number, (part, widths) in enumerate(_parts(natural, right, terminal_width(stream))):
+        to_right = [right[i] for i in part]
+        head, *body = ([row[i] for i in part] for row in [heads, *cells])
+        lines += [("", "")] * (number > 0)
+        lines += [(text, "bold") for text in _padded(head, widths, to_right)]
+        rules = ["-" * width for width in widths]
+        lines += [(text, "") for row in [rules, *body] for text in _padded(row, widths, to_right)]
+    _write(lines, stream)
+
+
+def _parts(
+    widths: list[int], right: Sequence[bool], limit: int | None
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yields the columns of each part of a table, and how wide each is."""
+    every = list(range(len(widths)))
+    if limit is None or sum(widths) + 2 * len(widths) - 2 <= limit:
+        yield every, widths
+        return
+    texts = [i for i in every if not right[i]]
+    widths = list(widths)
+    while sum(widths) + 2 * len(widths) - 2 > limit:
+        widest = max(texts, key=lambda i: widths[i], default=None)
+        if widest is None or widths[widest] <= _NARROWEST:
+            break
+        widths[widest] -= 1
+    part = [0]
+    for i in every[1:]:
+        if len(part) > 1 and sum(widths[k] for k in (*part, i)) + 2 * len(part) > limit:
+            yield part, [widths[k] for k in part]
+            part = [0]
+        part.append(i)
+    yield part, [widths[k] for k in part]
+
+
+def _padded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
+    """Yields the lines of a row. Texts that are too wide for their column wrap."""
+    wrapped = [
+        textwrap.wrap(text, width, break_on_hyphens=False) or [""] if len(text) > width else [text]
+        for text, width in zip(cells, widths, strict=True)
+    ]
+    for number in range(max(map(len, wrapped))):
+        texts = [lines[number] if number < len(lines) else "" for lines in wrapped]
+        padded = [
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(texts, widths, right, strict=True)
+        ]
+        yield "  ".join(padded).rstrip()
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Returns how wide a table may be: $COLUMNS, else the terminal's width; None without both."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 def _all_numbers(cells: Iterable[str]) -> bool:
-    """Whether a column reads better from the right: numbers, with or without a unit."""
+    """Returns whether a column holds only numbers, with or without a unit."""
     texts = [cell for cell in cells if cell != "-"]
     return bool(texts) and all(text.lstrip("+-")[:1].isdigit() for text in texts)
 
 
 def _has_style(stream: TextIO) -> bool:
-    """A terminal that wants colours."""
+    """Returns whether the stream is a terminal that wants colours."""
     if _plain:
         return False
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", ""):
@@ -259,19 +363,3 @@ def _write(lines: Iterable[Line], stream: TextIO) -> None:
     console = Console(file=stream, highlight=False, emoji=False)  # obeys NO_COLOR
     for text, style in made:
         console.print(Text(text, style=style), soft_wrap=True)
-
-
-def _rich_table(
-    title: str, heads: list[str], cells: list[list[str]], right: list[bool], stream: TextIO
-) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
-    for head, to_right in zip(heads, right, strict=True):
-        made.add_column(Text(head), justify="right" if to_right else "left", overflow="fold")
-    for row in cells:
-        made.add_row(*(Text(cell) for cell in row))
-    Console(file=stream, highlight=False, emoji=False).print(made)

@@ -1,4 +1,4 @@
-"""What ranks would put into a collective and get out of it, made by torch and the native fill."""
+"""Inputs and results of collectives, made by torch and the native fill."""
 
 import random
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ RIGHT = (0, -1, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Segment:
-    """Elements first..first+count of a collective's data; `source` is the rank whose they are."""
+    """Elements first..first+count of a collective's data, from rank `source`."""
 
     dtype: str
     op: str
@@ -37,7 +37,7 @@ class Segment:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What follows the address in the native functions."""
+        """Returns the arguments after the address of the native functions."""
         place = (self.first, self.count, self.turn)
         return (self.dtype, self.op, self.source, self.world, *place)
 
@@ -53,13 +53,13 @@ class Segment:
         return data
 
     def check(self, data: Any):
-        """(number wrong, index of the first or -1, expected, got)."""
+        """Returns (number wrong, index of the first or -1, expected, got)."""
         assert data.is_contiguous()
         assert (data.numel(), data.dtype) == (self.count, DTYPES[self.dtype])
         return _native.core().bench_check(data.data_ptr(), *self.arguments)
 
     def contributions(self):
-        """(world, count): a row per rank."""
+        """Returns all contributions, of shape (world, count)."""
         rows = torch.empty((self.world, self.count), dtype=DTYPES[self.dtype])
         for rank, row in enumerate(rows):
             _native.core().bench_fill(row.data_ptr(), *self.of(rank).arguments)
@@ -67,7 +67,7 @@ class Segment:
 
 
 def combine(op: str, a, b):
-    """One step of a reduction in the tensors' dtype: its result is rounded to that dtype."""
+    """Does one step of a reduction; rounds the result to the tensors' dtype."""
     dtype = a.dtype
     if dtype.itemsize == 1 and dtype.is_floating_point:  # torch has no arithmetic on these
         a, b = a.float(), b.float()
@@ -76,7 +76,7 @@ def combine(op: str, a, b):
 
 
 def reduce_by_tree(rows: Any, op: str, dice: random.Random):
-    """By pairs, drawn anew in each round; `rows` are (rank, element)."""
+    """Reduces in pairs, drawn anew in each round. rows: (rank, element)."""
     while len(rows) > 1:
         order = torch.tensor(dice.sample(range(len(rows)), len(rows)))
         rows = rows.view(_bits(rows))[order].view(rows.dtype)
@@ -89,7 +89,7 @@ def reduce_by_tree(rows: Any, op: str, dice: random.Random):
 
 
 def reduce_in_a_row(rows: Any, op: str, dice: random.Random):
-    """One after the other, as a ring does, from any rank on; many ranks by rings of 128."""
+    """Reduces one rank after the other, as a ring does, from any rank on; above 128 in rings."""
     if len(rows) > 1000:
         rows = reduce_in_a_row(rows.view(len(rows) // 128, 128, -1), op, dice)
     start = dice.randrange(len(rows))
@@ -100,18 +100,18 @@ def reduce_in_a_row(rows: Any, op: str, dice: random.Random):
 
 
 def divide(total: Any, world: int):
-    """avg's last step, where the sum comes first."""
+    """Does avg's last step, if the sum comes first."""
     if not total.dtype.is_floating_point:
         return torch.div(total.long(), world, rounding_mode="trunc").to(total.dtype)
     return (total.double() / world).to(total.dtype)
 
 
 def prescale(rows: Any, world: int):
-    """avg's first step, where the scaling comes first: by 1/world as the dtype rounds it."""
+    """Does avg's first step, if scaling comes first: times 1/world, rounded to the dtype."""
     share = torch.tensor(1.0 / world, dtype=torch.float64).to(rows.dtype)
     return (rows.double() * share.double()).to(rows.dtype)
 
 
 def _bits(data: Any):
-    """The dtype of the same size in which torch can index and concatenate anything."""
+    """Views the data as a dtype of the same size that torch can index and concatenate."""
     return {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[data.dtype.itemsize]

@@ -1,6 +1,6 @@
-// A GPU and an NCCL of one rank that exist in memory only: streams are queues, an operation takes
-// 5 us of a clock that only its end moves, and a look at a stream or an event lets the GPU do a
-// little. For the logic of csrc/bench/nccl; what real ones do is tested by gpu-check.
+// A fake GPU and an NCCL of one rank: streams are queues. An operation takes 5 us of a clock that
+// only ends of operations move. Each query of a stream or an event lets the GPU do some work. Tests
+// the logic of csrc/bench/nccl; gpu-check tests real ones.
 #include "fake_gpu.hpp"
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@
 namespace {
 
 struct Item {
-  std::function<void()> work;  // at its end
+  std::function<void()> work;  // runs at its end
   bool is_operation;
   std::uint64_t number;
 };
@@ -71,7 +71,7 @@ void put(FakeStream& stream, std::function<void()> work, bool is_operation) {
 FakeStream& fake(cudaStream_t stream) { return *reinterpret_cast<FakeStream*>(stream); }
 
 ncclResult_t operate(const void* from, void* to, std::size_t bytes, cudaStream_t stream) {
-  while (operations == state.blocks_at) ::pause();  // inside NCCL, for ever
+  while (operations == state.blocks_at) ::pause();  // hangs inside NCCL
   const std::lock_guard lock(mutex);
   state.windows.push_back(reinterpret_cast<std::uintptr_t>(to));
   auto work = [=] {
@@ -88,7 +88,7 @@ ncclResult_t operate(const void* from, void* to, std::size_t bytes, cudaStream_t
 }  // namespace
 
 FakeState& fake_state() { return state; }
-// For who has no C++: where the operation of that number received; 0: there was none.
+// For Python: the receive buffer of the operation with this number; 0 if there was none.
 extern "C" std::uintptr_t fake_window(std::size_t number) {
   return number < state.windows.size() ? state.windows[number] : 0;
 }
@@ -144,7 +144,7 @@ CUDA_FAKE cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKi
 CUDA_FAKE cudaEventCreate(cudaEvent_t* event) {
   return ++state.events, *event = reinterpret_cast<cudaEvent_t>(new FakeEvent), cudaSuccess;
 }
-CUDA_FAKE cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }  // its queue may still hold it
+CUDA_FAKE cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }  // its queue may still contain it
 CUDA_FAKE cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   auto* const recorded = reinterpret_cast<FakeEvent*>(event);

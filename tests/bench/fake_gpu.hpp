@@ -1,18 +1,18 @@
-// What the fake GPU is told to do, and what it saw.
+// Settings of the fake GPU, and counts of what it did.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 struct FakeState {
-  // Told. Numbers of operations count from 0; ~0: none.
+  // Settings. Operations are numbered from 0; ~0 is none.
   std::uint64_t hangs_at = ~std::uint64_t{0};   // on the GPU, until it is aborted
   std::uint64_t blocks_at = ~std::uint64_t{0};  // inside NCCL's call
   bool survives_abort = false;
-  bool fails = false;  // NCCL says so once the operation that hangs is there
+  bool fails = false;  // NCCL reports an error at the operation that hangs
   bool cannot_split = false;
 
-  // Seen.
+  // Counts.
   std::uint64_t most_in_flight = 0, graph_launches = 0;
   int aborts = 0, freed_in_use = 0, events = 0, nccl_allocations = 0;
   int graphs = 0, graphs_at_the_end = -1;

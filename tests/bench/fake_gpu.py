@@ -1,4 +1,4 @@
-"""Compiles what runs on fake_gpu.cpp, a GPU and an NCCL that exist in memory only."""
+"""Compiles programs against fake_gpu.cpp, a fake GPU and NCCL."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def compiler() -> list[str]:
-    """With the headers of CUDA and NCCL."""
+    """Returns the compiler with the include folders of CUDA and NCCL."""
     headers = [
         os.environ.get("CUDA_HOME", "/usr/local/cuda") + "/include",
         Path(real_nccl()).parents[1] / "include",
@@ -24,7 +24,7 @@ def compiler() -> list[str]:
 
 
 def make_fake_gpu(folder: Path) -> Path:
-    """One library for both, libnccl.so.2."""
+    """Builds one library for both, libnccl.so.2."""
     made = folder / "libnccl.so.2"
     options = ["-shared", "-fPIC", "-Wl,-soname,libnccl.so.2"]
     subprocess.run([*compiler(), *options, HERE / "fake_gpu.cpp", "-o", made], check=True)

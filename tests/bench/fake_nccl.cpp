@@ -1,6 +1,6 @@
-// An NCCL without a GPU, for what goes wrong: its communicators never become ready, as where a rank
-// is missing; with FAKE_NCCL_READY they do, and are split into a twin. With FAKE_NCCL_ENDS_LATE the
-// twin is at work for some time after it was finalized. Compiled by the test.
+// A fake NCCL without a GPU: its communicators never become ready, as if a rank were missing. With
+// FAKE_NCCL_READY they do, and can be split into a twin. With FAKE_NCCL_ENDS_LATE the twin works
+// for some time after it is finalized. The test compiles it.
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,7 +14,7 @@ struct UniqueId {
 };
 int first, twin;
 bool splitting;
-int left = 0;  // looks at the twin until it is ended
+int left = 0;  // queries until the twin has ended
 
 bool asked(const char* name) { return std::getenv(name) != nullptr; }
 

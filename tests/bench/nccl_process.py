@@ -24,14 +24,14 @@ def error_of(function, *arguments, **options):
 
 
 def real_nccl() -> str:
-    """libnccl.so.2 of the nvidia-nccl wheel, by which `_cuda` was built."""
+    """Returns libnccl.so.2 of the nvidia-nccl wheel that `_cuda` was built with."""
     file = _native.nccl_wheel()
     assert file, "no nvidia-nccl wheel: pip install nvidia-nccl-cu13"
     return file
 
 
 def in_process(code: str, *, seconds: float = 60, **environ: str) -> tuple[Any, str]:
-    """What the code left in `answer`, and all that it printed before."""
+    """Runs the code in a fresh process; returns its variable `answer` and its output."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL", "ODDRANK_NCCL"))}
     done = subprocess.run(
         [sys.executable, "-c", f"{_BEGIN}\n{code}\nprint(json.dumps(answer))"],
@@ -47,7 +47,7 @@ def in_process(code: str, *, seconds: float = 60, **environ: str) -> tuple[Any, 
 
 
 def make_fake(folder: Path, *flags: str) -> Path:
-    """libnccl.so.2 of fake_nccl.cpp."""
+    """Builds libnccl.so.2 from fake_nccl.cpp."""
     folder.mkdir(parents=True, exist_ok=True)
     made = folder / "libnccl.so.2"
     source = Path(__file__).with_name("fake_nccl.cpp")

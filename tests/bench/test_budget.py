@@ -1,15 +1,18 @@
-"""How much time a deadline leaves for measuring, and how that is shared."""
+"""The time that a deadline leaves for measuring, and its shares."""
 
 import re
 import time
 from dataclasses import replace
+from unittest import mock
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from job import job
 from oddrank import launch
 from oddrank.bench import report
-from oddrank.bench.budget import ARRIVALS, LEAST, Budget, Limits, limits, longest, visits
+from oddrank.bench.budget import ARRIVALS, LEAST, Budget, Limits, limits, longest, passes
 from oddrank.bench.case import Case
 from oddrank.bench.plan import Task
 from oddrank.errors import OddrankError
@@ -32,7 +35,7 @@ def test_what_comes_before_the_cases_takes_its_part_and_leaves_the_rest_to_them(
     clock[0] += 4
     assert budget.part(0.4) == 4
     clock[0] += 4
-    assert budget.share(0)[0] == pytest.approx(0.5)  # of the two seconds that are left
+    assert budget.share(0)[0] == pytest.approx(0.5)  # of the remaining two seconds
 
 
 def test_what_quick_ones_leave_is_there_for_the_others(clock):
@@ -46,7 +49,7 @@ def test_what_quick_ones_leave_is_there_for_the_others(clock):
 
 @pytest.mark.parametrize("sizes", [(3 << 20, 255 << 20), (255 << 20, 3 << 20)])
 def test_large_cases_have_more_time_than_alike_for_all_and_less_than_by_their_bytes(clock, sizes):
-    """So they have more runs than alike for all would leave them, and the small ones still most."""
+    """Large cases run more often than with equal shares; small ones still run most."""
     budget = Budget(10, [Case("all_reduce", "float32", size) for size in sizes])
     shares = [budget.share(0)[0]]
     clock[0] += shares[0]
@@ -66,25 +69,39 @@ def test_a_budget_that_is_used_up_leaves_every_case_a_little(clock):
     assert 0 < budget.share(1)[0] < 0.1
 
 
-@pytest.mark.parametrize("seconds", [1, 5, 60, 1000])
-@pytest.mark.parametrize("sizes", [[1 << 30, *[8] * 300], [*[8] * 300, 1 << 30], [8] * 2325])
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("whole", [(), (0,), (0, 300), range(299)])
-def test_a_sweep_never_takes_longer_than_is_said(clock, seconds, sizes, world, whole):
-    began = clock[0]
-    times = visits(seconds, len(sizes), world)
-    budget = Budget(seconds, [Case("all_reduce", "float32", size) for size in sizes], times)
-    for _ in range(2 * (world - 1)):
-        clock[0] += budget.part(ARRIVALS)
-    for number in range(times):
-        for place in range(len(sizes)):
-            if not budget.is_over(place):
-                one, of_all = budget.share(place)
-                takes_all = number == 0 and place in whole
-                clock[0] += of_all if takes_all else one
-                if takes_all:
-                    budget.end(place)
-    assert clock[0] - began <= longest(seconds, len(sizes), world) * (1 + 1e-6)
+@settings(deadline=None, max_examples=150)
+@given(
+    seconds=st.floats(1, 1000),
+    sizes=st.lists(st.sampled_from([8, 8, 8, 1 << 20, 1 << 30]), min_size=1, max_size=80),
+    copies=st.sampled_from([1, 1, 4]),
+    world=st.sampled_from([1, 2, 8]),
+    whole=st.sets(st.integers(0, 319)),
+)
+@example(seconds=5, sizes=[1 << 30, *[8] * 300], copies=1, world=2, whole={0, 300})
+@example(seconds=60, sizes=[*[8] * 300, 1 << 30], copies=1, world=2, whole=set(range(299)))
+@example(seconds=1000, sizes=[8], copies=1, world=1, whole=set())
+def test_a_sweep_never_takes_longer_than_is_said(seconds, sizes, copies, world, whole):
+    """whole: number of cases that take the time of all passes at once."""
+    now = 1000.0
+
+    def clock():
+        return now
+
+    sizes = sizes * copies
+    times = passes(seconds, len(sizes), world)
+    with mock.patch.object(time, "monotonic", clock):
+        budget = Budget(seconds, [Case("all_reduce", "float32", size) for size in sizes], times)
+        for _ in range(2 * (world > 1)):
+            now += budget.part(ARRIVALS)
+        for number in range(times):
+            for index in range(len(sizes)):
+                if not budget.is_over(index):
+                    one, of_all = budget.share(index)
+                    takes_all = number == 0 and index in whole
+                    now += of_all if takes_all else one
+                    if takes_all:
+                        budget.end(index)
+    assert now - 1000 <= longest(seconds, len(sizes), world) * (1 + 1e-6)
 
 
 def test_without_a_deadline_there_is_one_that_is_long_enough():
@@ -154,17 +171,17 @@ def test_a_deadline_alone_leaves_every_case_its_part():
     assert verdict.report["data"]["not_measured"] == []
 
 
-def test_cases_are_visited_as_often_as_there_is_time_for():
-    assert visits(60, 26, 8) == 4
-    assert visits(60, 13, 8) == 9
-    assert visits(60, 5, 8) == 10  # more would show little more
-    assert visits(1, 26, 8) == visits(60, 5000, 8) == 1
-    assert visits(60, 26, 10_000) == 1  # whose ranks take long to agree
-    assert visits(60, 50, 8) == 1  # two would not tell how far they lie apart
-    assert visits(10, 10, 1) > visits(10, 10, 2)  # nobody to compare arrivals with
+def test_cases_have_as_many_passes_as_there_is_time_for():
+    assert passes(60, 26, 8) == 4
+    assert passes(60, 13, 8) == 9
+    assert passes(60, 5, 8) == 10  # more passes would add little
+    assert passes(1, 26, 8) == passes(60, 5000, 8) == 1
+    assert passes(60, 26, 10_000) == 1  # so many ranks take long to agree
+    assert passes(60, 50, 8) == 1  # two passes would not show their spread
+    assert passes(10, 10, 1) > passes(10, 10, 2)  # one rank has no arrivals to compare
 
 
-def test_a_visit_has_its_part_and_may_take_that_of_all_that_are_left(clock):
+def test_a_pass_has_its_part_and_may_take_that_of_all_that_are_left(clock):
     budget = Budget(12, cases(2), 3)
     assert budget.share(0) == pytest.approx((2, 6))
     clock[0] += 2
@@ -176,7 +193,7 @@ def test_a_visit_has_its_part_and_may_take_that_of_all_that_are_left(clock):
     assert budget.share(0) == pytest.approx((2, 4))
 
 
-def test_what_checks_take_is_gone_for_further_visits_and_not_for_the_first(clock):
+def test_what_checks_take_is_gone_for_further_passes_and_not_for_the_first(clock):
     check, number = 2.0, 12
     budget = Budget(20, cases(number), 5)
     made = [0] * number

@@ -1,4 +1,4 @@
-"""What torch.distributed is not asked for over NCCL: what NCCL itself has not, or gets wrong."""
+"""Cases refused over torch's NCCL, because NCCL lacks them or computes them wrongly."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.needs("cuda-build")
 def refuses(
     case: Case, *, world: int = 1, nccl: tuple[Any, ...] = (2, 28, 9), capability: int = 9
 ) -> str | None:
-    """On GPUs that exist in these facts only."""
+    """Returns the reason to refuse a case on made-up GPUs, or None."""
     cuda = SimpleNamespace(
         nccl=SimpleNamespace(version=lambda: nccl),
         get_device_capability=lambda device: (capability, 0),

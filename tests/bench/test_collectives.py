@@ -1,13 +1,14 @@
-"""What each collective moves: the table's layouts against collectives played through with lists."""
+"""Checks the table's layouts against collectives simulated with lists."""
+
+from itertools import product
 
 import pytest
 
 from oddrank.bench.case import DTYPES, NO_OP, OPS
 from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, parts_of
 from oddrank.bench.command import run
-from oddrank.bench.pace import MOST_VISITS
-from oddrank.bench.plan import tasks
-from oddrank.bench.visits import in_turn
+from oddrank.bench.plan import in_turn, tasks
+from oddrank.bench.sampling import MOST_PASSES
 
 SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
 
@@ -15,7 +16,7 @@ WORLDS = [1, 2, 3, 4, 7, 8]
 
 
 def sends(name, case, world):
-    """What every rank puts in: (rank, index) pairs, as its layout says."""
+    """Returns every rank's input as (rank, index) pairs, by its layout."""
     layouts = [COLLECTIVES[name].layout(case, rank, world) for rank in range(world)]
     return [
         [(s.source, s.first + i) for s in layout.send for i in range(s.count)] for layout in layouts
@@ -50,7 +51,7 @@ def joined(put):
     return [value for one in put for value in one]
 
 
-# What every rank has afterwards by the definition of the collective; None: not looked at.
+# Collective -> every rank's result by its definition; None: not checked.
 PLAYED = {
     "all_reduce": lambda put, n: [total(put)] * n,
     "reduce": lambda put, n: only_root(total(put), n),
@@ -67,18 +68,20 @@ PLAYED = {
 }
 
 
-@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", PLAYED)
-def test_every_rank_receives_what_the_collective_defines(name, world):
-    case = COLLECTIVES[name].case("int32", 4 * 100, "sum", False, world)
-    due = PLAYED[name](sends(name, case, world), world)
-    for rank in range(world):
-        layout = COLLECTIVES[name].layout(case, rank, world)
-        got = [(s.source, s.first + i) for s in layout.recv for i in range(s.count)]
-        assert got == (due[rank] or []), (name, rank)
-        ends = [s.offset + s.count for s in layout.recv]
-        assert [0, *ends[:-1]] == [s.offset for s in layout.recv] or not layout.recv
-        assert max(ends, default=0) <= layout.recv_count
+def test_every_rank_receives_what_the_collective_defines(name):
+    for world in WORLDS:
+        case = COLLECTIVES[name].case("int32", 4 * 100, "sum", False, world)
+        due = PLAYED[name](sends(name, case, world), world)
+        for rank in range(world):
+            where = f"rank {rank} of {world}"
+            layout = COLLECTIVES[name].layout(case, rank, world)
+            got = [(s.source, s.first + i) for s in layout.recv for i in range(s.count)]
+            assert got == (due[rank] or []), where
+            ends = [s.offset + s.count for s in layout.recv]
+            offsets = [s.offset for s in layout.recv]
+            assert [0, *ends[:-1]] == offsets or not layout.recv, where
+            assert max(ends, default=0) <= layout.recv_count, where
 
 
 @pytest.mark.parametrize("world", [2, 3, 8])
@@ -90,21 +93,21 @@ def test_uneven_splits_differ_from_rank_to_rank_and_from_their_answer(world):
         assert table[0][1] != table[1][0]
 
 
-@pytest.mark.parametrize("world", [1, 2, 7, 8, 1000])
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_a_size_is_rounded_to_what_the_ranks_can_share_and_never_to_nothing(name, dtype, world):
+def test_a_size_is_rounded_to_what_the_ranks_can_share_and_never_to_nothing(name):
     row = COLLECTIVES[name]
-    for size in (1, 8, 4096, 1 << 20, (1 << 34) + 5):
+    sizes = (1, 8, 4096, 1 << 20, (1 << 34) + 5)
+    for dtype, world, size in product(DTYPES, (1, 2, 7, 8, 1000), sizes):
         case = row.case(dtype, size, "sum", True, world)
-        assert case.op == ("sum" if row.reduces else NO_OP)
+        where = f"{case} of {size} B on {world} ranks"
+        assert case.op == ("sum" if row.reduces else NO_OP), where
         if name == "barrier":
             assert case.bytes == 0
             continue
         unit = DTYPES[dtype] * row.shares(world)
-        assert case.bytes % unit == 0
-        assert unit <= case.bytes <= max(unit, size)
-        assert case.bytes + unit > size
+        assert case.bytes % unit == 0, where
+        assert unit <= case.bytes <= max(unit, size), where
+        assert case.bytes + unit > size, where
 
 
 @pytest.mark.parametrize(
@@ -119,7 +122,7 @@ def test_bus_factors_are_those_of_nccl_tests(name, factor):
 
 @pytest.mark.parametrize("world", [2, 8])
 def test_help_says_how_far_busbw_of_uneven_splits_is_below_what_crosses_the_bus(world):
-    """nccl-tests takes even splits for its factor."""
+    """The factor of nccl-tests assumes even splits."""
     parts = parts_of(0, world)
     crossing = 1 - parts[0] / sum(parts)
     below = 1 - COLLECTIVES["all_to_all_v"].bus_factor(world) / crossing
@@ -148,9 +151,9 @@ def test_no_name_is_longer_than_a_stages_and_all_differ():
         backends=["nccl", "c10d"], collectives=list(COLLECTIVES), dtypes=list(DTYPES),
         ops=list(OPS), sizes=[1024, 16777201], places=["in", "out"], world=7,
     )  # fmt: skip
-    names = [visit.name for visit in in_turn(todo, MOST_VISITS)]
+    names = [one_pass.name for one_pass in in_turn(todo, MOST_PASSES)]
     assert max(map(len, names)) <= 47
-    assert len(set(names)) == len(todo) * MOST_VISITS
+    assert len(set(names)) == len(todo) * MOST_PASSES
 
 
 def test_a_barrier_is_measured_once_whatever_else_varies():

@@ -1,4 +1,4 @@
-"""Making a communicator ends by its deadline, whatever is missing, and the process goes on."""
+"""Making a communicator ends by its deadline, even if ranks are missing; the process goes on."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def test_an_id_of_the_wrong_size_is_refused():
 
 
 def live(code: str, fake: Path, **environ: str):
-    """`code` with `made`, a communicator whose ranks have all come."""
+    """Runs `code` with `made`, a communicator that all ranks have joined."""
     begin = """
 _native.load_nccl()
 made = _native.cuda().Communicator(bytes(128), 0, 2, seconds=5)

@@ -1,10 +1,9 @@
-"""`oddrank bench compare`: the same, faster, slower, or not to be told."""
+"""`oddrank bench compare`: same, faster, slower or unsure."""
 
 import pytest
 
 from oddrank import OddrankError
-from oddrank.bench.compare import compare
-from oddrank.bench.comparison import sentence
+from oddrank.bench.compare.comparison import compare, sentence
 from saved_runs import report, row, saved
 
 SIZES = [1 << 10, 1 << 20, 1 << 26]
@@ -77,7 +76,7 @@ def test_wrong_values_of_the_run_before_say_nothing_of_this_one(tmp_path):
 
 def test_one_slow_stretch_of_a_run_makes_it_unsure_not_slower(tmp_path):
     steady = row()
-    times = [140 if 60 <= i < 170 else 100 for i in range(200)]  # a neighbour, for half of it
+    times = [140 if 60 <= i < 170 else 100 for i in range(200)]  # disturbed for half of it
     disturbed = row() | {"samples_us": [t * (1 + i % 7 / 1000) for i, t in enumerate(times)]}
     assert verdicts(tmp_path, report(steady), report(disturbed)) == ["UNSURE"]
 

@@ -1,4 +1,4 @@
-"""The command `oddrank bench compare`: what it shows, writes, refuses, and how it ends."""
+"""The command `oddrank bench compare`: output, files, refusals and exit codes."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from oddrank import cli
-from oddrank.finding import SCHEMA_FILE
+from oddrank.report import SCHEMA_FILE
 from saved_runs import report, row, write
 
 SIZES = [1 << 10, 1 << 20, 1 << 26]
@@ -15,7 +15,7 @@ SIZES = [1 << 10, 1 << 20, 1 << 26]
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    """The command in this process: (exit code, stdout, stderr)."""
+    """Runs the command in this process: (exit code, stdout, stderr)."""
 
     def start(a, b, *arguments):
         files = [write(tmp_path / f"{name}.json", made) for name, made in (("a", a), ("b", b))]
@@ -135,3 +135,41 @@ def test_names_that_are_not_ours_move_no_cursor(run):
     _, out, _ = run(report(hostile), report(hostile))
     assert "\x1b" not in out
     assert "\u202e" not in out
+
+
+def test_the_ratio_shown_is_that_of_the_medians_shown(run, monkeypatch):
+    """Saved samples are a part of all iterations and may have another median."""
+    monkeypatch.setenv("COLUMNS", "120")  # a row in one line
+    _, out, _ = run(report(row(median_us=93.0)), report(row(us=115, seed=1, median_us=101.0)))
+    (shown,) = (line.split() for line in out.splitlines() if line.startswith("1 MiB"))
+    a_us, b_us, ratio = map(float, shown[-5:-2])
+    assert ratio == pytest.approx(b_us / a_us, abs=0.002)
+    low, high = map(float, shown[-2].split("-"))
+    assert low <= ratio <= high
+
+
+SKIPPED = {"check": "skipped", "reason": "not enough free memory", "median_us": None,
+           "samples_us": []}  # fmt: skip
+
+
+def test_a_row_that_was_skipped_says_where_and_why(run):
+    small, large = row(), row(size=1 << 30)
+    name = "all_reduce float32 sum 1 GiB in place (c10d:gloo)"
+    why = "not enough free memory"
+    both = [report(small, large | SKIPPED), report(small, large), report(small)]
+    a, b, without = both
+    assert f"unsure: {name}: skipped in A: {why}" in run(a, b)[1]
+    assert f"unsure: {name}: skipped in B: {why}" in run(b, a)[1]
+    assert f"skipped in A: {name}: {why}; not in B" in run(a, without)[1]
+    assert f"skipped in B: {name}: {why}; not in A" in run(without, a)[1]
+    code, out, _ = run(a, a)
+    assert (code, f"skipped in A and B: {name}: {why}" in out) == (0, True)
+    assert "bench compare: SAME" in out
+    code, _, said = run(report(large | SKIPPED), report(large | SKIPPED))
+    assert code == 2
+    assert "skipped every row" in said
+
+
+def test_a_report_whose_tool_is_another_one_is_refused_by_its_name(run):
+    _, _, said = run(report(row()) | {"tool": "bench run"}, report(row()))
+    assert """its "tool" is 'bench run', not "bench";""" in said

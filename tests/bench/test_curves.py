@@ -1,9 +1,9 @@
-"""Which curves a picture has, and what tells them apart."""
+"""The curves of a picture, and their labels and colours."""
 
 import pytest
 
 from oddrank import OddrankError
-from oddrank.bench.curves import MOST_CURVES, collect
+from oddrank.bench.plot.curves import MOST_CURVES, collect
 from saved_runs import report, row, saved
 
 

@@ -1,4 +1,4 @@
-"""Ranks of a node that share their way out: nobody moves data while another measures a latency."""
+"""Ranks of a node share its network: none moves data while another measures latency."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from oddrank.bench.pairs.exchange import Effort, Exchange
-from oddrank.bench.pairs.games import Game
+from oddrank.bench.pairs.schedule import Game
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -17,7 +17,7 @@ DEADLINE = 20
 
 
 class Context:
-    """Counts the steps, which must be as many on all ranks."""
+    """Counts steps; all ranks must make the same number."""
 
     def __init__(self):
         self.steps = 0
@@ -27,7 +27,7 @@ class Context:
 
 
 class Network:
-    """Ranks as threads. `log` has each message as it is sent: (bytes, sender, first figure)."""
+    """Ranks as threads. log: (bytes, sender, first figure) of each message."""
 
     def __init__(self, ranks, slow):
         self.queues = {(a, b): SimpleQueue() for a in range(ranks) for b in range(ranks)}
@@ -36,13 +36,13 @@ class Network:
         self.slow, self.log = slow, []
 
     def data_of(self, senders):
-        """The places in the log of what these have sent, but small messages."""
+        """Returns the log positions of these ranks' large messages."""
         sent = enumerate(self.log)
         return [place for place, (size, own, _) in sent if size > SMALL and own in senders]
 
 
 class Rank:
-    """In place of a Group, and of torch.distributed."""
+    """Replaces a Group and its backend."""
 
     device, isend, irecv = "cpu", "send", "receive"
 
@@ -85,7 +85,7 @@ class Rank:
 
 @pytest.fixture
 def met():
-    """Two nodes of three ranks and a rank, whose link 0-4 is slow: (the network, the ranks)."""
+    """Lets nodes of four and three ranks measure, with a slow link 0-4: (network, ranks)."""
     game = Game("nodes", [(0, 1, 2, 3), (4, 5, 6)])
     network = Network(7, slow={0, 4})
     ranks = [Rank(network, rank) for rank in range(7)]

@@ -1,4 +1,4 @@
-"""The bare loop that launches are held against works as our side does; nvcc is found for it."""
+"""The bare loop of the launch benchmark does the same work as oddrank, and nvcc is found."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from bench.fake_gpu import compiler, make_fake_gpu
-from oddrank.bench.windows import offsets
+from oddrank.bench.backend import offsets
 from oddrank.errors import OddrankError
 
 GPU_BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "gpu"
@@ -28,7 +28,7 @@ def benchmark() -> ModuleType:
 
 @pytest.fixture
 def nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Puts an nvcc into a folder; none is anywhere else but in the toolkit's own place."""
+    """Puts a fake nvcc into a folder; hides all others but the toolkit's own."""
     for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
@@ -62,7 +62,7 @@ def test_without_an_nvcc_it_says_where_it_looked(benchmark, nvcc, monkeypatch):
         benchmark.nvcc()
 
 
-# In a process of its own: the fake is both an NCCL and a CUDA runtime.
+# In a separate process: the fake is both NCCL and CUDA runtime.
 LOOP = """
 import ctypes, json, sys
 sys.path.insert(0, sys.argv[1])

@@ -1,4 +1,4 @@
-"""A hot row is a bad sender, a hot column a bad receiver, a hot cell a bad link; else nobody."""
+"""A slow row is a sender, a slow column a receiver, a slow cell a link; else nothing is named."""
 
 import math
 from random import Random
@@ -9,17 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simulated_links as links
-from oddrank.bench.pairs.matrix import Judgement, judge
+from oddrank.bench.pairs.matrix import Judgement, judge, parts_of
 from oddrank.bench.pairs.noise import error_of_median, noise_of, spread_of
-from oddrank.bench.pairs.parts import parts_of
-from simulated_links import Links, first_look, named
+from simulated_links import Links, first_measurement, named
 
 EXACT = 0.001
 WORLDS = [3, 4, 5, 8, 16]
 
 
-def look(members, slow, noise=EXACT, seed=1, effect=0.2):
-    return first_look(Links(members, noise, Random(seed), slow), effect)
+def judged(members, slow, noise=EXACT, seed=1, effect=0.2):
+    return first_measurement(Links(members, noise, Random(seed), slow), effect)
 
 
 def only(judgement):
@@ -29,64 +28,64 @@ def only(judgement):
 
 @pytest.mark.parametrize("members", WORLDS)
 def test_a_hot_row_is_a_slow_sender(members):
-    assert only(look(members, links.sender(1, 0.3))) == ("sender", (1,), ())
+    assert only(judged(members, links.sender(1, 0.3))) == ("sender", (1,), ())
 
 
 @pytest.mark.parametrize("members", WORLDS)
 def test_a_hot_column_is_a_slow_receiver(members):
-    assert only(look(members, links.receiver(0, 0.3))) == ("receiver", (0,), ())
+    assert only(judged(members, links.receiver(0, 0.3))) == ("receiver", (0,), ())
 
 
 @pytest.mark.parametrize("members", WORLDS)
 def test_a_hot_row_and_column_are_one_slow_rank(members):
-    """Of three ranks it makes four of six cells slow, of four half of them."""
-    assert only(look(members, links.both(2, 0.5))) == ("both", (2,), ())
+    """With three ranks four of six cells are slow, with four ranks half of them."""
+    assert only(judged(members, links.both(2, 0.5))) == ("both", (2,), ())
 
 
 @pytest.mark.parametrize("members", WORLDS)
 def test_hot_cells_of_one_pair_are_a_slow_link(members):
-    assert only(look(members, links.link(0, 2, 0.3))) == ("link", (0,), (2,))
+    assert only(judged(members, links.link(0, 2, 0.3))) == ("link", (0,), (2,))
 
 
 @pytest.mark.parametrize("members", WORLDS)
 def test_a_hot_cell_is_one_way_of_a_link(members):
-    assert only(look(members, links.way(2, 0, 0.3))) == ("way", (2,), (0,))
+    assert only(judged(members, links.way(2, 0, 0.3))) == ("way", (2,), (0,))
 
 
 def test_of_two_ranks_only_the_link_can_be_named():
-    judgement = look(2, links.sender(0, 0.5))
+    judgement = judged(2, links.sender(0, 0.5))
     assert only(judgement) == ("way", (0,), (1,))
     assert judgement.suspects[0].others == 1
-    assert not look(2, links.both(0, 0.5)).suspects  # nothing to compare with
+    assert not judged(2, links.both(0, 0.5)).suspects  # no other link to compare with
 
 
 def test_two_faults_are_both_found():
     def slow(cell):
         return max(links.sender(2, 0.4)(cell), links.link(5, 6, 0.6)(cell))
 
-    found = {(s.part.kind, s.part.ranks) for s in look(8, slow).suspects}
+    found = {(s.part.kind, s.part.ranks) for s in judged(8, slow).suspects}
     assert found == {("sender", (2,)), ("link", (5,))}
 
 
 def test_two_racks_are_no_fault_of_anybody():
-    judgement = look(8, lambda cell: 0.5 * ((cell[0] < 4) != (cell[1] < 4)))
+    judgement = judged(8, lambda cell: 0.5 * ((cell[0] < 4) != (cell[1] < 4)))
     assert judgement.uneven
     assert not judgement.suspects
 
 
 def test_few_partners_a_rank_suffice_in_a_large_world():
-    assert only(look(200, links.sender(17, 0.3), noise=0.03)) == ("sender", (17,), ())
-    assert only(look(201, links.both(0, 0.3), noise=0.03)) == ("both", (0,), ())
+    assert only(judged(200, links.sender(17, 0.3), noise=0.03)) == ("sender", (17,), ())
+    assert only(judged(201, links.both(0, 0.3), noise=0.03)) == ("both", (0,), ())
 
 
 def test_a_fault_below_the_line_is_not_named_and_the_line_is_told():
-    judgement = look(4, links.sender(1, 0.05))
+    judgement = judged(4, links.sender(1, 0.05))
     assert not judgement.suspects
     assert judgement.seen_end == pytest.approx(0.138, abs=0.01)  # 1 - 0.8 ** (2 / 3)
 
 
 def test_noise_raises_what_can_be_seen():
-    quiet, loud = (look(8, links.sender(1, 0), noise) for noise in (0.01, 0.8))
+    quiet, loud = (judged(8, links.sender(1, 0), noise) for noise in (0.01, 0.8))
     assert quiet.smallest() < 0.2 < loud.smallest()
 
 
@@ -104,8 +103,8 @@ def test_one_repeat_that_something_came_between_does_not_count_as_noise(repeats)
 
 def test_of_few_steps_the_largest_does_not_set_the_spread():
     assert spread_of([[1, 1.1, 1.2, 12]]) < spread_of([[1, 1.2, 1.4, 1.6]])
-    visits = [[1, 1.01, 1], [1, 1.01, 1], [1, 1.01, 3]]
-    assert spread_of(visits, 0.683) == pytest.approx(spread_of(visits[:2], 0.683))
+    passes = [[1, 1.01, 1], [1, 1.01, 1], [1, 1.01, 3]]
+    assert spread_of(passes, 0.683) == pytest.approx(spread_of(passes[:2], 0.683))
 
 
 @pytest.mark.parametrize(("cells", "repeats", "share"), [(20, 4, 0.5), (6, 5, 0.683)])
@@ -134,7 +133,7 @@ def test_healthy_ranks_are_not_named(members, noise, seed, heavy):
 
 @settings(max_examples=20)
 @given(st.integers(2, 16), st.floats(0.05, 0.3), st.integers(0, 2**32))
-def test_what_is_in_the_way_for_a_whole_visit_names_nobody(members, lasting, seed):
+def test_what_is_in_the_way_for_a_whole_pass_names_nobody(members, lasting, seed):
     assert not named(Links(members, 0.02, Random(seed), lasting=lasting))
 
 

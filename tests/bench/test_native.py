@@ -1,4 +1,4 @@
-"""What the nccl back end stamps and what it times, with the GPU's part stood in for."""
+"""The back end nccl: its choice, and how its operations run."""
 
 from typing import Any
 
@@ -6,10 +6,13 @@ import pytest
 
 from oddrank.bench.backend import stamped
 from oddrank.bench.native import NativeOperation
+from oddrank.bench.sweep import _choose
+from oddrank.control.stages import RunState
+from oddrank.errors import OddrankError
 
 
 class Gpu:
-    """Notes what it is told to run."""
+    """Records what it is asked to run."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -23,8 +26,8 @@ class Gpu:
         return 1.0
 
 
-class Laps:
-    """Notes the order of stamps and runs, on the GPU's own list."""
+class Timestamps:
+    """Records timestamps and runs in order, in the GPU's list."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._told = gpu.told
@@ -40,19 +43,36 @@ def told(world: int, n: int) -> list[Any]:
     operation = NativeOperation.__new__(NativeOperation)
     gpu = Gpu()
     operation._native, operation._seconds, operation._world = gpu, 1.0, world
-    assert operation.block(Laps(gpu), n) == [1.0] * n
+    assert operation.block(Timestamps(gpu), n) == [1.0] * n
     return gpu.told
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 100, 1000])
-def test_laps_made_for_a_block_hold_all_its_stamps(n: int):
+def test_timestamps_made_for_a_block_hold_all_its_stamps(n: int):
     assert 0 <= stamped(n) < n
 
 
-def test_the_timed_runs_are_one_lap_and_those_for_the_arrivals_one_each():
+def test_the_timed_runs_are_one_pair_and_those_for_the_arrivals_one_each():
     around = ["enter", ("block", 8), "leave"]
     assert told(2, 8) == [*around, "enter", ("run", 0), "leave", "enter", ("run", 1), "leave"]
 
 
 def test_one_rank_has_no_arrivals_to_compare():
     assert told(1, 8) == ["enter", ("block", 8), "leave"]
+
+
+CUDA = "_cuda: nvcc was not found. Install it"
+BLOCKING = "NCCL_COMM_BLOCKING is set: unset it"
+
+
+@pytest.mark.parametrize("facts", [{"cuda_part": CUDA}, {"obstacle": BLOCKING}])
+def test_what_keeps_one_rank_from_nccl_itself_is_told_where_it_was_asked_for(facts):
+    well = {"cuda_part": "", "obstacle": ""}
+    ranks = {"devices": {0: well, 1: {**well, **facts}}, "connect": {0: {"transport": "nccl"}}}
+    run = RunState(2, results=ranks)
+    with pytest.raises(OddrankError) as told:
+        _choose("nccl", run)
+    assert str(told.value) == f"the back end nccl can't be used: {next(iter(facts.values()))}"
+    assert _choose("auto", run) == "c10d"
+    ranks["devices"][1] = well
+    assert _choose("auto", run) == _choose("nccl", run) == "nccl"

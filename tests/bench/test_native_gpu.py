@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.needs("cuda-build"), pytest.mark.time
 
 DEVICE = 0
 MIB = 1 << 20
-# More than a multiple of anything, in elements.
+# Elements; a multiple of no block size.
 ODD_COUNT = 100_003
 
 
@@ -36,8 +36,8 @@ def native() -> Iterator[Native]:
     made.close()
 
 
-class NoLaps:
-    """What a session hands out to stamp the runs by."""
+class NoTimestamps:
+    """Replaces a session's timestamps; records nothing."""
 
     def enter(self) -> None: ...
 
@@ -53,7 +53,7 @@ def cases() -> Iterator[Case]:
 
 
 def wrong_values(case: Case, operation: Any, *, turn: int, checked_turn: int | None = None) -> int:
-    """How many are wrong after one run; checked_turn: as if another pattern had been sent."""
+    """Runs once; returns the number of wrong values. checked_turn: check against this turn."""
     cuda = _native.cuda()
     layout = COLLECTIVES[case.collective].layout(case, 0, 1)
 
@@ -113,9 +113,9 @@ def test_a_cuda_graph_runs_the_same_and_counts_launches(collective: str, graph: 
     case = COLLECTIVES[collective].case("float32", 4 * ODD_COUNT, "sum", False, 1)
     operation = native.prepare(case)
     assert wrong_values(case, operation, turn=3) == 0
-    assert len(operation.block(NoLaps(), 20)) == -(-20 // graph)
+    assert len(operation.block(NoTimestamps(), 20)) == -(-20 // graph)
     assert wrong_values(case, operation, turn=4) == 0
-    del operation  # NCCL waits for graphs before it ends
+    del operation  # NCCL waits for its graphs
     native.close()
 
 
@@ -133,7 +133,7 @@ def test_windows_take_turns_and_the_first_is_the_one_that_is_checked(native: Nat
     operation = native.prepare(case)
     assert wrong_values(case, operation, turn=6) == 0
     operation.ready()
-    assert len(operation.block(NoLaps(), 500)) == 500
+    assert len(operation.block(NoTimestamps(), 500)) == 500
     assert wrong_values(case, operation, turn=7) == 0
 
 
@@ -141,14 +141,15 @@ def test_the_runs_one_by_one_add_up_to_the_one_figure_of_all(native: Native):
     native.reserve(512 * MIB)
     operation = native.prepare(Case("all_reduce", "float32", 256 * MIB, "sum", in_place=False))
     ratios = [
-        statistics.median(operation.block(NoLaps(), 100)) / operation.mean(100) for _ in range(5)
+        statistics.median(operation.block(NoTimestamps(), 100)) / operation.mean(100)
+        for _ in range(5)
     ]
     assert 0.9 < statistics.median(ratios) < 1.1
     native.reserve(16 * MIB)
 
 
 class Lowest:
-    """The least free memory of the GPU while it is entered, looked at all the time."""
+    """Polls the GPU's free memory inside its `with` block; keeps the minimum."""
 
     def __enter__(self) -> "Lowest":
         self.free = _native.cuda().memory_info(DEVICE)[0]
@@ -170,7 +171,7 @@ def test_the_peak_is_two_buffers_and_no_more_than_64_mib_beyond():
     size = 1024 * MIB
     native = make()
     every = [c.case("float32", size, "sum", False, 1) for c in COLLECTIVES.values()]
-    # What NCCL and CUDA keep for themselves (kernels, channels) comes with the first runs.
+    # The first runs allocate what NCCL and CUDA keep (kernels, channels).
     for case in (c.case("float32", MIB, "sum", False, 1) for c in COLLECTIVES.values()):
         native.prepare(case).once()
     native.reserve(0)
@@ -180,7 +181,7 @@ def test_the_peak_is_two_buffers_and_no_more_than_64_mib_beyond():
         for case in every:
             operation = native.prepare(case)
             assert wrong_values(case, operation, turn=8) == 0
-            operation.block(NoLaps(), 3)
+            operation.block(NoTimestamps(), 3)
     assert before - lowest.free <= 2 * size + 64 * MIB
     del operation
     native.close()

@@ -1,4 +1,4 @@
-"""NCCL is found in the order of the documentation, told by name, and missed in clear words."""
+"""NCCL is found in the documented order; the report has its path, or says that it is missing."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from bench.nccl_process import in_process, make_fake, real_nccl
 pytestmark = pytest.mark.needs("cuda-build")
 
 LOAD = "answer = _native.load_nccl()"
-# As on a machine without the wheel.
+# Simulates a machine without the wheel.
 NO_WHEEL = "_native.nccl_wheel = lambda: ''\n"
 
 

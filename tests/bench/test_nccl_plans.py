@@ -1,9 +1,10 @@
-"""What is given to NCCL on every rank moves every element to where it belongs; or is refused."""
+"""NCCL's calls on every rank move every element to its place, or the case is refused."""
 
 import ctypes
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def gathered(world: int, count: int, first_of: list[int]) -> list[tuple[int, int
     return [(source * count, source, first_of[source]) for source in range(world)]
 
 
-# Function -> (offset, source, first element) of each piece of `count` elements that a rank gets.
+# Function -> (offset, source, first element) of each piece that a rank receives.
 RESULTS: dict[str, Callable[[int, int, int, int, list[int]], list[tuple[int, int, int]]]] = {
     "all_reduce": lambda rank, n, count, root, first_of: [(0, REDUCED, 0)],
     "reduce": lambda rank, n, count, root, first_of: [(0, REDUCED, 0)] if rank == root else [],
@@ -70,9 +71,9 @@ def by_place(segment: Segment) -> tuple[int, int]:
 
 
 def received(plans: list[dict[str, Any]]) -> list[list[Segment]]:
-    """NCCL's documentation as a model: what lies where on every rank after one run of the plans.
+    """Models NCCL by its documentation: returns each rank's elements after one run of the plans.
 
-    Offsets count from each rank's own part, as a Layout's do.
+    Offsets count from each rank's own part, as in Layout.
     """
     world = len(plans)
     got: list[list[Segment]] = [[] for _ in plans]
@@ -99,19 +100,18 @@ def received(plans: list[dict[str, Any]]) -> list[list[Segment]]:
     return got
 
 
-@pytest.mark.parametrize("library", [NEW, GROUPED], ids=["functions", "grouped"])
-@pytest.mark.parametrize("count", [6, 3 << 32], ids=["small", "beyond 2^31"])
-@pytest.mark.parametrize("world", [1, 2, 3, 8])
 @pytest.mark.parametrize("collective", [name for name in COLLECTIVES if name != "barrier"])
-def test_every_element_gets_to_where_it_belongs(
-    collective: str, world: int, count: int, library: dict[str, Any]
-):
-    for in_place in {False, collective in IN_PLACE}:
+def test_every_element_gets_to_where_it_belongs(collective: str):
+    places = {False, collective in IN_PLACE}
+    beyond_int32 = 3 << 32
+    every = product((NEW, GROUPED), (6, beyond_int32), (1, 2, 3, 8), places)
+    for library, count, world, in_place in every:
         case = case_of(collective, world, in_place=in_place, count=count)
         plans = [plan_of(case, rank, world, **library) for rank in range(world)]
         for rank, segments in enumerate(received(plans)):
             layout = COLLECTIVES[collective].layout(case, rank, world)
-            assert sorted(segments, key=by_place) == sorted(layout.recv, key=by_place)
+            where = f"{case}, rank {rank} of {world}, in place: {in_place}, {library}"
+            assert sorted(segments, key=by_place) == sorted(layout.recv, key=by_place), where
 
 
 @pytest.mark.parametrize("library", [NEW, GROUPED], ids=["functions", "grouped"])
@@ -124,13 +124,10 @@ def test_in_place_is_where_nccl_defines_it(library: dict[str, Any]):
             assert plan["recv_at"] == (part if collective in ("reduce_scatter", "scatter") else 0)
 
 
-@pytest.mark.parametrize("library", [NEW, GROUPED], ids=["functions", "grouped"])
-@pytest.mark.parametrize("world", [1, 2, 3, 8])
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_nothing_lies_outside_of_the_windows_and_they_are_alike_on_all_ranks(
-    collective: str, world: int, library: dict[str, Any]
-):
-    for in_place in {False, collective in IN_PLACE}:
+def test_nothing_lies_outside_of_the_windows_and_they_are_alike_on_all_ranks(collective: str):
+    places = {False, collective in IN_PLACE}
+    for library, world, in_place in product((NEW, GROUPED), (1, 2, 3, 8), places):
         case = case_of(collective, world, in_place=in_place)
         plans = [plan_of(case, rank, world, **library) for rank in range(world)]
         assert len({(p["send_count"], p["recv_count"], p["element"]) for p in plans}) == 1

@@ -1,4 +1,4 @@
-"""`bench pairs` on real ranks, across hosts whose network is hurt by the kernel."""
+"""`bench pairs` on real ranks, across hosts whose network the kernel slows down."""
 
 import subprocess
 import sys
@@ -38,6 +38,7 @@ def test_healthy_hosts_are_healthy_and_the_table_is_complete():
 
 
 @pytest.mark.needs("netns")
+@pytest.mark.smoke
 def test_a_host_that_sends_slowly_is_named():
     prove(slow_sender(2, 3))
 
@@ -81,7 +82,7 @@ def test_ranks_of_one_host_meet_each_other():
 def test_healthy_hosts_of_two_ranks_have_a_matrix_between_them_and_one_inside_each():
     case = healthy(6, on_host=2)
     verdict = case.run()
-    # Inside a host other work is noise, which the verdict may say instead.
+    # Inside a host other work is noise; then no rank may be named.
     assert case.said(verdict.report) in ("right", "nobody named"), str(verdict)
     pairs = verdict.report["data"]["pairs"]
     assert len(pairs["names"]) == len(pairs["GBps"]) == 3
@@ -113,7 +114,7 @@ def test_a_rank_that_dies_between_two_partners_is_named():
 
 
 def test_a_rank_that_comes_no_further_is_named_though_others_have_rested():
-    """Of three each rests in one round, and makes as many marks in it as those that meet."""
+    """With three ranks each rests in one round, and makes as many marks there as in the others."""
     inject = "sleep:rank=1,stage=pairs,step=done"
     verdict = job(3, command=COMMAND, inject=inject, deadline=40)
     assert verdict.names(rank=1, stage="pairs"), str(verdict)

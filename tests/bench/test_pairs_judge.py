@@ -1,4 +1,4 @@
-"""Who is named after two looks at all links, from what the ranks said; and how that is shown."""
+"""Findings after measurement and recheck of all links, and their text."""
 
 import io
 from dataclasses import replace
@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from oddrank import render
-from oddrank.bench.pairs import table
 from oddrank.bench.pairs.judge import PAIRS, Judge
-from oddrank.bench.pairs.panels import games_again
-from oddrank.control.stages import Rounds
-from pair_looks import measured, named, nodes_of
+from oddrank.bench.pairs.report import squares_of as squares_of_run
+from oddrank.bench.pairs.stages import games_of_recheck
+from oddrank.control.stages import RunState
+from pair_measurements import measured, named, nodes_of
 
 
 def half_from(rank):
@@ -63,7 +63,7 @@ def test_a_link_that_is_far_off_is_named_though_another_barely_crosses_the_line(
 
 
 def between(rates):
-    """Rates of senders to other nodes than their own, of two ranks each."""
+    """Returns rates of senders to other nodes; each node has two ranks."""
     return lambda cell: 1.0 if cell[0] // 2 == cell[1] // 2 else rates.get(cell[0], 1.0)
 
 
@@ -108,7 +108,7 @@ def test_a_rank_whose_mates_take_more_of_a_shared_way_is_not_named_if_alone_it_i
 
 
 def test_of_a_slow_node_one_rank_that_looked_slow_alone_is_not_named_for_it():
-    """The node was too noisy to be seen the first time, but all of its ranks are slow alone."""
+    """Noise hid the slow node in the measurement, but all its ranks are slow alone."""
     states = nodes_of(4, ranks=2)
     first = measured(states, between({2: 0.65, 3: 1.15}))
     again = between({2: 0.5, 3: 0.5})
@@ -120,17 +120,17 @@ def test_of_a_slow_node_one_rank_that_looked_slow_alone_is_not_named_for_it():
 
 def test_a_node_with_fewer_ranks_moves_less_and_is_not_slow():
     states = {rank: state for rank, state in nodes_of(4, ranks=2).items() if rank != 7}
-    judge, rounds = Judge(0.2), Rounds(7, states, {PAIRS: measured(states)})
-    assert not judge.suspects(rounds)
-    assert not judge.unresolved(rounds)
+    judge, run = Judge(0.2), RunState(7, states, {PAIRS: measured(states)})
+    assert not judge.suspects(run)
+    assert not judge.unresolved(run)
 
 
-def test_ranks_that_cut_a_visit_into_different_parts_add_up_to_what_their_node_moved():
+def test_ranks_that_cut_a_pass_into_different_parts_add_up_to_what_their_node_moved():
     states = nodes_of(3, ranks=2)
     seen = measured(states)
     peer, _, latency = seen[2]["nodes"][0]
     seen[2]["nodes"][0] = (peer, [4.0, 6.0], latency)
-    look = Judge(0.2).look(Rounds(6, states, {PAIRS: seen}))
+    look = Judge(0.2).measurement(RunState(6, states, {PAIRS: seen}))
     assert look.between["GB/s"][0, 1][0] == [15]
     assert look.between["GB/s"][0, 1][1] == [20] * 4
 
@@ -138,7 +138,7 @@ def test_ranks_that_cut_a_visit_into_different_parts_add_up_to_what_their_node_m
 def test_doubted_ranks_meet_again_while_their_mates_rest():
     states = nodes_of(5, ranks=2)
     seen = measured(states, between({2: 0.65, 3: 1.15}))
-    games = games_again(Judge(0.2), Rounds(10, states, {PAIRS: seen}))
+    games = games_of_recheck(Judge(0.2), RunState(10, states, {PAIRS: seen}))
     assert [game.where for game in games] == ["ranks", "ranks"]
     assert [len(team) for game in games for team in game.teams] == [1] * 8
     assert (2,) in games[0].teams
@@ -146,8 +146,8 @@ def test_doubted_ranks_meet_again_while_their_mates_rest():
 
 
 def squares_of(states):
-    rounds = Rounds(len(states), states, {PAIRS: measured(states)})
-    return table.squares(rounds, Judge(0.2).look(rounds))
+    run = RunState(len(states), states, {PAIRS: measured(states)})
+    return squares_of_run(run, Judge(0.2).measurement(run))
 
 
 def test_the_data_has_a_matrix_between_nodes_and_one_inside_each():
@@ -155,7 +155,7 @@ def test_the_data_has_a_matrix_between_nodes_and_one_inside_each():
     data = squares_of(states).as_data()
     assert data["names"] == ["node0", "node1", "node2"]
     assert data["ranks"] == [[0, 1], [2, 3], [4, 5]]
-    assert data["GBps"][0] == [None, 20, 20]  # both of its ranks at once
+    assert data["GBps"][0] == [None, 20, 20]  # both ranks of the node at once
     assert data["latency_us"][2] == [50, 50, None]
     assert [one["node"] for one in data["inside"]] == ["node0", "node1", "node2"]
     assert data["inside"][1]["names"] == ["rank 2", "rank 3"]

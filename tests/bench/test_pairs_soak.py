@@ -1,4 +1,4 @@
-"""`make soak`: what is done to a network and whom it must name; writes bench_pairs_soak.json."""
+"""`make soak`: network faults and the ranks that must be named; writes bench_pairs_soak.json."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -32,15 +32,15 @@ pytestmark = [
     pytest.mark.timeout(36000),
 ]
 _SEED = 20261122
-# In these a round, the start of a job and the end of a network are through, whatever happens.
+# Seconds in which a round, the start of a job or the end of a network must end.
 _STOPS_IN = 3 * DEADLINE
-# After Ctrl-C, until this module is told.
+# Seconds from Ctrl-C until this module's stop event is set.
 _TOLD_IN = 5.0
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of fault on one network; who has it is drawn for each round."""
+    """One kind of fault on one network; each round draws the faulty host or rank."""
 
     fault: str
     hosts: int
@@ -58,7 +58,7 @@ class Kind:
 
 
 def _of_hosts(hosts: int) -> list[Kind]:
-    """Hosts of one rank each."""
+    """Returns the faults for hosts of one rank each."""
 
     def one(make: Callable[[int, int], Case]) -> Callable[[Random], Case]:
         return lambda random: make(random.randrange(hosts), hosts)
@@ -84,15 +84,15 @@ def _of_two_ranks(hosts: int) -> list[Kind]:
     ]
 
 
-# Of two hosts a slow sender, receiver and link are one thing, and of a delayed one nobody can say
-# what it would take otherwise.
+# With two hosts, slow sender, receiver and link are the same, and a delay has nothing to compare
+# with.
 TWO = [kind for kind in _of_hosts(2) if kind.fault in {"healthy", "slow sender"}]
 TABLE = [*TWO, *_of_hosts(3), *_of_hosts(4), *_of_hosts(8), *_of_two_ranks(3), *_of_two_ranks(4)]
 
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Kind]]:
-    """One network at a time: what is measured another job beside it would change."""
+    """Runs one network at a time: another job would disturb the measurements."""
     repeats = request.config.getoption("--repeats")
     if repeats == 1:
         pytest.skip("test_pairs.py has each fault once: make soak REPEATS=2 runs them here")
@@ -102,7 +102,7 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Kind]]:
     player.start()
     try:
         yield runs
-    finally:  # after -x or Ctrl-C too: its network has namespaces and relays, which outlive pytest
+    finally:  # also after -x or Ctrl-C: namespaces and relays would outlive pytest
         stop.set()
         player.join(_STOPS_IN)
     done = {kind: made for kind, made in runs.items() if all(run.done() for run in made)}
@@ -116,15 +116,15 @@ def test_who_is_hurt_is_named_every_time_and_nobody_else(case: Kind, outcomes: R
 
 
 def _play_all(runs: Runs[Kind], stop: Event) -> None:
-    """Network by network, until told to stop: what is not done then stays so."""
+    """Runs network after network until `stop` is set."""
     for hosts, on_host in dict.fromkeys((kind.hosts, kind.on_host) for kind in runs):
         if stop.is_set():
             return
         here = {k: made for k, made in runs.items() if (k.hosts, k.on_host) == (hosts, on_host)}
         try:
             _play(hosts, on_host, here, stop)
-        except Exception as error:  # whatever it was, nobody may wait for these any more
-            # Ctrl-C ends the job as well, and perhaps before we are told: that is no result.
+        except Exception as error:  # ends the wait of the tests for these runs
+            # Ctrl-C also ends the job, maybe before `stop` is set: that is no result.
             if stop.wait(_TOLD_IN):
                 return
             for run in (run for made in here.values() for run in made if not run.done()):
@@ -132,7 +132,7 @@ def _play_all(runs: Runs[Kind], stop: Event) -> None:
 
 
 def _play(hosts: int, on_host: int, runs: Runs[Kind], stop: Event) -> None:
-    """All rounds in one job, the kinds in random order."""
+    """Runs all rounds in one job, the kinds in random order."""
     random = Random(_SEED + 10 * hosts + on_host)
     rounds = [(kind.draw(random), run) for kind, made in runs.items() for run in made]
     random.shuffle(rounds)
@@ -140,7 +140,7 @@ def _play(hosts: int, on_host: int, runs: Runs[Kind], stop: Event) -> None:
     def act(net: Network, live: Live) -> None:
         def hurt(number: int) -> None:
             if stop.is_set():
-                raise RuntimeError("told to stop")  # job() and network() clear up behind it
+                raise RuntimeError("told to stop")  # job() and network() clean up
             net.heal()
             case, _ = rounds[number]
             case.hurt(net)

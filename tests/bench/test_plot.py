@@ -7,9 +7,8 @@ from itertools import pairwise
 import pytest
 
 from oddrank import cli
-from oddrank.bench.curves import MOST_CURVES, collect
-from oddrank.bench.heat_map import _panels, _points
-from oddrank.bench.plot import _size_ticks, _time, draw_curves
+from oddrank.bench.plot.curves import MOST_CURVES, _size_ticks, _time, collect, draw_curves
+from oddrank.bench.plot.heat_map import _panels, _points
 from saved_runs import pairs, report, row, saved, slow, write
 
 NAMES = ["n0", "n1", "n2", "n3"]
@@ -20,7 +19,7 @@ needs_matplotlib = pytest.mark.needs("matplotlib")
 
 @pytest.fixture
 def draw(tmp_path, capsys):
-    """The command in this process: (exit code, stderr)."""
+    """Runs the command in this process: (exit code, stderr)."""
 
     def start(*arguments):
         with pytest.raises(SystemExit) as ended:
@@ -67,6 +66,44 @@ def test_runs_become_a_picture_of_the_kind_that_the_name_says(kind, magic, draw,
 def test_whatever_the_rows_are_a_picture_is_drawn_without_a_complaint(rows, draw, tmp_path):
     file = write(tmp_path / "_$a_$.json", report(*rows))
     assert draw(file, file, "-o", tmp_path / "out.png") == (0, "")
+
+
+def boxes_of(figure):
+    """Returns the boxes of the legend and of each axes, in pixels."""
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    return legend.get_window_extent(), [axes.get_window_extent() for axes in figure.axes]
+
+
+@needs_matplotlib
+@pytest.mark.parametrize("collectives", [1, 3, 10])
+@pytest.mark.parametrize("runs", [2, 5])
+def test_the_legend_of_a_comparison_hides_no_data_and_the_picture_fits_a_screen(
+    collectives, runs, tmp_path
+):
+    names = [f"collective{i}" for i in range(collectives)]
+    files = [
+        saved(
+            tmp_path,
+            report(*[row(1 << p, us=9.0 * p * i, collective=n) for n in names for p in (3, 9, 20)]),
+            f"run{i}.json",
+        )
+        for i in range(1, runs + 1)
+    ]
+    figure = draw_curves(collect(files))
+    legend, axes = boxes_of(figure)
+    assert not any(legend.overlaps(each) for each in axes)
+    assert len(figure.legends[0].get_texts()) == runs
+    width, height = figure.get_size_inches() * figure.dpi
+    assert width <= 2600
+    assert height <= 2200
+
+
+@needs_matplotlib
+def test_p99_of_several_curves_blends_no_colours(tmp_path):
+    runs = [saved(tmp_path, report(row(), row(64)), f"{i}.json") for i in range(2)]
+    assert not draw_curves(collect(runs)).axes[1].collections
+    assert draw_curves(collect(runs[:1])).axes[1].collections
 
 
 @needs_matplotlib

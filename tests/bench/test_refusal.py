@@ -1,4 +1,4 @@
-"""A case that one rank can't run is skipped by all, and the row says whose it is."""
+"""A case that one rank can't run is skipped by all, and the row names that rank."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from launchers import env
 from oddrank.bench.case import Case
 from oddrank.bench.row import summarise
 
-# The command in a job whose ranks 1 and 2 have a GPU older than the others'.
+# Runs the command; ranks 1 and 2 have an older GPU than the others.
 MIXED = """
 import os
 import sys
@@ -46,7 +46,7 @@ def test_ranks_that_could_run_a_case_do_not_wait_for_those_that_cannot():
     [
         (["too old", "too old", "too old"], "too old"),
         (["", "too old", ""], "rank 1: too old"),
-        (["too old", "", "too old"], "ranks 0,2: too old"),
+        (["too old", "", "too old"], "ranks 0, 2: too old"),
         (["", "too old", "no such GPU"], "rank 1: too old"),
     ],
 )

@@ -4,11 +4,10 @@ import pytest
 
 from oddrank import launch
 from oddrank.bench import report
-from oddrank.bench.plan import tasks
+from oddrank.bench.plan import in_turn, tasks
 from oddrank.bench.row import Row
-from oddrank.bench.visits import in_turn
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
+from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
 
 SETUP = {"torch": "2.11.0", "cuda": None, "driver": None, "settings": {}}
@@ -29,14 +28,14 @@ def test_a_gate_that_cannot_judge_for_nvlinks_that_are_down_says_so(links):
     )  # fmt: skip
     row = Row("nccl", "all_reduce", "float32", "sum", 1 << 30, 1 << 28, True, 8, "ok",
               median_us=4000.0, algbw_GBps=268.0, busbw_GBps=469.0)  # fmt: skip
-    rounds = Rounds(8, {rank: RankState(rank, "n1", 0) for rank in range(8)})
-    rounds.results["devices"] = {rank: {**SETUP, "gpu": "NVIDIA H200"} for rank in range(8)}
-    rounds.results["connect"] = {
+    run = RunState(8, {rank: RankState(rank, "n1", 0) for rank in range(8)})
+    run.results["devices"] = {rank: {**SETUP, "gpu": "NVIDIA H200"} for rank in range(8)}
+    run.results["connect"] = {
         rank: {**CONNECTED, "transport": "nccl", "links": HGX} for rank in range(8)
     }
-    rounds.results["connect"][5]["links"] = {**HGX, "nvlinks": links}
-    visits, measured = in_turn([task], 1), {task.name: row}
-    said = report.of_sweep(visits, launch.current({}), Outcome(rounds), measured, 0.9)
+    run.results["connect"][5]["links"] = {**HGX, "nvlinks": links}
+    passes, measured = in_turn([task], 1), {task.name: row}
+    said = report.of_sweep(passes, launch.current({}), Outcome(run), measured, 0.9)
     if links == 18:
         assert said.findings == ()
         return
@@ -51,16 +50,14 @@ def test_a_gate_that_cannot_judge_for_nvlinks_that_are_down_says_so(links):
     [
         ("nccl", {"NVIDIA H200": 2}),
         ("gloo", {"CPU": 2}),  # two ranks, one GPU: neither uses it
-        (None, {"NVIDIA H200": 2}),  # it ended before they were connected
+        (None, {"NVIDIA H200": 2}),  # the run ended before the ranks were connected
     ],
 )
 def test_devices_are_those_that_the_ranks_have_computed_on(transport, devices):
-    rounds = Rounds(2, {rank: RankState(rank, "n1", 0) for rank in range(2)})
-    rounds.results["devices"] = {rank: {**SETUP, "gpu": "NVIDIA H200"} for rank in range(2)}
+    run = RunState(2, {rank: RankState(rank, "n1", 0) for rank in range(2)})
+    run.results["devices"] = {rank: {**SETUP, "gpu": "NVIDIA H200"} for rank in range(2)}
     if transport:
-        rounds.results["connect"] = {
-            rank: {**CONNECTED, "transport": transport} for rank in range(2)
-        }
-    ended = Outcome(rounds, complete=False, why="the deadline came")
+        run.results["connect"] = {rank: {**CONNECTED, "transport": transport} for rank in range(2)}
+    ended = Outcome(run, complete=False, why="the deadline came")
     said = report.of_sweep([], launch.current({}), ended, {}, None)
     assert said.data["devices"] == devices

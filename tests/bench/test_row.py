@@ -1,14 +1,15 @@
 """From times to bandwidths, as nccl-tests defines them."""
 
+import io
 from dataclasses import replace
 
 import pytest
 
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.live import cells
+from oddrank.bench.plan import Pass, Task
 from oddrank.bench.published import Expected
-from oddrank.bench.row import summarise
+from oddrank.bench.row import Table, cells, summarise
 
 CASE = Case("all_reduce", "float32", 1_000_000)
 
@@ -23,12 +24,12 @@ def test_the_median_over_iterations_counts():
     assert (row.median_us, row.min_us, row.iterations) == (40, 20, 3)
 
 
-def test_the_iterations_of_all_visits_count_and_the_error_knows_how_far_they_lie_apart():
-    visits = [[10.0] * 20, [13.0] * 20, [10.0] * 20]
-    row = summarise(CASE, {0: {**result(), "times": visits}, 1: result()}, 2)
-    assert (row.median_us, row.iterations, row.visits) == (10, 60, 3)
+def test_the_iterations_of_all_passes_count_and_the_error_knows_how_far_they_lie_apart():
+    passes = [[10.0] * 20, [13.0] * 20, [10.0] * 20]
+    row = summarise(CASE, {0: {**result(), "times": passes}, 1: result()}, 2)
+    assert (row.median_us, row.iterations, row.passes) == (10, 60, 3)
     assert row.error > 0.2
-    one = summarise(CASE, {0: result(*[time for visit in visits for time in visit])}, 2)
+    one = summarise(CASE, {0: result(*[time for one_pass in passes for time in one_pass])}, 2)
     assert one.error == 0
 
 
@@ -98,3 +99,19 @@ def test_a_percentage_of_what_is_doubted_has_a_question_mark(doubt, shown):
     assert row.as_data()["expected_doubt"] == (doubt or None)
     skipped = summarise(CASE, {rank: result(skipped="no room") for rank in range(4)}, 4)
     assert not any("?" in cell for cell in cells(skipped.expecting(Expected(1.0, "", doubt=doubt))))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 141, 300])
+def test_the_table_fits_the_terminal_and_names_the_columns_that_it_leaves_out(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = io.StringIO()
+    table = Table(stream)
+    row = summarise(CASE, {rank: result(*range(1000, 1040)) for rank in range(4)}, 4)
+    table.add(Pass(Task("c10d", CASE, "name"), 0, 1, 1), row)
+    lines = stream.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines if "too narrow" not in line)
+    heads, figures = lines[-2:]
+    assert all(name in heads for name in ("size", "median us", "busbw GB/s", "check"))
+    assert figures.split()[-1] == "ok"
+    assert ("CV %" in heads) == (width >= 141)
+    assert ("CV %" in "".join(lines[:-2])) == (width < 141)

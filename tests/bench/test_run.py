@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from job import job
+from oddrank.finding import fold
 
 pytestmark = pytest.mark.needs("torch")
-FAST = ("--budget", "6", "--target-cv", "20%")
+FAST = ("--budget", "6", "--precision", "20%")
 
 
 def rows_of(verdict):
@@ -17,6 +18,7 @@ def rows_of(verdict):
     return verdict.report["data"]["rows"]
 
 
+@pytest.mark.smoke
 def test_a_sweep_prints_a_table_and_writes_its_rows():
     verdict = job(2, command=("bench", "run", "--sizes", "8:1M:x64", *FAST), deadline=60)
     assert verdict.healthy(), str(verdict)
@@ -38,7 +40,7 @@ def test_a_sweep_prints_a_table_and_writes_its_rows():
 
 def test_every_collective_is_right_in_every_dtype_and_op_that_gloo_has():
     command = ("bench", "run", "--sizes", "1K", "--collectives", "all", "--dtypes", "all",
-               "--ops", "all", "--budget", "1", "--target-cv", "100%")  # fmt: skip
+               "--ops", "all", "--budget", "1", "--precision", "100%")  # fmt: skip
     verdict = job(3, command=command, deadline=110)
     assert verdict.healthy(), str(verdict)
     rows = rows_of(verdict)
@@ -80,9 +82,10 @@ def test_a_single_rank_has_an_algbw_and_no_busbw():
     assert stays["reason"] not in (None, moved["reason"])
 
 
+@pytest.mark.smoke
 def test_a_rank_that_comes_late_is_named_with_how_late():
     late = ";".join(
-        f"late:rank=2,stage={stage},seconds=0.01" for stage in ("arrival", "arrival again")
+        f"late:rank=2,stage={stage},seconds=0.01" for stage in ("arrival", "arrival_recheck")
     )
     command = ("bench", "run", "--sizes", "8", *FAST, "--budget", "20")
     verdict = job(3, command=command, inject=late, deadline=90)
@@ -97,16 +100,16 @@ def test_a_rank_that_comes_late_is_named_with_how_late():
 
 def test_looking_for_late_ranks_keeps_to_its_share_of_the_budget():
     very = "late:rank=1,stage=arrival,seconds=0.05"
-    command = ("bench", "run", "--sizes", "8", "--budget", "5", "--target-cv", "20%")
+    command = ("bench", "run", "--sizes", "8", "--budget", "5", "--precision", "20%")
     verdict = job(2, command=command, inject=very, deadline=60)
     assert verdict.healthy(), str(verdict)
     assert verdict.report["data"]["arrival"]["iterations"] < 300  # 15 seconds
-    assert "300 of them take a longer --budget" in verdict.report["summary"]
+    assert "300 of them need a longer --budget" in verdict.report["summary"]
 
 
 def test_a_rank_that_seems_late_in_too_few_iterations_is_told_and_not_named():
-    very = ";".join(f"late:rank=1,stage={s},seconds=0.05" for s in ("arrival", "arrival again"))
-    command = ("bench", "run", "--sizes", "8", "--budget", "5", "--target-cv", "20%")
+    very = ";".join(f"late:rank=1,stage={s},seconds=0.05" for s in ("arrival", "arrival_recheck"))
+    command = ("bench", "run", "--sizes", "8", "--budget", "5", "--precision", "20%")
     verdict = job(2, command=command, inject=very, deadline=60)
     assert verdict.report["verdict"] == "unknown", str(verdict)
     assert verdict.names(rank=[], stage="arrival")
@@ -125,7 +128,8 @@ def test_a_rank_that_dies_in_a_sweep_is_named_and_what_was_measured_is_kept():
     verdict = job(
         2,
         command=("bench", "run", "--sizes", "1K:4K", *FAST),
-        inject=f"kill:rank=1,stage={last}",
+        kill=1,
+        at=last,
         deadline=60,
     )
     assert verdict.names(rank=1, stage=last), str(verdict)
@@ -147,7 +151,7 @@ def test_a_rank_that_stops_between_two_iterations_is_named():
 
 
 def test_a_deadline_too_short_for_a_sweep_blames_nobody():
-    sizes = [1 << power for power in range(10)]  # of each at least two iterations
+    sizes = [1 << power for power in range(10)]  # at least two iterations of each size
     slow = [f"slow:rank=1,stage=all_reduce float32 {n} KiB,step=time,seconds=1.5" for n in sizes]
     command = ("bench", "run", "--sizes", "1K:512K", *FAST)
     verdict = job(2, command=command, inject=";".join(slow), deadline=30)
@@ -155,12 +159,14 @@ def test_a_deadline_too_short_for_a_sweep_blames_nobody():
     assert verdict.gone()
 
 
+@pytest.mark.smoke
 def test_a_rank_that_puts_in_wrong_values_is_named_and_the_row_says_wrong():
     stage = "all_reduce float32 4 KiB"
     verdict = job(
         3,
         command=("bench", "run", "--sizes", "4K", *FAST),
-        inject=f"value:rank=1,stage={stage}",
+        value=1,
+        at=stage,
         deadline=60,
     )
     assert verdict.names(rank=1, stage=stage), str(verdict)
@@ -169,13 +175,29 @@ def test_a_rank_that_puts_in_wrong_values_is_named_and_the_row_says_wrong():
     assert set(verdict.codes) == {1}
 
 
+@pytest.mark.parametrize("wrong", [(0, 1), (1, 2), (0, 1, 2)])
+def test_wrong_values_of_half_the_ranks_or_more_name_none_of_them_and_show_them_all(wrong):
+    stage = "all_reduce float32 4 KiB"
+    verdict = job(
+        3,
+        command=("bench", "run", "--sizes", "4K", *FAST),
+        inject=";".join(f"value:rank={rank},stage={stage}" for rank in wrong),
+        deadline=60,
+    )
+    assert verdict.report["verdict"] == "unknown", str(verdict)
+    assert verdict.names(rank=[], stage=stage)
+    assert verdict.causes == {"wrong-values"}
+    assert f"suspects are ranks {fold(wrong)}" in verdict.report["summary"]
+
+
 def test_a_gate_that_can_judge_nothing_is_not_green():
     command = ("bench", "run", "--sizes", "8,1M", *FAST, "--fail-below", "90")
     verdict = job(2, command=command, deadline=60)
     assert verdict.report["verdict"] == "unknown", str(verdict)
     assert verdict.causes == {"nothing-published"}
     assert verdict.names(rank=[], stage=None)
-    assert "of 2 ranks (CPU) over c10d:gloo no row could be held" in verdict.report["summary"]
+    said = "no published figure fits any row of 2 ranks (CPU) over c10d:gloo"
+    assert said in verdict.report["summary"]
     assert set(verdict.codes) == {1}
 
 
@@ -191,9 +213,12 @@ def run_alone(*options):
         (("--sizes", "1M:2M:2"), "as in 8:256M:x2"),
         (("--sizes", "lots"), "as in 8:256M:x2"),
         (("--collectives", "all_the_things"), "is none of all_reduce"),
+        (("--collectives", "allreduce"), "; did you mean all_reduce?"),
+        (("--collectives", "AllToAll-v"), "; did you mean all_to_all_v?"),
         (("--dtypes", "fp4"), "is none of float32"),
+        (("--dtypes", "floa32"), "; did you mean float32?"),
         (("--ops", "xor"), "is none of sum"),
-        (("--target-cv", "none"), "is not a percentage"),
+        (("--precision", "none"), "is not a percentage"),
         (("--sizes", "1:1000:+1", "--dtypes", "all", "--ops", "all"), "give fewer --sizes"),
         (("--sizes", "900G"), "give smaller --sizes"),
         (("--sizes", "8", "--dtypes", "int8", "--ops", "avg"), "give other --dtypes"),
@@ -216,13 +241,51 @@ def test_without_gpus_nccl_is_refused_with_the_back_end_to_take_instead(monkeypa
     assert done.stderr.splitlines()[-1].endswith("for every rank; give --backend c10d")
 
 
-def test_a_dry_run_shows_cases_and_memory_and_starts_nothing():
+@pytest.mark.parametrize("option", [("--graph", "4"), ("--register",)])
+def test_options_of_nccl_are_refused_where_it_cannot_be_used(option, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for more in ((), ("--dry-run",), ("--backend", "c10d"), ("--backend", "c10d", "--dry-run")):
+        done = run_alone("--sizes", "8", "--budget", "1", *option, *more)
+        assert done.returncode == 2, (more, done.stdout)
+        assert "need the back end nccl" in done.stderr.splitlines()[-1], more
+
+
+def test_a_dry_run_refuses_or_skips_nccl_as_the_run_does(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = run_alone("--sizes", "8", "--backend", "nccl", "--dry-run")
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.splitlines()[-1].endswith("for every rank; give --backend c10d")
+    monkeypatch.setenv("COLUMNS", "300")
+    done = run_alone("--sizes", "8", "--backend", "both", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("skipped: the back end nccl needs a GPU") == 1
+
+
+def test_a_run_that_measured_nothing_but_barriers_is_incomplete():
+    done = run_alone("--collectives", "all_reduce,barrier", "--sizes", "900G", *FAST, "--json", "-")
+    report = json.loads(done.stdout)
+    assert report["verdict"] == "incomplete"
+    assert done.returncode == 3
+    assert report["summary"].endswith("only barrier: not enough free memory")
+
+
+def test_both_places_are_in_and_out_and_both_words_mean_the_same():
+    said = [
+        run_alone("--dry-run", "--sizes", "4K", "--collectives", "all_gather", "--place", places)
+        for places in ("both", "all", "in,out")
+    ]
+    assert len({done.stdout for done in said}) == 1
+    assert said[0].stdout.splitlines()[-1].startswith("2 cases on 1 rank")
+
+
+def test_a_dry_run_shows_cases_and_memory_and_starts_nothing(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     done = run_alone("--dry-run", "--sizes", "8:900G:x1000", "--collectives", "all_gather")
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     lines = done.stdout.splitlines()
     assert sum("all_gather" in line for line in lines) == 5
-    assert "not enough memory" in lines[-2]
+    assert "not enough free memory" in lines[-2]
     assert lines[-1].startswith("5 cases on 1 rank")
     assert lines[-1].endswith("Measuring takes up to 60 s (--budget)")
 
@@ -239,7 +302,7 @@ def test_a_dry_run_tells_the_time_that_looking_for_late_ranks_takes(monkeypatch)
     for name, value in {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_RANK": 0}.items():
         monkeypatch.setenv(name, str(value))
     said = run_alone("--dry-run", "--budget", "20").stdout
-    assert "up to 20 s (--budget), of them up to 8 s to see who comes late" in said
+    assert "up to 20 s (--budget), of them up to 8 s for the check for late ranks" in said
 
 
 def test_json_on_stdout_has_stdout_for_itself():
@@ -254,7 +317,7 @@ def test_a_process_without_a_launcher_says_that_it_is_alone():
     assert "on 1 rank (no launcher found: this process alone)" in report["summary"]
 
 
-# The command, with a second case that can't be done after the first was measured.
+# Runs the command with two cases; the second one fails after the first was measured.
 REFUSES = """
 import sys
 from oddrank import cli
@@ -262,11 +325,11 @@ from oddrank.bench import sweep
 from oddrank.errors import OddrankError
 
 choose, calls = sweep._choose, []
-def refuse(name, rounds):
+def refuse(name, *others):
     calls.append(name)
     if len(calls) > 1:
         raise OddrankError("this case can't be had: give other --dtypes")
-    return choose(name, rounds)
+    return choose(name, *others)
 sweep._choose = refuse
 sys.argv[0] = "oddrank"
 cli.main()
@@ -288,7 +351,7 @@ def test_what_was_measured_before_a_case_that_cannot_be_done_is_written(tmp_path
 
 def test_whoever_stops_reading_the_table_does_not_cost_the_report(tmp_path):
     file = tmp_path / "report.json"
-    run = f"bench run --sizes 8:64 --budget 1 --target-cv 20% --json {file}"
+    run = f"bench run --sizes 8:64 --budget 1 --precision 20% --json {file}"
     command = f"{sys.executable} -m oddrank {run} | head -n 1"
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=False)
     assert b"Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Reports are read back as hostile input: whatever is wrong ends in one line that says where."""
+"""Reads reports as hostile input: every error is one line that says where."""
 
 import json
 import os
@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank import OddrankError
-from oddrank.bench.saved import Saved, names, read
+from oddrank.bench.compare.saved import Saved, names, read
 from saved_runs import pairs, report, row, saved, write
 
-# The depth is more than Python's parser takes, the digits more than int() should be given.
+# Deeper than Python's parser allows, and more digits than int() should get.
 HOSTILE = {
     "": "empty",
     "   \n": "empty",
@@ -26,9 +26,9 @@ HOSTILE = {
     "null": "no report",
     '{"schema": 3}': "schema is 3",
     '{"schema": "oddrank.report/2"}': "schema is 'oddrank.report/2'",
-    '{"schema": "oddrank.report/1", "tool": "selftest"}': "'selftest', not of bench",
-    '{"schema": "oddrank.report/1", "tool": 7}': "7, not of bench",
-    '{"schema": "oddrank.report/1", "tool": "bench compare", "data": {}}': "not of bench run",
+    '{"schema": "oddrank.report/1", "tool": "selftest"}': "'selftest', not",
+    '{"schema": "oddrank.report/1", "tool": 7}': '"tool" is 7, not',
+    '{"schema": "oddrank.report/1", "tool": "bench compare", "data": {}}': "'bench compare', not",
     '{"schema": "oddrank.report/1", "tool": "bench", "world": []}': "data is missing",
     '{"a": NaN}': "NaN",
     '{"a": -Infinity}': "Infinity",
@@ -152,7 +152,7 @@ def test_a_file_that_is_too_large_is_not_read_whole(tmp_path):
 
 
 def reads_or_refuses(path):
-    """Nothing else may happen, and the line is short whatever is in the file."""
+    """Reads a report or gets a refusal of one short line; any other exception fails."""
     try:
         return isinstance(read(path), Saved)
     except OddrankError as error:
@@ -223,7 +223,7 @@ def test_a_list_of_links_is_read_as_the_matrix_that_it_stands_for(tmp_path):
 
 @pytest.mark.parametrize(("names", "matrices"), [(16_384, 1), (2, 10_000), (8, 2_000)])
 def test_names_without_measured_links_take_no_memory_to_speak_of(names, matrices, tmp_path):
-    """As 16,384 nodes of one rank have it, or 10,000 of two."""
+    """Sizes as with 16,384 nodes of one rank, or 10,000 nodes of two ranks."""
     few = {"names": [""] * names, "links": [[0, 1, 1.0, 2.0]]}
     inside = [few | {"node": "n"}] * (matrices - 1)
     file = write(
@@ -236,13 +236,13 @@ def test_names_without_measured_links_take_no_memory_to_speak_of(names, matrices
     finally:
         tracemalloc.stop()
     assert len(found.matrices) == matrices
-    assert most < 128 << 20  # half of it to read any file at all
+    assert most < 128 << 20  # half of it is for reading any file
 
 
 @pytest.mark.parametrize("many", ["names", "GBps"])
 def test_more_than_any_report_of_ours_has_is_refused(many, tmp_path, monkeypatch):
-    monkeypatch.setattr("oddrank.bench.matrices._MOST_NAMES", 5)
-    monkeypatch.setattr("oddrank.bench.matrices._MOST_FIGURES", 7 if many == "names" else 3)
+    monkeypatch.setattr("oddrank.bench.compare.saved._MOST_NAMES", 5)
+    monkeypatch.setattr("oddrank.bench.compare.saved._MOST_FIGURES", 7 if many == "names" else 3)
     one = {"names": ["a", "b"], "GBps": [[None, 1], [1, None]]}
     inside = [one | {"node": "n"}] * (2 if many == "names" else 1)
     with pytest.raises(OddrankError, match=many):

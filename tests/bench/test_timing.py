@@ -1,6 +1,6 @@
-"""Blocks of runs on a fake GPU: what is enqueued, what is timed, and how it ends when it hangs.
+"""Blocks of runs on the fake GPU: what is enqueued, what is timed, and how a hang ends.
 
-The GPU and NCCL are in memory (fake_gpu.cpp): an operation takes 5 us of its clock.
+An operation takes 5 us of the fake GPU's clock (fake_gpu.cpp).
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 
 from bench.fake_gpu import HERE, compiler, make_fake_gpu
 
-# The first test waits for compilers.
+# The first test compiles.
 pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
@@ -21,8 +21,8 @@ SOURCES = [
     "bench/nccl/*.cpp",
     "cuda/check.cpp",
     "cuda/devices.cpp",
-    "base/dynlib.cpp",
-    "base/error.cpp",
+    "os/dynlib.cpp",
+    "os/error.cpp",
 ]
 RUN_US = 5.0
 
@@ -30,9 +30,9 @@ RUN_US = 5.0
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
-    fake, made = make_fake_gpu(folder), folder / "drive_timing"
+    fake, made = make_fake_gpu(folder), folder / "drive_operation"
     sources = [file for pattern in SOURCES for file in (ROOT / "csrc").glob(pattern)]
-    program = [HERE / "drive_timing.cpp", *sources, fake, "-ldl", f"-Wl,-rpath,{folder}"]
+    program = [HERE / "drive_operation.cpp", *sources, fake, "-ldl", f"-Wl,-rpath,{folder}"]
     subprocess.run([*compiler(), f"-I{ROOT}/csrc", *program, "-o", made], check=True)
     return made
 
@@ -84,7 +84,7 @@ def test_windows_that_would_lie_on_each_other_or_beyond_the_memory_are_refused(
     driver: Path, behind: int, in_place: int
 ):
     said = drive(driver, windows=7, behind=behind, in_place=in_place)["said"]
-    assert f"don't fit into the {14 * 512} bytes reserved, received from byte {behind} on" in said
+    assert f"do not fit into the {14 * 512} bytes reserved, received from byte {behind} on" in said
 
 
 @pytest.mark.parametrize(("graph", "n", "launches"), [(1, 20, 20), (8, 20, 3), (8, 16, 2)])

@@ -1,15 +1,14 @@
-"""Which NICs carry a job's traffic between nodes, and what is expected of it then."""
+"""The NICs that carry a job's traffic between nodes, and the expected bandwidth."""
 
 import pytest
 
 from measured_rows import Measured, said_of_nothing
 from oddrank.bench import topology
 from oddrank.bench.case import Case
-from oddrank.bench.expect import expected
-from oddrank.bench.facts import Facts
-from oddrank.bench.shortfall import judge
+from oddrank.bench.expected import expected, shortfalls
+from oddrank.bench.published import Facts
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
+from oddrank.control.stages import RunState
 
 NODES, GPUS = 4, 8
 COMPUTE = {f"mlx5_{i}": 400 for i in range(GPUS)}
@@ -18,7 +17,7 @@ STORAGE = {"mlx5_8": 400, "mlx5_9": 400}
 
 @pytest.fixture
 def rates(tmp_path):
-    """What a rank says of its RDMA ports, by the kernel's files and NCCL's settings."""
+    """Returns the rates of a rank's RDMA ports, from the kernel's files and NCCL's settings."""
     for name, rate in {**COMPUTE, **STORAGE}.items():
         folder = tmp_path / name / "ports" / "1"
         folder.mkdir(parents=True)
@@ -33,7 +32,7 @@ def facts(
     gpu_of=lambda rank: "NVIDIA H100 80GB HBM3",
     backend="nccl",
 ):
-    """Of four nodes of eight H100, from what their ranks say."""
+    """Returns the facts of four nodes of eight H100, from their ranks' facts."""
     ranks = range(NODES * GPUS)
     states = {r: RankState(r, host=f"n{r // GPUS}", node=r // GPUS) for r in ranks}
     rest = {"nccl": "2.27.7", "nvls": None, "ring": None, "links": None}
@@ -43,7 +42,7 @@ def facts(
             rank: {"nics": nics_of(rank), "fabric": fabric_of(rank), **rest} for rank in ranks
         },
     }
-    return topology.facts(Rounds(len(ranks), states, results), backend)
+    return topology.facts(RunState(len(ranks), states, results), backend)
 
 
 def due(known):
@@ -155,7 +154,7 @@ def test_where_it_is_not_known_which_ports_serve_nothing_is_judged(nics, why, co
     facts = Facts("NVIDIA H100 80GB HBM3", 8, 4, "nccl", nics=nics, fabric="rdma")
     row = Measured(busbw_GBps=1.0, collective=collective, n=32)
     due = expected(facts, row)
-    assert bool(judge([row], [due], 0.9)) == (not why)
+    assert bool(shortfalls([row], [due], 0.9)) == (not why)
     if why:
         (told,) = said_of_nothing(facts, [row]).evidence
         assert why in told.text

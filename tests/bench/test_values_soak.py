@@ -1,4 +1,4 @@
-"""`make soak`: wrong values in collectives, and who put them in; writes bench_values_soak.json."""
+"""`make soak`: wrong values in collectives and their ranks; writes bench_values_soak.json."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,13 +17,13 @@ pytestmark = [pytest.mark.soak, pytest.mark.needs("torch"), pytest.mark.timeout(
 _SEED = 20261122
 _DTYPES = ("float32", "bfloat16", "int64")
 _NAMES = [name for name in COLLECTIVES if name != "barrier"]
-# Only the root puts anything in.
+# Collectives in which only the root has input.
 _FROM_ROOT = ("broadcast", "scatter")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Cases of a sweep, one half of which has a rank that puts in wrong values."""
+    """Cases of a sweep; in half of them one rank has wrong values."""
 
     fault: str
     ranks: int
@@ -61,7 +61,7 @@ def test_who_puts_in_wrong_values_is_named_every_time_and_nobody_else(
 
 
 def _sweep(ranks: int, repeats: int) -> Runs[Kind]:
-    """One job: as many cases with a fault as without."""
+    """Runs one job: as many cases with a fault as without."""
     random = Random(_SEED + ranks)
     each = -(-2 * repeats // (len(_NAMES) * len(_DTYPES)))
     sizes = [(4096 << i % 6) + 1024 * (i // 6) for i in range(each)]
@@ -78,7 +78,7 @@ def _sweep(ranks: int, repeats: int) -> Runs[Kind]:
     options = [text for name, of in what.items() for text in (name, ",".join(map(str, of)))]
     verdict = job(
         ranks,
-        command=("bench", "run", *options, "--budget", "5", "--target-cv", "50%"),
+        command=("bench", "run", *options, "--budget", "5", "--precision", "50%"),
         inject=";".join(f"value:rank={rank},stage={name}" for name, rank in hurt.items()),
         deadline=1800,
     )
@@ -87,7 +87,7 @@ def _sweep(ranks: int, repeats: int) -> Runs[Kind]:
     found: dict[str, list[Any]] = {}
     for one in verdict.report["findings"]:
         found.setdefault(one["stage"], []).append(one)
-    # Of those that were not chosen nobody would look at what was said.
+    # Findings on other cases would go unnoticed.
     assert set(found) <= {task.name for task in chosen}, str(verdict)
     runs: Runs[Kind] = {Kind("healthy", ranks): [], Kind("wrong values", ranks): []}
     for task in chosen:
@@ -99,7 +99,7 @@ def _sweep(ranks: int, repeats: int) -> Runs[Kind]:
 
 
 def _said(found: Sequence[Mapping[str, Any]], rank: int | None, name: str) -> str:
-    """What was wrong with the findings on a case, of which one is due or none; "" if nothing."""
+    """Returns what is wrong with a case's findings, "" if nothing. rank: its faulty rank."""
     named = [number for one in found for number in one["who"]["ranks"]]
     if named == ([] if rank is None else [rank]) and len(found) == len(named):
         return ""

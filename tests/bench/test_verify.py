@@ -22,13 +22,13 @@ from bench.collective_data import (  # noqa: E402
     reduce_in_a_row,
 )
 from oddrank import OddrankError, _native  # noqa: E402
-from oddrank.bench.memory import free_host_memory  # noqa: E402
+from oddrank.machine.memory import free_host_memory  # noqa: E402
 
 WORLDS = [1, 2, 3, 7, 8, 64, 1000, 16384]
 
 
 def results_of(segment: Segment, dice: random.Random):
-    """What right implementations may make of the contributions."""
+    """Returns results that correct implementations may give."""
     op, world, rows = segment.op, segment.world, segment.contributions()
     reduced = [reduce_by_tree(rows, op, dice), reduce_in_a_row(rows, op, dice)]
     if op != "avg":
@@ -71,7 +71,7 @@ def test_whatever_the_segment_a_right_result_is_right(segment, dice):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bits_mean_what_torch_takes_them_for(dtype):
-    """The value reported for any pattern of bits: what torch reads there."""
+    """The check reports the same value for any bits as torch."""
     size = DTYPES[dtype].itemsize
     kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
     segment = Segment(dtype, "none", world=1, count=1)
@@ -118,7 +118,7 @@ def test_more_than_2_to_the_31_elements():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dtype": "float33"}, "dtype 'float33' is none of float32,"),
+        ({"dtype": "float33"}, "unknown dtype 'float33'; known: float32,"),
         ({"op": "xor"}, "op 'xor' is none of sum,"),
         ({"world": 0}, "world is 0, not between 1 and"),
         ({"source": 8}, "source is 8, not between 0 and 7"),

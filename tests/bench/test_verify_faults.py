@@ -1,4 +1,4 @@
-"""A collective gone wrong is found by the native value check: which element, and its values."""
+"""The native value check finds a wrong collective: the element and its values."""
 
 import random
 
@@ -49,7 +49,7 @@ def right(rows, segment):
 
 
 def number_found(damaged, right, segment: Segment) -> int:
-    """How many elements the check calls wrong, having seen that it tells the first one right."""
+    """Returns the number of wrong elements; asserts that the first one is reported right."""
     differ = (damaged.double() != right.double()).nonzero().flatten()
     wrong, index, expected, got = segment.check(damaged)
     assert wrong == len(differ)
@@ -94,7 +94,7 @@ def test_a_rank_in_place_of_another_is_found(rows, right, segment, world):
             assert number_found(damaged, right, segment) > 0
 
 
-@pytest.mark.parametrize("op", ["sum", "avg", "prod"], indirect=True)  # min and max can't tell
+@pytest.mark.parametrize("op", ["sum", "avg", "prod"], indirect=True)  # min and max hide it
 def test_a_doubled_rank_is_found(rows, segment, op, world):
     total = reduce_by_tree(rows, op, random.Random(7))
     for rank in some_ranks(world):
@@ -110,7 +110,7 @@ def test_a_shifted_contribution_is_found(rows, right, segment):
 
 def test_a_shifted_or_swapped_result_is_found(right, segment):
     if (segment.dtype, segment.op, segment.world) == ("int8", "avg", 64):
-        assert (right == 1).all()  # the only average that int8 can sum up to
+        assert (right == 1).all()  # the only average whose sum fits int8
         return
     for places in (1, 2, 8, 64, 1024):
         assert number_found(rolled(right, places), right, segment) > COUNT // 10

@@ -1,4 +1,4 @@
-"""The native value check of collectives in a GPU's memory: the same bits as in the host's."""
+"""The native value check in a GPU's memory sees the same bits as in the host's."""
 
 import pytest
 
@@ -37,14 +37,14 @@ def test_the_gpu_writes_the_hosts_bits(dtype, op):
 @pytest.mark.parametrize("op", [*OPS, "none"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_gpu_finds_what_the_host_finds(dtype, op):
-    """In a world of one, what is put in is what comes out."""
+    """With one rank the result equals the input."""
     for first in FIRSTS:
         segment = Segment(dtype, op, 1, first, 1_000_003)
         data = gpu_filled(segment)
         assert gpu_check(segment, data) == RIGHT
         host = data.cpu()
         before = float(host[777_777].double())
-        for index in (999_999, 777_777):  # the first one is told, not the first one found
+        for index in (999_999, 777_777):  # reports the first index, not the first one found
             host[index] = 3 if float(host[index].double()) != 3 else 5
         told = gpu_check(segment, host.cuda())
         assert told == (2, 777_777, before, float(host[777_777].double()))

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <vector>
 
-#include "base/error.hpp"
-#include "bench/verify/host.hpp"
-#include "bench/verify/slots.hpp"
+#include "bench/verify/pattern.hpp"
 #include "bench/verify/table.hpp"
+#include "bench/verify/verify.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::bench {
 namespace {
@@ -65,7 +65,7 @@ TEST(VerifyHost, AnyFlippedBitIsFoundWhereItIs) {
       auto data = right;
       data[index * size + bit / 8] ^= std::byte(1U << bit % 8);
       const Mismatch found = check(data.data(), segment);
-      if (found.wrong == 0) {  // a zero became that of the other sign: they are equal
+      if (found.wrong == 0) {  // a zero changed its sign: both are equal
         EXPECT_TRUE(traits(dtype).is_float() && bit + 1 == size * 8U) << traits(dtype).name;
         EXPECT_EQ(Table::of_result(segment).value_at(segment.first + index), 0);
         continue;

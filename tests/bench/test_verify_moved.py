@@ -1,4 +1,4 @@
-"""Moved data carries its source and its place in every value."""
+"""Every value of moved data encodes its source and its index."""
 
 from dataclasses import replace
 

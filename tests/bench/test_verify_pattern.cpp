@@ -6,7 +6,6 @@
 #include <set>
 
 #include "bench/verify/pattern.hpp"
-#include "bench/verify/slots.hpp"
 
 namespace oddrank::bench::pattern_test {
 namespace {
@@ -14,10 +13,10 @@ namespace {
 constexpr Dtype kAllDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,    Dtype::kBfloat16,
                                 Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2, Dtype::kFloat64,
                                 Dtype::kInt8,         Dtype::kInt32,      Dtype::kInt64};
-constexpr std::uint64_t kAll = 1 << 20;  // turns, however many it takes
+constexpr std::uint64_t kAll = 1 << 20;  // enough turns for every pattern
 constexpr Op kReductions[] = {Op::kSum, Op::kMin, Op::kMax, Op::kAvg, Op::kProd};
 
-// All that the contributions to a slot come to, by adding them up one after the other.
+// Reduces the contributions to a slot one after the other.
 double reduced(const Pattern& pattern, Op op, std::uint32_t world, std::uint32_t slot) {
   double total = pattern.contribution(0, slot);
   for (std::uint32_t rank = 1; rank < world; ++rank) {

@@ -1,4 +1,4 @@
-"""A command as subjects have them, for tests of what all commands share."""
+"""A command that judges, for tests of what all commands share."""
 
 import os
 import signal

@@ -1,5 +1,6 @@
-"""One program, however it is started, and quick to explain itself."""
+"""Every way to start oddrank runs the same program, and --help is fast."""
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -45,6 +46,33 @@ def test_help_cuts_no_commands_sentence():
     for name, one in trace.commands.items():
         sentence = one.help.partition("\n\n")[0]
         assert f"{name} {' '.join(sentence.split())}" in text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_its_completion_script(shell):
+    environ = {**os.environ, "_ODDRANK_COMPLETE": f"{shell}_source"}
+    run = subprocess.run(
+        [str(SCRIPT)], env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "_ODDRANK_COMPLETE" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("oddrank sel", "selftest"),
+        ("oddrank bench com", "compare"),
+        ("oddrank doctor --js", "--json"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed, offered):
+    environ = {**os.environ, "_ODDRANK_COMPLETE": "bash_complete"}
+    environ |= {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    run = subprocess.run(
+        [str(SCRIPT)], env=environ, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (run.returncode, run.stdout) == (0, f"plain,{offered}\n")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"]])

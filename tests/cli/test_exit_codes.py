@@ -1,4 +1,4 @@
-"""What a command's end looks like from outside: exit code, stdout, stderr."""
+"""The ends of commands as a shell sees them: exit code, stdout, stderr."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import click
 import pytest
 
 from oddrank.cli import Seconds
-from oddrank.finding import EXIT_CODES, FAILING
+from oddrank.report import EXIT_CODES, FAILING
 
 TESTS = Path(__file__).parents[1]
 MAIN = """
@@ -121,7 +121,7 @@ def test_a_reader_that_leaves_early_is_no_error_of_ours():
 
 
 def judged(stdout, *arguments):
-    """Exit code and stderr of a command that names somebody, with its output going to `stdout`."""
+    """Returns exit code and stderr of a command that names a rank; its output goes to `stdout`."""
     run = subprocess.run(
         [sys.executable, "-c", MAIN, "judge", "odd", *arguments],
         env={**os.environ, "PYTHONPATH": str(TESTS)},
@@ -157,6 +157,47 @@ def test_json_that_does_not_fit_is_an_error_of_one_line_beside_the_verdict():
     assert code == 2
     assert said.count("No space left") == 1
     assert "rank 2" in said
+
+
+def with_closed(streams, *arguments):
+    """Runs a command whose stdout or stderr the caller has closed, as `>&-` does."""
+    line = [sys.executable, "-c", MAIN, *arguments]
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {streams}', "sh", *line],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["judge", "odd"], 1), (["judge", "refuse"], 2), (["--help"], 0), (["--wrong"], 2)],
+)
+def test_closed_streams_change_no_exit_code_and_make_no_traceback(streams, arguments, code):
+    run = with_closed(streams, *arguments)
+    assert run.returncode == code
+    assert "Traceback" not in run.stdout + run.stderr
+
+
+def test_the_verdict_goes_to_stderr_where_stdout_is_closed(tmp_path):
+    run = with_closed(">&-", "judge", "odd", "--json", str(tmp_path / "report.json"))
+    assert "selftest: odd" in run.stderr
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "odd"
+
+
+def test_a_full_disk_under_stdout_is_one_line():
+    for arguments in (["doctor"], ["bench", "run", "--dry-run"]):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            run = subprocess.run(
+                [sys.executable, "-m", "oddrank", *arguments],
+                stdout=full, stderr=subprocess.PIPE, text=True, timeout=100, check=False,
+            )  # fmt: skip
+        assert run.returncode == 2, arguments
+        assert run.stderr == "oddrank: cannot write to stdout: No space left on device\n"
 
 
 def test_json_to_stdout_is_alone_there():

@@ -1,4 +1,4 @@
-"""The fixture that starts jobs and leaves nothing of them behind."""
+"""The fixture that starts jobs and removes everything they leave."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from control.ranks import Ranks
-from ports import held_port
+from processes import held_port
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The program that control's tests run as every rank: three stages, no torch, verdict as JSON.
+"""The program of every rank in control's tests: three stages, no torch, verdict as JSON.
 
 Arguments: a folder for the verdict and the root's address, the run's deadline, a stage's deadline.
 """
@@ -15,7 +15,7 @@ from oddrank.control import Member, Root, Session, SessionEnded, start
 from oddrank.errors import OddrankError
 
 STAGES = ("first", "second", "third")
-# Ranks that are started together come to their sessions one after the other on a busy machine.
+# On a busy machine, ranks started together reach their sessions one after the other.
 JOIN_SECONDS = 4.0
 
 
@@ -47,7 +47,7 @@ def put(file: Path, text: str) -> None:
 
 
 def meet(session: Session, folder: Path) -> None:
-    """Stands for the store: rank 0 publishes the root's address, the others fetch it."""
+    """Replaces torch's store: rank 0 publishes the root's address, the others fetch it."""
     if session.address():
         put(folder / "address", session.address() or "")
     end = time.monotonic() + JOIN_SECONDS
@@ -64,7 +64,7 @@ def run_stages(session: Session, folder: Path) -> None:
             assert json.loads(session.enter(stage)) == {"stage": stage}
             put(folder / f"{stage}{rank}", "")
             session.progress("step 1")
-            run_laps(session, folder, stage, int(os.environ.get("TEST_LAPS", "0")))
+            run_timestamps(session, folder, stage, int(os.environ.get("TEST_TIMESTAMPS", "0")))
             if os.environ.get("TEST_CLOCK"):
                 compare_clocks(session, folder)
             session.progress("step 2", waiting=True)
@@ -74,26 +74,32 @@ def run_stages(session: Session, folder: Path) -> None:
             return
 
 
-def run_laps(session: Session, folder: Path, stage: str, count: int) -> None:
-    """Collectives made of files: each ends once every rank is in it."""
+def run_timestamps(session: Session, folder: Path, stage: str, count: int) -> None:
+    """Runs collectives made of files: each ends once every rank is in it."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if not count:
         return
-    laps = session.laps(count)
+    timestamps = session.timestamps(count)
     for number in range(count):
-        laps.enter()
-        put(folder / f"{stage}-lap{number}-{rank}", "")
-        while not all((folder / f"{stage}-lap{number}-{r}").exists() for r in range(world)):
+        timestamps.enter()
+        put(folder / f"{stage}-collective{number}-{rank}", "")
+        while not all((folder / f"{stage}-collective{number}-{r}").exists() for r in range(world)):
             time.sleep(0.002)
-        laps.leave()
-    numbers = [list(memoryview(stamps).cast("q")) for stamps in (laps.starts(), laps.durations())]
-    put(folder / f"{stage}-laps{rank}", json.dumps([*numbers, laps.count, laps.dropped]))
+        timestamps.leave()
+    numbers = [
+        list(memoryview(stamps).cast("q"))
+        for stamps in (timestamps.starts(), timestamps.durations())
+    ]
+    put(
+        folder / f"{stage}-timestamps{rank}",
+        json.dumps([*numbers, timestamps.count, timestamps.dropped]),
+    )
 
 
 def compare_clocks(session: Session, folder: Path) -> None:
-    """With the shortcut and without: [offset, error] or why not, and the seconds it took.
+    """Writes, with the shortcut and without: [offset, error] or why there is none, and the seconds.
 
-    Waits first for the file of this folder that TEST_CLOCK_AFTER names, if it is set.
+    If TEST_CLOCK_AFTER is set, waits first for the file of this name in the folder.
     """
     while not (folder / os.environ.get("TEST_CLOCK_AFTER", "")).exists():
         time.sleep(0.01)
@@ -110,10 +116,10 @@ def compare_clocks(session: Session, folder: Path) -> None:
 
 
 def hold_back_forks(seconds: float) -> None:
-    """Every child that this process forks sleeps first, as on a machine with too much to do."""
+    """Makes every forked child sleep first, as on an overloaded machine."""
     handler = ctypes.CFUNCTYPE(None)(lambda: time.sleep(seconds))
     hold_back_forks.keep = handler  # type: ignore[attr-defined]
-    # What pthread_atfork() calls, which is no symbol of the C library itself.
+    # pthread_atfork() itself is not exported by the C library; this is what it calls.
     assert ctypes.CDLL(None).__register_atfork(None, None, handler, None) == 0
 
 
@@ -132,13 +138,13 @@ def main() -> int:
     )
     if os.environ.get("TEST_LATE_GUARD") == str(rank):
         hold_back_forks(0.5)
-    (folder / f"start{rank}").touch()  # from now on the deadline counts
+    (folder / f"start{rank}").touch()  # the deadline starts here
     session = start(
         member,
         deadline=deadline,
         judge=lambda root: judge(root, folder, stage_seconds),
         join_seconds=float(os.environ.get("TEST_JOIN", deadline)),
-        meeting_point=os.environ.get("TEST_MEETING_POINT", ""),
+        rendezvous_file=os.environ.get("TEST_RENDEZVOUS_FILE", ""),
     )
     put(folder / f"guard{rank}", str(session.guard))
     try:

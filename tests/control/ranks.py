@@ -6,19 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# Everything must be gone this long after the deadline; the rest is this machine's own slowness.
+from processes import Marked, injected
+
+# Seconds after the deadline until every process must be gone; SLACK is for a slow machine.
 GRACE = 2.0
 SLACK = 1.0
 
 
 class Ranks:
-    """One job. Every process of it, guards and judge too, carries a mark in its environment."""
+    """One job. All its processes, also guards and judge, have a mark in their environment."""
 
     program = Path(__file__).with_name("rank_program.py")
 
@@ -28,6 +28,7 @@ class Ranks:
         world: int,
         *,
         inject: str = "",
+        at: str = "",
         deadline: float = 6.0,
         stage: float = 3.0,
         nodes: int = 1,
@@ -35,10 +36,11 @@ class Ranks:
         environ: Mapping[str, str] | None = None,
         environ_of: Mapping[int, Mapping[str, str]] | None = None,
         prefix_of: Mapping[int, Sequence[str]] | None = None,
+        **faults: int,
     ) -> None:
-        """environ_of, prefix_of: what single ranks get, and what stands before their command."""
+        """inject, at, faults: as in job(). environ_of, prefix_of: rank -> its own."""
         self.folder = folder
-        self.mark = uuid.uuid4().hex
+        self.mark = Marked()
         self.deadline = deadline
         self.started = time.time()
         self.stderr = folder / "stderr"
@@ -49,9 +51,9 @@ class Ranks:
                 "RANK": str(rank),
                 "WORLD_SIZE": str(world),
                 "TEST_NODES": str(nodes),
-                "TEST_MARK": self.mark,
                 "ODDRANK_TESTING": "1",
-                "ODDRANK_INJECT": inject,
+                **self.mark.environ,
+                **injected(inject, at, faults),
                 **(environ or {}),
                 **(environ_of or {}).get(rank, {}),
             }
@@ -65,21 +67,11 @@ class Ranks:
                 )
 
     def processes(self) -> dict[int, str]:
-        """Living processes of this job: pid -> name. Zombies have ended."""
-        found = {}
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if self.mark.encode() not in (entry / "environ").read_bytes():
-                    continue
-                name, _, rest = (entry / "stat").read_text().rpartition(")")
-                if rest.split()[0] != "Z":
-                    found[int(entry.name)] = name.partition("(")[2]
-            except (OSError, IndexError):
-                continue
-        return found
+        """Returns the living processes of this job: pid -> name; no zombies."""
+        return {process.pid: process.name for process in self.mark.living()}
 
     def deadline_at(self) -> float:
-        """Of time.time(): each rank counts from its own session's start, here the last of them."""
+        """Returns the deadline on time.time(), counted from the start of the last session."""
         began = [file.stat().st_mtime for file in self.folder.glob("start[0-9]*")]
         return max([self.started, *began]) + self.deadline
 
@@ -95,7 +87,7 @@ class Ranks:
         raise AssertionError("no judge was started")
 
     def in_stage(self, stage: str, *through: int) -> None:
-        """Waits until `stage` has begun and the ranks `through` stand in it."""
+        """Waits until `stage` has begun and the ranks `through` have reached it."""
         self.wait_for(self.folder / f"go-{stage}")
         for rank in through:
             self.wait_for(self.folder / f"{stage}{rank}")
@@ -110,7 +102,7 @@ class Ranks:
         os.kill(pid, number)
 
     def verdict(self) -> dict[str, Any]:
-        """What the judge wrote; "states" by rank."""
+        """Returns what the judge wrote; "states" by rank."""
         verdict: dict[str, Any] = json.loads(
             self.wait_for(self.folder / "verdict.json").read_text()
         )
@@ -118,7 +110,7 @@ class Ranks:
         return verdict
 
     def faults(self) -> dict[int, str]:
-        """Rank -> what is wrong with it, as the judge was told."""
+        """Returns rank -> its fault, as reported to the judge."""
         wrong = {}
         for rank, state in self.verdict()["states"].items():
             if state["contact"] != "ok":
@@ -132,13 +124,13 @@ class Ranks:
         return wrong
 
     def codes(self) -> dict[int, int]:
-        """Exit codes of all workers, which must have ended in time."""
+        """Returns the exit codes of all workers, which must have ended in time."""
         self.assert_gone()
         return {rank: worker.wait(1) for rank, worker in self.workers.items()}
 
     def assert_gone(self) -> None:
-        """All processes of the job end by deadline + 2 s."""
-        # Nobody asks for exit codes meanwhile: the kernel tells them once, and guards look too.
+        """Asserts that all processes of the job end by deadline + 2 s."""
+        # Reaps nobody meanwhile: the kernel reports an exit code once, and guards read it too.
         while self.processes() and time.time() < self.deadline_at() + GRACE + SLACK:
             time.sleep(0.02)
         assert not self.processes(), f"still here: {self.processes()}\n{self.words()}"
@@ -147,8 +139,6 @@ class Ranks:
         return self.stderr.read_text()
 
     def clear(self) -> None:
-        for pid in self.processes():
-            with suppress(ProcessLookupError):  # it was about to end
-                os.kill(pid, signal.SIGKILL)
+        self.mark.kill_all()
         for worker in self.workers.values():
             worker.wait(5)

@@ -1,4 +1,4 @@
-"""How far the root's clock is: real exchanges, whose true answer is known, and what spoils them."""
+"""Clock offsets to the root: real exchanges with a known true offset, and disturbances."""
 
 import json
 import os
@@ -22,7 +22,7 @@ AHEAD = 12_345  # seconds
 
 
 def clock(ranks, rank: int):
-    """What rank_program's compare_clocks wrote: (with the shortcut, without it)."""
+    """Returns what rank_program's compare_clocks wrote: (with the shortcut, without it)."""
     short, _, measured, _ = json.loads(ranks.wait_for(ranks.folder / f"clock{rank}").read_text())
     return short, measured
 
@@ -34,7 +34,7 @@ def test_on_the_roots_own_host_there_is_nothing_to_add(job):
         short, (offset, error) = clock(ranks, rank)
         assert short == [0, 0]
         assert error > 0
-        assert abs(offset) <= error  # it is 0: the bound holds
+        assert abs(offset) <= error  # the true offset is 0
 
 
 @pytest.mark.needs("time-namespace")
@@ -50,7 +50,7 @@ def test_another_clock_is_found_within_the_error(job):
 
 @contextmanager
 def relay(port: int, seconds: float) -> Iterator[int]:
-    """A way to `port` on which what comes back takes `seconds` longer; gives its own port."""
+    """Relays to `port` and delays the replies by `seconds`; yields the relay's port."""
     listener = socket.create_server(("127.0.0.1", 0))
     stop, wake = socket.socketpair()
     carriers: list[threading.Thread] = []
@@ -64,7 +64,7 @@ def relay(port: int, seconds: float) -> Iterator[int]:
             carriers[-1].start()
 
     def carry(near: socket.socket) -> None:
-        # At the end of the job either side may be gone first.
+        # At the end of the job either side may close first.
         with near, suppress(OSError), socket.create_connection(("127.0.0.1", port)) as far:
             late: list[tuple[float, bytes]] = []
             while True:
@@ -157,7 +157,7 @@ def test_a_malformed_question_costs_its_sender_and_nobody_else():
     good = hub.join(0)
     broken = [hub.join(1), hub.join(2)]
     broken[0].send(wire.frame(wire.ASK_CLOCK, b"\1\0\0"))
-    broken[1].send(wire.frame(wire.CLOCK, bytes(40)))  # the root's word, not a guard's
+    broken[1].send(wire.frame(wire.CLOCK, bytes(40)))  # only the root may send this
     for peer in broken:
         while peer.receive() is not None:
             pass

@@ -1,4 +1,4 @@
-// The arithmetic of a clock exchange, with made-up stamps: which reading counts, and when to ask.
+// Arithmetic of a clock exchange, with made-up timestamps: which reading counts, and when to ask.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,7 +14,7 @@ constexpr std::int64_t kStart = 500 * kSecond;
 
 ClockQuestion question(std::int64_t seconds = 1) { return {1, kStart + seconds * kSecond, true}; }
 
-// A rank whose root is `ahead`; time goes on as the test says.
+// A rank whose root's clock is `ahead`; the test moves the time.
 struct Made {
   ClockExchange exchange;
   std::int64_t ahead;
@@ -26,7 +26,7 @@ struct Made {
     exchange.ask(question(), now);
   }
 
-  // One exchange: so long to the root, and so long back.
+  // One exchange that takes `there` to the root and `back` from it.
   void run(std::int64_t there, std::int64_t back, const std::string& clock = "elsewhere") {
     now += exchange.wait_ns(now);
     ASSERT_TRUE(exchange.due(now));

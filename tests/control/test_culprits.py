@@ -1,44 +1,42 @@
-"""Who is blamed for a round that did not end: every rule as rows of a table, no process."""
+"""The culprits of a stage that did not end: every rule as rows of a table, no process."""
 
 import signal
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 
-from oddrank.control.culprits import PUBLISHING, culprits, torn_down
+from oddrank.control.culprits import (
+    PUBLISHING,
+    RankEvidence,
+    RoundEvidence,
+    culprits,
+    torn_down,
+)
 
 
 def rank(number, **facts):
-    """A healthy rank of a world of two nodes with two ranks each, changed by `facts`."""
+    """Returns a rank of two nodes with two ranks each: healthy, but for `facts`."""
     node = number // 2
-    healthy = dict(
-        rank=number,
-        host=f"node{node}",
-        node=node,
-        local_rank=number % 2,
-        contact="ok",
-        state="running",
-        signal=None,
-        exit_code=None,
-        stage="all_reduce",
-        step="",
-        progress=10,
-        waiting=False,
-        published=False,
-        failed=None,
-        sigterm=False,
-        first_fault_ns=0,
+    healthy = RankEvidence(
+        number, f"node{node}", node, number % 2, contact="ok", stage="all_reduce", progress=10
     )
-    return SimpleNamespace(**{**healthy, **facts})
+    return replace(healthy, **facts)
 
 
 def blamed(*changed, world=4, through=(), reason="fault", stage="all_reduce"):
-    """(cause, ranks) of every culprit, when all other ranks wait inside the collective."""
+    """Returns (cause, ranks) of every culprit if all other ranks wait in the collective."""
     states = {r: rank(r, waiting=r not in through, stage=stage) for r in range(world)}
     states |= {s.rank: s for s in changed}
     results = {r: b"{}" for r in through}
-    found = culprits(SimpleNamespace(stage=stage, results=results, states=states, reason=reason))
+    found = culprits(RoundEvidence(stage, results, states, reason))
     return [(c.cause, c.ranks) for c in found]
+
+
+def test_where_rank_0_never_came_and_one_of_three_nodes_speaks_the_silent_ones_are_named():
+    absent = [rank(r, contact="never", host="", node=-1) for r in range(2)]
+    silent = [rank(r, contact="silent") for r in range(2, 6)]
+    spoken = blamed(*absent, *silent, world=8)
+    assert spoken == [("link-cut", (2, 3)), ("link-cut", (4, 5))]
 
 
 KILLED = {"state": "dead", "signal": signal.SIGKILL}
@@ -81,7 +79,7 @@ def test_ranks_that_were_torn_down_inside_the_collective_are_victims(victim, own
 
 def test_victims_are_listed_beside_the_culprit():
     states = {r: rank(r, waiting=True) for r in range(4)} | {2: rank(2, **KILLED)}
-    round = SimpleNamespace(stage="barrier", results={0: b""}, states=states, reason="fault")
+    round = RoundEvidence("barrier", {0: b""}, states, "fault")
     assert culprits(round)[0].victims == (1, 3)
 
 
@@ -100,15 +98,15 @@ def test_ranks_that_only_the_launcher_ended_name_nobody():
     [
         ([rank(r, sigterm=True, **KILLED) for r in range(4)], {}, True),
         ([rank(r, sigterm=True, **KILLED) for r in (1, 2, 3)], {0: b"{}"}, True),
-        ([rank(r, sigterm=True, **KILLED) for r in (1, 2, 3)], {}, False),  # 0 may go on
-        ([rank(r, waiting=True, **ABORTED) for r in range(4)], {}, False),  # by no launcher
+        ([rank(r, sigterm=True, **KILLED) for r in (1, 2, 3)], {}, False),  # rank 0 may go on
+        ([rank(r, waiting=True, **ABORTED) for r in range(4)], {}, False),  # no launcher did it
     ],
 )
 def test_a_round_is_over_when_the_launcher_has_ended_all_that_are_not_through(
     changed, results, over
 ):
     states = {r: rank(r) for r in range(4)} | {s.rank: s for s in changed}
-    assert torn_down(SimpleNamespace(states=states, results=results)) is over
+    assert torn_down(RoundEvidence("all_reduce", results, states, "fault")) is over
 
 
 def test_two_ranks_with_faults_of_their_own_are_both_named():
@@ -126,7 +124,7 @@ def test_a_complete_round_names_nobody():
     assert blamed(through=(0, 1, 2, 3), reason="complete") == []
 
 
-# Nobody ended: the round's deadline came.
+# No process ended: the stage's deadline came.
 
 
 def test_the_rank_that_waits_for_nobody_and_came_least_far_is_stuck():
@@ -169,7 +167,7 @@ def test_ranks_that_all_raise_the_same_differ_in_nothing_and_need_no_deadline():
 
 
 def test_a_minority_in_another_place_is_not_blamed_for_being_few():
-    """Three ranks hang in step 7, one waits in step 9: it is ahead, they are not."""
+    """Three ranks hang in step 7, one waits in step 9: the one is ahead."""
     assert blamed(rank(2, progress=9, waiting=True), reason="deadline") == [("all-wait", ())]
 
 
@@ -184,7 +182,7 @@ def test_a_stuck_rank_explains_those_that_gave_up_waiting_for_it():
 
 def test_the_only_one_that_left_the_collective_is_waited_for_and_waits_for_nobody():
     left = rank(2, waiting=True, **RAISED)
-    assert blamed(left) == []  # another may still explain it
+    assert blamed(left) == []  # another rank may still explain it
     assert blamed(left, reason="deadline") == [("raised", (2,))]
 
 
@@ -201,7 +199,7 @@ def test_uninterruptible_counts_only_at_the_deadline():
     assert blamed(reading, through=(0, 1, 2, 3), reason="deadline") == []
 
 
-# Join: who came?
+# Join: which ranks came?
 
 NEVER = {"contact": "never", "host": "", "node": -1, "stage": ""}
 
@@ -232,7 +230,7 @@ def test_ranks_that_never_came_are_one_finding():
 def test_rank_0_alone_is_named_when_it_never_published_its_address(facts, cause, reason):
     nobody = [rank(r, **NEVER) for r in (1, 2, 3)]
     root = rank(0, stage="join", **facts)
-    for through in ((), (0,)):  # rank 0's guard always comes
+    for through in ((), (0,)):  # rank 0's guard always joins
         found = blamed(root, *nobody, reason=reason, stage="join", through=through)
         assert found == [(cause, (0,))]
 
@@ -258,7 +256,7 @@ def test_a_death_among_those_who_came_goes_before_those_who_have_not_come_yet():
     ]
 
 
-# Guards that no longer speak.
+# Silent guards.
 
 
 @pytest.mark.parametrize(("contact", "cause"), [("silent", "link-cut"), ("closed", "node-lost")])
@@ -292,7 +290,7 @@ def test_a_single_guard_that_is_lost_does_not_condemn_its_node(contact):
 def test_the_stage_is_the_one_in_which_the_culprit_stands():
     states = {r: rank(r, waiting=True) for r in range(4)}
     states[2] = rank(2, stage="device", **KILLED)
-    round = SimpleNamespace(stage="all_reduce", results={}, states=states, reason="fault")
+    round = RoundEvidence("all_reduce", {}, states, "fault")
     assert culprits(round)[0].stage == "device"
 
 
@@ -304,7 +302,7 @@ def test_whose_fault_came_first_is_named_first():
 def test_of_two_nodes_that_lose_each_other_neither_is_surely_the_cause():
     silent = [rank(r, contact="silent") for r in (2, 3)]
     states = {r: rank(r, waiting=True) for r in range(2)} | {s.rank: s for s in silent}
-    made = SimpleNamespace(stage="device", results={}, states=states, reason="fault")
+    made = RoundEvidence("device", {}, states, "fault")
     (culprit,) = culprits(made)
     assert (culprit.cause, culprit.ranks, culprit.certain) == ("link-cut", (2, 3), False)
 
@@ -319,13 +317,88 @@ def test_a_rank_0_that_ends_while_it_waits_for_the_others_is_not_called_stuck(fa
 @pytest.mark.parametrize(
     ("facts", "stage"),
     [
-        ({"stage": "device", "published": True}, "all_reduce"),  # told, or about to be
+        ({"stage": "device", "published": True}, "all_reduce"),  # reported, or about to be
         ({"stage": "device"}, "device"),
-        ({"stage": "join"}, "join"),  # of which nobody gives a result
+        ({"stage": "join"}, "join"),  # join has no results
     ],
 )
 def test_who_stopped_between_two_stages_is_due_in_the_second(facts, stage):
     states = {r: rank(r, waiting=True) for r in range(4)} | {2: rank(2, state="stopped", **facts)}
-    made = SimpleNamespace(stage="all_reduce", results={}, states=states, reason="fault")
+    made = RoundEvidence("all_reduce", {}, states, "fault")
     (culprit,) = culprits(made)
     assert (culprit.ranks, culprit.stage) == ((2,), stage)
+
+
+# Launchers that end.
+
+TORCHRUN = {"launcher": "torchrun", "launcher_pid": 100, "local_world": 2}
+
+
+@pytest.mark.parametrize("changed", [{}, RAISED, {"waiting": True}])
+def test_a_launcher_that_has_gone_is_told_and_no_rank(changed):
+    node1 = [rank(r, orphaned=True, **TORCHRUN, **changed) for r in (2, 3)]
+    assert blamed(*node1) == [("launcher-gone", ())]
+
+
+def test_a_rank_that_was_killed_is_named_beside_a_launcher_that_has_gone():
+    killed = rank(2, orphaned=True, **TORCHRUN, **KILLED)
+    assert blamed(killed) == [("killed", (2,))]
+    left = rank(3, orphaned=True, **TORCHRUN)
+    assert sorted(blamed(killed, left)) == [("killed", (2,)), ("launcher-gone", ())]
+
+
+def test_a_rank_whose_parent_may_leave_goes_on():
+    assert blamed(rank(2, orphaned=True, waiting=True)) == []
+
+
+def ended_by(pid, number, **facts):
+    return rank(number, stage="join", sigterm=True, sigterm_by=pid, **TORCHRUN, **facts)
+
+
+@pytest.mark.parametrize("missing", [(2,), (3,), (0,)])
+def test_a_rank_that_has_not_joined_when_its_launcher_ends_the_job_is_named(missing):
+    there = [r for r in range(4) if r not in missing]
+    came = [ended_by(100, r) for r in there]
+    never = [rank(r, **NEVER) for r in missing]
+    found = blamed(*came, *never, stage="join", through=there, reason="terminated")
+    assert found == [("never-joined", missing)]
+
+
+def test_a_rank_of_another_host_may_only_be_slow_when_a_launcher_ends_the_job():
+    came = [ended_by(100, r) for r in (0, 1)]
+    never = [rank(r, **NEVER) for r in (2, 3)]
+    assert blamed(*came, *never, stage="join", through=(0, 1), reason="terminated") == []
+
+
+def test_a_signal_from_anybody_but_the_launcher_names_no_rank():
+    came = [ended_by(77, r) for r in (0, 1, 2)]
+    never = rank(3, **NEVER)
+    assert blamed(*came, never, stage="join", through=(0, 1, 2), reason="terminated") == []
+
+
+# Nodes that lose each other.
+
+
+def test_a_guard_that_gave_up_the_root_lives_and_so_does_its_node():
+    parted = rank(2, contact="gave-up", parting="silent for 5000 ms")
+    assert blamed(parted, rank(3, contact="closed")) == [("lost-each-other", (2, 3))]
+    assert blamed(parted, world=6) == [("lost-each-other", (2, 3))]
+
+
+def test_a_rank_that_said_why_it_does_not_reach_rank_0_is_not_missing():
+    cut_off = [rank(r, **NEVER, unreached="node1: no answer") for r in (2, 3)]
+    root = rank(0, stage="join", waiting=True)
+    found = blamed(root, *cut_off, through=(0, 1), stage="join", reason="deadline")
+    assert found == [("unreachable-root", (2, 3))]
+
+
+def test_ranks_of_another_world_are_told_as_soon_as_they_come():
+    states = {0: rank(0, stage="join"), 1: rank(1, **NEVER)}
+    round = RoundEvidence("join", (0,), states, "fault", other_worlds=[1])
+    assert [c.cause for c in culprits(round)] == ["other-world"]
+
+
+def test_a_launcher_that_has_gone_is_told_though_all_ranks_are_through():
+    gone = [rank(r, orphaned=True, launcher="torchrun", launcher_pid=5) for r in range(3)]
+    found = blamed(*gone, stage="join", through=(0, 1, 2), reason="fault")
+    assert found == [("launcher-gone", ())]

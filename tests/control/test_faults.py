@@ -1,11 +1,11 @@
-"""One rank is broken in every way; the root is told which rank and how, and everything ends."""
+"""One rank fails in every way: the root learns which rank and how, and everything ends."""
 
 import signal
 import time
 
 import pytest
 
-# kind of fault -> what the root must have heard of that rank, and why the stage was over
+# Kind of fault -> what the root must know of that rank, and why the stage ended.
 SEEN = {
     "kill": ("signal 9", "fault"),
     "segfault": ("signal 11", "fault"),
@@ -56,7 +56,7 @@ def test_a_rank_that_only_never_comes_shows_at_the_stages_deadline(job, kind, ra
     late = verdict["states"][rank]
     assert (late["state"], late["step"], late["waiting"]) == ("running", "step 1", False)
     assert late["progress"] == min(state["progress"] for state in verdict["states"].values())
-    assert set(codes.values()) == {1}  # the sleeper too: its watchdog needs no GIL
+    assert set(codes.values()) == {1}  # also the sleeping rank: its watchdog needs no GIL
 
 
 @pytest.mark.parametrize("kind", ["kill", "stop", "exit0", "sleep"])

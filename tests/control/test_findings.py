@@ -1,4 +1,4 @@
-"""Every cause that a round can have is one finding that the report's schema accepts."""
+"""Every cause of a stage's failure gives one finding that the report's schema accepts."""
 
 import json
 import signal
@@ -8,10 +8,11 @@ from typing import get_args
 import jsonschema
 import pytest
 
+import reports
 from oddrank.control import culprits, findings
-from oddrank.control.root import OddClaim, RankState, Round
-from oddrank.control.stages import Rounds
-from oddrank.finding import SCHEMA_FILE, Report
+from oddrank.control.root import OddClaim, RankState, StageRound
+from oddrank.control.stages import RunState
+from oddrank.report import SCHEMA_FILE, Report
 
 CONDITIONS = {
     "never-came": "missing",
@@ -28,28 +29,34 @@ CONDITIONS = {
     "no-address": "unknown",
     "all-raised": "unknown",
     "all-wait": "unknown",
+    "never-joined": "missing",
+    "unreachable-root": "broken",
+    "lost-each-other": "broken",
+    "launcher-gone": "unknown",
 }
+TORCHRUN = {"launcher": "torchrun", "launcher_pid": 5, "local_world": 2}
 
 
-def rounds(**facts):
-    """Four ranks on two nodes; rank 2 as `facts` say."""
+def run(**facts):
+    """Returns a run of four ranks on two nodes; rank 2 has `facts`."""
     states = {r: RankState(r, f"node{r // 2}", r // 2, r % 2, 7, "ok") for r in range(4)}
     known = {"host": "node1", "node": 1, "local_rank": 0, "pid": 7, "contact": "ok"}
     states[2] = RankState(2, **{**known, "stage": "device", **facts})
-    return Rounds(4, states)
+    return RunState(4, states)
 
 
 def told(culprit, seen, **facts):
-    over = Round("device", {}, seen.states, "fault", **facts)
+    over = StageRound("device", {}, seen.states, "fault", **facts)
     found = findings.of_round(over, [culprit], seen)
-    report = Report.of("selftest", {"size": 4}, {}, found, complete=False)
+    report = Report.of("selftest", {"size": 4}, reports.DATA, found, complete=False)
     envelope = json.loads(json.dumps(report.envelope()))
     jsonschema.validate(envelope, json.loads(SCHEMA_FILE.read_text()))
     return found
 
 
 def test_the_table_of_conditions_knows_every_cause():
-    assert set(get_args(culprits.Cause)) == set(CONDITIONS)
+    # Each other WORLD_SIZE gives a finding of its own.
+    assert set(get_args(culprits.Cause)) == {*CONDITIONS, "other-world"}
 
 
 @pytest.mark.parametrize("cause", CONDITIONS)
@@ -60,19 +67,58 @@ def test_a_cause_is_one_finding_with_its_ranks_and_stage(cause):
         "no-address": (),
         "node-lost": (2, 3),
         "link-cut": (2, 3),
+        "lost-each-other": (2, 3),
+        "launcher-gone": (),
     }.get(cause, (2,))
     culprit = culprits.Culprit(cause, ranks, "device", victims=(0, 1))
-    seen = rounds(signal=signal.SIGKILL, exit_code=1, failed="ValueError: no", step="verify")
+    seen = run(
+        signal=signal.SIGKILL, exit_code=1, failed="ValueError: no", step="verify", orphaned=True,
+        parting="silent for 5000 ms", unreached="node1: no answer", **TORCHRUN,
+    )  # fmt: skip
+    seen.states[3] = replace(seen.states[3], sigterm=True, sigterm_by=5, **TORCHRUN)
     (finding,) = told(culprit, seen)
     assert (finding.condition, finding.cause) == (CONDITIONS[cause], cause)
     assert (finding.who.ranks, finding.stage) == (ranks, "device")
-    assert "stage device" in finding.what
+    assert "stage device" in finding.what or cause == "never-came"  # always in join
 
 
 def test_a_sentence_says_who_where_and_how():
     culprit = culprits.Culprit("stopped", (2,), "device")
-    (finding,) = told(culprit, rounds(state="stopped"))
+    (finding,) = told(culprit, run(state="stopped"))
     assert finding.what == "rank 2 (node1, local rank 0) is stuck: stopped in stage device"
+
+
+def test_a_rank_that_never_joined_is_told_with_its_place_and_its_launcher():
+    seen = run(contact="never", host="", node=-1, local_rank=-1)
+    seen.states[3] = replace(seen.states[3], sigterm=True, sigterm_by=5, **TORCHRUN)
+    (finding,) = told(culprits.Culprit("never-joined", (2,), "join"), seen)
+    assert finding.what == (
+        "rank 2 (node1, local rank 0) never joined: its launcher, torchrun (pid 5), ended the job"
+        " in stage join, as it does when a rank dies"
+    )
+
+
+@pytest.mark.parametrize("of_root", [True, False])
+def test_a_launcher_that_has_gone_takes_the_store_with_it_on_rank_0s_node_alone(of_root):
+    seen = run(orphaned=not of_root, **TORCHRUN)
+    seen.master = ("10.0.0.1", 29500)
+    seen.states[0] = replace(seen.states[0], orphaned=of_root, **TORCHRUN)
+    (finding,) = told(culprits.Culprit("launcher-gone", (), "device"), seen)
+    store = ", and with it the store at 10.0.0.1:29500" if of_root else ""
+    assert finding.what == (
+        f"torchrun (pid 5) on node{int(not of_root)} has gone{store}; no rank is at fault"
+        " (stage device)"
+    )
+
+
+def test_two_nodes_that_lost_each_other_both_live():
+    seen = run(contact="gave-up", parting="silent for 5012 ms")
+    (finding,) = told(culprits.Culprit("lost-each-other", (2, 3), "device"), seen)
+    assert finding.what == (
+        "node1 and node0 lost each other in stage device: node0 was silent for 5012 ms for node1;"
+        " both live"
+    )
+    assert "ping -c 3 -M do -s 1472 node0  (on node1)" in finding.next[0]
 
 
 @pytest.mark.parametrize(
@@ -89,13 +135,13 @@ def test_a_sentence_says_who_where_and_how():
     ],
 )
 def test_what_to_look_at_says_on_which_host(cause, facts):
-    (finding,) = told(culprits.Culprit(cause, (2,), "device"), rounds(**facts))
+    (finding,) = told(culprits.Culprit(cause, (2,), "device"), run(**facts))
     assert any(one.endswith("  (on node1)") for one in finding.next)
 
 
 @pytest.mark.parametrize(("cause", "ranks"), [("raised", (2,)), ("all-raised", ())])
 def test_an_exception_is_told_with_the_place_where_it_was_raised(cause, ranks):
-    seen = rounds(failed="ValueError: no", raised_at="stages/device.py:40")
+    seen = run(failed="ValueError: no", raised_at="stages/device.py:40")
     seen.states[0] = seen.states[2]
     (finding,) = told(culprits.Culprit(cause, ranks, "device"), seen)
     assert finding.evidence[0].source == "stages/device.py:40"
@@ -106,7 +152,7 @@ def test_an_exception_is_told_with_the_place_where_it_was_raised(cause, ranks):
     [({}, "only 64 files", "open-files"), ({"resolver_slow": True}, "", "resolver")],
 )
 def test_what_keeps_healthy_ranks_away_is_told_and_they_are_not_named(facts, limits, cause):
-    seen = rounds(contact="never")
+    seen = run(contact="never")
     seen.states[0] = RankState(0, "node0", 0, 0, 7, "ok", **facts)
     culprit = culprits.Culprit("never-came", (2,), "join")
     (finding,) = told(culprit, seen, limits=limits)
@@ -117,7 +163,7 @@ NETWORK = ("10.0.0.1", 29500)
 
 
 def missing(*ranks, master=NETWORK, nodes=2):
-    seen = rounds()
+    seen = run()
     seen.master, seen.nodes = master, nodes
     seen.states |= {rank: RankState(rank) for rank in ranks}
     (finding,) = told(culprits.Culprit("never-came", ranks, "join"), seen)
@@ -126,13 +172,11 @@ def missing(*ranks, master=NETWORK, nodes=2):
 
 def test_where_nobody_but_rank_0_came_nobody_found_the_way():
     alone = missing(1, 2, 3)
-    assert alone.what == (
-        "ranks 1-3 never came: nobody but rank 0 has been heard of by the end of stage join"
-    )
-    assert alone.confidence.why == "nobody but rank 0 came; they may only be slow to start"
+    assert alone.what == "ranks 1-3 never joined; only rank 0 did"
+    assert alone.confidence.why == "only rank 0 joined; they may only be slow to start"
     one, two = missing(3), missing(2, 3)
-    assert one.what.startswith("rank 3 never came: has not been heard of by")
-    assert two.what.startswith("ranks 2-3 never came: have not been heard of by")
+    assert one.what == "rank 3 never joined; the other ranks did"
+    assert two.what == "ranks 2-3 never joined; the other ranks did"
     assert one.confidence.why == "others found the way; it may only be slow to start"
 
 
@@ -165,21 +209,21 @@ def test_a_loopback_address_is_not_blamed_where_others_came_or_may_all_be_here()
 def test_a_rank_that_came_twice_is_told():
     claim = OddClaim(2, False, "rank 2 (node1, pid 9) came although that rank was already here")
     culprit = culprits.Culprit("never-came", (3,), "join")
-    found = told(culprit, rounds(), odd=(claim,))
+    found = told(culprit, run(), odd=(claim,))
     assert [f.cause for f in found] == ["never-came", "claimed-twice"]
     assert found[1].what == claim.text
 
 
 def test_a_rank_of_another_world_did_come():
     claim = OddClaim(3, True, "rank 3 (node1, pid 9) says that the world has 8 ranks; the root 4")
-    (finding,) = told(culprits.Culprit("never-came", (3,), "join"), rounds(), odd=(claim,))
+    (finding,) = told(culprits.Culprit("never-came", (3,), "join"), run(), odd=(claim,))
     assert (finding.cause, finding.what) == ("other-world", claim.text)
-    both = told(culprits.Culprit("never-came", (2, 3), "join"), rounds(), odd=(claim,))
+    both = told(culprits.Culprit("never-came", (2, 3), "join"), run(), odd=(claim,))
     assert [(f.cause, f.who.ranks) for f in both] == [("never-came", (2,)), ("other-world", ())]
 
 
 def waiting(*ranks, **facts):
-    seen = rounds(**facts)
+    seen = run(**facts)
     for rank in ranks:
         seen.states[rank] = replace(seen.states[rank], waiting=True)
     return seen
@@ -189,8 +233,8 @@ def test_who_did_not_wait_when_a_signal_ended_the_job_is_where_to_look_and_not_n
     behind = culprits.Culprit("no-progress", (2,), "collectives", victims=(0, 1, 3))
     (finding,) = findings.ended_early([behind], waiting(0, 1, 3, step="verify"))
     assert finding.what == (
-        "ranks 0-1,3 were waiting for the others in stage collectives when SIGTERM or SIGINT ended"
-        " the job; rank 2 (node1, local rank 0) was not: look there first"
+        "ranks 0-1, 3 were waiting for the others in stage collectives when a signal ended the"
+        " job; rank 2 (node1, local rank 0) was not: look there first"
     )
     assert (finding.condition, finding.who.ranks) == ("unknown", ())
     assert any("py-spy" in one and one.endswith("(on node1)") for one in finding.next)

@@ -1,7 +1,8 @@
-"""The hub alone, with guards written in the test: strangers, limits, silence, many ranks."""
+"""The hub alone, with guards made by the test: strangers, limits, silence, many ranks."""
 
 import os
 import resource
+import socket
 import struct
 import subprocess
 import sys
@@ -27,7 +28,7 @@ class Hub:
         self.world = world
 
     def join(self, rank, **options):
-        peer = Peer(self.port).send(wire.hello(TOKEN, rank, self.world, **options))
+        peer = Peer(self.port).join(TOKEN, rank, self.world, **options)
         peer.expect(wire.WELCOME)
         return peer
 
@@ -55,11 +56,15 @@ GARBAGE = {
     "zeros": bytes(4096),
     "huge length": b"\xff\xff\xff\xff\x01",
     "random": os.urandom(4096),
-    "wrong token": wire.hello("a-guess!", 1, 2),
-    "another version": wire.hello(TOKEN, 1, 2, version=99),
+    "a wrong proof": wire.knock() + wire.hello("a guess!" * 4, 1, 2),
+    "the token itself": wire.knock() + wire.hello(TOKEN, 1, 2),
+    "no knock": wire.hello(TOKEN, 1, 2),
+    "two knocks": wire.knock() + wire.knock(),
+    "another version": wire.knock(version=2),
     "a result before hello": wire.result(1, b"x" * 1000),
-    "a cut hello": wire.frame(wire.HELLO, wire.hello(TOKEN, 1, 2)[5:30]),
-    "a hello too long": wire.frame(wire.HELLO, wire.hello(TOKEN, 1, 2)[5:] + bytes(3000)),
+    "a cut hello": wire.knock() + wire.frame(wire.HELLO, wire.hello(TOKEN, 1, 2)[5:30]),
+    "a hello too long": wire.knock()
+    + wire.frame(wire.HELLO, wire.hello(TOKEN, 1, 2)[5:] + bytes(3000)),
 }
 
 
@@ -69,7 +74,8 @@ def test_strangers_are_dropped_and_disturb_nobody(kind):
     hub.root.open_join(10)
     first = hub.join(0)
     stranger = Peer(hub.port).send(GARBAGE[kind])
-    assert stranger.receive() is None
+    while (got := stranger.receive()) is not None:
+        assert got[0] == wire.PROOF
     second = hub.join(1)
     assert hub.root.collect("join").reason == "complete"
     assert hub.root.foreign == 1
@@ -101,7 +107,7 @@ def test_a_guard_that_breaks_the_rules_is_closed_and_only_that(broken):
 def test_a_guard_that_comes_on_a_second_path_is_no_second_process():
     hub = Hub(2)
     first = hub.join(0)
-    again = Peer(hub.port).send(wire.hello(TOKEN, 0, 2))
+    again = Peer(hub.port).join(TOKEN, 0, 2)
     assert again.receive() is None  # closed; an end would be for the worker
     assert hub.root.odd == ()
     first.send(wire.frame(wire.PING)).expect(wire.PONG)
@@ -110,9 +116,9 @@ def test_a_guard_that_comes_on_a_second_path_is_no_second_process():
 def test_a_rank_claimed_twice_and_another_world_are_told():
     hub = Hub(2)
     first = hub.join(0)
-    again = Peer(hub.port).send(wire.hello(TOKEN, 0, 2, pid=77))
+    again = Peer(hub.port).join(TOKEN, 0, 2, pid=77)
     assert again.expect(wire.END) == struct.pack("<i", 1)
-    other = Peer(hub.port).send(wire.hello(TOKEN, 1, 3))
+    other = Peer(hub.port).join(TOKEN, 1, 3)
     assert other.expect(wire.END) == struct.pack("<i", 1)
     taken, stranger = hub.root.odd
     assert (taken.rank, taken.other_world) == (0, False)
@@ -120,6 +126,32 @@ def test_a_rank_claimed_twice_and_another_world_are_told():
     assert (stranger.rank, stranger.other_world) == (1, True)
     assert "says that the world has 3 ranks; the root says 2" in stranger.text
     first.send(wire.frame(wire.PING)).expect(wire.PONG)
+
+
+def test_a_guard_that_gives_up_the_root_says_so_on_another_connection():
+    hub = Hub(2)
+    hub.root.open_join(5)
+    guards = [hub.join(0), hub.join(1)]
+    hub.root.collect("join")
+    assert Peer(hub.port).join(TOKEN, 1, 2, parting="silent for 5000 ms").receive() is None
+    state = hub.root.snapshot()[1]
+    assert (state.contact, state.parting) == ("gave-up", "silent for 5000 ms")
+    assert Peer(hub.port).join(TOKEN, 0, 2, pid=77, parting="another's").receive() is None
+    assert hub.root.snapshot()[0].contact == "ok"
+    del guards
+
+
+def test_a_reset_connection_is_no_proof_of_death():
+    hub = Hub(2)
+    hub.root.open_join(5)
+    reset, closed = hub.join(0), hub.join(1)
+    reset.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    reset.socket.close()
+    closed.socket.close()
+    end = time.monotonic() + 5
+    while {state.contact for state in hub.root.snapshot()} & {"ok"} and time.monotonic() < end:
+        time.sleep(0.01)
+    assert [state.contact for state in hub.root.snapshot()] == ["silent", "closed"]
 
 
 def test_results_of_another_stage_do_not_count():
@@ -149,7 +181,7 @@ def test_a_silent_guard_is_told_and_forgiven_when_it_speaks_again():
 
 
 def test_states_are_asked_for_once_more_when_a_stage_fails(monkeypatch):
-    monkeypatch.setattr("oddrank.control.root._REFRESH_SECONDS", 2.0)  # the answer is a thread's
+    monkeypatch.setattr("oddrank.control.root._REFRESH_SECONDS", 2.0)  # a thread answers
     hub = Hub(2)
     hub.root.open_join(5)
     dead, alive = hub.join(0), hub.join(1)
@@ -192,10 +224,49 @@ def test_an_open_file_limit_below_the_world_is_told_at_once():
     )
     assert child.stdout is not None
     port = int(child.stdout.readline())
-    peers = [Peer(port).send(wire.hello(TOKEN, rank, 200)) for rank in range(120)]
+    peers = [Peer(port).join_later(TOKEN, rank, 200) for rank in range(120)]
     reason, came, limits = child.stdout.readline().split(" ", 2)
     assert (reason, came) == ("fault", "68")
     assert limits.startswith("the open-file limit on roothost (100, hard) lets at most 68 of 200")
+    del peers
+    child.kill()
+    child.wait()
+
+
+_FILES_FOR_A_MOMENT = """
+import os, resource, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+sys.path.insert(0, sys.argv[1])
+from control.test_hub import Hub
+hub = Hub(4)
+hub.root.open_join(10)
+taken = []
+try:
+    while True:
+        taken.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    print(hub.port, flush=True)
+while not hub.root.limits:
+    time.sleep(0.01)
+for one in taken:
+    os.close(one)
+round_ = hub.root.collect("join")
+print(round_.reason, repr(round_.limits), flush=True)
+hub.root.go("s", 1.5)
+print(hub.root.collect("s").reason, flush=True)
+"""
+
+
+def test_a_root_that_lacks_files_for_a_moment_goes_on():
+    tests = os.path.dirname(os.path.dirname(__file__))
+    child = subprocess.Popen(
+        [sys.executable, "-c", _FILES_FOR_A_MOMENT, tests], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    port = int(child.stdout.readline())
+    peers = [Peer(port).join_later(TOKEN, rank, 4) for rank in range(4)]
+    assert child.stdout.readline() == "complete ''\n"
+    assert child.stdout.readline() == "deadline\n"  # no rank has a fault
     del peers
     child.kill()
     child.wait()

@@ -1,4 +1,4 @@
-"""Faults of what a rank says that it measured."""
+"""Faults in the measurements that a rank reports."""
 
 import pytest
 

@@ -1,20 +1,20 @@
-"""Two ranks of a host in one place: who deviates is named, not whose place it took."""
+"""Two ranks of a host with one local rank: names the rank that deviates, not the other one."""
 
 import pytest
 
 from oddrank.control import join
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
+from oddrank.control.stages import RunState
 
 
 def misplaced(*local_ranks, nodes=1):
-    """Names for ranks with these local ranks, spread over nodes in equal blocks."""
+    """Returns the ranks named for these local ranks, spread over nodes in equal blocks."""
     here = len(local_ranks) // nodes
     states = {
         rank: RankState(rank, f"node{rank // here}", rank // here, local, contact="ok")
         for rank, local in enumerate(local_ranks)
     }
-    return [f.who.ranks for f in join.judge(Rounds(len(local_ranks), states))]
+    return [f.who.ranks for f in join.judge(RunState(len(local_ranks), states))]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def misplaced(*local_ranks, nodes=1):
         ([1, 1], 1, [(0,)]),
         ([0, 1, 1, 1], 2, [(2,)]),
         ([0, 0, 0, 0], 1, [(1,), (2,), (3,)]),
-        ([1, 0, 2, 3], 1, []),  # another order is odd, and harms nobody
+        ([1, 0, 2, 3], 1, []),  # another order is unusual but harmless
     ],
 )
 def test_who_has_anothers_local_rank_is_named(local_ranks, nodes, named):
@@ -39,4 +39,4 @@ def test_ranks_dealt_out_to_the_hosts_in_turn_are_in_their_places():
         rank: RankState(rank, f"node{rank % 2}", rank % 2, rank // 2, contact="ok")
         for rank in range(4)
     }
-    assert join.judge(Rounds(4, states)) == []
+    assert join.judge(RunState(4, states)) == []

@@ -1,4 +1,4 @@
-"""The keeper ends after all that the rank has left, as the rank ended, and passes signals on."""
+"""The keeper outlives all that its rank leaves, ends as the rank did, and forwards signals."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from waiting import until
+from processes import until
 
 RANK = """
 import os, signal, sys, time
@@ -20,12 +20,12 @@ print(os.getpid(), flush=True)
 {rest}
 """
 
-# Not one long sleep: Python runs no handler for a signal that comes just before the system call.
+# Not one long sleep: a signal just before the system call would run no Python handler.
 WAIT = "while True: time.sleep(0.05)"
 
 
 def start(rest: str, deadline: float = 30, before: str = "") -> tuple[subprocess.Popen[str], int]:
-    """The keeper and the pid of its rank, which goes on with `rest`."""
+    """Starts a keeper whose rank runs `rest`; returns the keeper and the rank's pid."""
     program = RANK.format(rest=rest, deadline=deadline, before=before)
     keeper = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,4 +1,4 @@
-"""Who still moved when the deadline came is slow, and not called stuck."""
+"""A rank that still moves at the deadline is slow, not stuck."""
 
 import pytest
 
@@ -12,8 +12,10 @@ KILLED = Culprit("killed", (1,), "device")
 
 
 def excused(culprit, *, still, since):
-    """Whether `culprit` is excused `since` seconds after the last move of all but rank `still`,
-    which the others did every second."""
+    """Returns whether `culprit` is excused `since` seconds after the last move.
+
+    All ranks but `still` moved every second.
+    """
     now = [100.0]
     motion = Motion(clock=lambda: now[0])
     for second in range(8):
@@ -30,9 +32,9 @@ def excused(culprit, *, still, since):
     ("culprit", "still", "since", "result"),
     [
         (STUCK, None, 0.1, True),
-        (STUCK, None, 1.0, True),  # no longer than it was still before
+        (STUCK, None, 1.0, True),  # it stood as long before
         (STUCK, None, 2.0, False),
-        (STUCK, 1, 0.1, False),  # the others moved: it did not
+        (STUCK, 1, 0.1, False),  # the others moved, it did not
         (ALL_WAIT, None, 2.0, True),
         (ALL_WAIT, 1, 2.0, True),
         (ALL_WAIT, None, 6.0, False),
@@ -46,9 +48,9 @@ def test_only_who_lately_came_further_is_excused(culprit, still, since, result):
 @pytest.mark.parametrize(
     ("moves", "now", "result"),
     [
-        ((0, 8), 12, False),  # one long stay, which may have been the import of torch
+        ((0, 8), 12, False),  # one long pause may be the import of torch
         ((0, 8, 16), 20, True),
-        ((0, 120, 240), 246, False),  # however long they were: seconds without a move are many
+        ((0, 120, 240), 246, False),  # earlier pauses were longer, but 6 s are too long
     ],
 )
 def test_who_was_as_still_twice_before_is_excused(moves, now, result):

@@ -1,4 +1,4 @@
-"""Without rank 0 each host says once why it is not found: the lines that a user gets."""
+"""Without rank 0 each host prints once why it is not found."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def listening():
 
 @pytest.fixture
 def search(monkeypatch):
-    """search(port, rank=...): a rank of a job of this test's own, on its way to rank 0."""
+    """Yields search(port, rank=...): a rank of a new job that looks for rank 0."""
     held = []
     monkeypatch.setattr(no_root, "_held", held)
 
@@ -41,7 +41,7 @@ def search(monkeypatch):
 
 @pytest.fixture
 def said(search, capsys):
-    """said(port, rank=...): what such a rank prints where torch gives up."""
+    """Returns said(port, rank=...): what such a rank prints once torch gives up."""
 
     def say(port, host="127.0.0.1", error=TIMED_OUT, doing=OPEN, **changes):
         one = search(port, host, **changes)
@@ -53,7 +53,7 @@ def said(search, capsys):
 
 
 def resolving(monkeypatch, *answers):
-    """The resolver knows these, (address, ) or what it raises."""
+    """Replaces the resolver's answers: (address, ) or an exception."""
     places = [
         (socket.AF_INET6 if ":" in one else socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 1))
         for one in answers
@@ -80,7 +80,7 @@ def test_another_rank_of_the_host_says_nothing(search, capsys, port):
 
 
 def test_it_is_said_while_there_is_time_and_again_at_the_end(search, capsys, monkeypatch, port):
-    """Whatever torch's store does meanwhile: it overstays its time."""
+    """torch's store overstays its timeout meanwhile."""
     monkeypatch.setattr(no_root, "_FIRST_SECONDS", 0.2)
     one = search(port, seconds=2.4)
     one.start()
@@ -152,7 +152,7 @@ def test_a_kernel_without_the_address_family_is_no_traceback(said, monkeypatch):
 
 
 def test_a_port_that_never_answers_is_told(said, listening):
-    """With a full queue the kernel drops whoever knocks."""
+    """With a full accept queue the kernel drops connection attempts."""
     callers = [socket.socket() for _ in range(4)]
     for caller in callers:
         caller.setblocking(False)

@@ -1,4 +1,4 @@
-// A process that is not our child's parent's business is seen in every state, and how it died.
+// The watch sees every state of a process that is not its child, and how it died.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -6,10 +6,10 @@
 
 #include <functional>
 
-#include "base/clock.hpp"
 #include "control/page.hpp"
 #include "control/partial_view.hpp"
 #include "control/process.hpp"
+#include "os/clock.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -23,7 +23,7 @@ pid_t child(const std::function<void()>& body) {
   return pid;
 }
 
-bool becomes(ProcessWatch& watch, Life life) {
+bool becomes(ProcessWatch& watch, Liveness life) {
   const Deadline deadline = Deadline::after_ms(5000);
   while (watch.look().life != life && !deadline.passed()) ::usleep(1000);
   return watch.last().life == life;
@@ -32,13 +32,13 @@ bool becomes(ProcessWatch& watch, Life life) {
 TEST(ProcessWatch, sees_stop_continue_and_the_signal_that_kills) {
   const pid_t pid = child([] { ::pause(); });
   ProcessWatch watch(pid);
-  EXPECT_EQ(watch.look().life, Life::kRunning);
+  EXPECT_EQ(watch.look().life, Liveness::kRunning);
   ::kill(pid, SIGSTOP);
-  EXPECT_TRUE(becomes(watch, Life::kStopped));
+  EXPECT_TRUE(becomes(watch, Liveness::kStopped));
   ::kill(pid, SIGCONT);
-  EXPECT_TRUE(becomes(watch, Life::kRunning));
+  EXPECT_TRUE(becomes(watch, Liveness::kRunning));
   watch.kill();
-  EXPECT_TRUE(becomes(watch, Life::kDead));
+  EXPECT_TRUE(becomes(watch, Liveness::kDead));
   EXPECT_EQ(watch.last().signal, SIGKILL);
   ::waitpid(pid, nullptr, 0);
 }
@@ -46,7 +46,7 @@ TEST(ProcessWatch, sees_stop_continue_and_the_signal_that_kills) {
 TEST(ProcessWatch, reads_the_exit_code_of_a_zombie) {
   const pid_t pid = child([] { ::_exit(42); });
   ProcessWatch watch(pid);
-  EXPECT_TRUE(becomes(watch, Life::kDead));
+  EXPECT_TRUE(becomes(watch, Liveness::kDead));
   EXPECT_EQ(watch.last().exit_code, 42);
   EXPECT_EQ(watch.last().signal, 0);
   ::waitpid(pid, nullptr, 0);
@@ -59,15 +59,15 @@ TEST(ProcessWatch, knows_a_death_that_its_parent_has_collected_before) {
   });
   ProcessWatch watch(pid);
   ::waitpid(pid, nullptr, 0);
-  EXPECT_EQ(watch.look().life, Life::kDead);
-  // Kernels before 6.15 have forgotten the signal by now; never is a wrong one named.
+  EXPECT_EQ(watch.look().life, Liveness::kDead);
+  // Kernels before 6.15 no longer know the signal; a wrong one must never be reported.
   EXPECT_TRUE(watch.last().signal == SIGKILL || watch.last().signal == 0);
   EXPECT_EQ(watch.last().exit_code, -1);
 }
 
 TEST(ProcessWatch, takes_no_other_process_for_one_that_was_never_there) {
   ProcessWatch watch(0x3ffffff);
-  EXPECT_EQ(watch.look().life, Life::kDead);
+  EXPECT_EQ(watch.look().life, Liveness::kDead);
 }
 
 TEST(KillTimer, ends_a_stopped_process_too) {
@@ -83,12 +83,12 @@ TEST(KillTimer, ends_a_stopped_process_too) {
 
 TEST(Page, gives_one_consistent_mark_and_cuts_what_is_too_long) {
   Page page;
-  Mark mark;
+  Progress mark;
   mark.progress = 7;
-  Mark::set(mark.stage, std::string(1000, 's'));
-  Mark::set(mark.step, "step");
+  Progress::set(mark.stage, std::string(1000, 's'));
+  Progress::set(mark.step, "step");
   page.write(mark);
-  const Mark read = page.read();
+  const Progress read = page.read();
   EXPECT_EQ(read.progress, 7U);
   EXPECT_EQ(std::string(read.stage), std::string(sizeof mark.stage - 1, 's'));
   EXPECT_STREQ(read.step, "step");

@@ -1,4 +1,4 @@
-// Which way leads to other hosts, told by sockets of this host.
+// The interface towards other hosts, as sockets of this host show it.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -8,7 +8,7 @@
 namespace oddrank::control {
 namespace {
 
-// A connection over that address of this host, as the one that has accepted it sees it.
+// Connects over an address of this host; returns the address that the acceptor sees.
 std::string reached_over(const std::string& host) {
   const Fd listener = listen_on(0);
   const auto to = numeric_address(host, port_of(listener.get()));

@@ -1,17 +1,21 @@
-"""How a session begins: by a given address, in spite of a dead resolver, never with bad input."""
+"""The start of a session: by a given address, with a dead resolver, and with bad input."""
 
 import json
 import os
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 
+from control import wire_peer as wire
 from control.ranks import Ranks
 from oddrank.control import Member, inject, start
 from oddrank.control.rendezvous import Rendezvous
@@ -31,8 +35,9 @@ def test_a_given_address_replaces_the_store(job, port):
 
 
 def start_root(late: Ranks, world: int, environ: dict[str, str]) -> "subprocess.Popen[bytes]":
-    """Rank 0 of a job whose other ranks are there already."""
-    own = {**os.environ, **environ, "RANK": "0", "WORLD_SIZE": str(world), "TEST_MARK": late.mark}
+    """Starts rank 0 of a job whose other ranks already run."""
+    own = {**os.environ, **environ, "RANK": "0", "WORLD_SIZE": str(world)}
+    own |= late.mark.environ
     with late.stderr.open("ab") as stderr:
         program = str(Ranks.program)
         return subprocess.Popen(
@@ -50,15 +55,75 @@ def test_ranks_find_a_root_that_starts_later_than_they_do(job, port):
 
 
 def test_a_rank_that_was_reaped_before_its_guard_ran_is_dead_and_not_missing(job, tmp_path):
-    environ = {"TEST_MEETING_POINT": str(tmp_path / "meeting" / "root")}
-    inject = "kill:rank=1,stage=join"
-    late = job(2, never=(0,), inject=inject, environ={**environ, "TEST_LATE_GUARD": "1"})
+    environ = {"TEST_RENDEZVOUS_FILE": str(tmp_path / "rendezvous" / "root")}
+    late = job(2, never=(0,), kill=1, at="join", environ={**environ, "TEST_LATE_GUARD": "1"})
     assert late.workers[1].wait(5) == -signal.SIGKILL
     time.sleep(1)
     assert start_root(late, 2, environ).wait(8) == 1
     died = late.verdict()["states"][1]
     assert (died["contact"], died["state"]) == ("ok", "dead")
     late.assert_gone()
+
+
+def test_a_stranger_at_the_roots_address_learns_no_secret_and_ends_no_rank(job):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.settimeout(20)
+        port = stranger.getsockname()[1]
+        ranks = job(2, never=(0,), environ={"ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret"})
+        heard = b""
+        for _ in range(3):
+            peer, _ = stranger.accept()
+            with peer, suppress(OSError):
+                heard += peer.recv(4096)
+                forged = [
+                    wire.frame(wire.PROOF, wire.text("nonce") + wire.text("x" * 32)),
+                    wire.frame(wire.WELCOME, struct.pack("<II", 250, 5000)),
+                    wire.frame(wire.END, struct.pack("<i", 0)),
+                ]
+                peer.sendall(b"".join(forged))
+                peer.settimeout(1)
+                heard += peer.recv(4096)
+    assert heard
+    assert b"a-secret" not in heard
+    assert heard.count(b"oddrank") == 0  # nor HELLO, which has hosts and ranks
+    assert ranks.codes() == {1: 1}
+
+
+_CHILDREN = """
+import os, signal, subprocess, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as commands of ranks begin
+from oddrank.control import Member, start
+judge = lambda root: root.collect("join") and 0
+session = start(Member(0, 0, 1, 1, 0, "h"), deadline=30, judge=judge)
+
+def ended(pid):
+    for _ in range(200):
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    return False
+
+number = getattr(signal, sys.argv[1])
+ignores = "import sys, time; print(flush=True); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", ignores], stdout=subprocess.PIPE)
+child.stdout.readline()
+spawned = os.posix_spawn("/bin/sleep", ["sleep", "60"], dict(os.environ))
+forked = os.fork()
+if not forked:
+    time.sleep(60)
+    os._exit(0)
+time.sleep(0.2)
+for pid in (child.pid, spawned, forked):
+    os.kill(pid, number)
+print([ended(pid) for pid in (child.pid, spawned, forked)], flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_children_of_a_rank_can_be_ended(number):
+    command = [sys.executable, "-c", _CHILDREN, number]
+    assert subprocess.check_output(command, text=True, timeout=60) == "[True, True, True]\n"
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "node1:80#x", "10.0.0.1:80", "10.0.0.1:0#x"])
@@ -107,8 +172,8 @@ def test_several_faults_are_read_from_one_variable():
 
 
 def test_a_rank_whose_launcher_died_says_so(job, tmp_path):
-    ranks = job(2, never=(1,), inject="sleep:rank=0,stage=first", deadline=5, stage=3)
-    own = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "TEST_MARK": ranks.mark}
+    ranks = job(2, never=(1,), sleep=0, at="first", deadline=5, stage=3)
+    own = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", **ranks.mark.environ}
     command = f"'{sys.executable}' '{Ranks.program}' '{ranks.folder}' 5 3 & wait"
     with ranks.stderr.open("ab") as stderr:
         launcher = subprocess.Popen(["sh", "-c", command], env=own, stderr=stderr, stdout=stderr)
@@ -121,7 +186,7 @@ def test_a_rank_whose_launcher_died_says_so(job, tmp_path):
     ranks.assert_gone()
 
 
-# A network of its own in which packets to the name server vanish.
+# A network namespace in which packets to the name server vanish.
 _BLACKHOLE = """
 set -e
 ip link set lo up
@@ -151,7 +216,7 @@ def test_a_resolver_that_answers_nothing_is_told(tmp_path):
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.timeout(300)  # with the import of torch
+@pytest.mark.timeout(300)  # imports torch
 def test_rank_0_is_published_before_anything_else_goes_through_its_store(monkeypatch, port):
     import torch.distributed as dist
 
@@ -169,7 +234,7 @@ def test_rank_0_is_published_before_anything_else_goes_through_its_store(monkeyp
 
 
 class PublishedAt:
-    """A session of which only the address is asked."""
+    """Replaces a session of which only the address is used."""
 
     def __init__(self, address: str) -> None:
         self.address = lambda: address

@@ -1,4 +1,4 @@
-"""A walk over stages that ends by an error of the judge's own: what was measured is not lost."""
+"""An internal error of the judge ends the walk over stages, and keeps the measurements."""
 
 import json
 import subprocess
@@ -23,14 +23,14 @@ def refuses(name):
     return refuse
 
 def conclude(outcome):
-    print(json.dumps([outcome.rounds.results, outcome.complete, outcome.why, outcome.not_begun]))
+    print(json.dumps([outcome.run.results, outcome.complete, outcome.why, outcome.not_begun]))
     return 0
 
 first = Stage("first", 5, lambda context: "measured")
 second = Stage("second", 5, lambda context: "too", refuses("judge"), refuses("plan"))
-third = Stage("third", 5, lambda context: "never", kept=False)
-unseen = Stage("unseen", 5, lambda context: "never", kept=False, shown=False)
-again = Stage("again", 5, lambda context: "never", kept=False, confirms="first")
+third = Stage("third", 5, lambda context: "never", keeps_results=False)
+unseen = Stage("unseen", 5, lambda context: "never", keeps_results=False, shown=False)
+again = Stage("again", 5, lambda context: "never", keeps_results=False, confirms="first")
 runner.run([first, second, third, unseen, again], launch.current(), deadline=20, conclude=conclude,
            on_stage=refuses("on_stage"), partial=partial == "partial")
 """
@@ -65,6 +65,76 @@ def test_results_that_are_not_kept_go_with_their_stage():
     assert list(results) == ["first", "second"]
 
 
+FAILS = """
+import json, sys
+from oddrank import launch
+from oddrank.control import runner
+from oddrank.control.stages import Stage
+from oddrank.finding import Confidence, Finding, Who
+from oddrank.report import Report
+
+where = sys.argv[1]
+
+def fails(name):
+    def fail(*given):
+        if where == name and (name != "on_stage" or given[0].name == "second"):
+            {}["nothing"]
+        return []
+    return fail
+
+odd = Finding(condition="slow", who=Who("rank", (0,)), cause="x", what="rank 0", stage="first",
+              confidence=Confidence("high", ""))
+
+def conclude(outcome):
+    report = Report.of("test", {}, {}, outcome.findings, complete=outcome.complete)
+    print(json.dumps([[f.cause for f in report.findings], list(outcome.came), outcome.skipped]))
+    return report.exit_code()
+
+second = Stage("second", 5, lambda context: 1, fails("judge"), fails("plan"))
+stages = [
+    Stage("first", 5, lambda context: 1, lambda run: [odd]),
+    second,
+    second,  # as a sweep walks its stages many times: said once
+    Stage("confirms", 5, lambda context: 1, confirms="second"),
+    Stage("third", 5, lambda context: 1),
+]
+runner.run(stages, launch.current(), deadline=20, conclude=conclude, on_stage=fails("on_stage"))
+"""
+
+
+@pytest.mark.parametrize("where", ["plan", "judge", "on_stage"])
+def test_an_error_of_our_own_in_a_stage_is_a_finding_and_the_walk_goes_on(where):
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS, where],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    causes, came, skipped = json.loads(done.stdout)
+    assert causes == ["x", "stage-failed"]
+    assert came == ["join", "first", *["second"] * (where != "plan"), "third"]
+    assert skipped == ({"second": "its plan failed"} if where == "plan" else {})
+    assert done.stderr.count("KeyError: 'nothing'") == 1  # the traceback is shown once
+    assert done.returncode == 1
+
+
+def test_a_deleted_working_directory_is_said_before_anything_begins(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD"; exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", sys.executable, "-m", "oddrank", "selftest", "--quick"],
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("oddrank: the working directory is gone")
+
+
 ENOUGH = """
 import json, time
 from oddrank import launch
@@ -80,7 +150,7 @@ def conclude(outcome):
 
 stages = [
     Stage("apart", 5, lambda context: time.sleep(0.6), counted=False),
-    Stage("first", 5, lambda context: time.sleep(0.6), lambda rounds: [odd]),
+    Stage("first", 5, lambda context: time.sleep(0.6), lambda run: [odd]),
     Stage("second", 5, lambda context: 1),
     Stage("confirms", 5, lambda context: 1, confirms="first"),
 ]
@@ -92,8 +162,8 @@ def test_once_enough_time_is_spent_only_what_was_found_is_confirmed():
     done = subprocess.check_output([sys.executable, "-c", ENOUGH], text=True, timeout=30)
     came, skipped, complete = json.loads(done)
     assert came == ["join", "apart", "first", "confirms"]
-    assert skipped == {"second": "the time for it was over"}
-    assert complete
+    assert skipped == {"second": "no time left"}
+    assert not complete  # a requested stage was not tested
 
 
 def test_a_command_to_which_a_part_is_nothing_says_the_error_alone():

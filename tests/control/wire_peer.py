@@ -1,10 +1,31 @@
-"""A guard written a second time, from the description in wire.hpp: tests speak to a hub with it."""
+"""A second implementation of a guard's protocol, from wire.hpp, for tests of the hub."""
 
+import hmac
 import socket
 import struct
+import threading
+from contextlib import suppress
+from typing import Any
 
-VERSION = 2
-HELLO, WELCOME, GO, END, STATE, RESULT, FAIL, PING, PONG, REPORT, ROSTER, ASK_CLOCK, CLOCK = (
+VERSION = 3
+NONCE = "nonce of a test"
+(
+    HELLO,
+    WELCOME,
+    GO,
+    END,
+    STATE,
+    RESULT,
+    FAIL,
+    PING,
+    PONG,
+    REPORT,
+    ROSTER,
+    ASK_CLOCK,
+    CLOCK,
+    KNOCK,
+    PROOF,
+) = (
     1,
     2,
     4,
@@ -18,6 +39,8 @@ HELLO, WELCOME, GO, END, STATE, RESULT, FAIL, PING, PONG, REPORT, ROSTER, ASK_CL
     12,
     13,
     14,
+    15,
+    16,
 )
 
 
@@ -30,20 +53,36 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
     return struct.pack("<IB", len(payload) + 1, kind) + payload
 
 
+def proof(role: str, token: str, root_nonce: str) -> str:
+    """Returns the proof as text, one character per byte: see `proof_text`."""
+    said = f"oddrank {role}|{NONCE}|{root_nonce}".encode()
+    return hmac.new(token.encode(), said, "sha256").digest().decode("latin-1")
+
+
+def proof_text(value: str) -> bytes:
+    return struct.pack("<I", len(value)) + value.encode("latin-1")
+
+
+def knock(version: int = VERSION) -> bytes:
+    return frame(KNOCK, struct.pack("<I", version) + text(NONCE))
+
+
 def hello(
-    token: str,
+    proved: str,
     rank: int,
     world: int,
     *,
     node: int = 0,
-    version: int = VERSION,
     remaining_ms: int = 60_000,
     pid: int = 0,
+    launcher: tuple[int, str] = (0, ""),
+    parting: str = "",
 ) -> bytes:
     pid = pid or 1000 + rank
-    body = struct.pack("<I", version) + text(token)
+    body = proof_text(proved)
     body += struct.pack("<6iQI", rank, world, rank, world, node, pid, 5, remaining_ms)
-    return frame(HELLO, body + text(f"host{node}"))
+    body += text(f"host{node}") + struct.pack("<i", launcher[0]) + text(launcher[1])
+    return frame(HELLO, body + text(parting))
 
 
 def state(
@@ -72,12 +111,30 @@ class Peer:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
         self.bytes = b""
 
+    def join(self, token: str, rank: int, world: int, **options: Any) -> "Peer":
+        """Knocks, checks the root's proof, and says hello."""
+        answer = self.send(knock()).expect(PROOF)
+        (size,) = struct.unpack_from("<I", answer)
+        nonce = answer[4 : 4 + size].decode()
+        assert answer[4 + size :] == proof_text(proof("root", token, nonce))
+        return self.send(hello(proof("guard", token, nonce), rank, world, **options))
+
+    def join_later(self, token: str, rank: int, world: int) -> "Peer":
+        """Joins in a thread: a root without free files may not answer."""
+        arguments = (token, rank, world)
+        threading.Thread(target=self._join_if_it_can, args=arguments, daemon=True).start()
+        return self
+
+    def _join_if_it_can(self, *arguments: Any) -> None:
+        with suppress(OSError, AssertionError):
+            self.join(*arguments)
+
     def send(self, data: bytes) -> "Peer":
         self.socket.sendall(data)
         return self
 
     def receive(self) -> tuple[int, bytes] | None:
-        """The next frame (kind, payload); None once the hub has closed the connection."""
+        """Returns the next frame (kind, payload); None once the hub has closed the connection."""
         while True:
             if len(self.bytes) >= 5:
                 length, kind = struct.unpack_from("<IB", self.bytes)
@@ -93,7 +150,7 @@ class Peer:
             self.bytes += data
 
     def expect(self, kind: int) -> bytes:
-        """The payload of the next frame of `kind`; others are skipped."""
+        """Skips frames until one of `kind`; returns its payload."""
         while (got := self.receive()) is not None:
             if got[0] == kind:
                 return got[1]

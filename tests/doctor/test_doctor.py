@@ -9,8 +9,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from oddrank import _native, finding
-from oddrank.doctor import bounded, parts, probes
+from oddrank import _native
+from oddrank.doctor import parts, probes
+from oddrank.report import SCHEMA_FILE
 
 
 def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +57,7 @@ def on_path(folder: Path, body: str) -> str:
 
 def test_the_json_is_the_envelope_and_the_table_is_beside_it():
     report, table = examined()
-    jsonschema.validate(report, json.loads(finding.SCHEMA_FILE.read_text()))
+    jsonschema.validate(report, json.loads(SCHEMA_FILE.read_text()))
     assert report["tool"] == "doctor"
     assert "verdict" not in report
     for name in ("oddrank", "Python", "_core", "_cuda", "_torch", "torch", "NCCL", "job folder"):
@@ -112,6 +113,33 @@ def test_a_missing_part_says_why_and_what_to_type(monkeypatch: pytest.MonkeyPatc
     )
 
 
+def test_the_table_fits_a_terminal_of_80_columns():
+    lines = doctor(COLUMNS="80").stdout.splitlines()
+    assert len(lines) > 10
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_what_only_gpus_need_is_missing_only_where_there_is_one(gpu):
+    report, _ = examined()
+    data = report["data"] | {"gpu_expected": gpu}
+    absent = {"present": False, "reason": "nvcc was not found", "advice": "Install the toolkit."}
+    data["parts"] = data["parts"] | {"_cuda": absent}
+    data |= {"cuda": {"problem": "no _cuda"}, "nccl": {"problem": "no _cuda"}}
+    states = {part: (state, text) for part, state, text in parts.rows(data)}
+    assert {states[part][0] for part in ("_cuda", "GPUs", "NCCL")} == (
+        {"missing", "unknown"} if gpu else {"not needed"}
+    )
+    assert ("no GPU here" in states["_cuda"][1]) != gpu
+    assert ("Install the toolkit" in states["_cuda"][1]) == gpu
+
+
+@pytest.mark.parametrize("deadline", ["inf", "nan", "0", "2h"])
+def test_a_deadline_that_is_none_is_refused_in_one_line(deadline):
+    done = doctor("--deadline", deadline)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
 def test_a_torch_whose_import_hangs_costs_the_deadline_and_no_more(tmp_path: Path):
     path = on_path(tmp_path, "import time\ntime.sleep(1000)")
     done = doctor("--deadline", "2", PYTHONPATH=path)  # which ends by its own timeout
@@ -140,14 +168,14 @@ def test_a_torch_that_prints_does_not_confuse_the_probe(tmp_path: Path):
 def test_an_interrupted_question_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(on_path(tmp_path, "import time\ntime.sleep(1000)"))
 
-    def interrupt(self: bounded._Child, *_: float) -> None:
+    def interrupt(self: probes._Child, *_: float) -> None:
         children.append(self._process)
         raise KeyboardInterrupt
 
     children: list[subprocess.Popen[bytes]] = []
-    monkeypatch.setattr(bounded._Child, "answer", interrupt)
+    monkeypatch.setattr(probes._Child, "answer", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        bounded.ask(["torch"], 60)
+        probes.ask(["torch"], 60)
     assert children[0].poll() is not None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 
 import jsonschema
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank import OddrankError
-from oddrank.finding import SCHEMA_FILE, Report, check_writable, envelope, write_json
-from reports import finding, report
+from oddrank.report import SCHEMA_FILE, Report, check_writable, envelope, write_json
+from reports import DATA, finding, report
 
 SCHEMA = json.loads(SCHEMA_FILE.read_text())
 CHECKER = jsonschema.Draft202012Validator(SCHEMA)
@@ -37,7 +38,35 @@ def test_every_verdict_fits_the_schema(made, tmp_path):
 
 
 def test_a_command_that_shows_and_does_not_judge_fits_the_schema():
-    CHECKER.validate(envelope("doctor", {}, {"parts": []}))
+    CHECKER.validate(envelope("mine", {}, {"parts": []}))
+
+
+@pytest.mark.parametrize(
+    ("tool", "data"),
+    [
+        ("selftest", {key: DATA[key] for key in DATA if key != "ranks"}),
+        ("selftest", {**DATA, "ranks": [{"rank": -1, "host": "a", "metrics": {}}]}),
+        ("selftest", {**DATA, "nodes": [{"host": "a", "ranks": "0 to 3", "joined_s": 1.0}]}),
+        ("bench", {}),
+        ("bench", {"rows": [{"collective": "all_reduce"}]}),
+        ("bench compare", {"a": "a.json", "b": "b.json"}),
+        ("doctor", {"parts": {}}),
+        ("trace where", {"job": "1", "ranks": [{"rank": 0}]}),
+        ("trace stats", {"ranks": []}),
+        ("trace diff", {"compared": "yes"}),
+    ],
+)
+def test_the_schema_knows_the_data_of_each_tool(tool, data):
+    assert not CHECKER.is_valid(envelope(tool, {}, data))
+
+
+def test_every_tool_that_writes_a_report_has_its_data_in_the_schema():
+    written = re.compile(r'(?:envelope|Report\.of|Report\.concluding)\(\s*"([a-z ]+)"')
+    sources = SCHEMA_FILE.parent.rglob("*.py")
+    tools = {name for file in sources for name in written.findall(file.read_text())}
+    known = {rule["if"]["properties"].get("tool", {}).get("const") for rule in SCHEMA["allOf"]}
+    assert tools
+    assert tools <= known
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """From findings to a verdict, its sentence and its exit code."""
 
+import json
+
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oddrank.finding import FAILING, Who, fold
+from oddrank.finding import Who, fold, ranks_text
+from oddrank.report import FAILING, SCHEMA_FILE
 from reports import finding, report
 
 UNKNOWN = finding(condition="unknown", cause="all-wait", what="all ranks wait for each other")
@@ -60,6 +64,14 @@ def test_of_names_that_are_as_sure_the_worst_comes_first():
     assert [one.condition for one in sure.findings] == ["different", "dead"]
 
 
+def test_low_confidence_alone_is_unknown_and_never_odd():
+    low = report(finding(rank=2, level="low"), finding(rank=3, condition="suspicious", level="low"))
+    assert (low.verdict, low.exit_code()) == ("unknown", 1)
+    assert report(finding(level="low"), complete=False).verdict == "incomplete"
+    assert report(finding(level="low"), finding(level="medium")).verdict == "odd"
+    jsonschema.validate(json.loads(json.dumps(low.envelope())), json.loads(SCHEMA_FILE.read_text()))
+
+
 def test_the_surer_name_comes_first():
     made = report(finding(rank=0, level="low"), finding(rank=1, level="high"))
     assert [f.who.ranks for f in made.findings] == [(1,), (0,)]
@@ -83,15 +95,37 @@ def test_fail_on_picks_what_is_not_zero(fail_on, codes):
     ("who", "text"),
     [
         (Who("rank", (3,), "node1", "GPU 1"), "rank 3 (node1, GPU 1)"),
-        (Who("rank", (0, 1, 2, 7)), "ranks 0-2,7"),
+        (Who("rank", (0, 1, 2, 7)), "ranks 0-2, 7"),
         (Who("node", (4, 5), "node1"), "node node1 (ranks 4-5)"),
-        (Who("link", (0, 4)), "link (ranks 0,4)"),
+        (Who("link", (0, 4)), "link (ranks 0, 4)"),
         (Who("node", (), "node1"), "node node1"),
         (Who("file", device="a.log"), "file a.log"),
     ],
 )
 def test_who_is_said_as_people_say_it(who, text):
     assert str(who) == text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [([3], "rank 3"), ([3, 3], "rank 3"), ([2, 1], "ranks 1-2"), ({0, 1, 3}, "ranks 0-1, 3")],
+)
+def test_ranks_are_named_in_the_singular_or_the_plural(ranks, text):
+    assert ranks_text(iter(ranks)) == text
+
+
+@pytest.mark.parametrize(
+    ("who", "verb"),
+    [
+        (Who("rank", (1,)), "is"),
+        (Who("rank", (1, 3)), "are"),
+        (Who("gpu", (1, 3)), "are"),
+        (Who("node", (4, 5), "node1"), "is"),
+        (Who("link", (0, 4)), "is"),
+    ],
+)
+def test_the_verb_fits_the_name(who, verb):
+    assert who.is_or_are == verb
 
 
 @given(st.sets(st.integers(0, 300)))

@@ -1,6 +1,6 @@
-"""Environments as launchers make them: SLURM 22.05 on two nodes (captured), torchrun 2.13."""
+"""Environments that launchers make: SLURM 22.05 on two nodes (captured), torchrun 2.13."""
 
-# The batch script of `sbatch -N2 -n3`: task 0 of nothing.
+# The batch script of `sbatch -N2 -n3`: it has a task number but is no rank.
 SBATCH = {
     "ENVIRONMENT": "BATCH",
     "SLURMD_NODENAME": "n1",
@@ -72,7 +72,7 @@ SBATCH_IN_STEP = {
     "SLURM_TASKS_PER_NODE": "2",
 }
 
-# A shell or command of `salloc -N2 -n3` on the machine where it was typed.
+# A shell of `salloc -N2 -n3`, on the machine where salloc was typed.
 SALLOC = {
     "SLURM_JOB_ID": "7",
     "SLURM_JOB_NODELIST": "n[1-2]",
@@ -82,7 +82,7 @@ SALLOC = {
     "SLURM_TASKS_PER_NODE": "2,1",
 }
 
-# The same with LaunchParameters=use_interactive_step: the shell is a step of its own.
+# The same with LaunchParameters=use_interactive_step: the shell is a step.
 INTERACTIVE_STEP = {
     **SBATCH,
     "SLURM_STEPID": "4294967290",

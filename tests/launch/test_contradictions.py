@@ -1,4 +1,4 @@
-"""What can't be true is refused, with both variables and both values."""
+"""Contradictory variables are refused; the error names both variables and both values."""
 
 import pytest
 from hypothesis import given
@@ -43,6 +43,25 @@ def test_torchruns_numbers_must_fit_each_other(change, named):
 def test_a_rank_that_is_not_slurms_in_a_world_of_the_same_size_is_refused():
     text = refusal({**made.STEP[2], "RANK": "1", "WORLD_SIZE": "3"})
     assert "RANK=1 and SLURM_PROCID=2" in text
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_another_rank_of_slurms_is_refused_where_a_container_hides_the_step(rank):
+    hidden = {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "7"}
+    text = refusal({**hidden, "RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": "0"})
+    assert f"RANK={rank} and SLURM_PROCID=2" in text
+
+
+def test_slurms_variables_that_fit_or_say_nothing_are_no_contradiction():
+    mine = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0"}
+    for theirs in (
+        {"SLURM_PROCID": "2", "SLURM_NTASKS": "4"},
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},  # a batch script or interactive shell
+        {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"},  # each task forked two ranks
+    ):
+        assert launch.current({**theirs, **mine}).rank == 2
+    agent = made.torchrun(1, 1, 0, local_world=4, nodes=1)
+    assert launch.current({"SLURM_PROCID": "3", "SLURM_NTASKS": "4", **agent}).rank == 1
 
 
 def test_a_leftover_world_of_one_does_not_split_a_step_into_lone_ranks():

@@ -10,7 +10,7 @@ import pytest
 
 from netns import PATH, two_hosts
 
-# The first that needs SLURM starts it.
+# The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 100
@@ -33,6 +33,7 @@ def report(environ):
     return json.loads(Path(environ["REPORT"]).read_text())
 
 
+@pytest.mark.job  # a shell script starts it
 def test_torchruns_selftest_on_one_node(environ, tmp_path):
     done = subprocess.run(
         [EXAMPLES / "torchrun" / "selftest.sh", "--quick"],
@@ -112,7 +113,7 @@ def test_slurms_selftest_that_could_not_tell_lets_the_job_start(
     python.write_text(f"#!/bin/sh\nexit {code}\n")
     python.chmod(0o755)
     script, changed = ("selftest.sbatch",), environ | {"PYTHON": str(python)}
-    Path(environ["REPORT"]).write_text('{"verdict": "odd"}')  # of another run
+    Path(environ["REPORT"]).write_text('{"verdict": "odd"}')  # of an earlier run
     ended = submit(script, changed, tmp_path, slurm, monkeypatch)
     assert (ended.state, ended.code) == ("COMPLETED", 0), ended.output
     assert f"ended with {code} and named nobody" in ended.output
@@ -152,7 +153,7 @@ def test_slurms_selftest_says_where_the_nodes_to_leave_out_were_not_written(
 
 
 def names_in(environ):
-    """The nodes to leave out."""
+    """Returns the nodes to leave out."""
     lines = Path(environ["EXCLUDE"]).read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 

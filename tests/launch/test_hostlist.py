@@ -1,4 +1,4 @@
-"""SLURM's compressed lists, expanded without SLURM."""
+"""Expands SLURM's compressed host lists without SLURM."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The job's name is one harmless file name, whatever the environment says."""
+"""The job's name is one safe file name for every environment."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from launch import environments as made
 from oddrank import launch
 
-# What a variable can hold: no NUL, and bytes that are no UTF-8 as lone surrogates.
+# Values that a variable can have: no NUL; bytes that are not UTF-8 are lone surrogates.
 TEXT = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=300)
 
 

@@ -1,4 +1,4 @@
-"""Each launcher is believed, and no launcher's leftovers are."""
+"""Each launcher's variables are used, and another launcher's leftovers are not."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The ranks' commands under MPI's launchers, which end all ranks once one has failed."""
+"""Commands of many ranks under MPI's launchers, which end all ranks once one has failed."""
 
 import signal
 
@@ -7,7 +7,7 @@ import pytest
 from job import job
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
-BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--target-cv", "20%")
+BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--precision", "20%")
 ONE_STAGE = ("selftest", "--quick", "--only", "device")
 
 
@@ -42,8 +42,7 @@ def test_a_healthy_sweep_measures_all_ranks(launcher):
     ("command", "rank", "stage"), [(ONE_STAGE, 2, "environment"), (BENCH, 0, "devices")]
 )
 def test_a_rank_that_is_killed_is_named_before_the_others_are_ended(launcher, command, rank, stage):
-    inject = f"kill:rank={rank},stage={stage}"
-    verdict = job(3, launcher=launcher, command=command, inject=inject, deadline=100)
+    verdict = job(3, launcher=launcher, command=command, kill=rank, at=stage, deadline=100)
     assert verdict.names(rank=rank, stage=stage), str(verdict)
     assert verdict.causes == {"killed"}
     assert verdict.output.count(f"{command[0]}: odd") == 1
@@ -56,13 +55,14 @@ def test_ranks_that_the_launcher_was_told_to_end_say_so_in_the_report_and_do_not
         2,
         launcher=launcher,
         command=ONE_STAGE,
-        inject="sleep:rank=1,stage=environment",
+        sleep=1,
+        at="environment",
         deadline=100,
         after=f"{'join':<11}  2/2",
         act=lambda live: live.launchers[0].send_signal(signal.SIGTERM),
     )
     assert verdict.gone(), str(verdict)
-    assert verdict.report is not None, str(verdict)  # the launcher has not waited for its words
+    assert verdict.report is not None, str(verdict)  # the launcher did not end the judge first
     assert verdict.report["verdict"] == "incomplete"
     assert "SIGTERM" in verdict.report["summary"]
     assert verdict.seconds < 100

@@ -1,11 +1,11 @@
-"""The real torchrun, Open MPI, Hydra and SLURM, asked who their ranks are."""
+"""Ranks of the real torchrun, Open MPI, Hydra and SLURM find their rank numbers."""
 
 import subprocess
 import sys
 
 import pytest
 
-# Each rank answers in a file of its own: launchers forward what ranks print in pieces that mix.
+# Each rank writes its own file: launchers mix the output of ranks.
 ASK = """
 from pathlib import Path
 from oddrank import launch
@@ -57,7 +57,7 @@ def test_mpirun_starts_two_ranks_that_know_it(script):
 
 
 @pytest.mark.needs("slurm", "netns")
-@pytest.mark.timeout(300)  # with the start of SLURM
+@pytest.mark.timeout(300)  # starts SLURM
 def test_srun_starts_two_ranks_on_two_nodes_that_know_it(script, slurm):
     slurm.call("srun", "-N2", "--ntasks-per-node=1", sys.executable, str(script))
     one, two = (script.with_suffix(f".{rank}").read_text().split() for rank in (0, 1))

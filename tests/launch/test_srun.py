@@ -1,4 +1,4 @@
-"""The ranks' commands under srun, without torchrun, on a real SLURM of two nodes."""
+"""Commands of many ranks under srun, without torchrun, on a real SLURM of two nodes."""
 
 import os
 from contextlib import suppress
@@ -8,10 +8,10 @@ import pytest
 
 from job import Verdict, job
 
-# The first that needs SLURM starts it.
+# The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch", "slurm", "netns"), pytest.mark.timeout(300)]
-BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--target-cv", "20%")
-# One rank's end ends the step: every process of it is killed, the verdict's too.
+BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--precision", "20%")
+# The end of one rank ends the step: all its processes are killed, the judge too.
 AT_ONCE = "--kill-on-bad-exit=1"
 
 
@@ -41,14 +41,14 @@ def test_a_healthy_selftest_says_so_once_and_keeps_its_token_to_itself(slurm):
 
 
 def tokens_and_who_shows_them() -> list[str]:
-    """The token that the guards of these ranks were given, then every place where others see it."""
+    """Returns the token of these ranks' guards, then every place where other users can see it."""
     files = sorted(Path("/dev/shm").glob("oddrank-*/slurm-*/root-*-0"), key=mtime)
     token = files[-1].read_text().partition("#")[2]
     assert token
     shown = []
     for process in filter(str.isdigit, os.listdir("/proc")):
         for file in (Path("/proc", process, name) for name in ("cmdline", "environ")):
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 if token.encode() in file.read_bytes():
                     shown.append(str(file))
     return [token, *shown]
@@ -79,7 +79,8 @@ def test_a_rank_that_is_killed_is_named_with_its_node_before_srun_ends_the_other
         4,
         nodes=2,
         launcher=slurm.srun(*options),
-        inject=f"kill:rank={rank},stage={stage}",
+        kill=rank,
+        at=stage,
         command=("selftest", "--quick", "--only", "collectives"),
         deadline=100,
     )
@@ -93,9 +94,14 @@ def test_a_rank_that_is_killed_is_named_with_its_node_before_srun_ends_the_other
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_only_rank_of_a_node_is_named_though_slurm_clears_its_node(slurm, rank):
-    inject = f"kill:rank={rank},stage=devices"
     verdict = job(
-        2, nodes=2, launcher=slurm.srun(AT_ONCE), command=BENCH, inject=inject, deadline=100
+        2,
+        nodes=2,
+        launcher=slurm.srun(AT_ONCE),
+        command=BENCH,
+        kill=rank,
+        at="devices",
+        deadline=100,
     )
     assert verdict.names(rank=rank, stage="devices"), str(verdict)
     assert verdict.causes == {"killed"}
@@ -108,7 +114,8 @@ def test_a_job_that_is_cancelled_says_so(slurm):
         2,
         nodes=2,
         launcher=slurm.srun(),
-        inject="sleep:rank=1,stage=environment",
+        sleep=1,
+        at="environment",
         command=("selftest", "--quick", "--only", "device"),
         deadline=100,
         after=f"{'join':<11}  2/2",

@@ -1,4 +1,4 @@
-"""`bench run` on two nodes; the self-test's faults there: tests/selftest."""
+"""`bench run` under torchrun on two nodes. tests/selftest has the self-test's faults there."""
 
 import pytest
 
@@ -15,7 +15,8 @@ def test_a_rank_that_is_killed_in_a_sweep_is_named_with_its_node():
             nodes=2,
             hosts=hosts,
             command=("bench", "run", "--sizes", "8:64K:x8", "--budget", "3"),
-            inject="kill:rank=1,stage=devices",
+            kill=1,
+            at="devices",
             deadline=100,
         )
     assert verdict.names(rank=1, stage="devices"), str(verdict)
@@ -35,7 +36,7 @@ def test_ranks_meet_where_the_first_hosts_own_name_means_loopback_there(tmp_path
             hosts=(first.knowing(own), second.knowing(others)),
             master="node0",
             launcher="env",
-            command=("bench", "run", "--sizes", "8", "--budget", "3", "--target-cv", "20%"),
+            command=("bench", "run", "--sizes", "8", "--budget", "3", "--precision", "20%"),
             deadline=60,
         )
     assert verdict.healthy(), str(verdict)

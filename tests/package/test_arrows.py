@@ -1,4 +1,4 @@
-"""Who may know whom: one table for C++ folders, one for Python packages, against real includes."""
+"""Checks includes and imports against tables: which folder or package may use which."""
 
 import ast
 import re
@@ -8,27 +8,32 @@ ROOT = Path(__file__).parents[2]
 
 # csrc folder -> the folders whose headers it may include (its own always).
 CPP = {
-    "base": set(),
-    "cuda": {"base"},
-    "control": {"base"},
-    "printing": {"base"},
-    "trace": {"base"},
-    "bench": {"base", "cuda"},
-    "selftest": {"base", "cuda", "bench"},
-    "modules": {"base", "cuda", "control", "printing", "trace", "bench", "selftest"},
+    "os": set(),
+    "stats": {"os"},
+    "nvml": {"os"},
+    "cuda": {"os"},
+    "control": {"os"},
+    "printing": {"os"},
+    "trace": {"os"},
+    "bench": {"os", "cuda"},
+    "selftest": {"os", "cuda", "bench"},
+    "modules": {"os"},
 }
 
-# Leaves, which every subject may use, and what each of them may use itself.
+# Leaves: every subject may use them. Leaf -> the leaves that it may use itself.
 PYTHON_LEAVES = {
     "errors": set(),
     "_version": set(),
     "_native": {"errors", "_build"},
     "job": {"errors", "_native"},
     "launch": {"errors", "job"},
-    "finding": {"errors", "_version"},
-    "render": {"errors", "finding"},
+    "finding": set(),
+    "report": {"errors", "_version", "finding"},
+    "render": {"errors", "finding", "report", "launch"},
     "peers": {"_native", "errors"},
-    "control": {"errors", "_native", "launch", "finding", "job"},
+    "control": {"errors", "_native", "launch", "finding", "report", "job"},
+    "machine": {"_native", "launch"},
+    "process_group": {"errors", "_native", "control", "machine"},
 }
 # Subject -> the other subjects that it may use (all leaves always).
 PYTHON_SUBJECTS: dict[str, set[str]] = {
@@ -74,6 +79,12 @@ def test_every_include_follows_an_arrow_of_the_table():
     assert not wrong
 
 
+def test_no_two_cpp_files_have_the_same_name():
+    files = [f for f in (ROOT / "csrc").rglob("*") if f.suffix in {".cpp", ".hpp", ".cu"}]
+    names = [file.name for file in files]
+    assert [str(file) for file in files if names.count(file.name) > 1] == []
+
+
 def test_every_import_follows_an_arrow_of_the_table():
     leaves = set(PYTHON_LEAVES)
     package = ROOT / "python" / "oddrank"
@@ -84,10 +95,10 @@ def test_every_import_follows_an_arrow_of_the_table():
             allowed = PYTHON_LEAVES[part] | {part}
         elif part in PYTHON_SUBJECTS:
             allowed = leaves | PYTHON_SUBJECTS[part] | {part}
-            if file.name == "command.py":  # the options that commands share
+            if file.name == "command.py":  # options that all commands share
                 allowed |= {"cli"}
-        else:  # __init__, __main__, cli: the way in, may know every subject
-            allowed = {"cli", *leaves}
+        else:  # __main__ and cli; __init__ lists public names of every subject
+            allowed = {"cli", *leaves, *(PYTHON_SUBJECTS if part == "__init__" else ())}
         wrong += [
             f"{file.relative_to(ROOT)} imports oddrank.{name}"
             for name in imported_parts(file) - allowed
@@ -126,3 +137,32 @@ def test_no_function_has_the_name_of_a_package():
             n.name for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.FunctionDef)
         }
         assert not (names & packages), f"{file}: {names & packages}"
+
+
+# File name -> why several packages have one. All others occur once.
+NAMES_OF_SEVERAL = {
+    "__init__": "each package has one",
+    "command": "the command of each subject, which alone imports click",
+    "stages": "what a stage is, and the stages of a subject",
+    "findings": "the causes and sentences of a subject",
+    "report": "the report, and what a subject puts into it",
+    "collectives": "the collectives: their table, their stage, those in a trace",
+    "nodes": "ranks of one node, and the rank that measures for its node",
+    "matrix": "a value for each pair of ranks or nodes: rates, reach",
+}
+
+
+def test_no_two_files_of_csrc_have_one_name():
+    names = [
+        file.name for kind in ("cpp", "hpp", "cu") for file in (ROOT / "csrc").rglob(f"*.{kind}")
+    ]
+    assert [name for name in set(names) if names.count(name) > 1] == []
+
+
+def test_python_files_have_one_name_only_where_they_are_the_same_thing():
+    """In the folders of the self-test the same name means the same stage or tested thing."""
+    package = ROOT / "python" / "oddrank"
+    files = [file.relative_to(package) for file in package.rglob("*.py")]
+    names = [file.stem for file in files if file.parts[0] != "selftest"]
+    twice = {name for name in names if names.count(name) > 1}
+    assert sorted(twice - set(NAMES_OF_SEVERAL)) == []

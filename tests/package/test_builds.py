@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -20,18 +21,18 @@ pytestmark = [pytest.mark.whole_build, pytest.mark.timeout(1200)]
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
-    """An environment that sees the packages of the one that runs the tests, but not oddrank."""
+    """Makes an environment that sees the packages of the tests' own, except oddrank."""
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     seen = [p for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
     (site,) = folder.glob("lib/python*/site-packages")
-    # Plain lines add folders without running their .pth files: an editable oddrank stays unseen.
+    # Plain lines add folders without running their .pth files, so no editable oddrank is seen.
     (site / "outer.pth").write_text("\n".join(seen))
     return folder
 
 
 def pip(venv: Path, *arguments: object, path: str | None = None, **environ: str) -> None:
-    """Builds in a folder of its own: from nothing, and leaving nothing in the tree."""
+    """Runs pip; builds in a fresh folder outside the tree."""
     environ = {**os.environ, "ODDRANK_CUDA": "OFF", "ODDRANK_TORCH": "OFF", **environ}
     environ["PATH"] = path or environ["PATH"]
     command = [venv / "bin" / "python", "-m", "pip", *arguments]
@@ -42,14 +43,14 @@ def pip(venv: Path, *arguments: object, path: str | None = None, **environ: str)
 
 
 def built_with(venv: Path) -> dict[str, str]:
-    """What the fresh environment's _core says of its build; asked outside the tree."""
+    """Returns the build facts of the fresh environment's _core, read outside the tree."""
     code = "import json, oddrank._native as n; print(json.dumps(n.core().build_info))"
     python = venv / "bin" / "python"
     return json.loads(subprocess.check_output([python, "-I", "-c", code], text=True, cwd="/"))
 
 
 def path_without(*names: str, tmp_path: Path) -> str:
-    """A PATH with the compiler, make and the linker but none of the named programs."""
+    """Returns a PATH with compiler, make and linker, but without the named programs."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for place in reversed(os.environ["PATH"].split(":")):
@@ -79,7 +80,7 @@ def test_an_sdist_installs_without_git_and_with_the_distribution_s_cmake(
     assert {"LICENSE", "Makefile", "csrc/modules/core.cpp", "tests/CMakeLists.txt"} <= names
     assert not [name for name in names if name.endswith((".so", ".o", ".pyc"))]
     cmake = shutil.which("cmake", path="/usr/bin")
-    # No other build here compiles with these options: then let it be quick.
+    # No other build here uses these options, so the compiler cache is useless: build fast.
     distribution = {"SKBUILD_CMAKE_BUILD_TYPE": "None"}
     distribution |= {"CMAKE_EXECUTABLE": cmake} if cmake else {}
     install = ["install", "--no-build-isolation", "--no-deps", sdist]
@@ -104,6 +105,30 @@ def test_a_wheel_holds_the_package_and_nothing_else(venv: Path, tmp_path: Path):
     assert "oddrank/report.schema.json" in names
 
 
+def has_index(venv: Path) -> bool:
+    """Returns whether pip can download."""
+    probe = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir"]
+    probe += ["--timeout", "5", "--retries", "0", "-d", str(venv / "probe"), "pybind11"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+def test_make_wheel_builds_one_for_any_linux_of_its_age_that_imports_elsewhere(venv: Path):
+    if not has_index(venv):
+        pytest.skip("no package index for auditwheel")
+    began = time.time()
+    environ = {**os.environ, "ODDRANK_CUDA": "OFF", "ODDRANK_TORCH": "AUTO"}
+    done = subprocess.run(
+        ["make", "wheel", f"PYTHONS={sys.executable}"],
+        cwd=ROOT, env=environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "_core: built" in done.stdout  # in the fresh environment
+    (wheel,) = (one for one in (ROOT / "dist").glob("*.whl") if one.stat().st_mtime >= began - 1)
+    tag = "cp{0}{1}-cp{0}{1}-manylinux_".format(*sys.version_info)
+    assert wheel.name.startswith(f"oddrank-{oddrank.__version__}-{tag}")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if "libtorch" in name]
+
+
 def test_an_editable_install_serves_python_from_the_tree(venv: Path):
     pip(venv, "install", "--no-build-isolation", "--no-deps", "-e", ROOT)
     code = "import oddrank; print(oddrank.__file__)"
@@ -113,7 +138,7 @@ def test_an_editable_install_serves_python_from_the_tree(venv: Path):
 
 
 def torch_of(venv: Path) -> str:
-    """The torch that the fresh environment's _torch was built against, after loading it."""
+    """Loads the fresh environment's _torch; returns the torch that it was built against."""
     code = "import oddrank._native as n; print(n.torch().build_info['torch'])"
     python = venv / "bin" / "python"
     return subprocess.check_output([python, "-I", "-c", code], text=True, cwd="/").strip()
@@ -123,9 +148,7 @@ def torch_of(venv: Path) -> str:
 def test_an_isolated_build_finds_the_torch_that_the_environment_sees(venv: Path):
     import torch
 
-    probe = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir"]
-    probe += ["--timeout", "5", "--retries", "0", "-d", str(venv / "probe"), "pybind11"]
-    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
+    if not has_index(venv):
         pytest.skip("no package index for the isolated build")
     pip(venv, "install", "--no-deps", "--no-cache-dir", ROOT, ODDRANK_TORCH="ON")
     assert torch_of(venv) == torch.__version__

@@ -1,4 +1,4 @@
-"""Configures the build with what a machine may have of nvcc and nccl.h, right and wrong."""
+"""Configures the build with good and bad installations of nvcc and nccl.h."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def configure(folder: Path, *arguments: str, cmake: str = "cmake", **environ: str) -> str:
-    """The log of configuring; an error is part of it."""
+    """Configures; returns the log, errors included."""
     pybind11 = [sys.executable, "-m", "pybind11", "--cmakedir"]
     command = [
         cmake, "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DODDRANK_TORCH=OFF",

@@ -1,4 +1,4 @@
-"""Every kernel that there is, under tools that look at each of its accesses (gpu-sanitizer)."""
+"""Runs every kernel under compute-sanitizer (make gpu-sanitizer)."""
 
 import os
 import re
@@ -17,7 +17,7 @@ LAUNCHES = {
     "gpu_fill": {"write_table"},
     "gpu_check": {"compare_table"},
 }
-# Each once, small: those tools are slow. The memory for values is the driver's, without torch.
+# Each kernel once, on little data: the tools are slow. Allocates by the driver, without torch.
 EVERY_KERNEL = """
 import ctypes
 from oddrank import _native

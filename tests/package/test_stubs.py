@@ -1,4 +1,4 @@
-"""The hand-written stubs and the compiled modules name the same things."""
+"""The hand-written stubs and the compiled modules have the same names."""
 
 import ast
 import inspect
@@ -17,7 +17,7 @@ MODULES = [
 
 
 def names_of(body: list[ast.stmt], prefix: str = "") -> set[str]:
-    """Functions, classes with their methods, variables; not the stub's own imports."""
+    """Returns functions, classes with their methods, and variables; not the stub's imports."""
     found = set()
     for node in body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
@@ -30,7 +30,7 @@ def names_of(body: list[ast.stmt], prefix: str = "") -> set[str]:
 
 
 def names_in(thing: object, prefix: str = "") -> set[str]:
-    """What a module or class exports. No special methods: pybind11 gives each class an __init__."""
+    """Returns the exported names, without special methods: pybind11 adds __init__ to each class."""
     found = set()
     for name, value in vars(thing).items():
         if name.startswith("_"):

@@ -1,4 +1,4 @@
-"""What the modules ask of the dynamic linker, and what they show to it."""
+"""The symbols that the compiled modules import and export."""
 
 import re
 import subprocess

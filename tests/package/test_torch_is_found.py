@@ -1,4 +1,4 @@
-"""Which torch the build takes, and what it says where it takes none: CMake configured for real."""
+"""Runs CMake: which torch the build uses, and its message if it uses none."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Configured:
-    """A finished CMake run: its log and what it wrote for _native.py."""
+    """A finished CMake run: its log and the file that it wrote for _native.py."""
 
     def __init__(self, done: subprocess.CompletedProcess[str], folder: Path) -> None:
         self.failed = done.returncode != 0
@@ -31,7 +31,7 @@ def configure(
     header: str | None = None,
     python: Path | str = sys.executable,
 ) -> Configured:
-    """Configures with a fake torch of that version, with one header, before all others."""
+    """Configures with a fake torch of that version, first on the path, with one header."""
     cmake = shutil.which("cmake")
     if cmake is None:
         pytest.skip("no cmake on PATH")

@@ -1,16 +1,17 @@
-"""Processes that print: started, watched and stopped by the tests of this folder."""
+"""Starts, watches and stops processes that print, for the tests of this folder."""
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from waiting import until
+from processes import until
 
 DEADLINE_S = 60.0
 
-# Holds the print lock of stdout for as long as a test may take: printing to it never returns.
+# Holds the print lock of stdout for longer than a test takes: printing to it never returns.
 HOLD = """
 import time
 from oddrank import printflock
@@ -24,13 +25,18 @@ printflock("held", file=Holder())
 
 
 def start(
-    code: str, stdout: int | None = None, timeout_s: float | None = None, **environ: str
+    code: str,
+    stdout: int | None = None,
+    timeout_s: float | None = None,
+    within: Sequence[str] = (),
+    **environ: str,
 ) -> "subprocess.Popen[bytes]":
+    """Starts Python with `code`; `within`: a command to run it under."""
     more = dict(environ)
     if timeout_s is not None:
         more["ODDRANK_PRINT_TIMEOUT"] = str(timeout_s)
     return subprocess.Popen(
-        [sys.executable, "-c", code],
+        [*within, sys.executable, "-c", code],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -39,7 +45,7 @@ def start(
 
 
 def run(code: str, **options: object) -> tuple[bytes, bytes]:
-    """stdout and stderr of a process that must end well."""
+    """Runs a process that must end well; returns its stdout and stderr."""
     process = start(code, subprocess.PIPE, **options)  # type: ignore[arg-type]
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, err.decode()
@@ -47,7 +53,7 @@ def run(code: str, **options: object) -> tuple[bytes, bytes]:
 
 
 def hold(folder: Path, stdout: int) -> "subprocess.Popen[bytes]":
-    """A process that has the lock of `stdout`'s output."""
+    """Starts a process that holds the lock of `stdout`'s output."""
     ready = folder / "ready"
     ready.unlink(missing_ok=True)
     process = start(HOLD.format(ready=str(ready)), stdout)
@@ -65,12 +71,12 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def sleeps_in_write(pid: int) -> bool:
-    """True where the process is inside write(2), waiting for room."""
+    """Returns whether the process is inside write(2), waiting for room."""
     return _sleeps_in(pid, "1")
 
 
 def sleeps_in_futex(pid: int) -> bool:
-    """True where the process is in the queue for a lock."""
+    """Returns whether the process waits in the queue of a lock."""
     return _sleeps_in(pid, "202")
 
 
@@ -79,7 +85,7 @@ def _sleeps_in(pid: int, call: str) -> bool:
 
 
 def finish(process: "subprocess.Popen[bytes]") -> bytes:
-    """Waits for a good end; returns what it said on stderr."""
+    """Waits for a good end; returns its stderr."""
     assert process.stderr is not None
     err = process.communicate(timeout=DEADLINE_S)[1]
     assert process.returncode == 0, err.decode()
@@ -87,6 +93,6 @@ def finish(process: "subprocess.Popen[bytes]") -> bytes:
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Kills and reaps, whatever state it is in."""
+    """Kills and reaps it in any state."""
     process.kill()
     process.communicate()

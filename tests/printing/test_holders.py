@@ -1,4 +1,4 @@
-"""Whoever holds the lock and dies, stops or waits for a reader never blocks or cuts the others."""
+"""A holder of the lock that dies, stops or waits for a reader never blocks or cuts the others."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import time
 import pytest
 
 from printing import people
-from waiting import until
+from processes import until
 
 SAY = "from oddrank import printflock\nfor _ in range({count}): printflock({text!r} * {times})"
 BIG = "from oddrank import printflock\nprintflock('b' * 300_000)"
@@ -55,6 +55,18 @@ def test_a_stopped_holder_is_left_behind_after_the_deadline_with_one_warning(tmp
     assert warning.count("\n") == 1
     assert f"process {holder.pid} is stopped" in warning
     assert (tmp_path / "out").read_bytes() == b"on\n" * 20
+
+
+@pytest.mark.needs("pid-namespace")
+def test_a_stopped_holder_in_another_pid_namespace_is_not_taken_for_a_dead_one(tmp_path, out):
+    # Two containers that share /dev/shm: a process id of one means nothing in the other.
+    holder = people.hold(tmp_path, out)
+    people.stop(holder)
+    container = ["unshare", "--pid", "--fork", "--mount-proc"]
+    writer = people.start(say(3, "on"), out, timeout_s=0.2, within=container)
+    assert people.finish(writer) == b""
+    people.end(holder)
+    assert (tmp_path / "out").read_bytes() == b"on\n" * 3
 
 
 def test_all_the_others_still_print_whole_lines_while_one_is_stopped(tmp_path, out):
@@ -107,7 +119,7 @@ def test_a_writer_stopped_in_the_middle_of_a_line_writes_it_again_when_it_goes_o
 
 
 def test_a_slow_reader_is_waited_for_beyond_the_deadline_and_nothing_mixes(pipe):
-    # While the pipe is full nobody could write: nobody is to blame and nobody is left behind.
+    # While the pipe is full no process could write, so no holder is given up.
     source, sink = pipe
     writers = [people.start(say(1, name, 200_000), sink, timeout_s=0.1) for name in "abc"]
     os.close(sink)

@@ -31,9 +31,9 @@ def logger():
 
 
 def test_installed_twice_and_undone_leaves_nothing_behind():
-    with oddrank.install() as first:
+    with oddrank.install_printing() as first:
         assert builtins.print is printflock
-        second = oddrank.install()
+        second = oddrank.install_printing()
         second.undo()
         assert builtins.print is printflock
         first.undo()
@@ -43,10 +43,10 @@ def test_installed_twice_and_undone_leaves_nothing_behind():
 
 
 def test_only_what_is_asked_for_is_installed():
-    with oddrank.install(print=False):
+    with oddrank.install_printing(print=False):
         assert builtins.print is PLAIN_PRINT
         assert logging.StreamHandler.emit is not PLAIN_EMIT
-    with oddrank.install(logging=False):
+    with oddrank.install_printing(logging=False):
         assert builtins.print is printflock
         assert logging.StreamHandler.emit is PLAIN_EMIT
 
@@ -54,7 +54,7 @@ def test_only_what_is_asked_for_is_installed():
 def test_handlers_from_before_and_after_write_the_same_lines(logger, tmp_path):
     before = io.StringIO()
     logger.addHandler(logging.StreamHandler(before))
-    with oddrank.install():
+    with oddrank.install_printing():
         after = io.StringIO()
         logger.addHandler(logging.StreamHandler(after))
         logger.addHandler(logging.FileHandler(tmp_path / "log", delay=True))
@@ -66,7 +66,7 @@ def test_an_error_in_a_log_call_is_handled_by_logging_as_before(monkeypatch):
     handled = []
     handler = logging.StreamHandler(io.StringIO())
     monkeypatch.setattr(handler, "handleError", handled.append)
-    with oddrank.install():
+    with oddrank.install_printing():
         handler.handle(logging.makeLogRecord({"msg": "%d", "args": ("no number",)}))
     assert len(handled) == 1
 
@@ -80,7 +80,7 @@ def test_a_stream_that_prints_is_no_endless_circle(logger):
 
     stream = Stream()
     logger.addHandler(logging.StreamHandler(stream))
-    with oddrank.install():
+    with oddrank.install_printing():
         logger.info("x")
     assert stream.getvalue() == "again\nx\n"
 
@@ -88,7 +88,7 @@ def test_a_stream_that_prints_is_no_endless_circle(logger):
 def test_the_prefix_names_the_rank_on_every_line():
     out, err = people.run(
         "import logging, oddrank\n"
-        "oddrank.install(prefix='[{rank}/{world} {local_rank}] ')\n"
+        "oddrank.install_printing(prefix='[{rank}/{world} {local_rank}] ')\n"
         "print('a\\nb'); print(); print('c', end=''); print('d')\n"
         "logging.warning('careful')",
         **RANK,
@@ -100,7 +100,7 @@ def test_the_prefix_names_the_rank_on_every_line():
 
 def test_the_prefix_reaches_redirected_output_and_is_taken_away():
     file = io.StringIO()
-    with oddrank.install(prefix="[{host}:{pid}] "):
+    with oddrank.install_printing(prefix="[{host}:{pid}] "):
         print("a", file=file)
         print("b", file=file)
     print("c", file=file)
@@ -110,7 +110,7 @@ def test_the_prefix_reaches_redirected_output_and_is_taken_away():
 
 def test_a_forked_child_has_its_own_pid_in_the_prefix():
     out, _ = people.run(
-        "import os, sys, oddrank\noddrank.install(prefix='{pid} ')\n"
+        "import os, sys, oddrank\noddrank.install_printing(prefix='{pid} ')\n"
         "pid = os.fork()\n"
         "if pid == 0: print(os.getpid()); os._exit(0)\n"
         "os.waitpid(pid, 0)"
@@ -122,7 +122,7 @@ def test_a_forked_child_has_its_own_pid_in_the_prefix():
 @pytest.mark.parametrize("template", ["{nobody} ", "{} ", "{rank", "{rank.real} ", "{rank:q} "])
 def test_a_bad_prefix_is_one_clear_error_and_changes_nothing(template):
     with pytest.raises(OddrankError, match="prefix") as error:
-        oddrank.install(prefix=template)
+        oddrank.install_printing(prefix=template)
     assert "\n" not in str(error.value)
     assert builtins.print is PLAIN_PRINT
     assert set_prefix("") == ""
@@ -133,5 +133,5 @@ def test_sys_stdout_without_a_stream_stays_silent(logger, monkeypatch):
     handler = logging.StreamHandler(io.StringIO())
     handler.stream = None
     logger.addHandler(handler)
-    with oddrank.install():
+    with oddrank.install_printing():
         logger.info("nowhere")

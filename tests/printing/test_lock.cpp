@@ -1,4 +1,4 @@
-// The lock file is shared, survives its holders, and what they left unfinished is known.
+// The lock file is shared, survives its holders, and knows the lines that they left unfinished.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,10 +13,9 @@
 #include <fstream>
 #include <string>
 
-#include "base/fd.hpp"
+#include "os/fd.hpp"
 #include "printing/lock.hpp"
 #include "printing/lock_file.hpp"
-#include "printing/prefix.hpp"
 #include "printing/writer.hpp"
 
 namespace {
@@ -181,10 +180,36 @@ TEST_F(Lock, error_in_the_middle_of_a_message_starts_the_next_on_a_new_line) {
 }
 
 TEST_F(Lock, message_from_inside_a_write_follows_it) {
-  const Hold outer(key_, Hold::Kind::kWriting);
+  const Hold outer(*table_, key_, Hold::Kind::kWriting);
   EXPECT_EQ(say("later\n"), 0);
   EXPECT_EQ(written(), "");
   EXPECT_EQ(outer.later, "later\n");
+}
+
+TEST_F(Lock, message_from_inside_to_an_output_with_the_same_lock_is_written_at_once) {
+  std::string path;
+  oddrank::Fd neighbor;
+  for (int i = 0;
+       !neighbor || &output_of(*table_, output_key(neighbor.get())) != &output_of(*table_, key_);
+       ++i) {
+    path = folder_ + "/" + std::to_string(i);
+    neighbor.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  }
+  const std::uint64_t key = output_key(neighbor.get());
+  Turn turn(*table_, key_, kPatienceMs);
+  ASSERT_TRUE(turn.try_take());
+  for (const Hold::Kind kind : {Hold::Kind::kWriting, Hold::Kind::kPython}) {
+    const Hold outer(*table_, key_, kind);
+    Abandoned abandoned;
+    EXPECT_EQ(
+        write_message(*table_, neighbor.get(), key, "now\n", kPatienceMs, kNoInterrupt, abandoned),
+        0);
+    EXPECT_EQ(abandoned.pid, 0U);
+    EXPECT_EQ(outer.later, "");
+  }
+  turn.end(true);
+  std::ifstream file(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "now\nnow\n");
 }
 
 TEST(Prefix, stands_before_every_line_and_not_in_the_middle_of_one) {

@@ -1,4 +1,4 @@
-"""The lock file lies in a folder of ours, shared by all our processes, never where a trap is."""
+"""The lock file lies in a private folder, shared by all our processes; traps are refused."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ def test_the_lock_is_in_a_private_folder():
 
 
 def test_processes_of_any_job_of_one_user_share_it():
-    # Two jobs in one terminal, a parent and what it spawned: locks are per output, not per job.
+    # Two jobs in one terminal, a parent and its children: locks are per output, not per job.
     one, _ = people.run(TELL, TORCHELASTIC_RUN_ID="one")
     two, _ = people.run(TELL, TORCHELASTIC_RUN_ID="two")
     assert one == two == f"{lock_path}\n".encode()
@@ -56,7 +56,7 @@ def test_no_place_at_all_is_told_once_and_printing_goes_on():
     out, err = people.run(code)
     assert out == b"still\nhere\n"
     assert err.count(b"\n") == 1
-    assert b"no place for a lock file" in err
+    assert b"no folder for a lock file" in err
 
 
 def test_the_folders_are_tried_in_the_order_of_the_documentation():

@@ -94,7 +94,7 @@ def test_on_a_terminal():
 
 
 def test_from_threads_and_forked_children_at_once():
-    # The children fork while other threads print: none may be born with a lock that never opens.
+    # The children are forked while other threads print: none may inherit a lock that stays held.
     code = """
 import os, sys, threading
 sys.path[:0] = {path!r}
@@ -177,6 +177,29 @@ def test_a_write_that_prints_is_no_deadlock():
     file = Echo()
     printflock("first", file=file)
     assert file.seen == ["first\n", "again\n", "again\n"]
+
+
+def test_a_chain_of_streams_that_print_to_one_another_waits_for_no_lock_of_its_own(tmp_path):
+    # All locks of the chain are held at once: among 150 outputs some share a lock.
+    code = """
+import pathlib, sys
+from oddrank import printflock
+class Stream:
+    def __init__(self, path, following):
+        self.file = open(path, "w")
+        self.following = following
+    def fileno(self): return self.file.fileno()
+    def write(self, text):
+        self.file.write(text)
+        if self.following: printflock(text, end="", file=self.following)
+stream = None
+for number in range(150):
+    stream = Stream(pathlib.Path({folder!r}, str(number)), stream)
+printflock("all", file=stream)
+"""
+    err = people.finish(people.start(code.format(folder=str(tmp_path)), timeout_s=0.1))
+    assert err == b""
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["all\n"] * 150
 
 
 @pytest.mark.soak

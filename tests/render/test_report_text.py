@@ -33,7 +33,7 @@ def test_the_odd_rank_comes_first_with_evidence_and_the_others_are_folded():
     ]
     assert "state T for: 3.1 s, median of the others 0.2 s, spread 2.00% [/proc/7/stat]" in text
     assert "kill -CONT 7" in text
-    assert "nothing found against: ranks 0-4,6-999" in text
+    assert "no findings: ranks 0-4, 6-999" in text
     assert "\x1b" not in text
 
 
@@ -61,21 +61,21 @@ def test_a_few_findings_are_all_shown_whole_but_not_endless_evidence():
 
 def test_one_rank_in_three_findings_is_not_called_fine():
     text = shown(report(finding(rank=0), finding(rank=0, condition="slow"), size=2))
-    assert "nothing found against: rank 1\n" in text
+    assert "no findings: rank 1\n" in text
 
 
 def test_of_a_rank_that_raised_too_it_is_not_said_that_nothing_was_found():
     text = shown(report(finding(rank=2), raised=[1, 2, 4, 5], size=7))
     assert text.splitlines()[-2:] == [
-        "ranks 1,4-5 raised too (it may be a consequence)",
-        "nothing found against: ranks 0,3,6",
+        "ranks 1, 4-5 raised too (perhaps a consequence)",
+        "no findings: ranks 0, 3, 6",
     ]
     text = shown(report(finding(rank=2), raised=[0, 1], size=3))
-    assert text.splitlines()[-1] == "ranks 0-1 raised too (it may be a consequence)"
+    assert text.splitlines()[-1] == "ranks 0-1 raised too (perhaps a consequence)"
 
 
 def test_a_deadline_says_who_is_not_proven_healthy_by_saying_nothing():
-    assert "nothing found against" not in shown(report(complete=False))
+    assert "no findings" not in shown(report(complete=False))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,66 @@ def test_a_table_aligns_numbers_to_the_right_and_none_is_a_dash():
         "    8 B        1.5  ok",
         "256 MiB      12000  -",
     ]
+
+
+def shown_table(columns, rows, **options):
+    stream = io.StringIO()
+    render.table(columns, rows, stream, **options)
+    return stream.getvalue()
+
+
+WIDE = ["stage", "ranks", "seconds", "result"]
+STAGES = [["speed", "4/4", "2.9", "slow"], ["links", "-", "-", "not run: " + "no link, " * 20]]
+
+
+def test_a_table_wraps_its_texts_to_fit_the_terminal(monkeypatch):
+    whole = shown_table(WIDE, STAGES)
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = shown_table(WIDE, STAGES).splitlines()
+    assert max(map(len, lines)) <= 60 < max(map(len, whole.splitlines()))
+    assert lines[0].split() == WIDE
+    assert "".join(lines).count("no link,") == 20
+
+
+def test_a_table_of_many_numbers_comes_in_parts_each_with_the_first_column(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    columns = ["node", *(f"node{i}" for i in range(16))]
+    rows = [[f"node{i}", *(f"{i}.{k:05d}" for k in range(16))] for i in range(3)]
+    text = shown_table(columns, rows, title="GB/s")
+    assert max(map(len, text.splitlines())) <= 60
+    assert text.count("node2") == text.count("\n\n") + 1 + 1  # a row of each part, and a heading
+    assert all(cell in text for row in rows for cell in row)
+
+
+@given(
+    st.lists(
+        st.lists(st.text(max_size=200) | st.integers() | st.none(), min_size=5, max_size=5),
+        max_size=5,
+    ),
+    st.integers(60, 200),
+)
+def test_no_table_of_short_numbers_is_wider_than_the_terminal(rows, width):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        lines = shown_table(["a", "b", "c", "d", "e"], rows).splitlines()
+    assert max(map(len, lines)) <= width or any(
+        isinstance(cell, str) and cell[:1].isdigit() for row in rows for cell in row
+    )
+
+
+def test_a_long_list_of_ranks_is_cut_behind_a_rank():
+    text = shown(report(*(finding(rank) for rank in range(0, 400, 2)), size=402))
+    assert ",..." not in text
+    assert ", ..." in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(3600.4, "3600"), (12345.6, "12346"), (1.23456, "1.235"), (0.0, "0"), (-98765.4, "-98765")],
+)
+def test_numbers_have_no_exponent_that_people_must_work_out(value, text):
+    evidence = Evidence("seen", "there", value, "s")
+    assert f"seen: {text} s [there]" in shown(report(finding(evidence=(evidence,))))
 
 
 def test_a_table_without_rows_is_its_head():

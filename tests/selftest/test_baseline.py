@@ -1,4 +1,4 @@
-"""Who is slower than in an earlier report: ranks, or most of them in the same figure."""
+"""Slowdowns against an earlier report: of single ranks, or of most ranks in the same figure."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from figures import rounds_of, verdict
+from figures import run_of, verdict
 from oddrank.errors import OddrankError
 from oddrank.selftest import baseline
 
@@ -28,9 +28,9 @@ def test_whoever_is_slower_than_its_baseline_is_told():
 
 
 def slower_by(shares, nodes=(4, 4), **others):
-    """What is said where the ranks were faster by so much, each: rank -> share; others were not.
+    """Returns the findings if ranks were faster before. shares: rank -> share.
 
-    others: the same of other figures.
+    others: the same for other figures.
     """
     places = [(f"node{node}", local) for node, size in enumerate(nodes) for local in range(size)]
     then = {
@@ -125,10 +125,10 @@ def report(**changes):
 
 @pytest.mark.parametrize(("host", "others"), [("node0", False), ("node7", True)])
 def test_a_baseline_of_other_hosts_is_known_as_such(host, others):
-    rounds = rounds_of([4])
-    assert not baseline.is_of_others(rounds)
-    rounds.kept["baseline"] = {(host, 1): {"host_copy": ("a CPU", 100.0)}}
-    assert baseline.is_of_others(rounds) == others
+    run = run_of([4])
+    assert baseline.compared(run, {}) == 0
+    before = {(host, 1): {"host_copy": ("a CPU", 100.0)}}
+    assert (baseline.compared(run, before) == 0) == others
 
 
 def test_a_baseline_is_read_from_an_earlier_report(tmp_path):

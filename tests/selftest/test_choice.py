@@ -1,4 +1,4 @@
-"""Which stages run, and what is said of those that do not."""
+"""The choice of stages, and the reasons shown for those left out."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def row(name, **changes):
 TABLE = (
     row("environment", always=True),
     row("links", level="normal"),
-    row("links_again", confirms="links", level="normal"),
+    row("links_recheck", confirms="links", level="normal"),
     row("sums"),
     row("train", level="full"),
 )
@@ -26,24 +26,24 @@ TABLE = (
     [
         (
             Options(),
-            "environment links links_again sums",
+            "environment links links_recheck sums",
             {"train": "without --full"},
         ),
-        (Options("full"), "environment links links_again sums train", {}),
+        (Options("full"), "environment links links_recheck sums train", {}),
         (
             Options("quick"),
             "environment sums",
-            {"links": "--quick", "links_again": "--quick", "train": "--quick"},
+            {"links": "--quick", "links_recheck": "--quick", "train": "--quick"},
         ),
         (
             Options("quick", only=frozenset({"links"})),
-            "environment links links_again",
+            "environment links links_recheck",
             {"sums": "--only", "train": "--only"},
         ),
         (
             Options("full", skip=frozenset({"links", "train"})),
             "environment sums",
-            {"links": "--skip", "links_again": "--skip", "train": "--skip"},
+            {"links": "--skip", "links_recheck": "--skip", "train": "--skip"},
         ),
     ],
 )
@@ -89,13 +89,13 @@ def test_a_stage_goes_along_with_another_that_alone_is_asked_for_but_not_with_sk
 
 def test_speed_alone_knows_whose_gpu_is_shared():
     chosen = choose(TABLE_OF_ALL, Options(only=frozenset({"speed"}))).stages
-    assert [stage.name for stage in chosen] == ["environment", "health", "speed", "again"]
+    assert [stage.name for stage in chosen] == ["environment", "health", "speed", "speed_recheck"]
 
 
 def test_the_counters_are_read_before_all_that_could_raise_them():
     stages = choose(TABLE_OF_ALL, Options("full")).stages
     assert [stage.name for stage in stages][:2] == ["environment", "counters"]
-    assert stages[-1].name == "counters_again"
+    assert stages[-1].name == "counters_recheck"
 
 
 def test_only_stages_that_can_be_left_out_can_be_chosen():

@@ -1,11 +1,11 @@
-"""Whose wall clock is wrong: one vote a node, and of two nobody knows."""
+"""Wrong wall clocks: each node has one vote; of two nodes neither is named."""
 
 import time
 
 import pytest
 
 from job import job
-from measured_nodes import named, rounds_of
+from made_up import causes_and_hosts, run_by_node
 from netns import network
 from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import clock
@@ -15,13 +15,13 @@ KERNEL = {"synchronised": True, "rate_ppm": -12.5, "error_us": 40, "most_us": 90
 
 
 def judged(*ahead, error=0.001, **changes):
-    """`ahead`: of each node, in seconds; None: it could not be read."""
+    """Returns the findings. ahead: seconds of each node's clock; None if it could not be read."""
     measured = [
         {"unread": "no answer"} if seconds is None else
         {"epoch_ns": NOW + int(seconds * 1e9), "error_ns": int(error * 1e9), "kernel": KERNEL}
         for seconds in ahead
     ]  # fmt: skip
-    return clock.stage(Options()).judge(rounds_of("clock", measured, **changes))
+    return clock.stage(Options()).judge(run_by_node("clock", measured, **changes))
 
 
 def test_clocks_that_agree_have_no_finding():
@@ -42,7 +42,7 @@ def test_the_node_whose_clock_is_wrong_is_named_with_all_its_ranks(ahead, word):
 
 
 def test_the_worst_comes_first():
-    assert named(judged(0, 3, 0, -700, 0, 0)) == [
+    assert causes_and_hosts(judged(0, 3, 0, -700, 0, 0)) == [
         ("wrong-clock", "node3"),
         ("wrong-clock", "node1"),
     ]
@@ -51,7 +51,7 @@ def test_the_worst_comes_first():
 def test_of_two_clocks_nobody_knows_which_is_wrong():
     (finding,) = judged(0, 4.2)
     assert (finding.condition, finding.who.ranks) == ("unknown", ())
-    assert "of two nobody knows" in finding.what
+    assert "with two nodes either may be wrong" in finding.what
 
 
 @pytest.mark.parametrize("ahead", [(0, 0, 5, 5), (0, 5, 10), (0, 0, 5, 10)])

@@ -1,15 +1,15 @@
-"""After wrong values only those are named whose own ones are wrong for all of their group."""
+"""After wrong values a rank is named only if its whole group sees its values wrong."""
 
 import pytest
 
 from job import job
 from launchers import Order, Plan, env
+from made_up import run_by_rank
 from oddrank.bench.findings import mismatch_evidence
 from oddrank.selftest.choice import Options
-from oddrank.selftest.stages import collectives, localise
-from selftest.made_up import rounds_of
+from oddrank.selftest.stages import collectives
 
-STAGE = localise.stage(Options())
+STAGE = collectives.localise(Options())
 
 
 def mismatch(observer, among):
@@ -21,12 +21,12 @@ def mismatch(observer, among):
 
 
 def judged(views, *, seen_by, among="world"):
-    """(condition, ranks) of the only finding; views: whose values were wrong, by rank."""
+    """Returns (condition, ranks) of the only finding. views: rank -> ranks that it saw wrong."""
     said = {r: {"mismatches": [mismatch(r, among)] * (r in seen_by)} for r in views}
     gathered = {rank: {"wrong": wrong} for rank, wrong in views.items()}
-    rounds = rounds_of({"collectives": said, "localise": gathered}, ranks=len(views))
-    assert STAGE.plan(rounds)["among"] == among
-    (finding,) = STAGE.judge(rounds)
+    run = run_by_rank({"collectives": said, "localise": gathered}, ranks=len(views))
+    assert STAGE.plan(run)["among"] == among
+    (finding,) = STAGE.judge(run)
     assert finding.stage == "collectives"
     return finding.condition, finding.who.ranks
 
@@ -55,7 +55,7 @@ def test_observers_of_the_same_wrong_value_are_one_evidence():
     seen[4]["got"] = 6.0
     seen.insert(1, {**mismatch(0, "world"), "case": "broadcast float32 8 B"})
     told = [one.text.partition(": all_reduce")[0] for one in mismatch_evidence(seen)]
-    assert told == ["ranks 0-3,5", "rank 4", told[2]]
+    assert told == ["ranks 0-3, 5", "rank 4", told[2]]
     assert told[2].startswith("rank 0: broadcast ")
 
 
@@ -77,14 +77,14 @@ def test_a_group_that_saw_nothing_wrong_names_nobody():
 def test_sizes_that_memory_has_no_room_for_are_left_out():
     stage = collectives.stage(Options())
     connected = {r: {"backend": "gloo", "free": free} for r, free in enumerate((1e12, 8 << 20))}
-    rounds = rounds_of({"connect": connected}, ranks=2)
-    assert stage.plan(rounds) == {"sizes": [8, 4 << 10, 1 << 20]}
+    run = run_by_rank({"connect": connected}, ranks=2)
+    assert stage.plan(run) == {"sizes": [8, 4 << 10, 1 << 20]}
     connected[1]["free"] = 0.0
-    assert stage.plan(rounds) == {"sizes": [8]}
+    assert stage.plan(run) == {"sizes": [8]}
 
 
 def on_uneven_nodes(order: Order) -> Plan:
-    """The last rank alone on a host of another name."""
+    """Plans the last rank alone on a host of another name."""
     *plan, (node, line, environ) = env(order)
     places = ({"LOCAL_RANK": str(k), "LOCAL_WORLD_SIZE": str(len(plan))} for k in range(len(plan)))
     return [

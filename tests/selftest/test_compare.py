@@ -1,4 +1,4 @@
-"""Which value most have: a vote a node, two thirds of them, and nobody named without."""
+"""The majority of a fact: one vote per node; without two thirds no node is named."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ TABLE = (
 
 
 def compared(values, sizes, name="version"):
-    """The one difference, of values a rank; sizes: how many ranks each node has."""
+    """Returns the only difference. values: of each rank; sizes: number of ranks on each node."""
     nodes, first = [], 0
     for size in sizes:
         nodes.append(tuple(range(first, first + size)))

@@ -1,5 +1,6 @@
-"""Errors that hardware counts while the test runs: read from a tree like sysfs, then judged."""
+"""Hardware error counters that grow during the test: read from a fake sysfs, then judged."""
 
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -7,17 +8,15 @@ import pytest
 from job import job
 from oddrank import OddrankError, _native
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds, Skip
+from oddrank.control.stages import RunState, Skip
 from oddrank.selftest import counters
 from oddrank.selftest.choice import Options
-from oddrank.selftest.exclude import CAUSES
-from oddrank.selftest.stages import counters as first_look
-from oddrank.selftest.stages import counters_again
+from oddrank.selftest.stages import counters as stage
 
 
 @pytest.fixture
 def sysfs(tmp_path):
-    """A host with an InfiniBand device of one port, and a GPU."""
+    """Makes the sysfs of a host with an InfiniBand device of one port and a GPU."""
     for slot in ("0000:0c:00.0", "0000:9b:00.0"):
         device = tmp_path / "devices/pci0000:00" / slot
         device.mkdir(parents=True)
@@ -82,7 +81,7 @@ def test_every_counter_has_a_name_of_its_own():
 
 
 def judge(grown, *, world=8, per_node=4, seconds=30.0):
-    """grown: rank -> key -> by how much."""
+    """Returns the findings. grown: rank -> counter -> increase."""
     states = {
         r: RankState(r, host=f"node{r // per_node}", node=r // per_node, contact="ok",
                      local_rank=r % per_node)
@@ -91,8 +90,8 @@ def judge(grown, *, world=8, per_node=4, seconds=30.0):
     results = {
         r: {"seconds": seconds, "grown": grown.get(r, {}), "not_readable": ""} for r in range(world)
     }
-    rounds = Rounds(world, states, {"counters_again": results}, device="GPU")
-    return counters_again.stage(Options()).judge(rounds)
+    run = RunState(world, states, {"counters_recheck": results}, device="GPU")
+    return stage.recheck(Options()).judge(run)
 
 
 def test_counters_that_stand_still_are_no_finding():
@@ -156,7 +155,7 @@ def test_what_is_only_shown_is_no_finding(key):
 def test_only_for_what_is_the_devices_own_its_node_is_left_out(key, own):
     (finding,) = judge({4: {key: 1000}})
     assert finding.cause == ("own-errors-counted" if own else "errors-counted")
-    assert CAUSES[finding.cause] == own
+    assert finding.drains_node == own
     assert ("the other end" in finding.confidence.why) != own
 
 
@@ -194,40 +193,83 @@ def test_what_most_nodes_count_points_at_none_of_them():
 
 def test_without_any_counter_there_is_no_second_look():
     results = {r: {"counters": 0, "not_readable": ""} for r in range(2)}
-    plan = counters_again.stage(Options()).plan
-    assert isinstance(plan(Rounds(2, {}, {"counters": results})), Skip)
-    assert isinstance(plan(Rounds(2, {}, {})), Skip)
+    plan = stage.recheck(Options()).plan
+    assert isinstance(plan(RunState(2, {}, {"counters": results})), Skip)
+    assert isinstance(plan(RunState(2, {}, {})), Skip)
     facts = {"gpus": 0, "local_world": 1, "gpu_id": None}
     results[1]["counters"] = 3
-    assert plan(Rounds(2, {}, {"counters": results, "environment": {0: facts}})) == "CPU"
+    assert plan(RunState(2, {}, {"counters": results, "environment": {0: facts}})) == "CPU"
 
 
-def context(local_rank=0, parameters="CPU", kept=None):
+def context(local_rank=0, parameters="CPU", scratch=None, master=""):
     steps = []
     launch = SimpleNamespace(rank=local_rank, local_rank=local_rank)
     return SimpleNamespace(
-        launch=launch, parameters=parameters, step=steps.append, kept={} if kept is None else kept
+        launch=launch,
+        master=master,
+        parameters=parameters,
+        step=steps.append,
+        scratch={} if scratch is None else scratch,
     )
 
 
 def test_what_has_grown_between_the_two_looks_is_published(sysfs, monkeypatch):
-    monkeypatch.setattr(first_look.counters, "SYSFS", sysfs)
+    monkeypatch.setattr(stage.counters, "SYSFS", sysfs)
     here = context()
-    before = first_look.stage(Options()).measure(here)
+    before = stage.stage(Options()).measure(here)
     assert before == {"counters": 6, "not_readable": ""}
     (sysfs / "class/infiniband/mlx5_0/ports/1/counters/link_downed").write_text("5\n")
-    after = counters_again.stage(Options()).measure(here)
+    after = stage.recheck(Options()).measure(here)
     assert after["grown"] == {"mlx5_0/1 link_downed": 3}
     assert after["seconds"] >= 0
 
 
+SNMP = """Ip: Forwarding DefaultTTL
+Ip: 1 64
+Tcp: RtoAlgorithm RtoMax MaxConn InSegs OutSegs RetransSegs
+Tcp: 1 120000 -1 {sent} {sent} {repeated}
+"""
+
+
+def test_what_tcp_repeats_between_nodes_is_read(sysfs, tmp_path, monkeypatch):
+    snmp = tmp_path / "snmp"
+    snmp.write_text(SNMP.format(sent=1000, repeated=3))
+    monkeypatch.setattr(counters.of_tcp, "__defaults__", (snmp,))
+    monkeypatch.setattr(stage.counters, "SYSFS", sysfs)
+    here = context(master="10.0.0.1")
+    stage.stage(Options()).measure(here)
+    snmp.write_text(SNMP.format(sent=3000, repeated=103))
+    after = stage.recheck(Options()).measure(here)
+    assert after["grown"] == {"TCP segments": 2000, "TCP retransmits": 100}
+    assert stage.stage(Options()).measure(context())["counters"] == 6  # without TCP's
+    snmp.write_text("Tcp: OutSegs\nTcp: many\n")
+    assert counters.of_tcp(snmp) == {}
+
+
+def test_tcp_of_this_host_has_sent_something():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname()).close()
+    assert counters.of_tcp()["TCP segments"] > 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "repeated", "is_odd"),
+    [(2000, 100, True), (100, 21, True), (100, 20, False), (100_000, 900, False)],
+)
+def test_a_node_whose_tcp_repeats_much_is_suspicious(sent, repeated, is_odd):
+    found = judge({4: {"TCP segments": sent, "TCP retransmits": repeated}})
+    assert [(one.cause, one.who.kind, one.who.host) for one in found] == (
+        [("tcp-retransmits", "node", "node1")] * is_odd
+    )
+
+
 def test_one_rank_of_a_node_reads_what_is_the_nodes(sysfs, monkeypatch):
-    monkeypatch.setattr(first_look.counters, "SYSFS", sysfs)
-    assert first_look.stage(Options()).measure(context(local_rank=1))["counters"] == 0
+    monkeypatch.setattr(stage.counters, "SYSFS", sysfs)
+    assert stage.stage(Options()).measure(context(local_rank=1))["counters"] == 0
 
 
 def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
-    monkeypatch.setattr(first_look.counters, "SYSFS", sysfs)
+    monkeypatch.setattr(stage.counters, "SYSFS", sysfs)
 
     def fails(uuid):
         raise OddrankError("no NVML")
@@ -236,8 +278,8 @@ def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_counters=fails))
     monkeypatch.setattr(_native, "cuda", lambda: SimpleNamespace(devices=lambda: [gpu]))
     monkeypatch.setattr(_native, "cuda_part", lambda: SimpleNamespace(module=True))
-    monkeypatch.setattr(first_look, "gpu_index", lambda launch: 0)
-    found = first_look.stage(Options()).measure(context(local_rank=1, parameters="GPU"))
+    monkeypatch.setattr(stage, "gpu_index", lambda launch: 0)
+    found = stage.stage(Options()).measure(context(local_rank=1, parameters="GPU"))
     assert found == {"counters": 0, "not_readable": "no NVML"}
 
 
@@ -245,9 +287,9 @@ def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
 def test_a_port_that_goes_down_meanwhile_is_its_nodes_in_a_real_job():
     inject = (
         "set:rank=2,stage=counters,name=counters,value=1;"
-        'set:rank=2,stage=counters_again,name=grown,value={"mlx5_0/1 link_downed": 2}'
+        'set:rank=2,stage=counters_recheck,name=grown,value={"mlx5_0/1 link_downed": 2}'
     )
     verdict = job(4, 2, inject=inject, command=("selftest", "--only", "counters"), deadline=60)
-    assert verdict.names(rank=(2, 3), stage="counters_again"), str(verdict)
+    assert verdict.names(rank=(2, 3), stage="counters_recheck"), str(verdict)
     assert verdict.causes == {"errors-counted"}
     assert verdict.gone()

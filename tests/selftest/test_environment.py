@@ -1,9 +1,9 @@
-"""What is found in the facts of all ranks: who differs from most, and who is odd alone."""
+"""Findings from the facts of all ranks: differences from the majority, and odd values."""
 
 import pytest
 
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
+from oddrank.control.stages import RunState
 from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import environment
 
@@ -17,7 +17,7 @@ FACTS = {
 
 
 def findings(*changes, ranks=4, per_node=2):
-    """Of the judge; changes: (ranks, facts)."""
+    """Returns the judge's findings. changes: (ranks, facts)."""
     facts = {rank: dict(FACTS) for rank in range(ranks)}
     for who, changed in changes:
         for rank in who:
@@ -26,14 +26,28 @@ def findings(*changes, ranks=4, per_node=2):
         r: RankState(r, f"node{r // per_node}", r // per_node, r % per_node, contact="ok")
         for r in range(ranks)
     }
-    rounds = Rounds(ranks, states, {"environment": facts})
-    return environment.stage(Options()).judge(rounds)
+    run = RunState(ranks, states, {"environment": facts})
+    return environment.stage(Options()).judge(run)
 
 
 def judged(*changes, **job):
-    """(condition, kind, ranks, cause) of each finding."""
+    """Returns (condition, kind, ranks, cause) of each finding."""
     found = findings(*changes, **job)
     return [(f.condition, f.who.kind, f.who.ranks, f.cause) for f in found]
+
+
+def test_a_node_whose_ranks_can_not_write_dev_shm_is_suspicious():
+    read_only = ([2, 3], {"shm_writable": False})
+    assert judged(read_only) == [("suspicious", "node", (2, 3), "shm-not-writable")]
+    assert judged(read_only, per_node=1) == []  # one rank per node shares no memory
+
+
+@pytest.mark.parametrize("node", [(0, 1), (2, 3)])
+def test_two_nodes_called_localhost_are_two_nodes(node):
+    states = {r: RankState(r, "localhost", r // 2, r % 2, contact="ok") for r in range(4)}
+    facts = {r: {**FACTS, "shm_writable": r not in node} for r in range(4)}
+    (found,) = environment.stage(Options()).judge(RunState(4, states, {"environment": facts}))
+    assert (found.who.kind, found.who.ranks) == ("node", node)
 
 
 def test_equal_ranks_have_no_finding():
@@ -97,8 +111,8 @@ def test_two_nodes_that_differ_are_both_said_and_neither_is_named():
     (found,) = findings(((2, 3), {"torch": "2.11.0", "kernel": "5.4"}), ranks=4)
     assert found.condition == "unknown"
     assert found.what == (
-        "ranks differ in torch, kernel, and nobody can say which of them are odd, the first of"
-        " them: node0 has 2.13.0; node1 has 2.11.0"
+        "ranks differ in torch, kernel, and no majority says which are odd. First:"
+        " node0 has 2.13.0; node1 has 2.11.0"
     )
 
     assert found.next == ("oddrank doctor  (on each of these hosts)",)
@@ -108,8 +122,8 @@ def test_a_fact_of_which_no_value_has_a_majority_is_told_with_what_shows_it():
     (found,) = findings(((0, 1), {"network_cards": "1 up (speed not readable)"}),
                         ((2, 3), {"network_cards": None}))  # fmt: skip
     assert found.what == (
-        "network cards: node0 has 1 up (speed not readable); node1 has none; nobody can say which"
-        " of them is odd"
+        "network cards: node0 has 1 up (speed not readable); node1 has none; no majority says which"
+        " is odd"
     )
     assert found.next == ("ip -br link  (on each of these hosts)",)
 
@@ -156,7 +170,7 @@ def test_two_ranks_of_a_node_on_one_gpu_are_named_together():
 
 @pytest.mark.parametrize("names", ["aaaa", "aabb", "abab", "abcd"])
 def test_a_few_ranks_on_machines_with_one_gpu_are_no_fault(names):
-    """Nor the same GPU as told by two hosts: theirs are others, whatever they are called."""
+    """Equal GPU names on two hosts mean different GPUs."""
     assert judged(*gpus(*names)) == []
 
 

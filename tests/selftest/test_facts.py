@@ -1,14 +1,15 @@
-"""How facts are read: from the kernel's files as they are found, and never with an error."""
+"""Facts read from the kernel's files: missing or odd files never raise an error."""
 
 import json
 import os
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from oddrank import launch
-from oddrank.selftest.facts import STEPS, TABLE, folder, gpu, host, network, versions
+from oddrank.selftest.facts import STEPS, TABLE, gpu, host, network, software
 from oddrank.selftest.facts.fact import NOT_READABLE, Fact, Here
 
 TORCH = SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="13.0"))
@@ -45,6 +46,21 @@ def test_a_long_text_is_cut():
     assert Fact("x", lambda here: "a" * 10_000, "odd").value(here()) == "a" * 200
     many = {str(i): "b" * 500 for i in range(1000)}
     assert len(json.dumps(Fact("x", lambda here: many, "odd").value(here()))) < 30_000
+
+
+@pytest.mark.needs("netns")
+@pytest.mark.parametrize(("mode", "writable"), [("rw", True), ("ro", False)])
+def test_a_dev_shm_that_is_mounted_read_only_is_seen_by_root_too(mode, writable):
+    program = "from oddrank.selftest.facts import host; print(host._shm_writable(None))"
+    mount = f'mount -t tmpfs -o {mode} none /dev/shm && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert done.stdout.strip() == str(writable)
 
 
 def test_settings_are_of_a_closed_list(monkeypatch):
@@ -109,20 +125,20 @@ def test_the_governor_is_that_of_the_processors_in_use(tmp_path):
 def test_the_loaded_nccl_is_the_one_in_the_map_of_the_process(tmp_path):
     maps = tmp_path / "maps"
     maps.write_text("7f00-7f01 r-xp 00000000 08:01 1    /usr/lib/libc.so.6\n")
-    assert versions.loaded_nccl(here(), maps) is None
+    assert software.loaded_nccl(here(), maps) is None
     maps.write_text("7f00-7f01 r-xp 00000000 08:01 1    /absent/libnccl.so.2\n" * 2)
     with pytest.raises(OSError, match="libnccl"):
-        versions.loaded_nccl(here(), maps)
+        software.loaded_nccl(here(), maps)
 
 
 def test_the_image_is_what_the_container_says(tmp_path, monkeypatch):
-    for name in versions._IMAGE_VARIABLES:
+    for name in software._IMAGE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     podman = tmp_path / ".containerenv"
     podman.write_text('engine="podman"\nimage="x"\nimageid="1a2b"\n')
-    assert versions.image(here(), podman) == "1a2b"
+    assert software.image(here(), podman) == "1a2b"
     monkeypatch.setenv("SINGULARITY_CONTAINER", "/images/train.sif")
-    assert versions.image(here(), podman) == "/images/train.sif"
+    assert software.image(here(), podman) == "/images/train.sif"
 
 
 def test_a_slice_of_a_gpu_is_told_from_its_neighbour(monkeypatch):
@@ -154,24 +170,24 @@ def git(path, *arguments):
 def test_the_commit_is_what_git_says_in_every_kind_of_folder(tmp_path):
     whole, other = tmp_path / "whole", tmp_path / "other"
     whole.mkdir()
-    assert folder.commit(here(), whole) is None
+    assert software.commit(here(), whole) is None
     git(whole, "init", "-q", "-b", "main")
-    assert Fact("x", lambda here: folder.commit(here, whole), "odd").value(here()) is None
+    assert Fact("x", lambda here: software.commit(here, whole), "odd").value(here()) is None
     git(whole, "commit", "-q", "--allow-empty", "-m", "one")
     one = git(whole, "rev-parse", "HEAD")
     (whole / "deep").mkdir()
-    assert folder.commit(here(), whole / "deep") == one
+    assert software.commit(here(), whole / "deep") == one
     git(whole, "worktree", "add", "-q", "-b", "side", str(other))
     git(other, "commit", "-q", "--allow-empty", "-m", "two")
     two = git(other, "rev-parse", "HEAD")
-    assert (folder.commit(here(), whole), folder.commit(here(), other)) == (one, two)
+    assert (software.commit(here(), whole), software.commit(here(), other)) == (one, two)
     git(whole, "pack-refs", "--all")
-    assert (folder.commit(here(), whole), folder.commit(here(), other)) == (one, two)
+    assert (software.commit(here(), whole), software.commit(here(), other)) == (one, two)
     git(whole, "checkout", "-q", "--detach", two)
-    assert folder.commit(here(), whole) == two
+    assert software.commit(here(), whole) == two
 
 
 @pytest.mark.parametrize("head", ["ref: ../../etc/passwd", "ref: /etc/passwd", "garbage", ""])
 def test_a_head_that_is_none_of_gits_gives_nothing(tmp_path, head):
     files(tmp_path, **{".git__HEAD": head, ".git__packed-refs": "x refs/heads/main\n"})
-    assert folder.commit(here(), tmp_path) is None
+    assert software.commit(here(), tmp_path) is None

@@ -1,43 +1,37 @@
-"""The self-test finds whoever is hurt, on real ranks: a part of `make soak`'s matrix."""
+"""The self-test names faulty ranks and nodes, on real ranks: a part of `make soak`'s matrix."""
 
 import re
 import signal
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from faults import IN_EVERY_RUN, Case, only, run_once
+from faults import IN_EVERY_RUN, SMOKE, Case, only, run_once
 from job import job
 from launchers import env
-from soak import Runs, assert_all_right, begun
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
 
 
 def marked(case: Case):
-    return pytest.param(case, marks=pytest.mark.needs("netns") if case.needs_hosts else ())
-
-
-@pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Case]]:
-    with begun(request, lambda case: 1, run_once, workers=2) as runs:
-        yield runs
+    marks = [pytest.mark.needs("netns")] * case.needs_hosts + [pytest.mark.smoke] * (
+        str(case) in map(str, SMOKE)
+    )
+    return pytest.param(case, marks=marks)
 
 
 @pytest.mark.parametrize("case", [marked(case) for case in IN_EVERY_RUN], ids=str)
-def test_whoever_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not(
-    case: Case, outcomes: Runs[Case]
-):
-    assert_all_right(outcomes[case])
+def test_the_rank_that_is_hurt_is_named_with_the_stage_and_healthy_ranks_are_not(case: Case):
+    wrong = run_once(case)
+    assert not wrong, wrong
 
 
 @pytest.mark.parametrize(
     ("master", "why"),
     [
         ("127.0.0.1", "127.0.0.1 refuses connections to port "),
-        # Longer than a name may be, so that no name server is asked, which may take its time.
+        # Longer than a name may be, so that no name server is asked, which may be slow.
         ("nosuch." * 40 + "invalid", "the name can't be resolved ("),
     ],
     ids=["refuses", "no such name"],
@@ -62,7 +56,7 @@ def test_without_rank_0_no_prolog_that_fails_on_odd_ranks_alone_drains_a_node():
     assert set(verdict.codes) == {0}
 
 
-def test_a_rank_0_whose_port_is_taken_is_named_at_once():
+def test_a_port_that_another_program_has_is_told_in_seconds_and_no_rank_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -70,10 +64,10 @@ def test_a_rank_0_whose_port_is_taken_is_named_at_once():
             return env(replace(order, master=("127.0.0.1", port)))
 
         verdict = job(2, launcher=start, absent=[1], deadline=40, command=only("device"))
-    assert verdict.names(rank=0, stage="join"), str(verdict)
-    assert verdict.causes == {"raised"}
-    assert "EADDRINUSE" in verdict.report["summary"]
-    assert verdict.seconds < 30
+    assert not verdict.causes, str(verdict)
+    assert verdict.codes == (2,)
+    assert f"MASTER_PORT {port} is taken by another program" in verdict.output
+    assert verdict.seconds < 20
     assert verdict.gone()
 
 
@@ -97,13 +91,13 @@ def test_wrong_values_that_nobody_can_be_blamed_for_name_nobody():
 
 
 def test_a_rank_that_computes_other_gradients_is_named_and_not_those_that_took_them_in():
-    verdict = job(3, inject="value:rank=1,stage=train", deadline=30, command=only("train"))
+    verdict = job(3, value=1, at="train", deadline=30, command=only("train"))
     assert verdict.names(rank=1, stage="train"), str(verdict)
     assert verdict.causes == {"other-gradients"}
 
 
 def test_an_exception_in_a_stage_is_told_with_file_and_line():
-    verdict = job(2, inject="raise:rank=1,stage=device", deadline=20, command=only("device"))
+    verdict = job(2, raises=1, at="device", deadline=20, command=only("device"))
     assert verdict.causes == {"raised"}, str(verdict)
     (finding,) = verdict.report["findings"]
     assert re.fullmatch(r"/.*/control/inject\.py:\d+", finding["evidence"][0]["source"])
@@ -113,7 +107,7 @@ def test_an_exception_in_a_stage_is_told_with_file_and_line():
 
 def test_stages_behind_the_one_that_ended_the_run_are_told_as_not_begun():
     chosen = ("selftest", "--quick", "--only", "device,fingerprint,train")
-    verdict = job(2, inject="exit0:rank=1,stage=device", deadline=20, command=chosen)
+    verdict = job(2, exit0=1, at="device", deadline=20, command=chosen)
     behind = {"fingerprint": "not begun", "connect": "not begun", "train": "not begun"}
     skipped = verdict.report["data"]["skipped"]
     assert {name: why for name, why in skipped.items() if why != "--only"} == behind, str(verdict)
@@ -121,17 +115,19 @@ def test_stages_behind_the_one_that_ended_the_run_are_told_as_not_begun():
         assert re.search(rf"^{name} +- +- +not begun$", verdict.output, re.MULTILINE)
 
 
-def test_the_verdict_comes_once_and_before_the_launchers_own_words():
-    verdict = job(2, inject="kill:rank=1,stage=device", deadline=20, command=only("device"))
-    assert verdict.output.count("selftest: odd") == 1
-    assert verdict.output.index("selftest: odd") < verdict.output.index("ChildFailedError")
+def test_the_verdict_comes_before_the_launchers_own_words_and_in_one_line_behind_them():
+    verdict = job(2, kill=1, at="device", deadline=20, command=only("device"))
+    own, behind = verdict.output.split("ChildFailedError", 1)
+    assert own.count("selftest: odd") == 1
+    assert behind.count("selftest: odd") == 1
     assert verdict.codes == (1,)
 
 
 def test_ended_by_hand_while_it_hangs_it_says_where_to_look_and_blames_nobody():
     verdict = job(
         3,
-        inject="gil:rank=1,stage=collectives",
+        gil=1,
+        at="collectives",
         deadline=60,
         command=only("collectives"),
         after="collectives  0/3  not through yet",
@@ -141,6 +137,6 @@ def test_ended_by_hand_while_it_hangs_it_says_where_to_look_and_blames_nobody():
     assert verdict.report["verdict"] == "incomplete", str(verdict)
     assert verdict.names(rank=[], stage="collectives")
     said = verdict.report["summary"]
-    assert said.startswith("ranks 0,2 were waiting for the others in stage collectives"), said
+    assert said.startswith("ranks 0, 2 were waiting for the others in stage collectives"), said
     assert re.search(r"; rank 1 \(\S+, local rank 1\) was not: look there first$", said), said
     assert verdict.gone(), str(verdict)

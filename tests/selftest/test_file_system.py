@@ -13,18 +13,18 @@ import pytest
 
 from dead_fuse import dead_file_system
 from job import job
-from measured_nodes import named, rounds_of
+from made_up import causes_and_hosts, run_by_node
 from oddrank import _native
 from oddrank.selftest.choice import Options
-from oddrank.selftest.one_a_node import OneANode
+from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages import file_system
-from waiting import until
+from processes import until
 
 STEPS = ("create", "write", "fsync", "read", "close", "unlink")
 
 
 def hangs(through=0, waited=5.0, s=0.001):
-    """It stops at fsync, after so many repeats whose steps take `s` each."""
+    """Returns the result of a probe that hangs at fsync after `through` repeats of `s` per step."""
     return {
         "state": "hangs", "stopped_at": "fsync", "waited": waited,
         "seconds": {step: [s] * (through + (step in STEPS[:2])) for step in STEPS},
@@ -48,9 +48,9 @@ def failed(state, error):
 
 
 def judged(*changes, role="/data", path="/data"):
-    """`changes`: of each node."""
+    """Returns the findings. changes: of each node."""
     measured = [{role: seen(path, **{"asked": role == path, **change})} for change in changes]
-    return file_system.stage(Options()).judge(rounds_of("file_system", measured))
+    return file_system.stage(Options()).judge(run_by_node("file_system", measured))
 
 
 def test_nodes_that_write_alike_have_no_finding():
@@ -151,9 +151,7 @@ def test_a_path_that_no_node_has_is_asked_about_and_no_broken_file_system(nodes,
     finding = judged(*nodes)[0]
     assert (finding.condition, finding.cause) == ("unknown", "no-such-path")
     assert (finding.who.ranks, finding.who.device) == ((), "/data")
-    assert finding.what == (
-        f"folder /data does not exist on {where}: is it typed right, and mounted?"
-    )
+    assert finding.what == (f"/data does not exist on {where}: is it typed right, and mounted?")
     assert finding.next[0].startswith("findmnt -T /data; namei -l /data  (on node0")
     assert [e.text for e in finding.evidence] == ["create: No such file or directory"]
 
@@ -167,21 +165,21 @@ def test_a_path_that_some_node_has_is_missing_on_the_others():
 def test_a_missing_path_that_was_asked_for_is_told_and_a_usual_one_is_not():
     assert [f.who.kind for f in judged(GONE, GONE)] == ["file"]
     assert judged(GONE, GONE, role="home") == []
-    assert named(judged(GONE, {}, {}, role="home")) == [("path-missing", "node0")]
+    assert causes_and_hosts(judged(GONE, {}, {}, role="home")) == [("path-missing", "node0")]
 
 
 def test_a_long_path_that_was_asked_for_is_told_where_it_is_missing(tmp_path):
-    """It is missing here; another path of a usual role is not asked for."""
+    """Only the path of the option counts as asked for; the usual ones do not."""
     path = f"{tmp_path}/{'long/' * 100}gone"
     context = SimpleNamespace(
-        parameters={"ranks": OneANode.among([0]).pack(), "paths": [path], "seconds": 20.0},
+        parameters={"ranks": NodeLeaders.among([0]).pack(), "paths": [path], "seconds": 20.0},
         launch=SimpleNamespace(rank=0, host="node0"),
         step=lambda text: None,
     )
     measured = file_system.stage(Options()).measure(context)
     assert [role for role, one in measured.items() if one["asked"]] == [path]
     assert len(measured[path]["path"]) == 300
-    (finding,) = file_system.stage(Options()).judge(rounds_of("file_system", [measured] * 2))
+    (finding,) = file_system.stage(Options()).judge(run_by_node("file_system", [measured] * 2))
     assert (finding.cause, finding.who.device) == ("no-such-path", path[:300])
 
 
@@ -249,7 +247,7 @@ def test_what_a_killed_run_left_an_hour_ago_is_removed_and_what_is_in_use_is_not
 def test_a_dead_file_system_holds_nobody_up(tmp_path, takes):
     dead = tmp_path / "dead"
     dead.mkdir()
-    # A disk may need longer for two fsyncs.
+    # In memory: a disk may take too long for two fsyncs.
     in_memory = tempfile.TemporaryDirectory(prefix="oddrank-alive-", dir="/dev/shm")
     with dead_file_system(dead, takes=takes), in_memory as alive:
         began = time.monotonic()
@@ -257,7 +255,7 @@ def test_a_dead_file_system_holds_nobody_up(tmp_path, takes):
         took = time.monotonic() - began
         assert (hung["hangs"], hung["stopped_at"]) == (True, "create")
         assert (well["hangs"], well["stopped_at"]) == (False, "")
-        assert took < 5  # for ever, were it in this process
+        assert took < 5  # in this process it would be for ever
         if takes:
             assert hung["left"]
             assert file_system._left(hung["left"]).startswith(f"process {hung['left']} in D state")
@@ -272,7 +270,7 @@ def test_a_dead_file_system_holds_nobody_up(tmp_path, takes):
 
 def test_a_killed_process_that_only_has_no_core_is_not_left():
     child = subprocess.Popen(["sleep", "60"])
-    child.send_signal(signal.SIGSTOP)  # it may be reading its own program from a disk
+    child.send_signal(signal.SIGSTOP)  # it may still be loading its program
     os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
     assert file_system._left(child.pid) == ""
     child.kill()
@@ -280,6 +278,19 @@ def test_a_killed_process_that_only_has_no_core_is_not_left():
     assert file_system._left(child.pid) == ""
     child.wait()
     assert file_system._left(child.pid) == ""
+
+
+def test_a_path_that_is_a_pipe_is_told_to_be_no_folder(tmp_path):
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    context = SimpleNamespace(
+        parameters={"ranks": NodeLeaders.among([0]).pack(), "paths": [path], "seconds": 20.0},
+        launch=SimpleNamespace(rank=0, host="node0"),
+        step=lambda text: None,
+    )
+    measured = file_system.stage(Options()).measure(context)
+    (finding,) = file_system.stage(Options()).judge(run_by_node("file_system", [measured]))
+    assert finding.what.startswith(f"{path} is not a folder on ")
 
 
 def test_a_child_that_is_killed_is_no_broken_file_system():
@@ -301,6 +312,7 @@ def test_the_usual_paths_are_read_without_asking_a_file_system(monkeypatch):
 
 
 @pytest.mark.needs("torch", "fuse")
+@pytest.mark.smoke
 def test_a_dead_file_system_under_a_job_is_named_and_the_job_ends(tmp_path):
     dead = tmp_path / "dead"
     dead.mkdir()

@@ -1,9 +1,9 @@
-"""Exact bits: who computes others than are known, or than most peers, is broken."""
+"""Exact bits: a rank is broken if its bits differ from the known ones, or from most peers."""
 
 import os
 from types import SimpleNamespace
 
-from figures import rounds_of
+from figures import run_of
 from oddrank.selftest.choice import Options
 from oddrank.selftest.probes import host, prints
 from oddrank.selftest.stages import fingerprint
@@ -17,9 +17,9 @@ def healthy(**changes):
 
 
 def judged(*ranks, scope="host"):
-    rounds = rounds_of([1] * len(ranks))
-    rounds.results["fingerprint"] = {rank: {scope: one} for rank, one in enumerate(ranks)}
-    return fingerprint.stage(Options()).judge(rounds)
+    run = run_of([1] * len(ranks))
+    run.results["fingerprint"] = {rank: {scope: one} for rank, one in enumerate(ranks)}
+    return fingerprint.stage(Options()).judge(run)
 
 
 def hashes(fp64):

@@ -1,4 +1,4 @@
-// A folder is tried by a process of its own, which leaves nothing behind; also under sanitizers.
+// A separate process tries a folder and leaves nothing behind; also under sanitizers.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -42,7 +42,7 @@ TEST_F(FolderProbe, TheStepThatFailedIsNamedWithItsError) {
   EXPECT_EQ(results.at(0).error, ENOENT);
 }
 
-// In memory: a disk that is busy holds a child that waits for it longer than it is waited for.
+// In memory: on a busy disk the child may outlast the test's wait.
 class FolderProbeInMemory : public FolderProbe {
  protected:
   void SetUp() override { make_in("/dev/shm/"); }

@@ -6,7 +6,7 @@ import pytest
 
 from job import job
 
-# Beyond the longest of the jobs' deadlines, and what launchers take to come and to go.
+# Longer than the longest deadline of the jobs plus start and end of the launcher.
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 
 
@@ -36,7 +36,7 @@ def test_a_sweep_runs_on_nccl_itself_and_through_torch(gpus):
 
 
 def test_a_rank_that_stops_is_named_with_its_gpu(gpus):
-    verdict = job(gpus, inject="stop:rank=0,stage=collectives", deadline=60)
+    verdict = job(gpus, stop=0, at="collectives", deadline=60)
     assert verdict.names(rank=0, stage="collectives"), str(verdict)
     assert verdict.report["findings"][0]["who"]["device"] == "GPU 0"
     assert verdict.gone()

@@ -1,4 +1,4 @@
-// The hashes that a GPU must end in, computed here in another way than the GPU does it.
+// The hashes that a GPU must give, computed here by another method.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TEST(GpuFingerprint, TheHashOfSharedMemoryIsKnown) {
   EXPECT_EQ(folded(lanes), kGoldenShared);
 }
 
-// Sums of one warp in integers.
+// Returns one warp's sums, in integers.
 std::array<std::int64_t, kTensorTile * kTensorTile> products(std::uint32_t warp) {
   std::array<std::int64_t, kTensorTile * kTensorTile> sums{};
   for (std::uint32_t round = 0; round < kTensorRounds; ++round) {

@@ -1,4 +1,4 @@
-"""What a rank publishes of its GPU, from what the native part says of it: with a made-up GPU."""
+"""Facts and rates that a rank publishes from a made-up GPU."""
 
 import os
 import subprocess
@@ -206,5 +206,5 @@ def test_without_a_driver_or_a_gpu_each_native_probe_says_so():
 
 @pytest.mark.needs("cuda-build")
 def test_a_unit_that_there_is_not_is_refused():
-    with pytest.raises(OddrankError, match="no unit fp4 in a fingerprint"):
+    with pytest.raises(OddrankError, match="a fingerprint has no unit fp4"):
         _native.cuda().gpu_fingerprint(0, 0.0, spoil="fp4")

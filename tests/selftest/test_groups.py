@@ -1,8 +1,8 @@
-"""Which ranks work together: all, those of a node, one of each node; none twice."""
+"""Groups of ranks: all ranks, the ranks of a node, one rank per node; no group twice."""
 
 import pytest
 
-from oddrank.selftest.groups import teams_of
+from oddrank.selftest.stages.connect import teams_of
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ from oddrank.selftest.groups import teams_of
             [(0, 1), (2, 3)],
             {"world": [(0, 1, 2, 3)], "node": [(0, 1), (2, 3)], "across": [(0, 2), (1, 3)]},
         ),
-        (  # placed in turn
+        (  # ranks placed round-robin
             [(0, 2), (1, 3)],
             {"world": [(0, 1, 2, 3)], "node": [(0, 2), (1, 3)], "across": [(0, 1), (2, 3)]},
         ),
-        (  # of different sizes: rank 2 is alone on its node, and rank 1 among second ones
+        (  # nodes of different sizes: rank 2 is alone, rank 1 is its node's second
             [(0, 1), (2,)],
             {"world": [(0, 1, 2)], "node": [(0, 1), (2,)], "across": [(0, 2), (1,)]},
         ),

@@ -1,4 +1,4 @@
-"""Which GPU is ill, or unlike its peers, by what NVML and the kernel say: pure judgement."""
+"""Judges GPU health and settings from made-up reports of NVML and the kernel."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pytest
 
 from oddrank import OddrankError, _native
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds, Skip
+from oddrank.control.stages import RunState, Skip
 from oddrank.selftest import gpus
 from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import health
@@ -28,8 +28,8 @@ def told(rank, **changes):
     }  # fmt: skip
 
 
-def rounds(world=8, per_node=4, **ranks):
-    """Ranks of a healthy allocation, but those that `ranks` change: r3={...}."""
+def run(world=8, per_node=4, **ranks):
+    """Returns a healthy run, except for the changes in `ranks`: r3={...}."""
     states = {
         r: RankState(
             r, host=f"node{r // per_node}", node=r // per_node, local_rank=r % per_node,
@@ -38,15 +38,15 @@ def rounds(world=8, per_node=4, **ranks):
         for r in range(world)
     }  # fmt: skip
     results = {r: told(r, **ranks.get(f"r{r}", {})) for r in range(world)}
-    return Rounds(world, states, {"health": results}, device="GPU")
+    return RunState(world, states, {"health": results}, device="GPU")
 
 
 def judge(*arguments, **ranks):
-    return health.stage(Options()).judge(rounds(*arguments, **ranks))
+    return health.stage(Options()).judge(run(*arguments, **ranks))
 
 
 def judged(*arguments, **ranks):
-    """(condition, cause, ranks) of each finding."""
+    """Returns (condition, cause, ranks) of each finding."""
     return [(f.condition, f.cause, f.who.ranks) for f in judge(*arguments, **ranks)]
 
 
@@ -188,13 +188,13 @@ def test_each_value_is_a_finding_of_its_own():
 
 def test_nvml_that_is_not_there_blames_nobody_and_is_no_health():
     missing = {"unknown": "no NVML, the NVIDIA driver's library: none"}
-    state = rounds(4)
+    state = run(4)
     for rank in (0, 1, 3):
         state.results["health"][rank] = missing
     (finding,) = health.stage(Options()).judge(state)
     assert (finding.condition, finding.cause) == ("unknown", "health-not-readable")
     assert finding.who.ranks == ()
-    assert "rank 0-1,3" in finding.what
+    assert "ranks 0-1, 3" in finding.what
 
 
 def test_a_gpu_with_strangers_on_it_is_shared():
@@ -219,7 +219,7 @@ def test_what_is_on_most_gpus_is_told_once_and_of_nobody():
     profiled, mps = {"readings": {"profiled": 1}}, {"mps_clients": [7]}
     (finding,) = judge(**{f"r{r}": profiled for r in range(4)}, r6=mps)
     assert (finding.condition, finding.cause, finding.who.ranks) == ("unknown", "gpu-shared", ())
-    assert "of ranks 0-3,6 are not their own (a profiler (DCGM), MPS shares it)" in finding.what
+    assert "of ranks 0-3, 6 are shared (a profiler (DCGM), MPS shares it)" in finding.what
     assert [one.text for one in finding.evidence] == [
         "a profiler (DCGM): ranks 0-3",
         "MPS shares it: rank 6",
@@ -234,14 +234,14 @@ def test_half_of_the_gpus_or_the_only_one_are_named_with_who_shares_them():
 
 
 def test_mps_and_a_profiler_share_a_gpu_as_well():
-    assert gpus.others(rounds(r1={"mps_clients": [101]})) == {1: "MPS shares it"}
-    assert gpus.others(rounds(r1={"readings": {"profiled": 1}})) == {1: "a profiler (DCGM)"}
+    assert gpus.others(run(r1={"mps_clients": [101]})) == {1: "MPS shares it"}
+    assert gpus.others(run(r1={"readings": {"profiled": 1}})) == {1: "a profiler (DCGM)"}
 
 
 def test_ten_thousand_gpus_are_judged_in_no_time():
     import time
 
-    state = rounds(10_000, 8, r77={"readings": {"pcie_width": 8}})
+    state = run(10_000, 8, r77={"readings": {"pcie_width": 8}})
     begin = time.process_time()
     found = health.stage(Options()).judge(state)
     assert [finding.who.ranks for finding in found] == [(77,)]
@@ -250,12 +250,12 @@ def test_ten_thousand_gpus_are_judged_in_no_time():
 
 def test_ranks_on_the_cpu_have_no_gpu_to_ask():
     facts = {"gpus": 0, "local_world": 1, "gpu_id": None, "cuda_part": ""}
-    plan = health.stage(Options()).plan(Rounds(1, {}, {"environment": {0: facts}}))
+    plan = health.stage(Options()).plan(RunState(1, {}, {"environment": {0: facts}}))
     assert plan == Skip("the ranks are tested on the CPU")
 
 
 class FakeCuda:
-    """A GPU whose link comes up with work."""
+    """A GPU whose PCIe link speeds up under load."""
 
     def __init__(self, fails=False):
         self.fails, self.transfers = fails, 0
@@ -288,7 +288,7 @@ def measured(monkeypatch, cuda, answers):
     monkeypatch.setattr(_native, "cuda", lambda: cuda)
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_health=gpu_health))
     monkeypatch.setattr(health, "gpu_index", lambda launch: 0)
-    monkeypatch.setattr(health.kernel_log, "xids", lambda pci: {})
+    monkeypatch.setattr(health.gpus, "xids", lambda pci: {})
     steps = []
     context = SimpleNamespace(launch=SimpleNamespace(rank=3), step=steps.append, parameters="GPU")
     result = health.stage(Options()).measure(context)

@@ -1,10 +1,10 @@
-// The memory test finds every bit that does not hold what was written.
+// The memory test finds every bit that does not keep its value.
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "base/error.hpp"
-#include "selftest/host_memory.hpp"
+#include "os/error.hpp"
+#include "selftest/host_tests.hpp"
 
 namespace oddrank::selftest {
 namespace {

@@ -1,9 +1,8 @@
-"""Xid codes in the kernel's log, each for its own GPU."""
+"""Assigns Xid codes in the kernel's log to GPUs."""
 
 import pytest
 
-from oddrank.selftest.kernel_log import HARDWARE, xids
-from samples import SAMPLES
+from oddrank.selftest.gpus import HARDWARE, xids
 
 LOG = """\
 4,1,100,-;NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', GPU has fallen off the bus.
@@ -32,8 +31,8 @@ def test_a_log_that_may_not_be_read_is_said_so(tmp_path):
 
 
 @pytest.mark.needs("samples")
-def test_the_codes_of_a_real_log_are_found():
-    (file,) = SAMPLES.glob("kernel_logs/*xid*.log")
+def test_the_codes_of_a_real_log_are_found(samples):
+    (file,) = samples.glob("kernel_logs/*xid*.log")
     assert xids("0000:9b:00.0", str(file))["119"] >= 5
     assert 119 in HARDWARE
 

@@ -1,20 +1,20 @@
-"""What the self-test makes of pairs of nodes: who is slow twice is named, all else is left open."""
+"""Stage links: a node slow in both measurements is named; everything else is unknown."""
 
 import pytest
 
 from job import job
 from netns import network
-from oddrank.control.stages import Rounds, Skip
+from oddrank.control.stages import RunState, Skip
 from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import links
-from pair_looks import measured, nodes_of
+from pair_measurements import measured, nodes_of
 
-FIRST, AGAIN = links.stage(Options("quick")), links.stage_again(Options("quick"))
+FIRST, RECHECK = links.stage(Options("quick")), links.recheck(Options("quick"))
 
 
 def connected(states, backend="gloo"):
     said = {rank: {"backend": backend, "free": 1e12} for rank in states}
-    return Rounds(len(states), states, {"connect": said})
+    return RunState(len(states), states, {"connect": said})
 
 
 def slow_from(rank, rate=0.3):
@@ -23,39 +23,39 @@ def slow_from(rank, rate=0.3):
 
 def test_a_node_that_is_slow_twice_is_named_as_links():
     states = nodes_of(5)
-    rounds = connected(states)
-    rounds.results["links"] = measured(states, slow_from(3))
-    suspected = FIRST.judge(rounds)
+    run = connected(states)
+    run.results["links"] = measured(states, slow_from(3))
+    suspected = FIRST.conclude(run)
     assert [(f.condition, f.who.ranks, f.stage) for f in suspected] == [("unknown", (), "links")]
     assert "oddrank bench pairs" in suspected[0].next[0]
-    assert AGAIN.plan(rounds)["games"]
-    rounds.results["links_again"] = measured(states, slow_from(3))
-    assert [(f.condition, f.who.ranks, f.stage) for f in AGAIN.judge(rounds)] == [
+    assert RECHECK.plan(run)["games"]
+    run.results["links_recheck"] = measured(states, slow_from(3))
+    assert [(f.condition, f.who.ranks, f.stage) for f in RECHECK.conclude(run)] == [
         ("slow", (3,), "links")
     ]
 
 
 def test_a_node_that_was_slow_once_is_no_finding():
     states = nodes_of(5)
-    rounds = connected(states)
-    rounds.results["links"] = measured(states, slow_from(3))
-    assert FIRST.judge(rounds)
-    rounds.results["links_again"] = measured(states)
-    assert AGAIN.judge(rounds) == []
+    run = connected(states)
+    run.results["links"] = measured(states, slow_from(3))
+    assert FIRST.conclude(run)
+    run.results["links_recheck"] = measured(states)
+    assert RECHECK.conclude(run) == []
 
 
 def test_links_of_several_kinds_are_no_finding():
     states = nodes_of(6)
-    rounds = connected(states)
-    rounds.results["links"] = measured(states, lambda cell: 1.0 if sum(cell) % 2 else 0.2)
-    assert FIRST.judge(rounds) == []
+    run = connected(states)
+    run.results["links"] = measured(states, lambda cell: 1.0 if sum(cell) % 2 else 0.2)
+    assert FIRST.conclude(run) == []
 
 
 @pytest.mark.parametrize(
     ("nodes", "ranks", "backend", "said"),
     [
         (1, 1, "nccl", "one rank"),
-        (1, 4, "gloo", "the ranks are on the CPU of one host: between them there is no link"),
+        (1, 4, "gloo", "the ranks share the CPU of one host: there is no link between them"),
     ],
 )
 def test_where_there_is_no_link_the_stage_says_so(nodes, ranks, backend, said):
@@ -64,15 +64,15 @@ def test_where_there_is_no_link_the_stage_says_so(nodes, ranks, backend, said):
 
 @pytest.mark.parametrize(("backend", "kinds"), [("nccl", {"inside"}), ("gloo", set())])
 def test_inside_a_node_only_gpus_have_links(backend, kinds):
-    rounds = connected(nodes_of(2, 4), backend)
-    games = {game["where"] for game in FIRST.plan(rounds)["games"]}
+    run = connected(nodes_of(2, 4), backend)
+    games = {game["where"] for game in FIRST.plan(run)["games"]}
     assert games == {"nodes", "ranks"} | kinds
 
 
 @pytest.mark.needs("torch", "netns")
 def test_a_host_that_sends_slowly_is_named_in_a_quick_run():
     with network(3) as net:
-        net.slow_sender(1, 80)  # of 400
+        net.slow_sender(1, 80)  # Mbit/s of 400
         verdict = job(
             3,
             3,

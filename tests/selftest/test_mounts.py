@@ -1,8 +1,8 @@
-"""Which file system a path lies on, by the kernel's list."""
+"""Finds the file system of a path in the kernel's list of mounts."""
 
 import pytest
 
-from oddrank.selftest.mounts import mount_of
+from oddrank.selftest.stages.file_system import mount_of
 
 LIST = """\
 21 1 0:20 / / rw,relatime - ext4 /dev/vda1 rw

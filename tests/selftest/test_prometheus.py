@@ -1,4 +1,4 @@
-"""Prometheus's file: what a strict reader takes, with every figure under its rank and stage."""
+"""Prometheus's file: a strict reader accepts it; every figure has its rank and stage."""
 
 import math
 from statistics import median
@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank.control.root import RankState
-from oddrank.control.stages import Rounds
-from oddrank.finding import Report, Who
+from oddrank.control.stages import RunState
+from oddrank.finding import Who
+from oddrank.report import Report
 from oddrank.selftest import metrics, prometheus
 from prometheus_text import read
 from reports import finding
@@ -20,7 +21,7 @@ STAGES = {"stages": [{"name": "join", "seconds": 1.5}, {"name": "speed", "second
 def families(*findings, hosts=("node0", "node1"), **results):
     states = {rank: RankState(rank, host) for rank, host in enumerate(hosts)}
     report = Report.of("selftest", {"size": len(hosts)}, STAGES, findings, complete=True)
-    text = prometheus.text(report, Rounds(len(hosts), states, results), 1.25)
+    text = prometheus.text(report, RunState(len(hosts), states, results), 1.25)
     return {
         name.removeprefix("oddrank_selftest_"): {
             tuple(value for _, value in labels): number for labels, number in one.samples.items()
@@ -47,11 +48,11 @@ def test_a_figure_is_the_median_of_its_repeats_under_rank_host_and_stage():
         1: {"host_copy": [4.0], "pcie_to_host": [3]},
     }
     again = {0: {"host_copy": [7, 8]}, 1: None}
-    assert families(speed=speed, again=again)["measured_bytes_per_second"] == {
+    assert families(speed=speed, speed_recheck=again)["measured_bytes_per_second"] == {
         ("node0", "host_copy", "0", "speed"): 2e9,
         ("node1", "host_copy", "1", "speed"): 4e9,
         ("node1", "pcie_to_host", "1", "speed"): 3e9,
-        ("node0", "host_copy", "0", "again"): 7.5e9,
+        ("node0", "host_copy", "0", "speed_recheck"): 7.5e9,
     }
 
 

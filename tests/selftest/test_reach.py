@@ -1,4 +1,4 @@
-"""Connections between nodes: tried for real, and what is said of those that fail."""
+"""Stage reach: real connections between nodes, and findings about those that fail."""
 
 import errno
 import itertools
@@ -15,13 +15,12 @@ from types import SimpleNamespace
 import pytest
 
 from job import job
-from measured_nodes import named, rounds_of
+from made_up import causes_and_hosts, run_by_node
 from netns import network, two_hosts
 from oddrank.control.stages import Skip
 from oddrank.selftest.choice import Options
-from oddrank.selftest.reach import attempts
-from oddrank.selftest.reach.attempts import Attempts
-from oddrank.selftest.reach.listeners import Listeners
+from oddrank.selftest.reach import connections
+from oddrank.selftest.reach.connections import Attempts, Listeners
 from oddrank.selftest.reach.matrix import both, peers
 from oddrank.selftest.reach.ways import NCCL, RENDEZVOUS, unpack
 from oddrank.selftest.stages import reach
@@ -54,8 +53,8 @@ def attempted(nodes, broken, letter):
 
 def judged(nodes, broken=lambda i, j: False, letter="t", listen=None):
     listen = listen or [listening(node) for node in range(nodes)]
-    rounds = rounds_of("reach", attempted(nodes, broken, letter), listen=listen)
-    return reach.stage(Options()).judge(rounds)
+    run = run_by_node("reach", attempted(nodes, broken, letter), listen=listen)
+    return reach.stage(Options()).judge(run)
 
 
 def test_a_deaf_node_is_named_with_who_tried_where_and_what_to_type():
@@ -115,12 +114,12 @@ def test_a_node_without_the_interface_that_nccl_shall_use_is_named():
         listening(node, asked=asked, ways=(RENDEZVOUS,) if node == 2 else (RENDEZVOUS, NCCL))
         for node in range(4)
     ]
-    assert named(judged(4, listen=listen)) == [("no-interface", "node2")]
+    assert causes_and_hosts(judged(4, listen=listen)) == [("no-interface", "node2")]
 
 
 def test_a_variable_that_fits_no_node_names_none():
     listen = [listening(node, asked={NCCL: "ib"}) for node in range(4)]
-    assert named(judged(4, listen=listen)) == [("no-interface-anywhere", None)]
+    assert causes_and_hosts(judged(4, listen=listen)) == [("no-interface-anywhere", None)]
 
 
 def test_what_comes_through_at_the_second_attempt_is_forgotten():
@@ -129,23 +128,23 @@ def test_what_comes_through_at_the_second_attempt_is_forgotten():
 
     listen = [listening(node) for node in range(4)]
     first = attempted(4, broken, "s")
-    rounds = rounds_of(
-        "reach", first, listen=listen, reach_again=attempted(4, lambda i, j: False, "s")
+    run = run_by_node(
+        "reach", first, listen=listen, reach_recheck=attempted(4, lambda i, j: False, "s")
     )
-    assert len(reach.stage(Options()).judge(rounds)) == 1
-    assert reach.again(Options()).judge(rounds) == []
-    rounds = rounds_of("reach", first, listen=listen, reach_again=attempted(4, broken, "t"))
-    assert named(reach.again(Options()).judge(rounds)) == [("unreachable-node", "node1")]
+    assert len(reach.stage(Options()).judge(run)) == 1
+    assert reach.recheck(Options()).judge(run) == []
+    run = run_by_node("reach", first, listen=listen, reach_recheck=attempted(4, broken, "t"))
+    assert causes_and_hosts(reach.recheck(Options()).judge(run)) == [("unreachable-node", "node1")]
     assert both("s", "t") == "t"
 
 
 def test_the_judgement_of_ten_thousand_nodes_ends():
-    """In a second; one that looks at all pairs takes longer than a test may."""
+    """Takes about a second; a judge that looks at all pairs would exceed the test's time limit."""
     listen = [listening(node) for node in range(10_000)]
-    rounds = rounds_of(
+    run = run_by_node(
         "reach", attempted(10_000, lambda i, j: j == 77, "t"), listen=listen, per_node=1
     )
-    assert named(reach.stage(Options()).judge(rounds)) == [("unreachable-node", "node77")]
+    assert causes_and_hosts(reach.stage(Options()).judge(run)) == [("unreachable-node", "node77")]
 
 
 def test_the_plan_is_short_and_has_no_way_twice():
@@ -153,20 +152,20 @@ def test_the_plan_is_short_and_has_no_way_twice():
     listen = [listening(node, ways=ways) for node in range(1000)]
     for said in listen[:500]:
         said["ways"][NCCL] = said["ways"][RENDEZVOUS]
-    told = reach.stage(Options()).plan(rounds_of("listen", listen))
+    told = reach.stage(Options()).plan(run_by_node("listen", listen))
     assert told["ways"] == [*ways]
     assert len(json.dumps(told)) < 65_000
     for said in listen:
         said["ways"][NCCL] = said["ways"][RENDEZVOUS]
-    told = reach.stage(Options()).plan(rounds_of("listen", listen))
+    told = reach.stage(Options()).plan(run_by_node("listen", listen))
     assert told["ways"] == [RENDEZVOUS]
     assert unpack(told["places"], 1000)[0][7] == ("10.0.0.7", 40007)
 
 
 def test_on_one_host_there_is_nothing_to_try():
-    rounds = rounds_of("environment", [None], per_node=4)
-    assert isinstance(reach.listen(Options()).plan(rounds), Skip)
-    assert isinstance(reach.stage(Options()).plan(rounds), Skip)
+    run = run_by_node("environment", [None], per_node=4)
+    assert isinstance(reach.listen(Options()).plan(run), Skip)
+    assert isinstance(reach.stage(Options()).plan(run), Skip)
 
 
 def test_real_attempts_tell_open_closed_and_silent_ports():
@@ -174,7 +173,7 @@ def test_real_attempts_tell_open_closed_and_silent_ports():
     assert set(listeners.failed) == {"192.0.2.1"}
     with socket.socket() as mute, socket.socket() as closed:
         mute.bind(("127.0.0.1", 0))
-        mute.listen(8)  # accepts, and never answers
+        mute.listen(8)  # the kernel accepts, nobody replies
         closed.bind(("127.0.0.1", 0))
         places = [
             ("127.0.0.1", listeners.ports["127.0.0.1"]),
@@ -225,7 +224,9 @@ def test_a_process_that_stood_still_finds_nobody_silent_for_that(monkeypatch, lo
             return super().select(0.0) if looks else []
 
     events = {name: getattr(selectors, name) for name in ("EVENT_READ", "EVENT_WRITE")}
-    monkeypatch.setattr(attempts, "selectors", SimpleNamespace(DefaultSelector=Stalled, **events))
+    monkeypatch.setattr(
+        connections, "selectors", SimpleNamespace(DefaultSelector=Stalled, **events)
+    )
     with answering_after(0.1) as place:
         assert Attempts([place], 1.0).letters == "."
 
@@ -234,7 +235,7 @@ def test_a_want_of_this_process_is_nobodys_fault(monkeypatch):
     def none_left(*_):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(attempts, "socket", SimpleNamespace(socket=none_left, AF_INET=2))
+    monkeypatch.setattr(connections, "socket", SimpleNamespace(socket=none_left, AF_INET=2))
     assert Attempts([("127.0.0.1", 1)], 0.5).letters == "-"
 
 
@@ -256,3 +257,25 @@ def test_of_two_nodes_the_link_is_named_and_the_way_that_is_closed():
     assert verdict.causes == {"one-way-link"}, str(verdict)
     assert verdict.names(rank=[0, 1], stage="reach")
     assert "node0 (rank 0) can't connect to node node1" in verdict.report["summary"]
+
+
+def test_a_listener_without_a_free_descriptor_waits_and_then_answers():
+    """accept() fails with EMFILE while the listener stays readable: no busy loop."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    listeners = Listeners(["127.0.0.1"], 20)
+    client = socket.socket()
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        client.connect(("127.0.0.1", listeners.ports["127.0.0.1"]))
+        began = time.process_time()
+        time.sleep(1.0)
+        spent = time.process_time() - began
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert spent < 0.3
+    with client:
+        client.settimeout(5)
+        client.sendall(b"x" * 16)
+        assert client.recv(16) == b"x" * 16

@@ -1,4 +1,4 @@
-"""Whom a matrix of connections names, and when it names nobody."""
+"""Nodes that a matrix of connections names, and when it names none."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from oddrank.selftest.reach.matrix import PEERS, both, distances, judge, peers
 
 
 def rows(nodes, broken, letter="t"):
-    """The letters of all nodes; broken(i, j): whether i fails to connect to j."""
+    """Returns the result letters of all nodes. broken(i, j): whether i fails to connect to j."""
     return [
         "".join(letter if broken(node, peer) else "." for peer in peers(node, nodes))
         for node in range(nodes)
@@ -14,7 +14,7 @@ def rows(nodes, broken, letter="t"):
 
 
 def said(nodes, broken):
-    """((node, how), ...), (ends, ...), and whether it is all closed or without a pattern."""
+    """Returns ((node, how), ...), (ends, ...), and whether all is closed or without a pattern."""
     judgement = judge(rows(nodes, broken))
     odd = [(one.node, one.how) for one in judgement.nodes]
     links = [link.ends for link in judgement.links]
@@ -31,7 +31,7 @@ def test_healthy_nodes_have_no_finding(nodes):
     ("how", "broken"),
     [
         ("deaf", lambda i, j: j == 2),
-        ("mute", lambda i, j: i == 2),
+        ("silent", lambda i, j: i == 2),
         ("cut off", lambda i, j: 2 in (i, j)),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_small_rack_apart_from_a_large_one_is_named():
 @pytest.mark.parametrize(
     "broken",
     [
-        {(0, 1), (0, 2), (1, 2)},  # 0 is mute or 2 deaf
+        {(0, 1), (0, 2), (1, 2)},  # node 0 can't send or node 2 can't receive
         {(0, 2), (1, 2), (0, 1)},
         {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2)},
     ],

@@ -1,4 +1,4 @@
-"""Which interfaces are tried, and how the places of all nodes go into one message."""
+"""The interfaces that are tried, and the message with the addresses of all nodes."""
 
 import socket
 

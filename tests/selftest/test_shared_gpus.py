@@ -1,23 +1,23 @@
-"""Whose GPU is not its own is neither called slow nor a measure for others."""
+"""A rank that shares its GPU is neither named slow nor a reference for others."""
 
 from random import Random
 
 import pytest
 
-from figures import measured, rounds_of
+from figures import measured, run_of
 from oddrank.selftest.choice import Options
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.stages import speed
 
 
 def doubted(slow, shared=()):
-    """The ranks that the first look has doubts about."""
-    rounds = rounds_of([8, 8])
-    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.002, slow=slow)
-    rounds.results["health"] = {
+    """Returns the suspects of the first measurement."""
+    run = run_of([8, 8])
+    run.results[SPEED] = measured(run, Random(1), noise=0.002, slow=slow)
+    run.results["health"] = {
         rank: {"pid": 1, "processes": [1, 2] if rank in shared else [1]} for rank in range(16)
     }
-    found = speed.stage(Options()).judge(rounds)
+    found = speed.stage(Options()).conclude(run)
     return {rank for finding in found for rank in finding.who.ranks}
 
 

@@ -30,8 +30,8 @@ pytestmark = [
 
 PROVED = {str(case) for case in IN_EVERY_RUN}
 HEALTHY = [healthy(4), healthy(2), healthy(4, nodes=2), healthy(8, quick=True)]
-# Every kind of fault at every stage, where rank 0 and another one take turns, so that each kind
-# and each stage has both.
+# Every kind of fault at every stage, alternately on rank 0 and on another, so that each kind and
+# each stage has both.
 KINDS_AND_STAGES = [
     (hurt_somebody(kind, stage, root=(i + j) % 2 == 0), (i + j) % 5)
     for i, kind in enumerate(RANK_FAULTS)
@@ -56,9 +56,9 @@ MATRIX = [
     never_started(1, 2),
     never_started(3, 4),
 ]
-# What `make soak REPEATS=1` leaves out, which is run on every change: four fifths of the first
-# block. What is left of it has every kind at two or three stages and every stage with one kind or
-# two, at other places than the ordinary run.
+# `make soak REPEATS=1`, which CI runs, leaves out four fifths of the first block. The rest has
+# every kind at two or three stages and every stage with one or two kinds, at other places than the
+# ordinary run.
 LEFT_OUT = {str(case) for case, turn in KINDS_AND_STAGES if turn != 1}
 
 

@@ -1,13 +1,13 @@
-"""Who is slower than its peers: named once, whatever it is slow in, and nobody else with it."""
+"""Stage speed: a slow rank or node is named once, however many figures are slow, and no other."""
 
 import re
 from random import Random
 
 import pytest
 
-from figures import measured, rounds_of, verdict
+from figures import measured, run_of, verdict
 from oddrank import peers
-from oddrank.finding import Report
+from oddrank.report import Report
 from oddrank.selftest import exclude, metrics
 from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import speed as findings
@@ -40,14 +40,14 @@ def test_one_slow_rank_is_named(nodes):
 
 
 def left_out(nodes, found):
-    rounds = rounds_of(nodes)
-    report = Report.of("selftest", {"size": rounds.world}, {}, found, complete=True)
-    lines = exclude.text(report, rounds).splitlines()
+    run = run_of(nodes)
+    report = Report.of("selftest", {"size": run.world}, {}, found, complete=True)
+    lines = exclude.text(report, run).splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 
 HOST_FIGURES = [row.name for row in metrics.of_stage(SPEED) if row.scope == "host"]
-# One of two, of the second node of eight ranks each.
+# Ranks 8-11: one of two sockets of the second node; nodes have eight ranks.
 A_SOCKET = {name: dict.fromkeys(range(8, 12), 0.5) for name in HOST_FIGURES}
 
 
@@ -70,7 +70,7 @@ A_SOCKET = {name: dict.fromkeys(range(8, 12), 0.5) for name in HOST_FIGURES}
 def test_the_host_of_the_only_one_of_its_ranks_that_is_slow_on_its_cores_is_not_left_out(
     nodes, slow, cause, hosts
 ):
-    """Rather a foreign process than hardware; a GPU, a socket or a node that is slow is to go."""
+    """A foreign process is likelier than hardware. Slow GPUs, sockets and nodes are left out."""
     found = verdict(nodes, slow=slow)
     assert {one.cause for one in found} == {cause}
     assert left_out(nodes, found) == hosts
@@ -103,11 +103,11 @@ QUOTA = {"held_back": 0.9, "facts": {"CPU quota": "0.4 cores"}}
 
 @pytest.mark.parametrize(("held", "named"), [([2], [(2,)]), ([0, 1, 2], []), ([4, 5], [(4, 5)])])
 def test_who_is_held_back_by_a_quota_that_most_have_not_is_named(held, named):
-    rounds = rounds_of([4, 2])
-    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01)
+    run = run_of([4, 2])
+    run.results[SPEED] = measured(run, Random(1), noise=0.01)
     for rank in held:
-        rounds.results[SPEED][rank] |= QUOTA
-    found = speed.stage(Options()).judge(rounds)
+        run.results[SPEED][rank] |= QUOTA
+    found = speed.stage(Options()).conclude(run)
     assert [one.who.ranks for one in found if one.cause == "cpu-quota"] == named
 
 
@@ -153,7 +153,7 @@ def test_half_of_the_ranks_slow_is_their_node_and_of_two_nodes_no_sure_name():
 
 
 def of_hbm(monkeypatch, nodes, slow, figures=1, *, noise=0.001, repeats=(9, 45)):
-    """What both looks find where these ranks are slower by so much in each figure of a GPU."""
+    """Returns the findings after the recheck. slow: rank -> slowdown in each figure of a GPU."""
     table = tuple(
         Metric(f"hbm{i}", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", *repeats)
         for i in range(figures)
@@ -243,25 +243,27 @@ def test_a_small_effect_on_a_shared_host_is_not_judged():
 
 
 def test_whoever_measured_nothing_is_not_compared():
-    rounds = rounds_of([4])
-    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01)
-    rounds.results[SPEED][1].pop("host_copy")
-    rounds.results[SPEED][2]["host_copy"] = [0.0, 1.0]
-    assert not speed.stage(Options()).judge(rounds)
-    assert {len(one.ranks.peers) for one in rounds.kept[SPEED].classes} == {2, 4}
+    run = run_of([4])
+    run.results[SPEED] = measured(run, Random(1), noise=0.01)
+    run.results[SPEED][1].pop("host_copy")
+    run.results[SPEED][2]["host_copy"] = [0.0, 1.0]
+    assert not speed.stage(Options()).conclude(run)
+    assert {len(one.ranks.peers) for one in run.judged[SPEED].look.classes} == {2, 4}
 
 
 def test_a_rank_without_peers_is_told_as_such():
-    rounds = rounds_of([3])
-    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01, classes={1: "old"})
-    assert not speed.stage(Options()).judge(rounds)
-    assert findings.smallest_seen(rounds.kept[SPEED]).endswith("no peer to compare with has rank 1")
+    run = run_of([3])
+    run.results[SPEED] = measured(run, Random(1), noise=0.01, classes={1: "old"})
+    assert not speed.stage(Options()).conclude(run)
+    assert findings.smallest_seen(run.judged[SPEED].look).endswith(
+        "rank 1 has no peer to compare with"
+    )
 
 
 def test_a_doubt_that_nobody_measured_again_is_unknown():
-    rounds = rounds_of([8])
-    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01, slow={"host_copy": {2: 0.5}})
-    (found,) = speed.stage(Options()).judge(rounds)
+    run = run_of([8])
+    run.results[SPEED] = measured(run, Random(1), noise=0.01, slow={"host_copy": {2: 0.5}})
+    (found,) = speed.stage(Options()).conclude(run)
     assert (found.condition, found.who.ranks) == ("unknown", (2,))
 
 
@@ -275,8 +277,8 @@ def test_slow_ranks_that_are_too_many_to_measure_again_are_not_passed_over():
 
 
 def test_ten_thousand_ranks_are_compared_in_one_pass_a_figure(monkeypatch):
-    rounds = rounds_of([8] * 1250)
-    rounds.results[SPEED] = measured(rounds, Random(1), noise=0.01, slow={"host_copy": {7: 0.5}})
+    run = run_of([8] * 1250)
+    run.results[SPEED] = measured(run, Random(1), noise=0.01, slow={"host_copy": {7: 0.5}})
     calls = []
     compare = peers.compare
 
@@ -285,5 +287,5 @@ def test_ten_thousand_ranks_are_compared_in_one_pass_a_figure(monkeypatch):
         return compare(values, **more)
 
     monkeypatch.setattr(peers, "compare", counted)
-    speed.stage(Options()).judge(rounds)
+    speed.stage(Options()).conclude(run)
     assert sorted(calls) == [1250] * 4 + [10_000] * 4

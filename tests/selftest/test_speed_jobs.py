@@ -1,4 +1,4 @@
-"""Real ranks that measure how fast they are: the slow, throttled or wrong one is named."""
+"""Real ranks measure their speed: the slow, throttled or wrong rank is named."""
 
 import os
 import subprocess
@@ -21,21 +21,22 @@ def selftest(only, **more):
 def test_healthy_ranks_are_healthy_and_all_figures_are_there():
     verdict = selftest("speed,fingerprint")
     assert verdict.healthy(), verdict
-    assert "would have been seen" in verdict.report["summary"]
+    assert "smallest slowdown this run could detect" in verdict.report["summary"]
     compared = {row["metric"]: row for row in verdict.report["data"]["compared"]}
     assert {row["ranks"] for row in compared.values()} == {4}
     assert compared["host_copy"]["median"] > 0
 
 
+@pytest.mark.smoke
 def test_a_slow_rank_is_measured_again_and_named_and_other_bits_are_told_with_it():
     slow = "scale:rank=2,stage={},name=host_copy,by=0.4"
     flipped = "set:rank=1,stage=fingerprint,name=host.hashes.fp64,value=0123456789abcdef"
-    inject = ";".join((slow.format("speed"), slow.format("again"), flipped))
+    inject = ";".join((slow.format("speed"), slow.format("speed_recheck"), flipped))
     verdict = selftest("speed,fingerprint", inject=inject)
     assert verdict.causes == {"slow-cores", "wrong-arithmetic"}, verdict
     named = {finding["cause"]: finding["who"]["ranks"] for finding in verdict.report["findings"]}
     assert named == {"slow-cores": [2], "wrong-arithmetic": [1]}
-    assert "again" in [stage["name"] for stage in verdict.report["data"]["stages"]]
+    assert "speed_recheck" in [stage["name"] for stage in verdict.report["data"]["stages"]]
 
 
 @pytest.mark.needs("cpu-cgroup")
@@ -46,8 +47,8 @@ def test_a_rank_that_a_cgroup_throttles_is_named_with_its_quota():
         (group / "cpu.cfs_quota_us").write_text("20000")
         verdict = selftest(
             "speed",
-            after="environment  4/4",
-            inject="slow:rank=2,stage=speed,seconds=2",  # moved before it measures
+            after="environment    4/4",
+            inject="slow:rank=2,stage=speed,seconds=2",  # the process is moved before it measures
             act=lambda live: (group / "cgroup.procs").write_text(str(live.pid_of(2))),
         )
     finally:
@@ -75,7 +76,7 @@ def _remove(group):
         try:
             group.rmdir()
             return
-        except OSError:  # the last of its processes is not gone yet
+        except OSError:  # its last process has not ended yet
             if time.monotonic() > end:
                 raise
             time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Few peers tell their healthy spread badly by one figure, and well by twenty."""
+"""The healthy spread of few peers: one figure estimates it badly, twenty figures well."""
 
 from random import Random
 
@@ -9,7 +9,7 @@ from oddrank.selftest.spread import sure_line, with_common_spread
 
 
 def compared(*spreads, peers=20, slow=(), by=0.2):
-    """A comparison of a figure for each spread; slow: peers that take longer in all figures."""
+    """Returns a comparison for each spread. slow: peers that are slower in all figures."""
     found = []
     for i, spread in enumerate(spreads):
         random = Random(i)
@@ -24,7 +24,7 @@ def compared(*spreads, peers=20, slow=(), by=0.2):
 
 
 def figures(*spreads, peers=20, groups=0, slow=()):
-    """The lines as they are after all were seen."""
+    """Returns the thresholds after all figures were pooled."""
     found = compared(*spreads, peers=peers, slow=slow)
     return with_common_spread(found, 0.03, len(spreads) * peers, groups)
 

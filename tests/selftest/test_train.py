@@ -1,13 +1,13 @@
-"""Who is named after a few steps of training: the origin of what is wrong, and no victim."""
+"""Stage train: the rank that caused wrong values is named, not the ranks that received them."""
 
 import math
 import time
 
 import pytest
 
+from made_up import run_by_rank
 from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import train
-from selftest.made_up import rounds_of
 
 STEPS = 4
 NAN = math.nan.hex()
@@ -31,10 +31,10 @@ def change(said, ranks, name, value, since):
         said[rank][name][since:] = [value] * len(said[rank][name][since:])
 
 
-def judged(said):
-    """(condition, ranks, cause) of each finding."""
-    rounds = rounds_of({"train": said}, ranks=len(said))
-    found = train.stage(Options()).judge(rounds)
+def judged(said, **results):
+    """Returns (condition, ranks, cause) of each finding."""
+    run = run_by_rank({"train": said, **results}, ranks=len(said))
+    found = train.stage(Options()).judge(run)
     assert {f.stage for f in found} <= {"train"}
     return [(f.condition, f.who.ranks, f.cause) for f in found]
 
@@ -51,6 +51,15 @@ def test_a_rank_with_other_gradients_is_named_once_and_not_for_what_it_did_to_al
     assert judged(said) == [("different", (2,), "other-gradients")]
 
 
+def test_after_wrong_values_in_collectives_the_rank_that_differs_may_be_the_only_good_one():
+    said = healthy(4)
+    change(said, [0, 1, 3], "gradients", "wrong", since=0)
+    wrong = {rank: {"mismatches": [{"observer": rank}]} for rank in range(4)}
+    assert judged(said, collectives=wrong) == [("unknown", (), "gradients-differ")]
+    right = {rank: {"mismatches": []} for rank in range(4)}
+    assert judged(said, collectives=right) == [("different", (2,), "other-gradients")]
+
+
 def test_what_comes_later_is_a_consequence():
     said = healthy(4)
     change(said, [2], "parameters", "wrong", since=2)
@@ -62,7 +71,7 @@ def test_what_comes_later_is_a_consequence():
 def test_other_parameters_before_the_first_step_are_told_so():
     said = healthy(3)
     change(said, [1], "parameters", "wrong", since=0)
-    (finding,) = train.stage(Options()).judge(rounds_of({"train": said}, ranks=3))
+    (finding,) = train.stage(Options()).judge(run_by_rank({"train": said}, ranks=3))
     assert finding.who.ranks == (1,)
     assert "as rank 0 has sent them" in finding.what
 

@@ -1,4 +1,4 @@
-"""A real run: a rank with another torch is told, and the files for schedulers and monitors fit."""
+"""A real run names a rank with another torch, and writes files for schedulers and monitors."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from prometheus_text import read
 pytestmark = pytest.mark.timeout(180)
 
 
+@pytest.mark.needs("torch")
 def test_a_rank_with_another_torch_is_told_in_report_and_files(tmp_path):
     leave_out, figures = tmp_path / "nodes", tmp_path / "oddrank.prom"
     verdict = job(
@@ -97,4 +98,4 @@ def test_help_says_when_all_is_over_and_what_only_takes_along():
     assert "Default: 120 with --quick, 300, 1800 with --full." in said
     assert "2 s later no process is left" in said
     assert "connect 120 s," in said
-    assert "with those that they need, and no others; also such as --quick leaves out" in said
+    assert "Run only these stages and those that they need, also if --quick leaves them out" in said

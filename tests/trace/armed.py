@@ -1,4 +1,4 @@
-"""Arms this process for the programs that tests run."""
+"""Arms a process, for programs that tests run."""
 
 import sysconfig
 from collections.abc import Sequence

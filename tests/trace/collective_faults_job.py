@@ -1,6 +1,6 @@
-"""Programs of one rank whose record is looked at from outside, while they run or after their death.
+"""Programs of one rank whose record a test reads while they run or after their death.
 
-collective_faults_job.py PROGRAM RANK WORLD FOLDER; prints the path of the record, then what else.
+collective_faults_job.py PROGRAM RANK WORLD FOLDER; prints the path of the record first.
 """
 
 import os
@@ -22,7 +22,7 @@ def join(folder: Path, rank: int, world: int) -> None:
 
 
 def one_stays_away(folder: Path, rank: int, world: int) -> None:
-    """Two all_reduces together, and one to which rank 1 never comes."""
+    """Both ranks join two all_reduces; rank 1 never joins the third."""
     join(folder, rank, world)
     group = dist.new_group(list(range(world)))
     for _ in range(2):
@@ -33,7 +33,7 @@ def one_stays_away(folder: Path, rank: int, world: int) -> None:
 
 
 def hundred_thousand(folder: Path, rank: int, world: int) -> None:
-    """Small ones, of which every second is not waited for."""
+    """Issues 100,000 small collectives and waits for every second one."""
     join(folder, rank, world)
     x, in_flight = torch.zeros(4), []
     for i in range(100_000):
@@ -46,7 +46,7 @@ def hundred_thousand(folder: Path, rank: int, world: int) -> None:
 
 
 def fork(folder: Path, rank: int, world: int) -> None:
-    """A child forked before the group is made trains alone, then its parent does."""
+    """Forks before the group is made: the child trains alone, then the parent."""
     child = os.fork()
     if child == 0:
         join(folder, 0, 1)
@@ -60,7 +60,7 @@ def fork(folder: Path, rank: int, world: int) -> None:
 
 
 def issued_at_exit(folder: Path, rank: int, world: int) -> None:
-    """Works that are open, and threads that issue, while the process ends."""
+    """Ends the process while Works are open and threads issue collectives."""
     import threading
 
     join(folder, rank, world)
@@ -79,7 +79,7 @@ def issued_at_exit(folder: Path, rank: int, world: int) -> None:
 
 
 def armed_again(folder: Path, rank: int, world: int) -> None:
-    """Between two times that it is armed nothing is recorded."""
+    """Arms twice; nothing is recorded in between."""
     from oddrank import _native
 
     join(folder, rank, world)
@@ -98,7 +98,7 @@ def main() -> None:
     print(arm(folder / "records", rank=rank, world=world, rules=rules), flush=True)
     collectives.start()
     globals()[program](folder, rank, world)
-    if program != "issued_at_exit":  # without it, gloo now and then ends a process with SIGABRT
+    if program != "issued_at_exit":  # otherwise gloo sometimes ends the process with SIGABRT
         dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""One rank of a real gloo job: runs SCENARIOS with the recorder on, writes what its file then says.
+"""One rank of a real gloo job: runs SCENARIOS with the recorder on, writes its records.
 
 collectives_job.py RANK WORLD FOLDER
 """
@@ -22,11 +22,11 @@ from oddrank.trace import collectives
 
 SCENARIOS: dict[str, Callable[[int], object]] = {}
 RECORD = ""  # path of this process's file
-SEEN = 0  # records in it as the scenario began
+SEEN = 0  # records in it when the scenario began
 
 
 def states() -> list[str]:
-    """Of what this process has issued since the scenario began."""
+    """Returns the states of the collectives issued since the scenario began."""
     return [record.state for record in collectives.read(RECORD)[SEEN:]]
 
 
@@ -36,7 +36,7 @@ def scenario(run: Callable[[int], object]) -> Callable[[int], object]:
 
 
 def train(recorded: bool) -> list[float]:
-    """Three steps of DDP, a bucket per parameter, the last recorded; the parameters afterwards."""
+    """Trains three DDP steps, one bucket per parameter, the last recorded; returns parameters."""
     if recorded:
         collectives.stop()
     torch.manual_seed(0)
@@ -72,7 +72,7 @@ def compiled_all_reduce(rank: int) -> object:
 
     compiled = torch.compile(f, backend="aot_eager", fullgraph=True)
     traced = compiled(torch.ones(7)).tolist()
-    issued = len(states())  # tracing sends nothing, the run does
+    issued = len(states())  # tracing issues nothing, running does
     assert compiled(torch.ones(7)).tolist() == traced
     return [traced, issued]
 
@@ -158,7 +158,7 @@ def an_operation_that_raises(rank: int) -> object:
 
 @scenario
 def waited_for_and_not(rank: int) -> object:
-    """Works that complete without wait(), and sends whose Works are dropped or kept."""
+    """Issues Works that complete without wait(), and sends whose Works are dropped or kept."""
     reduced = [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(20)]
     waiting = time.monotonic() + 10
     while not all(work.is_completed() for work in reduced) and time.monotonic() < waiting:
@@ -169,7 +169,7 @@ def waited_for_and_not(rank: int) -> object:
     received.wait()
     kept = states()[20:]
     collectives.stop()
-    dist.barrier()  # gloo takes back a send that is dropped before it has gone
+    dist.barrier()  # gloo cancels a send whose Work is dropped too early
     del sent
     gc.collect()
     return [after_completion, kept, states()[20:]]
@@ -177,7 +177,7 @@ def waited_for_and_not(rank: int) -> object:
 
 @scenario
 def stopped_while_one_is_open(rank: int) -> object:
-    """Rank 0's recv is open until rank 1 passes the barrier, which the recorder does not see."""
+    """Keeps rank 0's recv open until rank 1 passes a barrier that is not recorded."""
     received = dist.irecv(torch.empty(2), 1) if rank == 0 else None
     collectives.stop()
     before = states()
@@ -208,7 +208,7 @@ def after_stop(rank: int) -> object:
 
 @scenario
 def many_threads_at_once(rank: int) -> object:
-    """Each thread has its own group of one rank, so that no order between ranks is needed."""
+    """Gives each thread its own group of one rank, so ranks need no common order."""
     collectives.stop()
     groups = [dist.new_group([r]) for r in range(2) for _ in range(4)][4 * rank : 4 * rank + 4]
     collectives.start()
@@ -228,7 +228,7 @@ def many_threads_at_once(rank: int) -> object:
 
 @scenario
 def forked_while_one_is_open(rank: int) -> object:
-    """The child drops its copy of the Work; what the parent records is not the child's to end."""
+    """Forks: the child drops its copy of the Work, which must not end the parent's collective."""
     received = dist.irecv(torch.empty(2), 1) if rank == 0 else None
     child = os.fork()
     if child == 0:
@@ -246,7 +246,7 @@ def forked_while_one_is_open(rank: int) -> object:
 
 
 def settled() -> list[collectives.Collective]:
-    """What was issued, as soon as none of it is open: DDP leaves before a Work has told its end."""
+    """Waits until no collective is open: DDP returns before a Work's end is recorded."""
     deadline = time.monotonic() + 10
     while "open" in states() and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -263,7 +263,7 @@ def main() -> None:
     found: dict[str, dict[str, object]] = {
         "before_the_recorder": {"result": train(recorded=False), "records": []}
     }
-    # Room for all: the history of the default size ends after a thousand.
+    # 16 MiB has room for all: a record of the default size keeps only a thousand.
     RECORD = arm(folder, rank=rank, world=world, megabytes=16)
     for name, run in SCENARIOS.items():
         dist.barrier()

@@ -1,4 +1,4 @@
-"""A script of its own for each test, and what it has recorded."""
+"""Fixtures that run scripts and give tests their records."""
 
 import os
 import subprocess
@@ -12,14 +12,14 @@ import pytest
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
 
-# In the empty first line of a script, so that its lines keep their numbers.
+# Replaces the empty first line of a script, so line numbers stay.
 _WITH_HOOK = "import functools, oddrank; oddrank.arm = functools.partial(oddrank.arm, hook={!r})"
 
 
 class Script:
-    """Runs lines of Python in a process of their own, whose records lie in `folder`/records.
+    """Runs Python source in a separate process; its records are in `folder`/records.
 
-    hook: what oddrank.arm() in them hooks with; the first of HOOKS by itself.
+    hook: the hook of oddrank.arm() in it; by default the first of HOOKS.
     """
 
     def __init__(self, folder: Path, hook: str) -> None:
@@ -54,7 +54,7 @@ class Script:
 
     @staticmethod
     def functions(rank: ranks.Rank) -> list[str]:
-        """Of the main thread's stack, outermost first."""
+        """Returns the functions of the main thread's stack, outermost first."""
         assert rank.main is not None
         return [frame.function for frame in rank.main.stack]
 
@@ -64,7 +64,7 @@ def _run_ranks(
 ) -> Path:
     """Runs a script as ranks of a job of two, one after the other; returns the job's folder.
 
-    Its name is that of `port`.
+    The job is named after `port`.
     """
     script = folder / "script.py"
     script.write_text(source)
@@ -88,7 +88,7 @@ def run_ranks() -> Callable[..., Path]:
 
 @pytest.fixture(scope="module")
 def dead_job(run_ranks, tmp_path_factory):
-    """Two ranks that were killed, with a file that is no record among theirs."""
+    """Returns the folder of a job of two killed ranks."""
     folder = tmp_path_factory.mktemp("job")
     run_ranks(
         folder,
@@ -105,7 +105,7 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
 
 @pytest.fixture
 def waiting(script: Script) -> Callable[[], subprocess.Popen]:
-    """A process that waits in waits() for its stdin."""
+    """Starts a process that waits in waits() for its stdin."""
 
     def start():
         process = script(

@@ -7,7 +7,7 @@ import sys
 
 import oddrank
 
-_HOG_MB = 96  # more than the memory that the test gives
+_HOG_MB = 96  # more than the test's memory limit
 
 
 def sigkill():

@@ -1,7 +1,7 @@
-"""Run by any CPython >= 3.10: compiles much and prints each code object's line table and truth.
+"""Compiles many modules with any CPython >= 3.10; prints line tables and their true lines.
 
-One JSON text a line: the hexversion, then per code object its linetable, first line, length and
-co_lines().
+One JSON text per line: the hexversion, then linetable, first line, length and co_lines() of each
+code object.
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 import types
 from collections.abc import Iterator
 
-# Many kinds of statements. Few are missing anywhere (a distribution may leave out turtle).
+# Modules with many kinds of statements; a distribution may lack a few (turtle).
 STANDARD = """
 _pydecimal _pyio argparse ast asyncio/base_events asyncio/tasks calendar codecs
 collections/__init__ concurrent/futures/process configparser contextlib csv ctypes/__init__
@@ -131,7 +131,7 @@ def main() -> None:
     print(json.dumps(sys.hexversion))
     for name, text in sources():
         top = compile(text, name, "exec", dont_inherit=True)
-        # Templates and dynamo move code to where its source came from.
+        # Templates and dynamo move code to other line numbers, too.
         moved = top.replace(co_firstlineno=100_000)
         for code in (*codes_in(top), moved):
             table = code.co_linetable.hex()

@@ -1,5 +1,5 @@
-// How the fuzzer changes a record: anything anywhere, but mostly so that a reader gets further than
-// to the first check. Regions stay findable, checksums and claims are mostly made right again.
+// Mutates records for the fuzzer: anything anywhere, but mostly so that the reader's first checks
+// pass. Regions stay findable; checksums and claims are usually corrected afterwards.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -8,9 +8,9 @@
 #include <cstring>
 #include <random>
 
-#include "trace/record/format.hpp"
+#include "trace/format/format.hpp"
 
-// libFuzzer's own mutation of some bytes; returns how many there are then.
+// Mutates some bytes as libFuzzer does; returns their new number.
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
 
 namespace oddrank::trace {
@@ -21,7 +21,7 @@ constexpr std::uint64_t kExtremes[] = {
     63,          64,          128,        255,   4095,       4096,       0x7FFF'FFFF,
     0x8000'0000, 0xFFFF'FFFF, ~0ULL << 3, ~0ULL, ~0ULL >> 1, 1ULL << 32, 1ULL << 63};
 
-// A record as its bytes, of which nothing is sure.
+// A record of arbitrary bytes.
 class Mutation {
  public:
   Mutation(std::uint8_t* data, std::size_t size, unsigned seed)
@@ -86,7 +86,7 @@ class Mutation {
   void put(std::size_t at, std::uint64_t value, std::size_t bytes) {
     std::memcpy(data_ + at, &value, bytes);
   }
-  // What of a region is inside the input.
+  // Returns the part of a region that is inside the input.
   Part part_of(const Region& region) const {
     if (region.offset % sizeof(Word) != 0 || region.offset < sizeof(Header) ||
         region.offset >= size_) {
@@ -173,7 +173,7 @@ class Mutation {
     }
   }
 
-  // The last claim of each slot, as if all had been committed.
+  // Sets the last claim of each slot, as if all were committed.
   template <class Slot>
   void claims(const Region& region, Word& claimed) {
     const Part part = part_of(region);
@@ -201,7 +201,7 @@ class Mutation {
   std::minstd_rand random_;
 };
 
-// libFuzzer's buffers come from its allocator; this one may be anywhere.
+// libFuzzer's buffers come from its allocator and may not be aligned.
 bool is_record(const std::uint8_t* data, std::size_t size) {
   return size >= kPage && std::bit_cast<std::uintptr_t>(data) % sizeof(Word) == 0;
 }
@@ -220,7 +220,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   return size;
 }
 
-// The first record, with some bytes of the second one at their place.
+// Copies some bytes of the second record into the first one, at the same place.
 extern "C" std::size_t LLVMFuzzerCustomCrossOver(const std::uint8_t* one, std::size_t one_size,
                                                  const std::uint8_t* other, std::size_t other_size,
                                                  std::uint8_t* out, std::size_t most,

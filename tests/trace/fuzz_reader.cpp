@@ -1,8 +1,8 @@
-// The fuzzer's target: an input is a record file in memory, read and exported in every way.
+// The fuzzer's target: reads and exports an input, a record file in memory, in every way.
 //
-// The linker puts the functions below in the place of open(), fstat(), pread() and close(), so that
-// an input costs no system call. What is known of processes is made up, and the same every time.
-// `make fuzz` runs it; test_read_mutations.cpp does the like with real files, without libFuzzer.
+// The linker replaces open(), fstat(), pread() and close() by the functions below, so that an input
+// costs no system call. Facts about processes are constants.
+// `make fuzz` runs it. test_read_mutations.cpp does the same with real files, without libFuzzer.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@
 #include <span>
 #include <string_view>
 
-#include "base/error.hpp"
-#include "base/proc_stat.hpp"
+#include "os/error.hpp"
+#include "os/proc.hpp"
 #include "read_everything.hpp"
 
 namespace {
@@ -44,7 +44,7 @@ extern "C" ssize_t __wrap_pread(int /*fd*/, void* to, std::size_t size, off_t of
 }
 // NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 
-// These stand for base/proc_stat.cpp, which the linker then leaves out.
+// Replacements for os/proc.cpp, which is not linked.
 namespace oddrank {
 
 std::string boot_id() { return "boot"; }
@@ -61,7 +61,7 @@ ProcStat read_stat(pid_t pid) noexcept {
 
 namespace {
 
-// Whether these are JSON objects of printable text, each behind a comma and a line's end.
+// Checks for JSON objects of printable text, each after a comma and a line end.
 bool is_json(std::string_view text) {
   std::size_t depth = 0;
   bool in_string = false;
@@ -98,7 +98,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     used = trace::read_history(kPath, 50).events.size();
     static_cast<void>(used);
   } catch (const oddrank::Error&) {
-    // Refused with one line: that is an answer.
+    // Refusing the file with one line is correct.
   }
   return 0;
 }

@@ -8,7 +8,7 @@ namespace {
 
 using namespace oddrank::trace;
 
-// As small as a record can be that has some of everything.
+// Sizes of the smallest record with some of everything.
 constexpr RecordSizes kSmall{.dictionary = 1024, .stack_room = 6};
 
 Place at(std::uint32_t code, std::uint32_t position, Kind kind, std::uint8_t flags = 0) {
@@ -16,7 +16,7 @@ Place at(std::uint32_t code, std::uint32_t position, Kind kind, std::uint8_t fla
                    static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | flags));
 }
 
-// Calls in calls, a generator, an exception, a gap, and a stack that fits the end.
+// Records nested calls, a generator, an exception, a gap, and a stack that fits the end.
 void record_calls(RecordBuilder& record, std::uint32_t thread, std::uint64_t from) {
   const Place events[] = {
       at(1, kNoPosition, Kind::kCall),
@@ -39,7 +39,7 @@ void record_calls(RecordBuilder& record, std::uint32_t thread, std::uint64_t fro
   for (const Place place : events) record.event(thread, from += 50, place);
 }
 
-// Names and line tables as Python 3.`minor` writes them.
+// Records names and line tables as Python 3.`minor` has them.
 void record_names(RecordBuilder& record, unsigned minor) {
   using namespace std::string_view_literals;
   record.header().python = 0x03000000U | minor << 16 | 0x07f0;
@@ -60,7 +60,6 @@ void record_rest(RecordBuilder& record) {
   record.mark(MarkKind::kSectionBegin, 2, "forward");
   record.mark(MarkKind::kSectionEnd, 1, "data");
   record.mark(MarkKind::kMark, 0, "a mark");
-  record.mark(MarkKind::kHeartbeat, 0, "");
   record.collective(Phase::kBegin, 1);
   record.collective(Phase::kEnd, 1);
   record.collective(Phase::kBegin, 2);
@@ -70,6 +69,7 @@ void record_rest(RecordBuilder& record) {
   ClockPair& clock = record.header().clocks[0];
   clock.number = 2;
   clock.tsc = 1'000;
+  clock.monotonic_ns = 1'000;
   clock.realtime_ns = 1'700'000'000'000'000'000;
 }
 
@@ -94,12 +94,12 @@ int main(int count, char** arguments) {
     record_calls(record, 1, 1'025);
     record_rest(record);
     save(record, folder, ("of_3." + std::to_string(minor)).c_str());
-    // The same of a process that lives on this boot, and of a child.
+    // The same for a process of this boot, and for a child.
     set_text(record.header().boot_id, "boot");
     record.header().pid_namespace = 7;
     record.header().start_time = 1234;
     record.header().is_child = 1;
-    record.header().pid = 100 + 1;  // a thread's id, so that it is the main one
+    record.header().pid = 100 + 1;  // equal to a thread's id, which makes that the main thread
     save(record, folder, ("alive_3." + std::to_string(minor)).c_str());
   }
   return 0;

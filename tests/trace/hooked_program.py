@@ -1,7 +1,7 @@
-"""Runs under the tracer, which compares its stack with the frames after every event: FOLDER HOOK.
+"""Runs under the tracer and compares its stack with the frames after every event: FOLDER HOOK.
 
-Prints (events, wrong stacks) for its own odd programs, then for each of CPython's test modules that
-is given: tests that ran, tests that failed, events, wrong stacks.
+Prints (events, wrong stacks) of its own programs; then for each given test module of CPython: tests
+run, tests failed, events, wrong stacks.
 """
 
 import asyncio
@@ -40,7 +40,26 @@ def delegating():
     yield from counter(5)
 
 
+class Catcher:
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return "next"
+
+    def throw(self, *_):
+        return "caught"
+
+
+def handing_on():
+    yield from Catcher()
+
+
 def generators():
+    zero = handing_on()
+    next(zero)
+    assert zero.throw(ValueError("x")) == "caught"
+    assert next(zero) == "next"
     one = delegating()
     next(one), next(one)
     assert one.throw(ValueError("x")) == "caught"
@@ -99,7 +118,7 @@ async def coroutines():
 def everything():
     generators()
     exceptions()
-    for i in range(200):  # code objects come and go, and their addresses come again
+    for i in range(200):  # code objects die and others reuse their addresses
         exec(compile(f"def f{i}():\n  return {i}\nf{i}()", f"<made {i}>", "exec"), {})
 
 
@@ -107,7 +126,7 @@ def main():
     folder, hook, *modules = sys.argv[1:]
     paths = sysconfig.get_paths()
     stdlib, site = [paths["stdlib"] + "/"], [paths["purelib"] + "/", paths["platlib"] + "/"]
-    suspended = counter(3)  # begins before the tracer and goes on under it
+    suspended = counter(3)  # starts before the tracer, continues under it
     next(suspended)
     core.trace_arm(
         [folder], "job", 4 << 20, (0, 0, 1, 0), False, "host", "program", RULES, stdlib, site, hook

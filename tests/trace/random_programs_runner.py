@@ -1,6 +1,6 @@
 """Runs programs of random_programs.py with and without the tracer: FOLDER HOOK, one program a line.
 
-Answers each with a line: what it said without, what it said with, events compared, wrong stacks.
+Prints a line for each: output without, output with, events compared, wrong stacks.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ with contextlib.suppress(ImportError):
     import greenlet
 
 core = _native.core()
-FUEL = 200  # calls of a program's functions
+FUEL = 200  # most calls of a program's functions
 
 
 class Odd(Exception):
@@ -30,7 +30,7 @@ class Odder(Odd):
 
 
 class World:
-    """What a run has said, and what it may still do."""
+    """The output of a run, and its remaining calls."""
 
     def __init__(self, arm):
         self.said, self.fuel, self.arm = [], FUEL, arm
@@ -128,7 +128,7 @@ async def collect(agen):
 
 
 def hop(value):
-    """To the greenlet that has made this one, and maybe back."""
+    """Switches to the parent greenlet, which may switch back."""
     parent = greenlet.getcurrent().parent
     return parent.switch(value) if parent is not None else None
 
@@ -186,7 +186,7 @@ HELPERS = dict(globals())
 
 
 def functions_of(program):
-    """Compiled anew each time, each in a module named for its level."""
+    """Compiles a program's functions, each in a module named after its level."""
     modules = {
         level: {**HELPERS, "__name__": f"odd_{level}"}
         for level in ("off", "where", "calls", "lines")
@@ -215,12 +215,12 @@ def run(program, arm):
         if at == program["arm"]:
             arm()
         attempt(ways[way](function), program["n"])
-    world = World(None)  # what is still in cycles says its last here
+    world = World(None)  # receives the output of objects still in cycles
     return mine.said
 
 
 def armed_by(program, folder, hook):
-    """arm(): from its first call on the tracer is there, and checks itself."""
+    """Returns arm(); its first call starts the tracer, which checks itself."""
     levels = [(f"odd_{level}", level) for level in ("off", "where", "calls", "lines")]
     rules = [*levels, ("__main__", program["helpers"]), ("asyncio", "where"),
              ("contextlib", "calls"), ("*", "off")]  # fmt: skip
@@ -241,7 +241,7 @@ def main():
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda unraisable: say(f"unraisable {kind(unraisable.exc_value)}")
     threading.excepthook = sys.unraisablehook
-    gc.disable()  # cycles would end at other times, and generators with them
+    gc.disable()  # the collector would end generators at other times
     for line in sys.stdin:
         program = json.loads(line)
         plain = run(program, lambda: None)

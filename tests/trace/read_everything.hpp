@@ -1,11 +1,11 @@
-// Reads everything of a file that anybody may have made: for the fuzzer and the tests.
+// Reads everything in a file of unknown origin: for the fuzzer and the tests.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <utility>
 
-#include "trace/read/export.hpp"
+#include "trace/export/export.hpp"
 #include "trace/read/history.hpp"
 #include "trace/read/records.hpp"
 #include "trace/read/snapshot.hpp"
@@ -14,7 +14,7 @@
 
 namespace oddrank::trace {
 
-// Touches every byte that a view shows, for the address sanitizer.
+// Reads every byte of a view, for the address sanitizer.
 std::size_t sum(const auto& bytes) {
   std::size_t total = 0;
   for (const auto byte : bytes) total += static_cast<unsigned char>(byte);
@@ -30,7 +30,7 @@ inline std::size_t read_names(const RecordFile& file) {
   return total;
 }
 
-// Part by part, and what is counted of it.
+// Reads each part, and the counts.
 inline std::size_t read_parts(const RecordFile& file) {
   std::size_t total = sum(file.process().host) + file.counters().marks_claimed + read_names(file);
   const Clock clock(file.clocks());
@@ -52,13 +52,13 @@ inline std::size_t read_parts(const RecordFile& file) {
   return total + read_open_collectives(file).size();
 }
 
-// All text that is made of it, on its own clocks or on those of its boot's other records.
+// Exports everything, on the record's own clock or on that of other records of its boot.
 inline std::string export_text(RecordFile file, bool lines) {
   const bool alone = file.process().pid % 2 != 0;
   Export record(std::move(file));
   const ExportFacts facts = record.facts();
   ExportOptions options{1, facts.begin.value_or(0), facts.clocks, lines};
-  if (!alone) options.clocks = {{0, 0, 0}, {2500, 0, 1000}};
+  if (!alone) options.clocks = {{0, 0, 0}, {2500, 1000, 1000}};
   if (!record.start(options)) return {};
   std::string text;
   for (std::string chunk = record.chunk(); !chunk.empty(); chunk = record.chunk()) text += chunk;

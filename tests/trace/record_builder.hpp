@@ -13,9 +13,9 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.hpp"
+#include "os/error.hpp"
+#include "trace/format/format.hpp"
 #include "trace/read/file.hpp"
-#include "trace/record/format.hpp"
 
 namespace oddrank::trace {
 
@@ -23,13 +23,13 @@ struct RecordSizes {
   std::uint32_t dictionary = 4096;
   std::uint32_t threads = 4;
   std::uint32_t stack_room = 8;
-  std::uint32_t ring_events = 16;  // of each thread
+  std::uint32_t ring_events = 16;  // per thread
   std::uint32_t marks = 8;
   std::uint32_t collectives = 8;
   std::uint32_t open = 4;
 };
 
-// A memory file that holds a whole record, mapped: what is changed here, a reader sees at once.
+// A memory file with a whole record, mapped: readers see changes at once.
 class RecordBuilder {
  public:
   explicit RecordBuilder(const RecordSizes& sizes = {}) : sizes_(sizes) {
@@ -84,7 +84,7 @@ class RecordBuilder {
     return reinterpret_cast<T*>(base_ + offset);
   }
 
-  // Writes a file with holes where there is nothing but zeros.
+  // Writes a sparse file: holes where all bytes are zero.
   void save(const std::string& path) const {
     const Fd out(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (::ftruncate(out.get(), static_cast<off_t>(size_)) != 0) throw_errno(path);
@@ -137,7 +137,7 @@ class RecordBuilder {
     made.state = static_cast<std::uint64_t>(ThreadState::kLive) | std::uint64_t{1} << 32;
     return made;
   }
-  // As the recorder does: the record first, the head second.
+  // Writes as the recorder does: the event first, then the head.
   void event(std::uint32_t i, std::uint64_t tsc, Place place) {
     ThreadSlot& of = slot(i);
     const std::uint64_t head = of.head.load(std::memory_order_relaxed);
@@ -192,7 +192,7 @@ class RecordBuilder {
   char* base_ = nullptr;
 };
 
-// Something of everything.
+// Adds some of everything.
 inline void fill_record(RecordBuilder& record) {
   record.entry(EntryKind::kText, 1, "/home/user/train.py");
   record.code(1, "main", 1, 10, std::string_view("\x80\x00\x01", 3));
@@ -220,7 +220,7 @@ inline void fill_record(RecordBuilder& record) {
   }
 }
 
-// What an Error of `act` says; empty where it throws none.
+// Returns the message of the Error that `act` throws; empty if it throws none.
 template <class Act>
 std::string refusal(Act act) {
   try {

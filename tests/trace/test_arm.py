@@ -1,15 +1,16 @@
-"""oddrank.arm(): what a script that calls it gets."""
+"""oddrank.arm(): its effects in a script."""
 
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from oddrank import OddrankError
 from oddrank.trace import packages
-from waiting import until
+from processes import until
 
 
 def test_a_killed_script_shows_the_line_it_died_in_and_all_its_callers(script):
@@ -260,3 +261,26 @@ def test_a_folder_goes_before_the_names_of_what_lies_in_it(script, tmp_path):
     )
     (rank,) = script.records()
     assert script.functions(rank) == ["<module>", "<lambda>"]
+
+
+SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+run = getattr(interpreters, "exec", None) or interpreters.run_string
+run(interpreters.create(), "try:\\n    {line}\\nexcept RuntimeError as e:\\n print(e, flush=True)")
+"""
+
+
+@pytest.mark.parametrize(
+    "line", ["import oddrank; oddrank.arm()", "from oddrank import _native; _native.core()"]
+)
+def test_a_subinterpreter_gets_an_error_and_hangs_nothing(line):
+    done = subprocess.run(
+        [sys.executable, "-c", SUBINTERPRETER.format(line=line)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    if "No module named '_xxsubinterpreters'" in done.stderr:
+        pytest.skip("this Python has no subinterpreters")
+    assert done.stdout.startswith("oddrank works in the main interpreter only"), done.stderr

@@ -1,4 +1,4 @@
-"""What record files say of ranks that hang, die, fork, end or never rest."""
+"""Records of collectives of ranks that hang, die, fork, end or never pause."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import pytest
 from oddrank import _native
 from oddrank.trace import collectives
 from oddrank.trace.collectives import Collective
-from waiting import until
+from processes import until
 
 pytestmark = [pytest.mark.needs("torch-build"), pytest.mark.timeout(300)]
 JOB = Path(__file__).with_name("collective_faults_job.py")
@@ -19,7 +19,7 @@ JOB = Path(__file__).with_name("collective_faults_job.py")
 
 @contextmanager
 def ranks(program: str, folder: Path, world: int = 1) -> Iterator[list[subprocess.Popen[str]]]:
-    _native.torch()  # a misfit is told once, here
+    _native.torch()  # reports a _torch that does not fit, once
     started = [
         subprocess.Popen(
             [sys.executable, JOB, program, str(rank), str(world), folder],
@@ -46,7 +46,7 @@ def brief(records: list[Collective]) -> list[tuple[str, int, str]]:
 
 
 def untimed(records: list[Collective]) -> list[Collective]:
-    """The clocks that ticks are turned into time by are looked at anew with each read."""
+    """Drops times: each read converts ticks with clocks read anew."""
     return [r._replace(begin_ns=None, end_ns=None) for r in records]
 
 
@@ -56,7 +56,7 @@ def test_a_killed_rank_that_hung_in_an_all_reduce_left_it_open_in_its_file(tmp_p
 
     with ranks("one_stays_away", tmp_path, world=2) as (hung, away):
         path, other = line_of(hung), line_of(away)
-        # A call comes back before its end is recorded.
+        # A call returns before its end is recorded.
         until(lambda: (opened(path), opened(other)) == ([(8000, True)], []))
         alive = collectives.read(path)
         hung.kill()
@@ -68,7 +68,7 @@ def test_a_killed_rank_that_hung_in_an_all_reduce_left_it_open_in_its_file(tmp_p
         assert brief(before[-2:]) == [("allreduce_", 20, "ended")] * 2
         assert {r.group for r in before[-2:]} == {last.group}
         assert last.seq == before[-1].seq + 1
-        # And the rank that stayed away has none open, and has not come to this one.
+        # The absent rank has no open collective and never issued this one.
         came_to = collectives.read(other)[-1]
         assert (came_to.group, came_to.seq, came_to.state) == (last.group, last.seq - 1, "ended")
 
@@ -82,7 +82,7 @@ def test_a_hundred_thousand_all_reduces_leave_none_open(tmp_path: Path):
     numbers = [r.seq for r in records if r.seq is not None]
     assert len(numbers) > 1000
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert numbers[-1] - 100_000 in (-1, 0, 1, 2)  # init_process_group may issue some itself
+    assert numbers[-1] - 100_000 in (-1, 0, 1, 2)  # init_process_group may issue collectives
 
 
 def test_a_forked_child_records_its_own_collectives_in_its_own_file(tmp_path: Path):
@@ -102,7 +102,7 @@ def test_threads_may_issue_while_the_process_ends(tmp_path: Path):
     with ranks("issued_at_exit", tmp_path) as (rank,):
         path = line_of(rank)
         rank.wait(60)
-    # gloo itself may end such a process with a signal; the record is whole all the same.
+    # gloo may end such a process with a signal; the record is still whole.
     assert len(collectives.read(path)) > 10
 
 

@@ -1,4 +1,4 @@
-// The sink of _core as _torch sees it: a table of functions, and what they leave in the file.
+// The sink that _core offers to _torch: a table of functions, and the records they write.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -9,18 +9,18 @@
 #include <thread>
 #include <vector>
 
-#include "trace/read/clock.hpp"
-#include "trace/read/collectives.hpp"
+#include "trace/format/layout.hpp"
 #include "trace/read/dictionary.hpp"
-#include "trace/record/layout.hpp"
-#include "trace/record/recording_sink.hpp"
+#include "trace/read/record_clock.hpp"
+#include "trace/read/records.hpp"
+#include "trace/write/recording_sink.hpp"
 
 namespace oddrank::trace {
 namespace {
 
 using State = Collective::State;
 
-// A record in memory whose recorder, like a process's, is never destroyed.
+// A record in memory whose recorder is never destroyed, as in a process.
 struct Record {
   Record() : file(::memfd_create("record", MFD_CLOEXEC)) {
     if (::ftruncate(file.get(), kRankBytes) != 0) std::abort();
@@ -149,8 +149,9 @@ TEST(Sink, OfManyThreadsAndEndsElsewhereNothingStaysOpen) {
 TEST(Sink, GroupsAndOperationsHaveNamesWhereCodeHasFilledTheDictionary) {
   const Record record;
   armed = record.recorder;
+  std::uint32_t line = 0;
   while (record.recorder->dictionary().add_code(
-             {.name = "f", .file = "train.py", .linetable = {}}) != 0) {
+             {.name = "f", .file = "train.py", .linetable = {}, .first_line = ++line}) != 0) {
   }
   sink().begin(call("the group", "allreduce_"));
   const Collective open = record.read().at(0);

@@ -1,4 +1,4 @@
-"""What two real gloo ranks issue is exactly what their record files hold."""
+"""Records of two real gloo ranks have exactly the collectives that they issued."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ JOB = Path(__file__).with_name("collectives_job.py")
 
 
 class Job:
-    """What both ranks recorded and returned, by scenario."""
+    """Records and return values of both ranks, by scenario."""
 
     def __init__(self, ranks: list[dict[str, dict[str, Any]]]) -> None:
         self.ranks = ranks
@@ -36,7 +36,7 @@ class Job:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    _native.torch()  # a misfit is told once, here
+    _native.torch()  # reports a _torch that does not fit, once
     folder = tmp_path_factory.mktemp("job")
     ranks = [
         subprocess.Popen(
@@ -57,14 +57,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 def consecutive(records: list[Collective]) -> bool:
-    """Whether the backend numbered them without a gap, in the order of issue."""
+    """Returns whether sequence numbers have no gap, in the order of issue."""
     first = records[0].seq
     assert first is not None
     return [r.seq for r in records] == list(range(first, first + len(records)))
 
 
 def test_ddp_s_buckets_are_seen_though_no_python_line_issues_them(job: Job):
-    # One bucket a parameter, last layer first: 2 and 3 x 2, then 3 and 4 x 3 floats.
+    # One bucket per parameter, last layer first: 2 and 3 x 2, then 3 and 4 x 3 floats.
     expected = [("allreduce_", 4 * n) for n in (2, 6, 3, 12)]
     for rank in (0, 1):
         assert job.issued("ddp_step", rank) == expected
@@ -145,7 +145,7 @@ def test_the_thread_is_the_one_that_issued(job: Job):
 def test_an_error_of_the_operation_reaches_the_user_as_without_the_recorder(job: Job):
     recorded, unrecorded = job.result("an_operation_that_raises")
     assert recorded == unrecorded
-    # Recorded, but never issued to the end.
+    # Recorded, but the call raised before the end.
     assert [(r.op, r.seq, r.state) for r in job.records("an_operation_that_raises")] == [
         ("broadcast_", None, "ended")
     ]
@@ -178,7 +178,7 @@ def test_a_work_ends_by_itself_a_send_as_its_work_is_waited_for_or_dropped(job: 
     for rank in (0, 1):
         after_completion, kept, dropped = job.result("waited_for_and_not", rank)
         assert after_completion == ["ended"] * 20
-        assert kept == ["open", "ended"]  # the send, the recv
+        assert kept == ["open", "ended"]  # send, recv
         assert dropped == ["ended", "ended"]
 
 

@@ -1,4 +1,4 @@
-"""CPython's own tests end under the recorder as they do without: `make soak`, many minutes."""
+"""CPython's own tests give the same results under the recorder: `make soak`, many minutes."""
 
 import os
 import re
@@ -23,7 +23,7 @@ MODULES = (
     "test_fork1", "test_dis", "test_inspect", "test_doctest", "test_sys_settrace",
     "test_contextlib", "test_asyncgen", "test_pickle", "test_traceback",
 )  # fmt: skip
-# What differs by nature: the first version that does, the hooks, why.
+# Expected differences: first version, hooks, reason.
 DIFFERS = {
     "test_dis": (
         (3, 11), HOOKS, "it shows specialised opcodes, which tracing prevents or instruments",
@@ -35,11 +35,11 @@ DIFFERS = {
         (3, 12), ("settrace",), "it asks a new thread for its trace function, which is ours then",
     ),
 }  # fmt: skip
-SLOW = ("test_asyncio", "test_pickle")  # minutes, for `make soak` but not for one pass
+SLOW = ("test_asyncio", "test_pickle")  # minutes each; left out of REPEATS=1
 
 
 def result_of(folder, *command):
-    """(tests that ran, FAILED (failures=1) or OK with its numbers)."""
+    """Returns (tests run, "OK ..." or "FAILED (failures=1)")."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         env={**os.environ, "ODDRANK_DIR": str(folder / "records")},

@@ -1,4 +1,4 @@
-"""However a process dies, the line it died in is its record's last and its stack is whole."""
+"""After any death the record's last line is the fatal line, and its stack is whole."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import pytest
 
 from oddrank import _native
 from oddrank.trace import jobs, ranks
-from waiting import until
+from processes import until
 
 PROGRAM = Path(__file__).with_name("deaths_program.py")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "trace_deaths.json"
@@ -26,7 +26,7 @@ KINDS = (
     "stopped", "holds_the_gil", "in_a_callback",
 )  # fmt: skip
 DEEPEST = 60
-LINE = 3  # the kind of a line's event
+LINE = 3  # event kind of a line
 
 
 def fatal_line(kind):
@@ -70,14 +70,14 @@ def read(folder, look=0.0):
 
 
 def hangs(kind, main):
-    """Whether it has come to its fatal line, and sleeps in it."""
+    """Returns whether the process sleeps in its fatal line."""
     last = main.stack[-1]
     return (last.function, last.line, main.state) == (kind, fatal_line(kind), "asleep")
 
 
 @contextmanager
 def little_memory():
-    """A command that joins a memory cgroup: who goes beyond it is killed, as on a full node."""
+    """Returns a prefix that joins a memory cgroup, whose limit kills like a full node."""
     group = Path("/sys/fs/cgroup/memory") / f"oddrank-{os.getpid()}-{random.randrange(1 << 30)}"
     group.mkdir()
     try:
@@ -89,7 +89,7 @@ def little_memory():
 
 
 def what_is_wrong(kind, depth, record):
-    """What the record says that is not so; "" where all is right."""
+    """Returns what is wrong in the record, "" if nothing."""
     stack = [(frame.function, frame.line) for frame in record.main.stack]
     functions = [function for function, _ in stack]
     _, events, trouble = _native.core().trace_history(record.file, 1)
@@ -121,7 +121,7 @@ def deaths(kind, times, folder):
 
 
 def note(kind, wrong):
-    """Takes this kind's row for this Python in the table of results."""
+    """Updates this kind's row for this Python in the table of results."""
     rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
     version = ".".join(platform.python_version_tuple()[:2])
     rows = [row for row in rows if (row["python"], row["death"]) != (version, kind)]
@@ -140,8 +140,11 @@ CASES = [
 
 @pytest.fixture
 def folder(kind, tmp_path):
-    """Where records are by default. On a disk the kernel takes dirty pages back for writing: out of
-    memory, the write of the event itself may then be what kills, one time in a hundred."""
+    """Returns a folder for records, in memory as by default.
+
+    On a disk the kernel writes dirty pages back; out of memory, recording an event may then kill
+    the process, once in a hundred runs.
+    """
     if kind != "out_of_memory":
         yield tmp_path
         return

@@ -7,10 +7,8 @@ import sys
 
 import pytest
 
-from oddrank.trace import history as histories
 from oddrank.trace import jobs
-from oddrank.trace.diff import compare, text
-from oddrank.trace.history import History, Item
+from oddrank.trace.diff import History, Item, compare, read, text
 
 SCRIPT = """
 import os, signal
@@ -61,7 +59,7 @@ def history(*items, rank=0, whole=False):
 
 
 def test_a_rank_that_calls_something_else_is_shown_from_the_last_common_step(job):
-    found = compare(*map(histories.read, jobs.find([str(job)]).files))
+    found = compare(*map(read, jobs.find([str(job)]).files))
     assert found.begin.name == "3"
     assert (found.common, found.last.name) == (2, "forward")
     assert [item.name for item in found.a_next] == ["backward"]
@@ -71,22 +69,20 @@ def test_a_rank_that_calls_something_else_is_shown_from_the_last_common_step(job
 
 def test_a_window_whose_beginning_is_overwritten_has_only_whole_steps(run_ranks, tmp_path):
     job = run_ranks(tmp_path, SCRIPT.replace("STEPS", "9000"))
-    found = compare(*map(histories.read, jobs.find([str(job)]).files))
+    found = compare(*map(read, jobs.find([str(job)]).files))
     assert not found.a.whole
     assert found.a.steps[0] > 0
     assert next(iter(text(found))).endswith(
-        f": steps {found.a.steps[0]} to 8999 in its window, what was before is overwritten"
+        f": steps {found.a.steps[0]} to 8999 in its window, earlier events are overwritten"
     )
     assert found.a.steps[-1] == 8999
     assert [item.name for item in found.b_next] == ["skip_batch", "backward"]
 
 
-def test_of_a_step_that_is_longer_than_the_window_it_says_that_it_is_overwritten(
-    run_ranks, tmp_path
-):
+def test_a_step_longer_than_the_window_is_said_to_be_overwritten(run_ranks, tmp_path):
     work = "    for _ in range(STEPS and 200_000):\n        forward()\n"
     busy = SCRIPT.replace("    forward()\n", work, 1).replace("STEPS", "1")
-    found = compare(*map(histories.read, jobs.find([str(run_ranks(tmp_path, busy))]).files))
+    found = compare(*map(read, jobs.find([str(run_ranks(tmp_path, busy))]).files))
     assert (found.a.steps, found.a.overwritten) == ([], (0,))
     assert next(iter(text(found))).endswith(
         ": no step in its window, the calls of step 0 are overwritten (raise ODDRANK_TRACE_MB)"
@@ -117,7 +113,7 @@ def test_another_size_or_number_of_a_collective_is_a_difference_and_an_unknown_n
     a = history(step(1), collective(4), call("f"))
     larger = history(step(1), collective(4, size=8192), call("f"), rank=1)
     assert compare(a, larger).common == 1
-    behind = history(step(1), collective(3), call("f"), rank=1)  # has skipped one, long ago
+    behind = history(step(1), collective(3), call("f"), rank=1)  # skipped one long ago
     assert [str(item) for item in compare(a, behind).b_next[:1]] == [
         "allreduce #3 of group 0, 4096 bytes"
     ]
@@ -134,8 +130,8 @@ def test_groups_that_only_one_of_the_two_is_in_are_compared_by_what_is_done_in_t
 
 def test_in_a_second_epoch_the_steps_of_the_first_are_no_anchors():
     epoch = [item for i in range(10) for item in (step(i), call("f"))]
-    a = history(*epoch, *epoch[:12])  # to step 5 of the second
-    b = history(*epoch, *epoch[:7], rank=1)  # to step 3, before f
+    a = history(*epoch, *epoch[:12])  # up to step 5 of the second epoch
+    b = history(*epoch, *epoch[:7], rank=1)  # up to step 3, before f
     found = compare(a, b)
     assert (found.begin.name, found.common, found.last.name) == ("3", 1, "3")
     assert [item.name for item in found.a_next] == ["f", "4", "f", "5", "f"]
@@ -144,7 +140,7 @@ def test_in_a_second_epoch_the_steps_of_the_first_are_no_anchors():
 
 def test_two_that_have_recorded_nothing_are_no_difference():
     found = compare(history(whole=True), history(rank=1, whole=True))
-    assert list(text(found))[2:] == ["neither has recorded anything of its main thread"]
+    assert list(text(found))[2:] == ["neither record has an event of its main thread"]
 
 
 def test_without_steps_it_compares_from_arm_or_from_a_collective_with_one_number():
@@ -157,13 +153,13 @@ def test_without_steps_it_compares_from_arm_or_from_a_collective_with_one_number
     assert compare(a, b).begin == collective(8)
 
 
-def test_where_nothing_is_common_the_windows_are_told():
+def test_windows_without_anything_in_common_are_described():
     found = compare(history(step(1), step(2)), history(step(7), step(8), rank=1))
     assert not found.compared
     assert list(text(found)) == [
-        "rank 0 (node1, pid 100): steps 1 to 2 in its window, what was before is overwritten",
-        "rank 1 (node1, pid 101): steps 7 to 8 in its window, what was before is overwritten",
-        "nothing in these windows is common: no step, and no collective with the same number",
+        "rank 0 (node1, pid 100): steps 1 to 2 in its window, earlier events are overwritten",
+        "rank 1 (node1, pid 101): steps 7 to 8 in its window, earlier events are overwritten",
+        "these windows have nothing in common: no step, no collective with the same number",
     ]
 
 

@@ -1,4 +1,4 @@
-"""How a process ended, as far as its record can tell; and that telling it changes nothing."""
+"""A record tells how its process ended, and recording that changes nothing."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ import pytest
 from oddrank.trace import jobs, ranks
 from oddrank.trace.ranks import End
 from oddrank.trace.where import text
-from waiting import until
+from processes import until
 
-NO_WORD = "dead without a word (killed, crashed or os._exit), last event at "
-# What the script does at its end -> what its record says, and how `trace where` says it.
+NO_WORD = "dead: killed, crashed or os._exit(), last event at "
+# Last statement of the script -> the end in its record, and in `trace where`.
 ENDS = {
-    "pass": (End("exited", 0), "dead: ended with exit code 0, last event at "),
+    "pass": (End("exited", 0), "finished, last event at "),
     "sys.exit(3)": (End("exited", 3), "dead: ended with exit code 3, "),
     "sys.exit('why')": (End("exited", 1), "dead: ended with exit code 1, "),
     "1 / 0": (
@@ -35,10 +35,10 @@ ENDS = {
     "atexit.register(lambda: os.kill(os.getpid(), 9))": (
         End("ending"), "dead: killed or crashed after its script's end, "
     ),
-    # Shown by an interpreter within the script: it has ended nothing.
-    "code.InteractiveInterpreter().runcode('1 / 0')": (End("exited", 0), "dead: ended with "),
-    # Of another thread.
-    "threading.Thread(target=lambda: 1 / 0).start()": (End("exited", 0), "dead: ended with "),
+    # An interpreter in the script shows the exception; it ends nothing.
+    "code.InteractiveInterpreter().runcode('1 / 0')": (End("exited", 0), "finished, "),
+    # Raised in another thread.
+    "threading.Thread(target=lambda: 1 / 0).start()": (End("exited", 0), "finished, "),
 }  # fmt: skip
 SCRIPT = """
 import atexit, code, json, os, sys, threading, time
@@ -54,7 +54,7 @@ end()
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_record_tells_what_its_process_could_say_of_its_end(end, script):
+def test_a_record_tells_how_its_process_ended(end, script):
     script(SCRIPT.format(end), check=False)
     (rank,) = script.records()
     expected, said = ENDS[end]
@@ -75,7 +75,7 @@ def test_a_script_that_our_launcher_runs_ends_likewise(tmp_path):
     assert rank.end == End("exited", 1, "ValueError")
 
 
-def test_children_tell_of_themselves_and_never_of_their_parent(script):
+def test_children_note_their_own_ends_and_never_their_parents(script):
     script(
         """
         import multiprocessing, os, signal, sys
@@ -136,21 +136,18 @@ def test_a_rank_that_has_failed_and_waits_for_a_thread_says_so_alive(script):
     )
 
 
-def test_a_record_of_an_older_version_is_read_and_claims_nothing(script, tmp_path):
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_record_of_another_version_is_refused(script, tmp_path, version):
     script(SCRIPT.format("os.kill(os.getpid(), 9)"), check=False)
     (now,) = script.records()
     record = bytearray(Path(now.file).read_bytes())
     assert struct.unpack_from("<8sI", record) == (b"oddrank\n", 2)
-    for version, readable in ((1, True), (3, False)):
-        struct.pack_into("<I", record, 8, version)
-        old = tmp_path / Path(now.file).name
-        old.write_bytes(record)
-        found, refused = ranks.read([old])
-        assert [rank.end for rank in found] == [End()] * readable
-        stacks = [[thread.stack for thread in rank.threads] for rank in (now, *found)]
-        assert stacks == stacks[:1] * (1 + readable)
-        assert len(refused) == (not readable)
-    assert "has version 3 and this oddrank reads versions 1 to 2" in refused[old]
+    struct.pack_into("<I", record, 8, version)
+    other = tmp_path / Path(now.file).name
+    other.write_bytes(record)
+    found, refused = ranks.read([other])
+    assert not found
+    assert f"has version {version} and this oddrank reads version 2" in refused[other]
 
 
 def test_an_exited_process_is_dead_also_where_its_pid_cannot_be_looked_up(script, tmp_path):
@@ -164,7 +161,67 @@ def test_an_exited_process_is_dead_also_where_its_pid_cannot_be_looked_up(script
     assert rank.alive is False
 
 
-def test_signals_by_default_are_no_words(script):
+def test_a_death_by_signal_leaves_no_word(script):
     done = script(SCRIPT.format("os.kill(os.getpid(), 15); time.sleep(9)"), check=False)
     assert done.returncode == -signal.SIGTERM
     assert script.records()[0].end == End("no word")
+
+
+RAISES = """
+import atexit
+import oddrank
+oddrank.arm()
+
+def inner(number):
+    if number:
+        raise ValueError("why")
+
+def later():
+    return 1
+
+atexit.register(later)
+
+def outer():
+    {}
+
+outer()
+"""
+# Body of outer() -> the place that the rank ran last.
+PLACES = {
+    "inner(1)": ("inner", 8),
+    "pass": ("later", 11),
+    "later()\n    raise ValueError": ("outer", 17),
+    "with oddrank.section('a'):\n        inner(1)": ("inner", 8),
+    "try:\n        inner(1)\n    finally:\n        x = 1": ("inner", 8),
+    "try:\n        inner(1)\n    except OSError:\n        x = 1": ("inner", 8),
+    "try:\n        inner(1)\n    except ValueError:\n        x = 1\n    x + '1'": ("outer", 20),
+    "for i in range(9):\n        inner(i == 8)": ("inner", 8),
+    "int('no')": ("outer", 16),
+}
+
+
+@pytest.mark.parametrize("body", PLACES)
+def test_the_place_of_the_exception_or_the_last_line_is_shown(body, script):
+    script(RAISES.format(body), check=False)
+    (rank,) = script.records()
+    function, line = PLACES[body]
+    assert rank.last_at is not None
+    assert (rank.last_at.function, rank.last_at.line) == (function, line)
+    lines = text([rank], "job")
+    assert lines[-2].endswith(f"/script.py:{line} in {function}")
+    assert lines[-2].startswith("    no code is running any more: last at ")
+    assert lines[-1] == f"    last lines: oddrank trace tail {rank.file}"
+
+
+def test_ranks_that_raised_at_different_places_are_not_folded(script):
+    script(RAISES.format("inner(1)"), check=False)
+    script(RAISES.format("int('no')"), check=False)
+    shown = [line for line in text(script.records(), "job") if "last at" in line]
+    assert len(shown) == 2
+
+
+def test_a_killed_rank_has_its_stack_and_needs_no_last_place(script):
+    script(RAISES.format("import os; os.kill(os.getpid(), 9)"), check=False)
+    (rank,) = script.records()
+    assert rank.last_at is None
+    assert script.functions(rank) == ["<module>", "outer"]

@@ -1,12 +1,12 @@
-// The exported text: what is in it, and that it stays JSON whatever names are made of.
+// The exported text: its events, and that it stays JSON with any names.
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
 #include "record_builder.hpp"
-#include "trace/read/export.hpp"
-#include "trace/read/json_text.hpp"
+#include "trace/export/export.hpp"
+#include "trace/export/export_text.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -27,8 +27,8 @@ TEST(JsonText, quotes_control_characters_and_what_is_no_utf8_are_made_harmless) 
             "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80");
   const std::string bad = "\xEF\xBF\xBD";
   EXPECT_EQ(escaped("a\xFFz"), "a" + bad + "z");
-  EXPECT_EQ(escaped("\xC3"), bad);                      // cut
-  EXPECT_EQ(escaped("\xC0\xAF"), bad + bad);            // longer than needed
+  EXPECT_EQ(escaped("\xC3"), bad);                      // cut off
+  EXPECT_EQ(escaped("\xC0\xAF"), bad + bad);            // overlong
   EXPECT_EQ(escaped("\xED\xA0\x80"), bad + bad + bad);  // a surrogate
   EXPECT_EQ(escaped("\xF4\x90\x80\x80"), bad + bad + bad + bad);
   EXPECT_EQ(escaped("abcdef", 3), "abc...");
@@ -127,7 +127,7 @@ TEST(Export, a_section_within_another_one_is_in_its_row_and_beside_it_in_the_nex
   EXPECT_TRUE(has(exported(record), "sections of thread 77 (2)"));
 }
 
-TEST(Export, what_is_too_deep_or_has_no_row_is_left_out_and_told) {
+TEST(Export, calls_too_deep_and_slices_without_a_row_are_left_out_and_reported) {
   RecordSizes sizes;
   sizes.ring_events = 2048;
   sizes.collectives = 64;
@@ -149,11 +149,11 @@ TEST(Export, what_is_too_deep_or_has_no_row_is_left_out_and_told) {
 TEST(Export, ranks_of_a_boot_are_told_by_one_clock_or_not_at_all) {
   RecordBuilder record;
   fill_record(record);
-  const std::vector<ClockPicture> all = {{1'000, 0, kOrigin}, {5'000, 0, kOrigin + 1'000}};
+  const std::vector<ClockPicture> all = {{1'000, 0, kOrigin}, {5'000, 1'000, kOrigin + 1'000}};
   Export one(record.open());
   EXPECT_EQ(one.facts().begin, kOrigin);
   EXPECT_EQ(one.facts().clocks.size(), 2U);
-  ASSERT_TRUE(one.start({9, kOrigin, all, false}));  // 4 ticks a ns; its own are 2 a ns
+  ASSERT_TRUE(one.start({9, kOrigin, all, false}));  // 4 ticks per ns; its own clock has 2
   EXPECT_TRUE(has(one.chunk(), R"x("ts":1.000,"dur":0.000,"name":"all_reduce #10")x"));
   record.header().clocks[1].number = 0;
   Export other(record.open());

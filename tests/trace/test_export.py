@@ -68,7 +68,7 @@ def job(run_ranks, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def long_job(run_ranks, tmp_path_factory):
-    """Its ring has gone round several times: main's calls have begun before the window."""
+    """Fills the ring several times, so that the calls of main began before the window."""
     return run_ranks(tmp_path_factory.mktemp("long"), SCRIPT.replace("ROUNDS", "3000"), range(1))
 
 
@@ -93,14 +93,14 @@ def test_calls_of_all_ranks_and_threads_nest(picture):
     side = [stack for (pid, tid), stack in stacks.items() if pid != tid]
     assert side == [["side", "leaf"]] * 2
     work = picture.of("B", "work")
-    assert len(work) == 6  # three of each rank: what is thrown into a generator in it ends none
+    assert len(work) == 6  # three per rank: an exception thrown into a generator inside ends none
     assert not any("cut" in event["args"] for event in work)
     assert work[0]["args"]["at"].endswith("script.py:24")
 
 
-def test_what_runs_at_the_death_says_so_and_ends_with_the_last_event(picture):
+def test_calls_that_run_at_the_death_say_so_and_end_with_the_last_event(picture):
     open_ones = [e for e in picture.events if e["ph"] == "E" and "open" in e.get("args", {})]
-    assert len(open_ones) == 4  # <module> and die() of each rank
+    assert len(open_ones) == 4  # <module> and die() per rank
     for end in open_ones:
         same = [e["ts"] for e in picture.events if e["ph"] in "BEi" and e["pid"] == end["pid"]]
         assert end["ts"] == max(same)
@@ -114,13 +114,13 @@ def test_ranks_threads_steps_sections_and_marks_have_names_rows_and_one_clock(pi
     assert picture.name("process_sort_index", zero) == "0"
     assert picture.name("process_sort_index", one) == "2"
     (steps, _) = picture.rows("steps")
-    assert int(picture.name("thread_sort_index", *steps)) < 0  # above the threads
+    assert int(picture.name("thread_sort_index", *steps)) < 0  # above the threads' rows
     assert len(picture.rows("side")) == len(picture.rows("sections of MainThread")) == 2
     first, later = picture.of("X", "step 0")
     (second, _) = picture.of("X", "step 1")
     assert first["ts"] + first["dur"] == pytest.approx(second["ts"], abs=0.01)
     assert (first["pid"], later["pid"]) == (zero, one)
-    assert later["ts"] > second["ts"]  # rank 1 was started when rank 0 had died
+    assert later["ts"] > second["ts"]  # rank 1 started after rank 0 died
     assert len(picture.of("X", "data")) == 6
     assert len(picture.of("i", 'half "way"')) == 6
     assert len(picture.of("i", "step 1")) == 2

@@ -1,4 +1,4 @@
-"""`oddrank trace export`: which records are taken, and the file it writes, whole or not at all."""
+"""`oddrank trace export`: the choice of records; the file is whole or absent."""
 
 import os
 import subprocess
@@ -11,6 +11,7 @@ from chrome_trace import ChromeTrace
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs
 from oddrank.trace.export import export
+from trace_command import oddrank
 
 SCRIPT = """
 import os
@@ -30,7 +31,7 @@ def job(run_ranks, tmp_path_factory):
     return run_ranks(tmp_path_factory.mktemp("job"), SCRIPT)
 
 
-def test_a_record_that_is_cut_is_told_and_the_others_are_written(job, tmp_path):
+def test_a_cut_record_is_reported_and_the_others_are_written(job, tmp_path):
     good, other = jobs.find([str(job)]).files
     cut = tmp_path / "cut.trace"
     cut.write_bytes(other.read_bytes()[:100_000])
@@ -41,7 +42,50 @@ def test_a_record_that_is_cut_is_told_and_the_others_are_written(job, tmp_path):
     ChromeTrace(target)
 
 
-def test_where_nothing_can_be_read_or_written_nothing_is_left(job, tmp_path):
+def test_a_file_that_was_named_and_is_no_record_is_an_error_beside_others_too(job, tmp_path):
+    good = jobs.find([str(job)]).files[0]
+    bad = tmp_path / "bad.trace"
+    bad.write_bytes(b"x" * 5000)
+    target = tmp_path / "out.json.gz"
+    done = oddrank("export", "-o", target, good, bad, folder=tmp_path)
+    assert done.returncode == 2
+    assert "bad.trace is not a record" in done.stderr
+    assert " of 1 processes of job " in done.stdout
+    ChromeTrace(target)
+    target.unlink()
+    done = oddrank("export", "-o", target, bad, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not target.exists()
+
+
+def test_the_number_of_a_rank_is_never_taken_for_the_file_to_write(job, tmp_path):
+    done = oddrank("export", "1", folder=job.parent, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--output" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_nodes_do_not_write_one_file(job, tmp_path, monkeypatch):
+    for name, value in {
+        "RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    out = tmp_path / "out.json"
+    for command in (
+        ["export", "-o", out], ["where", "--json", out], ["stats", "--json", out],
+        ["diff", "0", "1", "--json", out],
+    ):  # fmt: skip
+        done = oddrank(*command, folder=job.parent)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"each of 2 nodes would write {out}: " in done.stderr
+        assert "trace collect" in done.stderr
+    assert not out.exists()
+    assert oddrank("where", "--json", "-", folder=job.parent).returncode == 0
+
+
+def test_an_export_that_fails_leaves_nothing(job, tmp_path):
     bad = tmp_path / "bad.trace"
     bad.write_bytes(b"x" * 5000)
     inputs = sorted(tmp_path.iterdir())
@@ -107,7 +151,7 @@ def test_earlier_runs_of_a_rank_are_left_out_unless_asked_for(run_ranks, tmp_pat
 def test_the_command_writes_a_file_and_says_where(job, tmp_path):
     target = tmp_path / "job.json.gz"
     done = subprocess.run(
-        [sys.executable, "-m", "oddrank", "trace", "export", target, job],
+        [sys.executable, "-m", "oddrank", "trace", "export", "-o", target, job],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

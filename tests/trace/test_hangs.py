@@ -1,4 +1,4 @@
-"""Real hangs of a 4-rank gloo DDP job: `trace where` shows who stands where, alive and dead."""
+"""Real hangs of a 4-rank gloo DDP job: `trace where` shows each rank's place, alive and dead."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from oddrank.trace.ranks import read
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
 TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
-# How the last rank hangs -> the function that it stands in, and where below it Python waits.
+# Kind of hang of the last rank -> the function that it hangs in.
 HANGS = {
     "collective": "skip_the_collective",
     "data": "next_batch",
@@ -27,7 +27,7 @@ HANGS = {
 
 
 class Job:
-    """The example under torchrun, and what `trace where` says of it."""
+    """The example under torchrun, and its `trace where`."""
 
     def __init__(self, folder, *arguments):
         self.folder = folder
@@ -47,7 +47,7 @@ class Job:
         return json.loads(done.stdout)["data"]["ranks"] if done.returncode == 0 else []
 
     def until(self, ready, seconds=120):
-        """`where`, asked until `ready` says yes."""
+        """Repeats `where` until ready(output); returns the output."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.launcher.poll() is None:
             ranks = self.where()
@@ -57,12 +57,12 @@ class Job:
         raise AssertionError(f"never ready: {self.where()}")
 
     def living(self):
-        """Read without `where`: none is left behind because that took too long."""
+        """Returns the living ranks without `where`, so they are killed even if it is slow."""
         found, _ = read(list(self.folder.rglob("*.trace")))
         return [rank.pid for rank in found if rank.alive]
 
     def kill_all(self):
-        with suppress(ProcessLookupError):  # torchrun has ended by itself
+        with suppress(ProcessLookupError):  # torchrun has already ended
             os.killpg(self.launcher.pid, signal.SIGKILL)
         for pid in self.living():
             with suppress(ProcessLookupError):
@@ -107,7 +107,7 @@ def test_a_hang_is_shown_alive_and_after_all_were_killed(tmp_path, how):
 
 
 def test_the_example_trains_to_its_end_and_its_record_stays(tmp_path):
-    """Its exit code proves nothing: torch aborts now and then when gloo's threads are destroyed."""
+    """Ignores the exit code: torch sometimes aborts when gloo's threads are destroyed."""
     job = Job(tmp_path / "records", "--steps", "5")
     try:
         job.launcher.wait(timeout=120)

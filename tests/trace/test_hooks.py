@@ -1,4 +1,4 @@
-"""The shadow stack is that of the frames after every event, on the Python that runs this."""
+"""The shadow stack equals the frames after every event, on the Python that runs this."""
 
 import json
 import subprocess
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from oddrank import _native
 from oddrank.trace.arm import HOOKS
 
 pytestmark = pytest.mark.timeout(300)
-# Debian's python3 comes without it.
+# Debian's python3 lacks CPython's tests.
 SUITE = find_spec("test") is not None and find_spec("test.test_generators") is not None
 PROGRAM = Path(__file__).with_name("hooked_program.py")
 
@@ -21,6 +22,10 @@ def hooked(folder, hook, *modules):
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def lost(rank):
+    return _native.core().trace_snapshot(str(rank.file))["lost"]
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -43,3 +48,116 @@ def test_cpythons_own_tests_pass_and_every_stack_is_right(tmp_path, module, hook
     assert failed == 0
     assert events > 10_000
     assert wrong == 0
+
+
+def test_code_keeps_its_id_in_forked_children_and_after_arming_again(script):
+    """Many calls must not fill a child's small dictionary with copies."""
+    script(
+        """
+        import os
+        import oddrank
+        def called(i):
+            return i
+        def work():
+            for i in range(20_000):
+                called(i)
+        with oddrank.arm():
+            work()
+            if os.fork() == 0:
+                work()
+                os._exit(0)
+            os.wait()
+        with oddrank.arm(packages={"*": "calls"}):
+            work()
+            work()
+        """
+    )
+    assert len(script.records()) == 2
+    for rank in script.records():
+        assert lost(rank)["codes"] == 0
+
+
+def test_code_that_is_made_again_and_again_takes_no_room_from_what_follows(script):
+    script(
+        """
+        import os, signal
+        import oddrank
+        oddrank.arm()
+        for i in range(20_000):
+            eval(f"{i} + 1")
+        def made_later():
+            os.kill(os.getpid(), signal.SIGKILL)
+        made_later()
+        """,
+        check=False,
+    )
+    (rank,) = script.records()
+    assert script.functions(rank) == ["<module>", "made_later"]
+    assert lost(rank)["codes"] == 0
+
+
+def test_a_function_that_the_dictionary_has_no_room_for_is_shown_as_a_question_mark(script):
+    script(
+        """
+        import os, signal
+        import oddrank
+        oddrank.arm()
+        def known(call):
+            call()
+        known(lambda: None)
+        for i in range(1_000):
+            name = f"made{i}" + "x" * (200 - i // 5)  # the last ones find the smallest holes
+            exec(f"def {name}(): pass\\n{name}()")
+        def made_later():
+            known(lambda: os.kill(os.getpid(), signal.SIGKILL))
+        made_later()
+        """,
+        check=False,
+        ODDRANK_TRACE_MB="0.25",
+    )
+    (rank,) = script.records()
+    assert script.functions(rank) == ["<module>", "?", "known", "?"]
+    assert lost(rank)["codes"] > 0
+
+
+def test_two_hundred_live_threads_are_all_seen(script):
+    script(
+        """
+        import os, signal, threading
+        import oddrank
+        oddrank.arm()
+        ready, never = threading.Barrier(201), threading.Event()
+        def waits():
+            ready.wait()
+            never.wait()
+        for _ in range(200):
+            threading.Thread(target=waits, daemon=True).start()
+        ready.wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        check=False,
+    )
+    (rank,) = script.records()
+    assert lost(rank)["threads"] == 0
+    assert len(rank.threads) == 201
+
+
+def test_the_hash_of_a_source_file_is_that_of_what_was_imported(script):
+    """The hash holds even if functions are called after the file changed or vanished."""
+    (script.folder / "imported.py").write_text("def called():\n    return 1\n")
+    before = _native.core().trace_source_hash(str(script.folder / "imported.py"))
+    script(
+        """
+        import os
+        import imported
+        import oddrank
+        oddrank.arm()
+        with open(imported.__file__, "a") as file:
+            file.write("# changed")
+        imported.called()
+        """
+    )
+    (rank,) = script.records()
+    _, events, _ = _native.core().trace_history(str(rank.file), 1000)
+    hashes = {event[-2] for event in events if "imported.py" in str(event)}
+    assert hashes == {before}

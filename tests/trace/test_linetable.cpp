@@ -1,4 +1,4 @@
-// Line tables made by hand, good and hostile: a line where CPython has one, none for anything else.
+// Hand-made line tables, good and hostile: give CPython's lines, or none.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,7 +14,7 @@ using Line = std::optional<std::uint32_t>;
 constexpr std::uint32_t k310 = 0x030a0df0;
 constexpr std::uint32_t k311 = 0x030b07f0;
 
-// The line of every second byte, from 0 to `end`.
+// Returns the line of every second byte, from 0 to `end`.
 std::vector<Line> lines(std::uint32_t version, const Bytes& bytes, std::uint32_t first,
                         std::uint32_t end) {
   const LineTable table(version, bytes, first);
@@ -23,7 +23,7 @@ std::vector<Line> lines(std::uint32_t version, const Bytes& bytes, std::uint32_t
   return found;
 }
 
-// Below `end`, by the same generator on every machine.
+// Returns a number below `end`; the same sequence on every machine.
 class Dice {
  public:
   explicit Dice(std::uint32_t seed) : random_(seed) {}
@@ -134,7 +134,7 @@ TEST(LineTable, code_longer_than_an_offset_can_say_is_refused) {
   EXPECT_FALSE(has_lines(k310, bytes));
 }
 
-// Whatever the bytes are: no crash, no endless loop, and no line but one of 0..2^31-1.
+// Random bytes cause no crash and no endless loop, and only lines of 0..2^31-1.
 TEST(LineTable, random_bytes_never_hurt) {
   Dice dice(42);
   std::uint64_t resolved = 0;
@@ -154,7 +154,7 @@ TEST(LineTable, random_bytes_never_hurt) {
   EXPECT_GT(resolved, 10'000U) << "the bytes should sometimes be a table";
 }
 
-// Tables that are almost good reach further into the decoder than random bytes do.
+// Almost valid tables reach further into the decoder than random bytes.
 TEST(LineTable, a_changed_cut_or_grown_table_never_hurts) {
   Dice dice(7);
   const Bytes good = {0x80 | 14 << 3, 3,    2, 1,    1,    0x81, 0x12, 0xd8, 5, 9,

@@ -1,4 +1,4 @@
-"""Lines from co_linetable are those that each CPython on this machine says itself, at each byte."""
+"""Lines from co_linetable equal those of each CPython of this machine, at each byte."""
 
 import json
 import re
@@ -15,7 +15,7 @@ DUMP = Path(__file__).with_name("dump_linetables.py")
 
 
 def interpreter(minor: int) -> str | None:
-    """This one, pyenv's newest, or PATH's: as .ci/every-python looks for them."""
+    """Finds Pythons as .ci/every-python does: this one, pyenv's newest, or PATH's."""
     if minor == sys.version_info.minor:
         return sys.executable
     found = []
@@ -27,14 +27,14 @@ def interpreter(minor: int) -> str | None:
         newest = max(found, key=lambda path: int(path.name.split(".")[2]))
         return str(newest / "bin" / "python")
     python = shutil.which(f"python3.{minor}")
-    # One of pyenv's shims may stand for a version that is not there.
+    # A pyenv shim may be for a version that is not installed.
     if python and subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode:
         return None
     return python
 
 
 def truth(length: int, ranges: list[tuple[int, int, int | None]]) -> list[int | None]:
-    """The line of each byte of the code and of some beyond its end."""
+    """Returns the line of each byte of the code, and of some bytes beyond its end."""
     lines: list[int | None] = [None] * (length + 3)
     for start, end, line in ranges:
         lines[start:end] = [line] * (end - start)

@@ -1,14 +1,18 @@
-"""`oddrank trace where, tail, collect`: what is asked for, and how it comes out."""
+"""`oddrank trace where, tail, collect`: the choice of records, and the output."""
 
+import json
 import re
 import subprocess
 import sys
 
+import jsonschema
+
+from oddrank.report import SCHEMA_FILE
 from oddrank.trace import jobs, tail
 from trace_command import oddrank
 
 
-def test_of_a_process_that_was_asked_for_the_heading_counts_no_ranks(waiting, script):
+def test_the_heading_counts_no_ranks_if_a_process_was_asked_for(waiting, script):
     process = waiting()
     records = script.folder / "records"
     done = oddrank("where", "--pid", process.pid, folder=records)
@@ -37,12 +41,12 @@ def test_a_rank_is_named_by_its_number(dead_job, tmp_path):
     assert "\nrank 1 (" in some.stdout
     assert [line.partition(" (")[0] for line in some.stderr.splitlines()] == [
         "oddrank: the newest job, 127.0.0.1:29500, has no record here of rank 2: name a file or"
-        " another job's folder",
+        " another job",
         f"oddrank: there is no record {tmp_path / 'nope'}",
     ]
 
 
-def test_of_a_rank_that_has_only_children_here_they_are_shown(script):
+def test_children_stand_for_a_rank_that_has_no_record_itself(script):
     script(
         """
         import os
@@ -92,7 +96,7 @@ def test_tail_says_times_to_the_microsecond_when_asked_and_what_a_gap_is(dead_jo
     assert all(re.fullmatch(r"\d\d:\d\d:\d\d\.\d{6}", each) for each in times)
     assert len(set(times)) > 1
     assert times == sorted(times)
-    assert lines[0].endswith(" --- what ran here before was not recorded")
+    assert lines[0].endswith(" --- earlier events were not recorded")
 
 
 def test_tail_says_the_last_lines_with_their_source_while_the_file_is_the_same(dead_job, tmp_path):
@@ -113,6 +117,27 @@ def test_tail_says_the_last_lines_with_their_source_while_the_file_is_the_same(d
         script.write_text(before)
 
 
+def test_tail_shows_lines_of_code_whose_file_is_no_possible_path(script):
+    script(
+        """
+        import oddrank
+        names = ["x" * 300, "x/" * 300, "x" + chr(0) + "y", chr(0), "<string>", "", chr(0xd800)]
+        oddrank.arm()
+        for i, name in enumerate(names):
+            exec(compile("value = 1", "x", "exec").replace(co_filename=name))
+            oddrank.mark(f"that was {i}")
+        """
+    )
+    (file,) = (script.folder / "records").glob("*/rank*")
+    done = oddrank("tail", "--source", file, folder=script.folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    for i in range(7):
+        at = [line.endswith(f"=== that was {i}") for line in lines].index(True)
+        shown = [line for line in lines[at - 4 : at] if line.endswith(": (no such file here)")]
+        assert shown, lines[at - 4 : at + 1]
+
+
 def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
     done = oddrank("collect", tmp_path, folder=dead_job / "records")
     assert done.returncode == 0, done.stderr
@@ -121,17 +146,29 @@ def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
     assert shown.startswith("job 127.0.0.1:29500: 2 of 2 ranks")
     stats = oddrank("stats", tmp_path, folder=tmp_path / "none").stdout
     assert stats.startswith("job 127.0.0.1:29500\n")
-    export = oddrank("export", tmp_path / "out.json", tmp_path, folder=tmp_path / "none").stdout
+    export = oddrank(
+        "export", "-o", tmp_path / "out.json", tmp_path, folder=tmp_path / "none"
+    ).stdout
     assert " of 2 processes of job 127.0.0.1:29500 in " in export
     assert shown.splitlines()[-1] == "    script.py:7  work"
 
 
-def test_what_cannot_be_copied_or_written_leaves_nothing(dead_job, tmp_path):
+def test_a_failed_copy_or_export_leaves_nothing(dead_job, tmp_path):
     done = oddrank("collect", tmp_path / "out", tmp_path / "nope", folder=tmp_path)
     assert done.returncode == 2
     assert "there is no record" in done.stderr
     assert not (tmp_path / "out").exists()
-    done = oddrank("export", "-", folder=dead_job / "records", cwd=tmp_path)
+    done = oddrank("export", "-o", "-", folder=dead_job / "records", cwd=tmp_path)
     assert done.returncode == 2
     assert "name one, such as train.json.gz" in done.stderr
     assert not (tmp_path / "-").exists()
+
+
+def test_what_each_command_writes_with_json_fits_the_schema(dead_job):
+    schema = json.loads(SCHEMA_FILE.read_text())
+    for command in (["where"], ["stats"], ["diff", "0", "1"]):
+        done = oddrank(*command, "--json", "-", folder=dead_job / "records", cwd=dead_job)
+        assert done.returncode == 0, done.stderr
+        report = json.loads(done.stdout)
+        assert report["tool"] == f"trace {command[0]}"
+        jsonschema.validate(report, schema)

@@ -1,4 +1,4 @@
-"""oddrank.step, mark and section: what a script says of itself, from any thread, at any time."""
+"""oddrank.step, mark and section record what a script says, from any thread, at any time."""
 
 import pytest
 

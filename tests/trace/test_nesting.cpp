@@ -1,4 +1,4 @@
-// Calls nest and end, whatever was lost of them.
+// Calls nest and end, even if events are lost.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -17,7 +17,7 @@ Place at(std::uint32_t code) { return Place::of(code, 12, kind(Kind::kLine)); }
 Place gap() { return Place::of(0, kNoPosition, kind(Kind::kGap)); }
 Place other(std::uint32_t code, Kind what) { return Place::of(code, kNoPosition, kind(what)); }
 
-// What is told, one word each: "+2" opened, "(2" opened since it had begun before, "-2" closed,
+// Writes one word per callback: "+2" opened, "(2" opened because it began earlier, "-2" closed,
 // "!2" closed for another reason, "." a line, "~" a gap. Checks that it nests.
 class Told final : public CallVisitor {
  public:
@@ -76,11 +76,11 @@ TEST(Nesting, calls_that_begin_and_end_in_the_window) {
   EXPECT_EQ(told({call(1), at(1), call(2), back(2), back(1)}, {}), "+1 . +2 -2 -1");
 }
 
-TEST(Nesting, what_returns_without_a_call_was_open_when_the_window_begins) {
+TEST(Nesting, a_return_without_a_call_was_open_at_the_start_of_the_window) {
   EXPECT_EQ(told({back(3), call(4), back(4), back(2), back(1)}, {}), "(1 (2 (3 -3 +4 -4 -2 -1");
 }
 
-TEST(Nesting, what_never_returns_is_known_from_the_stack_at_the_end) {
+TEST(Nesting, a_call_that_never_returns_is_known_from_the_stack_at_the_end) {
   EXPECT_EQ(told({back(3), call(4)}, {1, 2, 4}), "(1 (2 (3 -3 +4 ]4 ]2 ]1");
   EXPECT_EQ(told({back(3)}, {1, 2}), "(1 (2 (3 -3 ]2 ]1");
 }
@@ -101,7 +101,7 @@ TEST(Nesting, generators_are_slices_from_resume_to_yield_and_exceptions_end_call
 }
 
 TEST(Nesting, behind_a_gap_only_what_goes_on_stays_open) {
-  // 5 was left without an event; 1 and 2 run on.
+  // 5 ended without an event; 1 and 2 still run.
   EXPECT_EQ(told({call(2), call(5), gap(), at(2), back(2)}, {1}), "(1 +2 +5 ~ !5 . -2 ]1");
 }
 
@@ -118,7 +118,7 @@ TEST(Nesting, a_frame_that_throw_resumes_begins_there) {
 TEST(Nesting, callers_go_on_while_a_generator_that_was_thrown_into_runs_between_two_gaps) {
   EXPECT_EQ(told({call(1), call(2), gap(), call(3), back(3), gap(), at(2), back(2), back(1)}, {}),
             "+1 +2 ~ +3 -3 ~ . -2 -1");
-  // 9 may have begun behind the second gap only; 2 has ended somewhere.
+  // 9 can only have begun in the second gap; 2 ended in one of them.
   EXPECT_EQ(told({call(1), call(2), gap(), call(3), back(3), gap(), at(9), back(9), back(1)}, {}),
             "+1 +2 ~ !2 +3 -3 ~ (9 . -9 -1");
   EXPECT_EQ(told({call(3), back(3), gap(), back(2), back(1)}, {}), "(1 (2 +3 -3 ~ -2 -1");

@@ -1,17 +1,20 @@
-"""oddrank.NicerTrace: the text it prints, what is in it and what not."""
+"""oddrank.NicerTrace: the text it prints, the code it leaves out, its counts, and Tee."""
 
 import re
+import sys
 
 import pytest
 
 from nicer_scripts import Scripts, files_of
 from oddrank import NicerTrace
+from oddrank.trace import Tee
 
 EXAMPLE = """
     import os
     import socket
     import sys
-    from oddrank import NicerTrace, Tee
+    from oddrank import NicerTrace
+    from oddrank.trace import Tee
 
     from pkg import image
 
@@ -43,22 +46,22 @@ EXAMPLE = """
 EXPECTED = """\
  script.py:1 <module>
 H:MM:SS <string>:     1: 
- script.py:9 main
-H:MM:SS script.py:    10:     img = image.new(4)
+ script.py:10 main
+H:MM:SS script.py:    11:     img = image.new(4)
  pkg.image:1 new
 H:MM:SS image.py:     2:     check(size)
  pkg.image:6 check
 H:MM:SS image.py:     7:     assert size > 0
 H:MM:SS image.py:     3:     return [0] * size
-H:MM:SS script.py:    11:     for pixel in img:
-H:MM:SS script.py:    12:         pass
-H:MM:SS script.py:    11:     for pixel in img:
-H:MM:SS script.py:    12:         pass
-H:MM:SS script.py:    11:     for pixel in img:
-H:MM:SS script.py:    12:         pass
-H:MM:SS script.py:    11:     for pixel in img:
-H:MM:SS script.py:    12:         pass
-H:MM:SS script.py:    11:     for pixel in img:
+H:MM:SS script.py:    12:     for pixel in img:
+H:MM:SS script.py:    13:         pass
+H:MM:SS script.py:    12:     for pixel in img:
+H:MM:SS script.py:    13:         pass
+H:MM:SS script.py:    12:     for pixel in img:
+H:MM:SS script.py:    13:         pass
+H:MM:SS script.py:    12:     for pixel in img:
+H:MM:SS script.py:    13:         pass
+H:MM:SS script.py:    12:     for pixel in img:
 """  # noqa: W291
 
 
@@ -68,7 +71,7 @@ def scripts(tmp_path):
 
 
 def traced(arguments, work="work()"):
-    """A script that traces calls of its own module, an installed package and the library."""
+    """Returns a script that traces its own module, an installed package and the library."""
     return f"""
     import colorsys
     from oddrank import NicerTrace
@@ -188,3 +191,86 @@ def test_inline_caches_make_no_function_too_long_to_show_its_lines(scripts):
         """
     )
     assert out.count("a = a + a") == 950
+
+
+def test_counts_are_those_of_the_standard_library_and_written_by_it(scripts):
+    out = scripts.run(
+        """
+        import io, sys, trace
+        from oddrank import NicerTrace
+        def fib(n):
+            if n < 2:
+                return n
+            return fib(n - 1) + fib(n - 2)
+        ours, theirs = NicerTrace(count=1, trace=0), trace.Trace(count=1, trace=0)
+        for tracer in (ours, theirs, ours, theirs):
+            tracer.runfunc(fib, 12)
+        mine = {key: n for key, n in theirs.counts.items() if key[0] == __file__}
+        assert mine and {k: n for k, n in ours.counts.items() if k[0] == __file__} == mine
+        ours.results().write_results(coverdir="cover")
+        """
+    )
+    assert out == ""
+    cover = (scripts.folder / "cover" / "script.cover").read_text().splitlines()
+    assert cover[4:7] == [
+        "  930:     if n < 2:",
+        "  466:         return n",
+        "  464:     return fib(n - 1) + fib(n - 2)",
+    ]
+
+
+def test_functions_and_who_calls_them(scripts):
+    out = scripts.run(
+        """
+        from oddrank import NicerTrace
+        class Inner:
+            def deep(self):
+                pass
+        def outer():
+            def nested():
+                pass
+            Inner().deep()
+            Inner().deep()
+            nested()
+        for how in ("countfuncs", "countcallers"):
+            tracer = NicerTrace(packages_to_include="uninstalled", **{how: 1})
+            tracer.runfunc(outer)
+            results = tracer.results()
+            print(sorted(name for _, _, name in results.calledfuncs))
+            print(sorted((a[2], b[1], b[2]) for a, b in results.callers))
+        """
+    )
+    deep = "deep" if sys.version_info < (3, 11) else "Inner.deep"
+    names = str(sorted([deep, "nested", "outer"]))
+    calls = [("outer", "script", called) for called in (deep, "nested")]
+    assert out.splitlines() == [names, "[]", names, str(calls)]
+
+
+def test_a_tee_appends_to_its_file_at_once_and_is_stdout_otherwise(tmp_path, capsys, monkeypatch):
+    file = tmp_path / "trace.txt"
+    file.write_text("before\n")
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    sys.stdout = tee = Tee(file)
+    print("text é")
+    assert file.read_text(encoding="utf-8") == "before\ntext é\n"
+    assert capsys.readouterr().out == "text é\n"
+    assert tee.isatty() is False
+
+
+def test_a_tee_whose_file_is_closed_loses_the_file_only(scripts):
+    out = scripts.run(
+        """
+        import sys
+        from oddrank import NicerTrace
+        from oddrank.trace import Tee
+        def work():
+            tee.file.close()
+            return 7
+        sys.stdout = tee = Tee("trace.txt")
+        result = NicerTrace(packages_to_include="uninstalled").runfunc(work)
+        sys.stdout = tee.stdout
+        print(result)
+        """
+    )
+    assert out.splitlines()[-2:] == ["script.py:     7:     return 7", "7"]
+    assert "could not be written: ValueError('I/O operation on closed file" in scripts.errors

@@ -1,4 +1,4 @@
-"""What NicerTrace prints is complete: many events, threads, children, hangs, deaths, full pipes."""
+"""NicerTrace prints everything: many events, threads, children, hangs, deaths, full pipes."""
 
 import re
 import signal
@@ -29,7 +29,7 @@ def test_a_program_with_many_more_lines_than_the_ring_loses_none(scripts):
     assert out.count("\n") == 1_000_002
 
 
-def test_where_nobody_reads_the_program_goes_on_and_the_text_says_how_many_are_missing(scripts):
+def test_without_a_reader_the_program_goes_on_and_the_text_counts_missing_events(scripts):
     process = scripts.start(
         """
         import sys
@@ -48,13 +48,13 @@ def test_where_nobody_reads_the_program_goes_on_and_the_text_says_how_many_are_m
     finally:
         process.kill()
     assert missing(out) > 0
-    # All events of the record: also those of returns, of which the text has none.
+    # Counts all events of the record; the text shows no returns.
     calls, returns = 1, 1
     shown = sum(not line.startswith("--- ") for line in out.splitlines())
     assert shown + missing(out) - (3_000_002 + calls) in (0, returns)
 
 
-def test_who_reads_slowly_is_waited_for_and_gets_every_line(scripts):
+def test_a_slow_reader_gets_every_line(scripts):
     process = scripts.start(
         """
         from oddrank import NicerTrace
@@ -99,7 +99,7 @@ def test_all_threads_are_traced_and_none_of_their_lines_is_lost(scripts):
     )
     assert missing(out) == 0
     assert out.count("script.py:     6:         i + 1\n") == 80_000
-    # More threads one after the other than a record has places for.
+    # More threads in a row than a record has slots for.
     assert out.count('script.py:     8:     return "short"\n') == 100
 
 
@@ -129,9 +129,7 @@ def test_forked_children_print_their_own_lines_with_their_pid(scripts, how):
     assert len(pids) == 1
     assert len(set(re.findall(r"^\d+", out, re.M)) - set(pids)) == 1  # the parent's
     begins = re.findall(r"^\d+  \S+ (?:forks|processes)$", out, re.M)
-    assert (
-        len(begins) == 1
-    )  # what the parent has not yet printed when it forks is not printed twice
+    assert len(begins) == 1  # text not yet printed at the fork is not printed twice
 
 
 def test_a_program_that_hangs_has_printed_its_last_line(scripts):
@@ -152,7 +150,7 @@ def test_a_program_that_hangs_has_printed_its_last_line(scripts):
     assert lines[-1] == "script.py:     5:     time.sleep(60)\n"
 
 
-def test_what_a_killed_program_has_not_printed_is_in_its_record(scripts):
+def test_the_record_has_the_lines_that_a_killed_program_did_not_print(scripts):
     scripts.run(
         """
         import os, signal

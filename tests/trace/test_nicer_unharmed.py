@@ -1,4 +1,4 @@
-"""A program that NicerTrace runs does what it does without: its signals, files, forks, its end."""
+"""NicerTrace changes nothing in a program: signals, files, forks, exit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Random programs do the same under the tracer, and its stack is the frames' at every event."""
+"""Random programs do the same under the tracer, and its stack equals the frames at every event."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from random_programs import programs
 
 RUNNER = Path(__file__).with_name("random_programs_runner.py")
 EXAMPLES = int(os.environ.get("ODDRANK_TEST_PROGRAMS", "25"))
-A_FILE = 100  # programs whose code objects a record has room for
+A_FILE = 100  # programs whose code objects fit into a record
 
 
 class Runner:
-    """A process that runs programs, and a new one after every A_FILE of them."""
+    """Runs programs in a process, and starts a new one after every A_FILE programs."""
 
     def __init__(self, folder, hook):
         self.folder, self.hook = folder, hook

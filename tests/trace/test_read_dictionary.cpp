@@ -1,4 +1,4 @@
-// The dictionary: what is whole is read, what is broken ends it and is counted.
+// The dictionary: whole entries are read; a broken one ends it and is reported.
 #include <gtest/gtest.h>
 
 #include <algorithm>

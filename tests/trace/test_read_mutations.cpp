@@ -1,10 +1,15 @@
-// A good record, changed at random and by extremes: everything that is left is read or refused.
+// Hostile records, mutated at random and to extremes, are read or refused at bounded cost.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <string>
 
 #include "read_everything.hpp"
 #include "record_builder.hpp"
+#include "trace/read/dictionary.hpp"
+#include "trace/read/stats.hpp"
+#include "trace/read/threads.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -30,7 +35,7 @@ std::string good_record() {
   return std::string(record.bytes());
 }
 
-// 0 where it was read, 1 where it was refused.
+// Returns 0 if it was read, 1 if it was refused.
 int read_bytes(const std::string& bytes) {
   Fd fd(::memfd_create("oddrank-mutated", MFD_CLOEXEC));
   const auto size = static_cast<ssize_t>(bytes.size());
@@ -53,7 +58,7 @@ TEST(ReadMutations, every_word_of_the_header_and_of_the_slots_at_its_extremes) {
   int cases = 0;
   for (std::size_t at = 0; at < good.size(); at += 4) {
     const bool is_header = at < sizeof(Header);
-    // The whole header; of the rest a sample, since most of it is zeros or texts.
+    // All of the header, a sample of the rest, which is mostly zeros or text.
     if (!is_header && at % 20 != 0) continue;
     for (const std::uint64_t extreme : kExtremes) {
       for (const std::size_t size : {std::size_t{4}, std::size_t{8}}) {
@@ -78,7 +83,7 @@ TEST(ReadMutations, twenty_thousand_at_random) {
   for (int i = 0; i < 20'000; ++i) {
     std::string changed = good;
     for (std::size_t changes = 1 + below(8); changes > 0; --changes) {
-      // Magic and version stay mostly, so that there is something to read.
+      // Magic and version usually stay, so that the reader goes on.
       const std::size_t from = below(50) == 0 ? 0 : 16;
       const std::size_t limit = below(3) == 0 ? sizeof(Header) : changed.size();
       if (limit <= from + 8) continue;
@@ -104,6 +109,41 @@ TEST(ReadMutations, twenty_thousand_at_random) {
     if (read_bytes(changed) == 0) ++read;
   }
   EXPECT_GT(read, 2'000) << "too few got past the header to say anything";
+}
+
+// A hostile file of 1 GiB claims 65,536 slots that share a ring: 10^12 events to read.
+TEST(ReadBounds, a_ring_that_many_slots_claim_is_read_for_those_that_it_has_room_for) {
+  RecordSizes sizes;
+  sizes.threads = 64;
+  RecordBuilder record(sizes);
+  fill_record(record);
+  for (std::uint32_t i = 0; i < sizes.threads; ++i) {
+    record.thread(i, "greedy", {});
+    record.slot(i).ring_offset = record.header().rings.offset;
+    record.slot(i).ring_events = 64 * sizes.ring_events / 4;
+    record.slot(i).head = 1'000;
+  }
+  const Threads threads = read_threads(record.open());
+  EXPECT_EQ(threads.list.size(), 64U);
+  EXPECT_EQ(threads.broken, 60U);
+  const auto reads = [](const Thread& thread) { return thread.capacity > 0; };
+  EXPECT_EQ(std::ranges::count_if(threads.list, reads), 4);
+  EXPECT_EQ(read_stats(record.open(), 3).window, 4U * 255U);
+}
+
+// A hostile name may be long, and each frame repeats it.
+TEST(ReadBounds, a_name_is_no_longer_than_a_writer_would_make_it) {
+  RecordSizes sizes;
+  sizes.dictionary = 1 << 20;
+  RecordBuilder record(sizes);
+  record.entry(EntryKind::kText, 1, std::string(300'000, 'f'));
+  record.code(1, std::string(300'000, 'n'), 1, 1, "\x80");
+  record.entry(EntryKind::kGroup, 1, std::string(100'000, 'g'));
+  const Dictionary dictionary(record.open());
+  EXPECT_EQ(dictionary.broken(), "");
+  EXPECT_EQ(dictionary.code(1)->file, std::string(4096, 'f'));
+  EXPECT_EQ(dictionary.code(1)->qualified_name, std::string(4096, 'n'));
+  EXPECT_EQ(dictionary.group(1), std::string(4096, 'g'));
 }
 
 }  // namespace

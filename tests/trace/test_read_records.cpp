@@ -1,10 +1,10 @@
-// Marks and collectives: only what was committed, in order, and nothing of a lap before.
+// Marks and collectives: only committed ones, in order, none from an earlier round of the ring.
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "record_builder.hpp"
-#include "trace/read/collectives.hpp"
+#include "trace/read/records.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -39,8 +39,8 @@ TEST(ReadMarks, a_ring_that_was_lapped_gives_the_last_lap) {
 TEST(ReadMarks, one_that_is_claimed_and_not_committed_is_not_there) {
   RecordBuilder record;
   for (std::uint64_t i = 0; i < 10; ++i) record.mark(MarkKind::kMark, i, "");
-  // Its writer died after its claim: number 2 stands in the slot with its commit word, but half of
-  // it may be overwritten.
+  // The writer died after its claim: the slot still has number 2 and its commit word, but may be
+  // half overwritten.
   ++record.header().marks_claimed;
   Records<Mark> marks = read_marks(record.open());
   ASSERT_EQ(marks.list.size(), 7U);
@@ -72,7 +72,7 @@ TEST(ReadMarks, texts_are_cut_at_their_field) {
   EXPECT_EQ(marks.list.at(0).text, std::string(32, 'x'));
 }
 
-TEST(ReadMarks, of_writers_at_work_only_whole_ones_are_seen) {
+TEST(ReadMarks, only_whole_ones_are_seen_while_threads_write) {
   RecordBuilder record;
   std::jthread writer([&](const std::stop_token& stop) {
     for (std::uint64_t i = 0; !stop.stop_requested(); ++i) {
@@ -116,7 +116,7 @@ TEST(ReadCollectives, begin_end_and_the_open_one_have_one_number) {
   EXPECT_TRUE(read_open_collectives(file).empty()) << "claimed by the next and not filled in";
 }
 
-TEST(ReadCollectives, what_has_one_number_is_joined_whatever_of_it_is_missing) {
+TEST(ReadCollectives, records_of_one_number_are_joined_whichever_are_missing) {
   RecordBuilder record;
   record.collective(Phase::kEnd, 3);  // its begin was overwritten
   record.collective(Phase::kBegin, 4).sequence = ~std::uint64_t{0};
@@ -124,7 +124,7 @@ TEST(ReadCollectives, what_has_one_number_is_joined_whatever_of_it_is_missing) {
   record.collective(Phase::kBegin, 5).sequence = ~std::uint64_t{0};
   record.collective(Phase::kIssued, 5);
   record.collective(Phase::kBegin, 6).sequence = ~std::uint64_t{0};
-  record.open_collective(0, 1);  // hangs since long ago
+  record.open_collective(0, 1);  // has hung for long
   record.open_collective(1, 6);
   record.open_collective(2, 4);  // ended after the table was copied
   const std::vector<Collective> all = read_joined_collectives(record.open());

@@ -1,9 +1,9 @@
-// A record put together: names, lines, times, what is open; and whether its process lives.
+// Snapshots: names, lines, times, open collectives, and whether the process lives.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/proc_stat.hpp"
+#include "os/proc.hpp"
 #include "record_builder.hpp"
 #include "trace/read/history.hpp"
 #include "trace/read/snapshot.hpp"
@@ -17,7 +17,7 @@ class SavedRecord : public ::testing::Test {
  protected:
   SavedRecord() { fill_record(record_); }
   ~SavedRecord() override { ::unlink(path_.c_str()); }
-  // Its own /proc file descriptor would be a link, which the reader does not follow.
+  // Not the descriptor under /proc: that is a link, which the reader does not follow.
   const std::string& path() {
     record_.save(path_);
     return path_;
@@ -42,7 +42,7 @@ TEST_F(SavedRecord, stacks_have_names_and_lines_and_the_last_event_its_time) {
   EXPECT_EQ(main.last, kBase - 431);
 }
 
-TEST_F(SavedRecord, what_has_ended_is_last_and_what_has_not_is_open) {
+TEST_F(SavedRecord, an_ended_collective_is_last_and_the_others_are_open) {
   const Snapshot now = read_snapshot(path());
   ASSERT_TRUE(now.last.has_value());
   EXPECT_EQ(now.last->collective.number, 1U);
@@ -78,7 +78,7 @@ TEST_F(SavedRecord, a_frame_recorded_by_calls_has_no_line) {
 
 TEST_F(SavedRecord, history_is_one_order_of_marks_and_events_and_is_cut_to_the_last) {
   const History all = read_history(path(), 1000);
-  EXPECT_EQ(all.events.size(), 15U + 2U);  // a ring of 16 is read but for its oldest place
+  EXPECT_EQ(all.events.size(), 15U + 2U);  // 15 of a ring of 16: its oldest slot is not read
   for (std::size_t i = 1; i < all.events.size(); ++i) {
     EXPECT_LE(all.events[i - 1].tsc, all.events[i].tsc);
   }
@@ -89,24 +89,24 @@ TEST_F(SavedRecord, history_is_one_order_of_marks_and_events_and_is_cut_to_the_l
   EXPECT_EQ(last.events[2].mark, "begin forward");
 }
 
-TEST(Life, of_this_process_a_dead_one_one_whose_pid_is_used_again_and_one_from_elsewhere) {
+TEST(Liveness, is_told_of_live_and_dead_processes_reused_pids_and_other_hosts) {
   Process process;
   process.pid = static_cast<std::uint32_t>(::getpid());
   process.start_time = read_stat(::getpid()).start_time;
   process.boot_id = boot_id();
   process.pid_namespace = pid_namespace();
-  EXPECT_EQ(life_of(process), Life::kAlive);
+  EXPECT_EQ(liveness_of(process), Liveness::kAlive);
 
   Process again = process;
   again.start_time -= 1;
-  EXPECT_EQ(life_of(again), Life::kDead);
+  EXPECT_EQ(liveness_of(again), Liveness::kDead);
 
   Process elsewhere = process;
   elsewhere.boot_id = "another";
-  EXPECT_EQ(life_of(elsewhere), Life::kUnknown);
+  EXPECT_EQ(liveness_of(elsewhere), Liveness::kUnknown);
   elsewhere = process;
   elsewhere.pid_namespace += 1;
-  EXPECT_EQ(life_of(elsewhere), Life::kUnknown);
+  EXPECT_EQ(liveness_of(elsewhere), Liveness::kUnknown);
 
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
@@ -115,7 +115,7 @@ TEST(Life, of_this_process_a_dead_one_one_whose_pid_is_used_again_and_one_from_e
   Process zombie = process;
   zombie.pid = static_cast<std::uint32_t>(child);
   zombie.start_time = read_stat(child).start_time;
-  EXPECT_EQ(life_of(zombie), Life::kDead);
+  EXPECT_EQ(liveness_of(zombie), Liveness::kDead);
   ::waitpid(child, nullptr, 0);
 }
 

@@ -1,4 +1,4 @@
-// Stacks and rings, of writers that are dead, stopped, or faster than the reader.
+// Stacks and rings of writers that are dead, stopped or faster than the reader.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <time.h>
@@ -44,7 +44,7 @@ TEST(ReadThreads, shows_each_thread_with_its_stack_outermost_first) {
   EXPECT_EQ(threads.list[1].name, "pin_memory");
 }
 
-TEST(ReadThreads, of_a_stack_deeper_than_its_room_the_last_frame_is_the_innermost) {
+TEST(ReadThreads, the_last_frame_of_a_stack_without_room_is_the_innermost) {
   RecordBuilder record;
   std::vector<Place> stack;
   for (std::uint32_t i = 1; i <= 11; ++i) stack.push_back(Place::of(i, i, kLine));
@@ -108,11 +108,11 @@ TEST(ReadThreads, a_thread_without_a_ring_has_only_its_stack) {
   EXPECT_TRUE(read_events(record.open(), 0, 5).list.empty());
 }
 
-// Frames that know who called them: a place's code is its own number, its position its caller's.
+// A stack whose frames name their callers: code is the frame's number, position its caller's.
 class BusyStack {
  public:
   explicit BusyStack(ThreadSlot& slot) : slot_(slot) {}
-  // In the recorder's order: the place, the count of changes, the depth.
+  // Writes in the recorder's order: the place, the count of changes, the depth.
   void enter() {
     const std::uint32_t caller = depth_ == 0 ? 0 : numbers_[depth_ - 1];
     numbers_[depth_] = ++last_ & 0xFFFF;
@@ -147,7 +147,7 @@ TEST(ReadThreads, a_stack_that_changes_meanwhile_is_of_one_moment_or_flagged) {
     for (std::uint64_t turn = 0; !stop.stop_requested(); ++turn) {
       const bool deeper = stack.depth() == 0 || (stack.depth() < 8 && random() % 2 == 0);
       deeper ? stack.enter() : stack.leave();
-      // In bursts: sometimes the reader is faster, sometimes it isn't.
+      // Writes in bursts: sometimes the reader is faster, sometimes slower.
       if (turn % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   });
@@ -177,7 +177,7 @@ TEST(ReadThreads, a_stack_that_never_rests_is_shown_as_it_stands_and_flagged) {
     while (!stop.stop_requested()) record.slot(0).changes.fetch_add(1, std::memory_order_relaxed);
   });
   const RecordFile file = record.open();
-  bool torn = false;  // on one core, only where the reader is interrupted between two looks
+  bool torn = false;  // on one core, only if the reader is interrupted between two reads
   for (int i = 0; i < 2'000'000 && !torn; ++i) {
     const Threads threads = read_threads(file, 1);
     ASSERT_EQ(threads.list.size(), 1U);
@@ -207,7 +207,7 @@ TEST(ReadEvents, gives_the_last_ones_oldest_first) {
   EXPECT_TRUE(read_events(file, ~0U, 5).list.empty());
 }
 
-TEST(ReadEvents, of_a_thread_that_has_gone_round_its_ring_since_it_is_looked_at_again) {
+TEST(ReadEvents, a_thread_that_has_filled_its_ring_since_is_read_again) {
   RecordBuilder record;
   record.thread(1, "t", {});
   for (std::uint64_t i = 0; i < 10; ++i) record.event(1, i, Place{});
@@ -219,7 +219,7 @@ TEST(ReadEvents, of_a_thread_that_has_gone_round_its_ring_since_it_is_looked_at_
   EXPECT_EQ(thread.events, 100U) << "its stack is of then, too";
 }
 
-TEST(ReadEvents, of_a_lapped_ring_the_oldest_place_is_left_out) {
+TEST(ReadEvents, the_oldest_place_of_a_full_ring_is_left_out) {
   RecordBuilder record;
   record.thread(1, "t", {});
   for (std::uint64_t laps = 16; laps < 70; ++laps) {
@@ -241,7 +241,7 @@ TEST(ReadEvents, the_one_that_the_writer_is_at_work_on_is_not_believed) {
   EXPECT_EQ(overwritten(5, 16, 21), 1U);
 }
 
-TEST(ReadEvents, what_is_overwritten_while_it_is_copied_is_discarded) {
+TEST(ReadEvents, events_overwritten_during_the_copy_are_discarded) {
   RecordSizes sizes;
   sizes.ring_events = 1024;
   RecordBuilder record(sizes);
@@ -266,7 +266,7 @@ TEST(ReadEvents, what_is_overwritten_while_it_is_copied_is_discarded) {
   EXPECT_GT(overwritten, 0U);
 }
 
-TEST(ReadEvents, of_a_slow_writer_no_event_is_seen_half_written) {
+TEST(ReadEvents, no_event_of_a_slow_writer_is_seen_half_written) {
   RecordBuilder record;
   record.thread(0, "slow", {});
   std::jthread writer([&](const std::stop_token& stop) {
@@ -296,14 +296,14 @@ TEST(ReadEvents, of_a_slow_writer_no_event_is_seen_half_written) {
   EXPECT_GT(seen, 0U);
 }
 
-// Of this thread, which is the only one that reads: waiting for a core is not the reader's doing.
+// Returns the CPU time of this thread, the only reader, without waiting for a core.
 double cpu_ms() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-// Files like a rank's: 4 MiB, 64 slots, 400 code objects; three threads with 20 frames each.
+// A file like a rank's: 4 MiB, 64 slots, 400 code objects; three threads with 20 frames each.
 TEST(ReadSpeed, many_files_are_read_for_their_stacks_at_once) {
   std::string root = "/dev/shm/oddrank-test-XXXXXX";
   if (::mkdtemp(root.data()) == nullptr) {

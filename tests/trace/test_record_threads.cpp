@@ -1,7 +1,7 @@
-// Many threads write one record while others read it: whatever is shown was written so by somebody.
+// Many threads write one record while others read it: readers show only what was really written.
 //
-// One reader has the file and one the recorder's own mapping. Of the latter the thread sanitizer
-// sees all: where it is built in, no reader meets a plain write.
+// One reader uses the file, one the recorder's own mapping. There the thread sanitizer sees every
+// access: no reader may meet a plain write.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,13 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "base/error.hpp"
-#include "trace/read/collectives.hpp"
+#include "os/error.hpp"
+#include "trace/format/layout.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/records.hpp"
 #include "trace/read/threads.hpp"
-#include "trace/record/layout.hpp"
-#include "trace/record/recorder.hpp"
+#include "trace/write/recorder.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 #define ODDRANK_THREAD_SANITIZER 1
@@ -85,9 +84,8 @@ class Record {
 
 std::string name_of_thread(std::uint32_t tid) { return "thread number " + std::to_string(tid); }
 
-// Threads that begin, call, return and end; each event says who wrote it and as which one.
+// Threads that begin, call, return and end. Each event has its writer and its number.
 void be_threads(Recorder& recorder, std::atomic<std::uint32_t>& next_tid) {
-  const std::vector<char> frames(8);
   for (std::uint64_t turn = 0; turn < kTurns / 500; ++turn) {
     const std::uint32_t tid = ++next_tid;
     ThreadRecorder* pen = recorder.add_thread(tid, tid, name_of_thread(tid));
@@ -95,7 +93,7 @@ void be_threads(Recorder& recorder, std::atomic<std::uint32_t>& next_tid) {
     for (std::uint32_t i = 0; i < 1'000; ++i) {
       const Place place = Place::of(tid, i, static_cast<std::uint8_t>(Kind::kLine));
       if (i % 16 < 8) {
-        pen->enter(&frames[i % 8], place);
+        pen->enter(place);
       } else {
         pen->leave();
       }

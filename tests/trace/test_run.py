@@ -1,4 +1,4 @@
-"""`oddrank trace run script.py` is `python script.py`, but for the record."""
+"""`oddrank trace run script.py` does what `python script.py` does, and records it."""
 
 import os
 import shutil
@@ -109,7 +109,7 @@ def test_a_module_runs_as_with_minus_m(both):
     both.same("-m", "package", "-m", "--help")
 
 
-def test_of_a_module_that_there_is_not_nothing_is_recorded(both):
+def test_a_module_that_does_not_exist_leaves_no_record(both):
     package = both.folder / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -196,8 +196,8 @@ def test_a_wrong_level_and_a_level_of_nothing_are_one_line_and_exit_code_2(both,
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_what_runs_the_script_is_not_recorded_itself(both, hook):
-    """Neither `python -m oddrank` nor the command `oddrank`, and nothing below them."""
+def test_the_runner_itself_is_not_recorded(both, hook):
+    """Frames of `python -m oddrank` and of the command `oddrank` are not in the record."""
     both.write("import os\ndef end():\n    os._exit(0)\nend()\n")
     command = Path(sysconfig.get_path("scripts")) / "oddrank"
     starts = [["-m", "oddrank"], *([[str(command)]] if command.exists() else [])]

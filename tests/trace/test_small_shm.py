@@ -1,4 +1,4 @@
-"""In a container with a /dev/shm of 64 MiB a job runs as it did without oddrank."""
+"""With a /dev/shm of 64 MiB, as in containers, a job runs as without oddrank."""
 
 import os
 import subprocess

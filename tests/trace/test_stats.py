@@ -1,8 +1,15 @@
-"""`oddrank trace stats`: counts are exact, times add up, what is lost is said."""
+"""`oddrank trace stats`: exact counts, times that add up, losses, and tables that fit."""
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -68,11 +75,11 @@ def test_events_calls_and_times_of_each_function(ranks):
 def test_rates_and_the_window_of_a_rank(ranks, job):
     rank = ranks[0]
     assert (rank.rank, rank.world, rank.marks, rank.collectives) == (0, 2, 1, 0)
-    # A ring keeps all but its oldest place; this one has not gone round.
+    # A ring loses its oldest slot once it has wrapped; this one has not.
     (file,) = job.glob(f"rank0-{rank.pid}-*")
     _, told, _ = _native.core().trace_history(str(file), 10_000)
     gaps = sum(kind == _GAP for _, _, kind, *_ in told)
-    assert gaps >= 1  # of no code: the stack was looked up when it was armed
+    assert gaps >= 1  # gaps have no code: arming reads the stack
     assert rank.events == rank.window_events == sum(code.events for code in rank.codes) + gaps
     assert rank.seconds >= rank.window_seconds >= 0.4
     assert rank.per_second == pytest.approx(rank.events / rank.seconds)
@@ -87,7 +94,7 @@ def test_the_hottest_code_is_the_sum_of_all_ranks(ranks):
     assert [code.function for code in stats.hottest(ranks, top=1)] == ["naps", "leaf"]
 
 
-def test_what_was_lost_is_said(script):
+def test_losses_are_reported(script):
     script(
         """
         import threading
@@ -107,7 +114,7 @@ def test_what_was_lost_is_said(script):
     assert said.startswith(f"rank 0 (pid {lossy.pid}): no room for {lossy.lost['threads']} threads")
 
 
-def test_what_a_live_process_is_in_lasts_until_now(script, waiting):
+def test_the_running_call_of_a_live_process_lasts_until_now(script, waiting):
     process = waiting()
     files = jobs.find([str(script.folder / "records")]).files
 
@@ -127,8 +134,8 @@ def test_what_a_live_process_is_in_lasts_until_now(script, waiting):
     assert seconds()[0] == pytest.approx(final, abs=1e-3)
 
 
-def test_of_a_rank_that_never_rests_the_window_is_kept(script):
-    """Its ring is written all over between the look at its stack and the one at its events."""
+def test_the_window_of_a_rank_that_never_rests_is_not_empty(script):
+    """The rank fills its ring between the reads of its stack and of its events."""
     process = script(
         """
         import oddrank
@@ -151,7 +158,7 @@ def test_of_a_rank_that_never_rests_the_window_is_kept(script):
     finally:
         process.kill()
         process.communicate()
-    # Round in 50 us: how often a look comes in between is the machine's doing.
+    # The ring wraps in 50 us: how many reads succeed depends on the machine.
     assert sum(window > 100 for window in windows) > 3, windows
     assert sum(each.events > 100 for each in exported) > 3, exported
 
@@ -183,3 +190,44 @@ def test_the_command_prints_tables_and_json(job, tmp_path):
     assert [rank["rank"] for rank in report["data"]["ranks"]] == [0, 1]
     assert report["data"]["ranks"][0]["events_per_second"] > 0
     assert report["data"]["hottest"][0]["function"] == "naps"
+
+
+LONG = """
+import os
+import oddrank
+name = "a" * 300
+source = f"def {name}(): pass\\n{name}()\\n" + "import time; time.sleep(0.01)\\n"
+oddrank.arm()
+exec(compile(source, "/somewhere/" + "b" * 200 + "/" + "c" * 200 + ".py", "exec"), {})
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("columns", [None, 60, 80, 200])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_tables_fit_the_terminal(run_ranks, tmp_path, columns, terminal):
+    job = run_ranks(tmp_path, LONG)
+    command = [sys.executable, "-m", "oddrank", "trace", "stats", job]
+    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environ |= {"TERM": "xterm"} if columns is None else {"COLUMNS": str(columns), "TERM": "xterm"}
+    if terminal:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns or 100, 0, 0))
+        with subprocess.Popen(command, env=environ, stdout=theirs) as process:
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # EIO: the other end is closed
+                while piece := os.read(ours, 4096):
+                    shown += piece
+        os.close(ours)
+        assert process.returncode == 0
+        text = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+    else:
+        done = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=60, check=True
+        )
+        text = done.stdout
+    most = columns or (100 if terminal else 160)
+    assert max(map(len, text.splitlines())) <= most
+    assert "aaa" in text
+    assert ("ccc.py:1" if most >= 100 else "ccc") in text

@@ -1,4 +1,4 @@
-"""Where _torch is absent or does not fit, one clear line says so and nothing is loaded."""
+"""If _torch is absent or does not fit, one clear line says so and nothing is loaded."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from oddrank import _native
 
 
 def answer_of(code: str) -> str:
-    """What a fresh interpreter prints: the error's text and whether _torch was mapped."""
+    """Runs code in a fresh interpreter; returns the error's text and whether _torch was mapped."""
     program = f"""
 import sys, types
 from oddrank import _native

@@ -1,4 +1,4 @@
-"""What arm() must never do to a script: end it, slow it, fill its memory, change what it does."""
+"""arm() must never end a script, slow it down, fill its memory, or change what it does."""
 
 
 def test_without_room_the_script_runs_as_without_with_one_warning(script, tmp_path):
@@ -96,6 +96,26 @@ def test_of_workers_that_come_and_go_the_last_few_records_stay(script):
     )
     children = [rank for rank in script.records() if rank.is_child]
     assert 3 <= len(children) <= 5
+
+
+def test_files_of_the_user_beside_the_records_are_left_alone(script):
+    names = ["profiles/step.trace", "profiles/rank0-1-2.trace", "script/rank0-stdout.log"]
+    names += [f"job{i}/rank0-{i}-1.trace" for i in range(6)]
+    for name in names:
+        file = script.folder / "records" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+        file.parent.chmod(0o700)
+    (script.folder / "records").chmod(0o700)
+    launched = {
+        "TORCHELASTIC_RUN_ID": "script", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+    }  # fmt: skip
+    for _ in range(6):
+        script("\nimport oddrank\noddrank.arm()\n", **launched)
+    assert all((script.folder / "records" / name).read_text() == "mine" for name in names)
+    # The job started six times; only the newest few records are left.
+    assert 3 <= len(list((script.folder / "records" / "script").glob("*.trace"))) <= 4
 
 
 def test_arming_again_and_again_leaves_nothing_behind_in_the_import_system(script):

@@ -1,4 +1,4 @@
-"""What arm() warns of, and at which line: that of the user's own code which called it."""
+"""Warnings of arm(), at the line of the user's code that called it."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 
 def warnings_of(done):
-    """(line of the script, its text, what is said) of each warning."""
+    """Returns (line of the script, its text, message) of each warning."""
     found = re.findall(r"script\.py:(\d+): RuntimeWarning: (.*)\n  (.*)\n", done.stderr)
     assert done.stderr.count("RuntimeWarning") == len(found), done.stderr
     return [(int(line), source, message) for line, message, source in found]
@@ -47,7 +47,7 @@ def test_a_warning_is_at_the_line_that_arms(environ, says, script):
     )
     found = warnings_of(done)
     assert all(message.startswith(says) for _, _, message in found)
-    # Python 3.10 itself calls a decorator at the line of what it decorates.
+    # Python 3.10 calls a decorator at the line of the decorated function.
     decorated = (11, "@oddrank.arm") if sys.version_info >= (3, 11) else (12, "def function():")
     assert [(line, source) for line, source, _ in found] == [
         (4, "return oddrank.arm()"), (8, "with armed:"), decorated, (14, "function()"),

@@ -1,4 +1,4 @@
-"""`oddrank trace where`: who is folded with whom, in which order, and how it is said."""
+"""`oddrank trace where`: grouping of ranks, order and text."""
 
 import dataclasses
 import json
@@ -8,12 +8,11 @@ import sys
 import time
 
 from oddrank.trace import jobs
-from oddrank.trace.frames import Frame
-from oddrank.trace.processes import last_run, runs_back
+from oddrank.trace.processes import Frame, last_run, runs_back
 from oddrank.trace.ranks import Collective, Rank, Thread, read
 from oddrank.trace.where import groups, text
+from processes import until
 from trace_command import oddrank
-from waiting import until
 
 NOW = 1_700_000_000.0
 AT_61 = (Frame("<module>", "/x/train.py", 88), Frame("train", "/x/train.py", 61))
@@ -55,7 +54,7 @@ def test_a_stopped_rank_is_not_one_more_that_sleeps():
     assert folded(ranks) == [[1], [0, 2]]
 
 
-def test_who_is_dead_waits_no_longer():
+def test_a_dead_rank_waits_no_longer():
     (line,) = [
         line
         for line in text([rank(0, collectives=(in_all_reduce(3),), alive=False)], "j", now=NOW)
@@ -93,7 +92,7 @@ def test_a_thread_that_waits_in_a_collective_is_shown():
     assert any("autograd" in line for line in shown)
 
 
-def test_what_is_said_of_a_hang():
+def test_the_text_of_a_hang():
     states = {"state": "asleep", "cpu": 0.0}
     stuck = [rank(i, collectives=(in_all_reduce(127),)) for i in (0, 1, 3)]
     stuck = [
@@ -108,7 +107,7 @@ def test_what_is_said_of_a_hang():
         "  MainThread",
         "    /x/train.py:88  <module>",
     ]
-    assert "ranks 0-1,3 (node1, pids 100-101,103): step 42, alive, last event 5.0 s ago" in lines
+    assert "ranks 0-1, 3 (node1, pids 100-101, 103): step 42, alive, last event 5.0 s ago" in lines
     assert "  in allreduce #127 of group 0, 4 MiB for 81.0 s" in lines
     assert "  MainThread (asleep, using no CPU)" in lines
     assert lines[-1] == "    /x/train.py:61  train"
@@ -127,12 +126,12 @@ def test_the_newest_job_is_shown_from_its_files_after_its_death(dead_job):
     lines = done.stdout.splitlines()
     assert lines[0] == "job 127.0.0.1:29500: 2 of 2 ranks, 0 alive"
     assert lines[2].startswith("ranks 0-1 (")
-    assert ": step 5, dead without a word (killed, crashed or os._exit), last event at " in lines[2]
+    assert ": step 5, dead: killed, crashed or os._exit(), last event at " in lines[2]
     assert lines[-2:] == ["    script.py:8  <module>", "    script.py:7  work"]
 
 
 def test_the_newest_job_is_the_living_one_that_began_last(script):
-    """Its file's time says nothing: a record on a disk is written to all the time."""
+    """The file's time does not count: a record on a disk is written to all the time."""
     records = script.folder / "records"
     processes = []
     for name in ("first", "second"):
@@ -159,7 +158,7 @@ def test_json_has_every_thread_with_the_innermost_frame_last(dead_job):
     first, second = report["data"]["ranks"]
     assert (first["rank"], second["rank"]) == (0, 1)
     assert (first["alive"], first["step"], first["collective"]) == (False, 5, None)
-    # One ran after the other.
+    # The ranks ran one after the other.
     written = (dead_job / "script.py").stat().st_mtime
     assert written < first["time"] < second["time"] < time.time()
     (thread,) = first["threads"]
@@ -170,7 +169,7 @@ def test_json_has_every_thread_with_the_innermost_frame_last(dead_job):
     }  # fmt: skip
 
 
-def test_what_is_no_record_is_one_line_each_and_the_rest_is_shown(dead_job, tmp_path):
+def test_each_file_that_is_no_record_takes_one_line_and_the_rest_is_shown(dead_job, tmp_path):
     (file, other) = jobs.find([str(dead_job / "records" / "127.0.0.1:29500")]).files
     cut = tmp_path / "cut.trace"
     cut.write_bytes(other.read_bytes()[:100_000])

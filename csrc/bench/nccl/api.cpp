@@ -7,10 +7,10 @@
 #include <memory>
 #include <mutex>
 
-#include "base/dynlib.hpp"
-#include "base/error.hpp"
 #include "cuda/check.hpp"
 #include "cuda/devices.hpp"
+#include "os/dynlib.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::nccl {
 namespace {

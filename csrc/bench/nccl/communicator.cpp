@@ -1,18 +1,19 @@
-// Makes, polls, ends and aborts communicators.
+// Makes, polls, ends and aborts communicators, in threads where a call may never return.
 #include "bench/nccl/communicator.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <future>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
-#include "base/error.hpp"
-#include "bench/nccl/bounded.hpp"
 #include "cuda/buffer.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::nccl {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 constexpr auto kPoll = std::chrono::milliseconds(1);
 constexpr std::int64_t kAbortPatienceMs = 2000;
 
-// Throws what went wrong asynchronously; false while NCCL is still at work.
+// Throws NCCL's asynchronous error. Returns false while NCCL is still at work.
 bool is_ready(const Api& api, ncclComm_t comm, const char* call) {
   ncclResult_t state = ncclSuccess;
   check(api.CommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
@@ -153,9 +154,34 @@ void Communicator::abort() noexcept {
     finished_by(Deadline::after_ms(kAbortPatienceMs),
                 [abort = api_.CommAbort, comm] { abort(comm); });
   } catch (const std::exception&) {
-    // No thread to be had: the communicator is left as it is rather than risk a hang.
+    // No thread can be started: leave the communicator as it is rather than risk a hang.
     return;
   }
+}
+
+bool finished_by(Deadline deadline, std::function<void()> call) {
+  // A promise, not std::async: the future of async waits for its thread.
+  std::promise<void> promise;
+  auto done = promise.get_future();
+  try {
+    std::thread([call = std::move(call), promise = std::move(promise)]() mutable {
+      try {
+        call();
+        call = nullptr;  // frees what it owns before the waiter goes on
+        promise.set_value();
+      } catch (...) {
+        call = nullptr;
+        promise.set_exception(std::current_exception());
+      }
+    }).detach();
+  } catch (const std::system_error& error) {
+    throw Error(std::string("no thread can be started: ") + error.what());
+  }
+  const auto left =
+      std::chrono::nanoseconds(std::max<std::int64_t>(0, deadline.ns() - monotonic_ns()));
+  if (done.wait_for(left) != std::future_status::ready) return false;
+  done.get();
+  return true;
 }
 
 }  // namespace oddrank::nccl

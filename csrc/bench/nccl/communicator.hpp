@@ -1,24 +1,30 @@
-// An NCCL communicator whose making and ending have deadlines.
+// An NCCL communicator that is created and closed with deadlines.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <string>
 
-#include "base/clock.hpp"
 #include "bench/nccl/api.hpp"
+#include "os/clock.hpp"
 
 namespace oddrank::nccl {
 
+// Runs `call` in its own thread. Returns whether it ended in time, and throws what it threw. A call
+// that did not end goes on alone, so it must own (share) all that it touches. Throws Error if no
+// thread can be started; `call` has not run then.
+bool finished_by(Deadline deadline, std::function<void()> call);
+
 using UniqueId = std::array<char, NCCL_UNIQUE_ID_BYTES>;
 
-// Made by one rank and handed to the others. Opens a listening socket in this process; needs no
-// GPU.
+// Made by one rank and sent to the others. Opens a listening socket in this process; needs no GPU.
 UniqueId make_unique_id();
 
-// Why none can be made in this environment, as one sentence without its end; empty: nothing. NCCL
-// lets NCCL_COMM_BLOCKING overrule what a communicator was asked to be. We don't unset it: torch
-// shares the library, which reads the variable once, and other threads may be reading it.
+// Returns why this environment allows no communicator, as a sentence without its period; empty if
+// it does. NCCL lets NCCL_COMM_BLOCKING overrule the configuration of a communicator. We don't
+// unset it: torch shares the library, which reads the variable once, and other threads may be
+// reading it.
 std::string obstacle();
 
 // Owns one communicator on one GPU. Does not own the GPU's context. Not thread-safe.
@@ -42,7 +48,7 @@ class Communicator {
   const Api& api() const noexcept { return api_; }
   int rank() const noexcept { return rank_; }
   int world() const noexcept { return world_; }
-  // Of CUDA; -1 where there is none.
+  // Returns CUDA's number of the device, -1 if there is none.
   int device() const noexcept { return device_; }
   // Whether operations are launched by the thread that calls NCCL.
   bool direct() const noexcept { return direct_; }
@@ -50,16 +56,16 @@ class Communicator {
   // Ends it in agreement with the others; aborts it at the deadline and throws. Graphs that hold
   // its operations must be gone: NCCL waits for them.
   void close(Deadline deadline);
-  // Ends it without the others. NCCL may itself be stuck: after 2 s it is left to a thread of its
-  // own. Not while another thread is inside a call of NCCL: that is what abandon() is for.
+  // Ends it without the others. NCCL itself may be stuck: after 2 s the call goes on in its own
+  // thread. Not while another thread is inside a call of NCCL: that is what abandon() is for.
   void abort() noexcept;
   // Forgets it as it is.
   void abandon() noexcept { comm_ = nullptr; }
 
-  // Throws what went wrong asynchronously; returns false while NCCL is still at work.
+  // Throws NCCL's asynchronous error. Returns false while NCCL is still at work.
   bool ready(const char* call) const;
-  // What every operation ends with: throws where `result` is an error, and sees to it that the
-  // operation is on its stream. Hot.
+  // Ends every operation: throws if `result` is an error, and waits until the operation is on its
+  // stream. Hot.
   void issued(ncclResult_t result, const char* call, Deadline deadline) {
     if (result == ncclSuccess && direct_) return;
     settle(result, call, deadline);

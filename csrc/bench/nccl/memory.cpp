@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "base/error.hpp"
 #include "cuda/buffer.hpp"
 #include "cuda/stream.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::nccl {
 namespace {

@@ -1,12 +1,12 @@
-// The memory that a rank's collectives work on, each by its own cut: one allocation.
+// The memory of a rank's collectives: one allocation, of which each uses its own part.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string>
 
-#include "base/clock.hpp"
 #include "bench/nccl/communicator.hpp"
+#include "os/clock.hpp"
 
 namespace oddrank::nccl {
 
@@ -23,16 +23,16 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory() { free(); }
 
-  // Null once it was given back.
+  // Null once it was freed.
   char* data() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }
   // "ncclMemAlloc" or "cudaMalloc".
   const char* allocator() const noexcept { return by_nccl_ ? "ncclMemAlloc" : "cudaMalloc"; }
   bool registered() const noexcept { return registered_; }
 
-  // No work may be on it any more: NCCL's way of freeing does not wait for it.
+  // No work may use it any more: NCCL frees without waiting.
   void free() noexcept;
-  // Forgets the memory: for work that does not end.
+  // Forgets the memory, for work that does not end.
   void abandon() noexcept {
     data_ = nullptr;
     bytes_ = 0;
@@ -47,7 +47,7 @@ class Memory {
   bool registered_ = false;
   char* data_ = nullptr;
   std::size_t bytes_ = 0;
-  void* handle_ = nullptr;  // of the registration; NCCL gives null where it sees no use in one
+  void* handle_ = nullptr;  // of the registration; null if NCCL sees no use in one
 };
 
 }  // namespace oddrank::nccl

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <string>
 
-#include "base/error.hpp"
-#include "bench/verify/device.hpp"
 #include "bench/verify/table.hpp"
+#include "bench/verify/verify.hpp"
 #include "cuda/buffer.hpp"
 #include "cuda/stream.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::bench {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 constexpr unsigned kThreads = 512;
 constexpr unsigned kBlocksPerProcessor = 4;  // 2048 threads: what one multiprocessor holds
 
-// Filled by the GPU; a healthy run touches it never.
+// Filled by the GPU. A healthy run never touches it.
 struct Found {
   unsigned long long wrong;
   unsigned long long first;  // from the segment's begin

@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include "base/error.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::bench {
 namespace {
@@ -42,7 +42,7 @@ std::uint64_t encode_small_float(const DtypeTraits& t, double value) noexcept {
   const std::uint64_t sign = std::signbit(value) ? std::uint64_t{1} << (t.size * 8 - 1) : 0;
   const std::uint64_t exponents = (std::uint64_t{1} << t.exponent_bits) - 1;
   const std::uint64_t ones = (std::uint64_t{1} << t.mantissa_bits) - 1;
-  // What follows the largest finite number: infinity, or e4m3fn's one NaN.
+  // The bits after the largest finite number: infinity, or the NaN of e4m3fn.
   const std::uint64_t beyond = (exponents << t.mantissa_bits) | (t.infinite ? 0 : ones);
   if (std::isnan(value)) return sign | (exponents << t.mantissa_bits) | ones;
   if (std::isinf(value)) return sign | beyond;
@@ -83,7 +83,7 @@ Dtype dtype_of(std::string_view name) {
     if (kDtypes[i].name == name) return static_cast<Dtype>(i);
     known += (known.empty() ? "" : ", ") + std::string(kDtypes[i].name);
   }
-  throw Error("dtype '" + std::string(name) + "' is none of " + known);
+  throw Error("unknown dtype '" + std::string(name) + "'; known: " + known);
 }
 
 std::uint64_t encode(Dtype dtype, double value) noexcept {

@@ -22,28 +22,28 @@ enum class Dtype : std::uint8_t {
 struct DtypeTraits {
   std::string_view name;  // torch's
   unsigned size;          // bytes
-  // Of a float: bits of its exponent and of its mantissa; both 0 of an integer.
+  // Bits of a float's exponent and mantissa; both 0 for integers.
   int exponent_bits;
   int mantissa_bits;
-  bool infinite;  // false: e4m3fn, whose largest exponent holds numbers, and no infinity
-  // The pattern's: sums of ones are exact, in any order, up to this many; and the largest number.
+  bool infinite;  // false for e4m3fn, whose largest exponent holds numbers and no infinity
+  // For the pattern: sums of ones are exact in any order up to this many; and the largest number.
   double exact;
   double largest;
-  std::uint32_t moved_values;  // a prime: how many values mark moved data
+  std::uint32_t moved_values;  // number of values that mark moved data, a prime
 
   bool is_float() const noexcept { return exponent_bits != 0; }
 };
 
 const DtypeTraits& traits(Dtype dtype) noexcept;
 
-// Throws Error where there is no such dtype.
+// Throws Error for an unknown name.
 Dtype dtype_of(std::string_view name);
 
-// The bits of the nearest number (ties to even), in the low bytes. Integers: `value` must be one
-// that the dtype holds.
+// Returns the bits of the nearest number (ties to even) in the low bytes. An integer dtype must
+// hold `value`.
 std::uint64_t encode(Dtype dtype, double value) noexcept;
 
-// The number that the low bytes of `bits` are; of an int64 beyond 2^53 the nearest double.
+// Returns the number in the low bytes of `bits`; for an int64 beyond 2^53 the nearest double.
 double decode(Dtype dtype, std::uint64_t bits) noexcept;
 
 }  // namespace oddrank::bench

@@ -1,10 +1,9 @@
-// Copies out of a table, and compares with it: as fast as memory is.
-#include "bench/verify/host.hpp"
-
+// Copies a table into host memory, and compares memory with it, at the speed of memory.
 #include <cstring>
 
-#include "base/error.hpp"
 #include "bench/verify/table.hpp"
+#include "bench/verify/verify.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::bench {
 namespace {

@@ -7,8 +7,7 @@
 #include <iterator>
 #include <string>
 
-#include "base/error.hpp"
-#include "bench/verify/slots.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::bench {
 namespace {
@@ -40,7 +39,7 @@ class Draw {
 
 bool is_power_of_two(std::uint32_t n) noexcept { return (n & (n - 1)) == 0; }
 
-// 1/n as the dtype rounds it.
+// Returns 1/n as the dtype rounds it.
 double rounded_share(Dtype dtype, std::uint32_t world) noexcept {
   return decode(dtype, encode(dtype, 1.0 / world));
 }
@@ -66,7 +65,7 @@ Op op_of(std::string_view name) {
   throw Error("op '" + std::string(name) + "' is none of " + known);
 }
 
-// What a slot draws, the same on every rank.
+// The numbers that a slot draws, the same on every rank.
 struct Pattern::Choice {
   std::uint32_t contributors;  // L
   double size;                 // 2^e

@@ -1,4 +1,4 @@
-// The values of verified collectives: what a rank puts in, and what must come out.
+// The values of verified collectives: what a rank contributes, and what must come out.
 // C++17: included by .cu files.
 #pragma once
 
@@ -6,12 +6,32 @@
 #include <string_view>
 
 #include "bench/verify/dtype.hpp"
+#include "os/mix.hpp"
 
 namespace oddrank::bench {
 
+// The pattern has this many values, its slots. Each block of so many indices holds all of them in
+// order, begun at a slot of its own, so that filling and checking are copies out of a table that
+// fits a core's cache, and yet nothing repeats. A prime: pieces of the sizes that programs use do
+// not begin where blocks do.
+inline constexpr std::uint32_t kSlots = 4093;
+
+ODDRANK_HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t x) noexcept {
+  return mix_bits(x + kMixStep);
+}
+
+// The slot of a block's first index.
+ODDRANK_HOST_DEVICE constexpr std::uint32_t first_slot(std::uint64_t block) noexcept {
+  return static_cast<std::uint32_t>(mix(block) % kSlots);
+}
+
+ODDRANK_HOST_DEVICE constexpr std::uint32_t slot_of(std::uint64_t index) noexcept {
+  return static_cast<std::uint32_t>((index % kSlots + first_slot(index / kSlots)) % kSlots);
+}
+
 enum class Op : std::uint8_t { kSum, kMin, kMax, kAvg, kProd, kNone };
 
-// Throws Error where there is no such op. "none": data is moved, not reduced.
+// Throws Error for an unknown op. "none": data is moved, not reduced.
 Op op_of(std::string_view name);
 
 // Tested to be exact up to 16,384 ranks; up to here nothing overflows.
@@ -20,7 +40,7 @@ inline constexpr std::uint32_t kMostRanks = 1 << 20;
 // Every value is exact in the dtype, and so is every partial result, in whatever order and by
 // whatever tree the ranks are combined. Both functions take the same time for any world.
 //
-// A slot (slots.hpp) numbers the ranks anew: x = (a * rank + s) mod world, a a prime above any
+// A slot numbers the ranks anew: x = (a * rank + s) mod world, a a prime above any
 // world, so that x is a permutation; a and s are the slot's. Turn after turn x moves on, so that
 // within `window_turns` turns each rank is among the contributors of each slot.
 //
@@ -37,13 +57,13 @@ class Pattern {
  public:
   Pattern(Dtype dtype, Op op, std::uint32_t world, std::uint64_t turn) noexcept;
 
-  // What `rank` puts into a slot; with op none: what is its data.
+  // Returns the value that `rank` contributes to a slot; with op none its data.
   double contribution(std::uint32_t rank, std::uint32_t slot) const noexcept;
-  // What all ranks' contributions come to. Not for op none. Where avg isn't exact: the true value.
+  // Returns the result over all ranks, the true value if avg is not exact. Not for op none.
   double result(std::uint32_t slot) const noexcept;
 
-  // By how much a right result may differ from `result`: in units of the last place, and relative.
-  // Not 0 for avg alone, and not there where n is a power of two of which the dtype holds 1/n.
+  // How much a right result may differ from `result`: in units of the last place, and relative.
+  // Both are 0 except for avg, and for avg if n is a power of two of which the dtype holds 1/n.
   // relative: an implementation may multiply by 1/n in the dtype itself; e4m3 rounds it coarsely
   // above 64 ranks, and to 0 from 1024 on, where this check therefore lets pass 0.
   struct Tolerance {
@@ -52,8 +72,8 @@ class Pattern {
   };
   Tolerance tolerance() const noexcept;
 
-  // The turn from 0 at which `rank` surely is among the contributors of a slot; the pattern's own
-  // turn does not matter.
+  // Returns the first turn from 0 at which `rank` contributes to a slot. Ignores the pattern's own
+  // turn.
   std::uint32_t turn_of(std::uint32_t rank, std::uint32_t slot) const noexcept;
 
  private:
@@ -72,8 +92,8 @@ class Pattern {
   double unit_ = 1;              // 2^e is in units of it
 };
 
-// How many turns it takes until every rank has contributed to one of the first `count` elements;
-// `most` where it takes more, after which nothing is looked at.
+// Returns the number of turns until every rank has contributed to one of the first `count`
+// elements, at most `most`.
 std::uint64_t turns(Dtype dtype, Op op, std::uint32_t world, std::uint64_t count,
                     std::uint64_t most) noexcept;
 

@@ -1,24 +1,47 @@
-// A segment's pattern as bits of its dtype: what the loops over the data compare with.
+// A segment of a rank's data, and its pattern as bits of its dtype: what the checks compare with.
 // C++17: included by .cu files.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
-#include "bench/verify/segment.hpp"
-#include "bench/verify/slots.hpp"
+#include "bench/verify/pattern.hpp"
 
 namespace oddrank::bench {
+
+struct Segment {
+  Dtype dtype;
+  Op op;
+  std::uint32_t source;  // whose data it is; a check of reduced data doesn't look at it
+  std::uint32_t world;
+  std::uint64_t first;  // element k of the segment is element first + k of the data
+  std::uint64_t count;
+  std::uint64_t turn;
+
+  std::uint64_t bytes() const noexcept { return count * traits(dtype).size; }
+};
+
+// Throws Error for an unknown name or a number out of range.
+Segment make_segment(std::string_view dtype, std::string_view op, std::int64_t source,
+                     std::int64_t world, std::int64_t first, std::int64_t count, std::int64_t turn);
+
+struct Mismatch {
+  std::uint64_t wrong = 0;  // elements
+  std::int64_t index = -1;  // of the first one, from the segment's begin; -1: none
+  double expected = 0;
+  double got = 0;
+};
 
 // All slots, twice in a row, so that what follows any slot lies behind it. Of a segment with fewer
 // elements than slots only those that it has are set.
 class Table {
  public:
-  // What `source` puts in.
+  // The table of the values that `source` contributes.
   static Table of_contribution(const Segment& segment);
-  // What the collective leaves: the result of all ranks, or with op none the source's data.
+  // The table of the collective's result: over all ranks, or with op none the source's data.
   static Table of_result(const Segment& segment);
 
   // A value is right where its bits lie between those of `low` and of `high` at its slot. The two
@@ -27,10 +50,10 @@ class Table {
   const std::byte* high() const noexcept { return exact() ? low_.data() : high_.data(); }
   bool exact() const noexcept { return high_.empty(); }
   std::size_t bytes() const noexcept { return low_.size(); }
-  // The bits that equal a zero without being those of one; 0: integers, of which there are none.
+  // Returns the bits of -0.0, which equals 0 with other bits; 0 for integers.
   std::uint64_t negative_zero() const noexcept;
 
-  // The value that belongs at an index, rounded to the dtype.
+  // Returns the right value at an index, rounded to the dtype.
   double value_at(std::uint64_t index) const noexcept;
 
  private:

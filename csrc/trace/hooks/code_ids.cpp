@@ -18,7 +18,7 @@ CodeTable::CodeTable()
     : slots_(std::make_unique<Slot[]>(kFirst)), mask_(kFirst - 1), shift_(shift_for(kFirst)) {}
 
 const CodeInfo* CodeTable::insert(const PyCodeObject* code, CodeInfo info) noexcept {
-  // At most half full: a lookup that fails stays short.
+  // Keep the table at most half full, so that failed lookups stay short.
   if (size_ * 2 >= mask_ && !grow()) return nullptr;
   std::size_t at = place(code);
   while (slots_[at].code != nullptr && slots_[at].code != code) at = (at + 1) & mask_;
@@ -34,7 +34,7 @@ void CodeTable::erase(const PyCodeObject* code) noexcept {
     hole = (hole + 1) & mask_;
   }
   --size_;
-  // Whoever stands behind the hole and would be looked for before it moves into it.
+  // Backward-shift deletion: moves later entries whose home is at or before the hole.
   for (std::size_t at = (hole + 1) & mask_; slots_[at].code != nullptr; at = (at + 1) & mask_) {
     const std::size_t home = place(slots_[at].code);
     if (((at - home) & mask_) >= ((at - hole) & mask_)) {

@@ -1,4 +1,4 @@
-// From a code object to what the recorder does with it: its id in the file and its level.
+// Maps a code object to its id in the record file and its level.
 #pragma once
 
 #include <Python.h>
@@ -8,33 +8,33 @@
 
 namespace oddrank::trace {
 
-// What is recorded of a code object: nothing; its place in the stack; calls and returns; lines.
+// How much is recorded of a code object. Each level adds: frames in the stack; calls; lines.
 enum class Level : std::uint8_t { kOff = 0, kWhere = 1, kCalls = 2, kLines = 3 };
 
 struct CodeInfo {
-  std::uint32_t id = 0;  // in the dictionary; 0: none, as of all that are off
+  std::uint32_t id = 0;  // in the dictionary; 0 if the level is off
   Level level = Level::kOff;
 };
 
-// A table of pointers, open addressing, read at every call. Entries leave when their code object is
-// destroyed: addresses are used again (lambdas, exec, torch.compile). The GIL guards it; a build
-// without a GIL needs another one and is refused by arm().
+// Hash table of code objects, open addressing, read at every call. An entry is erased when its code
+// object is destroyed: addresses are reused (lambdas, exec, torch.compile). The GIL guards it;
+// arm() refuses a build without a GIL.
 class CodeTable {
  public:
   CodeTable();
 
-  // nullptr: not seen yet.
+  // Returns nullptr if the code object is not in the table.
   const CodeInfo* find(const PyCodeObject* code) const noexcept {
     for (std::size_t at = place(code);; at = (at + 1) & mask_) {
       if (slots_[at].code == code) return &slots_[at].info;
       if (slots_[at].code == nullptr) return nullptr;
     }
   }
-  // Returns the entry; nullptr where memory is out.
+  // Returns the entry, valid until the next change of the table; nullptr if out of memory.
   const CodeInfo* insert(const PyCodeObject* code, CodeInfo info) noexcept;
   void erase(const PyCodeObject* code) noexcept;
   void clear() noexcept;
-  // Calls `see` with every code object of the table.
+  // Calls `see` with every code object and its CodeInfo.
   template <typename See>
   void each(See&& see) const {
     for (std::size_t i = 0; i <= mask_; ++i) {
@@ -48,7 +48,7 @@ class CodeTable {
     CodeInfo info;
   };
   std::size_t place(const PyCodeObject* code) const noexcept {
-    // Code objects are larger than 128 bytes and aligned: the low bits say nothing.
+    // Use the high bits of the product: the low bits of an address carry no information.
     return static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(code) * 0x9E3779B97F4A7C15U >>
                                     shift_);
   }

@@ -1,12 +1,12 @@
-// The slots of threads in which PyEval_SetTrace and PyEval_SetProfile keep a function and an
-// object: taking them, giving them back, and noticing who else has them.
+// Takes and releases the threads' trace and profile slots (PyEval_SetTrace, PyEval_SetProfile), and
+// notices when another tool takes them.
 #include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
 
-#include "trace/hooks/eval_trace.hpp"
 #include "trace/hooks/hook.hpp"
+#include "trace/hooks/settrace.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
@@ -18,10 +18,21 @@ void each_thread(Act act) {
   for (; state != nullptr; state = PyThreadState_Next(state)) act(state);
 }
 
+// Set while oddrank changes slots itself: CPython raises the same audit event for that.
+bool we_are_at_it = false;
+
+// A tool sets this thread's trace function: treat the lines as lost until the slot is ours again.
+void lose_lines_here() noexcept {
+  if (we_are_at_it || !Tracer::get().armed_with(settrace_hook())) return;
+  const PyThreadState* state = PyThreadState_Get();
+  if (state->c_traceobj == nullptr || state->c_traceobj != slot_object()) return;
+  if (TracedThread* thread = Tracer::get().here()) thread->lose_lines();
+}
+
 #if PY_VERSION_HEX < 0x030C0000
 
-// Takes the slots of a thread that are free, or hold our object as somebody has put it back. What
-// is another tool's stays so: with its trace function there are no lines, with both taken nothing.
+// Takes a thread's slots that are free or hold our object (a tool may have restored it). Leaves
+// another tool's slots alone: without the trace slot there are no lines, without both no events.
 bool take(PyThreadState* state, PyObject* object) {
   const bool may_profile = state->c_profileobj == nullptr ||
                            (state->c_profileobj == object && state->c_profilefunc != &on_profile);
@@ -48,20 +59,20 @@ bool is_others(const PyThreadState* state) noexcept {
 }
 
 bool take(PyThreadState* state, PyObject* object) {
-  // For the calling thread alone, which `state` is: there is nothing else in the API of 3.13.
+  // `state` must be the calling thread's: the API of 3.13 sets no other thread's slot.
   if (!is_others(state)) PyEval_SetTrace(&on_trace, object);
   return true;
 }
 
-// Another tool's function in some thread, kept while all threads are given ours.
+// Another tool's function in a thread, saved while take_all() sets all threads.
 struct Others {
   PyThreadState* state;
   Py_tracefunc function;
   PyObject* object;
 };
 
-// CPython counts the threads that are traced, so the slots can't be filled by hand: all of them are
-// ours for a moment, and what was another tool's is put back.
+// Sets our function in all threads, then restores the slots of other tools. CPython counts traced
+// threads, so only its own functions may fill a slot.
 bool take_all(PyObject* object) {
   std::vector<Others> others;
   try {
@@ -72,7 +83,7 @@ bool take_all(PyObject* object) {
     });
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
-    return false;  // what is kept so far is leaked: nothing else works now either
+    return false;  // leaks the references taken so far
   }
   PyEval_SetTraceAllThreads(&on_trace, object);
   each_thread([&others](PyThreadState* state) {
@@ -87,9 +98,8 @@ bool take_all(PyObject* object) {
 }
 
 bool a_look_is_due = false;
-bool we_are_at_it = false;
 
-// Some thread's slot has changed hands, its own thread may not look: it gets no events.
+// Pending call, runs in the main thread: a thread whose slot was taken gets no events to notice it.
 int look_at_all_threads(void* /*unused*/) {
   a_look_is_due = false;
   if (!Tracer::get().armed_with(settrace_hook())) return 0;
@@ -112,7 +122,7 @@ bool is_ours(PyThreadState* state) noexcept {
     Tracer::get().note_displaced(ours ? nullptr : tool);
   }
 #if PY_VERSION_HEX < 0x030C0000
-  // Another tool took the profile slot while lines were not wanted: nobody would want them again.
+  // Another tool took the profile slot while our trace function was off: switch it on for good.
   if (ours && state->c_profilefunc != &on_profile) [[unlikely]]
     state->c_tracefunc = &on_trace;
 #endif
@@ -141,15 +151,21 @@ bool take_slots() {
   return take_this_thread();
 }
 
-void release_slots() { each_thread(&release); }
+void release_slots() {
+  we_are_at_it = true;
+  each_thread(&release);
+  we_are_at_it = false;
+}
 
 void release_this_thread() {}
 
-// Before a profiler takes the profile slot: with it goes who would want lines again.
+// Called before a tool takes the trace slot or a profiler the profile slot. Our profile function
+// switches our trace function on and off: once it is gone, the trace function must stay on.
 int on_audit(const char* event, PyObject* /*args*/, void* /*unused*/) {
+  if (std::strcmp(event, "sys.settrace") == 0) lose_lines_here();
   if (std::strcmp(event, "sys.setprofile") != 0) return 0;
-  PyThreadState* state = _PyThreadState_UncheckedGet();
-  if (state != nullptr && state->c_traceobj != nullptr && state->c_traceobj == slot_object()) {
+  PyThreadState* state = PyThreadState_Get();
+  if (state->c_traceobj != nullptr && state->c_traceobj == slot_object()) {
     state->c_tracefunc = &on_trace;
   }
   return 0;
@@ -166,8 +182,7 @@ bool take_slots() {
   return taken;
 }
 
-// Where another tool has a thread, each of ours is given back by itself: at its next event, and
-// this one now.
+// If another tool has a thread, releases only this thread's slot; others at their next event.
 void release_slots() {
   bool others = false;
   each_thread([&others](PyThreadState* state) { others = others || is_others(state); });
@@ -187,10 +202,11 @@ void release_this_thread() {
   }
 }
 
-// Before somebody calls sys.settrace(), or PyEval_SetTrace() from C: whoever he is, he is looked at
-// a little later, by the main thread.
+// Called before sys.settrace() or PyEval_SetTrace(): lets the main thread check all slots after it.
 int on_audit(const char* event, PyObject* /*args*/, void* /*unused*/) {
-  if (std::strcmp(event, "sys.settrace") != 0 || a_look_is_due || we_are_at_it) return 0;
+  if (std::strcmp(event, "sys.settrace") != 0) return 0;
+  lose_lines_here();
+  if (a_look_is_due || we_are_at_it) return 0;
   if (!Tracer::get().armed_with(settrace_hook())) return 0;
   a_look_is_due = Py_AddPendingCall(&look_at_all_threads, nullptr) == 0;
   return 0;

@@ -1,4 +1,4 @@
-// What is recorded of which code: decided once per code object.
+// Decides how much is recorded of a code object, once for each.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace oddrank::trace {
 
-// A package and its level. Besides dotted names of packages: "stdlib", "site-packages" (installed,
-// not the standard library), "uninstalled" (the rest: scripts, clones, editable installs), "*", and
-// folders, which begin and end with a slash.
+// A package and its level. `package` is a dotted name, "stdlib", "site-packages" (installed, not in
+// the standard library), "uninstalled" (scripts, clones, editable installs), "*", or a folder that
+// begins and ends with a slash.
 struct Rule {
   std::string package;
   Level level = Level::kOff;
   bool operator==(const Rule&) const = default;
 };
 
-// Folders of the interpreter, with a slash at their end.
+// Folders of the interpreter, each ending with a slash.
 struct Roots {
   std::vector<std::string> stdlib;
-  std::vector<std::string> site;  // looked at first: it may lie inside the standard library's
+  std::vector<std::string> site;  // checked first: may lie inside a stdlib folder
   bool operator==(const Roots&) const = default;
 };
 
@@ -34,13 +34,12 @@ class Filter {
   Filter(std::vector<Rule> rules, Roots roots);
   bool operator==(const Filter&) const = default;
 
-  // Code of more instructions is recorded by calls at most: CPython's own line events cost
-  // quadratic time there.
+  // Larger code objects record calls at most: CPython's line events take quadratic time there.
   static constexpr std::size_t kGiant = 4000;
 
-  // The rule of the longest folder that `file` lies in; else of the longest package that `module`
-  // is or lies in; else that of which `run_as_main` does, a module's own name where it runs as
-  // __main__; else that of where the file is; else that of "*"; else off.
+  // Returns the level of the first rule that matches: the longest folder that contains `file`; the
+  // longest package that is or contains `module`; the same for `run_as_main`, the real name of a
+  // module that runs as __main__; stdlib, site-packages or uninstalled; "*". Off if none matches.
   Level level_of(std::string_view module, std::string_view run_as_main, std::string_view file,
                  std::size_t instructions) const noexcept;
 

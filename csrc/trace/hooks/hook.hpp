@@ -1,5 +1,5 @@
-// The hooks into CPython: PyEval_SetTrace (eval_trace.cpp) everywhere, and the one by default up to
-// 3.11; sys.monitoring (monitoring.cpp) from 3.12 on.
+// The hooks into CPython: PyEval_SetTrace (settrace.cpp), the default up to 3.11, and
+// sys.monitoring (monitoring.cpp), the default from 3.12 on.
 #pragma once
 
 #include <Python.h>
@@ -10,24 +10,21 @@
 
 namespace oddrank::trace {
 
-// How a hook works with the tracer. All is called with the GIL.
+// What the tracer needs of a hook. Call all functions with the GIL.
 struct Hook {
   const char* name = "";
-  // Events come only from code that is recorded, so that a thread's list has only such frames.
+  // Only recorded code gives events: a thread's list holds only recorded frames.
   bool sparse = false;
-  // Asks for the events of a code object that is recorded; nullptr where they come anyway. May fail
-  // without an error.
+  // Asks for the events of a recorded code object; nullptr if they come anyway. Errors are ignored.
   void (*include)(PyCodeObject* code, Level level) = nullptr;
-  // Looks whether another tool has taken the hook and notes it; called now and then.
+  // Checks whether another tool has taken the hook, and notes it. Called every 64 steps.
   void (*look)() = nullptr;
-  // After Tracer::start(): hooks all threads that run. False with a Python error where it could
-  // not.
+  // Hooks all running threads. Call after Tracer::start(). Returns false with a Python error.
   bool (*arm)() = nullptr;
-  // Before Tracer::stop(): takes away what is still ours.
+  // Removes the hook. Call before Tracer::stop().
   void (*disarm)() = nullptr;
-  // What threading.settrace() is given so that new threads are hooked; nullptr where they are
-  // anyway. A new reference: a callable that hooks the thread that calls it, so that
-  // sys.settrace(sys.gettrace()) keeps us.
+  // Returns a new reference to a callable for threading.settrace(): it hooks the thread that calls
+  // it, also by sys.settrace(sys.gettrace()). nullptr if new threads need no hook.
   PyObject* (*trace_object)() = nullptr;
 };
 inline constexpr Hook kNoHook{};
@@ -35,7 +32,7 @@ inline constexpr Hook kNoHook{};
 const Hook& settrace_hook() noexcept;
 const Hook& monitoring_hook() noexcept;  // from 3.12 on
 
-// The hook of that name, or of this version where the name is empty; nullptr: there is none.
+// Returns the hook with that name; this version's default if empty; nullptr if there is none.
 inline const Hook* hook_named(std::string_view name) noexcept {
 #if PY_VERSION_HEX >= 0x030C0000
   if (name.empty() || name == monitoring_hook().name) return &monitoring_hook();

@@ -1,10 +1,10 @@
-// step(i), mark("text") and `with section("data")` into the ring of marks.
+// Writes step(i), mark("text") and `with section("data")` into the ring of marks.
 #include "trace/hooks/marks.hpp"
 
 #include <atomic>
 #include <string_view>
 
-#include "base/static_type.hpp"
+#include "os/static_type.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
@@ -13,8 +13,8 @@ namespace {
 constexpr std::uint64_t kLookEvery = 64;  // steps
 constexpr std::size_t kLongest = sizeof(MarkSlot::text);
 
-// UTF-8 of a str, cut to what a mark holds between two characters; null data with a Python error.
-// What has no UTF-8 (a file name with stray bytes) is a question mark: it must not end a training.
+// Returns the UTF-8 of a str, cut between two characters to what a mark holds; null data with a
+// Python error. A str without UTF-8 (stray bytes in a file name) gives "?": it must not end a job.
 std::string_view mark_text(PyObject* text, const char* function) {
   if (PyUnicode_Check(text) == 0) {
     PyErr_Format(PyExc_TypeError, "%s() takes a str, not %.100s", function, Py_TYPE(text)->tp_name);
@@ -37,7 +37,7 @@ std::string_view mark_text(PyObject* text, const char* function) {
 PyObject* none() noexcept { Py_RETURN_NONE; }
 
 PyObject* step(PyObject* /*self*/, PyObject* number) {
-  // Tensors of one integer and numpy's integers are numbers too.
+  // Accepts tensors of one integer and numpy integers too.
   PyObject* index = PyNumber_Index(number);
   if (index == nullptr) return nullptr;
   const unsigned long long value = PyLong_AsUnsignedLongLong(index);
@@ -67,19 +67,19 @@ PyObject* mark(PyObject* /*self*/, PyObject* text) {
 PyMethodDef step_method = {
     "step", &step, METH_O,
     "step(number, /)\n--\n\n"
-    "Notes that training step `number` begins; the last one is shown for each rank. A negative one "
-    "is not noted.\n\n"
-    "Does nothing where the recorder is not armed. Raises TypeError for what is no integer."};
+    "Notes that training step `number` begins; reports show each rank's last one. Ignores negative "
+    "numbers.\n\n"
+    "Does nothing if the recorder is not armed. Raises TypeError if `number` is not an integer."};
 PyMethodDef mark_method = {
     "mark", &mark, METH_O,
     "mark(text, /)\n--\n\n"
     "Notes `text` (its first 32 bytes of UTF-8) with the time, from any thread.\n\n"
-    "Does nothing where the recorder is not armed. Raises TypeError for what is no str."};
+    "Does nothing if the recorder is not armed. Raises TypeError if `text` is not a str."};
 
-// One section; may be entered again after its end.
+// A section. May be entered again after its end.
 struct Section {
   PyObject_HEAD PyObject* name;
-  std::uint64_t number;  // of the last entry
+  std::uint64_t number;  // set by each __enter__
 };
 
 std::atomic<std::uint64_t> sections{0};
@@ -146,10 +146,10 @@ PyObject* section_type() {
     made.tp_flags = Py_TPFLAGS_DEFAULT;
     made.tp_doc =
         "section(name, /)\n--\n\n"
-        "`with section(\"data\"):` notes begin and end with their times; one that is open is shown "
-        "for the rank.\n\n"
-        "Of the name 32 bytes of UTF-8 are kept. Does nothing where the recorder is not armed. "
-        "Raises TypeError for what is no str.";
+        "`with section(\"data\"):` notes begin and end with their times; reports show each rank's "
+        "open sections.\n\n"
+        "Keeps the first 32 bytes of the name's UTF-8. Does nothing if the recorder is not armed. "
+        "Raises TypeError if `name` is not a str.";
     made.tp_methods = section_methods;
     made.tp_vectorcall = &make_section;
     return made;

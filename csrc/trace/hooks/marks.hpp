@@ -1,13 +1,11 @@
-// oddrank.step, mark and section: plain CPython callables, since a binding's layer would cost more
-// than what they do.
+// oddrank.step, mark and section as plain CPython callables: pybind11 costs more than their work.
 #pragma once
 
 #include <Python.h>
 
 namespace oddrank::trace {
 
-// New references; nullptr with a Python error. They may be called before the recorder is armed and
-// after: then they do nothing.
+// Return new references; nullptr with a Python error. The callables do nothing while not armed.
 PyObject* make_step();
 PyObject* make_mark();
 PyObject* section_type();

@@ -1,9 +1,9 @@
-// Events of sys.monitoring into the tracer, on CPython 3.12 and later.
+// Passes events of sys.monitoring to the tracer, on CPython 3.12 and later.
 //
-// PY_START and PY_RESUME are asked for everywhere and switched off, place by place, in code that is
-// not recorded: such code then runs at full speed. Code that is recorded gets its events locally.
-// PY_UNWIND and PY_THROW cannot be local before 3.15: they come from everywhere, and cost something
-// only where an exception passes.
+// PY_START and PY_RESUME are global and disabled location by location in code that is not recorded:
+// such code then runs at full speed. Recorded code gets local events.
+// PY_UNWIND and PY_THROW cannot be local before 3.15: they are global, and cost time only when an
+// exception passes.
 #include "trace/hooks/hook.hpp"
 
 #if PY_VERSION_HEX >= 0x030C0000
@@ -11,18 +11,18 @@
 #include <array>
 #include <utility>
 
-#include "base/static_type.hpp"
+#include "os/static_type.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
 namespace {
 
-// The events we use; their bits differ between versions and are asked for.
+// The events in use. Their bits differ between versions: ask_for_bits() reads them.
 enum What : std::size_t { kStart, kResume, kReturn, kYield, kLine, kThrow, kUnwind, kEvents };
 constexpr std::array<const char*, kEvents> kNames = {
     "PY_START", "PY_RESUME", "PY_RETURN", "PY_YIELD", "LINE", "PY_THROW", "PY_UNWIND"};
 std::array<int, kEvents> bits{};
-// Free for tools; 0-2 and 5 are debuggers', coverage's, profilers' and optimisers'.
+// Tool ids without a purpose; 0 is for debuggers, 1 coverage, 2 profilers, 5 optimisers.
 constexpr std::array<int, 2> kTools = {4, 3};
 
 constexpr const char* kName = "oddrank";
@@ -129,7 +129,7 @@ PyTypeObject* callback_type() {
 
 PyObject* monitoring() noexcept { return PySys_GetObject("monitoring"); }  // borrowed
 
-// Calls a function of sys.monitoring; false with a Python error.
+// Calls a function of sys.monitoring. Returns false with a Python error.
 template <typename... Args>
 bool call(const char* name, const char* format, Args... args) {
   PyObject* result = PyObject_CallMethod(monitoring(), name, format, args...);
@@ -177,11 +177,11 @@ bool register_callbacks() {
 void include(PyCodeObject* code, Level level) {
   const int lines = level == Level::kLines ? bits[kLine] : 0;
   const int events = bits[kStart] | bits[kResume] | bits[kReturn] | bits[kYield] | lines;
-  // Refused for the shims of Cython: they have no code of their own.
+  // CPython refuses Cython's shims, which have no bytecode.
   if (!call("set_local_events", "iOi", tool, code, events)) PyErr_Clear();
 }
 
-// Nobody displaces a tool but by freeing its number.
+// Another tool can displace ours only by freeing its id.
 void look() {
   PyObject* name = PyObject_CallMethod(monitoring(), "get_tool", "i", tool);
   const bool ours = name != nullptr && PyUnicode_Check(name) != 0 &&
@@ -193,7 +193,7 @@ void look() {
   Py_XDECREF(name);
 }
 
-// Code that runs already in some thread gets its events too.
+// Includes code that already runs in some thread.
 void include_running() {
   PyThreadState* state = PyInterpreterState_ThreadHead(PyThreadState_Get()->interp);
   for (; state != nullptr; state = PyThreadState_Next(state)) {
@@ -207,10 +207,10 @@ bool arm() {
   if (disable == nullptr || !ask_for_bits() || !take_tool() || !register_callbacks()) return false;
   const int everywhere = bits[kStart] | bits[kResume] | bits[kThrow] | bits[kUnwind];
   if (!call("set_events", "ii", tool, everywhere)) return false;
-  // What an earlier arm() has switched off counts again; it is every tool's, so only then.
+  // Re-enables locations that an earlier arm() disabled, for every tool: skip it the first time.
   static bool armed_before = false;
   if (std::exchange(armed_before, true) && !call("restart_events", nullptr)) return false;
-  // So does what it has included.
+  // Include again the code objects that an earlier arm() included.
   Tracer::get().codes().each([](const PyCodeObject* code, const CodeInfo& info) {
     if (info.level != Level::kOff) include(const_cast<PyCodeObject*>(code), info.level);
   });

@@ -1,14 +1,13 @@
-// The object that stands in the slots of threads, as sys.gettrace() shows it.
-#include "base/static_type.hpp"
-#include "trace/hooks/eval_trace.hpp"
+// The object in our threads' slots, which sys.gettrace() shows.
+#include "os/static_type.hpp"
 #include "trace/hooks/hook.hpp"
+#include "trace/hooks/settrace.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
 namespace {
 
-// It holds nothing, and it is no frame's own trace function: under another tool that would call us
-// back.
+// Returns None, never itself: else it becomes the frame's trace function, which other tools call.
 PyObject* call_slot_object(PyObject* /*self*/, PyObject* args, PyObject* /*keywords*/) {
   PyObject* what = PyTuple_GET_SIZE(args) == 3 ? PyTuple_GET_ITEM(args, 1) : nullptr;
   const bool is_call = what != nullptr && PyUnicode_Check(what) != 0 &&

@@ -1,21 +1,21 @@
-// Frames into the record: the list of those that run, and its resynchronisation.
+// Keeps the list of running frames and the shadow stack, and resynchronises them.
 #include "trace/hooks/traced_thread.hpp"
 
-#include "trace/hooks/keep_error.hpp"
-#include "trace/hooks/names.hpp"
+#include "os/gil.hpp"
+#include "trace/cpython/names.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
 namespace {
 
-// As many callers are looked at as CPython lets there be by default. Whoever wants more pays for
-// them at every call from code that is not recorded.
+// Most callers that reaches_top() walks: CPython's default recursion limit. It walks them at every
+// call from code that is not recorded.
 constexpr int kFurthest = 1000;
 
 }  // namespace
 
 TracedThread::~TracedThread() {
-  // Not in a forked child: the slot is the parent's.
+  // In a forked child the slot is the parent's: leave it.
   if (pen_ != nullptr && owner_ == Tracer::get().made_) owner_->end_thread(*pen_);
 }
 
@@ -32,13 +32,13 @@ void TracedThread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept
   try {
     running_.push_back({frame, info});
   } catch (const std::exception&) {
-    return;  // out of memory: the next event does not fit, and the stack is looked up anew
+    return;  // out of memory: the next event does not match, and resynchronise() runs
   }
   if (info.level == Level::kOff || pen_ == nullptr) return;
-  const bool lines = info.level == Level::kLines;
-  const std::uint32_t position = lines ? cpython::offset_of(frame) : kNoPosition;
+  const bool has_line = info.level == Level::kLines && !lines_lost_;
+  const std::uint32_t position = has_line ? cpython::offset_of(frame) : kNoPosition;
   const auto code = static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | kIsOffset);
-  pen_->enter(frame, Place::of(info.id, position, code));
+  pen_->enter(Place::of(info.id, position, code));
 }
 
 CodeInfo TracedThread::enter(cpython::Frame frame, Kind kind) noexcept {
@@ -72,6 +72,8 @@ bool TracedThread::reaches_top(cpython::Frame caller) const noexcept {
   for (cpython::Frame at = caller; at != nullptr && at != top; at = at->previous) {
     if (--left == 0) return true;
     if (at->previous == nullptr) return false;
+    // 3.14 links the frame of a generator that delegates throw(), but sends no event for it.
+    if (cpython::is_generators(at) && Tracer::get().info_of(at).level != Level::kOff) return false;
   }
   return caller != nullptr;
 }
@@ -96,8 +98,22 @@ void TracedThread::enter_by_throw(cpython::Frame frame) noexcept {
   pen_->append(Place::of(info.id, kNoPosition, static_cast<std::uint8_t>(Kind::kThrow)));
 }
 
+void TracedThread::lose_lines() noexcept {
+  if (lines_lost_) return;
+  lines_lost_ = true;
+  if (pen_ == nullptr) return;
+  constexpr auto kKind =
+      static_cast<std::uint8_t>(static_cast<std::uint8_t>(Kind::kLine) | kIsOffset);
+  pen_->clear_stack();
+  for (const Running& one : running_) {
+    if (one.info.level == Level::kOff) continue;
+    pen_->enter(Place::of(one.info.id, kNoPosition, kKind));
+  }
+}
+
 void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
   doubtful_ = false;
+  lines_lost_ = false;
   std::vector<cpython::Frame> frames;
   try {
     for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {

@@ -1,41 +1,40 @@
-// What runs in one thread: a list of its frames, and the thread's pen, whose shadow stack says the
-// same to readers of the file.
+// One traced thread: the list of its frames, and the writer that shows them to readers.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "trace/cpython/frames.hpp"
 #include "trace/hooks/code_ids.hpp"
-#include "trace/hooks/cpython.hpp"
-#include "trace/record/recorder.hpp"
+#include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
 
-// One frame that runs in a thread; under a sparse hook only if it is recorded.
+// A running frame. Under a sparse hook only recorded frames are listed.
 struct Running {
   cpython::Frame frame = nullptr;
   CodeInfo info;
 };
 
-// A thread's own state. Only its thread touches it.
+// A thread's state. Only its thread uses it.
 class TracedThread {
  public:
   ~TracedThread();
 
-  // The frame on top of this thread's list, which must be the one that runs.
+  // The innermost listed frame. The list must not be empty.
   const Running& top() const noexcept { return running_.back(); }
   bool stands_on(cpython::Frame frame) const noexcept {
     return !running_.empty() && running_.back().frame == frame;
   }
   bool empty() const noexcept { return running_.empty(); }
 
-  // A frame begins (or goes on) on top of its caller; returns what it is.
+  // Pushes a frame that begins or resumes. Returns its CodeInfo.
   CodeInfo enter(cpython::Frame frame, Kind kind) noexcept;
-  // The frame on top ends (or stands still); returns what its caller is.
+  // Pops a frame that ends or is suspended. Returns its caller's CodeInfo.
   CodeInfo leave(cpython::Frame frame, Kind kind) noexcept;
-  // The frame on top comes to a place: a line or an offset. Inline: it is what happens most.
+  // Moves the top frame to a position: a line or an offset. Inline: the most frequent event.
   void move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
-    if (!stands_on(frame)) [[unlikely]]
+    if (!stands_on(frame) || lines_lost_) [[unlikely]]
       resynchronise(frame);
     if (running_.empty() || pen_ == nullptr) [[unlikely]]
       return;
@@ -46,29 +45,33 @@ class TracedThread {
     pen_->append(place);
   }
 
-  // Builds list and shadow stack anew, up to and with `innermost`.
+  // Rebuilds list and shadow stack from the frames up to and including `innermost`.
   void resynchronise(cpython::Frame innermost) noexcept;
-  // throw() resumes a frame, and maybe others that it waits for without an event of theirs.
+  // Another tool takes this thread's line events: removes the positions from the shadow stack until
+  // resynchronise() restores them.
+  void lose_lines() noexcept;
+  bool lines_lost() const noexcept { return lines_lost_; }
+  // throw() resumes a frame, and possibly frames that it awaits, which send no event.
   void enter_by_throw(cpython::Frame frame) noexcept;
-  // Whether list and shadow stack are those of the frames from `innermost` outwards: for tests.
+  // For tests: whether list and shadow stack match the frames from `innermost` outwards.
   bool is_true_of(cpython::Frame innermost) const noexcept;
 
  private:
   friend class Tracer;
-  // Under a sparse hook: whether the nearest caller that is recorded is the one on top. It is not
-  // where frames have ended without an event (generators hand throw() on to those they wait for) or
-  // a greenlet has been switched to.
+  // For a sparse hook: whether the nearest recorded caller is the top of the list. False if frames
+  // ended without an event (delegated throw()) or a greenlet was switched to.
   bool reaches_top(cpython::Frame caller) const noexcept;
   void push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept;
   void find_name() noexcept;
 
   ThreadRecorder* pen_ = nullptr;
   Recorder* owner_ = nullptr;  // of pen_
-  // Of the tracer, when this thread was made ready; never, to begin with: 0 is "not recording".
+  // Tracer generation at the last prepare(). Starts at a value that no tracer has, not even 0.
   std::uint64_t generation_ = ~std::uint64_t{0};
-  // How many calls are left to look for the thread's name: threading registers it a little late.
+  // Calls left in which to look for the thread's name: threading registers it a little late.
   unsigned nameless_ = 0;
-  bool doubtful_ = false;  // frames may run that the list does not know
+  bool lines_lost_ = false;
+  bool doubtful_ = false;  // frames may run that are not in the list
   std::vector<Running> running_;
 };
 

@@ -1,4 +1,4 @@
-// Beginning and end of the record, new threads, forks, and what is recorded of which code.
+// Starts and stops the record, prepares threads and forked children, decides each code's level.
 #include "trace/hooks/tracer.hpp"
 
 #include <pthread.h>
@@ -8,28 +8,27 @@
 
 #include <new>
 
-#include "base/error.hpp"
-#include "trace/hooks/code_facts.hpp"
-#include "trace/hooks/keep_error.hpp"
-#include "trace/hooks/names.hpp"
-#include "trace/record/layout.hpp"
-#include "trace/record/place.hpp"
-#include "trace/record/source_hash.hpp"
+#include "os/error.hpp"
+#include "os/gil.hpp"
+#include "trace/cpython/code.hpp"
+#include "trace/cpython/names.hpp"
+#include "trace/format/layout.hpp"
+#include "trace/format/source_hash.hpp"
+#include "trace/write/record_files.hpp"
 
 namespace oddrank::trace {
 namespace {
 
 constexpr unsigned kNamelessCalls = 16;
-constexpr std::size_t kMostFiles = 1000;
+constexpr std::size_t kMostFiles = 10'000;
 
-// exit() tells its code to nobody else but those who ask glibc for it. Called after Python has
-// cleared up; what handlers and destructors of libraries loaded before us do later is not seen.
+// Registers a handler that notes exit()'s code, which only glibc's on_exit() gives. It runs after
+// Python finalized; handlers and destructors of libraries loaded before us run later, unseen.
 int tell_exit() noexcept {
-#ifdef __GLIBC__
   return ::on_exit(
       [](int code, void* /*unused*/) {
         Recorder* recorder = Tracer::made();
-        // A child of a fork that told nobody (clone) has its parent's.
+        // A child made by clone() runs no fork handler and still has its parent's recorder.
         if (recorder == nullptr ||
             recorder->header().pid != static_cast<std::uint32_t>(::getpid())) {
           return;
@@ -37,9 +36,6 @@ int tell_exit() noexcept {
         recorder->note_exit(code);
       },
       nullptr);
-#else
-  return 0;
-#endif
 }
 
 }  // namespace
@@ -69,6 +65,7 @@ void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
   if (made == nullptr) {
     filter_ = std::move(filter);
     open(options_);
+    hash_imported();
     return;
   }
   if (!(filter == filter_)) codes_.clear();
@@ -77,15 +74,16 @@ void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
   recorder_.store(made, std::memory_order_release);
   made->set_hook(hook.name);
   made->set_hook_state(HookState::kArmed);
+  hash_imported();
 }
 
 void Tracer::open(const ArmOptions& options) {
-  RecordPlace place = make_record_file(
+  NewRecordFile created = make_record_file(
       options.bases, options.job, {options.process.rank, options.process.is_child}, options.bytes);
-  auto* made = new Recorder(place.file, place.bytes, options.process);
+  auto* made = new Recorder(created.file, created.bytes, options.process);
   made->set_hook_state(HookState::kArmed);
   made_.store(made, std::memory_order_release);
-  path_ = place.path;
+  path_ = created.path;
   codes_.clear();
   generation_ = ++generations_;
   recorder_.store(made, std::memory_order_release);
@@ -109,7 +107,7 @@ void Tracer::note_displaced(PyObject* tool) noexcept {
                            now ? tool_name(tool) : std::string());
 }
 
-// In C, before any Python of the child runs: what the parent records must not be touched.
+// Runs in C before any Python of the child: the child must not write into the parent's record.
 void Tracer::after_fork() noexcept {
   Tracer& tracer = get();
   this_tid = 0;
@@ -119,7 +117,7 @@ void Tracer::after_fork() noexcept {
   tracer.forked_ = true;
 }
 
-// False where there is no room: the child runs as without us.
+// Returns false if there is no room: the child then runs unrecorded.
 bool Tracer::open_in_child() noexcept {
   forked_ = false;
   try {
@@ -154,7 +152,7 @@ TracedThread* Tracer::prepare() noexcept {
   TracedThread& thread = *this_thread;
   if (thread.owner_ != recorder) {
     const PyThreadState* state = PyThreadState_Get();
-    // It may get the slot and the ring of a thread that has ended.
+    // add_thread() may reuse an ended thread's slot and ring: let the listener read them first.
     if (Recorder::listener != nullptr) Recorder::listener(false);
     try {
       const std::string name = thread_name(state);
@@ -168,15 +166,14 @@ TracedThread* Tracer::prepare() noexcept {
   thread.generation_ = generation_;
   thread.running_.clear();
   if (thread.pen_ != nullptr) thread.pen_->clear_stack();
-  thread.doubtful_ = true;  // frames of before may run
+  thread.doubtful_ = true;  // earlier frames may still run
   return &thread;
 }
 
-std::uint64_t Tracer::hash_of(std::string_view file) noexcept {
+std::uint64_t Tracer::hash_now(std::string_view file) noexcept {
   try {
-    if (const auto known = hashes_.find(file); known != hashes_.end()) return known->second;
-    // Code that is made while a program runs has a name of its own each time.
-    if (hashes_.size() >= kMostFiles) hashes_.clear();
+    // Bounded: generated code may have a new file name each time.
+    if (hashes_.size() >= kMostFiles) return known_hash(file);
     const std::string path(file);
     return hashes_[path] = source_hash(path);
   } catch (const std::exception&) {
@@ -184,20 +181,40 @@ std::uint64_t Tracer::hash_of(std::string_view file) noexcept {
   }
 }
 
+std::uint64_t Tracer::known_hash(std::string_view file) const noexcept {
+  const auto known = hashes_.find(file);
+  return known == hashes_.end() ? 0 : known->second;
+}
+
+// Hashes modules imported before the recorder started: their functions may run much later.
+void Tracer::hash_imported() noexcept {
+  const KeepError keep;
+  for_each_module([this](std::string_view name, std::string_view file) {
+    if (filter_.level_of(name, {}, file, 0) == Level::kLines && known_hash(file) == 0) {
+      hash_now(file);
+    }
+  });
+}
+
 CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   Recorder* made = made_.load(std::memory_order_relaxed);
   if (made == nullptr) return {};
   const KeepError keep;
-  PyCodeObject* code = frame->code;
+  PyCodeObject* code = cpython::code_of(frame);
   CodeInfo info;
   const std::string_view module = module_of(frame);
   const std::string_view own_name = module == "__main__" ? run_as_main(frame) : std::string_view();
   info.level = filter_.level_of(module, own_name, file_of(code), instructions_of(code));
   if (info.level != Level::kOff) {
     CodeFacts facts = facts_of(code, info.level);
-    if (info.level == Level::kLines) facts.source_hash = hash_of(facts.file);
+    if (info.level == Level::kLines) {
+      facts.source_hash = is_module(code) ? hash_now(facts.file) : known_hash(facts.file);
+    }
     info.id = made->dictionary().add_code(facts);
-    if (info.id == 0) info.level = Level::kOff;  // no room for its name
+    if (info.id == 0) {  // no room: the frame stays in the stacks, as "?"
+      info = {made->dictionary().lost_code(), Level::kWhere};
+      if (info.id == 0) info.level = Level::kOff;
+    }
   }
   codes_.insert(code, info);
   watch_code(code);

@@ -1,5 +1,5 @@
-// The tracer of this process: who records (one Recorder), what (one Filter), and each thread's
-// state. Hooks call it; it knows frames and code objects, not events of a version of CPython.
+// The tracer of this process: its Recorder, its Filter and each thread's state. Hooks call it; it
+// handles frames and code objects, not the events of a CPython version.
 #pragma once
 
 #include <Python.h>
@@ -13,16 +13,16 @@
 #include <utility>
 #include <vector>
 
+#include "trace/cpython/frames.hpp"
 #include "trace/hooks/code_ids.hpp"
-#include "trace/hooks/cpython.hpp"
 #include "trace/hooks/filter.hpp"
 #include "trace/hooks/hook.hpp"
 #include "trace/hooks/traced_thread.hpp"
-#include "trace/record/recorder.hpp"
+#include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
 
-// Everything needed to make the file of this process, and later that of a forked child.
+// Everything needed to make this process's file, and later a forked child's.
 struct ArmOptions {
   std::vector<std::string> bases;
   std::string job;
@@ -32,54 +32,52 @@ struct ArmOptions {
 
 class Tracer {
  public:
-  // Made once and never destroyed: threads may record while the process ends. Holds the GIL.
+  // Makes the tracer at the first call, with the GIL. Never destroyed: threads record to the end.
   static Tracer& make();
-  // The same on the hot path: only after make().
+  // The same, faster. Call only after make().
   static Tracer& get() noexcept { return *instance; }
 
-  // Makes this process's file, or goes on with it after a stop(), and becomes ready; the hooks are
-  // the caller's. Throws Error.
+  // Makes this process's file, or continues it after stop(), and records from now on. The caller
+  // arms the hook. Throws Error.
   void start(ArmOptions options, Filter filter, const Hook& hook);
-  // Hooks are gone: what was recorded stays.
+  // Stops recording; the record stays. The caller has disarmed the hook.
   void stop() noexcept;
   bool running() const noexcept { return recorder() != nullptr; }
   const Hook& hook() const noexcept { return *hook_; }  // of the last start()
   bool armed_with(const Hook& hook) const noexcept { return running() && hook_ == &hook; }
-  // Where this process records now; nullptr where it does not: before start(), after stop(), and in
-  // a forked child up to its first event. From any thread, without the GIL; what it points to is
-  // never freed.
+  // The current recorder; nullptr before start(), after stop(), and in a forked child until its
+  // first event. Call from any thread, without the GIL; the recorder is never freed.
   Recorder* recorder() const noexcept { return recorder_.load(std::memory_order_acquire); }
-  // The same before anybody has called make().
+  // The same; works before make() too.
   static Recorder* current() noexcept {
     return instance == nullptr ? nullptr : instance->recorder();
   }
   const std::string& path() const noexcept { return path_; }
-  // This process's record, also after stop(); nullptr where it has none. For its last words.
+  // This process's recorder, also after stop(); nullptr if it has none. For notes at its end.
   static Recorder* made() noexcept {
     return instance == nullptr ? nullptr : instance->made_.load(std::memory_order_acquire);
   }
-  // Native id of the calling thread, without a system call but for the first.
+  // Native id of the calling thread. Only a thread's first call makes a system call.
   static std::uint32_t tid() noexcept { return this_tid != 0 ? this_tid : ask_tid(); }
-  // oddrank.step(): a good moment to look whether the hook is still ours.
+  // Checks whether the hook is still ours. Called by oddrank.step().
   void look() noexcept {
     if (hook_->look != nullptr) hook_->look();
   }
-  // Another tool has the hook, or has it no more (nullptr). Only a change is written.
+  // Notes that `tool` has taken the hook; nullptr: it is ours again. Writes only a change.
   void note_displaced(PyObject* tool) noexcept;
   bool displaced() const noexcept { return displaced_; }
 
-  // This thread's state, ready to record; nullptr where nothing can be recorded (no room).
+  // Returns this thread's state, ready to record; nullptr if not recording or out of memory.
   TracedThread* here() noexcept {
     TracedThread* thread = this_thread;
     return thread != nullptr && thread->generation_ == generation_ ? thread : prepare();
   }
-  // What is recorded of `frame`'s code.
+  // Returns the id and level of `frame`'s code.
   CodeInfo info_of(cpython::Frame frame) noexcept {
-    const CodeInfo* known = codes_.find(frame->code);
+    const CodeInfo* known = codes_.find(cpython::code_of(frame));
     return known != nullptr ? *known : decide(frame);
   }
-  // For tests: after every event the stack is compared with the frames; how often it was not
-  // theirs.
+  // For tests: compare the stack with the frames after every event, and count the differences.
   void check_every_event(bool on) noexcept { checks_ = on; }
   bool checks() const noexcept { return checks_; }
   void checked(bool right) noexcept {
@@ -90,7 +88,7 @@ class Tracer {
     return {events_checked_, wrong_stacks_};
   }
 
-  // Code objects that are destroyed lose their entry: their address will be another's.
+  // Removes a destroyed code object: its address will be reused.
   void forget(const PyCodeObject* code) noexcept { codes_.erase(code); }
   const CodeTable& codes() const noexcept { return codes_; }
 
@@ -103,18 +101,23 @@ class Tracer {
   bool open_in_child() noexcept;
   CodeInfo decide(cpython::Frame frame) noexcept;
   void open(const ArmOptions& options);
-  std::uint64_t hash_of(std::string_view file) noexcept;
+  // Hashes a source file that Python has just read itself; 0 if it can't be read.
+  std::uint64_t hash_now(std::string_view file) noexcept;
+  // Returns the hash made earlier; 0 if there is none.
+  std::uint64_t known_hash(std::string_view file) const noexcept;
+  void hash_imported() noexcept;
 
   static Tracer* instance;
-  // Found without a call: eight bytes of the room that glibc keeps for libraries loaded late.
+  // Initial-exec: read without a call. The two take 12 bytes of the space that glibc reserves for
+  // libraries loaded late.
   static __thread TracedThread* this_thread __attribute__((tls_model("initial-exec")));
 
   static __thread std::uint32_t this_tid __attribute__((tls_model("initial-exec")));
 
   std::atomic<Recorder*> recorder_ = nullptr;
-  // By this process; leaked: threads may write while the process ends.
+  // Made by this process; leaked: threads may write while the process ends.
   std::atomic<Recorder*> made_ = nullptr;
-  // Another one after each start, stop and fork; 0: not recording.
+  // A new number after each start and in each child; 0: not recording.
   std::uint64_t generation_ = 0;
   std::uint64_t generations_ = 0;
   bool forked_ = false;
@@ -127,7 +130,9 @@ class Tracer {
   Filter filter_{{}, {}};
   const Hook* hook_ = &kNoHook;
   CodeTable codes_;
-  std::map<std::string, std::uint64_t, std::less<>> hashes_;  // of source files
+  // Hashes by source file. Files are read only when their module runs and by start(): later they
+  // may have changed, and a file server that hangs would stop this rank.
+  std::map<std::string, std::uint64_t, std::less<>> hashes_;
 };
 
 }  // namespace oddrank::trace

@@ -1,4 +1,4 @@
-// Walks the entries; every size is checked before it is used.
+// Walks the entries and checks every size before use.
 #include "trace/read/dictionary.hpp"
 
 #include <algorithm>
@@ -6,11 +6,11 @@
 namespace oddrank::trace {
 namespace {
 
-// Large enough for most dictionaries at once; a broken size costs no more than kLargestEntry.
+// Bytes per read: enough for most dictionaries. A broken size reads at most kLargestEntry.
 constexpr std::uint64_t kChunk = std::uint64_t{256} << 10;
 constexpr std::uint64_t kLargestEntry = std::uint64_t{16} << 20;
 
-// Ids come nearly in order; the first entry of an id counts.
+// Ids are nearly sorted already. Stable: the first entry of an id counts.
 template <class Entries>
 void sort_by_id(Entries& entries) {
   using Entry = typename Entries::value_type;
@@ -26,7 +26,7 @@ auto find_id(const Entries& entries, std::uint32_t id) noexcept -> decltype(entr
   return found != entries.end() && found->id == id ? &*found : nullptr;
 }
 
-// Null where the sizes of an entry agree with each other and with the room for it.
+// Returns what is wrong with the sizes of an entry; null if nothing is.
 const char* wrong_size(const EntryHead& head, std::uint64_t room) noexcept {
   const std::uint64_t size = value_of(head.size);
   if (size == 0) return "is not written yet, or its writer died";
@@ -57,7 +57,7 @@ Dictionary::Dictionary(const RecordFile& file) {
                 std::to_string(at) + ", " + trouble;
       break;
     } else {
-      // Once more: it may have been written while it was copied.
+      // Try once more: the entry may have been half written.
       looked_again = true;
     }
   }
@@ -68,8 +68,8 @@ Dictionary::Dictionary(const RecordFile& file) {
   for (Code& code : codes_) code.file = text(code.file_id);
 }
 
-// Copies from an entry's beginning and takes in what is whole. Returns the bytes taken in; leaves
-// `trouble` null where it only came to the chunk's end.
+// Copies a chunk from the start of an entry and adds its whole entries. Returns their size in
+// bytes. Sets `trouble` if an entry is broken, not if only the chunk ended.
 std::uint64_t Dictionary::read_chunk(const RecordFile& file, std::uint64_t from, std::uint64_t end,
                                      const char*& trouble) {
   const std::uint64_t left = end - from;
@@ -93,7 +93,7 @@ std::uint64_t Dictionary::read_chunk(const RecordFile& file, std::uint64_t from,
     head = reinterpret_cast<const EntryHead*>(bytes + at);
     trouble = wrong_size(*head, left - at);
     if (trouble != nullptr) break;
-    if (value_of(head->size) > size - at) return at;  // whole in the next chunk
+    if (value_of(head->size) > size - at) return at;  // the next chunk begins with it
     const std::string_view rest(bytes + at + sizeof(EntryHead), head->bytes);
     if (crc32(rest.data(), rest.size()) != head->crc) trouble = "has a wrong checksum";
     if (trouble == nullptr) trouble = add(*head, rest);

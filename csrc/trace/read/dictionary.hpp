@@ -1,4 +1,4 @@
-// The dictionary of a record: what the ids in stacks, events and collectives mean.
+// Reads a record's dictionary: the names and code objects behind its ids.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace oddrank::trace {
 
-// A code object. The views point into the Dictionary that gave it.
+// A code object. Its views point into its Dictionary.
 struct Code {
   std::uint32_t id = 0;
   std::uint32_t first_line = 0;
-  std::uint32_t level = 0;  // of the filter
+  std::uint32_t level = 0;  // the filter's level
   std::uint32_t file_id = 0;
-  std::uint64_t source_hash = 0;  // 0: not known
+  std::uint64_t source_hash = 0;  // 0: unknown
   std::string_view qualified_name;
-  std::string_view file;  // empty: not known
+  std::string_view file;  // empty: unknown
   std::span<const std::uint8_t> linetable;
 };
 
-// All entries up to the first broken one, copied once; the file may go afterwards. Texts are bytes
-// of the writer's, not checked to be UTF-8.
+// Copies all entries up to the first broken one; does not use the file afterwards. Texts are the
+// writer's bytes: possibly invalid UTF-8.
 class Dictionary {
  public:
   explicit Dictionary(const RecordFile& file);
@@ -34,15 +34,15 @@ class Dictionary {
   Dictionary& operator=(const Dictionary&) = delete;
   ~Dictionary() = default;
 
-  // Null where there is no such id.
+  // Returns null if there is no such id.
   const Code* code(std::uint32_t id) const noexcept;
-  // Empty where there is no such id.
+  // Return empty if there is no such id.
   std::string_view text(std::uint32_t id) const noexcept { return find(texts_, id); }
   std::string_view group(std::uint32_t id) const noexcept { return find(groups_, id); }
   std::string_view operation(std::uint32_t id) const noexcept { return find(operations_, id); }
 
   const std::vector<Code>& codes() const noexcept { return codes_; }  // by id
-  // Whole entries, and what is wrong with the one after them: empty where all were read.
+  // Number of entries read, and the fault of the next one; empty if there is none.
   std::size_t entries() const noexcept { return entries_; }
   const std::string& broken() const noexcept { return broken_; }
 
@@ -58,7 +58,7 @@ class Dictionary {
   std::uint64_t read_chunk(const RecordFile& file, std::uint64_t from, std::uint64_t end,
                            const char*& trouble);
 
-  // Words, so that entries are aligned; each chunk begins with an entry and keeps its place.
+  // Words, for alignment. Each chunk begins with an entry; its data never moves.
   std::vector<std::vector<std::uint64_t>> chunks_;
   std::vector<Code> codes_;
   Names texts_, groups_, operations_;

@@ -9,7 +9,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/error.hpp"
+#include "os/error.hpp"
+#include "os/proc.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -34,8 +35,8 @@ std::string magic_is(const char (&magic)[8]) {
   return "is not a record of oddrank, or its process died before it could begin one";
 }
 
-// Other threads write there: whole words, as the kernel copies them. What a word publishes is there
-// for the words that are read after it.
+// Copies whole words that other threads may write meanwhile. The acquire order makes data that a
+// word publishes visible to later loads.
 void copy_words(std::span<const unsigned char> from, unsigned char* to) {
   for (; !from.empty(); from = from.subspan(std::min(from.size(), sizeof(Word)))) {
     const auto* word = reinterpret_cast<const Word*>(from.data());
@@ -47,7 +48,17 @@ void copy_words(std::span<const unsigned char> from, unsigned char* to) {
 
 }  // namespace
 
-// The first page: a Header and what is behind it, aligned for its words.
+Liveness liveness_of(const Process& process) {
+  const bool here = !process.boot_id.empty() && process.boot_id == boot_id() &&
+                    process.pid_namespace == pid_namespace();
+  if (!here) return Liveness::kUnknown;
+  const ProcStat stat = read_stat(static_cast<pid_t>(process.pid));
+  // A different start time means that the pid was reused.
+  const bool same = stat.state != 0 && stat.start_time == process.start_time;
+  return same && !stat.is_zombie() ? Liveness::kAlive : Liveness::kDead;
+}
+
+// The file's first page, which begins with the Header, aligned for its words.
 struct RecordFile::Page {
   alignas(kPage) unsigned char bytes[kPage];
   const Header& header() const noexcept { return *reinterpret_cast<const Header*>(bytes); }
@@ -119,28 +130,34 @@ void RecordFile::check(const Header& header, std::uint64_t on_disk) const {
   const auto refuse = [this](const std::string& why) {
     throw Error("the record " + path_ + " " + why);
   };
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) refuse(magic_is(header.magic));
-  if (header.endian != kEndian) {
-    refuse("has another byte order: read it on a machine like the one that wrote it");
-  }
-  if (header.version < kOldestVersion || header.version > kVersion) {
-    refuse("has version " + std::to_string(header.version) + " and this oddrank reads versions " +
-           std::to_string(kOldestVersion) + " to " + std::to_string(kVersion) +
-           ": read it with the oddrank that the job uses");
-  }
-  if (header.size < kPage || header.size > kLargestFile) {
-    refuse("says that it has " + std::to_string(header.size) + " bytes: its header is broken");
-  }
-  if (header.size > on_disk) {
-    refuse("has only " + std::to_string(on_disk) + " of its " + std::to_string(header.size) +
-           " bytes: it was cut, copy it again");
+  switch (check_header(header, on_disk)) {
+    case HeaderFault::kNone:
+      return;
+    case HeaderFault::kTooShort:
+    case HeaderFault::kBlank:
+    case HeaderFault::kForeign:
+      refuse(magic_is(header.magic));
+      break;
+    case HeaderFault::kByteOrder:
+      refuse("has another byte order: read it on a machine like the one that wrote it");
+      break;
+    case HeaderFault::kOtherVersion:
+      refuse("has version " + std::to_string(header.version) + " and this oddrank reads version " +
+             std::to_string(kVersion) + ": read it with the oddrank that the job uses");
+      break;
+    case HeaderFault::kSize:
+      refuse("says that it has " + std::to_string(header.size) + " bytes: its header is broken");
+      break;
+    case HeaderFault::kCut:
+      refuse("has only " + std::to_string(on_disk) + " of its " + std::to_string(header.size) +
+             " bytes: it was cut, copy it again");
   }
 }
 
 Region RecordFile::checked(const Region& region, const char* name, std::uint64_t least_stride,
                            std::uint64_t most_stride) const {
   if (region.count == 0) return {};
-  // Strides of 1 are bytes; all others hold words.
+  // A stride of 1 means bytes; all other regions hold words.
   const bool whole_words = region.stride == 1 || region.stride % sizeof(Word) == 0;
   if (region.stride < least_stride || region.stride > most_stride || !whole_words ||
       region.offset % sizeof(Word) != 0 || region.offset < sizeof(Header) ||
@@ -167,12 +184,10 @@ Counters RecordFile::counters() const {
   now.lost_codes = value_of(header.lost_codes);
   now.lost_collectives = value_of(header.lost_collectives);
   now.displaced_by = text_of(header.displaced_by);
-  if (header.version >= kFirstWithEnd) {
-    const std::uint64_t end = value_of(header.end);
-    now.end = static_cast<End>(end & 0xFF);
-    now.exit_code = static_cast<int>(end >> 32 & 0xFF);
-    now.raised = text_of(header.raised);
-  }
+  const std::uint64_t end = value_of(header.end);
+  now.end = static_cast<End>(end & 0xFF);
+  now.exit_code = static_cast<int>(end >> 32 & 0xFF);
+  now.raised = text_of(header.raised);
   return now;
 }
 
@@ -184,7 +199,7 @@ std::vector<ClockPicture> RecordFile::clocks() const {
   for (std::size_t i = 0; i < kClockPairs; ++i) {
     const ClockPair& pair = page->header().clocks[i];
     const std::uint64_t number = value_of(pair.number);
-    // 0: never written; odd: being written, perhaps by a process that died meanwhile.
+    // Skip a pair that was never written (0) or is half written (odd).
     if (number == 0 || number % 2 != 0) continue;
     if (std::memcmp(&pair, &again->header().clocks[i], sizeof pair) != 0) continue;
     whole.push_back({value_of(pair.tsc), value_of(pair.monotonic_ns), value_of(pair.realtime_ns)});

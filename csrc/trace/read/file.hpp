@@ -1,4 +1,4 @@
-// A record file opened by a reader: its header checked, its parts copied out one at a time.
+// Opens a record file for reading: checks its header and copies its regions one at a time.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,13 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fd.hpp"
-#include "trace/record/format.hpp"
+#include "os/fd.hpp"
+#include "trace/format/checks.hpp"
+#include "trace/format/format.hpp"
 
 namespace oddrank::trace {
 
-// No record is larger. With it, no number in a hostile file makes a reader take more memory.
-constexpr std::uint64_t kLargestFile = std::uint64_t{1} << 30;
-
-// Whose record it is. Texts are somebody else's bytes, cut at their field; they may be no UTF-8.
+// The process of a record. Texts are the writer's bytes, cut to fit: possibly invalid UTF-8.
 struct Process {
   std::uint32_t pid = 0;
   std::uint32_t parent_pid = 0;
@@ -28,10 +26,16 @@ struct Process {
   bool is_child = false;
   std::string host;
   std::string boot_id;
-  std::string job;  // empty before version 2
+  std::string job;
   std::string hook;
   std::string arguments;
 };
+
+// kUnknown: the record comes from another machine, boot or pid namespace: its pid is meaningless.
+enum class Liveness : std::uint8_t { kUnknown, kAlive, kDead };
+
+// Looks the process up in /proc. A zombie counts as dead.
+Liveness liveness_of(const Process& process);
 
 // The header's live words at one moment.
 struct Counters {
@@ -39,55 +43,53 @@ struct Counters {
   std::uint64_t blocks_taken = 0;
   std::uint64_t marks_claimed = 0;
   std::uint64_t collectives_claimed = 0;
-  std::optional<std::uint64_t> step;  // the last step(i); none before the first
-  std::uint64_t hook_state = 0;       // a HookState, or what a broken file says
+  std::optional<std::uint64_t> step;  // the last step(i); empty before the first
+  std::uint64_t hook_state = 0;       // a HookState; a broken file may hold any number
   std::uint64_t lost_threads = 0;
   std::uint64_t lost_codes = 0;
   std::uint64_t lost_collectives = 0;
   std::string displaced_by;
-  std::optional<End> end;  // none: a record that does not say so, whatever happens
-  int exit_code = 0;       // of End::kExited
+  End end = End::kNone;
+  int exit_code = 0;  // of End::kExited
   std::string raised;
 };
 
-// One picture of the clocks, as it stood in the file.
+// One reading of all clocks: a ClockPair of the file.
 struct ClockPicture {
   std::uint64_t tsc = 0;
   std::uint64_t monotonic_ns = 0;
   std::uint64_t realtime_ns = 0;
 };
 
-// An open record. Every region is inside the file, aligned, behind the header and of this version's
-// stride, so that an index below a region's count is an offset inside the file. What the parts hold
-// is not checked here: who reads one checks it.
+// An open record. Every region lies inside the file, is aligned and has a stride of this version,
+// so that every index below a region's count is inside the file. The functions that read a region
+// check its contents.
 //
-// The file is copied with pread() and not mapped, although mapping was the first idea:
-// - who may write the file may cut it too, and a load from a mapping beyond the new end is SIGBUS;
-//   pread() comes back short, which is an Error;
+// Copies with pread(), not a mapping:
+// - if the file is cut, a load from a mapping raises SIGBUS; pread() returns less: an Error;
 // - a copy can't change between the check of an index and its use;
-// - in tmpfs a load from a hole of a mapped file makes a page, so that looking costs the job
-// memory;
-// - a snapshot wants a few parts of a file, and those are what is copied.
-// Price: a look at a stack is two system calls, so that a thread that calls and returns a million
-// times a second is seen torn more often. The kernel copies aligned 8-byte words of this file as
-// whole words on x86-64 and arm64 (a test watches it); pictures of more than one word are
-// consistent only where a second look says so, in the functions that take them.
+// - in tmpfs a load from a hole of a mapped file allocates a page, which would cost the job memory;
+// - a snapshot copies only the few parts that it needs.
+// The cost: reading a stack takes two system calls, so that a thread with a million calls per
+// second appears torn more often. On x86-64 and arm64 the kernel copies aligned 8-byte words of
+// this file whole (a test checks it). A group of words is consistent only if a second copy confirms
+// it; the functions that read them do that.
 class RecordFile {
  public:
-  // Throws SystemError where it can't be opened, Error where it isn't a record that this oddrank
-  // reads. Follows no symbolic link in the last component; never waits (for a pipe's other end).
+  // Throws SystemError if the file can't be opened, Error if it is not a record of this version.
+  // Follows no symbolic link in the last component; never blocks on a pipe.
   explicit RecordFile(const std::string& path);
-  // The same with a descriptor opened by the caller; `path` is for messages.
+  // Takes an open descriptor; `path` is for messages.
   RecordFile(Fd fd, std::string path);
-  // This process's own, as it has it in memory: there for ever, whatever becomes of the file and of
-  // the program's descriptors. No one else can cut it unnoticed by the recorder itself.
+  // Reads this process's own record in the recorder's mapping, which stays valid if the file is
+  // deleted or the program closes descriptors.
   RecordFile(std::span<const unsigned char> memory, std::string path);
 
   const std::string& path() const noexcept { return path_; }
   const Process& process() const noexcept { return process_; }
   std::uint64_t size() const noexcept { return size_; }
 
-  // Where count is 0, so are offset and stride.
+  // If `count` is 0, `offset` and `stride` are 0 too.
   const Region& dictionary() const noexcept { return dictionary_; }
   const Region& threads() const noexcept { return threads_; }
   const Region& rings() const noexcept { return rings_; }
@@ -95,14 +97,14 @@ class RecordFile {
   const Region& collectives() const noexcept { return collectives_; }
   const Region& open() const noexcept { return open_; }
 
-  // As they are now.
+  // Reads the current values.
   Counters counters() const;
-  // Those that are whole, in the file's order.
+  // Returns the complete readings, in the file's order.
   std::vector<ClockPicture> clocks() const;
 
-  // Copies `size` bytes; throws Error where the file has become shorter.
+  // Copies `size` bytes; throws Error if the file has become shorter.
   void copy(std::uint64_t offset, void* to, std::size_t size) const;
-  // The same into words of their own, for the structs of format.hpp.
+  // Copies into words, for the structs of format.hpp.
   std::vector<std::uint64_t> words(std::uint64_t offset, std::size_t bytes) const;
 
  private:
@@ -121,13 +123,13 @@ class RecordFile {
   Region dictionary_, threads_, rings_, marks_, collectives_, open_;
 };
 
-// A fixed field up to its first zero byte.
+// Returns a fixed field up to its first zero byte.
 template <std::size_t kSize>
 std::string_view text_of(const char (&field)[kSize]) noexcept {
   return {field, ::strnlen(field, kSize)};
 }
 
-// What a word of a copied struct says: a copy has one reader, so any order will do.
+// Reads a word of a copied struct. Only one thread uses a copy, so relaxed order suffices.
 inline std::uint64_t value_of(const Word& word) noexcept {
   return word.load(std::memory_order_relaxed);
 }

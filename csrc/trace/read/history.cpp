@@ -1,4 +1,4 @@
-// Merges rings and marks by time, and names only what is left of them.
+// Merges rings and marks by time, then resolves the names of those kept.
 #include "trace/read/history.hpp"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace oddrank::trace {
 namespace {
 
-// Where an event comes from, before it is named.
+// An event whose names are not resolved yet.
 struct Raw {
   std::uint64_t tsc;
   std::uint32_t tid;
@@ -23,7 +23,6 @@ std::string said_by(const Mark& mark) {
     case MarkKind::kSectionEnd:
       return "end " + mark.text;
     case MarkKind::kMark:
-    case MarkKind::kHeartbeat:
       break;
   }
   return mark.text;

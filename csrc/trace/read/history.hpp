@@ -1,4 +1,4 @@
-// What a process did last: the events of its threads and its marks, in one order.
+// Reads the last events and marks of all threads, in order of time.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ struct HistoryEvent {
   std::uint32_t tid = 0;
   Kind kind = Kind::kNone;  // kNone: a mark
   Frame frame;
-  std::uint64_t source_hash = 0;  // of frame.file as it was; 0: not known
-  std::string mark;               // its text; of a step "step N"
+  std::uint64_t source_hash = 0;  // of frame.file when it ran; 0: unknown
+  std::string mark;               // its text; "step N" for a step
 };
 
 struct History {
   Process process;
   std::vector<HistoryEvent> events;  // oldest first
-  std::string trouble;               // of the dictionary; empty: nothing
+  std::string trouble;               // fault of the dictionary; empty if there is none
 };
 
-// The last `last` events and marks of all threads together. Throws Error where there is no record.
+// Returns the last `last` events and marks of all threads. Throws Error if there is no record.
 History read_history(const std::string& path, std::size_t last);
 
 }  // namespace oddrank::trace

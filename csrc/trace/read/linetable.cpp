@@ -1,4 +1,4 @@
-// Decodes the two formats of co_linetable: that of 3.10 and that of 3.11-3.14.
+// Decodes the two formats of co_linetable: 3.10, and 3.11-3.14.
 #include "trace/read/linetable.hpp"
 
 #include <algorithm>
@@ -12,14 +12,14 @@ constexpr std::int64_t kLastLine = std::numeric_limits<std::int32_t>::max();  //
 constexpr std::uint32_t kUnit = 2;  // bytes of an instruction; 3.11+ counts in these
 }  // namespace
 
-// Walks a table from its first byte to its last; each step takes at least one byte.
+// Decodes a table from start to end; each step consumes at least one byte.
 class LineTableDecoder {
  public:
   LineTableDecoder(std::span<const std::uint8_t> bytes, std::uint32_t first_line)
       : rest_(bytes), line_(first_line) {}
 
-  // Pairs of bytes: how far the range reaches (unsigned), how much its line differs from that of
-  // the last one that had a line (signed, -128: no line). Long ways take several pairs.
+  // Pairs of bytes: a range's length (unsigned) and its line minus the last range's line (signed;
+  // -128: no line). Large numbers take several pairs.
   bool decode_310() {
     constexpr std::int8_t kNone = -128;
     while (!rest_.empty()) {
@@ -33,8 +33,7 @@ class LineTableDecoder {
     return true;
   }
 
-  // Entries: a byte 1kkkklll (kind, length - 1), then bytes without the highest bit, of which only
-  // the difference to the last line is of interest here.
+  // Entries: a byte 1kkkklll (kind, length - 1), then bytes below 0x80. Skips columns.
   bool decode_311() {
     while (!rest_.empty()) {
       const std::uint8_t head = rest_[0];
@@ -46,18 +45,18 @@ class LineTableDecoder {
     return true;
   }
 
-  // The ranges of a whole table.
+  // Returns the ranges of a whole table.
   std::vector<LineTable::Range> take() {
     open_range(kNoLine);
     return std::move(ranges_);
   }
 
  private:
-  // Kinds of 3.11+. Below: on the last line, the kind is part of the column.
+  // Kinds of 3.11+. Smaller kinds mean the same line and encode part of the column.
   static constexpr unsigned kOneLine0 = 10, kOneLine2 = 12, kNoColumns = 13, kLong = 14,
                             kNoLocation = 15;
 
-  // Reads what an entry of this kind holds.
+  // Reads the rest of an entry of this kind.
   bool move_line(unsigned kind) {
     std::uint32_t unused = 0;
     if (kind == kNoLocation) return true;
@@ -72,7 +71,7 @@ class LineTableDecoder {
     return kind == kNoColumns || (varint(unused) && varint(unused) && varint(unused));
   }
 
-  // Two columns, or both in one byte.
+  // Skips columns.
   bool skip(std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; ++i) {
       if (i == rest_.size() || (rest_[i] & 0x80) != 0) return false;
@@ -81,7 +80,7 @@ class LineTableDecoder {
     return true;
   }
 
-  // Six bits a byte, the lowest first; 0x40: more follow.
+  // Six bits a byte, lowest first; 0x40: more follow.
   bool varint(std::uint32_t& value) {
     std::uint64_t wide = 0;
     for (unsigned shift = 0; shift <= 30; shift += 6) {
@@ -97,9 +96,9 @@ class LineTableDecoder {
     return false;
   }
 
-  // The next `length` bytes of code are on line_, or on none.
+  // Assigns the next `length` bytes of code to line_, or to no line.
   bool add(std::uint32_t length, bool has_line) {
-    // Checked at each step: a sum of differences that are all in range can't overflow 64 bits.
+    // Check at each step, so that the sum of differences can't overflow 64 bits.
     if (line_ < 0 || line_ > kLastLine) return false;
     if (length == 0) return true;
     if (length > std::numeric_limits<std::uint32_t>::max() - end_) return false;
@@ -113,7 +112,7 @@ class LineTableDecoder {
 
   std::span<const std::uint8_t> rest_;
   std::int64_t line_;
-  std::uint32_t end_ = 0;  // of the code that the entries so far are about
+  std::uint32_t end_ = 0;  // end of the code covered so far
   std::vector<LineTable::Range> ranges_;
 };
 

@@ -1,5 +1,5 @@
-// Looks at the events forwards for segments, at the segments backwards for what ran around them,
-// and tells everything forwards.
+// Finds segments forwards through the events, then their outer calls backwards through the
+// segments, then visits all events forwards.
 #include "trace/read/nesting.hpp"
 
 #include <algorithm>
@@ -10,9 +10,9 @@ namespace {
 
 using Why = CallVisitor::Why;
 
-// Of the filter: what is only shown on the stack (`where`) has a lower level and no events.
+// Level::kCalls. Code with a lower level (`where`) is only on the stack and has no events.
 constexpr std::uint32_t kCallsLevel = 2;
-// How far from the outermost call the one that a segment ends in is looked for in the next one.
+// Greatest depth at which to search a segment's outermost call in the next segment's stack.
 constexpr std::size_t kFarthest = 256;
 
 bool begins(Kind kind) noexcept {
@@ -25,8 +25,8 @@ bool ends(Kind kind) noexcept {
 constexpr std::size_t kNowhere = ~std::size_t{0};
 constexpr std::uint32_t kNone = 0;  // no code has this id
 
-// Where `open`, the calls known at the end, begin in the stack that was read at about that time.
-// Between a ring's event and its stack lie some instructions, in which a process may die.
+// Returns the index at which `open`, the calls known at the end, begin in the final stack. The
+// stack may have up to two more calls: a process may die between its two writes, event and stack.
 std::size_t place_in(const std::vector<std::uint32_t>& stack,
                      const std::vector<std::uint32_t>& open) {
   for (std::size_t more = 0; more <= 2 && open.size() + more <= stack.size(); ++more) {
@@ -38,7 +38,7 @@ std::size_t place_in(const std::vector<std::uint32_t>& stack,
   return kNowhere;
 }
 
-// Where a code stands in a stack that may have changed since.
+// Returns the index of a code in a stack that may have changed since.
 std::size_t place_in(const std::vector<std::uint32_t>& stack, std::uint32_t code) {
   const std::size_t farthest = std::min(stack.size(), kFarthest);
   for (std::size_t at = 0; code != kNone && at < farthest; ++at) {
@@ -65,10 +65,10 @@ Nesting::Nesting(std::vector<Moment> events, std::vector<std::uint32_t> stack)
   connect(std::move(stack), open);
 }
 
-// One segment; returns the next one's first event, or how many there are.
+// Reads one segment. Returns the first event of the next one, or the number of events.
 std::size_t Nesting::take_in(std::size_t from, Segment& segment, std::vector<std::uint32_t>& open) {
   std::size_t at = from;
-  // One gap after the other is one.
+  // Adjacent gaps count as one.
   while (at < events_.size() && events_[at].place.kind() == Kind::kGap) ++at;
   for (; at < events_.size(); ++at) {
     const Place place = events_[at].place;
@@ -89,21 +89,21 @@ std::size_t Nesting::take_in(std::size_t from, Segment& segment, std::vector<std
   return at;
 }
 
-// Backwards: `stack` is what runs at the end, then what runs when each next segment begins.
+// Walks segments backwards: `stack` is the state at the end, then at each segment's start.
 void Nesting::connect(std::vector<std::uint32_t> stack,
                       const std::vector<std::uint32_t>& open_at_end) {
-  std::size_t around = 0;  // calls of which the next segment has no event
+  std::size_t around = 0;  // calls without an event in the next segment
   std::size_t missing = missing_.size();
   for (std::size_t i = segments_.size(); i-- > 0;) {
     Segment& segment = segments_[i];
     const bool is_last = i + 1 == segments_.size();
     std::size_t kept = is_last ? place_in(stack, open_at_end) : kNowhere;
-    // All its own calls have ended: what the next one needs has run around them.
+    // All calls of this segment have ended: the next segment's calls ran around them.
     if (kept == kNowhere && segment.outer == kNone) kept = stack.size();
     if (kept == kNowhere) kept = place_in(stack, segment.outer);
     segment.kept = kept == kNowhere ? around : kept;
     while (stack.size() > segment.kept) {
-      // What runs at the end is not opened there: nobody knows since when.
+      // Don't open calls after the last segment: their start is unknown.
       if (!is_last) {
         opened_.push_back(stack.back());
         ++segment.opened;
@@ -141,7 +141,7 @@ void Nesting::enter_segment(CallVisitor& visitor) {
       ++same;
     }
     while (running_.size() > same) close(visitor, Why::kGap);
-    // A segment that tells nothing of what ran around it: the rest may have begun behind it.
+    // If a segment shows nothing of its outer calls, the remaining ones may have begun after it.
     Segment& entered = segments_[segment_];
     if (entered.missing == 0 && entered.outer == kNone && segment_ + 1 < segments_.size()) {
       entered.opened += opened;

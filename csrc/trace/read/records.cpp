@@ -1,7 +1,8 @@
-// Copies slots twice: what is the same in both copies, and committed, is whole.
+// Copies slots twice: a committed slot that is equal in both copies is whole.
 #include "trace/read/records.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace oddrank::trace {
 namespace {
@@ -34,7 +35,7 @@ CollectiveRecord record_of(const CollectiveSlot& slot) {
   return record;
 }
 
-// `count` slots from the region's beginning, as two copies of their words.
+// Holds two copies of the region's first `count` slots.
 template <class Slot>
 struct TwoCopies {
   TwoCopies(const RecordFile& file, const Region& region, std::uint64_t count)
@@ -43,7 +44,7 @@ struct TwoCopies {
     second = file.words(region.offset, count * sizeof(Slot));
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  // Null where it changed in between.
+  // Returns null if the slot changed between the copies.
   const Slot* at(std::uint64_t i) const noexcept {
     const std::size_t word = i * sizeof(Slot) / sizeof(Word);
     if (std::memcmp(&first[word], &second[word], sizeof(Slot)) != 0) return nullptr;
@@ -52,21 +53,21 @@ struct TwoCopies {
   std::vector<std::uint64_t> first, second;
 };
 
-// `claimed` looks up the region's counter as it stands.
+// `claimed` reads the region's counter.
 template <class Slot, class Record, class Claimed>
 Records<Record> read_ring(const RecordFile& file, const Region& region, Claimed claimed) {
   Records<Record> records;
   const std::uint64_t room = region.count;
   const std::uint64_t used = std::min(claimed(), room);
   const TwoCopies<Slot> copies(file, region, used);
-  // Looked up again after the copies: claim c + room takes the slot of claim c, whose commit word
-  // may still stand there while the new record is half written.
+  // Read the counter again after the copies: claim c + room overwrites the slot of claim c, whose
+  // old commit word may remain for a moment.
   records.claimed = claimed();
   const std::uint64_t oldest = records.claimed > room ? records.claimed - room : 0;
   for (std::uint64_t i = 0; i < used; ++i) {
     const Slot* slot = copies.at(i);
     if (slot == nullptr) continue;
-    const std::uint64_t claim = value_of(slot->commit) - 1;  // all ones where nothing was committed
+    const std::uint64_t claim = value_of(slot->commit) - 1;  // all ones if nothing was committed
     if (claim < oldest || claim >= records.claimed || claim % room != i) continue;
     records.list.push_back(record_of(*slot));
     records.list.back().claim = claim;
@@ -74,6 +75,27 @@ Records<Record> read_ring(const RecordFile& file, const Region& region, Claimed 
   std::ranges::sort(records.list, {}, &Record::claim);
   records.unfinished = std::min(records.claimed, room) - records.list.size();
   return records;
+}
+
+// Merges one record. Any of a collective's records may be missing or incomplete: a begin has no
+// sequence yet, and an end without an open entry has only its number.
+void add(Collective& to, const CollectiveRecord& record) {
+  to.number = record.number;
+  if (record.phase == Phase::kEnd) {
+    to.state = Collective::State::kEnded;
+    to.end = record.tsc;
+  } else if (record.phase == Phase::kIssued) {
+    to.state = Collective::State::kIssued;
+  } else {
+    to.begin = record.tsc;
+  }
+  if (record.sequence != CollectiveRecord::kNoSequence) to.sequence = record.sequence;
+  if (record.tid == 0) return;
+  to.group = record.group;
+  to.operation = record.operation;
+  to.tid = record.tid;
+  to.data_type = record.data_type;
+  to.bytes = record.bytes;
 }
 
 }  // namespace
@@ -95,13 +117,40 @@ std::vector<CollectiveRecord> read_open_collectives(const RecordFile& file) {
   for (std::uint64_t i = 0; i < region.count; ++i) {
     const CollectiveSlot* slot = copies.at(i);
     if (slot == nullptr || value_of(slot->commit) == 0) continue;
-    // Its writer takes the number for the claim: another one is at work here.
+    // `number` is set first, as the claim: another collective is being written here.
     if (value_of(slot->commit) != value_of(slot->number)) continue;
     records.push_back(record_of(*slot));
     records.back().claim = value_of(slot->commit);
   }
   std::ranges::sort(records, {}, &CollectiveRecord::claim);
   return records;
+}
+
+std::string_view name_of(Collective::State state) noexcept {
+  switch (state) {
+    case Collective::State::kOpen:
+      return "open";
+    case Collective::State::kEnded:
+      return "ended";
+    case Collective::State::kIssued:
+      return "issued";
+  }
+  return "";
+}
+
+std::vector<Collective> read_joined_collectives(const RecordFile& file) {
+  std::map<std::uint64_t, Collective> joined;
+  // Read the open table first: if a collective ends meanwhile, the ring has its end.
+  for (const CollectiveRecord& record : read_open_collectives(file)) {
+    add(joined[record.number], record);
+  }
+  for (const CollectiveRecord& record : read_collectives(file).list) {
+    add(joined[record.number], record);
+  }
+  std::vector<Collective> list;
+  list.reserve(joined.size());
+  for (const auto& [number, collective] : joined) list.push_back(collective);
+  return list;
 }
 
 }  // namespace oddrank::trace

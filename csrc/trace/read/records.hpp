@@ -1,8 +1,10 @@
-// The records that any thread may write: marks, and the begin and end of collectives.
+// Reads the records that any thread may write: marks, begins and ends of collectives.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trace/read/file.hpp"
@@ -10,41 +12,65 @@
 namespace oddrank::trace {
 
 struct Mark {
-  std::uint64_t claim = 0;  // its number among all marks, from 0
+  std::uint64_t claim = 0;  // number among all marks, from 0
   std::uint64_t tsc = 0;
   std::uint64_t value = 0;
   std::uint32_t tid = 0;
-  MarkKind kind = MarkKind::kMark;  // or what a broken file says
-  std::string text;                 // bytes of the writer's
+  MarkKind kind = MarkKind::kMark;  // a broken file may hold any number
+  std::string text;                 // the writer's bytes
 };
 
 struct CollectiveRecord {
   static constexpr std::uint64_t kNoSequence = ~std::uint64_t{0};
 
-  std::uint64_t claim = 0;  // its number among all, from 0; for an open one its collective's number
+  std::uint64_t claim = 0;  // number among all, from 0; in the open table: `number`
   std::uint64_t tsc = 0;
   std::uint64_t number = 0;
   std::uint64_t sequence = kNoSequence;
   std::uint64_t bytes = 0;
-  std::uint32_t group = 0;  // ids of the dictionary, not looked up
+  std::uint32_t group = 0;  // dictionary ids of group and operation
   std::uint32_t operation = 0;
   std::uint32_t tid = 0;
   std::uint16_t data_type = 0;
-  Phase phase = Phase::kBegin;  // or what a broken file says
+  Phase phase = Phase::kBegin;  // a broken file may hold any number
 };
 
-// What was claimed by a writer and is here no more, or not yet: overwritten by a later lap, being
-// written, or left half-written by a thread that died.
+// The records of a ring. A claimed record may be missing: overwritten, half written now, or left
+// half written by a thread that died.
 template <class Record>
 struct Records {
-  std::vector<Record> list;      // in the order of their claims
+  std::vector<Record> list;      // in the order of claims
   std::uint64_t claimed = 0;     // ever
-  std::uint64_t unfinished = 0;  // of the last lap: without a commit word that fits
+  std::uint64_t unfinished = 0;  // claimed and not overwritten, but not in `list`
 };
 
 Records<Mark> read_marks(const RecordFile& file);
 Records<CollectiveRecord> read_collectives(const RecordFile& file);
-// Those begun and not ended, by their numbers. One that began or ended meanwhile may be missing.
+// Returns the open collectives, sorted by number. May miss one that began or ended meanwhile.
 std::vector<CollectiveRecord> read_open_collectives(const RecordFile& file);
+
+struct Collective {
+  enum class State : std::uint8_t {
+    kOpen,    // no end was recorded before the file was read
+    kEnded,   // or failed
+    kIssued,  // handed to a device; its end is not recorded
+  };
+
+  std::uint64_t number = 0;  // in its process, from 1
+  State state = State::kOpen;
+  std::uint32_t group = 0;  // dictionary ids of group and operation
+  std::uint32_t operation = 0;
+  std::uint32_t tid = 0;  // of the thread that issued it
+  std::uint16_t data_type = kNoType;
+  std::uint64_t bytes = 0;
+  std::optional<std::uint64_t> sequence;
+  std::optional<std::uint64_t> begin, end;  // ticks; `begin` is empty if overwritten
+};
+
+std::string_view name_of(Collective::State state) noexcept;
+
+// Joins begins, ends and the table of open ones, in the order of issue. Later collectives never
+// hide an open one.
+std::vector<Collective> read_joined_collectives(const RecordFile& file);
 
 }  // namespace oddrank::trace

@@ -1,26 +1,11 @@
-// Puts the parts of a record together.
+// Combines the regions of a record into a Snapshot.
 #include "trace/read/snapshot.hpp"
-
-#include <time.h>
 
 #include <algorithm>
 #include <map>
 
-#include "base/proc_stat.hpp"
-#include "trace/record/tsc.hpp"
-
 namespace oddrank::trace {
 namespace {
-
-ClockPicture picture_of_now() {
-  timespec time{};
-  ClockPicture now;
-  now.tsc = read_tsc();
-  ::clock_gettime(CLOCK_REALTIME, &time);
-  now.realtime_ns = static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
-                    static_cast<std::uint64_t>(time.tv_nsec);
-  return now;
-}
 
 std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Names& names,
                                   Snapshot& snapshot) {
@@ -100,15 +85,6 @@ std::optional<std::uint32_t> Names::line(const Code& code, Place place) {
   return table->second.line_at(place.position());
 }
 
-std::vector<ClockPicture> clock_pictures(const RecordFile& file) {
-  std::vector<ClockPicture> pictures = file.clocks();
-  // The counter runs on while the machine does: with now, one picture makes a line.
-  if (!pictures.empty() && file.process().boot_id == boot_id()) {
-    pictures.push_back(picture_of_now());
-  }
-  return pictures;
-}
-
 std::string trouble_of(const Dictionary& dictionary, const Threads& threads) {
   std::string trouble = dictionary.broken();
   if (threads.broken == 0) return trouble;
@@ -120,7 +96,7 @@ Snapshot read_snapshot(const std::string& path) {
   const RecordFile file(path);
   Snapshot snapshot;
   snapshot.process = file.process();
-  snapshot.life = life_of(file.process());
+  snapshot.life = liveness_of(file.process());
   snapshot.counters = file.counters();
   const Clock clock = clock_of(file);
   Names names(file);

@@ -1,4 +1,4 @@
-// What a process does now, or did last: its record as one plain value, ids and offsets resolved.
+// Reads a record as one value: what its process does now or did last, with names and lines.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +7,20 @@
 #include <unordered_map>
 #include <vector>
 
-#include "trace/read/clock.hpp"
-#include "trace/read/collectives.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/file.hpp"
-#include "trace/read/life.hpp"
 #include "trace/read/linetable.hpp"
+#include "trace/read/record_clock.hpp"
 #include "trace/read/records.hpp"
 #include "trace/read/threads.hpp"
 
 namespace oddrank::trace {
 
-// Wall-clock time in nanoseconds; none where the record can't tell.
-using Time = std::optional<std::int64_t>;
-
-// One place in the code. Texts are the writer's bytes.
+// A position in the code. Texts are the writer's bytes.
 struct Frame {
   std::string function;
   std::string file;
-  std::optional<std::uint32_t> line;  // none: recorded by calls only, or not in the line table
+  std::optional<std::uint32_t> line;  // empty: only calls recorded, or no entry in the line table
 };
 
 struct ThreadNow {
@@ -50,22 +45,22 @@ struct Section {
 struct Snapshot {
   Process process;
   Counters counters;
-  Life life = Life::kUnknown;
+  Liveness life = Liveness::kUnknown;
   std::vector<ThreadNow> threads;
   std::vector<CollectiveNow> open;
-  std::optional<CollectiveNow> last;  // the last one that is not open
+  std::optional<CollectiveNow> last;  // the last one issued that is not open
   std::vector<Section> sections;      // begun and not ended, outermost first
   Time step;                          // when the last step() was called
   Time last_event;                    // of any thread, mark or collective
-  std::string trouble;                // what of the file could not be read; empty: nothing
+  std::string trouble;                // why parts of the file could not be read; "": all could
 };
 
-// Ids to names and offsets to lines, for one record. Keeps the line tables that it has decoded.
+// Maps ids to names and offsets to lines, for one record. Keeps decoded line tables.
 class Names {
  public:
   explicit Names(const RecordFile& file) : python_(file.process().python), dictionary_(file) {}
   Frame frame(Place place);
-  // None: recorded by calls only, or not in the line table.
+  // Returns empty if only calls were recorded or the line table has no entry.
   std::optional<std::uint32_t> line(const Code& code, Place place);
   const Dictionary& dictionary() const noexcept { return dictionary_; }
 
@@ -75,18 +70,14 @@ class Names {
   std::unordered_map<std::uint32_t, LineTable> tables_;  // by code id
 };
 
-// A record's own pictures of the clocks, and one of now where it was written on this boot.
-std::vector<ClockPicture> clock_pictures(const RecordFile& file);
-inline Clock clock_of(const RecordFile& file) { return Clock(clock_pictures(file)); }
-
-// The later one of two times stays.
+// Keeps the later of two times.
 inline void note_latest(Time& latest, Time time) {
   if (time && (!latest || *latest < *time)) latest = time;
 }
-// What of a record could not be read; empty: nothing.
+// Says which parts of a record could not be read; empty if all could.
 std::string trouble_of(const Dictionary& dictionary, const Threads& threads);
 
-// Throws Error where there is no record to read; what is broken further in is left out and told.
+// Throws Error if there is no record. Leaves broken parts out and names them in `trouble`.
 Snapshot read_snapshot(const std::string& path);
 
 }  // namespace oddrank::trace

@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "trace/format/tsc.hpp"
 #include "trace/read/nesting.hpp"
-#include "trace/record/tsc.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -18,10 +18,10 @@ struct Use {
   std::uint64_t calls = 0;
   std::uint64_t ticks = 0;
   std::uint64_t own = 0;
-  std::uint64_t running = 0;  // calls of it that are open: only the outermost one's time counts
+  std::uint64_t running = 0;  // open calls of this code: only the outermost one's time counts
 };
 
-// Ticks come in order, so that no difference is negative; sums of a broken file's may wrap around.
+// Ticks never decrease, so no difference is negative. Sums of a broken file may wrap around.
 class Sums final : public CallVisitor {
  public:
   void open(std::uint64_t tsc, std::uint32_t code, std::size_t /*depth*/, Why why) override {
@@ -47,7 +47,7 @@ class Sums final : public CallVisitor {
   void line(std::uint64_t /*tsc*/, Place place) override { ++use_of(place.code()).events; }
   void gap(std::uint64_t /*tsc*/) override {}
 
-  // When the calls end that run at the end of the thread that follows; 0: with its last event.
+  // Sets the end of calls that still run in the next thread; 0: at its last event.
   void set_end(std::uint64_t tsc) { end_ = tsc; }
 
   std::vector<Use> uses() const {
@@ -71,7 +71,7 @@ class Sums final : public CallVisitor {
   std::uint64_t end_ = 0;
 };
 
-// The first `most` by each measure, each once.
+// Returns the top `most` by own time, then the top `most` of the rest by events.
 std::vector<Use> busiest(std::vector<Use> uses, std::size_t most) {
   std::vector<Use> chosen;
   std::ranges::sort(uses, std::greater{}, &Use::own);
@@ -102,11 +102,11 @@ CodeUse named(const Use& use, Names& names, double ticks_per_ns) {
 Stats read_stats(const RecordFile& file, std::size_t most) {
   Stats stats;
   stats.process = file.process();
-  stats.life = life_of(stats.process);
+  stats.life = liveness_of(stats.process);
   stats.counters = file.counters();
   Threads threads = read_threads(file);
-  const bool is_alive = stats.life == Life::kAlive;
-  const std::uint64_t now = read_tsc();  // later than all events that are counted
+  const bool is_alive = stats.life == Liveness::kAlive;
+  const std::uint64_t now = read_tsc();  // end of running calls, unless a later event is read
   const Clock clock = clock_of(file);
   for (const ClockPicture& picture : file.clocks()) {
     const Time time = clock.realtime_ns(picture.tsc);

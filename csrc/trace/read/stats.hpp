@@ -1,4 +1,4 @@
-// How much a process has recorded, what was lost, and where its time went.
+// Counts a process's recorded and lost events, and sums up its time by code.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,31 @@
 
 namespace oddrank::trace {
 
-// One code object within the window: what is left in the rings of all threads.
+// One code object in the window: the events left in the rings of all threads.
 struct CodeUse {
-  Frame frame;  // its line is the first one of the code
+  Frame frame;  // `line` is the code's first line
   std::uint64_t events = 0;
-  std::uint64_t calls = 0;        // that began in the window; goings-on of generators too
-  std::optional<double> seconds;  // between call and return, in it and in all that it has called
-  std::optional<double> own;      // without calls that are recorded
+  std::uint64_t calls = 0;        // begun in the window, including resumed generators
+  std::optional<double> seconds;  // between call and return, callees included
+  std::optional<double> own;      // without recorded callees
 };
 
 struct Stats {
   Process process;
-  Life life = Life::kUnknown;
+  Liveness life = Liveness::kUnknown;
   Counters counters;
   std::uint64_t threads = 0;
-  std::uint64_t events = 0;    // ever, of the threads that still have a place in the record
-  std::uint64_t window = 0;    // of those, what is still in the rings
-  std::uint64_t lines = 0;     // of those in the rings, how many are lines
+  std::uint64_t events = 0;    // ever recorded by threads that still have a slot
+  std::uint64_t window = 0;    // events still in the rings
+  std::uint64_t lines = 0;     // line events still in the rings
   Time begin;                  // when it was armed
-  Time end;                    // now if it is alive, else its last event; calls that run end then
-  Time window_begin;           // the main thread's oldest event that is left
-  std::vector<CodeUse> codes;  // the busiest by events and the busiest by own time, in no order
-  std::string trouble;         // what could not be read; empty: nothing
+  Time end;                    // now, or a dead process's last event or mark
+  Time window_begin;           // oldest event in the main thread's ring
+  std::vector<CodeUse> codes;  // the busiest by own time and by events
+  std::string trouble;         // why parts could not be read; empty if all could
 };
 
-// Up to `most` codes by each of both measures.
+// Returns the statistics, with up to `most` codes by each of the two measures.
 Stats read_stats(const RecordFile& file, std::size_t most);
 
 }  // namespace oddrank::trace

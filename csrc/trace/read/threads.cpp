@@ -1,4 +1,4 @@
-// Copies slots and rings, then looks whether their writer was faster.
+// Copies slots and rings, then checks whether the writer overwrote the copied part.
 #include "trace/read/threads.hpp"
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 namespace oddrank::trace {
 namespace {
 
-// More than any process has threads: bounds the time that a hostile file can take.
+// More threads than any process has. Bounds the time for a hostile file.
 constexpr std::uint32_t kMostSlots = 1 << 16;
-// A small ring is gone round in 50 us, and a look takes as long: a busy rank costs its reader
-// milliseconds at most.
+// Most reads of one thread's events. A read takes about 50 us, in which a busy thread can fill a
+// small ring: a busy rank costs its reader a few milliseconds.
 constexpr unsigned kLooks = 64;
 
-// A slot without its stack, by value.
+// A copy of a slot without its stack.
 struct SlotHead {
   alignas(ThreadSlot) unsigned char bytes[sizeof(ThreadSlot)];
   const ThreadSlot& slot() const noexcept { return *reinterpret_cast<const ThreadSlot*>(bytes); }
@@ -42,7 +42,7 @@ SlotHead read_head(const RecordFile& file, std::uint32_t slot) {
   return head;
 }
 
-// What was copied before is older than what is copied after.
+// Orders the copies before and after it.
 void then() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 bool same_picture(const SlotHead& a, const SlotHead& b) noexcept {
@@ -72,11 +72,11 @@ std::vector<Place> read_stack(const RecordFile& file, const SlotHead& head, std:
   return stack;
 }
 
-// False where the slot became free or another sort of slot meanwhile: nothing to show then.
+// Returns false if the slot became free or broken, or another thread took it.
 bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsigned tries,
                  Thread& thread) {
-  // What is shown beside the stack is of the look before it: as long as the look after it finds the
-  // same thread, no other one can have begun to fill in the slot.
+  // Take all fields but the stack from the read before it: if the read after it finds the same
+  // generation, no other thread has begun to fill the slot.
   SlotHead shown = head;
   thread.torn = true;
   for (unsigned tried = 0; thread.torn && (tried < tries || tried == 0); ++tried) {
@@ -87,7 +87,7 @@ bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsi
     if (!head.in_use() || !has_good_stack(file, head)) return false;
     thread.torn = !same_picture(shown, head);
   }
-  // Another thread has taken the slot while it was copied: what is shown may be of both.
+  // Another thread took the slot during the copy: the fields may be mixed.
   if (head.generation() != shown.generation()) return false;
   const ThreadSlot& last = shown.slot();
   thread.slot = slot;
@@ -108,7 +108,7 @@ bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsi
 Threads read_threads(const RecordFile& file, unsigned tries) {
   Threads threads;
   const std::uint32_t count = std::min(file.threads().count, kMostSlots);
-  // Rings do not overlap: with this, a hostile file can't have one ring read for each of its slots.
+  // Rings don't overlap. This limit stops a hostile file from having one large ring read per slot.
   std::uint64_t room = file.rings().bytes() / sizeof(Event);
   for (std::uint32_t slot = 0; slot < count; ++slot) {
     const SlotHead head = read_head(file, slot);
@@ -155,7 +155,7 @@ Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t las
   const std::uint64_t asked = std::min({last, end, room - 1});
   events.first = end - asked;
 
-  // One or two runs: up to the ring's end and from its beginning.
+  // One or two runs: up to the ring's end, and from its start.
   std::vector<std::uint64_t> words(asked * 2);
   const std::uint64_t start = events.first % room;
   const std::uint64_t run = std::min(asked, room - start);
@@ -187,7 +187,7 @@ Events read_events(const RecordFile& file, Thread& thread) {
       if (before < events.list.size()) events.list.resize(before);
       return events;
     }
-    // It has gone round its whole ring since it was looked at.
+    // The thread has overwritten its whole ring since it was read.
     const SlotHead head = read_head(file, thread.slot);
     Thread now;
     const bool is_same = head.in_use() && head.generation() == thread.generation;

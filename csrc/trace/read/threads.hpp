@@ -1,4 +1,4 @@
-// What each thread of a record does and did: its stack now and its last events.
+// Reads the threads of a record: current stack and last events.
 #pragma once
 
 #include <cstdint>
@@ -9,43 +9,42 @@
 
 namespace oddrank::trace {
 
-// Places come as they stand: a code id may be in no dictionary, a kind in no enum.
+// `stack` is unchecked: a broken file may hold unknown code ids and kinds.
 struct Thread {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;  // of the slot
   ThreadState state = ThreadState::kFree;
   std::uint32_t tid = 0;
   std::uint64_t python_id = 0;
-  std::string name;            // bytes of the writer's
-  std::uint64_t depth = 0;     // frames, of which the stack has at most its room
+  std::string name;            // the writer's bytes
+  std::uint64_t depth = 0;     // number of frames; `stack` may hold fewer
   std::vector<Place> stack;    // outermost first; if cut, the last one is the innermost frame
-  bool cut = false;            // deeper than its room
-  bool torn = false;           // it changed in every try: frames of different moments
+  bool cut = false;            // depth exceeds the stack's room
+  bool torn = false;           // changed during every read: frames of different moments
   std::uint64_t events = 0;    // ever written to its ring
-  std::uint32_t capacity = 0;  // of its ring; 0: none, or none that can be read
+  std::uint32_t capacity = 0;  // its ring's size in events; 0: no readable ring
 };
 
 struct Threads {
   std::vector<Thread> list;  // without free slots
-  // Slots whose state or sizes no writer leaves so. Of those, only what has a broken ring is
-  // listed.
+  // Number of slots with an impossible state or size. `list` has those with only a broken ring.
   std::uint32_t broken = 0;
 };
 
-// Looks at a stack that changes meanwhile up to `tries` times.
+// Reads a stack again, up to `tries` times, while it changes.
 constexpr unsigned kTries = 16;
 Threads read_threads(const RecordFile& file, unsigned tries = kTries);
 
-// A slot without its stack.
+// A thread's ring, without its stack.
 struct Ring {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
   std::uint32_t tid = 0;
   std::uint64_t events = 0;    // ever written to it
-  std::uint32_t capacity = 0;  // 0: the events are counted, and kept nowhere
+  std::uint32_t capacity = 0;  // 0: no ring, events are only counted
 };
 
-// The rings of all threads that write or have written, up to the first slot that nobody ever had.
+// Returns the rings of all live and ended threads.
 std::vector<Ring> read_rings(const RecordFile& file);
 
 struct Moment {
@@ -54,25 +53,26 @@ struct Moment {
 };
 
 struct Events {
-  std::uint32_t generation = 0;   // of the slot: compare it with the thread's
-  std::uint64_t first = 0;        // the number of list[0]; they count from 0
-  std::uint64_t overwritten = 0;  // while they were copied: asked for, and gone
+  std::uint32_t generation = 0;   // of the slot; compare with the thread's
+  std::uint64_t first = 0;        // number of list[0], counted from 0
+  std::uint64_t overwritten = 0;  // requested events that were overwritten during the copy
   std::vector<Moment> list;       // oldest first
 };
 
-// How many events from number `first` on can't be believed in a ring of `room`, of which `now` are
-// published: event i lies where event i + room does, and the writer may be at work on number `now`.
+// Returns how many events from number `first` on are unreliable in a ring of `room` events, if
+// `now` events are published: event i shares its slot with event i + room, and the writer may be
+// writing event `now`.
 constexpr std::uint64_t overwritten(std::uint64_t first, std::uint64_t room,
                                     std::uint64_t now) noexcept {
   return now - first >= room ? now - first - room + 1 : 0;
 }
 
-// The last `last` events of a slot, at most its ring less one: the oldest place is always being
-// overwritten. Empty for a free or broken slot.
+// Returns the last `last` events of a slot, at most the ring's size - 1: the oldest entry may be
+// half overwritten. Empty for a free or broken slot.
 Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t last);
-// All that are left, up to the moment when the thread was looked at: then its stack is what runs
-// behind the last one. `thread` is looked at again if none are left from before. None where another
-// thread has taken its slot since.
+// Returns the events that precede the read of `thread`, so that its stack is the state after the
+// last one. Reads `thread` again if they are all overwritten. Empty if another thread took its
+// slot.
 Events read_events(const RecordFile& file, Thread& thread);
 
 }  // namespace oddrank::trace

@@ -1,11 +1,11 @@
-// The collective recorder's kernels. The only file that includes torch's headers: they cost ten
-// seconds a file.
+// The collective recorder's kernels. The only source file that includes torch's headers: they add
+// ten seconds of compile time per file.
 //
-// Every c10d operation, whoever issues it (Python, DDP's reducer, functional and compiled code),
-// passes the dispatcher, which has a place for us on the key BackendSelect: a boxed kernel there
-// sees one operation's arguments, calls what comes after it and sees the results. Other operations
-// never take that way. Fake and traced tensors are handled before it: only what is really sent is
-// recorded. Replays of CUDA graphs pass no dispatcher and are not seen.
+// Every c10d operation (from Python, DDP's reducer, functional or compiled code) passes torch's
+// dispatcher. A boxed kernel at the key BackendSelect sees its arguments, calls the next kernel and
+// sees its results. Other operations have no kernel there. Fake and traced tensors are handled at
+// earlier keys: only real communication is recorded. Replays of CUDA graphs bypass the dispatcher
+// and are not recorded.
 #include "trace/torch/collectives.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -25,19 +25,19 @@
 #include <typeinfo>
 #include <utility>
 
-#include "base/error.hpp"
+#include "os/error.hpp"
 #include "trace/torch/open_call.hpp"
 
 namespace oddrank::trace {
 namespace {
 
-// Whom to tell; nullptr: nobody. Constant from the beginning and never destroyed, since threads may
-// still issue collectives while static objects go.
+// The sink; nullptr: don't record. Constant-initialised and never destroyed: threads may issue
+// collectives while static objects are destroyed.
 constinit std::atomic<const CollectiveSink*> told = nullptr;
 
-// Which argument is the message, where it is not the first one named input... or tensors: "" =
-// none. The input, since every rank hands one in and ranks can be compared; in a scatter only the
-// root does.
+// Operations whose message is not the first argument named input... or tensors; "": no message. The
+// message is the input, which every rank has, so that ranks can be compared; in a scatter only the
+// root has one.
 struct MessageArgument {
   std::string_view op;
   std::string_view argument;
@@ -55,7 +55,7 @@ bool is_message(std::string_view op, std::string_view argument) {
   return argument.starts_with("input") || argument == "tensors";
 }
 
-// Adds a tensor, or those of a list, to what the call carries.
+// Adds the bytes and the type of a tensor or a list of tensors to `call`.
 void add_message(CollectiveCall& call, const c10::IValue& value) {
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
@@ -67,7 +67,7 @@ void add_message(CollectiveCall& call, const c10::IValue& value) {
   }
 }
 
-// Where an operation has what we look at; read from its schema, since torch versions differ.
+// Positions of the arguments that we read; from the schema, since torch versions differ.
 struct Shape {
   std::size_t arguments = 0;
   std::size_t group = 0;
@@ -76,7 +76,7 @@ struct Shape {
   bool point_to_point = false;
 };
 
-// Empty for an operation without a process group.
+// Returns empty for an operation without a process group.
 std::optional<Shape> shape_of(std::string_view op, const c10::FunctionSchema& schema) {
   Shape shape;
   std::optional<std::size_t> group;
@@ -95,7 +95,7 @@ std::optional<Shape> shape_of(std::string_view op, const c10::FunctionSchema& sc
   return shape;
 }
 
-// The group's own counter of collectives.
+// Returns the group's counter of collectives; empty if the back end has none.
 std::optional<std::uint64_t> count_of(c10d::ProcessGroup& group) noexcept {
   try {
     return group.getSequenceNumberForGroup();
@@ -104,11 +104,10 @@ std::optional<std::uint64_t> count_of(c10d::ProcessGroup& group) noexcept {
   }
 }
 
-// Whether the Works of such an operation tell their end as it comes. What runs on a device does not
-// (NCCL's Work tells its profiler as soon as it is enqueued), unless gloo carries it. The seam for
-// NCCL: until an event or the flight recorder tells more, its collectives are shown as issued, with
-// their number, and their end as unknown; open they are only while the call that issues them blocks
-// (as it does where communicators are made).
+// Whether the operation's Work reports its real end. True on CPU and for gloo on a device; false
+// for other device back ends: NCCL's Work calls its profiler callback when it is enqueued. An NCCL
+// collective is recorded as issued, with its number and without an end; it is open only while the
+// issuing call blocks (while a communicator is created).
 bool ends_are_told(c10::DispatchKeySet keys, c10d::ProcessGroup& group) noexcept {
   if (keys.highestBackendKey() == c10::BackendComponent::CPUBit) return true;
   try {
@@ -121,8 +120,8 @@ bool ends_are_told(c10::DispatchKeySet keys, c10d::ProcessGroup& group) noexcept
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-// One operation's kernel. Recording never throws into the user's call; what the operation itself
-// throws passes through, and it has ended by that.
+// The kernel of one operation. Recording never throws into the user's call. An exception of the
+// operation itself passes through and ends the collective.
 class Kernel final : public c10::OperatorKernel {
  public:
   Kernel(std::string op, const Shape& shape) : op_(std::move(op)), shape_(shape) {}
@@ -133,7 +132,7 @@ class Kernel final : public c10::OperatorKernel {
                                                   c10::DispatchKey::BackendSelect);
     std::shared_ptr<OpenCall> call;
     Group group;
-    // Noted before it is issued: what blocks for ever in there is what one wants to see.
+    // Record the begin before issuing: the call may block for ever, and that must be visible.
     if (const CollectiveSink* sink = told.load(std::memory_order_acquire)) {
       call = begin(*sink, *stack, group);
     }
@@ -158,7 +157,7 @@ class Kernel final : public c10::OperatorKernel {
     }
   }
 
-  // Issued: it has its number now. Without a Work it has ended.
+  // After issuing: records the number. Without a Work the collective has ended.
   void returned(const torch::jit::Stack& stack, c10::DispatchKeySet keys, c10d::ProcessGroup& group,
                 std::shared_ptr<OpenCall> call) noexcept {
     try {
@@ -175,15 +174,15 @@ class Kernel final : public c10::OperatorKernel {
     }
   }
 
-  // The backend's number for what was just issued. NCCL returns no Work for a blocking call: then
-  // the group's counter, which another thread may have moved on in the meantime.
+  // Returns the back end's number of the operation just issued. NCCL returns no Work for a blocking
+  // call: then returns the group's counter, which another thread may have advanced meanwhile.
   std::optional<std::uint64_t> sequence_of(const c10d::Work* work,
                                            c10d::ProcessGroup& group) noexcept {
     if (work != nullptr) return number_of(*work);
     return shape_.point_to_point ? std::nullopt : count_of(group);
   }
 
-  // A Work that has no number throws, which takes 30 us: once for each kind of Work will do.
+  // A Work without a number throws, which takes 30 us: remember its type and don't ask again.
   std::optional<std::uint64_t> number_of(const c10d::Work& work) noexcept {
     if (unnumbered_.load(std::memory_order_relaxed) == &typeid(work)) return std::nullopt;
     try {
@@ -199,8 +198,8 @@ class Kernel final : public c10::OperatorKernel {
   std::atomic<const std::type_info*> unnumbered_ = nullptr;
 };
 
-// A kernel for every c10d operation that has a process group among its arguments, whatever this
-// torch calls them.
+// Installs a kernel for every c10d operation that takes a process group, whatever its name in this
+// version of torch.
 void install() {
   auto* library = new torch::Library(torch::Library::IMPL, "c10d", c10::DispatchKey::BackendSelect,
                                      __FILE__, __LINE__);

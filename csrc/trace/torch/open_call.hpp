@@ -1,5 +1,4 @@
-// One collective between its begin and its end, and who tells its end: the Work itself.
-// Includes torch's headers: for collectives.cpp only.
+// An open collective, ended by its Work. Includes torch's headers: for collectives.cpp only.
 #pragma once
 
 #include <atomic>
@@ -9,11 +8,11 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
-#include "trace/record/collective_sink.hpp"
+#include "trace/write/collective_sink.hpp"
 
 namespace oddrank::trace {
 
-// A ticket that is given back once, at the latest when the last who could do it is gone.
+// Closes a ticket exactly once: by end(), issued() or, at the latest, its destructor.
 class OpenCall {
  public:
   OpenCall(const CollectiveSink& sink, std::uint64_t ticket) noexcept
@@ -36,19 +35,18 @@ class OpenCall {
   std::atomic<bool> closed_ = false;
 };
 
-// Every Work has a callback for the profiler that "needs to be called when collective operation is
-// complete": finish() and finishAndThrow() do, and gloo's, MPI's and UCC's Works through them or by
-// hand. Ours goes there, so that there is neither an observer that every record_function() of the
-// user's would pay for, nor a future (gloo's send and recv have none). It is called on the thread
-// that completes the Work, under its lock and before any wait() returns; it needs no GIL and keeps
-// nothing alive but the ticket.
-// gloo's send and recv complete in wait() only. A Work that goes without (not waited for, or of a
-// kind that tells nobody) ends with its last owner.
+// Puts our callback in front of the profiler's in a Work. torch calls it "when collective operation
+// is complete": finish() and finishAndThrow() do, and the Works of gloo, MPI and UCC. Unlike an
+// observer it costs the user's record_function() nothing, and unlike a future every Work has it.
+// It runs on the thread that completes the Work, under the Work's lock, before any wait() returns;
+// it needs no GIL and keeps only the ticket alive.
+// gloo's send and recv complete only in wait(). A Work that never calls it (not waited for, or of
+// another kind) ends the collective when its last owner releases it.
 class WorkEnd : public c10d::Work {
  public:
   static void tell(c10d::Work& work, std::shared_ptr<OpenCall> call) {
     const std::lock_guard lock(work.*(&WorkEnd::mutex_));
-    if (work.*(&WorkEnd::completed_)) return;  // by now: `call` goes here
+    if (work.*(&WorkEnd::completed_)) return;  // destroys `call`, which ends it
     auto& callback = work.*(&WorkEnd::recordFunctionEndCallback_);
     callback = [call = std::move(call), profiler = std::move(callback)] {
       call->end();

@@ -1,1 +1,1 @@
-"""How fast are the collectives: sweeps over sizes, every size verified by value."""
+"""Measures collectives and links, and checks every value."""

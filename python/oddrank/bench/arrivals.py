@@ -1,81 +1,230 @@
-"""The stages that look for a late rank: many small all_reduces, everybody's arrivals compared."""
+"""Finds late ranks: compares all ranks' arrivals at many small all_reduces, on rank 0's clock.
 
+A rank is late if it spends longer than its peers between collectives and arrives after them.
+"""
+
+import bisect
 import statistics
 import time
 from array import array
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import findings, late
-from oddrank.bench.arrival import ENOUGH, UNKNOWN_NS, Arrival, Stamps, arrival
+from oddrank import peers
+from oddrank.bench import findings
 from oddrank.bench.backend import Operation
 from oddrank.bench.budget import ARRIVALS, Budget
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
-from oddrank.bench.group import Group, connect
-from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.bench.sampling import ENOUGH, Stamps
+from oddrank.control.stages import Context, RunState, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
+from oddrank.process_group import Group, connect
 
-NAME, AGAIN = "arrival", "arrival again"
+if TYPE_CHECKING:
+    from oddrank.process_group import Group
+
+# Error bound of a clock that could not be compared with rank 0's.
+UNKNOWN_NS = 1_000_000_000_000
+# Quantiles in steps of 5 %: enough to read the share of iterations above any line.
+_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One rank's arrivals, in microseconds.
+
+    median, quantiles (0 %, 5 % ... 100 %): delay behind the first rank of each iteration. own:
+    median time between leaving one collective and arriving at the next: only this time is the
+    rank's own, since some ranks leave a collective later by its algorithm. spread: median over
+    iterations of the last minus the first arrival, with every rank's own time subtracted: the value
+    of a machine without a late rank, the same on all ranks. error: error bound of this rank's clock
+    offset; n: iterations.
+    """
+
+    n: int
+    median: float
+    own: float
+    quantiles: tuple[float, ...]
+    spread: float
+    error: float
+
+    def as_payload(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def in_short(self) -> dict[str, float]:
+        """Returns the members that a row of a sweep shows."""
+        return {"n": self.n, "median": self.median, "spread": self.spread, "error": self.error}
+
+    @staticmethod
+    def of_payload(payload: dict[str, Any]) -> "Arrival":
+        return Arrival(**{**payload, "quantiles": tuple(payload["quantiles"])})
+
+
+def arrival(group: "Group", stamps: Stamps, clock: tuple[int, int]) -> Arrival | None:
+    """Returns this rank's arrivals; None if there are none to compare. All ranks call it together.
+
+    clock: nanoseconds from this rank's clock to rank 0's, and the error bound.
+    """
+    offset, error = clock
+    (worst,) = group.largest([float(error)])
+    if not stamps.starts or worst >= UNKNOWN_NS:
+        return None
+    came = array("d", ((ns + offset) / 1e3 for ns in stamps.starts))
+    first = group.smallest(came)
+    behind = sorted(mine - one for mine, one in zip(came, first, strict=True))
+    own = statistics.median(stamps.gaps) / 1e3
+    levelled = array("d", (at - own for at in came))
+    last, earliest = group.largest(levelled), group.smallest(levelled)
+    return Arrival(
+        n=len(behind),
+        median=statistics.median(behind),
+        own=own,
+        quantiles=quantiles_of(behind),
+        spread=statistics.median(high - low for high, low in zip(last, earliest, strict=True)),
+        error=error / 1e3,
+    )
+
+
+def quantiles_of(ordered: Sequence[float]) -> tuple[float, ...]:
+    """Returns the quantiles of ascending values, 0 % to 100 % in steps of 5 %."""
+    top = len(ordered) - 1
+    return tuple(ordered[round(top * step / _STEPS)] for step in range(_STEPS + 1))
+
+
+# The smallest lateness looked for is three times the healthy spread. The line lies at two thirds of
+# it: a line at the effect itself would find it half of the time.
+SMALLEST_EFFECT = 3.0
+_LINE = SMALLEST_EFFECT * 2 / 3
+
+
+@dataclass(frozen=True)
+class Late:
+    """A late rank; times in microseconds.
+
+    by: its own time minus the others' median; behind: the same of its delay behind the first rank;
+    share: share of iterations in which it is late; line: smallest delay that counts as late;
+    spread: healthy spread; others: the others' median own time.
+    """
+
+    rank: int
+    by: float
+    behind: float
+    share: float
+    line: float
+    spread: float
+    others: float
+    n: int
+
+
+def are_enough(arrivals: Mapping[int, Arrival]) -> bool:
+    """Returns whether there are enough iterations to name a rank."""
+    return bool(arrivals) and min(a.n for a in arrivals.values()) >= ENOUGH
+
+
+def late_ranks(arrivals: Mapping[int, Arrival]) -> list[Late]:
+    """Returns the late ranks, the latest first. Empty with one rank.
+
+    If `are_enough` is false, these are suspicions and name no rank.
+
+    Uses medians of arrivals: jitter hardly moves a median, and durations would show the late rank
+    as the fastest. Needs both a longer own time and a later arrival: either alone may come from the
+    order in which the collective releases its ranks.
+    """
+    if len(arrivals) < 2:
+        return []
+    worst_clock = max(a.error for a in arrivals.values())
+    found = []
+    owns = peers.medians_of_others([a.own for a in arrivals.values()])
+    medians = peers.medians_of_others([a.median for a in arrivals.values()])
+    for (rank, a), usual, first in zip(arrivals.items(), owns, medians, strict=True):
+        own, behind = a.own - usual, a.median - first
+        line = _LINE * a.spread
+        if own > line and behind > line / 2 + a.error + worst_clock:
+            share = _share_above(a, a.median - behind + line / 2)
+            found.append(Late(rank, own, behind, share, line, a.spread, a.own - own, a.n))
+    return sorted(found, key=lambda one: -one.by)
+
+
+def both_times(first: Mapping[int, Arrival], again: Mapping[int, Arrival]) -> list[Late]:
+    """Returns the ranks that were late in both measurements, with the figures of the second."""
+    before = {one.rank for one in late_ranks(first)}
+    return [one for one in late_ranks(again) if one.rank in before]
+
+
+def smallest_effect(arrivals: Mapping[int, Arrival]) -> float | None:
+    """Returns the smallest delay in microseconds that is found; None: too few iterations."""
+    if not are_enough(arrivals):
+        return None
+    return max(SMALLEST_EFFECT * (a.spread + a.error) for a in arrivals.values())
+
+
+def _share_above(a: Arrival, line: float) -> float:
+    return 1 - bisect.bisect_right(a.quantiles, line) / len(a.quantiles)
+
+
+NAME, RECHECK = "arrival", "arrival_recheck"
 _CASE = Case("all_reduce", "float32", 4)
 _WARMUP = 20
 _ITERATIONS = ENOUGH + 100
 _FEWEST = 3
 _CLOCK = "clock"
 _CLOCK_SECONDS = 5.0
-# Two hosts' clocks, at the most (see Session.sync_clock).
+# Drift of two hosts' clocks, at most (see Session.sync_clock).
 _DRIFT = 1e-4
 _DRIFT_NS = 20_000
 
 
 def stages(deadline: float, budget: Budget) -> list[Stage]:
-    """Measured twice before anybody is named: what does not come again was not a rank's habit."""
+    """Returns both stages: a rank is named only if it is late in both."""
 
-    def plan(rounds: Rounds) -> dict[str, Any]:
-        transport = rounds.of("connect")[0]["transport"]
+    def plan(run: RunState) -> dict[str, Any]:
+        transport = run.of("connect")[0]["transport"]
         return {"transport": transport, "seconds": budget.part(ARRIVALS)}
 
     return [
         Stage(NAME, deadline, _measure, _judge, plan),
-        Stage(AGAIN, deadline, _measure, _judge_again, plan, confirms=NAME),
+        Stage(RECHECK, deadline, _measure, _judge_recheck, plan, confirms=NAME),
     ]
 
 
-def of(rounds: Rounds, stage: str = NAME) -> dict[int, Arrival]:
-    """Every rank's arrivals in that stage; empty where there is nobody to compare with."""
-    results = rounds.of(stage)
+def of(run: RunState, stage: str = NAME) -> dict[int, Arrival]:
+    """Returns every rank's arrivals in that stage; empty with one rank."""
+    results = run.of(stage)
     if any(result is None for result in results.values()):
         return {}
     return {rank: Arrival.of_payload(result) for rank, result in results.items()}
 
 
 def clock(context: Context) -> tuple[int, int]:
-    """Nanoseconds from this rank's clock to rank 0's, and the error bound; asked for again when
-    the two may have drifted apart by more than that."""
-    asked, offset, error = context.kept.get(_CLOCK, (0, 0, UNKNOWN_NS))
+    """Returns nanoseconds from this rank's clock to rank 0's, and the error bound. Compares the
+    clocks again if they may have drifted apart by more than the bound."""
+    asked, offset, error = context.scratch.get(_CLOCK, (0, 0, UNKNOWN_NS))
     drift = round((time.monotonic_ns() - asked) * _DRIFT)
     if not asked or drift > max(error, _DRIFT_NS):
         context.step("compare clocks")
         asked, drift = time.monotonic_ns(), 0
         try:
             offset, error = context.sync_clock(_CLOCK_SECONDS)
-        except OddrankError:  # a clock that nobody knows names nobody
+        except OddrankError:  # without a common clock no rank can be named
             offset, error = 0, UNKNOWN_NS
-        context.kept[_CLOCK] = (asked, offset, error)
-    return offset, error + (drift if error else 0)  # (0, 0): it is rank 0's own clock
+        context.scratch[_CLOCK] = (asked, offset, error)
+    return offset, error + (drift if error else 0)  # an error of 0: this is rank 0's own clock
 
 
 def _measure(context: Context) -> dict[str, Any] | None:
-    told = context.parameters
-    group = connect(context, told["transport"])
+    params = context.parameters
+    group = connect(context, params["transport"])
     if group.world == 1:
         return None
-    came = measured(group, clock(context), told["seconds"])
+    came = measured(group, clock(context), params["seconds"])
     return came.as_payload() if came else None
 
 
 def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival | None:
-    """This rank's arrivals at a few hundred small all_reduces, or as many as fit into `seconds`.
+    """Measures this rank's arrivals at a few hundred small all_reduces, fewer in few `seconds`.
 
     All ranks call it together.
     """
@@ -84,7 +233,7 @@ def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival |
     operation = backend.prepare(_CASE)
     operation.ready()
     group.barrier()
-    # With a few first, for some ranks may need seconds for each.
+    # Times a few runs first: a rank may need seconds for each.
     fitting = seconds / _one_run(group, operation, _FEWEST) - _FEWEST
     (warmup,) = group.said_by(0, [max(0, min(_WARMUP, round(fitting / 4)))])
     if warmup:
@@ -96,30 +245,30 @@ def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival |
 
 
 def _one_run(group: Group, operation: Operation, count: int) -> float:
-    """Seconds that one of so many runs took, on the slowest rank."""
+    """Times `count` runs; returns the median seconds of one, on the slowest rank."""
     durations = array("q", _run(group, operation, count).durations())
     (slowest,) = group.largest([statistics.median(durations)])
     return float(max(1.0, slowest)) / 1e9
 
 
 def _run(group: Group, operation: Operation, count: int) -> Any:
-    """Each run through to its end, on GPUs too: a queue would hide who is late."""
+    """Runs it `count` times and waits for each end, on GPUs too: a queue would hide a late rank."""
     group.context.step("all_reduces of 4 bytes")
-    laps = group.context.laps(count)
+    timestamps = group.context.timestamps(count)
     for _ in range(count):
-        laps.enter()
+        timestamps.enter()
         operation.once()
-        laps.leave()
-    return laps
+        timestamps.leave()
+    return timestamps
 
 
-def _judge(rounds: Rounds) -> list[Finding]:
-    """What is said if it can't be measured again; `_judge_again` takes its place."""
-    return [findings.late_once(rounds, NAME, one) for one in late.judge(of(rounds))]
+def _judge(run: RunState) -> list[Finding]:
+    """Returns the findings if there is no recheck; else those of `_judge_recheck` replace them."""
+    return [findings.late_once(run, NAME, one) for one in late_ranks(of(run))]
 
 
-def _judge_again(rounds: Rounds) -> list[Finding]:
-    first, again = of(rounds), of(rounds, AGAIN)
-    sure = late.are_enough(first) and late.are_enough(again)
+def _judge_recheck(run: RunState) -> list[Finding]:
+    first, again = of(run), of(run, RECHECK)
+    sure = are_enough(first) and are_enough(again)
     say = findings.late if sure else findings.late_in_few
-    return [say(rounds, NAME, one) for one in late.both_times(first, again)]
+    return [say(run, NAME, one) for one in both_times(first, again)]

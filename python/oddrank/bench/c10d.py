@@ -1,27 +1,161 @@
-"""torch.distributed as a back end: gloo on the CPU, nccl on GPUs."""
+"""torch.distributed as a back end: gloo on the CPU, nccl on GPUs.
+
+`ROWS` has one row for each collective. A row makes a function without arguments that runs the
+collective. With gloo it returns when the collective is done, with nccl when it is queued on the
+stream.
+"""
 
 from array import array
+from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
-from oddrank.bench.backend import stamped
-from oddrank.bench.c10d_calls import ROWS, At, Call
+from oddrank.bench.backend import buffers, footprint, offsets, stamped
 from oddrank.bench.case import DTYPES, Case
-from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.windows import buffers, footprint, offsets
+from oddrank.bench.collectives import COLLECTIVES, ROOT, parts_of
 
 if TYPE_CHECKING:
-    from oddrank.bench.group import Group
+    from oddrank.process_group import Group
 
-# gloo has them as bytes only, which is what it sends and receives.
+Call = Callable[[], Any]
+OUT, IN = False, True
+
+
+@dataclass(frozen=True)
+class At:
+    """A case on one rank, in one window: the tensors that it sends and receives.
+
+    ranks: the members' ranks in the job; rank: this one's index among them; handle: torch's
+    group of them, None: all ranks.
+    """
+
+    case: Case
+    send: Any
+    recv: Any
+    rank: int
+    ranks: Sequence[int]
+    handle: Any = None
+
+    @property
+    def world(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def root(self) -> int:
+        """The root's rank in the job, as torch takes it."""
+        return self.ranks[ROOT]
+
+
+@dataclass(frozen=True)
+class Row:
+    """make(torch.distributed, at): the call; places: out of place, in place, or both."""
+
+    make: Callable[[Any, At], Call]
+    places: tuple[bool, ...]
+
+
+def _all_reduce(dist: Any, at: At) -> Call:
+    return partial(dist.all_reduce, at.recv, _op(dist, at.case), at.handle)
+
+
+def _all_gather(dist: Any, at: At) -> Call:
+    return partial(all_gather(dist), at.recv, at.send, at.handle)
+
+
+def _reduce_scatter(dist: Any, at: At) -> Call:
+    call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    return partial(call, at.recv, at.send, _op(dist, at.case), at.handle)
+
+
+def _broadcast(dist: Any, at: At) -> Call:
+    return partial(dist.broadcast, at.recv, at.root, at.handle)
+
+
+def _reduce(dist: Any, at: At) -> Call:
+    return partial(dist.reduce, at.recv, at.root, _op(dist, at.case), at.handle)
+
+
+def _gather(dist: Any, at: At) -> Call:
+    pieces = list(at.recv.chunk(at.world)) if at.rank == ROOT else None
+    return partial(dist.gather, at.send, pieces, at.root, at.handle)
+
+
+def _scatter(dist: Any, at: At) -> Call:
+    pieces = list(at.send.chunk(at.world)) if at.rank == ROOT else None
+    return partial(dist.scatter, at.recv, pieces, at.root, at.handle)
+
+
+def _all_to_all(dist: Any, at: At) -> Call:
+    return partial(dist.all_to_all_single, at.recv, at.send, group=at.handle)
+
+
+def _all_to_all_v(dist: Any, at: At) -> Call:
+    unit = at.case.count // (at.world * (at.world + 1) // 2)
+    sends = [part * unit for part in parts_of(at.rank, at.world)]
+    receives = [(1 + (at.rank - source) % at.world) * unit for source in range(at.world)]
+    return partial(dist.all_to_all_single, at.recv, at.send, receives, sends, at.handle)
+
+
+def _ring(dist: Any, at: At) -> Call:
+    if at.world == 1:  # a rank can't send to itself
+        return partial(at.recv.copy_, at.send)
+    after, before = at.ranks[(at.rank + 1) % at.world], at.ranks[at.rank - 1]
+    ends = [
+        dist.P2POp(dist.isend, at.send, after, at.handle),
+        dist.P2POp(dist.irecv, at.recv, before, at.handle),
+    ]
+
+    def run() -> None:
+        for work in dist.batch_isend_irecv(ends):
+            work.wait()
+
+    return run
+
+
+def _barrier(dist: Any, at: At) -> Call:
+    # Without a device, a group with two back ends uses the CPU's.
+    device = at.recv.device
+    ids = [device.index] if device.type == "cuda" else None
+    return partial(dist.barrier, at.handle, device_ids=ids)
+
+
+def all_gather(dist: Any) -> Any:
+    """Returns torch's all_gather of (received, sent): torch 2.13 renamed it and warns of the old
+    name."""
+    return getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+def _op(dist: Any, case: Case) -> Any:
+    names = {"sum": "SUM", "min": "MIN", "max": "MAX", "avg": "AVG", "prod": "PRODUCT"}
+    return getattr(dist.ReduceOp, names[case.op])
+
+
+ROWS = {
+    "all_reduce": Row(_all_reduce, (IN,)),
+    "all_gather": Row(_all_gather, (OUT, IN)),
+    "reduce_scatter": Row(_reduce_scatter, (OUT, IN)),
+    "broadcast": Row(_broadcast, (IN,)),
+    "reduce": Row(_reduce, (IN,)),
+    "gather": Row(_gather, (OUT,)),
+    "scatter": Row(_scatter, (OUT,)),
+    "all_to_all": Row(_all_to_all, (OUT,)),
+    "all_to_all_v": Row(_all_to_all_v, (OUT,)),
+    "sendrecv": Row(_ring, (OUT,)),
+    "barrier": Row(_barrier, (IN,)),
+}
+
+
+# gloo can't reduce these; it only moves their bytes.
 _NOT_IN_GLOO = ("float8_e4m3fn", "float8_e5m2")
 _BYTES_WISE = ("sendrecv", "barrier")
 
 
 class C10d:
-    """A Backend on the group of all ranks, or of some."""
+    """A Backend on the group of all ranks, or on a part of it."""
 
     def __init__(self, group: "Group") -> None:
         self._group = group
@@ -38,7 +172,7 @@ class C10d:
         self._memory = group.torch.empty(size, dtype=group.torch.uint8, device=group.device)
 
     def among(self, group: "Group") -> "C10d":
-        """The same for ranks of that group alone, on the memory that is reserved here."""
+        """Returns a copy for `group`, on the memory reserved here."""
         part = copy(self)
         part._group = group
         return part
@@ -52,7 +186,7 @@ class C10d:
         return self._nccl_refuses(case)
 
     def _nccl_refuses(self, case: Case) -> str | None:
-        """What the back end over NCCL itself says, of the NCCL that torch has loaded."""
+        """Returns why the NCCL that torch has loaded refuses the case, or None."""
         cuda = self._group.torch.cuda
         major, minor, patch = cuda.nccl.version()[:3]
         capability = cuda.get_device_capability(self.device)
@@ -113,7 +247,7 @@ class _Operation:
         self._group.synchronize()
 
     def ready(self) -> None:
-        """Zeros where results are reduced again and again, else the checked window's values."""
+        """Fills all windows: zeros if results are reduced again and again, else checked values."""
         first, _ = self._windows[0]
         grows = self._case.in_place and COLLECTIVES[self._case.collective].reduces
         for ours, got in self._windows:
@@ -122,35 +256,39 @@ class _Operation:
             elif ours is not first:
                 ours.copy_(first)
                 if not self._case.in_place:
-                    got.zero_()  # its pages are there before the clock runs
+                    got.zero_()  # touches its pages before the clock runs
         self._group.synchronize()
 
-    def block(self, laps: Any, n: int) -> list[float]:
-        return self._on_gpu(laps, n) if self._group.device.type == "cuda" else self._on_cpu(laps, n)
+    def block(self, timestamps: Any, n: int) -> list[float]:
+        return (
+            self._on_gpu(timestamps, n)
+            if self._group.device.type == "cuda"
+            else self._on_cpu(timestamps, n)
+        )
 
-    def _on_cpu(self, laps: Any, n: int) -> list[float]:
-        """The hot loop of the CPU: two stamps around the call, nothing else."""
-        enter, leave = laps.enter, laps.leave
+    def _on_cpu(self, timestamps: Any, n: int) -> list[float]:
+        """Times runs on the CPU. The hot loop: two stamps around the call, nothing else."""
+        enter, leave = timestamps.enter, timestamps.leave
         for call in islice(self._in_turn, n):
             enter()
             call()
             leave()
-        return [ns / 1e3 for ns in array("q", laps.durations())]
+        return [ns / 1e3 for ns in array("q", timestamps.durations())]
 
-    def _on_gpu(self, laps: Any, n: int) -> list[float]:
-        """Times between the events that part one run from the next, all of them queued."""
+    def _on_gpu(self, timestamps: Any, n: int) -> list[float]:
+        """Times queued runs by the events between them, then stamps a few runs one by one."""
         cuda = self._group.torch.cuda
         events = [cuda.Event(enable_timing=True) for _ in range(n + 1)]
-        laps.enter()
+        timestamps.enter()
         events[0].record()
         for call, event in zip(islice(self._in_turn, n), events[1:], strict=True):
             call()
             event.record()
         self._group.synchronize()
-        laps.leave()
+        timestamps.leave()
         for call in islice(self._in_turn, stamped(n)):
-            laps.enter()
+            timestamps.enter()
             call()
             self._group.synchronize()
-            laps.leave()
+            timestamps.leave()
         return [before.elapsed_time(after) * 1e3 for before, after in pairwise(events)]

@@ -1,7 +1,7 @@
-"""The collectives, one row each: what every rank sends and receives, how busbw follows from algbw.
+"""The collectives, one row each: the data of every rank, and the factor from algbw to busbw.
 
-Sizes and bus factors: nccl-tests, doc/PERFORMANCE.md. A new collective is a row here and one for
-each back end that can issue it (oddrank.bench.c10d_calls, csrc/bench/nccl/collectives).
+Sizes and bus factors: nccl-tests, doc/PERFORMANCE.md. A new collective is a row here and one in
+each back end that can issue it (oddrank.bench.c10d, csrc/bench/nccl/plan.cpp).
 """
 
 from collections.abc import Callable
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from oddrank.bench.case import DTYPES, NO_OP, Case
 
-# The source of a segment that holds what all ranks' contributions reduce to.
+# Source of a segment that holds the reduction of all ranks' data.
 REDUCED = -1
 ROOT = 0
 
 
 @dataclass(frozen=True)
 class Segment:
-    """`count` elements at `offset` of a buffer: from `first` on of what rank `source` holds."""
+    """`count` elements at `offset` of a buffer: elements `first` on of rank `source`'s data."""
 
     offset: int
     count: int
@@ -26,10 +26,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class Layout:
-    """What one rank sends and what it must have received, in elements.
+    """The elements that one rank fills before a run (`send`) and checks after it (`recv`).
 
-    `send` is what it fills, `recv` what it checks. In place: the first element of its send buffer
-    lies `send_at` behind the receive buffer's, and the one it receives at `recv_at`.
+    In place both buffers are one: its sent elements begin at `send_at`, its received at `recv_at`.
     """
 
     send: tuple[Segment, ...]
@@ -42,10 +41,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Collective:
-    """A row. `shares(n)`: into how many equal parts n ranks cut the size; it is a multiple of it.
+    """A row. shares(n): number of equal parts into which n ranks cut the size.
 
-    in_place: how it is mostly used. together: no rank is through before all ranks have come, so
-    that arrivals can be compared.
+    in_place: whether it is mostly used in place. together: no rank finishes before all ranks have
+    arrived, so arrivals can be compared.
     """
 
     name: str
@@ -57,7 +56,10 @@ class Collective:
     together: bool = False
 
     def case(self, dtype: str, size: int, op: str, in_place: bool, world: int) -> Case:
-        """The largest case of at most `size` bytes that the ranks can share, or the smallest."""
+        """Returns the largest case of at most `size` bytes that the ranks can share evenly.
+
+        If `size` is too small for that: the smallest one.
+        """
         if self.name == "barrier":
             return Case(self.name, "float32", 0, NO_OP)
         unit = DTYPES[dtype] * self.shares(world)
@@ -71,15 +73,15 @@ class Collective:
 
 
 def parts_of(rank: int, world: int) -> list[int]:
-    """How many units `rank` sends to each rank in all_to_all_v: 1 to n, no two of them alike.
+    """Returns how many units `rank` sends to each rank in all_to_all_v: 1 to n, each once.
 
-    What is sent and what is received sum to n (n + 1) / 2: all buffers have one size.
+    Every rank sends and receives n (n + 1) / 2 units in all, so all buffers have one size.
     """
     return [1 + (peer - rank) % world for peer in range(world)]
 
 
 def _units_before(source: int, rank: int, world: int) -> int:
-    """What `source` sends to all ranks below `rank`: sum(parts_of(source, world)[:rank])."""
+    """Returns the units that `source` sends to all ranks below `rank`."""
     return rank + rank * (rank - 1) // 2 - rank * source + world * min(rank, source)
 
 
@@ -133,9 +135,11 @@ def _all_to_all(case: Case, rank: int, world: int) -> Layout:
 
 
 def _all_to_all_v(case: Case, rank: int, world: int) -> Layout:
-    """Its busbw is nccl-tests', to compare with: as if 1 / n of the data stayed on its rank. Of
-    these splits it is 2 / (n (n + 1)): busbw is (n + 1) / (n + 2) of what crosses the bus, 10 %
-    below it on 8 ranks and 25 % on 2.
+    """Returns the uneven splits.
+
+    busbw is computed as in nccl-tests, as if 1 / n of the data stayed on its rank. With these
+    splits 2 / (n (n + 1)) stays: busbw is (n + 1) / (n + 2) of the real traffic, 10 % below it on
+    8 ranks and 25 % on 2.
     """
     unit = case.count // (world * (world + 1) // 2)
     send = (Segment(0, case.count, rank, 0),)

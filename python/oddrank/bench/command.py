@@ -1,27 +1,27 @@
-"""`oddrank bench`: how fast the collectives of these ranks are, and who is late."""
+"""`oddrank bench`: how fast the collectives of these ranks are, and which rank is late."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
 
-from oddrank import finding, launch, render
-from oddrank.bench import live, report, sweep
+from oddrank import launch, render
+from oddrank.bench import report, sweep
 from oddrank.bench.budget import BUDGET, DEADLINE, limits
-from oddrank.bench.budget import visits as visits_within
-from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS
+from oddrank.bench.budget import passes as passes_within
+from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS, parse_sizes
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.pairs.command import pairs
-from oddrank.bench.plan import AUTO, BACKENDS, PLACES, tasks
-from oddrank.bench.row import Row
-from oddrank.bench.sizes import parse_sizes
-from oddrank.bench.visits import in_turn
-from oddrank.cli import Seconds, fail_on_option, json_option, share
+from oddrank.bench.plan import AUTO, BACKENDS, PLACES, in_turn, tasks
+from oddrank.bench.row import Row, Table
+from oddrank.cli import Group, Seconds, fail_on_option, json_option, share
 from oddrank.control import runner
-from oddrank.control.stages import Rounds, Stage
+from oddrank.control.stages import RunState, Stage
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
+from oddrank.report import envelope, exit_code, write_json
 
 _ALL = "all"
 
@@ -38,28 +38,42 @@ def _names(
     aliases: Mapping[str, str] | None = None,
     all_of: Iterable[str] | None = None,
 ) -> Callable[..., Any]:
-    """The callback of a comma-separated list of known names; `all` are all of them, or all_of."""
+    """Returns the callback of an option for a comma-separated list of known names.
+
+    `all` means all_of, by default all known names; `both` means the same if all_of is two names.
+    """
     every = tuple(known)
     all_names = every if all_of is None else tuple(all_of)
+    words = {_ALL, "both"} if len(all_names) == 2 else {_ALL}
 
     def convert(ctx: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
         given = value.replace(" ", "").split(",")
         names = tuple(dict.fromkeys((aliases or {}).get(name, name) for name in given))
         for name in names:
-            if name not in (*every, _ALL):
-                raise click.BadParameter(f"{name[:40]!r} is none of {', '.join(every)}")
-        return all_names if _ALL in names else names
+            if name not in words and name not in every:
+                raise click.BadParameter(
+                    f"{name[:40]!r} is none of {', '.join(every)}{_near(name, every)}"
+                )
+        return all_names if words.intersection(names) else names
 
     return convert
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    """Returns a "did you mean" with the nearest known name; "" if none is near."""
+    plain = {one.replace("_", ""): one for one in known}
+    wanted = name[:40].lower().replace("_", "").replace("-", "")
+    found = get_close_matches(wanted, plain, n=1, cutoff=0.75)
+    return f"; did you mean {plain[found[0]]}?" if found else ""
 
 
 def _share_or_none(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:
     return None if value is None else share(ctx, option, value)
 
 
-@click.group()
+@click.group(cls=Group)
 def command() -> None:
-    """How fast are the collectives and the links of these ranks, and who holds them up?"""
+    """How fast are the collectives and links of these ranks, and which rank holds them up?"""
 
 
 _RUN_OPTIONS = (
@@ -74,30 +88,32 @@ _RUN_OPTIONS = (
                  callback=_names(DTYPES, DTYPE_ALIASES),
                  help=f"all, or some of {', '.join(DTYPES)}."),
     click.option("--ops", default="sum", show_default=True, metavar="LIST", callback=_names(OPS),
-                 help=f"Of what reduces: all, or some of {', '.join(OPS)}."),
+                 help=f"For collectives that reduce: all, or some of {', '.join(OPS)}."),
     click.option("--place", "places", default=AUTO, show_default=True, metavar="LIST",
-                 callback=_names(PLACES), help="in, out, or both; auto: as it is mostly used."),
+                 callback=_names(PLACES, all_of=("in", "out")),
+                 help="in, out or both; auto: as the collective is mostly used."),
     click.option("--backend", "backends", default=AUTO, show_default=True, metavar="LIST",
                  callback=_names((AUTO, *BACKENDS), all_of=BACKENDS),
                  help="nccl: our own communicator; c10d: torch.distributed (nccl or gloo);"
-                 " all, or both: what the framework costs."),
-    click.option("--target-cv", "target", default="1%", show_default=True, callback=share,
-                 metavar="PERCENT", help="Iterate until the median is known this well (95 %),"
-                 " as far as --budget and ten visits go."),
+                 " both: what the framework costs; auto: nccl if every rank can, else c10d."),
+    click.option("--precision", "target", default="1%", show_default=True, callback=share,
+                 metavar="PERCENT", help="Measure until the 95 % interval of the median is this"
+                 " narrow, or --budget or ten passes are used up."),
     click.option("--budget", type=Seconds(1, 86400), metavar="SECONDS",
                  show_default=f"{BUDGET:g}, or what --deadline leaves of it",
-                 help="For all measurements: the cases, and who comes late."),
+                 help="Time for all measurements: the cases, and the check for late ranks."),
     click.option("--deadline", type=Seconds(5, 86400), metavar="SECONDS",
                  show_default=f"{DEADLINE:g}, or longer where --budget or the cases need it",
-                 help="Everything ends by then; what was measured is printed."),
+                 help="Time limit for the whole run; what was measured by then is printed."),
     click.option("--graph", type=click.IntRange(0, 64), default=0, show_default=True,
-                 help="Back end nccl: operations in a CUDA graph; 0: no graph."),
+                 help="Back end nccl: operations in one CUDA graph; 0: no graph."),
     click.option("--register", is_flag=True,
                  help="Back end nccl: register the buffers, where the loaded NCCL can."),
     click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
-                 help="A finding where a row reaches less of what is published for these GPUs;"
-                 " unknown where nothing is that could judge a row."),
-    click.option("--dry-run", is_flag=True, help="Only print the cases, their memory and time."),
+                 help="A finding (verdict unknown) if a row reaches less than this share of the"
+                 " figure published for these GPUs, or if no figure can judge any row."),
+    click.option("--dry-run", is_flag=True,
+                 help="Print the cases, their memory and time, and measure nothing."),
 )  # fmt: skip
 
 
@@ -129,13 +145,19 @@ def run(
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> int:
-    """Sweep collectives over sizes, and look for a rank that comes late.
+    """Measure collectives over sizes, check every value, and look for a rank that arrives late.
 
-    algbw and busbw are as nccl-tests defines them: of each iteration the slowest rank, over the
-    iterations the median. busbw of all_to_all_v takes even splits, as theirs are: of our uneven
-    ones more crosses the bus, and it is 10 % below that on 8 ranks, 25 % on 2.
+    \b
+    Examples:
+      torchrun --nproc-per-node 4 -m oddrank bench run --sizes 8:64M
+      srun -N 4 --ntasks-per-node 8 python -m oddrank bench run --json run.json
+      oddrank bench run --sizes 1K:1G --collectives all --dry-run
 
-    torchrun --nproc-per-node 4 -m oddrank bench run --sizes 8:64M
+    A time is the slowest rank's, the median over the iterations. algbw and busbw are those of
+    nccl-tests. busbw of all_to_all_v assumes even splits, as nccl-tests does; our splits are
+    uneven and move more, so it is 10 % below what crosses the bus on 8 ranks, 25 % on 2.
+
+    Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
     here = launch.current()
     todo = tasks(
@@ -147,46 +169,49 @@ def run(
         places=places,
         world=here.world,
     )
+    if (graph or register) and not {"nccl", AUTO}.intersection(backends):
+        raise click.UsageError("--graph and --register need the back end nccl: add --backend nccl")
     time = limits(budget, deadline, [task.case for task in todo], here.world)
     if dry_run:
-        rows, sentence = report.plan_rows(todo, here, time)
+        obstacle = sweep.obstacle_here(here, needed=graph > 0 or register, backends=backends)
+        rows, sentence = report.plan_rows(todo, here, time, obstacle)
         if here.rank == 0:
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
             render.line(sentence, sys.stdout)
         return 0
     stream = sys.stderr if json_path == "-" else sys.stdout
-    visits = in_turn(todo, visits_within(time.budget, len(todo), here.world))
-    by_stage = {visit.name: visit for visit in visits}
-    table = live.Table(stream)
+    passes = in_turn(todo, passes_within(time.budget, len(todo), here.world))
+    by_stage = {one_pass.name: one_pass for one_pass in passes}
+    table = Table(stream)
     measured: dict[str, Row] = {}
 
-    def show(stage: Stage, rounds: Rounds) -> None:
-        visit = by_stage.get(stage.name)
-        if visit is not None:
-            row = measured[visit.task.name] = sweep.row_of(visit, rounds)
-            table.add(visit, row)
+    def show(stage: Stage, run: RunState) -> None:
+        one_pass = by_stage.get(stage.name)
+        if one_pass is not None:
+            row = measured[one_pass.task.name] = sweep.row_of(one_pass, run)
+            table.add(one_pass, row)
 
     def conclude(outcome: Outcome) -> int:
         table.end(measured.values())
-        said = report.of_sweep(visits, here, outcome, measured, fail_below)
+        found_report = report.of_sweep(passes, here, outcome, measured, fail_below)
         render.progress("", stream)
-        render.deliver(said, json_path)
-        return said.exit_code(fail_on)
+        render.deliver(found_report, json_path)
+        return found_report.exit_code(fail_on)
 
     options = sweep.Options(target, time.budget, time.deadline, graph, register)
     runner.run(
-        sweep.stages(visits, options),
+        sweep.stages(passes, options),
         here,
         deadline=time.deadline,
         conclude=conclude,
         on_stage=show,
         partial=True,
-        no_verdict=finding.exit_code("unknown", fail_on),
+        no_verdict=exit_code("unknown", fail_on),
     )
 
 
 def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
-    from oddrank.bench.comparison import FAILING
+    from oddrank.bench.compare.comparison import FAILING
 
     chosen = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
     if chosen == {"none"}:
@@ -200,16 +225,16 @@ def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozens
 @click.argument("a", metavar="A.json")
 @click.argument("b", metavar="B.json")
 @click.option("--within", default="5%", show_default=True, callback=share, metavar="PERCENT",
-              help="So much more or less time is the same.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Compare runs of different worlds all the same.")
+              help="Treat differences up to this as equal.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Compare runs even if their worlds differ.")
 @click.option(
     "--fail-on",
     metavar="LIST",
     default="slower,wrong",
     show_default=True,
     callback=_failing,
-    help="Exit with 1 where a row is any of these: slower, faster, unsure, missing (A has measured"
-    " it, B has not), wrong (values of B); or none.",
+    help="Exit with 1 if a row is any of these: slower, faster, unsure, missing (measured in A,"
+    " not in B), wrong (values of B); or none.",
 )
 @json_option
 def compare(  # noqa: PLR0917 (click passes them by name)
@@ -217,17 +242,21 @@ def compare(  # noqa: PLR0917 (click passes them by name)
 ) -> int:
     """Compare two reports of `bench run`: is B as fast as A was?
 
-    Row by row SAME, FASTER, SLOWER or UNSURE, from the interval (99 %, block bootstrap) of the
-    ratio of the median times; WRONG where B's values are. The interval knows the noise within a
-    run; two runs of one machine may differ by more: compare several before you blame a change.
+    \b
+    Examples:
+      oddrank bench compare monday.json today.json
+      oddrank bench compare A.json B.json --within 10% --fail-on slower,missing
 
-    Exit codes: 0 nothing of --fail-on; 1 something of it; 2 not readable, or different worlds.
+    Each row is SAME, FASTER, SLOWER or UNSURE, by the interval (99 %, block bootstrap) of the ratio
+    of the median times, or WRONG if B has wrong values. The interval knows the noise within a run;
+    two runs of one machine may differ by more: compare several before you blame a change.
+
+    Exit codes: 0 no row of --fail-on; 1 such a row; 2 not readable, or different worlds.
     """
-    from oddrank.bench import compare as compare_
-    from oddrank.bench import comparison, saved
+    from oddrank.bench.compare import comparison, saved
 
     one, other = saved.read(a), saved.read(b)
-    found = compare_.compare(one, other, within=within, force=force)
+    found = comparison.compare(one, other, within=within, force=force)
     if json_path != "-":
         render.line(f"A: {a}", sys.stdout)
         render.line(f"B: {b}", sys.stdout)
@@ -241,11 +270,11 @@ def compare(  # noqa: PLR0917 (click passes them by name)
             render.line(f"  next  {line}", sys.stdout)
     if json_path is not None:
         data = {"a": a, "b": b, **found.as_data()}
-        finding.write_json(finding.envelope("bench compare", one.world, data), json_path)
+        write_json(envelope("bench compare", one.world, data), json_path)
     return found.exit_code(fail_on)
 
 
-# Verdict -> how it looks on a terminal.
+# Verdict -> style on a terminal.
 _STYLES = {"SAME": "bold green", "FASTER": "bold green", "SLOWER": "bold red",
            "UNSURE": "bold yellow", "WRONG": "bold red"}  # fmt: skip
 
@@ -255,25 +284,32 @@ _STYLES = {"SAME": "bold green", "FASTER": "bold green", "SLOWER": "bold red",
 @click.option("-o", "--output", required=True, metavar="OUT.png",
               help="The picture: .png, .svg or .pdf.")  # fmt: skip
 @click.option("--only", multiple=True, metavar="WORD",
-              help="Only rows of this collective, dtype, op or back end, or in, out (of place);"
-              " several of them must all fit.")  # fmt: skip
+              help="Draw only rows with this collective, dtype, op, back end, in or out (of place);"
+              " repeat it to ask for several at once.")  # fmt: skip
 def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
     """Draw reports of `bench run` (bandwidth and latency against size) or of `bench pairs`.
 
-    Several runs are laid over each other. Of pairs one FILE: the heat map, with the senders,
-    receivers and links framed that were named. Needs matplotlib: pip install 'oddrank[plot]'.
-    """
-    from oddrank.bench import curves, heat_map, saved
-    from oddrank.bench import plot as plot_
+    \b
+    Examples:
+      oddrank bench plot monday.json today.json -o curves.png
+      oddrank bench plot pairs.json -o pairs.svg
 
-    plot_.check_target(output)
-    plot_.matplotlib()
+    Draws several runs into one picture. Draws one FILE of pairs as a heat map, and frames the
+    senders, receivers and links that were named. Needs matplotlib: pip install 'oddrank[plot]'.
+
+    Exit codes: 0 drawn; 2 not readable, or nothing to draw.
+    """
+    from oddrank.bench.compare import saved
+    from oddrank.bench.plot import curves, heat_map
+
+    curves.check_target(output)
+    curves.matplotlib()
     runs = [saved.read(file) for file in files]
-    if plot_.check_kinds(runs):
+    if curves.check_kinds(runs):
         figure = heat_map.draw_matrices(runs[0])
     else:
-        figure = plot_.draw_curves(curves.collect(runs, only))
-    plot_.write(figure, output)
+        figure = curves.draw_curves(curves.collect(runs, only))
+    curves.write(figure, output)
     render.line(f"drawn: {output}", sys.stdout)
 
 

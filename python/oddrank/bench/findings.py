@@ -1,48 +1,58 @@
-"""The causes that a sweep can name, and the self-test's collectives with it."""
+"""The causes that a sweep and the self-test's collectives can name."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench.arrival import ENOUGH
-from oddrank.bench.late import Late
-from oddrank.bench.sizes import size_text
-from oddrank.control.stages import Rounds
-from oddrank.finding import Confidence, Evidence, Finding, Who, fold
+from oddrank.bench.case import size_text
+from oddrank.bench.sampling import ENOUGH
+from oddrank.control.stages import RunState
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 
 if TYPE_CHECKING:
+    from oddrank.bench.arrivals import Late
+    from oddrank.bench.expected import Row
     from oddrank.bench.published import Expected
-    from oddrank.bench.shortfall import Row
 
-# Which ranks did it together, in words.
+# Group that ran the case -> end of a sentence.
 _AMONG = {"world": "", "node": " within its node", "across": " across nodes"}
 
 
-def wrong_values(rounds: Rounds, stage: str, seen: Sequence[Mapping[str, Any]]) -> Finding:
-    """Wrong values were seen; by whom says nothing about who caused them."""
+def wrong_values(run: RunState, stage: str, seen: Sequence[Mapping[str, Any]]) -> Finding:
+    """Wrong values: the rank that sees them need not have caused them."""
     observers = Who("rank", tuple(m["observer"] for m in seen))
     return Finding(
         condition="unknown",
         who=Who("rank"),
         cause="wrong-values",
-        what=f"wrong values in stage {stage}, seen by {observers}; who caused them is unknown",
+        what=f"wrong values in stage {stage}, seen by {observers}; their origin is unknown",
         stage=stage,
         evidence=mismatch_evidence(seen),
         confidence=Confidence(
-            "low", "all ranks have a part in the values: who sees it need not have caused it"
+            "low", "all ranks contribute to the values: the one that sees them need not cause them"
         ),
         next=("run oddrank selftest several times: it compares every rank's own values",),
     )
 
 
-def not_localised(rounds: Rounds, stage: str, seen: Sequence[Mapping[str, Any]]) -> Finding:
-    """Gathered one by one afterwards, nobody's values are wrong in the eyes of all."""
+def not_localised(
+    run: RunState, stage: str, seen: Sequence[Mapping[str, Any]], suspects: Sequence[int] = ()
+) -> Finding:
+    """Wrong values whose origin gathering every rank's own values does not show.
+
+    suspects: ranks whose own values were wrong for every rank, too many to be named.
+    """
+    first = wrong_values(run, stage, seen)
+    why, what = "no rank's values were wrong for all", first.what
+    if suspects:
+        who = Who("rank", tuple(suspects))
+        why = f"the values of {who} were wrong for every rank: half of the ranks or more"
+        what = f"{what}: suspects are {who}, too many of {run.world} to name one"
     return replace(
-        wrong_values(rounds, stage, seen),
-        confidence=Confidence(
-            "low", "gathered without arithmetic afterwards, no rank's values were wrong for all"
-        ),
+        first,
+        what=what,
+        confidence=Confidence("low", f"gathered without arithmetic afterwards, {why}"),
         next=(
             "run it again, several times: the fault comes and goes",
             "run it on halves of the ranks: the fault goes with one of them",
@@ -51,15 +61,16 @@ def not_localised(rounds: Rounds, stage: str, seen: Sequence[Mapping[str, Any]])
 
 
 def wrong_contribution(
-    rounds: Rounds, stage: str, ranks: Sequence[int], seen: Sequence[Mapping[str, Any]]
+    run: RunState, stage: str, ranks: Sequence[int], seen: Sequence[Mapping[str, Any]]
 ) -> Finding:
-    """All ranks agree whose own values are wrong when nothing is added to them."""
-    who = rounds.who(ranks)
+    """Every rank sees wrong values from these ranks, gathered without arithmetic."""
+    who = run.who(ranks)
     return Finding(
         condition="broken",
         who=who,
         cause="wrong-contribution",
-        what=f"{who} is broken: puts wrong values into collectives in stage {stage}",
+        drains_node=True,
+        what=f"{who} {who.is_or_are} broken: wrong values in collectives of stage {stage}",
         stage=stage,
         evidence=mismatch_evidence(seen),
         confidence=Confidence(
@@ -69,66 +80,66 @@ def wrong_contribution(
     )
 
 
-def late(rounds: Rounds, stage: str, one: Late) -> Finding:
-    """Its median arrival lies behind the others' by more than a healthy machine shows, twice."""
-    who = rounds.who([one.rank])
+def late(run: RunState, stage: str, one: "Late") -> Finding:
+    """In both measurements the rank was later than the healthy spread explains."""
+    who = run.who([one.rank])
     by = f"{one.by / 1e3:.3g} ms" if one.by >= 100 else f"{one.by:.0f} us"
     return Finding(
         condition="late",
         who=who,
         cause="late-arrival",
-        what=f"{who} comes {by} late to collectives, in {one.share:.0%} of {one.n} iterations:"
-        " the others wait for it",
+        what=f"{who} arrives {by} late at collectives: in {one.share:.0%} of {one.n} iterations the"
+        " others wait for it",
         stage=stage,
         evidence=(
             Evidence(
-                "from leaving one collective to coming to the next", "4-byte all_reduces, median",
+                "time between leaving a collective and the next", "4-byte all_reduces, median",
                 one.others + one.by, "us", one.others,
             ),
-            Evidence("comes behind the others", "the same, clocks aligned", one.behind, "us"),
+            Evidence("arrives after the others by", "the same, clocks aligned", one.behind, "us"),
             Evidence("healthy spread (median of last minus first)", "the same", one.spread, "us"),
-            Evidence("a rank is called late from there on", "twice the spread", one.line, "us"),
+            Evidence("smallest delay that counts as late", "twice the spread", one.line, "us"),
         ),
         confidence=Confidence(
-            "high" if rounds.world > 2 else "medium",
-            "measured twice, and its median lies outside what the others show"
-            if rounds.world > 2
-            else "measured twice; of two ranks only one other can be compared with",
+            "high" if run.world > 2 else "medium",
+            "measured twice, and its median is outside the range of the others"
+            if run.world > 2
+            else "measured twice, but with only one other rank to compare with",
         ),
         next=(
-            "top -H on its host: who else uses the cores of this rank",
-            "oddrank trace where, in training: what it does while the others wait",
+            "top -H on its host: which processes use the cores of this rank",
+            "oddrank trace where, during training: what it does while the others wait",
         ),
     )  # fmt: skip
 
 
-def late_once(rounds: Rounds, stage: str, one: Late) -> Finding:
-    """Late, and the second measurement did not come: nobody is named by one alone."""
+def late_once(run: RunState, stage: str, one: "Late") -> Finding:
+    """Late in the first measurement, with no time for the recheck: names no rank."""
     return replace(
-        late(rounds, stage, one),
+        late(run, stage, one),
         condition="unknown",
         who=Who("rank"),
         cause="not-measured-again",
-        what=f"{rounds.who([one.rank])} came late once, and could not be measured again",
+        what=f"{run.who([one.rank])} arrived late once, and there was no time to measure again",
         confidence=Confidence("low", "seen in one measurement"),
         next=("run it again, with a longer --deadline",),
     )
 
 
-def late_in_few(rounds: Rounds, stage: str, one: Late) -> Finding:
-    """Late in all that there was time for, which is too little to name anybody."""
+def late_in_few(run: RunState, stage: str, one: "Late") -> Finding:
+    """Late in too few iterations to name a rank."""
     return replace(
-        late_once(rounds, stage, one),
+        late_once(run, stage, one),
         cause="too-few-iterations",
-        what=f"{rounds.who([one.rank])} seems to come {one.by / 1e3:.3g} ms late, but in {one.n}"
-        f" iterations: {ENOUGH} are needed to tell",
+        what=f"{run.who([one.rank])} seems to arrive {one.by / 1e3:.3g} ms late, but in only"
+        f" {one.n} iterations: {ENOUGH} are needed",
         confidence=Confidence("low", "too few iterations fit into the budget"),
         next=("run it again, with a longer --budget",),
     )
 
 
 def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]:
-    """Of every observer the first one, before the second of any; who saw the same is one."""
+    """Lists each observer's first mismatch, then the second ones; equal ones share a line."""
     nth: Counter[int] = Counter()
     places = []
     for m in seen:
@@ -138,7 +149,7 @@ def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]
     for _, m in sorted(zip(places, seen, strict=True), key=lambda pair: pair[0]):
         observers.setdefault(_mismatch(m), []).append(m["observer"])
     return tuple(
-        Evidence(f"rank{'s' * (len(ranks) > 1)} {fold(ranks)}: {what}", "compared by value")
+        Evidence(f"{ranks_text(ranks)}: {what}", "compared by value")
         for what, ranks in list(observers.items())[:8]
     )
 
@@ -151,7 +162,7 @@ def _mismatch(m: Mapping[str, Any]) -> str:
 
 
 def below_expected(low: "Sequence[tuple[Row, Expected, float]]", threshold: float) -> Finding:
-    """What falls short of the published figure, the worst first. It points at nobody."""
+    """Rows below the published figure, the worst first. They name no rank."""
     row, of, share = low[0]
     ranks = Who("rank", tuple(range(row.n)))
     more = f" (and {len(low) - 1} more size{'s' if len(low) > 2 else ''})" if len(low) > 1 else ""
@@ -159,11 +170,11 @@ def below_expected(low: "Sequence[tuple[Row, Expected, float]]", threshold: floa
     if "(n+1)/n" in of.note:
         next_.append("NCCL_DEBUG=INFO on one rank: is NVLS used? Without it a ring reaches less")
     return Finding(
-        condition="slow",
-        who=ranks,
+        condition="unknown",
+        who=Who("rank"),
         cause="below-expected",
         what=f"{row.collective} {row.dtype} of {size_text(row.bytes)} on {ranks} reaches"
-        f" {share:.0f}% of what is expected{more}: all of them together, this names no rank",
+        f" {share:.0f}% of what is expected{more}: which rank or link holds them up is unknown",
         evidence=tuple(
             Evidence(
                 f"{row.collective} {row.dtype} {size_text(row.bytes)}: {share:.1f}% of"
@@ -176,8 +187,8 @@ def below_expected(low: "Sequence[tuple[Row, Expected, float]]", threshold: floa
         ),
         confidence=Confidence(
             "medium",
-            f"below {100 * threshold:g}% of a figure published for this topology; every rank waits"
-            " for the slowest, so that it can't be told from this who that is",
+            f"below {100 * threshold:g}% of a figure published for this topology; all ranks wait"
+            " for the slowest, so all look slow",
         ),
         next=tuple(next_),
     )
@@ -192,28 +203,29 @@ def nothing_published(
     *,
     lacks: Collection[str] = (),
 ) -> Finding:
-    """A figure was asked for as a line, and there is none: nothing is slow, nothing is well.
+    """No published figure could judge any row: nothing is known to be slow or healthy.
 
-    judged_from: the size from which on each row would be judged, as `shortfall.judged_from`.
-    lacks: links that are down, as `published.lacking`.
+    judged_from: the smallest size at which each row would be judged (`expected.judged_from`).
+    lacks: links that are down (`published.lacking`).
     """
     whys = Counter(map(_why_not_held, rows, due, judged_from))
     larger = min((size for size in judged_from if size is not None), default=None)
     next_ = [
-        "hold it against an earlier run of the same ranks: oddrank bench compare BEFORE.json"
-        " NOW.json",
-        "or leave out --fail-below: values and late ranks are judged without it",
+        "compare with an earlier run of the same ranks: oddrank bench compare BEFORE.json NOW.json",
+        "or leave out --fail-below: values and late ranks are judged anyway",
     ]
     if lacks:
         next_.insert(0, "nvidia-smi nvlink --status, on each host: which links are down")
     if larger is not None:
-        next_.insert(0, f"measure what is judged: --sizes {size_text(larger).replace(' ', '')}")
+        next_.insert(
+            0, f"measure sizes that have a figure: --sizes {size_text(larger).replace(' ', '')}"
+        )
     return Finding(
         condition="unknown",
         who=Who("rank"),
         cause="nothing-published",
-        what=f"--fail-below {100 * threshold:g}% has judged nothing: of {where} no row could be"
-        " held against a published figure",
+        what=f"--fail-below {100 * threshold:g}% judged nothing: no published figure fits any row"
+        f" of {where}",
         evidence=(
             *(Evidence(lack, "NVML") for lack in lacks),
             *(
@@ -221,7 +233,7 @@ def nothing_published(
                 for why, count in whys.most_common(8)
             ),
         ),
-        confidence=Confidence("low", "without a figure fast and slow look the same"),
+        confidence=Confidence("low", "without a figure, fast and slow look the same"),
         next=tuple(next_),
     )
 
@@ -232,9 +244,9 @@ def _why_not_held(row: "Row", of: "Expected | None", judged_from: int | None) ->
     if judged_from is not None and row.bytes < judged_from:
         return f"{row.collective} is judged from {size_text(judged_from)} on"
     if of is None:
-        return f"nothing is published for {row.collective} there"
+        return f"no figure is published for {row.collective} on these GPUs"
     if of.physical:
-        return f"of {row.collective} a physical limit is known, and not what is usual"
+        return f"{row.collective} has a physical limit, but no published figure"
     if of.doubt:
-        return f"the figure for {row.collective} does not judge: {of.doubt}"
-    return f"the figure for {row.collective} is of a topology that only resembles this one"
+        return f"the figure for {row.collective} is doubtful: {of.doubt}"
+    return f"the figure for {row.collective} is from a similar topology only"

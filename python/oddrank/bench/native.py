@@ -1,27 +1,26 @@
-"""NCCL itself as a back end: a communicator of its own, CUDA events, no torch in the way.
+"""NCCL itself as a back end: a communicator of its own, CUDA events, no torch in between.
 
-In `block` a few runs are stamped one by one, each waited for, for the arrivals; all the others are
-enqueued ahead and timed between events on the GPU, since a wait in between would show as latency.
+`block` queues its runs and times them between events on the GPU: a wait after each would show as
+latency. Then it stamps a few further runs one by one, for the arrivals.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
-from oddrank.bench.backend import stamped
+from oddrank.bench.backend import buffers, footprint, offsets, stamped
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, parts_of
-from oddrank.bench.windows import buffers, footprint, offsets
 
 if TYPE_CHECKING:
-    from oddrank.bench.group import Group
+    from oddrank.process_group import Group
 
 _UNIQUE_ID_BYTES = 128
-# Where only a barrier is measured, there is no other memory.
+# A sweep of barriers alone reserves no memory.
 _LEAST_BYTES = 512
 
 
 def connect(group: "Group", *, graph: int = 0, register: bool = False) -> "Native":
-    """All ranks call it together; rank 0's id travels over the group, not over NCCL."""
+    """Makes the back end; all ranks call it together. The id travels over the group."""
     _native.load_nccl()
     cuda = _native.cuda()
     mine = cuda.nccl_unique_id() if group.rank == 0 else bytes(_UNIQUE_ID_BYTES)
@@ -38,9 +37,9 @@ def connect(group: "Group", *, graph: int = 0, register: bool = False) -> "Nativ
 
 
 class Native:
-    """A Backend. seconds: of every wait; graph: operations in a CUDA graph, 0: no graph.
+    """A Backend. seconds: deadline of every wait; graph: operations in a CUDA graph, 0: no graph.
 
-    register: the buffers with the communicator. OddrankError where NCCL is missing or can't.
+    register: registers the buffers with the communicator. OddrankError if NCCL is missing or can't.
     """
 
     name = "nccl"
@@ -69,11 +68,11 @@ class Native:
 
     @property
     def allocator(self) -> str:
-        """ncclMemAlloc or cudaMalloc."""
+        """Returns ncclMemAlloc or cudaMalloc; "" without memory."""
         return "" if self._memory is None else str(self._memory.allocator)
 
     def reserve(self, size: int) -> None:
-        """Memory for all cases to come, zeroed; 0: none. Operations on the old end there."""
+        """Reserves zeroed memory for all cases to come; 0: none. Ends operations on the old one."""
         if self._memory is not None:
             self._memory.close()  # first: two generations at once may not fit
             self._memory = None
@@ -96,13 +95,13 @@ class Native:
         return NativeOperation(self, self._communicator, self._memory, case)
 
     def close(self) -> None:
-        """Ends the communicator together with the other ranks. Operations must be gone."""
+        """Ends the communicator; all ranks call it together. No operation may exist any more."""
         self.reserve(0)
         self._communicator.close(seconds=min(10.0, self.seconds))
 
 
 class NativeOperation:
-    """An Operation. issued: the functions of NCCL that a run calls."""
+    """An Operation. issued: the NCCL functions that a run calls."""
 
     def __init__(self, native: Native, communicator: Any, memory: Any, case: Case) -> None:
         in_place = _in_place(case)
@@ -130,35 +129,35 @@ class NativeOperation:
         self._native.run(seconds=self._seconds)
 
     def sent(self) -> None:
-        """No tensor."""
+        """Returns None: the buffer is no tensor."""
 
     def ready(self) -> None:
-        """Zeros where results are reduced again and again, else the checked window's values."""
+        """Fills all windows: zeros if results are reduced again and again, else checked values."""
         self._native.spread(self._grows, seconds=self._seconds)
 
-    def block(self, laps: Any, n: int) -> list[float]:
-        """Microseconds between the events of `n` runs; with a graph, one value a launch.
+    def block(self, timestamps: Any, n: int) -> list[float]:
+        """Returns microseconds between the events of `n` runs; with a graph, one value a launch.
 
-        laps: one lap around all of them, then one around each of some further runs, through to
-        its end: those tell when this rank came. None with one rank.
+        timestamps: one pair around all of them, then one around each of a few further runs and the
+        wait for its end, for the arrivals. With one rank there are no further runs.
         """
-        laps.enter()
+        timestamps.enter()
         times: list[float] = self._native.block(n, seconds=self._seconds)[0]
-        laps.leave()
+        timestamps.leave()
         for turn in range(stamped(n) if self._world > 1 else 0):
-            laps.enter()
+            timestamps.enter()
             self._native.run(turn, seconds=self._seconds)
-            laps.leave()
+            timestamps.leave()
         return times
 
     def mean(self, n: int) -> float:
-        """Microseconds a run of `n`, between one pair of events: nothing lies between the runs."""
+        """Returns the mean microseconds of `n` runs, between one pair of events around them all."""
         mean: float = self._native.block(n, each=False, seconds=self._seconds)[1]
         return mean
 
 
 def split_counts(case: Case, rank: int, world: int) -> dict[str, list[int]]:
-    """Elements to and from every rank, where they are not all alike."""
+    """Returns the elements to and from every rank if they are not all alike, else nothing."""
     if case.collective != "all_to_all_v":
         return {}
     unit = case.bytes // DTYPES[case.dtype] // (world * (world + 1) // 2)
@@ -169,5 +168,5 @@ def split_counts(case: Case, rank: int, world: int) -> dict[str, list[int]]:
 
 
 def _in_place(case: Case) -> bool:
-    """A barrier has no data: one buffer is enough."""
+    """Returns whether one buffer is enough: in place, or a barrier, which has no data."""
     return case.in_place or case.collective == "barrier"

@@ -1,29 +1,29 @@
-"""What a sweep will do, before it does anything: its tasks, and the memory that they need."""
+"""The plan of a sweep: its tasks, their passes, and the memory that they need."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 
+from oddrank.bench.backend import capacity_of, needed
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.pace import MOST_VISITS
-from oddrank.bench.windows import capacity_of, needed
+from oddrank.bench.sampling import MOST_PASSES
 from oddrank.errors import OddrankError
 
-# Of a buffer, for windows of small cases: two buffers and 64 MiB are the most we take.
+# Bytes of a buffer for the windows of small cases; both buffers take 64 MiB.
 _FOR_WINDOWS = 32 << 20
 _MOST_TASKS = 5000
-# Of a stage (control's limit), that may end with the number of a visit.
-_LONGEST_NAME = 47 - len(f" ({MOST_VISITS})")
+# A stage's name has at most 47 characters (control's limit) and may end with a pass's number.
+_LONGEST_NAME = 47 - len(f" ({MOST_PASSES})")
 AUTO = "auto"
 BACKENDS = ("nccl", "c10d")
-# auto: the place that the collective mostly has.
+# auto: in place or out of place as the collective is mostly used.
 PLACES = (AUTO, "in", "out")
 
 
 @dataclass(frozen=True)
 class Task:
-    """A case on a back end ("auto": whichever fits the device); `name` is its stage's."""
+    """A case on a back end ("auto": the one that fits the device); `name` names its stage."""
 
     backend: str
     case: Case
@@ -40,9 +40,9 @@ def tasks(
     places: Sequence[str],
     world: int,
 ) -> list[Task]:
-    """In the order of the table, each once: several sizes may round to one, ops may not matter.
+    """Returns the tasks in the order of the table, each once: several sizes may round to one.
 
-    OddrankError where there are more than a job can walk through.
+    OddrankError if there are more than _MOST_TASKS.
     """
     found: dict[tuple[str, Case], Task] = {}
     wanted = product(backends, collectives, dtypes, ops, places, sizes)
@@ -66,15 +66,41 @@ def tasks(
     return list(found.values())
 
 
+@dataclass(frozen=True)
+class Pass:
+    """One pass over a case. number: 1 to `of`; index: index of its task among all tasks."""
+
+    task: Task
+    index: int
+    number: int
+    of: int
+
+    @property
+    def name(self) -> str:
+        """The name of the pass's stage."""
+        return self.task.name if self.number == 1 else f"{self.task.name} ({self.number})"
+
+
+def in_turn(tasks: Sequence[Task], times: int) -> list[Pass]:
+    """Returns all passes, one back end after the other: each reserves its memory once."""
+    return [
+        Pass(task, index, number, times)
+        for _, same in groupby(enumerate(tasks), key=lambda one: one[1].backend)
+        for cases in [list(same)]
+        for number in range(1, times + 1)
+        for index, task in cases
+    ]
+
+
 def memory_of(case: Case, world: int) -> int:
-    """Bytes of one case, one window; the same on all ranks, though the root may need more."""
+    """Returns the bytes of one case in one window: the most that any rank needs."""
     return needed(_buffer_of(case, world), case.in_place)
 
 
 def reserve(cases: Iterable[Case], world: int, limit: float) -> int:
-    """Bytes of one memory that all cases use in turn, each by its own cut, `limit` at the most.
+    """Returns the bytes of the memory that all cases use in turn, at most `limit`.
 
-    As many as the largest needs that fits, or more: room for windows of small ones.
+    Enough for the largest case that fits, and for several windows of small ones.
     """
     largest = windows = 0
     for case in cases:
@@ -87,6 +113,6 @@ def reserve(cases: Iterable[Case], world: int, limit: float) -> int:
 
 
 def _buffer_of(case: Case, world: int) -> int:
-    """Bytes of the larger one of its buffers."""
+    """Returns the bytes of the case's largest buffer, on the first and the last rank."""
     layouts = [COLLECTIVES[case.collective].layout(case, rank, world) for rank in (0, world - 1)]
     return DTYPES[case.dtype] * max(max(at.send_count, at.recv_count) for at in layouts)

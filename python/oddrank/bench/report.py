@@ -1,89 +1,96 @@
-"""The end of a sweep: from the judge's outcome to the report, and the plan of --dry-run as text."""
+"""Makes a sweep's report from the judge's outcome, and the text of --dry-run."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, findings, late, published, setup, shortfall, sweep, topology
-from oddrank.bench.arrival import ENOUGH
+from oddrank.bench import arrivals, expected, findings, published, sweep, topology
 from oddrank.bench.budget import ARRIVALS, LEAST, Limits, longest
-from oddrank.bench.memory import free_host_memory
-from oddrank.bench.plan import Task, memory_of, reserve
+from oddrank.bench.case import size_text
+from oddrank.bench.plan import Pass, Task, memory_of, reserve
 from oddrank.bench.row import Row
-from oddrank.bench.sizes import size_text
-from oddrank.bench.visits import Visit
+from oddrank.bench.sampling import ENOUGH
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, Report
+from oddrank.finding import Finding
+from oddrank.machine.device import CPU
+from oddrank.machine.memory import usable_bytes
+from oddrank.report import Report
 
 if TYPE_CHECKING:
-    from oddrank.control.stages import Rounds
+    from oddrank.control.stages import RunState
     from oddrank.control.walk import Outcome
     from oddrank.launch import Launch
 
-PLAN_COLUMNS = ("collective", "type", "redop", "place", "size", "count", "buffers of a rank", "")
+PLAN_COLUMNS = ("collective", "type", "redop", "place", "size", "count", "memory of a rank", "note")
 
-# Why a case was not measured -> what to give instead.
-_ADVICE = {sweep.TOO_LARGE: "give smaller --sizes", sweep.NO_GPU: "give --backend c10d"}
 _OTHERS = "give other --dtypes, --ops or --place"
 
 
 def of_sweep(
-    visits: Sequence[Visit],
+    passes: Sequence[Pass],
     launch: "Launch",
     outcome: "Outcome",
     measured: Mapping[str, Row],
     fail_below: float | None,
 ) -> Report:
-    """The rows measured, whoever was late or wrong, and what was not measured.
+    """Returns the report: rows, late or wrong ranks, and the cases that were not measured.
 
-    measured: by the task's name. fail_below: the share of what is expected below which a row is a
-    finding. OddrankError where nothing could be measured, whatever was asked for.
+    measured: by the task's name. fail_below: a row below this share of its expectation is a
+    finding. OddrankError if nothing could be measured.
     """
-    rounds = outcome.rounds
-    tasks = list(dict.fromkeys(visit.task for visit in visits))
+    run = outcome.run
+    tasks = list(dict.fromkeys(one_pass.task for one_pass in passes))
     done = [task for task in tasks if task.name in measured]
     rows = [measured[task.name] for task in done]
     if outcome.error and not done:
         raise outcome.error
     if outcome.complete and not outcome.findings and all(row.median_us is None for row in rows):
         raise OddrankError(_nothing(rows))
-    well = not outcome.findings
+    with_data = [row for row in rows if row.bytes]
+    unseen = bool(with_data) and all(row.median_us is None for row in with_data)
+    why = outcome.why or (_unseen(with_data) if unseen else "")
+    well = not outcome.findings and not unseen
     if fail_below is not None:
         outcome.findings += _below(done, rows, outcome, fail_below)
-    arrived = arrivals.of(rounds)
+    arrived = arrivals.of(run)
     return Report.of(
         "bench",
         launch.as_world(),
         {
             "rows": [row.as_data() for row in rows],
             "not_measured": [task.name for task in tasks if task.name not in measured],
-            "seconds": sum(outcome.seconds.get(visit.name, 0.0) for visit in visits),
+            "seconds": sum(outcome.seconds.get(one_pass.name, 0.0) for one_pass in passes),
             "arrival": _arrival_data(arrived),
-            "devices": _devices(rounds),
-            "setup": setup.of_all(rounds),
+            "devices": _devices(run),
+            "setup": topology.setup_of_all(run),
         },
         outcome.findings,
-        complete=outcome.complete,
-        why=outcome.why or _measured(rows, arrived, launch, well=well),
-        raised=rounds.raised(),
+        complete=outcome.complete and not unseen,
+        why=why or _measured(rows, arrived, launch, well=well),
+        raised=run.raised(),
     )
 
 
 def plan_rows(
-    tasks: Sequence[Task], launch: "Launch", limits: Limits
+    tasks: Sequence[Task], launch: "Launch", limits: Limits, obstacle: str = ""
 ) -> tuple[list[tuple[str, ...]], str]:
-    """The table of --dry-run, and sentences on memory and time."""
-    here = free_host_memory()
-    limit = sweep.share_of_host(here, launch)
+    """Returns the table of --dry-run, and sentences on memory and time.
+
+    obstacle: why the back end nccl can't be used here, as sweep.obstacle_here says.
+    """
+    limit = usable_bytes(CPU, launch)
     rows: list[tuple[str, ...]] = []
     for task in tasks:
         case, memory = task.case, memory_of(task.case, launch.world)
+        note = "" if memory <= limit else f"skipped on the CPU: {sweep.TOO_LARGE}"
+        if obstacle and task.backend == "nccl":
+            note = f"skipped: {obstacle}"
         rows.append(
             (
                 case.collective, case.dtype, case.op, "in" if case.in_place else "out",
                 size_text(case.bytes), str(case.count), size_text(memory),
-                "" if memory <= limit else "skipped on the CPU: not enough memory",
+                note,
             )
         )  # fmt: skip
     cases = [task.case for task in tasks]
@@ -106,8 +113,8 @@ def _time(limits: Limits, cases: int, world: int) -> str:
         text += f": {LEAST:g} s for each case at least, whatever --budget says"
     if world > 1:
         text += (
-            f", of them up to {ARRIVALS * limits.budget:.3g} s to see who comes late, and as long"
-            " again if somebody does"
+            f", of them up to {ARRIVALS * limits.budget:.3g} s for the check for late ranks, and as"
+            " long again if it finds one"
         )
     return text
 
@@ -115,32 +122,39 @@ def _time(limits: Limits, cases: int, world: int) -> str:
 def _below(
     tasks: Sequence[Task], rows: Sequence[Row], outcome: "Outcome", threshold: float
 ) -> list[Finding]:
-    """As a gate it is shut where nothing could be judged: it has not seen that all is well."""
-    rounds, each = outcome.rounds, list(zip(tasks, rows, strict=True))
-    due = [sweep.expectation(task, rounds, row) for task, row in each]
-    if not outcome.complete or shortfall.held(rows, due):
-        return shortfall.judge(rows, due, threshold)
+    """Returns the findings of --fail-below; one of them if no row could be judged."""
+    run, each = outcome.run, list(zip(tasks, rows, strict=True))
+    due = [sweep.expectation(task, run, row) for task, row in each]
+    if not outcome.complete or expected.held(rows, due):
+        return expected.shortfalls(rows, due, threshold)
     backends = dict.fromkeys(row.backend for row in rows)
-    facts = {backend: topology.facts(rounds, backend) for backend in backends}
+    facts = {backend: topology.facts(run, backend) for backend in backends}
     judged_from = [
-        shortfall.judged_from(known, task.case) if (known := facts[row.backend]) else None
+        expected.judged_from(known, task.case) if (known := facts[row.backend]) else None
         for task, row in each
     ]
-    devices = ", ".join(_devices(rounds))
-    ranks = "1 rank" if rounds.world == 1 else f"{rounds.world} ranks"
+    devices = ", ".join(_devices(run))
+    ranks = "1 rank" if run.world == 1 else f"{run.world} ranks"
     where = f"{ranks} ({devices}) over {', '.join(backends)}"
     lacks = {published.lacking(known) for known in facts.values() if known} - {""}
     return [findings.nothing_published(rows, due, judged_from, threshold, where, lacks=lacks)]
 
 
+def _unseen(rows: Sequence[Row]) -> str:
+    """Says why there is no verdict: only barriers ran, which show no value and no bandwidth."""
+    reasons = sorted({row.reason or "no reason known" for row in rows})
+    cases = "the 1 case" if len(rows) == 1 else f"all {len(rows)} cases"
+    return f"skipped {cases} with data, measured only barrier: {'; '.join(reasons)[:300]}"
+
+
 def _nothing(rows: Sequence[Row]) -> str:
     reasons = sorted({row.reason or "no reason known" for row in rows})
-    advice = next((_ADVICE[reason] for reason in reasons if reason in _ADVICE), _OTHERS)
+    advice = next((sweep.ADVICE[reason] for reason in reasons if reason in sweep.ADVICE), _OTHERS)
     return f"none of {len(rows)} cases could be measured: {'; '.join(reasons)[:300]}; {advice}"
 
 
 def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: "Launch", *, well: bool) -> str:
-    """What was measured, and, where that shows nobody, what could have been seen."""
+    """Says what was measured and, if nothing was found, the smallest delay it could detect."""
     measured = [row for row in rows if row.median_us is not None]
     if not measured:
         return ""
@@ -153,13 +167,13 @@ def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: "Launch", *,
     if not well:
         return text
     text += ", all values right"
-    effect = late.smallest_effect(arrived)
+    effect = arrivals.smallest_effect(arrived)
     if effect is None and n > 1:
-        text += "; arrivals could not be judged"
+        text += "; arrivals not judged"
         if arrived:
-            text += f", {ENOUGH} of them take a longer --budget"
+            text += f": {ENOUGH} of them need a longer --budget"
     if effect is not None:
-        text += f"; nobody comes {effect:.0f} us or more behind the others"
+        text += f"; no rank arrives {effect:.0f} us or more after the others"
     return text
 
 
@@ -172,12 +186,12 @@ def _arrival_data(arrived: dict[int, Any]) -> dict[str, Any] | None:
         "median_us": [round(arrived[rank].median, 2) for rank in sorted(arrived)],
         "spread_us": round(first.spread, 2),
         "clock_error_us": round(max(a.error for a in arrived.values()), 2),
-        "smallest_effect_us": late.smallest_effect(arrived),
+        "smallest_effect_us": arrivals.smallest_effect(arrived),
     }
 
 
-def _devices(rounds: "Rounds") -> dict[str, int]:
-    """Name of a device -> how many ranks used one: GPUs that ranks would have to share are idle."""
-    idle = any(rank["transport"] == "gloo" for rank in rounds.of("connect").values())
-    ranks = rounds.of("devices").values()
+def _devices(run: "RunState") -> dict[str, int]:
+    """Returns device name -> number of ranks. Over gloo all use the CPU, even if they have GPUs."""
+    idle = any(rank["transport"] == "gloo" for rank in run.of("connect").values())
+    ranks = run.of("devices").values()
     return dict(Counter("CPU" if idle else rank["gpu"] or "CPU" for rank in ranks))

@@ -1,39 +1,41 @@
-"""One line of a sweep's table: from the slowest rank's times to median, algbw and busbw."""
+"""A row of a sweep: its figures from all ranks' times, and the table that grows row by row."""
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TextIO
 
-from oddrank.bench import shortfall
-from oddrank.bench.case import Case
+from oddrank.bench import expected
+from oddrank.bench.case import Case, size_text
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.pace import error_of_visits
+from oddrank.bench.plan import Pass
 from oddrank.bench.published import Expected
+from oddrank.bench.sampling import error_of_passes
 from oddrank.finding import Who
+from oddrank.render import progress, terminal_width
 
-# Nearest rank: of fewer samples the 99th percentile is the largest.
+# With fewer samples the 99th percentile (nearest rank) is the largest one.
 _ENOUGH_FOR_P99 = 100
-# Kept of every row, for comparisons of two runs.
+# Samples saved in every row, to compare two runs.
 _MOST_SAMPLES = 512
 
 _NO_BUS = "busbw is not defined for one rank: nothing crosses a bus"
 _NO_BYTES = "a barrier moves no data"
-# NCCL, and mostly gloo too, does nothing at all then: any size would be done in the same time.
+# Here NCCL, and mostly gloo too, does nothing at all: every size takes the same time.
 _STAYS = "one rank in place has all it will have: there is nothing to move"
 _NO_TIME = "it took no time that could be measured"
 
 
 @dataclass(frozen=True)
 class Row:
-    """Times in microseconds, bandwidths in 1e9 bytes a second; None: nothing to say, see reason.
+    """Times in microseconds, bandwidths in 1e9 bytes a second; None: unknown, see reason.
 
-    n: ranks. visits: to this case, in which its iterations were made. error: half the 95 %
-    confidence interval of the median, relative. samples_us: the slowest rank's time of iterations,
-    in their order, evenly thinned. arrival: microseconds behind the first rank, the median of every
-    rank, in the order of ranks. footprint: bytes that the runs of a rank go over, in turn, which
-    caches serve where they are few.
+    n: ranks. passes: passes in which the iterations were made. error: half the 95 % confidence
+    interval of the median, relative to it. samples_us: the slowest rank's time of iterations, in
+    their order, evenly thinned. arrival: every rank's median microseconds behind the first rank, in
+    the order of ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if
+    they are few.
     """
 
     backend: str
@@ -46,7 +48,7 @@ class Row:
     n: int
     check: str  # "ok", "wrong", or "skipped"
     iterations: int = 0
-    visits: int = 0
+    passes: int = 0
     median_us: float | None = None
     p99_us: float | None = None
     min_us: float | None = None
@@ -68,13 +70,13 @@ class Row:
         return asdict(self)
 
     def expecting(self, what: Expected | None) -> "Row":
-        """With what others measured or physics allows, and the percentage of that."""
+        """Returns the row with its expectation and the percentage of it."""
         if what is None:
             return self
         return replace(
             self,
             expected_GBps=what.algbw_GBps if what.busbw_GBps is None else what.busbw_GBps,
-            percent=shortfall.percent(self, what),
+            percent=expected.percent(self, what),
             expected_source=what.source,
             expected_note=what.note or None,
             expected_doubt=what.doubt or None,
@@ -82,10 +84,10 @@ class Row:
 
 
 def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) -> Row:
-    """An iteration lasts as long as its slowest rank; the median over iterations counts.
+    """Returns the row of a case: medians over iterations, each as long as its slowest rank.
 
-    results: what every rank published (oddrank.bench.sweep); the times are rank 0's, agreed on, a
-    list a visit.
+    results: by rank, as oddrank.bench.sweep publishes them. Only rank 0 has the times: the slowest
+    rank's, one list a pass.
     """
     first = results[min(results)]
     row = Row(
@@ -95,8 +97,8 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
     )  # fmt: skip
     if first["skipped"] is not None:
         return replace(row, check="skipped", reason=_why_skipped(results))
-    visits = first["times"]
-    times = [time for visit in visits for time in visit]
+    passes = first["times"]
+    times = [time for one_pass in passes for time in one_pass]
     if not times:
         return replace(row, reason="no iteration was timed")
     median = statistics.median(times)
@@ -111,11 +113,11 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
         algbw = case.bytes / median / 1e3
         busbw = algbw * COLLECTIVES[case.collective].bus_factor(world) if world > 1 else None
         reason = None if world > 1 else _NO_BUS
-    error, mean = error_of_visits(visits), statistics.fmean(times)
+    error, mean = error_of_passes(passes), statistics.fmean(times)
     return replace(
         row,
         iterations=len(times),
-        visits=len(visits),
+        passes=len(passes),
         median_us=median,
         p99_us=_percentile(times, 0.99) if len(times) >= _ENOUGH_FOR_P99 else None,
         min_us=min(times),
@@ -131,7 +133,7 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
 
 
 def _why_skipped(results: Mapping[int, Mapping[str, Any]]) -> str:
-    """The reason of the first rank that has one, and who has it where that is not every rank."""
+    """Returns the first rank's reason, and the ranks that have it if not all do."""
     reasons = {rank: results[rank]["skipped"] for rank in sorted(results)}
     reason: str = next(reason for reason in reasons.values() if reason)
     who = tuple(rank for rank, theirs in reasons.items() if theirs == reason)
@@ -139,7 +141,7 @@ def _why_skipped(results: Mapping[int, Mapping[str, Any]]) -> str:
 
 
 def thinned(times: Sequence[float]) -> list[float]:
-    """At most as many as are kept, evenly spread."""
+    """Returns at most as many samples as a row saves, evenly spread."""
     if len(times) <= _MOST_SAMPLES:
         return list(times)
     return [times[i * len(times) // _MOST_SAMPLES] for i in range(_MOST_SAMPLES)]
@@ -160,3 +162,98 @@ def _arrivals(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None
         "spread_us": round(of[0]["spread"], 2),
         "clock_error_us": round(max(a["error"] for a in of), 2),
     }
+
+
+# Heading, width, and order of leaving on a narrow terminal (highest first; 0 never leaves): the
+# columns of nccl-tests and some more.
+_COLUMNS = (
+    ("size", 10, 0), ("count", 12, 9), ("type", 10, 3), ("redop", 5, 5), ("place", 5, 4),
+    ("median us", 11, 0), ("p99 us", 11, 7), ("algbw GB/s", 10, 6), ("busbw GB/s", 10, 0),
+    ("+- %", 6, 1), ("% exp", 6, 2), ("CV %", 6, 10), ("iters", 6, 8), ("check", 7, 0),
+)  # fmt: skip
+
+
+class Table:
+    """Prints to one stream, with a heading where the collective or the back end changes.
+
+    Shows a row after its first pass, so that the user sees progress even if the run is killed.
+    Shows all rows again at the end if there were more passes. Leaves out columns that do not fit
+    the terminal, or $COLUMNS.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._heading = ""
+        self._round = 1
+        self._shown = _fitting(terminal_width(stream))
+
+    def add(self, one_pass: Pass, row: Row) -> None:
+        """Shows the row of a case after that pass."""
+        if one_pass.number == 1:
+            self._show(row)
+        elif one_pass.number != self._round:
+            progress(f"pass {one_pass.number} of {one_pass.of}", self._stream)
+        self._round = one_pass.number
+
+    def end(self, rows: Iterable[Row]) -> None:
+        """Shows all rows again if there was more than one pass."""
+        known = list(rows)
+        most = max((row.passes for row in known), default=1)
+        if most > 1:
+            self._heading = ""
+            progress("", self._stream)
+            progress(f"all passes together, up to {most} for each case:", self._stream)
+            for row in known:
+                self._show(row)
+
+    def _show(self, row: Row) -> None:
+        heading = f"{row.collective} over {row.backend}, {row.n} rank{'s' if row.n > 1 else ''}"
+        if heading != self._heading:
+            if self._heading:
+                progress("", self._stream)
+            self._heading = heading
+            progress(heading, self._stream)
+            left_out = [name for i, (name, *_) in enumerate(_COLUMNS) if i not in self._shown]
+            if left_out:
+                progress(f"too narrow for: {', '.join(left_out)}", self._stream)
+            progress(self._line([name for name, *_ in _COLUMNS]), self._stream)
+        progress(self._line(cells(row)), self._stream)
+
+    def _line(self, texts: Sequence[str]) -> str:
+        padded = [texts[i].rjust(_COLUMNS[i][1]) for i in self._shown]
+        return "  ".join([*padded[:-1], padded[-1].strip()])
+
+
+def _fitting(width: int | None) -> list[int]:
+    """Returns the indices of the columns that fit together, all of them if width is None."""
+    shown = list(range(len(_COLUMNS)))
+    leaving = sorted((i for i in shown if _COLUMNS[i][2]), key=lambda i: _COLUMNS[i][2])
+    while width is not None and leaving and sum(_COLUMNS[i][1] + 2 for i in shown) - 2 > width:
+        shown.remove(leaving.pop())
+    return shown
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Returns the cells as text, in the order of the columns; a dash if unknown."""
+    return (
+        size_text(row.bytes), str(row.count), row.dtype, row.op,
+        "in" if row.inplace else "out",
+        _number(row.median_us, 1), _number(row.p99_us, 1), _number(row.algbw_GBps, 3),
+        _number(row.busbw_GBps, 3), _hundredfold(row.error), _percent(row),
+        _hundredfold(row.cv), str(row.iterations),
+        f"skipped: {row.reason}" if row.check == "skipped" else row.check,
+    )  # fmt: skip
+
+
+def _hundredfold(share: float | None) -> str:
+    return _number(None if share is None else 100 * share, 1)
+
+
+def _percent(row: Row) -> str:
+    """Returns the percentage, with a ? if the expectation is doubtful."""
+    doubted = row.percent is not None and row.expected_doubt
+    return _number(row.percent, 0) + ("?" if doubted else "")
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

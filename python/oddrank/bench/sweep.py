@@ -1,26 +1,25 @@
-"""What `bench run` does on the ranks: connect, compare arrivals, then a stage for each visit."""
+"""The stages of `bench run` on the ranks: connect, compare arrivals, then each pass."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, expect, findings, native, place, setup, topology, verify
-from oddrank.bench.arrival import arrival
+from oddrank.bench import arrivals, expected, findings, native, topology, verify
+from oddrank.bench.arrivals import arrival
 from oddrank.bench.budget import Budget
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.group import Group, connect
-from oddrank.bench.memory import free_host_memory
-from oddrank.bench.pace import Pace
-from oddrank.bench.plan import AUTO, Task, memory_of, reserve
+from oddrank.bench.plan import AUTO, Pass, Task, memory_of, reserve
 from oddrank.bench.published import Expected
 from oddrank.bench.row import Row, summarise
-from oddrank.bench.timing import measure
-from oddrank.bench.visits import Series, Visit
-from oddrank.control.stages import Context, Rounds, Skip, Stage
+from oddrank.bench.sampling import Series, StoppingRule, measure
+from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
+from oddrank.machine import device, settings
+from oddrank.machine.memory import usable_bytes
+from oddrank.process_group import Group, connect
 
 if TYPE_CHECKING:
     from oddrank.bench.backend import Backend
@@ -28,19 +27,22 @@ if TYPE_CHECKING:
 
 TOO_LARGE = "not enough free memory"
 NO_GPU = "the back end nccl needs a GPU for every rank"
+# Reason why a case was not measured -> the option to change.
+ADVICE = {TOO_LARGE: "give smaller --sizes", NO_GPU: "give --backend c10d"}
 _BACKEND, _SERIES = "backend", "series"
-# A visit's own deadline: far above what its budget allows, and this much for every byte.
+# A pass's own deadline: the whole budget, this many seconds more, and the time of its bytes at the
+# speed below.
 _PATIENCE = 60.0
 _BYTES_PER_SECOND = 1e6
-# Iterations of a case, in all visits.
+# Iterations of a case, in all passes.
 _MOST_IN_ALL = 20_000
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to measure: `target` relative error of the median, `budget` and `deadline` seconds.
+    """Options: `target` relative error of the median, `budget` and `deadline` in seconds.
 
-    Of the back end nccl: `graph` operations in a CUDA graph (0: none), buffers registered.
+    For the back end nccl: `graph` operations in a CUDA graph (0: none), registered buffers.
     """
 
     target: float
@@ -50,121 +52,154 @@ class Options:
     register: bool = False
 
 
-def stages(visits: Sequence[Visit], options: Options) -> list[Stage]:
-    """The table of a sweep; the stage of a visit has its name, and its results end with it."""
-    tasks = list(dict.fromkeys(visit.task for visit in visits))
-    times = max((visit.of for visit in visits), default=1)
+def stages(passes: Sequence[Pass], options: Options) -> list[Stage]:
+    """Returns the stages of a sweep: one for each pass, named as the pass."""
+    tasks = list(dict.fromkeys(one_pass.task for one_pass in passes))
+    times = max((one_pass.of for one_pass in passes), default=1)
     budget = Budget(options.budget, [task.case for task in tasks], times)
     reserved: dict[str, int] = {}
     return [
         Stage("devices", options.deadline, measure=_see_devices),
         Stage("connect", options.deadline, measure=_connect, plan=_plan_transport),
         *arrivals.stages(options.deadline, budget),
-        *(_stage(visit, tasks, options, budget, reserved) for visit in visits),
+        *(_stage(one_pass, tasks, options, budget, reserved) for one_pass in passes),
     ]
 
 
-def row_of(visit: Visit, rounds: Rounds) -> Row:
-    """The row of a case by the visit that is just through and those before it, with what is
-    expected of it."""
-    row = summarise(visit.task.case, rounds.of(visit.name), rounds.world)
-    return row.expecting(expectation(visit.task, rounds, row))
+def row_of(one_pass: Pass, run: RunState) -> Row:
+    """Returns the row of a case from all its passes up to this one, with its expectation."""
+    row = summarise(one_pass.task.case, run.of(one_pass.name), run.world)
+    return row.expecting(expectation(one_pass.task, run, row))
 
 
-def is_over(visit: Visit, rounds: Rounds) -> bool:
-    """Whether the visit that is just through was the last one to its case."""
-    return bool(rounds.of(visit.name)[0]["over"])
+def is_over(one_pass: Pass, run: RunState) -> bool:
+    """Returns whether the pass that just ended was the last one of its case."""
+    return bool(run.of(one_pass.name)[0]["over"])
 
 
-def expectation(task: Task, rounds: Rounds, row: Row) -> Expected | None:
-    """What this case should reach on this job's topology, where that is known."""
-    facts = topology.facts(rounds, row.backend)
-    return expect.expected(facts, task.case, row.footprint) if facts else None
+def expectation(task: Task, run: RunState, row: Row) -> Expected | None:
+    """Returns what this case should reach on this job's topology, if known."""
+    facts = topology.facts(run, row.backend)
+    return expected.expected(facts, task.case, row.footprint) if facts else None
 
 
 def _see_devices(context: Context) -> dict[str, Any]:
     context.step("import torch")
-    return {**place.facts(context.launch), **setup.of_rank()}
+    return {**device.facts(context.launch), **settings.of_rank()}
 
 
-def _plan_transport(rounds: Rounds) -> str:
-    return place.BACKENDS[place.choose(rounds.of("devices").values())]
+def _plan_transport(run: RunState) -> str:
+    return device.BACKENDS[device.choose(run.of("devices").values())]
 
 
 def _connect(context: Context) -> dict[str, Any]:
     group = connect(context, context.parameters)
-    (limit,) = group.smallest([_free_bytes(group, context.launch)])
+    (limit,) = group.smallest([usable_bytes(group.placement, context.launch)])
     return {"transport": group.backend, "limit": limit, **topology.of_rank(group)}
 
 
 def _stage(
-    visit: Visit,
+    one_pass: Pass,
     tasks: Sequence[Task],
     options: Options,
     budget: Budget,
     reserved: dict[str, int],
 ) -> Stage:
-    task = visit.task
+    task = one_pass.task
 
-    def plan(rounds: Rounds) -> dict[str, Any] | Skip:
-        if budget.is_over(visit.place):
-            return Skip("its case needs no further visit, or there is no time for it")
-        connected = rounds.of("connect")[0]
+    def plan(run: RunState) -> dict[str, Any] | Skip:
+        if budget.is_over(one_pass.index):
+            return Skip("its case needs no further pass, or there is no time for it")
+        connected = run.of("connect")[0]
         if task.backend not in reserved:
             same = [other.case for other in tasks if other.backend == task.backend]
-            reserved[task.backend] = reserve(same, rounds.world, connected["limit"])
+            reserved[task.backend] = reserve(same, run.world, connected["limit"])
         return {
             "transport": connected["transport"],
-            "backend": _choose(task.backend, rounds),
-            "seconds": budget.share(visit.place),
+            "backend": _choose(task.backend, run, options),
+            "seconds": budget.share(one_pass.index),
             "reserve": reserved[task.backend],
         }
 
     def measure_case(context: Context) -> dict[str, Any]:
-        return _measure(context, visit, options)
+        return _measure(context, one_pass, options)
 
-    def judge(rounds: Rounds) -> list[Finding]:
-        results = rounds.of(visit.name)
-        if is_over(visit, rounds):
-            budget.end(visit.place)
+    def judge(run: RunState) -> list[Finding]:
+        results = run.of(one_pass.name)
+        if is_over(one_pass, run):
+            budget.end(one_pass.index)
         seen = [r["mismatch"] for r in results.values() if r["mismatch"]]
         if not seen:
             return []
-        # Named is only who is wrong in the eyes of all: who receives badly sees everybody wrong.
+        # A rank that receives badly sees all others wrong: only ranks that all see wrong count.
         agreed = set.intersection(*(set(r["wrong_ranks"]) for r in results.values()))
-        if agreed:
-            return [findings.wrong_contribution(rounds, task.name, sorted(agreed), seen)]
-        return [findings.not_localised(rounds, task.name, seen)]
+        if verify.can_be_named(agreed, run.world):
+            return [findings.wrong_contribution(run, task.name, sorted(agreed), seen)]
+        return [findings.not_localised(run, task.name, seen, sorted(agreed))]
 
     seconds = _PATIENCE + options.budget + task.case.bytes / _BYTES_PER_SECOND
     return Stage(
-        visit.name, min(options.deadline, seconds), measure_case, judge, plan,
-        shown=False, kept=False,
+        one_pass.name, min(options.deadline, seconds), measure_case, judge, plan,
+        shown=False, keeps_results=False,
     )  # fmt: skip
 
 
-def _choose(name: str, rounds: Rounds) -> str:
-    """nccl itself where every rank can have it, else torch.distributed.
+def obstacle_here(launch: "Launch", backends: Sequence[str], *, needed: bool) -> str:
+    """Returns why ranks like this one can't use the back end nccl; "" if they can or need not.
 
-    OddrankError where it was asked for, and a rank lacks the part or something is in its way.
+    For --dry-run, which sees this rank only. OddrankError if the real run would end with it.
     """
-    on_gpus = rounds.of("connect")[0]["transport"] == "nccl"
-    ranks = rounds.of("devices").values()
+    if "nccl" not in backends and not needed:
+        return ""
+    facts = device.facts(launch)
+    if device.choose([facts]) != device.GPU:
+        if needed and "nccl" not in backends:
+            raise _needs_nccl(NO_GPU)
+        if set(backends) == {"nccl"}:
+            raise OddrankError(f"{NO_GPU}; {ADVICE[NO_GPU]}")
+        return NO_GPU
+    if why := facts["cuda_part"] or facts["obstacle"]:
+        raise _needs_nccl(why) if needed else _no_nccl(why)
+    return ""
+
+
+def _choose(name: str, run: RunState, options: "Options | None" = None) -> str:
+    """Resolves "auto": nccl if every rank can use it, else c10d. Returns other names unchanged.
+
+    OddrankError if nccl or an option that needs it was given and a rank can't use it. A rank
+    without a GPU of its own skips its nccl cases instead.
+    """
+    on_gpus = run.of("connect")[0]["transport"] == "nccl"
+    ranks = run.of("devices").values()
     lacking = [why for facts in ranks if (why := facts["cuda_part"] or facts["obstacle"])]
     if name == "nccl" and on_gpus and lacking:
-        raise OddrankError(f"the back end nccl can't be used: {lacking[0]}")
+        raise _no_nccl(lacking[0])
     if name != AUTO:
         return name
-    return "nccl" if on_gpus and not lacking else "c10d"
+    if on_gpus and not lacking:
+        return "nccl"
+    if options and (options.graph or options.register):
+        raise _needs_nccl(lacking[0] if on_gpus else NO_GPU)
+    return "c10d"
 
 
-def _measure(context: Context, visit: Visit, options: Options) -> dict[str, Any]:
-    """What every rank publishes of a case after another visit.
+def _no_nccl(why: str) -> OddrankError:
+    return OddrankError(f"the back end nccl can't be used: {why}")
 
-    Of all visits so far, for there may be no time for another: times, in microseconds, agreed, a
-    list a visit, only rank 0's; and arrival. over: no further visit is needed.
+
+def _needs_nccl(why: str) -> OddrankError:
+    return OddrankError(
+        f"--graph and --register need the back end nccl: {why}; leave these options out"
+    )
+
+
+def _measure(context: Context, one_pass: Pass, options: Options) -> dict[str, Any]:
+    """Measures one pass and returns this rank's result, which all ranks publish.
+
+    times and arrival cover all passes so far: there may be no time for another. times: the slowest
+    rank's microseconds, one list a pass; only rank 0 has them. over: no further pass is needed.
     """
-    parameters, case = context.parameters, visit.task.case
+    parameters, case = context.parameters, one_pass.task.case
     result: dict[str, Any] = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
         "times": [], "arrival": None, "over": True, "footprint": None,
@@ -184,27 +219,27 @@ def _measure(context: Context, visit: Visit, options: Options) -> dict[str, Any]
     result["mismatch"] = verify.as_payload(seen)
     operation.ready()
     group.barrier()
-    pace = Pace(options.target, *parameters["seconds"], most=_MOST_IN_ALL // visit.of)
-    every: dict[str, Series] = context.kept.setdefault(_SERIES, {})
-    series = every.setdefault(visit.task.name, Series())
-    series.add(measure(group, operation, case, pace), arrivals.clock(context))
-    over = seen is not None or visit.number == visit.of
+    rule = StoppingRule(options.target, *parameters["seconds"], most=_MOST_IN_ALL // one_pass.of)
+    every: dict[str, Series] = context.scratch.setdefault(_SERIES, {})
+    series = every.setdefault(one_pass.task.name, Series())
+    series.add(measure(group, operation, case, rule), arrivals.clock(context))
+    over = seen is not None or one_pass.number == one_pass.of
     if group.rank == 0:
-        over = over or pace.takes_all or series.is_known(options.target)
+        over = over or rule.takes_all or series.is_known(options.target)
         result["times"] = series.times
     (result["over"],) = map(bool, group.largest([over]))
     if COLLECTIVES[case.collective].together and group.world > 1:
         came = arrival(group, series.stamps, (0, series.clock_error))
         result["arrival"] = came.in_short() if came else None
     if result["over"]:
-        del every[visit.task.name]
+        del every[one_pass.task.name]
     return result
 
 
 def _why_not(group: Group, backend: "Backend", case: Case, reserved: int) -> str | None:
-    """None: every rank can run it. Else all skip it: why this one can't, "" if it could.
+    """Returns None if every rank can run the case, else why this rank can't, "" if it could.
 
-    All ranks call it together, for another's GPU or NCCL may be older than this one's.
+    All ranks call it together: another rank's GPU or NCCL may be older.
     """
     refused = backend.refuses(case)
     if refused is None and memory_of(case, group.world) > reserved:
@@ -216,27 +251,15 @@ def _why_not(group: Group, backend: "Backend", case: Case, reserved: int) -> str
 def _backend(
     context: Context, group: Group, parameters: dict[str, Any], options: Options
 ) -> "Backend":
-    """The back end of the plan with its memory; another's is given back before."""
+    """Returns the plan's back end with its memory; first frees the memory of the one before."""
     name: str = parameters["backend"]
-    kept: tuple[str, Backend] | None = context.kept.get(_BACKEND)
-    if kept is None or kept[0] != name:
-        if kept is not None:
-            kept[1].reserve(0)
+    held: tuple[str, Backend] | None = context.scratch.get(_BACKEND)
+    if held is None or held[0] != name:
+        if held is not None:
+            held[1].reserve(0)
         made: Backend = C10d(group)
         if name == "nccl":
             made = native.connect(group, graph=options.graph, register=options.register)
         made.reserve(parameters["reserve"])
-        kept = context.kept[_BACKEND] = (name, made)
-    return kept[1]
-
-
-def share_of_host(free: float, launch: "Launch") -> float:
-    """Bytes that a rank on the CPU may take of those; gloo takes as much again for itself."""
-    return free * 0.25 / launch.local_world
-
-
-def _free_bytes(group: Group, launch: "Launch") -> float:
-    """Bytes that this rank may take: of its own GPU, or its part of what the host has left."""
-    if group.backend == "nccl":
-        return float(group.torch.cuda.mem_get_info(group.device)[0]) * 0.8
-    return share_of_host(free_host_memory(), launch)
+        held = context.scratch[_BACKEND] = (name, made)
+    return held[1]

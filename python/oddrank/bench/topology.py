@@ -1,26 +1,28 @@
-"""What expectations need to know of the ranks' hosts: asked on every rank, put together once."""
+"""Facts about the ranks' hosts and GPUs that expectations need: read on every rank, then joined."""
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from oddrank import _native
-from oddrank.bench.facts import Facts
-from oddrank.bench.nics import INFINIBAND, NET, infiniband_rates, line_rate, line_rates
-from oddrank.control.stages import Rounds
+from oddrank.bench.published import Facts
+from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
+from oddrank.machine.interfaces import INFINIBAND, NET, infiniband_rates, line_rate, line_rates
 
 if TYPE_CHECKING:
-    from oddrank.bench.group import Group
+    from oddrank.process_group import Group
 
 
-# What PCIe limits are of; fewer lanes are another topology.
+# Lanes that PCIe limits assume; fewer lanes are another topology.
 _LANES = 16
+_VERSIONS = ("torch", "cuda", "driver")
 
 
 class Joined(TypedDict):
-    """The fields of Facts that tell how the GPUs are joined; None: not known."""
+    """The fields of Facts about the links between GPUs; None: unknown."""
 
     link: Literal["nvlink", "pcie"] | None
     links: int | None
@@ -29,9 +31,10 @@ class Joined(TypedDict):
 
 
 def of_rank(group: "Group") -> dict[str, Any]:
-    """nics: line rates in Gb/s of those that may carry this rank's traffic, as far as known.
+    """Returns this rank's facts.
 
-    links: what joins its GPU to others (see csrc/bench/nvml.hpp), or why that can't be told.
+    nics: name -> line rate in Gb/s of the NICs that may carry its traffic, as far as known. links:
+    the links of its GPU to others (csrc/nvml/gpu_links.hpp), or why they are unknown.
     """
     names = os.environ.get("GLOO_SOCKET_IFNAME", "")
     nics = {} if group.backend == "gloo" else rdma_rates(os.environ)
@@ -50,27 +53,27 @@ def of_rank(group: "Group") -> dict[str, Any]:
 
 
 def rdma_rates(settings: Mapping[str, str], root: Path = INFINIBAND) -> dict[str, float]:
-    """The RDMA ports that NCCL may use by its settings; none where these make it take sockets."""
+    """Returns the rates of RDMA ports that NCCL may use; none if its settings choose sockets."""
     if settings.get("NCCL_IB_DISABLE") == "1" or settings.get("NCCL_NET", "").lower() == "socket":
         return {}
     return infiniband_rates(settings.get("NCCL_IB_HCA", ""), root)
 
 
 def tcp_rates(backend: str, settings: Mapping[str, str], root: Path = NET) -> dict[str, float]:
-    """The cards that NCCL is told to use, else gloo's: that one leads to the other hosts."""
-    told = settings.get("NCCL_SOCKET_IFNAME", "") if backend == "nccl" else ""
-    if told:
-        return line_rates(told, root)
-    name = settings.get("GLOO_SOCKET_IFNAME", "").split(",")[0]  # the group has seen to it
+    """Returns the rates of the cards set for NCCL, else of gloo's interface to other hosts."""
+    listed = settings.get("NCCL_SOCKET_IFNAME", "") if backend == "nccl" else ""
+    if len(listed) > 1:  # NCCL ignores a single character
+        return line_rates(listed, root)
+    name = settings.get("GLOO_SOCKET_IFNAME", "").split(",")[0]  # process_group.Group sets it
     rate = line_rate(name, root)
     return {name: rate} if rate else {}
 
 
 def algorithms(settings: Mapping[str, str]) -> dict[str, Literal[False] | None]:
-    """Those of Facts; False where the settings keep NCCL from using them in an all_reduce.
+    """Returns `nvls` and `ring` of Facts: False if the settings forbid it in an all_reduce.
 
-    NCCL_ALGO: lists with ; between them, each for the function before its colon, one without for
-    all others; ^ inverts a list (NCCL's user guide, "Environment Variables").
+    NCCL_ALGO has lists separated by `;`, each for the function before its colon; a list without a
+    colon is for all other functions; ^ inverts a list (NCCL's user guide, "Environment Variables").
     """
     lists = {"": ""}
     for part in settings.get("NCCL_ALGO", "").lower().replace(" ", "").split(";"):
@@ -92,17 +95,17 @@ def _links(group: "Group") -> dict[str, Any]:
     return found
 
 
-def facts(rounds: Rounds, backend: str) -> Facts | None:
-    """Of the whole job; None where its nodes or GPUs differ, of which no table knows."""
-    devices, connected = rounds.of("devices"), rounds.of("connect")
+def facts(run: RunState, backend: str) -> Facts | None:
+    """Returns the whole job's facts; None if its nodes or GPUs differ: no figure fits then."""
+    devices, connected = run.of("devices"), run.of("connect")
     hosts: dict[tuple[int, str], list[int]] = {}
-    for number, state in rounds.states.items():
+    for number, state in run.states.items():
         hosts.setdefault((state.node, state.host), []).append(number)
     gpus = {None if backend == "c10d:gloo" else rank["gpu"] for rank in devices.values()}
     if not connected or len({len(ranks) for ranks in hosts.values()}) != 1 or len(gpus) != 1:
         return None
     nodes = [[connected[rank] for rank in ranks if rank in connected] for ranks in hosts.values()]
-    # The worst host counts: the others wait for it.
+    # The slowest host counts: the others wait for it.
     slowest = min(nodes, key=lambda node: sum(_nics(node)))
     fabrics = {rank["fabric"] for rank in slowest}
     return Facts(
@@ -121,7 +124,7 @@ def facts(rounds: Rounds, backend: str) -> Facts | None:
 
 
 def _nics(node: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
-    """Rates of all NICs that its ranks use: NCCL_IB_HCA may give each rank one of its own."""
+    """Returns the rates of all NICs of a node: NCCL_IB_HCA may give each rank its own NIC."""
     rates: dict[str, float] = {}
     for rank in node:
         rates |= rank["nics"]
@@ -133,7 +136,7 @@ def _off(algorithm: str, ranks: Iterable[Mapping[str, Any]]) -> Literal[False] |
 
 
 def joined(ranks: Collection[Mapping[str, Any] | None]) -> Joined:
-    """Of all ranks' GPUs, the worst of them: the others wait for it."""
+    """Joins the links of all ranks' GPUs: the worst counts, since the others wait for it."""
     known = [rank for rank in ranks if rank is not None and "unknown" not in rank]
     if not known or len(known) < len(ranks):
         return Joined(link=None, links=None, pcie=None, domain=None)
@@ -149,7 +152,7 @@ def joined(ranks: Collection[Mapping[str, Any] | None]) -> Joined:
 
 
 def links_text(rank: Mapping[str, Any] | None) -> str | None:
-    """What joins a rank's GPU to others, for people."""
+    """Describes the links of a rank's GPU to others."""
     if rank is None or "unknown" in rank:
         return None if rank is None else f"unknown: {rank['unknown']}"
     words = [f"{rank['nvlinks']} NVLinks"]
@@ -158,3 +161,31 @@ def links_text(rank: Mapping[str, Any] | None) -> str | None:
     if rank["pcie"]:
         words.append(f"PCIe {rank['pcie']} x{rank['pcie_width']}")
     return ", ".join(words)
+
+
+def setup_of_all(run: RunState) -> dict[str, Any]:
+    """Returns the whole job's setup: a value if all ranks have the same, else value -> how many.
+
+    hosts: in the order of ranks. links: of each GPU. settings: those that any rank has.
+    """
+    ranks = run.of("devices").values()
+    connected = [run.of("connect")[rank] for rank in sorted(run.of("connect"))]
+    names = sorted({name for rank in ranks for name in rank["settings"]})
+    states = (run.states[rank] for rank in sorted(run.states))
+    return {
+        "hosts": list(dict.fromkeys(state.host for state in states if state.host)),
+        **{name: _agreed(rank[name] for rank in ranks) for name in _VERSIONS},
+        "nccl": _agreed(rank["nccl"] for rank in connected),
+        "gloo_interface": _agreed(rank["gloo_interface"] for rank in connected),
+        "links": _agreed(links_text(rank["links"]) for rank in connected),
+        "settings": {
+            name: _agreed(rank["settings"].get(name, "not set") for rank in ranks) for name in names
+        },
+    }
+
+
+def _agreed(values: Any) -> str | Mapping[str, int] | None:
+    found = Counter(values)
+    if len(found) < 2:
+        return next(iter(found), None)
+    return {str(value): count for value, count in found.items()}

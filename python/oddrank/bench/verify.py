@@ -1,34 +1,34 @@
-"""Every value of a case, compared with what it must be; and whose values were wrong, if any.
+"""Checks every value of a case, and finds the ranks whose own values are wrong.
 
-The values are made and compared where they lie, by the compiled parts: csrc/bench/verify.
+csrc/bench/verify fills and compares the values in place, on the host or on the GPU.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
-from oddrank.bench.c10d_calls import all_gather
+from oddrank.bench.c10d import all_gather
 from oddrank.bench.case import DTYPES, NO_OP, Case
 from oddrank.bench.collectives import COLLECTIVES, Segment
 
 if TYPE_CHECKING:
     from oddrank.bench.backend import Backend, Operation
-    from oddrank.bench.group import Group
+    from oddrank.process_group import Group
 
-# A pattern in which more ranks take part than one element can add up is turned this often at most.
+# Most runs of a case whose elements can't add up all ranks: each run has other contributors.
 _MOST_TURNS = 8
-# Elements around a wrong one that all ranks' own values are looked at.
+# Elements around a wrong one that `gathered_wrong` compares.
 _AROUND = 4096
 _MOST_GATHERED = 64 << 20
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """The first wrong value that `observer` saw, where it lies in its buffer, and how many.
+    """The first wrong value that `observer` saw, its index in the buffer, and how many are wrong.
 
-    element, turn: of whose data it is the element, and of which pattern, for `gathered_wrong`.
-    among: the name of the group whose ranks did it together.
+    element: its index in the source's data; turn: the pattern's number: both for `gathered_wrong`.
+    among: the name of the group that ran the case.
     """
 
     observer: int
@@ -64,7 +64,7 @@ class Values:
     def check(
         self, address: int, case: Case, op: str, segment: Segment, turn: int
     ) -> tuple[int, int, float, float]:
-        """(how many are wrong, the first of them in the segment, expected, got)."""
+        """Returns (how many are wrong, index of the first in the segment, expected, got)."""
         at = address + segment.offset * DTYPES[case.dtype]
         source, first, count = max(0, segment.source), segment.first, segment.count
         found: tuple[int, int, float, float] = self._check(
@@ -76,15 +76,15 @@ class Values:
 def verify(
     group: "Group", backend: "Backend", case: Case, operation: "Operation", turns: int = 0
 ) -> Mismatch | None:
-    """Runs the case until every rank has contributed, or `turns` times; all ranks together.
+    """Runs the case until every rank has contributed, or `turns` times; all ranks call it together.
 
-    What this rank saw first of wrong values; None: all were right here.
+    Returns the first wrong value that this rank saw; None: all were right here.
     """
     values = Values(backend.device, group.world)
     layout = COLLECTIVES[case.collective].layout(case, group.rank, group.world)
     seen: Mismatch | None = None
     for _ in range(turns or turns_of(case, group.world)):
-        # Never the same twice: what an earlier case left must not pass for this one's.
+        # A new pattern each time: an earlier case's results must not pass for this one's.
         turn = group.next_turn()
         for segment in layout.send:
             values.fill(operation.send, case, case.op, segment, turn)
@@ -105,17 +105,25 @@ def verify(
 
 
 def localise(group: "Group", backend: "Backend", case: Case, seen: Mismatch | None) -> list[int]:
-    """Where any rank saw a wrong value: whose own values are wrong, without arithmetic, from here.
+    """Returns the ranks whose own values look wrong from here, after a wrong value on any rank.
 
-    All ranks call it together; nothing is done, and nobody returned, where none saw any.
+    All ranks call it together. Does nothing and returns none if no rank saw a wrong value.
     """
-    nobody = group.world
-    (observer,) = group.smallest([group.rank if seen else nobody])
-    if int(observer) == nobody:
+    no_rank = group.world
+    (observer,) = group.smallest([group.rank if seen else no_rank])
+    if int(observer) == no_rank:
         return []
     place = [seen.element, seen.turn] if seen else [0, 0]
     element, turn = group.said_by(int(observer), place)
     return gathered_wrong(group, backend, case, element, turn)
+
+
+def can_be_named(wrong: Collection[int], world: int) -> bool:
+    """Returns whether ranks that every rank found wrong may be named: one, or under half.
+
+    If half or more are wrong, the check or something that they share may be at fault.
+    """
+    return len(wrong) == 1 or 0 < 2 * len(wrong) < world
 
 
 def as_payload(mismatch: Mismatch | None) -> dict[str, Any] | None:
@@ -123,8 +131,8 @@ def as_payload(mismatch: Mismatch | None) -> dict[str, Any] | None:
 
 
 def turns_of(case: Case, world: int) -> int:
-    """How often until every rank has contributed, at most eight times; a barrier is run once, and
-    has nothing to see."""
+    """Returns how many runs it takes until every rank has contributed, at most _MOST_TURNS; 1 for a
+    barrier."""
     if not case.count:
         return 1
     turns: int = _native.core().bench_turns(case.dtype, case.op, world, case.count, _MOST_TURNS)
@@ -134,10 +142,10 @@ def turns_of(case: Case, world: int) -> int:
 def gathered_wrong(
     group: "Group", backend: "Backend", case: Case, element: int, turn: int
 ) -> list[int]:
-    """Ranks, as the job numbers them, whose own values around `element` are wrong here, gathered
-    one by one.
+    """Gathers all ranks' own values around `element`; returns the job's ranks with wrong ones.
 
-    All ranks call it together. Keyed by rank: who got another's values sees that, too.
+    All ranks call it together. Values depend on the rank: it shows up, too, if a rank sends
+    another rank's.
     """
     size = DTYPES[case.dtype]
     count = max(1, min(_AROUND, case.count, _MOST_GATHERED // (group.world * size)))

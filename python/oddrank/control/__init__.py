@@ -1,20 +1,20 @@
 """The control plane: every rank has a guard, rank 0 a judge, and every wait a deadline.
 
-Worker side: `start` and `Session`. Judge side: `Root`, `Round`, `RankState`.
+Worker side: `start` and `Session`. Judge side: `Root`, `StageRound`, `RankState`.
 """
 
-from oddrank.control.laps import Laps
-from oddrank.control.root import RankState, Root, Round, Snapshot
+from oddrank.control.root import RankState, Root, Snapshot, StageRound
 from oddrank.control.session import Member, Session, SessionEnded, start
+from oddrank.control.timestamps import Timestamps
 
 __all__ = [
-    "Laps",
     "Member",
     "RankState",
     "Root",
-    "Round",
     "Session",
     "SessionEnded",
     "Snapshot",
+    "StageRound",
+    "Timestamps",
     "start",
 ]

@@ -1,46 +1,96 @@
-"""Who is to blame when a round did not come to its end: pure, from what the guards reported.
+"""Finds the ranks that kept a round from its end, from evidence about each rank. Pure.
 
-Progress order and wait-for, never a vote: whoever a waiting rank waits for, and who waits for
-nobody, is the culprit. A rank that was torn down because of another is a victim and not named.
-Nothing here makes sentences: oddrank.control.findings does.
+A rank that other ranks wait for, and that waits for no rank, is a culprit. A rank that another
+rank's fault tore down is a victim. Progress and waiting decide, never a vote. The sentences are
+made in oddrank.control.findings.
 """
 
 import math
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from oddrank.control.nodes import by_node, node_of
 
-if TYPE_CHECKING:
-    from oddrank.control.root import RankState, Round
-
 JOIN = "join"
-# Rank 0's step in join until its address is where the others look; then it waits for them.
+# Rank 0's step in join until its address is published; then it waits for the other ranks.
 PUBLISHING = "publish the address"
 
+Contact = Literal["never", "ok", "silent", "closed", "gave-up"]
+Life = Literal["running", "stopped", "zombie", "dead", "uninterruptible"]
+Reason = Literal["complete", "fault", "deadline", "terminated"]
+
 Cause = Literal[
-    "never-came",  # no word from the rank's guard, while rank 0's address was published
+    "never-came",  # its guard never reached rank 0, whose address was published
+    "never-joined",  # the same, and its launcher sent SIGTERM to other ranks of its host
+    "unreachable-root",  # rank 0's port does not answer the rank, as torch's store says
     "killed",  # ended by a signal
     "exited",  # ended by itself before it was allowed to
-    "ended",  # by a signal or by _exit(): its launcher asked first, and the kernel tells only once
+    "ended",  # killed or exited: unknown, since its launcher reaped it first
     "stopped",  # SIGSTOP, a debugger, a frozen container
     "raised",  # an exception
     "uninterruptible",  # D state: inside the kernel, usually a file system or a driver
-    "no-progress",  # runs or sleeps, waits for no other rank, and comes no further
+    "no-progress",  # waits for no other rank, and makes no progress
     "node-lost",  # every connection of a node was closed: the node, or all of its processes, ended
     "link-cut",  # every guard of a node fell silent: the node stopped, or the network to it
-    "guard-lost",  # one guard fell silent or ended while its neighbours go on
-    "no-address",  # nobody: rank 0's address did not get to where the others look
-    "all-raised",  # nobody: every rank raised the same, so that the ranks do not differ
-    "all-wait",  # nobody: every rank that is not through waits for the others
+    "lost-each-other",  # a guard that lives heard no more from the root, and gave up
+    "guard-lost",  # one guard fell silent or ended, others of its node did not
+    "launcher-gone",  # no rank: a launcher ended, and with it the store and the job
+    "no-address",  # no rank: rank 0's address did not get into torch's store
+    "other-world",  # no rank: WORLD_SIZE differs between ranks
+    "all-raised",  # no rank: every rank raised the same text inside a collective
+    "all-wait",  # no rank: the ranks without a result wait for each other
 ]
+# Consequences of a launcher's end: torch's store is gone, and rank 0's address with it.
+_BY_A_LAUNCHERS_END = ("raised", "no-progress", "never-came", "no-address")
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    """The evidence about one rank, as its guard reported it."""
+
+    rank: int
+    host: str = ""  # "" (and node -1) if it never came
+    node: int = -1
+    local_rank: int = -1
+    pid: int = 0
+    contact: Contact = "never"  # the root's contact with its guard
+    state: Life = "running"  # its process, by the kernel
+    signal: int | None = None  # the one that killed it
+    exit_code: int | None = None
+    stage: str = ""
+    step: str = ""
+    progress: int = 0  # marks so far: comparable between ranks of one program
+    waiting: bool = False  # inside a collective
+    published: bool = False  # has given this stage's result
+    failed: str | None = None  # the exception's text
+    sigterm: int = 0  # the first SIGTERM or SIGINT that it got; 0: neither
+    sigterm_by: int = 0  # pid of the signal's sender; 0: unknown or another namespace
+    first_fault_ns: int = 0  # on the judge's clock; 0: no fault
+    orphaned: bool = False  # its launcher has gone
+    local_world: int = 0  # ranks of its host, at most; 0: it never came
+    launcher: str = ""  # name; "": its end does not end the job
+    launcher_pid: int = 0
+    parting: str = ""  # why its guard left, if contact is gave-up
+    unreached: str = ""  # why its guard does not reach the root, by torch's store
+
+
+@dataclass(frozen=True)
+class RoundEvidence:
+    """The evidence about a stage that is over. Only the reason "complete" means all results."""
+
+    stage: str
+    results: Collection[int]  # the ranks that gave a result
+    states: Mapping[int, RankEvidence]
+    reason: Reason
+    # Ranks turned away for another WORLD_SIZE.
+    other_worlds: Collection[int] = ()
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """`ranks` (none where nobody can be named) and why; `victims`: the others without a result."""
+    """A cause and its ranks (empty: no rank can be named). `victims`: others without a result."""
 
     cause: Cause
     ranks: tuple[int, ...]
@@ -49,13 +99,13 @@ class Culprit:
     certain: bool = True
 
 
-def culprits(round: "Round") -> list[Culprit]:
-    """Who kept this round from its end, in the order of their faults, then of ranks.
+def culprits(round: RoundEvidence) -> list[Culprit]:
+    """Return the culprits of a round in the order of their faults, then of ranks.
 
-    Empty: nobody, or nobody yet (after a fault that has only shown its victims so far; a later
-    round that ends for the reason "deadline" always names someone, or all-wait).
+    Empty if there is no culprit, or none yet: a fault may show its victims first. A round that its
+    deadline ended always has one, be it all-wait.
     """
-    if round.reason == "complete":  # what happened since then shows in the next round
+    if round.reason == "complete":  # later faults show in the next round
         return []
     states = round.states
     unfinished = {rank: s for rank, s in states.items() if not _through(round, s)}
@@ -70,13 +120,19 @@ def culprits(round: "Round") -> list[Culprit]:
         for rank, (cause, own) in faults.items()
         if cause is not None and own
     ]
-    if _nobody_could_come(round, never):
+    if any(_lost_its_launcher(s) for s in states.values()):  # also of ranks that are through
+        sure = [c for c in sure if c.cause not in _BY_A_LAUNCHERS_END]
+        sure.append(Culprit("launcher-gone", (), round.stage))
+    elif set(round.other_worlds) & set(never):
+        sure.append(Culprit("other-world", (), round.stage))
+        sure += _absent(round, [rank for rank in never if rank not in round.other_worlds])
+    elif _nobody_could_come(round, never):
         sure = [c for c in sure if c.ranks == (0,)] or _no_address(round, states[0])
     elif not sure:
         suffered = {rank: cause for rank, (cause, _) in faults.items() if cause is not None}
         sure = _unexplained(round, came, suffered, never)
     elif never and round.reason == "deadline":
-        sure.append(Culprit("never-came", never, JOIN))
+        sure += _absent(round, never)
     named = {rank for culprit in sure for rank in culprit.ranks}
     victims = tuple(sorted(set(unfinished) - named))
     return [
@@ -85,8 +141,8 @@ def culprits(round: "Round") -> list[Culprit]:
     ]
 
 
-def torn_down(round: "Round") -> bool:
-    """Whether a launcher has ended every rank that is not through: nobody is left to be waited for.
+def torn_down(round: RoundEvidence) -> bool:
+    """Return whether a launcher ended every rank without a result: no use to wait for them.
 
     mpirun leaves them one second between SIGTERM and SIGKILL.
     """
@@ -95,20 +151,25 @@ def torn_down(round: "Round") -> bool:
     return gone and any(s.sigterm for s in unfinished)
 
 
-def _first_fault(states: Mapping[int, "RankState"], culprit: Culprit) -> float:
-    """When it began, on the judge's clock; at the end where nothing happened at a moment."""
+def _first_fault(states: Mapping[int, RankEvidence], culprit: Culprit) -> float:
+    """Return when the culprit's first fault began, on the judge's clock; infinity if unknown."""
     times = (states[rank].first_fault_ns for rank in culprit.ranks)
     return min((t for t in times if t > 0), default=math.inf)
 
 
-def _through(round: "Round", s: "RankState") -> bool:
-    """Has given its result and still stands there: a rank may also die after its result."""
+def _through(round: RoundEvidence, s: RankEvidence) -> bool:
+    """Return whether a rank gave its result and is still well: it may die or raise after that."""
     well = s.contact == "ok" and s.state in ("running", "uninterruptible") and s.failed is None
     return well and s.rank in round.results
 
 
-def _fault(round: "Round", s: "RankState") -> tuple[Cause | None, bool]:
-    """What is wrong with one rank, and whether by its own fault: others can tear it down."""
+def _lost_its_launcher(s: RankEvidence) -> bool:
+    """Return whether a rank lives on without a launcher that it needs."""
+    return s.orphaned and bool(s.launcher) and s.state not in ("dead", "zombie")
+
+
+def _fault(round: RoundEvidence, s: RankEvidence) -> tuple[Cause | None, bool]:
+    """Return a rank's fault (None: no fault), and whether no other rank can have caused it."""
     if s.state in ("dead", "zombie"):
         if s.signal is None:
             return "ended" if s.exit_code is None else "exited", not s.sigterm
@@ -122,48 +183,59 @@ def _fault(round: "Round", s: "RankState") -> tuple[Cause | None, bool]:
     return None, False
 
 
-def _lost(round: "Round") -> list[Culprit]:
-    """Guards that no longer speak: whole nodes first, then single guards."""
+def _lost(round: RoundEvidence) -> list[Culprit]:
+    """Return the culprits among guards that no longer speak: whole nodes, then single guards."""
     nodes = by_node(round.states.values())
     home = node_of(round.states[0]) if 0 in round.states else None
+    parted = {
+        node
+        for node, members in nodes.items()
+        if node != home and any(s.contact == "gave-up" for s in members)
+    }
     gone = {
         node: members
         for node, members in nodes.items()
-        if node != home and all(s.contact in ("silent", "closed") for s in members)
+        if node != home
+        and (node in parted or all(s.contact in ("silent", "closed") for s in members))
     }
-    mute = all(s.contact == "silent" for members in gone.values() for s in members)
-    # The root hears none of the others: its own link is the one thing that they share.
-    all_mute = mute and bool(gone) and len(gone) == len(nodes) - 1
-    if all_mute and len(gone) > 1:
+    silent = all(s.contact in ("silent", "gave-up") for m in gone.values() for s in m)
+    # All other nodes fell silent: what they share is the root's own link.
+    all_silent = silent and bool(gone) and nodes.keys() - gone.keys() == {home}
+    if all_silent and len(gone) > 1:
         at_home = tuple(sorted(s.rank for s in nodes[home])) if home is not None else ()
         return [Culprit("link-cut", at_home, round.stage)]
     found = []
     for node, members in nodes.items():
-        if node in gone:
+        ranks = tuple(sorted(s.rank for s in members))
+        if node in parted:
+            found.append(Culprit("lost-each-other", ranks, round.stage, certain=False))
+        elif node in gone:
             closed = all(s.contact == "closed" for s in members)
-            ranks = tuple(sorted(s.rank for s in members))
             cause: Cause = "node-lost" if closed else "link-cut"
-            # Of two nodes either may have cut the link between them.
-            found.append(Culprit(cause, ranks, round.stage, certain=not all_mute))
+            # Between two nodes, either may have cut the link.
+            found.append(Culprit(cause, ranks, round.stage, certain=not all_silent))
         else:
             found += [
                 Culprit("guard-lost", (s.rank,), _stage(round, s))
                 for s in members
-                if s.contact in ("silent", "closed")
+                if s.contact in ("silent", "closed", "gave-up")
             ]
     return found
 
 
-def _nobody_could_come(round: "Round", never: tuple[int, ...]) -> bool:
-    """Rank 0 did not get as far as publishing its address, after which it waits for the others."""
+def _nobody_could_come(round: RoundEvidence, never: tuple[int, ...]) -> bool:
+    """Return whether rank 0 has not published its address: once it has, it waits for the others."""
     if round.stage != JOIN or not never or len(never) != len(round.states) - 1:
         return False
     root = round.states[0]
     return _fault(round, root)[0] is not None or (round.reason == "deadline" and not root.waiting)
 
 
-def _no_address(round: "Round", root: "RankState") -> list[Culprit]:
-    """The store may be slow, or the import of torch: rank 0 is stuck only if it did not try."""
+def _no_address(round: RoundEvidence, root: RankEvidence) -> list[Culprit]:
+    """Return why rank 0 published nothing: it is stuck only if it did not try.
+
+    Otherwise the store may be slow, or the import of torch.
+    """
     cause = _fault(round, root)[0]
     if cause is not None:
         return [Culprit(cause, (0,), JOIN)]
@@ -173,40 +245,71 @@ def _no_address(round: "Round", root: "RankState") -> list[Culprit]:
 
 
 def _unexplained(
-    round: "Round",
-    came: Mapping[int, "RankState"],
+    round: RoundEvidence,
+    came: Mapping[int, RankEvidence],
     suffered: Mapping[int, Cause],
     never: tuple[int, ...],
 ) -> list[Culprit]:
-    """No rank with a fault of its own: who is waited for, and waits for nobody?"""
+    """Return the culprits of a round in which no rank has a fault of its own."""
     if len(suffered) == len(round.states) and _raised_the_same(came.values()):
         return [Culprit("all-raised", (), round.stage)]
-    if round.reason != "deadline":
-        return []
-    if never:
-        return [Culprit("never-came", never, JOIN)]
+    if never or round.reason != "deadline":
+        return _absent(round, never)
     stuck = _stuck(round, {r: s for r, s in came.items() if r not in suffered})
     if stuck:
         return stuck
     if len(suffered) == 1:
-        # It left the collective, the others still stand in it: they wait for it and it for nobody.
+        # It left the collective in which the others still wait for it.
         ((rank, cause),) = suffered.items()
         if not came[rank].sigterm:
             return [Culprit(cause, (rank,), _stage(round, came[rank]), certain=False)]
     return [Culprit("all-wait", (), round.stage)] if came else []
 
 
-def _raised_the_same(states: Iterable["RankState"]) -> bool:
-    """A collective refuses its arguments everywhere; torn down, ranks name different peers."""
+def _absent(round: RoundEvidence, never: Sequence[int]) -> list[Culprit]:
+    """Return the culprits among the ranks that never came, by what is known of them."""
+    unreached = tuple(rank for rank in never if round.states[rank].unreached)
+    if round.reason not in ("deadline", "terminated") and len(unreached) < len(never):
+        return []
+    came = [s for s in round.states.values() if s.contact != "never"]
+    ended = _never_joined(came, [rank for rank in never if rank not in unreached])
+    missing = tuple(rank for rank in never if rank not in (*unreached, *ended))
+    causes: list[tuple[Cause, tuple[int, ...], bool]] = [
+        ("unreachable-root", unreached, False),
+        ("never-joined", ended, False),
+        ("never-came", missing if round.reason == "deadline" else (), True),
+    ]
+    return [Culprit(cause, ranks, JOIN, certain=sure) for cause, ranks, sure in causes if ranks]
+
+
+def _never_joined(came: Iterable[RankEvidence], never: Sequence[int]) -> tuple[int, ...]:
+    """Return the ranks of `never` whose launcher sent SIGTERM to other ranks of their host.
+
+    Guards find the root within a moment of their start: such a rank died before it had a guard.
+    A signal from another process says nothing.
+    """
+    missing: set[int] = set()
+    for s in came:
+        if s.sigterm and s.launcher and s.sigterm_by == s.launcher_pid:
+            first = s.rank - s.local_rank
+            missing |= set(range(first, first + s.local_world)) & set(never)
+    return tuple(sorted(missing))
+
+
+def _raised_the_same(states: Iterable[RankEvidence]) -> bool:
+    """Return whether all raised the same text: a collective rejects its arguments everywhere.
+
+    Ranks that a fault tore down raise different texts: they name different peers.
+    """
     texts = [s.failed for s in states]
     return len(texts) > 1 and texts[0] is not None and texts.count(texts[0]) == len(texts)
 
 
-def _stuck(round: "Round", came: Mapping[int, "RankState"]) -> list[Culprit]:
-    """The ranks that wait for nobody and have come least far.
+def _stuck(round: RoundEvidence, came: Mapping[int, RankEvidence]) -> list[Culprit]:
+    """Return the ranks that wait for no rank and have come least far.
 
-    None where a waiting rank is further behind: it does not wait for them, but for data that got
-    lost on the way, and who lost it cannot be seen from here.
+    Empty if a waiting rank is further behind: it waits for data that got lost on the way, and no
+    evidence shows which rank lost it.
     """
     own = [s for s in came.values() if not s.waiting]
     if not own:
@@ -217,6 +320,6 @@ def _stuck(round: "Round", came: Mapping[int, "RankState"]) -> list[Culprit]:
     return [Culprit("no-progress", (s.rank,), _stage(round, s)) for s in own if s.progress == least]
 
 
-def _stage(round: "Round", s: "RankState") -> str:
-    """Where it stands: whoever has given its result for an earlier stage is due in this one."""
+def _stage(round: RoundEvidence, s: RankEvidence) -> str:
+    """Return the stage in which a rank stands: after an earlier stage's result, the current one."""
     return round.stage if s.published or not s.stage else s.stage

@@ -1,9 +1,10 @@
 """The one seam for faults in tests: ODDRANK_INJECT="kill:rank=2,stage=train,step=3;...".
 
-Refused unless ODDRANK_TESTING=1. Stages never mention it: Session.enter, progress, laps and said
-do. Faults of what a rank says that it measured: "scale:rank=2,stage=speed,name=copy,by=0.95" times
-the number, or each number of the list, that is called so; "set:rank=1,stage=environment,name=torch,
-value=2.0" puts another value (JSON, else the text) in its place; dots lead into what lies deeper.
+Refused unless ODDRANK_TESTING=1. Stages never mention it: Session.enter, progress, timestamps and
+said apply the faults. Two kinds falsify a rank's result: "scale:rank=2,stage=speed,name=copy,
+by=0.95" multiplies the number of this name, or each number of the list; "set:rank=1,
+stage=environment,name=torch,value=2.0" replaces the value with JSON, or with the text if it is
+no JSON. Dots in a name descend into mappings.
 """
 
 import ctypes
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from oddrank.control.laps import Laps
+from oddrank.control.timestamps import Timestamps
 from oddrank.errors import OddrankError
 
 _FOR_EVER = 1_000_000
@@ -26,10 +27,10 @@ _FOR_EVER = 1_000_000
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault; fires at the begin of `stage`, or at `step` of it where a step is given.
+    """One fault. Fires when `stage` begins, or at its `step` if one is given.
 
-    late and jitter fire before laps are entered that were handed out there: late before each,
-    jitter before a `share` of them by chance, the same ones in every run.
+    late and jitter delay enter() of the timestamps made in that stage: late each call, jitter a
+    random `share` of the calls, the same ones in every run.
     """
 
     kind: str
@@ -38,7 +39,7 @@ class Fault:
     step: str | None = None
     seconds: float = 1.0
     share: float = 1.0
-    name: str = ""  # of what scale and set falsify
+    name: str = ""  # of the entry that scale and set falsify
     by: float = 1.0
     value: str = ""
 
@@ -75,11 +76,13 @@ def _abort(_: Fault) -> NoReturn:
 
 
 def _hold_gil(_: Fault) -> None:
-    ctypes.PyDLL(None).sleep(_FOR_EVER)  # PyDLL keeps the GIL during the call
+    # PyDLL keeps the GIL during the call, and the kernel resumes a read after a signal.
+    reader, _writer = os.pipe()
+    ctypes.PyDLL(None).read(reader, ctypes.create_string_buffer(1), 1)
 
 
 def _nothing(_: Fault) -> None:
-    """Consumed by the stage itself through Session.injected, or by its laps."""
+    """Applied elsewhere: by Session.injected, timestamps or said."""
 
 
 _KINDS: dict[str, Callable[[Fault], None]] = {
@@ -98,7 +101,7 @@ _KINDS: dict[str, Callable[[Fault], None]] = {
     "scale": _nothing,
     "set": _nothing,
 }
-# What a kind takes besides rank, stage and step.
+# Parameters of a kind, besides rank, stage and step.
 _MORE = {
     "slow": {"seconds"},
     "late": {"seconds"},
@@ -109,7 +112,7 @@ _MORE = {
 
 
 def parse(text: str) -> tuple[Fault, ...]:
-    """Every fault of `text`. OddrankError where it is malformed."""
+    """Returns the faults of `text`. OddrankError if it is malformed."""
     return tuple(_fault(one.strip()) for one in text.split(";") if one.strip())
 
 
@@ -137,7 +140,7 @@ _FIELDS = {"rank", "stage", "step"}
 
 
 def check(stages: Sequence[str], world: int) -> None:
-    """OddrankError where a fault of ODDRANK_INJECT could never happen in these stages."""
+    """Raises OddrankError if a fault of ODDRANK_INJECT could never fire in these stages."""
     for fault in parse(os.environ.get("ODDRANK_INJECT", "")):
         if fault.stage not in ("join", *stages):
             known = ", ".join(("join", *stages))
@@ -150,26 +153,32 @@ def _is_at(fault: Fault, step: str) -> bool:
     return fault.step == step or fault.step in step.split()
 
 
-class _DelayedLaps:
-    """Laps that a rank enters too late; else as the native ones, and of course slower."""
+class _DelayedTimestamps:
+    """Native timestamps with an enter() that sleeps first."""
 
-    def __init__(self, laps: Laps, delays: Sequence[tuple[Fault, random.Random]]) -> None:
-        self._laps, self._delays = laps, delays
-        self.leave, self.starts, self.durations = laps.leave, laps.starts, laps.durations
+    def __init__(
+        self, timestamps: Timestamps, delays: Sequence[tuple[Fault, random.Random]]
+    ) -> None:
+        self._timestamps, self._delays = timestamps, delays
+        self.leave, self.starts, self.durations = (
+            timestamps.leave,
+            timestamps.starts,
+            timestamps.durations,
+        )
 
     @property
     def count(self) -> int:
-        return self._laps.count
+        return self._timestamps.count
 
     @property
     def dropped(self) -> int:
-        return self._laps.dropped
+        return self._timestamps.dropped
 
     def enter(self) -> None:
         for fault, dice in self._delays:
             if dice.random() < fault.share:  # late: always
                 time.sleep(fault.seconds)
-        self._laps.enter()
+        self._timestamps.enter()
 
 
 def _falsified(fault: Fault, value: Any) -> Any:
@@ -182,49 +191,49 @@ def _falsified(fault: Fault, value: Any) -> Any:
 
 
 class Injector:
-    """The faults of one rank, of which most runs have none."""
+    """The faults of one rank; almost every run has none."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self._faults = faults
         self._stage = "join"
         self._step = ""
-        # Seeded by the fault, and one for all blocks of laps: every run is the same.
+        # Seeded by the fault, shared by all blocks of timestamps: every run is the same.
         self._dice = {fault: random.Random(repr(fault)) for fault in faults}
 
     @staticmethod
     def of(rank: int, environ: Mapping[str, str] = os.environ) -> "Injector":
-        """The faults that ODDRANK_INJECT has for `rank`; OddrankError outside tests."""
+        """Returns the faults that ODDRANK_INJECT has for `rank`. OddrankError outside tests."""
         text = environ.get("ODDRANK_INJECT", "")
         if text and environ.get("ODDRANK_TESTING") != "1":
             raise OddrankError("ODDRANK_INJECT is for tests: unset it, or set ODDRANK_TESTING=1")
         return Injector(tuple(fault for fault in parse(text) if fault.rank == rank))
 
     def enter(self, stage: str) -> None:
-        """A stage begins."""
+        """Begins a stage and fires its faults."""
         self._stage, self._step = stage, ""
         for fault in self._faults:
             if fault.stage == stage and fault.step is None:
                 _KINDS[fault.kind](fault)
 
     def progress(self, step: str) -> None:
-        """A step begins; `step` of a fault is the step's text or one word of it."""
+        """Begins a step and fires its faults: those with this text, or one word of it."""
         self._step = step
         for fault in self._faults:
             if fault.stage == self._stage and fault.step is not None and _is_at(fault, step):
                 _KINDS[fault.kind](fault)
 
-    def laps(self, laps: Laps) -> Laps:
-        """`laps`, or what enters them late where a fault says so."""
+    def timestamps(self, timestamps: Timestamps) -> Timestamps:
+        """Returns `timestamps`, with delays if a fault has some for this stage and step."""
         delays = [
             (fault, self._dice[fault])
             for fault in self._faults
             if fault.kind in ("late", "jitter") and fault.stage == self._stage
             if fault.step is None or _is_at(fault, self._step)
         ]
-        return _DelayedLaps(laps, delays) if delays else laps
+        return _DelayedTimestamps(timestamps, delays) if delays else timestamps
 
     def said(self, measured: Any) -> Any:
-        """`measured`, or what a fault of the current stage makes of it."""
+        """Returns `measured`, falsified in place by the faults of the current stage."""
         for fault in self._faults:
             if fault.kind in ("scale", "set") and fault.stage == self._stage:
                 *way, last = fault.name.split(".")
@@ -235,5 +244,5 @@ class Injector:
         return measured
 
     def has(self, kind: str) -> bool:
-        """Whether the current stage has a fault of `kind`, for those that the stage consumes."""
+        """Returns whether the current stage has a fault of `kind`."""
         return any(fault.kind == kind and fault.stage == self._stage for fault in self._faults)

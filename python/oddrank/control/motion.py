@@ -1,4 +1,4 @@
-"""Whether the ranks still came further when a deadline came: slow is not stuck."""
+"""Tells slow ranks from stuck ones at a deadline, by when each last made progress."""
 
 import math
 import time
@@ -10,20 +10,21 @@ from oddrank.control.culprits import Culprit
 if TYPE_CHECKING:
     from oddrank.control.root import RankState
 
-# Guards tell marks with their heartbeats. A rank that has just moved is not stuck yet, nor one
-# that is still for no longer than it was twice before it went on (once may have been the import of
-# torch); while anybody moves, those who all wait for each other do not wait in vain.
+# Guards report progress with their heartbeats. A rank is not stuck yet if it moved within
+# _JUST_NOW, or within 1.5 times its second longest pause, at most _LATELY (the longest pause may
+# be the import of torch). Ranks that all wait for each other are not stuck if any rank moved
+# within _LATELY.
 _JUST_NOW = 0.5
 _LATELY = 5.0
 
 
 class Motion:
-    """When each rank of the job was last seen to come further."""
+    """Notes when each rank last made progress."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: dict[int, tuple[int, float]] = {}
-        self._stays: dict[int, tuple[float, float]] = {}  # by rank, the longest and the next
+        self._stays: dict[int, tuple[float, float]] = {}  # rank -> its two longest pauses
 
     def see(self, states: Iterable["RankState"]) -> None:
         now = self._clock()
@@ -38,11 +39,11 @@ class Motion:
             self._seen[s.rank] = (s.progress, now)
 
     def goes_on(self) -> bool:
-        """Whether any rank moved lately."""
+        """Returns whether any rank moved within _LATELY."""
         return self._youngest(self._seen) < _LATELY
 
     def excuse(self, found: Sequence[Culprit]) -> list[Culprit]:
-        """`found` without those who only look stuck because the time was short."""
+        """Returns `found` without culprits that may only be slow."""
         return [culprit for culprit in found if not self._only_slow(culprit)]
 
     def _only_slow(self, culprit: Culprit) -> bool:
@@ -53,6 +54,6 @@ class Motion:
         return culprit.cause == "no-progress" and self._youngest(culprit.ranks) < usual
 
     def _youngest(self, ranks: Iterable[int]) -> float:
-        """Seconds since the last move of any of them."""
+        """Returns the seconds since any of the ranks last moved."""
         moves = [self._seen[rank][1] for rank in ranks if rank in self._seen]
         return self._clock() - max(moves, default=-math.inf)

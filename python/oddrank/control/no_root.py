@@ -1,7 +1,7 @@
-"""Why a rank finds no rank 0: looked at beside torch's store, and said once a host.
+"""Says why a rank does not find rank 0, once per host.
 
-Without rank 0 nobody judges and there is no report: these lines are all that a user gets. torch's
-store is not asked for them: it says nothing before its time is over, which it does not keep.
+Without rank 0 there is no judge and no report: these lines are all that a user gets. The checks
+do not use torch's store: it says nothing before its timeout, and overruns that.
 """
 
 import os
@@ -19,52 +19,52 @@ from oddrank.launch import job_folder
 if TYPE_CHECKING:
     from oddrank.launch import Launch
 
-# What a rank does on the way to rank 0.
+# The steps of a rank on its way to rank 0.
 IMPORT, OPEN, ASK = "import torch", "open the store", "ask it for rank 0"
-# After which one that does not find it says so, and goes on.
+# A step that takes longer is explained once, if as much time is left.
 _FIRST_SECONDS = 10.0
 _LOOK_EVERY = 0.25
-# A resolver may take for ever.
+# A resolver may never answer.
 _LOOK_SECONDS = 1.0
 _CONNECT_SECONDS = 0.4
 _MOST_ADDRESSES = 2
-# Held until this process ends, by whoever of this host speaks first.
+# Bound by the first rank of the host that prints, until its process ends.
 _held: list[socket.socket] = []
 
 
 class Search:
-    """One rank's way to rank 0. `doing`: the step it is at, for whoever speaks of it."""
+    """One rank's search for rank 0. Explains a step that takes too long or fails."""
 
     def __init__(self, launch: "Launch", end: float, is_over: Callable[[], bool]) -> None:
-        """end: of time.monotonic(). is_over: whether this rank was found in another way."""
+        """end: by time.monotonic(). is_over: whether this rank has joined by another way."""
         self._launch, self._end, self._is_over = launch, end, is_over
         self._began = self._since = time.monotonic()
         self._doing = IMPORT
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Speaks after a while, and at the end, if the search is still on."""
+        """Starts the thread that explains a search that takes too long."""
         thread = threading.Thread(target=self._watch, name="oddrank-no-root", daemon=True)
         thread.start()
 
     def goes_on(self, doing: str) -> None:
-        """The next step."""
+        """Begins the next step."""
         with self._lock:
             self._doing, self._since = doing, time.monotonic()
 
     def found(self) -> None:
-        """It is over, and well."""
+        """Ends the search: rank 0 was found."""
         self._stop()
 
     def fails(self, error: Exception) -> str:
-        """It is over; says why, and returns it in short."""
+        """Ends the search: prints why it failed, and returns the error in short."""
         doing, text = self._stop(), _in_short(error)
         if doing and not self._is_over():
             self._say(self._why(doing, error), last=True)
         return text
 
     def _stop(self) -> str:
-        """What it did last; "" where it was over before: one last word is enough."""
+        """Ends the search. Returns its last step; "" if it had ended: only one caller prints."""
         with self._lock:
             doing, self._doing = self._doing, ""
             return doing
@@ -120,7 +120,7 @@ def _in_short(error: Exception) -> str:
 
 
 def _is_timeout(error: Exception) -> bool:
-    """torch's errors of the network are RuntimeErrors, told apart by their text."""
+    """Returns whether torch's store timed out: its RuntimeErrors differ only in their texts."""
     text = str(error).lower()
     return isinstance(error, RuntimeError) and ("timed out" in text or "timeout" in text)
 
@@ -130,7 +130,7 @@ def _is_taken(error: Exception) -> bool:
 
 
 def _is_first(launch: "Launch") -> bool:
-    """Of this job's on this host: what the others would say is the same."""
+    """Returns whether this rank is the first of the job on this host to print: one is enough."""
     if _held:
         return True
     door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -144,8 +144,8 @@ def _is_first(launch: "Launch") -> bool:
 
 
 def _look(host: str, port: int) -> str:
-    """What is wrong with the address, by what is known in time: the surest of it."""
-    # How much each tells, and what it says; the look goes on behind the back of who asks.
+    """Returns what is wrong with the address: the surest answer known within _LOOK_SECONDS."""
+    # (how sure, answer). The thread may still add some after this function has returned.
     seen = [
         (0, f"no name server says which address {host} has:"
             f" getent hosts {host}; cat /etc/resolv.conf  (on this host)")
@@ -180,7 +180,7 @@ def _knock(family: int, kind: int, protocol: int, place: tuple[object, ...]) -> 
     except ConnectionRefusedError:
         return 5, (
             f"{address} refuses connections to port {port}: nobody listens there. Was rank 0"
-            f" started, and is MASTER_PORT its? ss -ltn | grep {port}  (on that host)"
+            f" started, and is MASTER_PORT its port? ss -ltn | grep {port}  (on that host)"
         )
     except OSError as error:
         silent = isinstance(error, TimeoutError)
@@ -190,5 +190,5 @@ def _knock(family: int, kind: int, protocol: int, place: tuple[object, ...]) -> 
             f" ping {address}; nc -zv {address} {port}"
         )
     return 6, (
-        f"{address} answers at port {port}, but is no store of this job: is MASTER_PORT another's?"
+        f"{address} answers at port {port}, but is no store of this job: does another job use it?"
     )

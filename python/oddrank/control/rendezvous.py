@@ -1,50 +1,64 @@
-"""How the ranks find rank 0: by torch's store, in a thread that may be abandoned.
+"""Finds rank 0 by torch's store, in a thread that may be abandoned.
 
-No call of the store obeys its timeout when the store's host is stopped or cut off, so nobody waits
-for this thread without a deadline; the guards talk to each other without the store. One call at a
-time goes through a store: one that waits for a key keeps this process from setting another.
+A call of the store ignores its timeout if the store's host is stopped or cut off: nothing waits
+for this thread without a deadline, and the guards do not use the store. A store makes one call at
+a time: while a call waits for a key, this process can't set another.
 """
 
+import errno
 import gc
+import json
 import os
+import socket
+import sys
 import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from oddrank import _native
 from oddrank.control import no_root
 from oddrank.control.culprits import JOIN
 from oddrank.errors import OddrankError
-from oddrank.launch import refuse_half
+from oddrank.launch import current, refuse_half
 
 if TYPE_CHECKING:
     from oddrank.control.session import Session
     from oddrank.launch import Launch
 
 ADDRESS = "ODDRANK_CONTROL_ADDR"
+# Prints rank 0's address: run by the guard of a rank that died before it knew the address.
+FETCHER = (sys.executable, "-c", "from oddrank.control import rendezvous as r; r.print_address()")
+_FETCH_SECONDS = 60
+TAKEN = "is taken by another program"
 _NVIDIA = "/dev/nvidiactl"
-# What rank 0 does once it can be found: as it waits for the others, it is not at fault any more.
+# After so long in join a rank tries to reach rank 0 itself, as its guard has not.
+_UNREACHED_SECONDS = 8.0
+_TRY_SECONDS = 2.0
+_READ_EVERY = 1.0
+_MOST_NOTES = 64
+# Rank 0's step once its address is published: it waits for the others and is not at fault.
 _PUBLISHED = "wait for the others"
 
 
 class Rendezvous:
-    """Meets the other ranks in the background; the worker need not know how it goes."""
+    """Publishes rank 0's address, or hands it to this rank's guard, in the background."""
 
     def __init__(self, launch: "Launch", session: "Session", seconds: float) -> None:
         self._launch, self._session = launch, session
-        # Before the deadline, so that there is time to say that nobody was there.
+        # Before the deadline: leaves time to print that rank 0 was not found.
         self._end = time.monotonic() + seconds - 1.5
         self._store: Any = None
+        self._root = ""  # rank 0's address, once it is known
         self._lock = threading.Lock()
         self._by_store = launch.world > 1 and not os.environ.get(ADDRESS)
-        # A launcher that restarts ranks keeps its store: do not read the last run's address.
-        self._key = f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        self._key = _key()
         self._search = no_root.Search(launch, self._end, lambda: session.stage != JOIN)
 
     def start(self) -> None:
-        # A call of the store that fails prints 20 lines of C++ back trace as an error otherwise.
-        # On GPUs NCCL's own errors come the same way.
+        # FATAL hides the 20 lines of C++ back trace that a failed call of the store logs as an
+        # error. With GPUs it would hide NCCL's errors, too.
         level = "ERROR" if os.path.exists(_NVIDIA) else "FATAL"
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", level)
         if self._by_store:
@@ -53,10 +67,10 @@ class Rendezvous:
         thread.start()
 
     def store(self) -> Any:
-        """torch's store of this job: the launcher's where it has one, else rank 0 hosts it.
+        """Returns torch's store of this job: the launcher's if it has one, else rank 0 hosts it.
 
-        Whoever opens it on rank 0 publishes the address first: ranks that came by another way may
-        be in a collective's setup by then, where rank 0 would wait for ranks that wait for it.
+        On rank 0 the first call publishes the address. A collective's setup may follow: it waits
+        in the store for ranks that may still wait for the address.
         """
         with self._lock:
             if self._store is None:
@@ -72,22 +86,64 @@ class Rendezvous:
         except Exception as error:
             text = self._search.fails(error)
             if self._launch.rank == 0 and self._session.stage == JOIN:
-                with suppress(OddrankError):  # without its guard nobody hears it
-                    self._session.fail(text)  # nobody can come: no need to wait for them
+                with suppress(OddrankError):  # its guard is gone
+                    self._session.fail(text)  # no rank can join
         else:
             self._search.found()
+            with suppress(Exception):  # the store is gone
+                self._note_unreached()
+
+    def _note_unreached(self) -> None:
+        """Tell rank 0, by torch's store, which ranks cannot reach its judge: a firewall, say."""
+        if not self._by_store:
+            return
+        if self._launch.rank == 0:
+            self._read_notes()
+        elif self._launch.local_rank == 0 or not self._launch.one_parent:
+            self._write_note()
+
+    def _write_note(self) -> None:
+        """Write a note why this host's ranks get no answer from rank 0's address, if they don't."""
+        wait_until = time.monotonic() + _UNREACHED_SECONDS
+        while self._is_joining() and time.monotonic() < wait_until:
+            time.sleep(_READ_EVERY)
+        why = _no_answer(self._root) if self._is_joining() else ""
+        if why:
+            here = self._launch
+            # Without a launcher that counts the ranks of a host, each rank speaks for itself.
+            mates = here.local_world if here.one_parent else 1
+            ranks = list(range(here.rank, min(here.rank + mates, here.world)))
+            number = self._store.add(f"{self._key}/notes", 1)
+            note = json.dumps({"ranks": ranks, "why": f"{here.host}: {why}"})
+            self._store.set(f"{self._key}/note/{number}", note)
+
+    def _read_notes(self) -> None:
+        """Hand other hosts' notes to the judge, while it waits for their ranks."""
+        number = 1
+        while self._is_joining() and number <= _MOST_NOTES:
+            if self._store.check([f"{self._key}/note/{number}"]):
+                self._session.pass_note(self._store.get(f"{self._key}/note/{number}"))
+                number += 1
+            else:
+                time.sleep(_READ_EVERY)
+
+    def _is_joining(self) -> bool:
+        return self._session.stage == JOIN and time.monotonic() < self._end
 
     def _exchange(self) -> None:
+        if self._by_store:
+            refuse_taken_port(self._launch)
         store = self.store() if self._by_store else None
         self._search.goes_on(no_root.ASK)
         if self._launch.rank == 0:
             self._session.wait_in_join(_PUBLISHED)
         elif store is not None:
-            self._session.connect(store.get(self._key).decode())
+            self._root = store.get(self._key).decode()
+            self._session.connect(self._root)
 
 
 def check(launch: "Launch") -> None:
-    """OddrankError where the ranks could never meet."""
+    """Raises OddrankError if torch could never connect the ranks."""
     if launch.launcher == "alone":
         refuse_half()
     if launch.world > 1 and launch.master is None:
@@ -98,11 +154,43 @@ def check(launch: "Launch") -> None:
         )
 
 
-def _import_torch() -> Any:
-    """torch.distributed, with the garbage collector off: there is nothing to collect in an import.
+def print_address() -> None:
+    """Print rank 0's address, read from torch's store; print nothing if it is not there."""
+    launch = current()
+    if launch.rank == 0 or launch.master is None or os.environ.get(ADDRESS):
+        return
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
+    search = no_root.Search(launch, 0.0, lambda: True)  # prints nothing: the guard reports
+    with suppress(Exception):
+        store = _open_store(launch, time.monotonic() + _FETCH_SECONDS, search)
+        sys.stdout.write(store.get(_key()).decode())
+        sys.stdout.flush()
+    os._exit(0)
 
-    Nor does it go through all these objects ever again, which would stop a rank in the middle of
-    what it times.
+
+def _no_answer(address: str) -> str:
+    """Return why no host of a root's address answers at its port; "" if one does."""
+    hosts, port, _ = _native.core().control_parse_address(address)
+    why = "no address"
+    for host in hosts:
+        try:
+            with socket.create_connection((host, port), _TRY_SECONDS):
+                return ""
+        except OSError as error:
+            why = f"no answer from {host} at port {port} ({error.strerror or error})"
+    return why
+
+
+def _key() -> str:
+    """Return a key of this run only: a launcher that restarts ranks keeps its store."""
+    return f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+
+
+def _import_torch() -> Any:
+    """Return torch.distributed, imported with the garbage collector off.
+
+    An import leaves nothing to collect. gc.freeze() keeps the collector from walking over torch's
+    objects later, in the middle of a measurement.
     """
     gc.disable()
     try:
@@ -113,13 +201,36 @@ def _import_torch() -> Any:
     return dist
 
 
+def refuse_taken_port(launch: "Launch") -> None:
+    """Raise OddrankError on rank 0 if another program listens at MASTER_PORT.
+
+    Called before torch is imported: it is quick, and torch's own error is a back trace.
+    """
+    if launch.rank != 0 or launch.master is None or _is_hosted():
+        return
+    port = launch.master[1]
+    try:
+        with socket.create_server(("", port)):
+            pass
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise OddrankError(
+                f"MASTER_PORT {port} {TAKEN}: ss -ltnp | grep {port}  (on {launch.host})"
+            ) from None
+
+
+def _is_hosted() -> bool:
+    """Return whether the launcher itself serves torch's store."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
 def _open_store(launch: "Launch", end: float, search: no_root.Search) -> Any:
     dist = _import_torch()
     search.goes_on(no_root.OPEN)
     if launch.master is None:
         return dist.HashStore()
     host, port = launch.master
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    hosted = _is_hosted()
     left = max(1.0, end - time.monotonic())
     store = dist.TCPStore(
         host,

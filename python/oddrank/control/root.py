@@ -1,54 +1,38 @@
-"""The judge's view of all ranks: stages go out, results and states come in, every wait ends."""
+"""The judge's view of all ranks: begins stages and collects results, each wait with a deadline."""
 
+import json
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
-Contact = Literal["never", "ok", "silent", "closed"]
-Life = Literal["running", "stopped", "zombie", "dead", "uninterruptible"]
-Reason = Literal["complete", "fault", "deadline", "terminated"]
+from oddrank.control.culprits import RankEvidence, RoundEvidence
 
-# The verdict is to be out by the deadline: stages end this much earlier (or 10 % of the run).
+# Stages end this long before the deadline (or 10 % of the run), for the verdict to be out by then.
 _VERDICT_SECONDS = 1.0
-# How long the guards get to say how their workers are, once a stage is over without all results.
+# Time for the guards to report their workers' states, once a stage is over without all results.
 _REFRESH_SECONDS = 0.3
 _END_SECONDS = 0.3
+# Once a rank of another world has come, the others get so many seconds to come.
+_OTHERS_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class RankState:
-    """What the root knows of one rank. The order of fields is the native snapshot's."""
+class RankState(RankEvidence):
+    """Evidence about one rank as its guard reports it, by the names of the native snapshot."""
 
-    rank: int
-    host: str = ""  # "" and node -1 while never contacted
-    node: int = -1
-    local_rank: int = -1
-    pid: int = 0
-    contact: Contact = "never"  # with its guard
-    state: Life = "running"  # of its worker, as the kernel says
-    signal: int | None = None  # that killed it
-    exit_code: int | None = None
     wchan: str = ""  # the kernel function an uninterruptible worker sleeps in
-    stage: str = ""
-    step: str = ""
-    progress: int = 0  # marks so far: comparable between ranks of one program
-    waiting: bool = False  # inside a collective
-    published: bool = False  # this stage's result
-    failed: str | None = None  # the exception's text
-    sigterm: bool = False  # SIGTERM or SIGINT seen
-    first_fault_ns: int = 0  # of the judge's monotonic clock; 0: no fault
-    sigterm_by: int = 0  # pid of the signal's sender; 0: unknown or another namespace
-    orphaned: bool = False  # its launcher is gone
     resolver_slow: bool = False  # reverse DNS of its host's own address gives no answer
-    raised_at: str = ""  # file:line; here it is split from `failed`, the native one's last line
+    raised_at: str = ""  # file:line; the native `failed` has it as its last line
 
 
 @dataclass(frozen=True)
 class OddClaim:
     """A process of this job that was turned away; the order of fields is the native one's."""
 
-    rank: int  # that it says it is
+    rank: int  # as it claims
     other_world: bool  # its world has another size; else its rank was taken
     text: str
 
@@ -65,19 +49,17 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Round:
-    """A stage that is over. `reason` says why; only "complete" has all results."""
+class StageRound(RoundEvidence):
+    """A stage that is over."""
 
-    stage: str
     results: dict[int, bytes]
     states: dict[int, RankState]
-    reason: Reason
-    limits: str = ""  # why ranks may have been unable to come (open files); "" where not so
+    limits: str = ""  # why ranks may have been unable to come (open files); "": nothing known
     odd: tuple[OddClaim, ...] = ()
 
 
 def _split(state: RankState) -> RankState:
-    """What Session.fail has put into one text."""
+    """Splits the text of Session.fail into `failed` and `raised_at`."""
     if not state.failed:
         return state
     text, _, at = state.failed.partition("\n")
@@ -87,26 +69,32 @@ def _split(state: RankState) -> RankState:
 class Root:
     """Made by `session.start` in the judge; used by its main thread only."""
 
-    def __init__(self, hub: Any, world: int, deadline: float) -> None:
-        """`deadline` in seconds from now, for all stages together."""
+    def __init__(self, hub: Any, world: int, deadline: float, notes: int = -1) -> None:
+        """`deadline` in seconds from now, for all stages together.
+
+        `notes`: a descriptor from which to read the notes that rank 0 finds in torch's store.
+        """
+        self._notes, self._unread = notes, b""
+        self._unreached: dict[int, str] = {}
         self.world = world
         self._hub = hub
         self._reserve = min(_VERDICT_SECONDS, deadline / 10)
         self._stage = "join"
         self._number = 0
         self._stage_ends = 0.0
+        self._claimed = 0.0  # when a rank of another world was first seen; 0: never
         self.ended = False
 
     def remaining(self) -> float:
         """Seconds that stages may still take: until shortly before the deadline of the run.
 
-        The run's deadline is that of the rank that started first, of those that have come.
+        The run's deadline is the earliest of all ranks that have joined.
         """
         return max(0.0, float(self._hub.remaining()) - self._reserve)
 
     @property
     def limits(self) -> str:
-        """Why ranks may be unable to reach the root; "" where nothing is known."""
+        """Why ranks may be unable to reach the root; "" if nothing is known."""
         return str(self._hub.notes()[0])
 
     @property
@@ -121,11 +109,11 @@ class Root:
 
     @property
     def reached_at(self) -> str:
-        """The address of this host for ranks on others; "" where all that came are on this one."""
+        """This host's address for ranks on other hosts; "" while none of those has joined."""
         return str(self._hub.notes()[3])
 
     def open_join(self, seconds: float) -> None:
-        """Begin the stage "join": a rank's result is that it has come."""
+        """Begin the stage "join": a rank's result is that it has joined."""
         self._begin("join", seconds)
         self._hub.begin(0, "join", "", self._stage_ends - time.monotonic())
 
@@ -144,7 +132,7 @@ class Root:
         stage: str,
         on_progress: Callable[[Snapshot], None] | None = None,
         every: float = 0.5,
-    ) -> Round:
+    ) -> StageRound:
         """Wait until `stage` is over: all results | all accounted for | fault and grace | deadline.
 
         `on_progress` is called every `every` seconds and once at the end.
@@ -155,6 +143,9 @@ class Root:
         states: list[RankState] = []
         while not reason:
             reason = self._hub.wait(every if on_progress else 3600.0)
+            self._read_notes()
+            if not reason and stage == "join" and self._nobody_else_comes():
+                reason = "fault"
             if reason and reason != "complete":
                 self._hub.refresh(_REFRESH_SECONDS)
                 if self._hub.wait(0.0) == "complete":
@@ -164,14 +155,30 @@ class Root:
                 on_progress(self._progress(states))
         if stage == "join":
             self._hub.send_roster()
-        return Round(
+        return StageRound(
             stage=stage,
             results=self._hub.results(),
             states={state.rank: state for state in states},
             reason=reason,  # type: ignore[arg-type]  # the native names are those of Reason
             limits=self.limits,
             odd=self.odd,
+            other_worlds=[claim.rank for claim in self.odd if claim.other_world],
         )
+
+    def _nobody_else_comes(self) -> bool:
+        """Return whether the missing ranks cannot come: another world, or rank 0 out of reach.
+
+        The others must have come first, since what ends rank 0 ends the store that they look in.
+        """
+        claims = {claim.rank for claim in self.odd if claim.other_world}
+        if not claims and not self._unreached:
+            return False
+        missing = {state.rank for state in self.snapshot() if state.contact == "never"}
+        if not missing & claims:
+            return bool(missing) and missing <= self._unreached.keys()
+        self._claimed = self._claimed or time.monotonic()
+        known = claims | self._unreached.keys()
+        return missing <= known or time.monotonic() - self._claimed > _OTHERS_SECONDS
 
     def _progress(self, states: list[RankState]) -> Snapshot:
         remaining = max(0.0, self._stage_ends - time.monotonic())
@@ -179,7 +186,22 @@ class Root:
 
     def snapshot(self) -> list[RankState]:
         """The state of every rank as last heard, by rank."""
-        return [_split(RankState(*row)) for row in self._hub.snapshot()]
+        self._read_notes()
+        states = [_split(RankState(**row)) for row in self._hub.snapshot()]
+        return [self._with_note(state) for state in states] if self._unreached else states
+
+    def _read_notes(self) -> None:
+        with suppress(OSError):  # there is nothing to read now
+            self._unread += os.read(self._notes, 1 << 16)
+        *lines, self._unread = self._unread.split(b"\n")
+        for line in lines:
+            with suppress(ValueError, KeyError, TypeError):
+                note = json.loads(line)
+                self._unreached |= {int(rank): str(note["why"]) for rank in note["ranks"]}
+
+    def _with_note(self, state: RankState) -> RankState:
+        why = self._unreached.get(state.rank, "")
+        return replace(state, unreached=why) if why and state.contact == "never" else state
 
     def end(self, exit_code: int) -> None:
         """Tell all ranks to end with `exit_code`; later calls do nothing."""

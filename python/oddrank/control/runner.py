@@ -1,4 +1,4 @@
-"""Walks a table of stages over all ranks, by a deadline: here the workers' side, who measure."""
+"""Runs a table of stages over all ranks, by a deadline: the workers' side, which measures."""
 
 import contextlib
 import importlib.util
@@ -17,15 +17,15 @@ from oddrank.control import rendezvous
 from oddrank.control.culprits import PUBLISHING
 from oddrank.control.inject import check
 from oddrank.control.keeper import keep_this_rank
-from oddrank.control.laps import Laps
-from oddrank.control.meeting_point import path_under
+from oddrank.control.rendezvous_file import path_under
 from oddrank.control.session import Member, Session, SessionEnded, start
-from oddrank.control.stages import Rounds, Stage
+from oddrank.control.stages import RunState, Stage
+from oddrank.control.timestamps import Timestamps
 from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch, job_folder
 
-# Before the deadline the judge must have said its verdict and told the guards.
+# Stages end this long before the deadline: then the judge prints its verdict and ends the guards.
 _RESERVE = 1.0
 
 
@@ -35,21 +35,22 @@ def run(
     *,
     deadline: float,
     conclude: Callable[[Outcome], int],
-    on_stage: Callable[[Stage, Rounds], None] | None = None,
+    on_stage: Callable[[Stage, RunState], None] | None = None,
     partial: bool = False,
     enough: float = math.inf,
     no_verdict: int = 1,
 ) -> NoReturn:
-    """This rank's part in a command over all ranks; ends the process with its exit code.
+    """Runs this rank's part of a command over all ranks; ends the process with its exit code.
 
-    deadline: seconds from now, for everything. conclude: says the verdict and gives the exit code
-    of all ranks; runs in the judge's process, as does on_stage after each stage that came through.
-    An OddrankError of a stage's plan or judgement ends the walk with that error's exit code on all
-    ranks; partial: what was measured before is worth concluding, and the outcome has the `error`.
-    enough: seconds; once the stages that are counted have taken so long, the rest is skipped, but
-    for those that confirm what was found or close what was begun.
+    deadline: of the command, in seconds from now. conclude: prints the verdict and returns the exit
+    code of all ranks. It runs in the judge's process, as does on_stage after each completed stage.
+    An OddrankError of a stage's plan or judgement ends the run with that error's exit code on all
+    ranks. partial: conclude runs all the same, and its outcome has the `error`.
+    enough: seconds. Once the counted stages have taken so long, the others are skipped, except
+    those that recheck a finding or close what an earlier stage began.
     no_verdict: exit code of a rank that hears none: rank 0 never came, or its node is lost.
     """
+    _check_working_directory()
     if importlib.util.find_spec("torch") is None:
         raise OddrankError("torch is missing: pip install torch")
     rendezvous.check(launch)
@@ -58,7 +59,7 @@ def run(
         launch.rank, launch.local_rank, launch.world, launch.local_world, _node(launch), launch.host
     )
     end = time.monotonic() + deadline - _RESERVE
-    meeting_point = _meeting_point(launch)  # named after the launcher, not after a keeper
+    rendezvous_file = _rendezvous_file(launch)  # before a keeper becomes the parent
     if launch.clears_up:
         keep_this_rank(deadline)
     session = start(
@@ -67,28 +68,51 @@ def run(
         judge=lambda root: Walk(root, stages, end, on_stage, partial=partial, enough=enough).judge(
             conclude
         ),
-        meeting_point=meeting_point,
+        rendezvous_file=rendezvous_file,
+        fetcher=rendezvous.FETCHER if launch.world > 1 else (),
+        launcher=launch.launcher if launch.one_parent and not launch.clears_up else "",
         no_verdict=no_verdict,
     )
     meeting = rendezvous.Rendezvous(launch, session, deadline)
     session.progress(PUBLISHING if launch.rank == 0 else "find rank 0")
     meeting.start()
     code = _work(stages, _Worker(launch, session, meeting, deadline))
-    # Not through the interpreter's end: threads of torch that wait for a lost rank would delay it.
+    # Skips the interpreter's shutdown: torch's threads that wait for a lost rank would delay it.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
+def _check_working_directory() -> None:
+    """Raises OddrankError if it was deleted: torch and its store would fail in various ways."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise OddrankError(
+            f"the working directory is gone ({error.strerror}): cd to a folder that exists"
+        ) from error
+
+
 def _node(launch: Launch) -> int:
-    """The same on all ranks of a host: by its name where the launcher does not number the hosts."""
+    """Return a number that all ranks of a host share.
+
+    Without the launcher's number: a hash of name and boot id, as two hosts may be called localhost.
+    """
     if launch.node_is_known:
         return launch.node
-    return zlib.crc32(launch.host.encode(errors="replace")) % (1 << 30)
+    name = f"{launch.host} {_boot()}"
+    return zlib.crc32(name.encode(errors="replace")) % (1 << 30)
 
 
-def _meeting_point(launch: Launch) -> str:
-    """Only where one process a host and a run starts the ranks, after which it can be named."""
+def _boot() -> str:
+    """Return the kernel's id of this boot; "" if it can't be read."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+    return ""
+
+
+def _rendezvous_file(launch: Launch) -> str:
+    """Return the rendezvous file; "" unless one process per host and run starts the ranks."""
     if not launch.one_parent:
         return ""
     return path_under(job_folder(launch), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
@@ -104,13 +128,13 @@ class _Worker:
     seconds: float
     parameters: Any = None
     master: str = ""
-    kept: dict[str, Any] = field(default_factory=dict)
+    scratch: dict[str, Any] = field(default_factory=dict)
 
     def step(self, text: str, *, waiting: bool = False) -> None:
         self.session.progress(text, waiting=waiting)
 
-    def laps(self, capacity: int) -> Laps:
-        return self.session.laps(capacity)
+    def timestamps(self, capacity: int) -> Timestamps:
+        return self.session.timestamps(capacity)
 
     def sync_clock(self, seconds: float = 5.0) -> tuple[int, int]:
         return self.session.sync_clock(seconds)
@@ -129,14 +153,14 @@ def _work(stages: Sequence[Stage], worker: _Worker) -> int:
     session = worker.session
     try:
         for stage in stages:
-            told = json.loads(session.enter(stage.name))
-            worker.parameters, worker.master = told["plan"], told["master"]
+            request = json.loads(session.enter(stage.name))
+            worker.parameters, worker.master = request["plan"], request["master"]
             measured = None if worker.parameters == SKIP else stage.measure(worker)
             session.publish(json.dumps(session.said(measured)).encode())
     except SessionEnded as ended:
         return ended.exit_code
     except Exception as error:
-        with contextlib.suppress(OddrankError):  # without its guard: finish() says so
+        with contextlib.suppress(OddrankError):  # the guard is gone: finish() says so
             session.fail(_one_line(error), _place(error))
     return session.finish()
 
@@ -147,6 +171,6 @@ def _one_line(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """file:line that raised it."""
+    """Returns the file:line that raised it."""
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     return f"{frame.f_code.co_filename}:{line}"

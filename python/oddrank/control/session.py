@@ -8,27 +8,29 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from oddrank import _native
 from oddrank.control.inject import Injector
-from oddrank.control.laps import Laps
-from oddrank.control.meeting_point import leave
+from oddrank.control.rendezvous_file import leave
 from oddrank.control.root import Root
+from oddrank.control.timestamps import Timestamps
 from oddrank.errors import OddrankError
 
-# The judge's main flow ends by the deadline; the kernel ends it for certain this much later.
+# The judge ends by the deadline; the kernel kills it this many seconds later.
 _LAST_SECONDS = 1.5
 _PR_SET_NAME = 15
-# Bytes of an exception's text: with the place behind it, it fits into a message of the guard's.
+# Bytes of an exception's text, and of its file:line: both fit into one message of the guard.
 _MOST_SAID = 1000
+# Bytes of a note: a pipe takes a write of this size whole or not at all.
+_MOST_NOTE = 4000
 
 
 @dataclass(frozen=True)
 class Member:
-    """Which rank this process is: the fields of Launch that the control plane needs."""
+    """This process's rank: the fields of Launch that the control plane needs."""
 
     rank: int
     local_rank: int
@@ -47,7 +49,7 @@ class SessionEnded(Exception):
 
 
 class Session:
-    """One per process. What says nothing of threads belongs to the main thread."""
+    """One per process. Methods are for the main thread unless they say otherwise."""
 
     def __init__(
         self,
@@ -55,15 +57,17 @@ class Session:
         address: str | None,
         known: bool,
         deadline: float,
-        meeting_point: str = "",
+        rendezvous_file: str = "",
         *,
+        notes: int = -1,
         no_verdict: int = 1,
     ) -> None:
         self._worker = worker
         self._no_verdict = no_verdict
+        self._notes = notes
         self._address = address
         self._known = known
-        self._meeting_point = meeting_point
+        self._rendezvous_file = rendezvous_file
         self._ends = time.monotonic() + deadline
         self._injector = Injector(())
         self._stage = "join"
@@ -91,8 +95,13 @@ class Session:
         """Hand the root's address to the guard. Any thread. OddrankError if it is malformed."""
         if not self._known:
             self._known = True
-            leave(self._meeting_point, address)
+            leave(self._rendezvous_file, address)
             self._worker.send_address(address)
+
+    def pass_note(self, note: bytes) -> None:
+        """Hand the judge a line of JSON, {"ranks": [...], "why": "host: ..."}. Rank 0 only."""
+        with contextlib.suppress(OSError):  # the pipe is full, or the judge has ended
+            os.write(self._notes, note[:_MOST_NOTE] + b"\n")
 
     def next(self) -> tuple[str, str]:
         """Wait for the root's next stage: (its name, the root's parameters for it).
@@ -106,7 +115,7 @@ class Session:
         if what == "lost":
             raise OddrankError(f"this rank's guard (pid {self.guard}) has ended: the run is over")
         if what == "timeout":
-            raise OddrankError("the root said nothing until the deadline")
+            raise OddrankError("no word from rank 0 by the deadline")
         self._worker.mark_stage(number, stage)
         self._stage = stage
         self._injector.enter(stage)
@@ -124,23 +133,23 @@ class Session:
         self._worker.mark_step(step, waiting)
         self._injector.progress(step)
 
-    def laps(self, capacity: int) -> Laps:
-        """Stamps for up to `capacity` collectives, 16 bytes each, taken now.
+    def timestamps(self, capacity: int) -> Timestamps:
+        """Return timestamps for up to `capacity` collectives; allocates 16 bytes for each now.
 
-        OddrankError where the capacity is not 1 to 67,108,864.
+        OddrankError unless the capacity is 1 to 67,108,864.
         """
-        laps: Laps = self._worker.laps(capacity)
-        return self._injector.laps(laps)
+        timestamps: Timestamps = self._worker.timestamps(capacity)
+        return self._injector.timestamps(timestamps)
 
     def sync_clock(self, seconds: float = 5.0, *, shortcut: bool = True) -> tuple[int, int]:
-        """How far the root's CLOCK_MONOTONIC is from this rank's: (offset, error), nanoseconds.
+        """Return (offset, error): the root's CLOCK_MONOTONIC less this rank's, in nanoseconds.
 
         This rank's time plus `offset` is the root's; the true offset lies within `error` of it:
         half the shortest round trip of up to 16 exchanges (F. Cristian, "Probabilistic clock
         synchronization", 1989), made in 10 ms or, by many ranks at once, in `seconds` at most.
         (0, 0) on the root's own host, where `shortcut=False` measures all the same. Clocks of two
-        hosts drift apart, by up to 0.1 ms a second: ask again before each block of laps.
-        OddrankError where the root cannot be reached by then.
+        hosts drift apart, by up to 0.1 ms a second: ask again before each block of timestamps.
+        OddrankError if the root cannot be reached by then.
         """
         offset, error = self._worker.sync_clock(max(0.0, min(seconds, self._left())), shortcut)
         return offset, error
@@ -149,28 +158,28 @@ class Session:
         return self._ends + _LAST_SECONDS - time.monotonic()
 
     def wait_in_join(self, step: str) -> None:
-        """Mark that this rank waits for the others to come; from any thread, nothing later on."""
+        """Mark that this rank waits for the others to join. Any thread; no effect after join."""
         self._worker.mark_waiting_in_join(step)
 
     def publish(self, payload: bytes) -> None:
-        """This rank's result of the stage: once, at most 64 MiB."""
+        """Send this rank's result of the stage: once, at most 64 MiB."""
         self._worker.publish(payload)
 
     def fail(self, text: str, at: str = "") -> None:
-        """Instead of publish: this stage raised. One line: type and message; at: file:line."""
+        """Report that the stage raised, instead of publish. text: type, message; at: file:line."""
         line = _cut(" ".join(text.split()))
         self._worker.fail(f"{line}\n{_cut(at)}" if at else line)
 
     def injected(self, kind: str) -> bool:
-        """Whether a test asks the current stage for a fault of `kind` (see inject.py)."""
+        """Return whether a test asks the current stage for a fault of `kind` (see inject.py)."""
         return self._injector.has(kind)
 
     def said(self, measured: Any) -> Any:
-        """What this rank says that it has measured in the current stage: tests falsify it."""
+        """Return `measured`, this rank's result of the current stage; tests may falsify it."""
         return self._injector.said(measured)
 
     def finish(self) -> int:
-        """Wait for the root's last word and return its exit code; see `start` if it never comes."""
+        """Wait until the root ends the run; return its exit code, or `no_verdict` without one."""
         try:
             while True:
                 self.next()
@@ -191,14 +200,18 @@ def start(
     deadline: float,
     judge: Callable[[Root], int],
     join_seconds: float | None = None,
-    meeting_point: str = "",
+    rendezvous_file: str = "",
+    launcher: str = "",
+    fetcher: Sequence[str] = (),
     no_verdict: int = 1,
 ) -> Session:
     """Fork this rank's guard, and on rank 0 the judge; return the worker's session.
 
     `deadline`: seconds from now for the whole run; all processes are gone 2 s later at the latest.
     `join_seconds`: after which a guard that has not reached the root gives up (default: deadline).
-    `meeting_point`: see meeting_point.py; "" where the ranks of a host can't agree on one.
+    `rendezvous_file`: see rendezvous_file.py; "" if the ranks of a host can't agree on one.
+    `launcher`: the name of this process's parent, if its end ends the job; "": it does not.
+    `fetcher`: a command that prints the root's address; a guard runs it once its rank is dead.
     `no_verdict`: the exit code of a rank that hears none.
     Call before torch is imported and before threads exist. From then on SIGTERM and SIGINT are
     events of the session and end nothing by themselves.
@@ -207,17 +220,20 @@ def start(
     core = _native.core()
     given = os.environ.get("ODDRANK_CONTROL_ADDR", "")
     address: str | None = None
+    notes = -1
     guards_address = given
     if given:
-        core.control_parse_address(given)  # here, while there is somebody to tell
+        core.control_parse_address(given)  # here, where the error is still shown
     if member.rank == 0:
         listener, address, guards_address = _listen(core, given)
-        leave(meeting_point, address)
+        leave(rendezvous_file, address)
         sys.stdout.flush()
         sys.stderr.flush()
+        judges_notes, notes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         if os.fork() == 0:
-            _be_judge(listener, address, member, deadline, judge)
+            _be_judge(listener, judges_notes, address, member, deadline, judge=judge)
         os.close(listener)
+        os.close(judges_notes)
     worker = core.start_worker(
         member.rank,
         member.world,
@@ -225,15 +241,23 @@ def start(
         member.local_world,
         member.node,
         member.host,
+        launcher,
+        list(fetcher),
         guards_address,
-        meeting_point,
+        rendezvous_file,
         member.rank == 0,
         deadline,
         min(deadline, join_seconds if join_seconds is not None else deadline),
         no_verdict,
     )
     session = Session(
-        worker, address, bool(guards_address), deadline, meeting_point, no_verdict=no_verdict
+        worker,
+        address,
+        bool(guards_address),
+        deadline,
+        rendezvous_file,
+        notes=notes,
+        no_verdict=no_verdict,
     )
     session._injector = injector
     injector.enter("join")
@@ -241,7 +265,7 @@ def start(
 
 
 def _listen(core: Any, given: str) -> tuple[int, str, str]:
-    """(listening descriptor, address for the others, address for rank 0's own guard)."""
+    """Return (listening descriptor, address for the others, address for rank 0's own guard)."""
     if given:
         hosts, port, token = core.control_parse_address(given)
         listener, _ = core.control_listen(port)
@@ -254,7 +278,13 @@ def _listen(core: Any, given: str) -> tuple[int, str, str]:
 
 
 def _be_judge(
-    listener: int, address: str, member: Member, deadline: float, judge: Callable[[Root], int]
+    listener: int,
+    notes: int,
+    address: str,
+    member: Member,
+    deadline: float,
+    *,
+    judge: Callable[[Root], int],
 ) -> NoReturn:
     """The judge is a process of its own: rank 0's worker may hang or die like any other."""
     core = _native.core()
@@ -264,18 +294,18 @@ def _be_judge(
         core.ignore_launchers_signals()
         ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
         core.kill_this_process_in(deadline + _LAST_SECONDS)
-        gc.disable()  # of 10,000 ranks' results it would go through millions, and find nothing
+        gc.disable()  # 10,000 ranks' results are millions of objects, and no garbage
         token = core.control_parse_address(address)[2]
         host = member.host or socket.gethostname()
         hub = core.Hub(listener, member.world, token, host, deadline)
-        code = _judge(Root(hub, member.world, deadline), judge)
+        code = _judge(Root(hub, member.world, deadline, notes), judge)
     except BaseException:
         traceback.print_exc()
     _leave(code)
 
 
 def _judge(root: Root, judge: Callable[[Root], int]) -> int:
-    """Run `judge`; whatever happens in it, the ranks are told to end."""
+    """Run `judge`; always ends the ranks, whatever happens in it."""
     code = 2
     try:
         code = judge(root)
@@ -294,4 +324,4 @@ def _leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    os._exit(code)  # the judge is a copy of the worker: none of its exit handlers are ours
+    os._exit(code)  # the judge is a fork of the worker: it must not run its exit handlers

@@ -1,5 +1,6 @@
-"""What a stage is: every rank measures, the judge judges; and what each is given for it."""
+"""Stages: every rank measures, the judge judges. And the arguments that they get."""
 
+import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -7,109 +8,131 @@ from typing import TYPE_CHECKING, Any, Protocol
 from oddrank.finding import Finding, Who
 
 if TYPE_CHECKING:
-    from oddrank.control.laps import Laps
     from oddrank.control.root import RankState
+    from oddrank.control.timestamps import Timestamps
     from oddrank.launch import Launch
 
 
 class Context(Protocol):
-    """What a measurement is given, in the worker."""
+    """The argument of a measurement, in the worker."""
 
     launch: "Launch"
-    parameters: Any  # what this stage's plan() said: the same on every rank
+    parameters: Any  # the value of this stage's plan(): the same on every rank
     master: str  # rank 0's address for ranks on other hosts; "" where all are on one host
     seconds: float  # of the whole command: no wait inside a stage needs to be shorter
-    kept: dict[str, Any]  # what a stage leaves for later ones of its rank (the process group)
+    scratch: dict[str, Any]  # kept from stage to stage of this rank (the process group)
 
     def step(self, text: str, *, waiting: bool = False) -> None:
-        """Says what this rank does next; waiting: a collective, which only ends with the others."""
+        """Reports this rank's next step; waiting: a collective, which only ends with the others."""
 
-    def laps(self, capacity: int) -> "Laps":
-        """Stamps for many collectives, each of which shows as waiting: see Session.laps."""
+    def timestamps(self, capacity: int) -> "Timestamps":
+        """Returns timestamps for many collectives: see Session.timestamps."""
 
     def sync_clock(self, seconds: float = 5.0) -> tuple[int, int]:
-        """(ns to add to this rank's CLOCK_MONOTONIC to get the root's, error): see Session."""
+        """Returns (the root's CLOCK_MONOTONIC less this rank's, error) in ns: see Session."""
 
     def own(self, values: Any) -> Any:
-        """The tensor that this rank puts into a collective, on its way there: tests spoil it."""
+        """Returns the tensor that this rank gives to a collective; a test may have spoilt it."""
 
     def store(self) -> Any:
-        """torch's store, where the ranks exchange addresses."""
+        """Returns torch's store, where the ranks exchange addresses."""
 
 
 @dataclass
-class Rounds:
-    """What a judgement is given: who the ranks are, and their results by stage and rank."""
+class RunState:
+    """The argument of a judgement: the ranks, and their results by stage and rank."""
 
     world: int
     states: dict[int, "RankState"] = field(default_factory=dict)
     results: dict[str, dict[int, Any]] = field(default_factory=dict)
     device: str = ""  # what the ranks compute on, once that is known: "GPU" or "CPU"
-    kept: dict[str, Any] = field(default_factory=dict)  # what a judgement leaves for later ones
+    devices: dict[int, str] = field(default_factory=dict)  # rank -> "GPU 3", by nvidia-smi's number
+    judged: dict[str, Any] = field(default_factory=dict)  # stage -> what its judge returned
     master: tuple[str, int] | None = None  # MASTER_ADDR and MASTER_PORT, as rank 0 has them
-    nodes: int = 1  # that the launcher, or who typed the environment, speaks of
+    nodes: int = 1  # by the launcher's or the user's variables
 
     def of(self, stage: str) -> dict[int, Any]:
         return self.results.get(stage, {})
 
     def raised(self) -> list[int]:
-        """Whose measurement ended with an exception, be it for another rank's sake."""
+        """Returns ranks whose measurement raised, be it because of another rank."""
         return sorted(rank for rank, state in self.states.items() if state.failed is not None)
 
     def who(self, ranks: Iterable[int]) -> Who:
-        """A rank with its host and device, or several, with the host where it is one."""
+        """Names a rank with host and device, or several ranks, with the host if they share it."""
         named = tuple(sorted(ranks))
         known = [self.states[rank] for rank in named if rank in self.states]
         hosts = {s.host for s in known if s.contact != "never"}
         host = hosts.pop() if len(hosts) == 1 else None
         if len(named) != 1 or host is None:
             return Who("rank", named, host)
+        return Who("rank", named, host, self.device_of(named[0]))
+
+    def signals(self) -> str:
+        """Names the signals that told ranks to end: SIGINT, or SIGINT and SIGTERM."""
+        seen = {s.sigterm for s in self.states.values()} & {signal.SIGINT, signal.SIGTERM}
+        return " and ".join(signal.Signals(number).name for number in sorted(seen)) or "a signal"
+
+    def device_of(self, rank: int) -> str:
+        """Returns GPU 3, by nvidia-smi's number if that is known; local rank 3 on the CPU."""
         name = "GPU" if self.device == "GPU" else "local rank"
-        return Who("rank", named, host, f"{name} {known[0].local_rank}")
+        return self.devices.get(rank, f"{name} {self.states[rank].local_rank}")
 
 
 @dataclass(frozen=True)
 class Skip:
-    """What a plan gives where there is nothing to measure: `why`, for whoever reads the report."""
+    """A plan that measures nothing. why: shown in the report."""
 
     why: str
 
 
-def nobody_is_odd(rounds: Rounds) -> list[Finding]:
-    """The judgement of a stage that only has to be come through."""
+def nobody_is_odd(run: RunState) -> list[Finding]:
+    """Judges a stage that ranks only have to pass."""
     return []
 
 
-def no_plan(rounds: Rounds) -> Any:
+def no_plan(run: RunState) -> Any:
     return None
+
+
+def as_judged(run: RunState, judged: Any) -> list[Finding]:
+    """Returns what the judge returned, if that is findings."""
+    found: list[Finding] = judged
+    return found
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One row of a command's table.
+    """One row of a command's table: plan, measurement, judgement, findings.
 
     The table does not list join, with which every command begins.
     seconds: its own deadline, cut to what is left of the command's.
-    measure: in every rank; gives what JSON can hold. Only here may torch be imported.
-    judge: pure, in the judge's process, once all results are there.
-    plan: what the ranks shall do, from earlier stages; reaches them as context.parameters. A Skip:
-    nothing, and the stage is told as not run.
-    confirms: an earlier stage; this one is walked through only if that one found something, and
-    what it finds, or that it finds nothing, takes the place of that.
-    shown: whether a line says that it is through; on_stage may say more.
-    kept: whether later stages and the end see its results; else they go after judge and on_stage,
-    of 10,000 ranks megabytes a stage.
-    counted: against the time after which a command begins no further stage; see `runner.run`.
-    closes: what an earlier stage began: walked through even then.
+    plan: makes the ranks' context.parameters from earlier stages. With a Skip nothing is measured.
+    measure: runs in every rank; returns a value that fits JSON. Only here may torch be imported.
+    judge: pure, in the judge's process, once all results are there. Its value stays in run.judged.
+    findings: makes findings from the judge's value; left out if that is findings.
+    confirms: an earlier stage that this one rechecks. It runs only if that one has findings; its
+    own findings replace them, or clear them.
+    shown: whether its end is printed as a line; on_stage may print more.
+    keeps_results: whether later stages and the report read its results. Else they are dropped after
+    judge and on_stage: 10,000 ranks send megabytes per stage.
+    counted: whether its time counts towards the `enough` of `runner.run`.
+    closes: ends what an earlier stage began: runs even after `enough`.
     """
 
     name: str
     seconds: float
     measure: Callable[[Context], Any]
-    judge: Callable[[Rounds], list[Finding]] = nobody_is_odd
-    plan: Callable[[Rounds], Any] = no_plan
+    judge: Callable[[RunState], Any] = nobody_is_odd
+    plan: Callable[[RunState], Any] = no_plan
+    findings: Callable[[RunState, Any], list[Finding]] = as_judged
     confirms: str = ""
     shown: bool = True
-    kept: bool = True
+    keeps_results: bool = True
     counted: bool = True
     closes: bool = False
+
+    def conclude(self, run: RunState) -> list[Finding]:
+        """Judges this stage's results, keeps the judge's value for later stages, makes findings."""
+        judged = run.judged[self.name] = self.judge(run)
+        return self.findings(run, judged)

@@ -1,46 +1,52 @@
-"""The judge's side of a walk over stages: who came through, who is to blame, when to stop."""
+"""The judge's side of a run: collects each stage, finds culprits, decides whether to go on."""
 
 import json
 import math
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from oddrank import launch
 from oddrank.control import findings, join
 from oddrank.control.culprits import Culprit, culprits, torn_down
 from oddrank.control.motion import Motion
-from oddrank.control.root import RankState, Root, Round, Snapshot
-from oddrank.control.stages import Rounds, Skip, Stage
+from oddrank.control.rendezvous import TAKEN
+from oddrank.control.root import RankState, Root, Snapshot, StageRound
+from oddrank.control.stages import RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who
 
-# What the ranks are told instead of a plan: nothing to measure.
+# The ranks get this instead of a plan: nothing to measure.
 SKIP = "skip"
-OVER = "the time for it was over"
-_SILENT = ("guard-lost", "link-cut", "node-lost")
+OVER = "no time left"
+FAILED = "its plan failed"
+_RAISED = object()
+_SILENT = ("guard-lost", "link-cut", "node-lost", "lost-each-other")
 _GUARDS_SETTLE = 1.0
-# A stage that takes longer shows whom it waits for.
+# A stage that takes longer prints which ranks it waits for.
 _SHOW_EVERY = 5.0
 _LOOK_EVERY = 0.5
 
 
 @dataclass
 class Outcome:
-    """What the judge has when the table is through, or cannot go on."""
+    """The judge's results after the last stage, or after one that ended the run."""
 
-    rounds: Rounds
+    run: RunState
     findings: list[Finding] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)  # of each stage, also the last one
-    came: dict[str, int] = field(default_factory=dict)  # how many ranks gave a result for it
-    joined: dict[int, float] = field(default_factory=dict)  # rank -> after how many seconds
+    came: dict[str, int] = field(default_factory=dict)  # stage -> ranks with a result
+    joined: dict[int, float] = field(default_factory=dict)  # rank -> seconds until it joined
     skipped: dict[str, str] = field(default_factory=dict)  # stage -> why there was nothing to do
     not_begun: tuple[str, ...] = ()  # shown stages behind the one that ended the run
     complete: bool = True
-    why: str = ""  # not complete: what came in between
-    error: OddrankError | None = None  # it was that what was asked for can't be done
+    why: str = ""  # why the run is not complete
+    error: OddrankError | None = None  # a plan or a judgement raised it
 
 
 class Walk:
@@ -51,12 +57,12 @@ class Walk:
         root: Root,
         stages: Sequence[Stage],
         end: float,
-        on_stage: Callable[[Stage, Rounds], None] | None,
+        on_stage: Callable[[Stage, RunState], None] | None,
         *,
         partial: bool = False,
         enough: float = math.inf,
     ) -> None:
-        """partial: an OddrankError of a stage is the outcome's; else the error alone is said.
+        """partial: keep a stage's OddrankError in the outcome, instead of raising it.
 
         enough: seconds of the counted stages, after which the others are skipped.
         """
@@ -65,13 +71,13 @@ class Walk:
         self._root, self._stages, self._end, self._on_stage = root, stages, end, on_stage
         self._motion = Motion()
         here = launch.current()
-        self._outcome = Outcome(Rounds(root.world, master=here.master, nodes=here.nodes))
+        self._outcome = Outcome(RunState(root.world, master=here.master, nodes=here.nodes))
         self._shown = self._began = 0.0
         names = (join.NAME, *(stage.name for stage in stages if stage.shown))
         self._width = max(len(name) for name in names)
 
     def judge(self, conclude: Callable[[Outcome], int]) -> int:
-        """Walks, says the verdict, and only then lets the ranks end: launchers print after that."""
+        """Runs the stages, then conclude, then ends the ranks: launchers print after that."""
         outcome = self._outcome
         try:
             if self._join():
@@ -86,6 +92,8 @@ class Walk:
                 raise
             outcome.complete, outcome.why, outcome.error = False, str(error), error
         outcome.not_begun = self._not_begun()
+        if OVER in outcome.skipped.values():  # what was asked for has not been tested
+            outcome.complete = False
         code = conclude(outcome)
         if outcome.error:
             code = outcome.error.exit_code
@@ -93,10 +101,10 @@ class Walk:
         return code
 
     def _not_begun(self) -> tuple[str, ...]:
-        """A stage that confirms is none of them: whether there was a need for it is not known."""
-        told = {*self._outcome.seconds, *self._outcome.skipped}
+        """Returns shown stages that never began, but no rechecks: their need is unknown."""
+        known = {*self._outcome.seconds, *self._outcome.skipped}
         every = (stage for stage in self._stages if stage.shown and not stage.confirms)
-        return tuple(stage.name for stage in every if stage.name not in told)
+        return tuple(stage.name for stage in every if stage.name not in known)
 
     def _join(self) -> bool:
         began = self._shown = time.monotonic()
@@ -105,18 +113,27 @@ class Walk:
         self._began = began
         round, found = self._settle(join.NAME, began + seconds)
         self._note_joined(round.states.values())
+        if TAKEN in (why := round.states[0].failed or ""):
+            raise OddrankError(why)  # no rank's fault
         if not self._came_through(join.NAME, began, round, found):
             return False
-        self._outcome.findings += join.judge(self._outcome.rounds)
+        self._outcome.findings += join.judge(self._outcome.run)
         return not self._interrupted(join.NAME)
 
     def _walk(self, stage: Stage) -> bool:
-        """One stage; False where there is no going on."""
-        outcome, rounds = self._outcome, self._outcome.rounds
-        doubted = [f for f in outcome.findings if stage.confirms and f.stage == stage.confirms]
+        """Runs one stage; returns False if the run cannot go on."""
+        outcome, run = self._outcome, self._outcome.run
+        doubted = [
+            f
+            for f in outcome.findings
+            if stage.confirms and f.stage == stage.confirms and f.cause != "stage-failed"
+        ]
         skip = bool(stage.confirms) and not doubted
         over = self._spent >= self._enough and not (doubted or stage.closes)
-        parameters = SKIP if skip else Skip(OVER) if over else stage.plan(rounds)
+        parameters: Any = SKIP if skip else Skip(OVER)
+        if not skip and not over:
+            parameters = self._unless_it_raises(stage, "its plan", partial(stage.plan, run))
+            parameters = Skip(FAILED) if parameters is _RAISED else parameters
         if isinstance(parameters, Skip):
             if stage.shown:
                 outcome.skipped[stage.name] = parameters.why
@@ -127,67 +144,94 @@ class Walk:
             outcome.complete = False
             outcome.why = _WHY["late"].format(stage=stage.name)
             return False
-        told = {"plan": parameters, "master": self._root.reached_at}
-        self._root.go(stage.name, seconds, json.dumps(told))
+        request = {"plan": parameters, "master": self._root.reached_at}
+        self._root.go(stage.name, seconds, json.dumps(request))
         round, found = self._settle(stage.name, began + seconds)
         if skip and round.reason == "complete":
-            rounds.states = dict(round.states)
+            run.states = dict(round.states)
             return not self._interrupted(stage.name)
         if not self._came_through(stage.name, began, round, found, shown=stage.shown):
             return False
-        rounds.results[stage.name] = {r: json.loads(data) for r, data in round.results.items()}
-        judged = stage.judge(rounds)
-        if doubted:
-            outcome.findings = [f for f in outcome.findings if f not in doubted]
-        outcome.findings += judged
+        run.results[stage.name] = {r: json.loads(data) for r, data in round.results.items()}
+        judged = self._unless_it_raises(stage, "its judgement", partial(stage.conclude, run))
+        if judged is not _RAISED:
+            if doubted:
+                outcome.findings = [f for f in outcome.findings if f not in doubted]
+            outcome.findings += judged
         if self._on_stage is not None:
-            self._on_stage(stage, rounds)
-        if not stage.kept:
-            del rounds.results[stage.name]
+            after = partial(self._on_stage, stage, run)
+            self._unless_it_raises(stage, "what follows it", after)
+        if not stage.keeps_results:
+            del run.results[stage.name]
         return not self._interrupted(stage.name)
 
+    def _unless_it_raises(self, stage: Stage, part: str, do: Callable[[], Any]) -> Any:
+        """Returns do(). If that raises, adds a finding and returns _RAISED.
+
+        The walk goes on: what the other stages find must not be lost.
+        """
+        try:
+            return do()
+        except OddrankError:
+            raise
+        except Exception as error:
+            failed = findings.stage_failed(stage.name, part, error)
+            if failed not in self._outcome.findings:  # a stage may be walked many times
+                traceback.print_exc()
+                self._outcome.findings.append(failed)
+            self._outcome.complete = False
+            return _RAISED
+
     def _came_through(
-        self, name: str, began: float, round: Round, found: Sequence[Culprit], shown: bool = True
+        self,
+        name: str,
+        began: float,
+        round: StageRound,
+        found: Sequence[Culprit],
+        shown: bool = True,
     ) -> bool:
-        """Notes and shows how far the ranks came; False where not all did."""
-        outcome, rounds = self._outcome, self._outcome.rounds
-        rounds.states = dict(round.states)
+        """Notes and prints how many ranks completed a stage; returns False if not all did."""
+        outcome, run = self._outcome, self._outcome.run
+        run.states = dict(round.states)
         took = time.monotonic() - began
         outcome.seconds[name], outcome.came[name] = took, len(round.results)
         if shown or round.reason != "complete":
-            _say(f"{name:<{self._width}}  {len(round.results)}/{rounds.world}  {took:.1f} s")
+            _say(f"{name:<{self._width}}  {len(round.results)}/{run.world}  {took:.1f} s")
         if round.reason == "complete":
             return True
-        outcome.findings += findings.of_round(round, found, rounds)
+        outcome.findings += findings.of_round(round, found, run)
         if round.reason == "terminated" and not found:
-            # Whom the deadline would have found: the others may have come further but for the end.
+            # Names, as suspects only, the ranks that the deadline would have named.
             behind = self._motion.excuse(culprits(replace(round, reason="deadline")))
-            outcome.findings += findings.ended_early(behind, rounds)
+            outcome.findings += findings.ended_early(behind, run)
         outcome.complete = False
         why: str = "named" if found else round.reason
         if why == "deadline" and self._motion.goes_on():
             why = "slow"
-        outcome.why = _WHY[why].format(stage=name, by=_sender(rounds))
+        outcome.why = _WHY[why].format(stage=name, by=_sender(run), signal=run.signals())
         return False
 
     def _interrupted(self, name: str) -> bool:
-        """Whether somebody wants the end though all came through this stage.
+        """Returns whether a signal ends the run although all ranks completed this stage.
 
-        A launcher also sends SIGTERM because a rank has died: the next round names that one.
+        A launcher also sends SIGTERM because a rank has died: the next round names that rank.
         """
-        if not any(s.sigterm for s in self._outcome.rounds.states.values()):
+        if not any(s.sigterm for s in self._outcome.run.states.values()):
             return False
         time.sleep(_GUARDS_SETTLE)
         if any(s.contact != "ok" or s.state != "running" for s in self._root.snapshot()):
             return False
         self._outcome.complete = False
         nothing = "" if self._outcome.findings else ", with nothing found until then"
-        by = _sender(self._outcome.rounds)
-        self._outcome.why = _WHY["interrupted"].format(stage=name, by=by) + nothing
+        by = _sender(self._outcome.run)
+        self._outcome.why = (
+            _WHY["interrupted"].format(stage=name, by=by, signal=self._outcome.run.signals())
+            + nothing
+        )
         return True
 
-    def _settle(self, stage: str, end: float) -> tuple[Round, list[Culprit]]:
-        """Collects until the round is through, somebody can be named, or its time is over."""
+    def _settle(self, stage: str, end: float) -> tuple[StageRound, list[Culprit]]:
+        """Collects until the round is complete, a culprit is found, or its time is over."""
         while True:
             round = self._root.collect(stage, self._show, _LOOK_EVERY)
             if round.reason == "complete":
@@ -204,11 +248,11 @@ class Walk:
                 return round, found
             if torn_down(round):
                 return replace(round, reason="terminated"), found
-            # Only victims so far: who tore them down is not seen yet.
+            # Only victims so far: the rank that tore them down has not shown its fault yet.
             time.sleep(min(0.25, max(0.0, end - time.monotonic())))
 
     def _show(self, now: Snapshot) -> None:
-        """A line every few seconds for who sits and waits."""
+        """Shows every few seconds which ranks a person waits for."""
         self._motion.see(now.states)
         if now.stage == join.NAME:
             self._note_joined(now.states)
@@ -226,28 +270,28 @@ class Walk:
         )
 
     def _note_joined(self, states: Iterable[RankState]) -> None:
-        """When a rank was first seen, by the judge's clock: as often as it looks."""
+        """Notes when a rank was first seen, by the judge's clock."""
         after = time.monotonic() - self._began
         for state in states:
             if state.contact != "never":
                 self._outcome.joined.setdefault(state.rank, after)
 
 
-def _sender(rounds: Rounds) -> str:
-    """The process that sent the signal, which may be the launcher or somebody's kill."""
-    known = [s for s in rounds.states.values() if s.sigterm_by]
+def _sender(run: RunState) -> str:
+    """Names the process that sent the signal: the launcher, or a kill command."""
+    known = [s for s in run.states.values() if s.sigterm_by]
     return f" (from process {known[0].sigterm_by} on {known[0].host})" if known else ""
 
 
 _WHY = {
-    "late": "the deadline came before stage {stage}, and nothing points at anybody",
-    "named": "the stages after {stage} were not run",
-    "fault": "a rank failed in stage {stage}, and nothing points at anybody",
+    "late": "the deadline came before stage {stage}, and no rank can be named",
+    "named": "later stages did not run",
+    "fault": "a rank failed in stage {stage}, and no rank can be named",
     "slow": "the deadline came in stage {stage} while the ranks still came further: slow, not"
     " stuck; a longer --deadline may help",
-    "deadline": "the deadline came in stage {stage}, and nothing points at anybody",
-    "terminated": "SIGTERM or SIGINT{by} ended the job in stage {stage}, and nobody can be named",
-    "interrupted": "SIGTERM or SIGINT{by} ended the job after stage {stage}",
+    "deadline": "the deadline came in stage {stage}, and no rank can be named",
+    "terminated": "{signal}{by} ended the job in stage {stage}, and no rank can be named",
+    "interrupted": "{signal}{by} ended the job after stage {stage}",
 }
 
 

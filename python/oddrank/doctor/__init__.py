@@ -1,1 +1,1 @@
-"""What is built, loaded, missing, and what to type: asked in child processes, which may hang."""
+"""Finds out which parts are built, loaded or missing, in child processes, since they may hang."""

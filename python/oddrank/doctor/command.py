@@ -1,13 +1,14 @@
-"""`oddrank doctor`: what is built, loaded, missing, and what to type. It judges nothing."""
+"""`oddrank doctor`: shows what is built, loaded or missing, and what to type. Does not judge."""
 
 import sys
 
 import click
 
-from oddrank import finding, launch, render
+from oddrank import launch, render
 from oddrank.cli import Seconds, json_option
 from oddrank.doctor import parts
 from oddrank.errors import LaunchError, OddrankError
+from oddrank.report import envelope, write_json
 
 
 @click.command(name="doctor")
@@ -15,16 +16,24 @@ from oddrank.errors import LaunchError, OddrankError
 @click.option(
     "--deadline",
     "seconds",
-    type=Seconds(min=0.1),
+    type=Seconds(0.1, 3600),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long torch and the CUDA driver may take to answer.",
+    help="Time limit for torch and the CUDA driver to answer (60, 60s or 5m).",
 )
 def command(json_path: str | None, seconds: float) -> int:
-    """Say of each part whether it is here, and if not why and what to type.
+    """Show which parts are built and loaded, and what to type for those that are missing.
 
-    In a job one rank of each node speaks and rank 0 writes the JSON. Exit code 0 if _core works.
+    \b
+    Examples:
+      oddrank doctor
+      oddrank doctor --json doctor.json
+      torchrun --nproc-per-node 8 -m oddrank doctor     as the job sees it
+
+    In a job one rank of each node prints, and rank 0 writes the JSON.
+
+    Exit codes: 0 _core works, 2 it does not. This command does not judge.
     """
     try:
         me = launch.current()
@@ -36,7 +45,7 @@ def command(json_path: str | None, seconds: float) -> int:
     data = parts.examine(seconds)
     try:
         if json_path is not None and writes:
-            finding.write_json(finding.envelope("doctor", world, data), json_path)
+            write_json(envelope("doctor", world, data), json_path)
     finally:
         stream = sys.stderr if json_path == "-" else sys.stdout
         render.table(parts.COLUMNS, parts.rows(data), stream)

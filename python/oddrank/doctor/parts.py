@@ -1,4 +1,4 @@
-"""All that doctor knows, as data, and the rows of its table."""
+"""Collects doctor's facts as data, and makes the rows of its table."""
 
 import os
 import platform
@@ -9,23 +9,27 @@ from typing import Any
 
 import oddrank
 from oddrank import _native, job, launch
-from oddrank.doctor import bounded
+from oddrank.doctor import probes
 from oddrank.doctor.probes import part_facts
 from oddrank.errors import LaunchError
 
 Facts = dict[str, Any]
-# Part, state, what there is to say.
+# Part, state, details.
 Row = tuple[str, str, str]
 
 COLUMNS = ("part", "state", "")
+# Files of NVIDIA's kernel driver, on Linux and under WSL.
+_DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+# Parts that only GPUs need.
+_FOR_GPUS = {"_cuda", "CUDA driver", "GPUs", "NCCL"}
 
 
 def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
-    """Everything, within `seconds` (and one more for a child that has to be killed)."""
-    answers = bounded.ask(["torch", "gpu"], seconds)
+    """Examines everything within `seconds`, and one more if a child has to be killed."""
+    answers = probes.ask(["torch", "gpu"], seconds)
     torch = answers["torch"]
     problem = torch.get("problem")
-    if problem:  # the probe itself failed: so did all that it was asked for
+    if problem:  # the probe itself failed: its other facts are unknown
         unasked = {"problem": f"not known, since torch gave no answer ({problem})"}
         torch = {
             "torch": {"problem": problem},
@@ -48,16 +52,30 @@ def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
         "nccl": torch["nccl"],
         "launch": _launch(environ),
         "files": _files(environ),
+        "gpu_expected": _has_gpu(),
     }
 
 
+def _has_gpu() -> bool:
+    """Returns whether this machine has a GPU's driver: without one, CUDA parts are not needed."""
+    return any(map(os.path.exists, _DRIVER_FILES))
+
+
 def works(data: Facts) -> bool:
-    """Whether oddrank can do anything at all."""
+    """Returns whether `_core` works; without it nothing does."""
     return bool(data["parts"]["_core"]["present"])
 
 
 def rows(data: Facts) -> Iterator[Row]:
-    """The table: what is there first says ok, what is not says why and what to type."""
+    """Yields the rows of the table. The row of a missing part says why, and what to type."""
+    for part, state, text in _all_rows(data):
+        if part in _FOR_GPUS and state in ("missing", "unknown") and not data["gpu_expected"]:
+            yield part, "not needed", f"no GPU here ({text.partition('. ')[0]})"
+        else:
+            yield part, state, text
+
+
+def _all_rows(data: Facts) -> Iterator[Row]:
     yield "oddrank", "ok", f"{data['oddrank']['version']} in {data['oddrank']['folder']}"
     yield "Python", "ok", f"{data['python']['version']}, {data['python']['executable']}"
     for name, part in data["parts"].items():
@@ -147,7 +165,7 @@ def _launch_rows(me: Facts) -> Iterator[Row]:
 
 
 def _files(environ: Mapping[str, str]) -> Facts:
-    """Where printflock's lock really is: opened here as printflock does."""
+    """Opens printflock's lock file, as printflock does, to find its path."""
     core = _native.core_part().module
     if core is None:
         return {"lock": None, "problem": "not known without _core"}

@@ -1,27 +1,41 @@
-"""What only importing torch or calling CUDA can tell. Runs in a child process: both can hang."""
+"""Probes torch and CUDA, each in a child process that is killed if it hangs."""
 
 import json
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
 
 Facts = dict[str, Any]
 
+# The child gets our sys.path: `-c` alone would look for torch in the current folder first.
+_CHILD = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from oddrank.doctor import probes
+probes.main(sys.argv[1])
+"""
+_KILLED_SECONDS = 1.0
+_POLL_SECONDS = 0.02
+
 
 def torch_probe() -> Facts:
-    """torch as it is imported, `_torch` beside it, and the NCCL that a benchmark would then use."""
+    """Imports torch and `_torch`, and finds the NCCL that a benchmark would use after that."""
     return {"torch": _torch(), "_torch": part_facts(_native.torch_part()), "nccl": _nccl()}
 
 
 def gpu_probe() -> Facts:
-    """CUDA's versions and the GPUs."""
+    """Asks CUDA for its versions and the GPUs."""
     try:
         cuda = _native.cuda()
         facts: Facts = {"driver": cuda.driver_version(), "runtime": cuda.runtime_version()}
@@ -35,7 +49,7 @@ def gpu_probe() -> Facts:
 
 
 def part_facts(part: _native.Part) -> Facts:
-    """One compiled module: there, or why not and what to type."""
+    """Describes a compiled module: its build, or why it is missing and what to type."""
     if part.module is None:
         return {"present": False, "reason": part.reason, "advice": part.advice}
     return {"present": True, "build": dict(part.module.build_info)}
@@ -49,7 +63,7 @@ def _torch() -> Facts:
     started = time.monotonic()
     try:
         import torch
-    except Exception as error:  # whatever a broken installation raises is the answer
+    except Exception as error:  # a broken installation may raise anything
         return {**facts, "problem": f"import torch fails: {type(error).__name__}: {error}"}
     facts["import_seconds"] = round(time.monotonic() - started, 2)
     facts["version"] = str(torch.__version__)
@@ -69,7 +83,7 @@ def _torch() -> Facts:
 
 
 def _nccl() -> Facts:
-    """After torch: the loader then takes torch's copy, as it does in a benchmark."""
+    """Loads NCCL. Called after torch: the loader then takes torch's copy, as in a benchmark."""
     try:
         return _native.load_nccl()
     except OddrankError as error:
@@ -80,8 +94,80 @@ PROBES: dict[str, Callable[[], Facts]] = {"torch": torch_probe, "gpu": gpu_probe
 
 
 def main(name: str) -> None:
-    """The child's whole life: one JSON object as the last line of stdout."""
+    """Runs in the child: writes one JSON object as the last line of stdout, and ends."""
     facts = PROBES[name]()
     sys.stdout.write("\n" + json.dumps(facts) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # what libraries print as they end would come after it
+    os._exit(0)  # else libraries might print after it
+
+
+def ask(names: Iterable[str], seconds: float) -> dict[str, Facts]:
+    """Returns each probe's facts; {"problem": ...} if it failed or did not answer in time."""
+    deadline = time.monotonic() + seconds
+    with ExitStack() as ends:
+        children = {name: ends.enter_context(_Child(name)) for name in names}  # all at once
+        return {name: child.answer(deadline, seconds) for name, child in children.items()}
+
+
+class _Child:
+    """A child that runs one probe. It writes to files: a pipe could stay open in grandchildren."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> "_Child":
+        with ExitStack() as files:
+            self._out = files.enter_context(tempfile.TemporaryFile())
+            self._err = files.enter_context(tempfile.TemporaryFile())
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, self._name, json.dumps(sys.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=self._err,
+                start_new_session=True,
+            )
+            self._files = files.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kills the child, on Ctrl-C too: it has its own session and would go on."""
+        if self._process.poll() is None:
+            self._kill()
+        self._files.close()
+
+    def answer(self, deadline: float, seconds: float) -> Facts:
+        code = self._wait(deadline)
+        if code is None:
+            return {"problem": f"no answer within {seconds:g} s: {self._kill()}"}
+        lines = _lines(self._out)
+        if code == 0 and lines:
+            facts: Facts = json.loads(lines[-1])
+            return facts
+        said = _lines(self._err)
+        return {"problem": f"{_ending(code)}{f': {said[-1]}' if said else ''}"}
+
+    def _wait(self, deadline: float) -> int | None:
+        while self._process.poll() is None and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return self._process.poll()
+
+    def _kill(self) -> str:
+        """Kills the child; says whether it ended. Only one that sleeps in the kernel stays."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        if self._wait(time.monotonic() + _KILLED_SECONDS) is not None:
+            return f"the {self._name} probe hung and was killed"
+        return f"the {self._name} probe hangs in the kernel (process {self._process.pid}, state D)"
+
+
+def _lines(file: IO[bytes]) -> list[str]:
+    file.seek(0)
+    return [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"the probe ended with code {code}"
+    try:
+        return f"the probe was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"the probe was ended by signal {-code}"

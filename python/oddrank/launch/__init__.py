@@ -1,5 +1,19 @@
-"""Who am I: rank, local rank, world, node, host, master of this process. A leaf."""
+"""This process's place in its job: rank, local rank, world, node, host, master."""
 
-from oddrank.launch.resolve import Launch, current, fakes_terminals, job_folder, refuse_half
+from oddrank.launch.resolve import (
+    Launch,
+    current,
+    fakes_terminals,
+    job_folder,
+    refuse_half,
+    tell_launcher,
+)
 
-__all__ = ["Launch", "current", "fakes_terminals", "job_folder", "refuse_half"]
+__all__ = [
+    "Launch",
+    "current",
+    "fakes_terminals",
+    "job_folder",
+    "refuse_half",
+    "tell_launcher",
+]

@@ -1,6 +1,6 @@
-"""SLURM's compressed lists, `n[0-3,7],m1` and `4(x2),3`: read without SLURM, without trusting them.
+"""Parses SLURM's compressed lists, `n[0-3,7],m1` and `4(x2),3`, without SLURM.
 
-All is lazy or bounded: `n[0-999999999]` costs nothing until somebody asks for the last name.
+Yields names one by one and bounds lists: `n[0-999999999]` costs nothing.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from oddrank.errors import LaunchError
 
-# More than any machine has; beyond it the list is an accident or an attack.
+# More than any machine has: a longer list is an accident or an attack.
 MAX_HOSTS = 1 << 17
 _MAX_TEXT = 1 << 20
 _MAX_BRACKETS = 8
@@ -25,7 +25,7 @@ _COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", re.ASCII)
 
 
 def hosts(text: str) -> Iterator[str]:
-    """The names in order, leading zeros kept. LaunchError where the text is no host list."""
+    """Yields the names in order, leading zeros kept. LaunchError if the text is no host list."""
     if len(text) > _MAX_TEXT:
         raise LaunchError(f"a host list of {len(text)} characters is too long to be one")
     for item in _split(text):
@@ -33,7 +33,7 @@ def hosts(text: str) -> Iterator[str]:
 
 
 def expand(text: str, limit: int = MAX_HOSTS) -> list[str]:
-    """All the names, at most `limit`; LaunchError beyond."""
+    """Returns all names; LaunchError for more than `limit`."""
     names = list(islice(hosts(text), limit + 1))
     if len(names) > limit:
         raise LaunchError(f"host list {text[:80]!r} names more than {limit} hosts")
@@ -41,12 +41,12 @@ def expand(text: str, limit: int = MAX_HOSTS) -> list[str]:
 
 
 def first(text: str) -> str:
-    """The first name: where rank 0 of a SLURM step runs."""
+    """Returns the first name: the host of rank 0 of a SLURM step."""
     return next(hosts(text))
 
 
 def count_at(text: str, index: int) -> int | None:
-    """Element `index` of a list like `4(x2),3`; None where the list is shorter or malformed."""
+    """Returns element `index` of a list like `4(x2),3`; None if it is shorter or malformed."""
     if len(text) > _MAX_TEXT:
         return None
     for item in text.split(","):
@@ -60,7 +60,7 @@ def count_at(text: str, index: int) -> int | None:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The items between those commas that stand outside brackets."""
+    """Yields the items between commas outside brackets."""
     start, depth = 0, 0
     for position, character in enumerate(text):
         if character == "[":
@@ -78,7 +78,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _pieces(item: str) -> list[_Piece]:
-    """`r[0-1]n[00-15]` as plain texts and lists of (width, numbers)."""
+    """Parses `r[0-1]n[00-15]` into plain texts and lists of (width, numbers)."""
     parts = re.split(r"[\[\]]", item)
     if len(parts) // 2 > _MAX_BRACKETS or len(item) == 0:
         raise LaunchError(f"{item[:80]!r} is not a host name or a range of them")

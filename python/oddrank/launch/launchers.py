@@ -1,8 +1,8 @@
-"""The table of launchers: which variables say what, and when they are this process's own.
+"""The table of launchers: their variables, and when those are this process's own.
 
-Variables are inherited. torchrun, mpirun and mpiexec start their ranks themselves and may stand in
-a SLURM step, whose variables are then their agent's; a batch script and an interactive shell carry
-SLURM_PROCID=0 and SLURM_NTASKS without being a rank of anything.
+Processes inherit variables. torchrun, mpirun and mpiexec start their ranks themselves and may run
+in a SLURM step, whose variables then describe their agent. A batch script and an interactive shell
+have SLURM_PROCID=0 and SLURM_NTASKS without being a rank.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,15 @@ _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 
 @dataclass(frozen=True)
 class Launcher:
-    """A launcher's variables; where several names stand in one text, the first that is set counts.
+    """A launcher's variables. If a text has several names, the first that is set counts.
 
     mark: a variable without which the others are leftovers.
-    one_parent: the ranks of a host have one parent process, and that runs nothing else.
-    clears_up: may kill all that still runs, guards and judge with it, once a rank has failed or the
-        last one of a host has ended.
-    fakes_terminals: its ranks write to terminals of its own, which lead to wherever stdout leads.
-    relabels: starts no processes, but names those of another launcher, or nobody's, anew.
+    one_parent: the ranks of a host have one parent process, which runs nothing else.
+    clears_up: may kill everything, also guards and judge, once a rank has failed or the last rank
+        of a host has ended.
+    fakes_terminals: its ranks write to its own terminals, whatever its stdout is.
+    error_file: names a file whose message the launcher shows at the end of its own report.
+    relabels: starts no processes; renumbers those of another launcher, or of none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Launcher:
     one_parent: bool = True
     clears_up: bool = False
     fakes_terminals: bool = False
+    error_file: str = ""
     relabels: bool = False
     is_ours: Callable[[Environ], bool] = lambda environ: True
     count_here: Callable[[Environ], int | None] = lambda environ: None
@@ -52,10 +54,10 @@ class Launcher:
 
 
 def _is_step(environ: Environ) -> bool:
-    """A step of srun, and this process one of its tasks.
+    """Returns whether this process is a task of an srun step.
 
-    sbatch, called in a step, passes the step's variables on to a batch script that is task 0 of
-    nothing: its node, its tasks or its list of tasks on this node then do not fit the step.
+    sbatch, called in a step, passes the step's variables on to a batch script, which is no task:
+    its node, its tasks or its list of tasks on this node do not fit the step.
     """
     step = number(environ, "SLURM_STEP_ID")
     if step is None or step[1] >= _FIRST_SPECIAL_STEP:
@@ -81,7 +83,7 @@ def _step_first_host(environ: Environ) -> str | None:
     return hostlist.first(names[1]) if names else None
 
 
-# Innermost first: of two that are active, the upper one was started by the lower one.
+# Innermost first: if two are active, the lower one started the upper one.
 LAUNCHERS = (
     Launcher(
         "torchrun",
@@ -92,6 +94,7 @@ LAUNCHERS = (
         local_world="LOCAL_WORLD_SIZE",
         node="GROUP_RANK",
         nodes="GROUP_WORLD_SIZE",
+        error_file="TORCHELASTIC_ERROR_FILE",
     ),
     Launcher(
         "openmpi",

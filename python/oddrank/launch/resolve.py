@@ -1,7 +1,10 @@
-"""From a row of the table to a place in the job; no launcher is known by name here."""
+"""Finds this process's place in its job from the table of launchers; names no launcher."""
 
+import json
 import os
+import time
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +30,7 @@ _DEFAULT_PORT = 29500  # torch's
 class Launch:
     """One process's place in its job.
 
-    Where the launcher does not say, `node` and `nodes` assume that ranks are placed node by node
+    If the launcher does not say, `node` and `nodes` assume that ranks are placed node by node
     (`node_is_known` is then false), and `local_world` is the most that there can be.
     one_parent: all ranks of this host are children of one process that starts this job alone.
     clears_up: once the launcher sees a rank end, it may kill all that runs here, and at once.
@@ -49,7 +52,7 @@ class Launch:
 
     @property
     def note(self) -> str:
-        """Behind the ranks of a summary: whoever wanted more must not take this for all of them."""
+        """A hint behind the number of ranks in a summary, if no launcher was found."""
         return " (no launcher found: this process alone)" if self.launcher == "alone" else ""
 
     def as_world(self) -> dict[str, object]:
@@ -63,16 +66,18 @@ class Launch:
 
 
 def current(environ: Environ = os.environ) -> Launch:
-    """This process's place in its job; rank 0 of 1 where nothing launched it.
+    """Returns this process's place in its job; rank 0 of 1 if nothing launched it.
 
     LaunchError names the variables and values that contradict each other or are no numbers.
     """
     active = [row for row in LAUNCHERS if row.is_active(environ)]
     starters = [row for row in active if not row.relabels]
-    # A PMI without a local rank is srun's own plugin: SLURM's row, further down, knows more.
+    # PMI without a local rank is srun's own plugin: SLURM's row, further down, has more.
     starters.sort(key=lambda row: find(environ, row.local_rank) is None)
     started = _read(starters[0], environ) if starters else None
     for row in active:
+        if row.relabels and started is None:
+            _refuse_other_ranks(row, environ)
         if row.relabels and (started is None or _names_anew(row, starters[0], started, environ)):
             return _read(row, environ)
     if started is not None:
@@ -81,9 +86,9 @@ def current(environ: Environ = os.environ) -> Launch:
 
 
 def refuse_half(environ: Environ = os.environ) -> None:
-    """LaunchError for a size or a local rank without a rank, which a batch script may well export.
+    """Raises LaunchError for a world size or a local rank without a rank.
 
-    For commands over ranks: one process would take itself for the whole job.
+    Commands over ranks call it: one process would take itself for the whole job.
     """
     for row in (row for row in LAUNCHERS if row.relabels):
         for names, harmless in ((row.world, 1), (row.local_rank, 0)):
@@ -93,20 +98,33 @@ def refuse_half(environ: Environ = os.environ) -> None:
 
 
 def fakes_terminals(environ: Environ = os.environ) -> bool:
-    """Whether this rank's stdout looks like a terminal, whatever the launcher's own is."""
+    """Returns whether this rank's stdout looks like a terminal, whatever the launcher's own is."""
     return any(row.fakes_terminals and row.is_active(environ) for row in LAUNCHERS)
 
 
+def tell_launcher(text: str, environ: Environ = os.environ) -> None:
+    """Makes the launcher end its own report of a failure with this text, if it can.
+
+    Else torchrun's many lines about exit codes push the verdict off the screen.
+    """
+    for row in LAUNCHERS:
+        path = environ.get(row.error_file) if row.error_file and row.is_active(environ) else ""
+        if path:
+            with suppress(OSError), open(path, "w", encoding="utf-8") as file:
+                told = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
+                json.dump({"message": told}, file)
+
+
 def job_folder(launch: Launch, environ: Environ = os.environ) -> Path:
-    """Where this job's files lie on this host: a name; who writes there makes and checks it."""
+    """Returns the folder of this job's files on this host; does not create it."""
     return job.job_folder(environ)
 
 
 def _names_anew(row: Launcher, inner: Launcher, started: Launch, environ: Environ) -> bool:
-    """Whether RANK and WORLD_SIZE, set in a launcher's process, name other ranks than the launcher.
+    """Returns whether RANK and WORLD_SIZE name other ranks than the launcher's own variables.
 
-    They may repeat its numbers (a wrapper script), or count more ranks: those that each of its
-    processes forked. A launcher of one process (an interactive shell in a step) says nothing.
+    They may repeat its numbers (a wrapper script), or count more ranks, which each of its processes
+    forked. A launcher of one process (an interactive shell in a step) says nothing.
     """
     if row.rank == inner.rank:
         return False
@@ -120,6 +138,23 @@ def _names_anew(row: Launcher, inner: Launcher, started: Launch, environ: Enviro
     if world[1] < started.world or find(environ, row.local_rank) is None:
         raise contradiction(world, _rank_and_world(inner, environ)[1])
     return True
+
+
+def _refuse_other_ranks(row: Launcher, environ: Environ) -> None:
+    """Refuses RANK beside another launcher's rank that differs, if that launcher is not active.
+
+    Containers pass on some of a launcher's variables. Its rank 0 says nothing: a batch script and
+    an interactive shell have it, too.
+    """
+    rank, world = _rank_and_world(row, environ)
+    for other in LAUNCHERS:
+        theirs = None if other.relabels or other.is_active(environ) else other.rank
+        left = number(environ, theirs) if theirs and theirs != row.rank else None
+        if left is None or left[1] in (0, rank[1]):
+            continue
+        size = number(environ, other.world)
+        if size is None or size[1] == world[1]:
+            raise contradiction(rank, left)
 
 
 def _rank_and_world(row: Launcher, environ: Environ) -> tuple[Number, Number]:
@@ -144,7 +179,7 @@ def _read(row: Launcher, environ: Environ) -> Launch:
         check_below(node, nodes)
     said = local_world[1] if local_world else row.count_here(environ)
     all_here = world[1] == 1 or _is_here(environ.get("MASTER_ADDR", ""))
-    # Not said: one a host where nothing tells them apart there, else as many as there can be.
+    # Not known: one rank per host if none has a local rank, else as many as there can be.
     here = said or (1 if local is None and not all_here else world[1])
     if local is None and world[1] > 1 and not row.relabels:
         raise LaunchError(
@@ -173,7 +208,7 @@ def _read(row: Launcher, environ: Environ) -> Launch:
 
 
 def _master(row: Launcher, environ: Environ, *, one_host: bool) -> tuple[str, int] | None:
-    """MASTER_ADDR and MASTER_PORT; what is missing is derived where every rank derives the same."""
+    """Returns MASTER_ADDR and MASTER_PORT, or the same on every rank if they are missing."""
     first = row.first_host(environ)
     host = environ.get("MASTER_ADDR") or first or ("127.0.0.1" if one_host else None)
     if not host:
@@ -187,9 +222,9 @@ def _master(row: Launcher, environ: Environ, *, one_host: bool) -> tuple[str, in
 
 
 def _derived_port(row: Launcher, environ: Environ) -> int:
-    """A port of 20000-29999 (below those that Linux gives to clients), by the job's identity.
+    """Derives a port of 20000-29999 from the job's name: below the ports of Linux's clients.
 
-    Ranks that were started by hand have only their parents, which may differ: torch's port.
+    Ranks that were started by hand may have different parents: they take torch's port.
     """
     if row.relabels:
         return _DEFAULT_PORT
@@ -197,5 +232,5 @@ def _derived_port(row: Launcher, environ: Environ) -> int:
 
 
 def _is_here(host: str) -> bool:
-    """Whether `host` is this one, as far as that can be told without asking a resolver."""
+    """Returns whether `host` is this host, as far as is known without a resolver."""
     return host in ("localhost", "::1", os.uname().nodename) or host.startswith("127.")

@@ -1,4 +1,4 @@
-"""Launchers' environment variables: found, read as numbers, complained about by name and value."""
+"""Reads launchers' environment variables as numbers; errors name the variable and its value."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ MAX_RANKS = 1 << 24
 
 
 def find(environ: Environ, names: str) -> tuple[str, str] | None:
-    """The first of the names (one text, blanks between) that is set to something, and its value."""
+    """Returns the first of the names (separated by blanks) that is not empty, and its value."""
     for name in names.split():
         if environ.get(name):
             return name, environ[name]
@@ -20,7 +20,10 @@ def find(environ: Environ, names: str) -> tuple[str, str] | None:
 
 
 def number(environ: Environ, names: str) -> Number | None:
-    """The same as a number from 0; LaunchError where it is none."""
+    """Returns name and value of the first name that is set, as a number from 0.
+
+    LaunchError if the value is no number.
+    """
     found = find(environ, names)
     if found is None:
         return None
@@ -31,7 +34,7 @@ def number(environ: Environ, names: str) -> Number | None:
 
 
 def needed(environ: Environ, names: str, because: Number) -> Number:
-    """The same where `because` makes no sense without it."""
+    """Returns `number`'s result. LaunchError if no name is set: `because` needs one."""
     found = number(environ, names)
     if found is None:
         missing = " or ".join(names.split())
@@ -40,19 +43,19 @@ def needed(environ: Environ, names: str, because: Number) -> Number:
 
 
 def check_world(world: Number) -> None:
-    """LaunchError where it can't be a number of ranks."""
+    """Raises LaunchError if `world` can't be a number of ranks."""
     if not 0 < world[1] <= MAX_RANKS:
         raise LaunchError(f"{say(world)} is no number of ranks: set it to 1 or more")
 
 
 def check_below(index: Number, count: Number) -> None:
-    """LaunchError where an index does not fit its count."""
+    """Raises LaunchError if an index is not below its count."""
     if index[1] >= count[1]:
         raise LaunchError(f"{say(index)} must be less than {say(count)}: ranks count from 0")
 
 
 def contradiction(one: Number, other: Number) -> LaunchError:
-    """The error that names both."""
+    """Makes the error for two variables that contradict each other."""
     return LaunchError(
         f"{say(one)} and {say(other)} contradict each other:"
         " unset what is left over from another launcher"

@@ -1,16 +1,16 @@
-"""Lines that stay whole: `printflock`, and `install` for every print and logging line.
+"""Keeps lines whole: `printflock`, and `install_printing` for every print and logging line.
 
-One lock per output (device and inode), in one file that all processes of a user on a host share:
-ranks of one job, of two jobs in one terminal, and what they fork or spawn. What that means:
+Each output (device and inode) has a lock, in one file that all processes of a user share on a host
+or in a container: ranks of one job, of two jobs in one terminal, and the processes they start.
 
-- Whole are the messages that go through printflock. A plain print(), sys.stdout.write(), C code
-  and other users' processes take no lock. Between hosts there is no lock (a file on NFS).
-- A message to sys.stdout or sys.stderr is written at once; so is one to another text file over a
-  plain file. Everything else gets one write() call, and flush() only if it was asked for.
-- A holder that is killed is followed at once; its cut line stands alone. One that is stopped is
-  left behind after ODDRANK_PRINT_TIMEOUT (1 s) with one warning, and the others keep a lock among
-  themselves; when it goes on, it writes its message again as a whole. One that runs and does
-  nothing for ten times as long is left behind too: only then can a line mix.
-- While a pipe is full or a terminal is held, all wait, as print() does: nobody could write.
-- A newline= given to sys.stdout.reconfigure() is not seen: nothing in Python can tell it.
+- Messages through printflock stay whole. Plain print(), sys.stdout.write(), C code and other users'
+  processes take no lock. Different hosts share no lock (a file on NFS).
+- printflock writes a message to sys.stdout, sys.stderr or another text file over a plain file at
+  once. Other files get one write() call, and flush() only on request.
+- If a holder is killed, the next one writes at once; the cut line stands alone. If a holder is
+  stopped, the others go on after ODDRANK_PRINT_TIMEOUT (1 s) with one warning and keep a lock among
+  themselves; when the holder goes on, it writes its message again as a whole. If a holder runs but
+  does nothing for ten timeouts, the others go on, too: only then can lines mix.
+- While a pipe is full or a terminal is held, all wait, as print() does.
+- printflock cannot see a newline= given to sys.stdout.reconfigure().
 """

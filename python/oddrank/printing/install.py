@@ -1,4 +1,4 @@
-"""`install`: every print() and every logging line of this process goes through printflock."""
+"""`install_printing`: print() and logging lines of this process go through printflock."""
 
 import builtins
 import logging
@@ -13,7 +13,7 @@ _plain_emit = logging.StreamHandler.emit
 
 
 def _emit(self: "logging.StreamHandler[Any]", record: logging.LogRecord) -> None:
-    """StreamHandler.emit with one whole write in place of stream.write()."""
+    """Replaces StreamHandler.emit: one whole write instead of stream.write()."""
     if self.stream is None:
         return _plain_emit(self, record)
     try:
@@ -26,16 +26,16 @@ def _emit(self: "logging.StreamHandler[Any]", record: logging.LogRecord) -> None
 
 
 class Installed:
-    """What install() changed. `undo()`, or leaving its `with` block, puts it back."""
+    """The changes of install_printing(). `undo()`, or leaving its `with` block, takes them back."""
 
     def __init__(self, print: bool, logging: bool, prefix: str | None) -> None:
-        # Checked first: a bad template changes nothing.
+        # Sets the prefix first: a bad template changes nothing.
         self._prefix = None if prefix is None else set_prefix(prefix)
         self._print = print and _install_print()
         self._logging = logging and _install_logging()
 
     def undo(self) -> None:
-        """Puts back what this call changed, once; what it found already installed stays."""
+        """Takes this call's changes back, once; what was installed before stays."""
         if self._print and builtins.print is printflock:
             builtins.print = _plain_print
         if self._logging and logging.StreamHandler.emit is _emit:
@@ -66,16 +66,18 @@ def _install_print() -> bool:
 def _install_logging() -> bool:
     if logging.StreamHandler.emit is _emit:
         return False
-    # The class, not the handlers: it serves those that exist, those to come and FileHandler.
+    # Patches the class: this covers present and future handlers, and FileHandler.
     logging.StreamHandler.emit = _emit  # type: ignore[method-assign,assignment]
     return True
 
 
-def install(print: bool = True, logging: bool = True, prefix: str | None = None) -> Installed:
-    """Makes every print() and logging line of this process whole, with `prefix` before each line.
+def install_printing(
+    print: bool = True, logging: bool = True, prefix: str | None = None
+) -> Installed:
+    """Keeps every print() and logging line of this process whole, with `prefix` before each line.
 
     `prefix` is a template of host, rank, local_rank, world and pid, e.g. "[{host}:{rank}] "; None
-    leaves it as it is, "" takes it away. Safe to call again. Not covered: logging handlers with an
-    emit() of their own, sys.stdout.write() and what C libraries print.
+    keeps the present one, "" removes it. Safe to call again. Not covered: logging handlers with
+    their own emit(), sys.stdout.write() and the output of C libraries.
     """
     return Installed(print, logging, prefix)

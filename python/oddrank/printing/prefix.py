@@ -1,4 +1,4 @@
-"""The text before each line: a template such as "[{host}:{rank}] ", filled in once per process."""
+"""The prefix of each line: a template such as "[{host}:{rank}] ", filled in once per process."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ class Prefix:
                 )
 
     def text(self) -> str:
-        """The template with this process's values."""
+        """Returns the template with this process's values."""
         if not self.template:
             return ""
         try:
@@ -61,7 +61,7 @@ _current = Prefix("")
 
 
 def set_prefix(template: str) -> str:
-    """Puts `template` before each line of printflock from now on; returns the former ("": none).
+    """Puts `template` before each line of printflock from now on. Returns the former one.
 
     Raises OddrankError for an unknown field, LaunchError for a contradicting environment.
     """

@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from oddrank import _native
 from oddrank.job import base_folders
@@ -12,7 +11,7 @@ DEFAULT_TIMEOUT_S = 1.0
 
 
 def timeout_s(text: str | None) -> float:
-    """Seconds to wait for a holder that does not go on, from ODDRANK_PRINT_TIMEOUT's text."""
+    """Returns the seconds to wait for a stuck holder, from ODDRANK_PRINT_TIMEOUT's text."""
     if not text:
         return DEFAULT_TIMEOUT_S
     try:
@@ -21,12 +20,12 @@ def timeout_s(text: str | None) -> float:
         seconds = -1.0
     if 0 <= seconds <= 3600:
         return seconds
-    _warn(f"ODDRANK_PRINT_TIMEOUT={text!r} is not a number of seconds: {DEFAULT_TIMEOUT_S} is used")
+    _warn(f"ODDRANK_PRINT_TIMEOUT={text!r} is not between 0 and 3600: using {DEFAULT_TIMEOUT_S} s")
     return DEFAULT_TIMEOUT_S
 
 
 def _warn(text: str) -> None:
-    # A print that cannot be perfect still prints: configuration never raises here.
+    # Warns and never raises: print() works despite a bad configuration.
     if sys.stderr is not None:
         sys.stderr.write(f"oddrank: printflock: {text}\n")
 
@@ -38,11 +37,14 @@ def _open() -> str:
         timeout_s(os.environ.get("ODDRANK_PRINT_TIMEOUT")),
     )
     if not path:
-        _warn(f"no place for a lock file, lines of other processes may mix in: {refused}")
+        _warn(f"no folder for a lock file, lines of other processes may mix in: {refused}")
     elif refused and os.environ.get("ODDRANK_DIR"):
         _warn(f"ODDRANK_DIR is not used: {refused}")
     return str(path)
 
 
 lock_path = _open()
-printflock: Callable[..., Any] = _native.core().printflock
+if TYPE_CHECKING:
+    printflock = print
+else:
+    printflock = _native.core().printflock

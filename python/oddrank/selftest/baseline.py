@@ -1,29 +1,39 @@
-"""What an earlier self-test measured, and who is slower than then. Pure but for the reading."""
+"""Compares with an earlier self-test: ranks that are slower than then."""
 
 import json
 import math
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from oddrank.control.stages import Rounds
+from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.peers import LINE
 from oddrank.selftest import gpus, metrics
+from oddrank.selftest.findings.speed import TOLD, than
 from oddrank.selftest.metrics import SPEED, Metric
+from oddrank.selftest.nodes import node_or_rank
 
-KEPT = "baseline"
 _ADVICE = "--baseline takes what `oddrank selftest --json FILE` has written"
 
-# (host, local rank) -> metric -> its class and median then.
+# (host, local rank) -> metric -> its class and median in the baseline.
 Before = dict[tuple[str, int], dict[str, tuple[str, float]]]
+
+# Figures in the sentence about most ranks.
+_TOLD_OF_MOST = 2
+_FACTS_THEN_AND_NOW = (
+    'python3 -c \'import json, sys; a, b = (json.load(open(f))["data"]["environment"]["common"]'
+    " for f in sys.argv[1:]); [print(k, a.get(k), b.get(k)) for k in {**a, **b} if a.get(k) !="
+    " b.get(k)]' THEN.json NOW.json  (what has changed between the baseline and --json of this run)"
+)
 
 
 @dataclass(frozen=True)
 class Slower:
-    """A rank that was faster once."""
+    """A figure of a rank that is slower than in the baseline."""
 
     rank: int
     metric: Metric
@@ -33,12 +43,6 @@ class Slower:
     @property
     def below(self) -> float:
         return abs(self.value / self.before - 1)
-
-
-def load_for(rounds: Rounds, path: str) -> None:
-    """Keeps it for `slower`. OddrankError where it is no report of a self-test."""
-    if path:
-        rounds.kept[KEPT] = load(path)
 
 
 def load(path: str) -> Before:
@@ -64,31 +68,26 @@ def load(path: str) -> Before:
     return before
 
 
-def is_of_others(rounds: Rounds) -> bool:
-    """Whether one was given and none of these ranks, by host and local rank, is in it."""
-    return KEPT in rounds.kept and not compared(rounds)
+def compared(run: RunState, before: Before) -> int:
+    """Returns how many ranks of this run the baseline has, by host and local rank."""
+    return sum((state.host, state.local_rank) in before for state in run.states.values())
 
 
-def compared(rounds: Rounds) -> int:
-    """How many of these ranks are in it, by host and local rank."""
-    before: Before = rounds.kept.get(KEPT, {})
-    return sum((state.host, state.local_rank) in before for state in rounds.states.values())
+def sizes(run: RunState, before: Before) -> tuple[Counter[str], Counter[str]]:
+    """Returns host -> number of its ranks, in the baseline and in this run."""
+    return Counter(host for host, _ in before), Counter(s.host for s in run.states.values())
 
 
-def sizes(rounds: Rounds) -> tuple[Counter[str], Counter[str]]:
-    """Host -> how many ranks it had then, and has now."""
-    before: Before = rounds.kept.get(KEPT, {})
-    return Counter(host for host, _ in before), Counter(s.host for s in rounds.states.values())
+def slower(run: RunState, before: Before) -> list[Slower]:
+    """Returns figures slower than in the baseline by more than peers may differ, worst first.
 
-
-def slower(rounds: Rounds) -> list[Slower]:
-    """By more than the line of peers; only the same hardware is compared."""
-    before: Before = rounds.kept.get(KEPT, {})
+    Compares the same hardware only.
+    """
     found = []
     rows = {metric.name: metric for metric in metrics.of_stage(SPEED)}
-    shared = gpus.others(rounds)
-    for rank, figures in _figures(rounds).items() if before else ():
-        state = rounds.states[rank]
+    shared = gpus.others(run)
+    for rank, figures in _figures(run).items() if before else ():
+        state = run.states[rank]
         then = before.get((state.host, state.local_rank), {})
         for name, (kind, value) in figures.items():
             if rank in shared and rows[name].scope == "gpu":
@@ -100,9 +99,9 @@ def slower(rounds: Rounds) -> list[Slower]:
     return sorted(found, key=lambda one: -one.below)
 
 
-def _figures(rounds: Rounds) -> dict[int, dict[str, tuple[str, float]]]:
-    """Rank -> metric -> class and median."""
-    return {rank: _of_rank(result) for rank, result in rounds.of(SPEED).items()}
+def _figures(run: RunState) -> dict[int, dict[str, tuple[str, float]]]:
+    """Returns rank -> metric -> class and median."""
+    return {rank: _of_rank(result) for rank, result in run.of(SPEED).items()}
 
 
 def _of_rank(result: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
@@ -111,3 +110,113 @@ def _of_rank(result: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
         for metric in metrics.of_stage(SPEED)
         if (values := result.get(metric.name)) and math.isfinite(sum(values))
     }
+
+
+def slower_than_before(run: RunState, before: Before) -> list[Finding]:
+    """Finds ranks that are slower than in the report of --baseline.
+
+    If most of the compared ranks are slower in the same figure, that is one finding: something that
+    they share has changed.
+    """
+    held = compared(run, before)
+    by_rank: dict[int, list[Slower]] = defaultdict(list)
+    by_metric: dict[Metric, list[Slower]] = defaultdict(list)
+    for one in slower(run, before):
+        by_rank[one.rank].append(one)
+        by_metric[one.metric].append(one)
+    of_most = [row for row, rows in by_metric.items() if 2 * len(rows) > held]
+    if len(by_rank) > 1 and of_most:
+        return [_most(run, before, by_metric, of_most, held)]
+    return [_one_slower(run, before, rank, slower) for rank, slower in by_rank.items()]
+
+
+def _one_slower(run: RunState, before: Before, rank: int, found: Sequence[Slower]) -> Finding:
+    who = run.who([rank])
+    told = ", ".join(than(one.metric, one.below, " the baseline") for one in found[:TOLD])
+    return _finding(
+        run,
+        before,
+        who,
+        f"{who} is slower than it was: {told}",
+        [
+            Evidence(
+                f"{one.metric.label} {_figure(one.value, one.metric)} now,"
+                f" {_figure(one.before, one.metric)} in the baseline",
+                one.metric.name,
+            )
+            for one in found
+        ],
+        why="measured at another time",
+    )
+
+
+def _most(
+    run: RunState,
+    before: Before,
+    by_metric: Mapping[Metric, Sequence[Slower]],
+    of_most: Iterable[Metric],
+    compared: int,
+) -> Finding:
+    """Makes one finding of all. Its sentence has only the figures in which most are slower."""
+    middles = {row: median(one.below for one in found) for row, found in by_metric.items()}
+    told, *others = sorted(of_most, key=lambda row: -middles[row])
+    slow = by_metric[told]
+    many = f"all {compared}" if len(slow) == compared else f"{len(slow)} of {compared}"
+    figures = [f"{told.label} by {middles[told]:.0%} in the median"]
+    figures += [f"{row.label} by {middles[row]:.0%}" for row in others[: _TOLD_OF_MOST - 1]]
+    more = len(by_metric) - len(figures)
+    figures += [f"{more} more figure{'s' * (more > 1)}"] if more else []
+    worst = max(slow, key=lambda one: one.below)
+    rows = [told, *others]
+    rows += sorted(by_metric.keys() - rows, key=lambda row: -middles[row])
+    return _finding(
+        run,
+        before,
+        node_or_rank(run, sorted({one.rank for found in by_metric.values() for one in found})),
+        f"{many} ranks are slower than in the baseline: {', '.join(figures)}; most of all rank"
+        f" {worst.rank}",
+        [_of_metric(row, middles[row], by_metric[row]) for row in rows],
+        why="measured at another time; what nearly all share is likelier than a fault of each",
+    )
+
+
+def _of_metric(row: Metric, middle: float, found: Sequence[Slower]) -> Evidence:
+    worst = max(found, key=lambda one: one.below)
+    several = ranks_text(one.rank for one in found)
+    of_several = " in the median" if len(found) > 1 else ""
+    return Evidence(
+        f"{several}: {than(row, middle, f' the baseline{of_several}')}; rank"
+        f" {worst.rank} {_figure(worst.value, row)} now, {_figure(worst.before, row)} then",
+        row.name,
+    )
+
+
+def _finding(
+    run: RunState, before: Before, who: Who, what: str, evidence: Iterable[Evidence], *, why: str
+) -> Finding:
+    then, now = sizes(run, before)
+    sure = Confidence("medium", why)
+    resized = next((host for host in now if host in then and then[host] != now[host]), None)
+    if resized:
+        what += f"; {resized} had {_ranks(then[resized])} then and has {now[resized]} now"
+        sure = Confidence("low", "with other ranks beside it a rank has another share of a host")
+    elif then.total() != now.total():
+        what += f"; the baseline is of {_ranks(then.total())}, this run of {now.total()}"
+    return Finding(
+        condition="suspicious",
+        who=who,
+        cause="slower-than-baseline",
+        what=what,
+        stage="baseline",
+        evidence=tuple(evidence),
+        confidence=sure,
+        next=(_FACTS_THEN_AND_NOW,),
+    )
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'s' * (count != 1)}"
+
+
+def _figure(value: float, metric: Metric) -> str:
+    return f"{value:.3g} {metric.unit}".rstrip()

@@ -1,4 +1,4 @@
-"""Which stages a run of the self-test has, what is left out, and by which option."""
+"""Chooses the stages of a run, and says which option leaves out the others."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ LEVELS: tuple[Level, ...] = ("quick", "normal", "full")
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked for: how thorough, and the stages by name (none in `only`: all).
+    """The options of a run: how thorough it is, and its stages by name (`only` empty: all).
 
-    paths: whose file systems are tried, beside those that nearly every job uses.
-    baseline: path of an earlier report to be held against; "" for none.
+    paths: folders whose file systems are tried, beside those that nearly every job uses.
+    baseline: path of an earlier report to compare with; "" for none.
     """
 
     level: Level = "normal"
@@ -29,9 +29,9 @@ class Options:
 class Row:
     """A row of the table of stages.
 
-    make: the stage for such a run. level: the least thorough run that has it. always: other stages
-    are planned from what it measures. needed_by: it goes where one of these goes, by name.
-    also_for: it goes with --only one of these as well, and can be chosen and left out itself.
+    make: makes the stage from a run's options. level: the least thorough run that has it. always:
+    runs in every run, as others are planned from its results. needed_by: runs if one of these
+    stages runs. also_for: --only of one of these runs it, too; it can also be chosen or skipped.
     """
 
     make: Callable[[Options], Stage]
@@ -43,14 +43,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Choice:
-    """stages: to walk. left_out: the name of each other one -> why."""
+    """stages: to run. left_out: the name of each other stage -> why."""
 
     stages: tuple[Stage, ...]
     left_out: dict[str, str]
 
 
 def choose(table: Sequence[Row], options: Options) -> Choice:
-    """A stage that confirms another goes where that one goes."""
+    """Chooses the stages of a run. A stage that rechecks another runs if that one runs."""
     made = [(row, row.make(options)) for row in table]
     why = {stage.name: _why_not(row, stage, options) for row, stage in made}
     for row, stage in made:
@@ -64,7 +64,7 @@ def choose(table: Sequence[Row], options: Options) -> Choice:
 
 
 def names(table: Iterable[Row]) -> tuple[str, ...]:
-    """Of the stages that can be chosen."""
+    """Returns the names of the stages that can be chosen."""
     stages = [row.make(Options()) for row in table if not (row.always or row.needed_by)]
     return tuple(stage.name for stage in stages if not stage.confirms)
 

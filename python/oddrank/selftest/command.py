@@ -1,4 +1,4 @@
-"""`oddrank selftest`: is this allocation healthy, and which rank is not."""
+"""`oddrank selftest`: tests whether an allocation is healthy, and which rank is not."""
 
 import math
 import os
@@ -10,20 +10,20 @@ from oddrank import launch
 from oddrank.cli import Seconds, fail_on_option, json_option, writable
 from oddrank.control import join, runner
 from oddrank.errors import LaunchError, OddrankError
-from oddrank.finding import exit_code
+from oddrank.report import exit_code
 from oddrank.selftest import baseline as earlier
 from oddrank.selftest import exclude, prometheus
 from oddrank.selftest.choice import Choice, Level, Options, choose, names
 from oddrank.selftest.metrics import SPEED
-from oddrank.selftest.runner import Wanted, conclude, note_device
+from oddrank.selftest.report import Wanted, conclude, note_device
 from oddrank.selftest.stages import TABLE, file_system
 
-# Level -> seconds for everything.
+# Level -> seconds for the whole command.
 _DEADLINES: dict[Level, float] = {"quick": 120, "normal": 300, "full": 1800}
-# Level -> seconds after which no further stage begins, but for those that confirm or close one.
+# Level -> seconds after which no further stage begins, except those that recheck or close one.
 _ENOUGH: dict[Level, float] = {"quick": 40}
 
-# Each is tried by a process of its own on every node.
+# Every node tries each path in a process of its own.
 _MOST_PATHS = 8
 
 
@@ -40,7 +40,7 @@ def _stages(ctx: click.Context, option: click.Parameter, value: tuple[str, ...])
 
 
 def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """Not looked at here: a file system may be dead."""
+    """Checks the text only: the file system may not answer."""
     if len(value) > _MOST_PATHS:
         raise click.BadParameter(f"at most {_MOST_PATHS} folders")
     for path in value:
@@ -50,7 +50,7 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 
 
 def _baseline(ctx: click.Context, option: click.Parameter, value: str) -> str:
-    """Read once here, before anything runs; only where it is used: rank 0's host."""
+    """Checks the baseline before anything runs, on rank 0's host, which uses it."""
     if value and _is_root():
         try:
             earlier.load(value)
@@ -60,14 +60,14 @@ def _baseline(ctx: click.Context, option: click.Parameter, value: str) -> str:
 
 
 def _prometheus(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """The collector reads no other file than *.prom, and says nothing of it."""
+    """Refuses files that the collector would silently ignore: it reads *.prom only."""
     if value and value != "-" and not value.endswith(".prom") and not _is_special(value):
         raise click.BadParameter(f"{value} would never be read: {prometheus.ADVICE}")
     return writable(prometheus.ADVICE)(ctx, option, value)
 
 
 def _is_special(path: str) -> bool:
-    """A device or a pipe: whoever gives one reads it."""
+    """Returns whether it is a device or a pipe: then another program reads it."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 
@@ -87,7 +87,7 @@ def _refuse_shared(*files: str | None) -> None:
 
 
 def _refuse_unused(options: Options, choice: Choice) -> None:
-    """What is asked for, and would silently not be looked at."""
+    """Refuses options whose stage is left out: they would have no effect."""
     if options.only and options.only <= options.skip:
         raise click.UsageError("--skip leaves nothing of --only")
     for option, given, stage in (
@@ -101,26 +101,26 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
 
 @click.command()
 @click.option("--quick", is_flag=True,
-              help="The fewest repeats and the smallest sizes; once they have taken"
-              f" {_ENOUGH['quick']:g} s (imports and connect not counted) no further stage"
-              " begins but to confirm.")  # fmt: skip
+              help="Fewest repeats and smallest sizes. After"
+              f" {_ENOUGH['quick']:g} s (imports and connect not counted) no stage begins, except"
+              " rechecks; the verdict is incomplete then.")  # fmt: skip
 @click.option("--full", is_flag=True, help="More memory, more repeats, more sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
-              help="Run these stages, with those that they need, and no others; also such as"
-              f" --quick leaves out. Of: {', '.join(names(TABLE))}.")  # fmt: skip
+              help="Run only these stages and those that they need, also if --quick leaves them"
+              f" out. Stages: {', '.join(names(TABLE))}.")  # fmt: skip
 @click.option("--skip", metavar="STAGE,...", multiple=True, callback=_stages,
-              help="Run all stages but these.")  # fmt: skip
+              help="Run all stages except these.")  # fmt: skip
 @click.option("--path", "paths", metavar="DIR", multiple=True, callback=_paths,
-              help="A folder whose file system is tried on every node; may be repeated. Always:"
+              help="Try this folder's file system on every node; may be repeated. Always tried:"
               " the working directory, $HOME, and $TMPDIR or /tmp.")  # fmt: skip
 @click.option(
     "--deadline",
     type=Seconds(5, 86400),
     metavar="SECONDS",
-    help="So long the whole run may take, from the start of each rank (60, 60s or 5m): what hangs"
-    " is named then, and 2 s later no process is left. Default:"
+    help="Time limit for the whole run, from the start of each rank (60, 60s or 5m). Names what"
+    " hangs then; 2 s later no process is left. Default:"
     f" {_DEADLINES['quick']:g} with --quick, {_DEADLINES['normal']:g},"
-    f" {_DEADLINES['full']:g} with --full. Within it no stage takes longer than its own limit: join"
+    f" {_DEADLINES['full']:g} with --full. Each stage also has its own limit: join"
     f" {join.SHARE:.0%} of the whole, "
     + ", ".join(
         f"{stage.name} {stage.seconds:g} s" for stage in choose(TABLE, Options("full")).stages
@@ -128,8 +128,8 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
     + ".",
 )
 @click.option("--exclude", "exclude_path", metavar="FILE", callback=writable(exclude.ADVICE),
-              help="Write the nodes to leave out, a name a line: sbatch --exclude=./FILE. Comments"
-              " say why. - is stdout, after the verdict.")  # fmt: skip
+              help="Write the names of nodes to leave out, one per line: sbatch --exclude=./FILE."
+              " Comments say why. - is stdout, after the verdict.")  # fmt: skip
 @click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=_prometheus,
               help="Write verdict and figures for Prometheus's textfile collector.")  # fmt: skip
 @click.option(
@@ -137,7 +137,7 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
     metavar="FILE",
     default="",
     callback=_baseline,
-    help="An earlier report (--json): who is slower than it was then is told.",
+    help="An earlier report (--json) to compare with: shows ranks that are slower now.",
 )
 @json_option
 @fail_on_option
@@ -155,12 +155,17 @@ def command(
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> None:
-    """Test the ranks of this job, on GPUs if every rank has one, else on the CPU.
+    """Test the ranks of this job: on GPUs if every rank has one, else on the CPU.
 
-    torchrun --nproc-per-node 4 -m oddrank selftest
+    \b
+    Examples:
+      torchrun --nproc-per-node 4 -m oddrank selftest --quick
+      srun python -m oddrank selftest --exclude nodes --json report.json
 
-    Under torchrun a node that never comes keeps all others from starting, this test too: start
-    the ranks with srun, mpirun or RANK and WORLD_SIZE to be told which ones are missing.
+    If a node never comes, torchrun starts no rank at all, so this test does not start either.
+    Under srun, mpirun, or with RANK and WORLD_SIZE set, it names the missing ranks.
+
+    Exit codes: 0 healthy, 1 odd or unknown, 2 could not run, 3 incomplete; see --fail-on.
     """
     _refuse_shared(json_path, exclude_path, prometheus_path)
     if quick and full:

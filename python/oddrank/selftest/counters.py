@@ -1,7 +1,7 @@
-"""Counters of errors that the hardware keeps, as NVML and sysfs tell them; read twice, compared.
+"""Reads the hardware's error counters from NVML and sysfs, and how much they have grown.
 
-A key of what was read is "PLACE COUNTER": "mlx5_0/1 link_downed", "0000:1b:00.0 aer_fatal", and of
-the rank's own GPU "GPU aer_fatal", "GPU pcie_replay", "NVLink 3 replay".
+Their keys are "PLACE COUNTER": "mlx5_0/1 link_downed", "0000:1b:00.0 aer_fatal"; for the rank's own
+GPU "GPU aer_fatal", "GPU pcie_replay", "NVLink 3 replay".
 """
 
 import re
@@ -12,18 +12,21 @@ from typing import Any, Literal, TypeAlias
 
 from oddrank import _native
 
-Scope = Literal["gpu", "nvlink", "port", "pci"]
+Scope = Literal["gpu", "nvlink", "port", "pci", "tcp"]
 Read: TypeAlias = "dict[str, int]"
 
 SYSFS = Path("/sys")
+SNMP = Path("/proc/net/snmp")
+# TCP may retransmit so many segments, and this share of all: every network loses a few.
+FEW_REPEATED, SHARE_REPEATED = 20, 0.01
 
 
 @dataclass(frozen=True)
 class Counter:
-    """A row: how often a minute it may grow on healthy hardware; None: it is only shown.
+    """A row of the table. InfiniBand's counters are named as in sysfs.
 
-    own: the device itself is at fault; of the others the other end of a link may be.
-    Of InfiniBand's own the names are those in sysfs.
+    a_minute: tolerated growth per minute on healthy hardware; None: never judged.
+    own: the device itself is at fault; else the other end of a link may be.
     """
 
     name: str
@@ -33,7 +36,7 @@ class Counter:
     own: bool = False
 
 
-# What is tolerated: NVIDIA's limits in DCGM for NVLink and PCIe replays, the InfiniBand
+# Tolerated growth: NVIDIA's limits in DCGM for NVLink and PCIe replays, the InfiniBand
 # specification's bit error rate for symbol errors. Time of throttling is in ns: 1 % of it.
 COUNTERS = (
     Counter("ecc_corrected", "gpu", None),
@@ -72,26 +75,28 @@ COUNTERS = (
     Counter("packet_seq_err", "port", None),
     Counter("out_of_sequence", "port", None),
     Counter("local_ack_timeout_err", "port", None),
+    Counter("segments", "tcp", None),
+    Counter("retransmits", "tcp", FEW_REPEATED),
 )
 BY_NAME = {counter.name: counter for counter in COUNTERS}
 
 _TOTAL = re.compile(r"TOTAL_ERR_\w+ (\d{1,19})")
 _NUMBER = re.compile(r"\d{1,19}")
-# More devices than a node has: a container may show any.
+# More devices than any node has: bounds what a container may show.
 _MOST_DEVICES = 64
 
 
 def of_gpu(uuid: str) -> Read:
-    """Of one GPU and its NVLinks. OddrankError where NVML can't be asked."""
-    told: Mapping[str, Any] = _native.core().gpu_counters(uuid)
-    read = {f"GPU {name}": count for name, count in told["gpu"].items()}
-    for link, counts in told["links"].items():
+    """Reads one GPU and its NVLinks. Raises OddrankError if NVML does not answer."""
+    reply: Mapping[str, Any] = _native.core().gpu_counters(uuid)
+    read = {f"GPU {name}": count for name, count in reply["gpu"].items()}
+    for link, counts in reply["links"].items():
         read |= {f"NVLink {link} {name}": count for name, count in counts.items()}
     return read
 
 
 def of_pci(device: str, sysfs: Path, place: str = "") -> Read:
-    """Advanced error reporting of 0000:1b:00.0; nothing where the kernel has none of it."""
+    """Reads the PCIe error counters of 0000:1b:00.0; empty if the kernel has none."""
     folder = sysfs / "bus/pci/devices" / device.lower()
     read = {}
     for kind in ("correctable", "nonfatal", "fatal"):
@@ -102,7 +107,7 @@ def of_pci(device: str, sysfs: Path, place: str = "") -> Read:
 
 
 def of_ports(sysfs: Path) -> Read:
-    """Of all ports of this host's RDMA devices, and of these devices on PCIe."""
+    """Reads all ports of this host's RDMA devices, and the PCIe counters of these devices."""
     read: Read = {}
     for device, number in _ports(sysfs):
         for counter in COUNTERS:
@@ -116,6 +121,16 @@ def of_ports(sysfs: Path) -> Read:
         if number == "1" and re.fullmatch(r"[0-9a-f:.]{7,20}", slot):
             read |= of_pci(slot, sysfs)
     return read
+
+
+def of_tcp(file: Path = SNMP) -> Read:
+    """Reads how many segments this host's TCP has sent, and how many of them again."""
+    rows = [line.split() for line in _text(file).splitlines() if line.startswith("Tcp:")]
+    if len(rows) < 2 or not all(value.lstrip("-").isdigit() for value in rows[1][1:]):
+        return {}
+    read = dict(zip(rows[0][1:], map(int, rows[1][1:]), strict=False))
+    names = {"OutSegs": "TCP segments", "RetransSegs": "TCP retransmits"}
+    return {name: read[key] for key, name in names.items() if key in read}
 
 
 def _ports(sysfs: Path) -> Iterator[tuple[Path, str]]:
@@ -132,7 +147,7 @@ def _ports(sysfs: Path) -> Iterator[tuple[Path, str]]:
 
 
 def growth(before: Mapping[str, int], after: Mapping[str, int]) -> Read:
-    """What has grown, and by how much. A counter that was cleared meanwhile says nothing."""
+    """Returns counters that have grown, and by how much. Skips counters that were cleared."""
     return {
         key: count - before[key]
         for key, count in after.items()
@@ -141,13 +156,13 @@ def growth(before: Mapping[str, int], after: Mapping[str, int]) -> Read:
 
 
 def split(key: str) -> tuple[str, str]:
-    """(place, name of the counter) of a key."""
+    """Splits a key into place and name of the counter."""
     place, _, name = key.rpartition(" ")
     return place, name
 
 
 def _text(file: Path) -> str:
-    """Empty where it can't be read: not there, a device that is gone, no permission."""
+    """Reads a file; empty if it can't: missing, a device that is gone, no permission."""
     try:
         with file.open(encoding="ascii", errors="replace") as stream:
             return stream.read(1 << 14).strip()

@@ -1,139 +1,37 @@
-"""The nodes that a job should leave out, for SLURM, PBS and whoever reads names: pure.
+"""Makes the list of nodes that a job should leave out, for SLURM, PBS and scripts. Pure.
 
-A list of names keeps jobs from good hardware: on it are only nodes that are named with some
-confidence, for what is the fault of a node or its GPUs. Another version or setting is repaired.
+Jobs lose a node on the list: it is there only if a finding names it with medium or high confidence
+and has `drains_node`.
 """
 
 import re
 from collections.abc import Collection, Iterable
 
-from oddrank.control.stages import Rounds
-from oddrank.finding import Finding, Report
+from oddrank.control.stages import RunState
+from oddrank.finding import Finding
 from oddrank.finding import fold as fold_ranks
+from oddrank.report import Report
 
 ADVICE = "give --exclude a file in a folder you can write, or -"
 
-# Cause -> whether its node is to be left out.
-CAUSES: dict[str, bool] = {
-    # the node is gone or does not answer, or its kernel holds a process
-    "node-lost": True,
-    "link-cut": True,
-    "uninterruptible": True,
-    # its hardware
-    "bad-memory": True,
-    "own-errors-counted": True,
-    "gpu-lost": True,
-    "remap-failed": True,
-    "recovery-needed": True,
-    "uncorrected-ecc": True,
-    "hardware-slowdown": False,
-    "wrong-contribution": True,
-    "wrong-arithmetic": True,
-    "not-finite": True,
-    "other-gradients": True,
-    "slow-rank": True,
-    "slow-node": True,
-    "slow-sender": True,
-    "slow-receiver": True,
-    "delayed-rank": True,
-    "delayed-node": True,
-    # nobody, or only a part of the others, reaches it
-    "unreachable-node": True,
-    "node-reaches-nobody": True,
-    "node-cut-off": True,
-    # on most other nodes the same path is well
-    "file-system-hangs": True,
-    "file-system-broken": True,
-    "file-system-full": True,
-    # either end, or the way between them
-    "closed-link": False,
-    "one-way-link": False,
-    "slow-link": False,
-    "delayed-link": False,
-    "errors-counted": False,
-    "other-parameters": False,
-    # a process ended or stopped, by itself or by somebody's hand: software, or the job's launcher
-    "killed": False,
-    "exited": False,
-    "ended": False,
-    "stopped": False,
-    "raised": False,
-    "no-progress": False,
-    "guard-lost": False,
-    "never-came": False,
-    "claimed-twice": False,
-    "other-world": False,
-    "wrong-local-rank": False,
-    # to be repaired, not avoided
-    "slow-cores": False,  # of one rank, the others are well: rather a foreign process than hardware
-    "cpu-quota": False,
-    "other-gpu-setting": False,
-    "errors-everywhere": False,
-    "remap-pending": False,
-    "throttled": False,
-    "gpu-shared": False,
-    "xid": False,  # since boot: it may have been repaired meanwhile
-    "health-not-readable": False,
-    "no-gpu-majority": False,
-    "other-version": False,
-    "other-setting": False,
-    "same-gpu": False,
-    "far-from-gpu": False,
-    "shm-full": False,
-    "few-open-files": False,
-    "no-interface": False,
-    "no-interface-anywhere": False,
-    "wrong-clock": False,
-    "slow-file-system": False,
-    "path-missing": False,
-    "no-such-path": False,
-    "path-read-only": False,
-    "path-not-writable": False,
-    "slower-than-baseline": False,
-    # seen by those who received it, or nobody is named
-    "wrong-values": False,
-    "no-majority": False,
-    "no-address": False,
-    "all-raised": False,
-    "all-wait": False,
-    "ended-early": False,
-    "open-files": False,
-    "resolver": False,
-    "late-arrival": False,
-    "below-expected": False,
-    "nothing-published": False,
-    "too-few-iterations": False,
-    "not-finite-anywhere": False,
-    "gradients-differ": False,
-    "replicas-differ": False,
-    "slow-once": False,
-    "not-confirmed": False,
-    "uneven-links": False,
-    "uneven-places": False,
-    "too-noisy": False,
-    "clocks-disagree": False,
-    "all-closed": False,
-    "no-pattern": False,
-    "bits-differ": False,
-    "unsure": False,
-    "not-measured-again": False,
-}
-# Of the nodes that stay, a comment each.
+# At most so many comments on nodes that stay.
 _MOST_TOLD = 32
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
-def text(report: Report, rounds: Rounds) -> str:
-    """A name a line, as SLURM takes it from a file and mpirun from a hostfile; else comments.
+def text(report: Report, run: RunState, nodelist: Collection[str] = ()) -> str:
+    """Returns one name per line, as SLURM reads them from a file and mpirun from a hostfile.
 
-    The comments: why, the same as an option of sbatch and as PBS's command, and of the other nodes
-    that are named why they stay.
+    nodelist: SLURM's names of the job's nodes. The list has these names: if hosts call themselves
+    node1.cluster.org, SLURM knows node1 only. Comments say why each node is left out, give the list
+    as an option of sbatch and as PBS's command, and say why other named nodes stay.
     """
     why: dict[str, str] = {}
     stay: dict[str, str] = {}
     for finding in report.findings:
-        hosts, text = _hosts(finding, rounds), _one_line(finding.what)
+        hosts = {_name(host, nodelist) for host in _hosts(finding, run)}
+        text = _one_line(finding.what)
         for host in hosts:
             if _is_to_go(finding, hosts):
                 why.setdefault(host, text)
@@ -142,7 +40,8 @@ def text(report: Report, rounds: Rounds) -> str:
     names = sorted(why, key=_order)
     lines = [f"# oddrank selftest: {len(names) or 'no'} node{'s' * (len(names) != 1)} to leave out"]
     if names:
-        short = list(dict.fromkeys(name.partition(".")[0] for name in names))
+        known = nodelist or {name.partition(".")[0] for name in names}
+        short = list(dict.fromkeys(_name(name, known) for name in names))
         lines += [
             *(f"# {name}: {why[name]}" for name in names),
             f"# SLURM: --exclude={fold(short)}",
@@ -156,22 +55,26 @@ def text(report: Report, rounds: Rounds) -> str:
 
 
 def _is_to_go(finding: Finding, hosts: Collection[str]) -> bool:
-    """Not where a finding says that it is not sure, or its cause is another's fault; of a link
-    either end may be the cause.
-    """
+    """Returns whether a finding surely blames these nodes. Either end of a link may be at fault."""
     sure = finding.confidence.level != "low" and (finding.who.kind != "link" or len(hosts) == 1)
-    return sure and CAUSES.get(finding.cause, False)
+    return sure and finding.drains_node
 
 
-def _hosts(finding: Finding, rounds: Rounds) -> set[str]:
-    hosts = {rounds.states[rank].host for rank in finding.who.ranks if rank in rounds.states}
+def _hosts(finding: Finding, run: RunState) -> set[str]:
+    hosts = {run.states[rank].host for rank in finding.who.ranks if rank in run.states}
     return {host for host in hosts if _HOST.fullmatch(host)}
 
 
-def fold(names: Iterable[str]) -> str:
-    """SLURM's short form, `node[3,7-9],login`: of names that are alike but for their last number.
+def _name(host: str, known: Collection[str]) -> str:
+    """Returns the part before the first dot if only that is in `known`; else the whole name."""
+    short = host.partition(".")[0]
+    return short if host not in known and short in known else host
 
-    The names' order is kept between groups. Leading zeros count: `n[03,10]` is not `n[3,10]`.
+
+def fold(names: Iterable[str]) -> str:
+    """Folds names that differ in their last number only, as SLURM does: `node[3,7-9],login`.
+
+    Keeps the order of groups. Leading zeros count: `n[03,10]` is not `n[3,10]`.
     """
     groups: dict[tuple[str, str, bool], list[str]] = {}
     for name in names:
@@ -195,7 +98,7 @@ def _ranges(numbers: Iterable[str], width: int) -> str:
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """What is before the last number, it, and what is after it."""
+    """Splits a name into text before the last number, the number, and text after it."""
     found = _NUMBERED.fullmatch(name)
     return (found[1], found[2], found[3]) if found else (name, "", "")
 

@@ -1,31 +1,93 @@
-"""Whether a rank has its GPU to itself: else its speed says nothing."""
+"""Finds ranks that share their GPU, and a GPU's errors in the kernel's log."""
+
+import os
+import re
+from typing import TypeAlias
 
 from oddrank.control.nodes import Node, node_of
-from oddrank.control.stages import Rounds
+from oddrank.control.stages import RunState
+
+# Xid -> its meaning, for broken hardware only. Other codes are mostly a program's own fault, or say
+# less than NVML. Source: docs.nvidia.com/deploy/xid-errors.
+HARDWARE = {
+    46: "it stopped processing",
+    48: "a double-bit ECC error",
+    62: "its microcontroller halted",
+    64: "a bad row of memory could not be replaced",
+    74: "an NVLink error",
+    79: "it fell off the bus",
+    92: "many single-bit ECC errors",
+    95: "an uncontained memory error",
+    119: "its system processor (GSP) did not answer",
+    120: "its system processor (GSP) failed",
+    140: "an unrecovered ECC error",
+    143: "it could not be initialised",
+}
+_LINE = re.compile(
+    rb"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[^)]*\): (\d+)"
+)
+_MOST = 32 << 20
+Counts: TypeAlias = dict[str, int]
 
 
-def others(rounds: Rounds) -> dict[int, str]:
-    """Rank -> who else uses its GPU, where somebody does: its speed says nothing then.
+def others(run: RunState) -> dict[int, str]:
+    """Returns rank -> what else uses its GPU, for ranks that share it: their speed says nothing.
 
-    A container's process ids are not the driver's: of one that is not in the list it is only known
-    how many there are, of which one is the rank's own.
+    In a container the driver's process ids are not the rank's: if the rank's own id is not in the
+    driver's list, one of the listed processes is taken for the rank.
     """
-    states = rounds.states
+    states = run.states
     ours: dict[Node, set[int]] = {}
     for state in states.values():
         ours.setdefault(node_of(state), set()).add(state.pid)
     found = {}
-    for rank, told in rounds.of("health").items():
-        pids, strangers = told.get("processes") or [], 0
-        if told.get("pid") in pids:
+    for rank, reply in run.of("health").items():
+        pids, strangers = reply.get("processes") or [], 0
+        if reply.get("pid") in pids:
             here = ours[node_of(states[rank])] if rank in states else set()
-            strangers = len(set(pids) - here - {told["pid"]})
+            strangers = len(set(pids) - here - {reply["pid"]})
         elif pids:
             strangers = len(pids) - 1
-        if told.get("mps_clients"):
+        if reply.get("mps_clients"):
             found[rank] = "MPS shares it"
         elif strangers > 0:
             found[rank] = f"{strangers} other process{'es' * (strangers > 1)}"
-        elif told.get("readings", {}).get("profiled"):
+        elif reply.get("readings", {}).get("profiled"):
             found[rank] = "a profiler (DCGM)"
     return found
+
+
+def xids(pci: str, path: str = "/dev/kmsg") -> Counts | str:
+    """Counts each Xid logged for the GPU 0000:9b:00.0. Returns a text if the log can't be read."""
+    try:
+        log = _read(path)
+    except OSError as error:
+        return f"not readable: {error.strerror}"
+    slot = pci.lower().rpartition(".")[0]
+    counts: Counts = {}
+    for found in _LINE.finditer(log):
+        if found[1].decode().lower()[-len(slot) :] == slot:
+            code = found[2].decode()
+            counts[code] = counts.get(code, 0) + 1
+    return counts
+
+
+def _read(path: str) -> bytes:
+    """Reads the kernel's log. Each read gives one record and must not wait for the next."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        parts, size = [], 0
+        while size < _MOST:
+            try:
+                part = os.read(descriptor, 1 << 16)
+            except BrokenPipeError:  # the kernel has overwritten the next records
+                continue
+            except BlockingIOError:
+                break
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)

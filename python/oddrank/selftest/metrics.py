@@ -1,4 +1,4 @@
-"""What peers are compared by: a row a figure."""
+"""The figures that peers are compared by: one row each."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,9 +10,9 @@ Scope = Literal["host", "gpu"]
 class Metric:
     """A figure that every rank measures repeatedly: `result[name]` of its stage, a list.
 
-    smallest: the effect looked for, as a share. scope: whose class its peers are of; ranks without
-    such a class are not compared. repeats: of the first look; most: of the second, which only some
-    take part in.
+    smallest: the smallest effect looked for, as a share. scope: its peers are ranks with the same
+    class of host or GPU; ranks without that class are not compared. repeats: in the first
+    measurement. most: at most so many in the recheck.
     """
 
     name: str
@@ -27,16 +27,18 @@ class Metric:
 
     @property
     def doubt(self) -> float:
-        """So many standard errors this side of the line ranks measure again: one in 20 that are as
-        slow as the line is missed. Whatever else runs on a host would bring up doubts every time.
+        """Ranks within so many standard errors below the line measure again.
+
+        One in 20 ranks that are as slow as the line is missed. 0 for hosts: other programs there
+        would cause doubts in every run.
         """
         return 0.0 if self.scope == "host" else 1.645
 
 
 SPEED = "speed"
 
-# Ranks share their host with each other and with whatever else runs there: of that only large
-# effects are judged. A GPU has one rank.
+# Ranks share their host with each other and with other programs: only large effects count there. A
+# GPU has one rank.
 _HOST = 0.3
 _HBM = 0.03
 _GEMM = 0.05  # clocks follow the power that each chip needs
@@ -47,7 +49,7 @@ TABLE = (
     Metric("host_write", SPEED, "host memory write", "GB/s", "high", _HOST, "host", 9, 20),
     Metric("host_copy", SPEED, "host memory copy", "GB/s", "high", _HOST, "host", 9, 20),
     Metric("host_compute", SPEED, "host arithmetic", "GFLOP/s", "high", _HOST, "host", 5, 8),
-    # A repeat of memory takes a millisecond or two: there is time for very many.
+    # A repeat of GPU memory takes a millisecond or two: there is time for very many.
     Metric("gpu_read", SPEED, "GPU memory read", "GB/s", "high", _HBM, "gpu", 9, 1600),
     Metric("gpu_write", SPEED, "GPU memory write", "GB/s", "high", _HBM, "gpu", 9, 1600),
     Metric("gpu_copy", SPEED, "GPU memory copy", "GB/s", "high", _HBM, "gpu", 9, 1600),

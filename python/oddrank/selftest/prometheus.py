@@ -1,4 +1,4 @@
-"""The verdict and all measured figures as Prometheus's textfile collector reads them: pure."""
+"""Writes the verdict and all figures as Prometheus's textfile collector reads them. Pure."""
 
 import math
 from collections import Counter
@@ -6,43 +6,43 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from oddrank.control.stages import Rounds
-from oddrank.finding import EXIT_CODES, Report
+from oddrank.control.stages import RunState
+from oddrank.report import EXIT_CODES, Report
 from oddrank.selftest.metrics import TABLE
 from oddrank.selftest.stages import connect
 
 ADVICE = "give --prometheus a file, *.prom in the collector's folder"
 
 _PREFIX = "oddrank_selftest_"
-# Unit -> the family of its figures, and what makes them the base unit that its name ends with: a
-# family of several units can't be summed, nor shown on one axis.
+# Unit -> the family of its figures, and the factor to the base unit that the family's name ends
+# with: figures in several units could not be summed, nor shown on one axis.
 _FAMILIES = {
     "GB/s": ("measured_bytes_per_second", 1e9),
     "GFLOP/s": ("measured_flop_per_second", 1e9),
     "TFLOP/s": ("measured_flop_per_second", 1e12),
     "s": ("measured_seconds", 1.0),
 }
-# Lists that are repeats of a measurement, and their units; others hold ranks, or say other things.
+# Lists of repeats -> their unit. Other lists are no measurements.
 _UNITS = {metric.name: metric.unit for metric in TABLE} | {"step_s": "s", "own_s": "s"}
 
 # Name, help, and for each sample its labels and value.
 _Sample = tuple[Mapping[str, object], float]
 
 
-def text(report: Report, rounds: Rounds, now: float) -> str:
-    """All families; now: seconds since 1970, for the collector takes no time stamps of samples."""
+def text(report: Report, run: RunState, now: float) -> str:
+    """Returns all families. now: seconds since 1970; the collector takes no timestamps."""
     return "".join(
         line
-        for name, told, samples in (
+        for name, help_text, samples in (
             ("time_seconds", "When the self-test ended, since 1970.", [({}, now)]),
-            ("ranks", "Ranks of the job.", [({}, float(rounds.world))]),
+            ("ranks", "Ranks of the job.", [({}, float(run.world))]),
             ("verdict", "1 for the verdict of the self-test, else 0.", _verdicts(report)),
             ("findings", "Findings by what they say.", _counts(report)),
             ("stage_seconds", "How long a stage took.", _stages(report)),
-            ("named", "1 for a rank that a finding names.", _named(report, rounds)),
-            *((name, "Median of what a rank measured.", of) for name, of in _metrics(rounds)),
+            ("named", "1 for a rank that a finding names.", _named(report, run)),
+            *((name, "Median of what a rank measured.", of) for name, of in _metrics(run)),
         )
-        for line in _family(_PREFIX + name, told, samples)
+        for line in _family(_PREFIX + name, help_text, samples)
     )
 
 
@@ -62,8 +62,8 @@ def _stages(report: Report) -> Iterator[_Sample]:
         yield {"stage": stage["name"]}, stage["seconds"]
 
 
-def _named(report: Report, rounds: Rounds) -> Iterator[_Sample]:
-    """Each series once: the surest finding of a rank for a cause comes first."""
+def _named(report: Report, run: RunState) -> Iterator[_Sample]:
+    """Yields each series once: a rank's surest finding for a cause comes first."""
     seen = set()
     for finding in report.findings:
         for rank in finding.who.ranks:
@@ -72,26 +72,26 @@ def _named(report: Report, rounds: Rounds) -> Iterator[_Sample]:
                 seen.add(key)
                 labels = {"condition": finding.condition, "cause": finding.cause}
                 level = finding.confidence.level
-                yield {**_who(rounds, rank), **labels, "confidence": level}, 1.0
+                yield {**_who(run, rank), **labels, "confidence": level}, 1.0
 
 
-def _metrics(rounds: Rounds) -> list[tuple[str, list[_Sample]]]:
-    """What peers are compared by, the steps of training, and how long connecting took."""
-    who = {rank: _who(rounds, rank) for rank in rounds.states}
+def _metrics(run: RunState) -> list[tuple[str, list[_Sample]]]:
+    """Returns family -> medians: compared figures, steps of training, seconds of connect."""
+    who = {rank: _who(run, rank) for rank in run.states}
     samples: dict[str, list[_Sample]] = {family: [] for family, _ in _FAMILIES.values()}
-    for stage, results in rounds.results.items():
+    for stage, results in run.results.items():
         for rank, result in results.items():
             for name, unit, repeats in _figures(stage, result):
                 family, factor = _FAMILIES[unit]
                 value = _median(repeats) * factor
-                if math.isfinite(value):  # as figures are; in base units they may be too large
+                if math.isfinite(value):  # in base units it may be too large
                     labels = who[rank] | {"stage": stage, "metric": name}
                     samples[family].append((labels, value))
     return list(samples.items())
 
 
 def _figures(stage: str, result: Any) -> Iterator[tuple[str, str, list[float]]]:
-    """By name, with the unit; a list of ranks is none, whatever stage it is of."""
+    """Yields (name, unit, values) of a result. Lists of ranks are no figures."""
     if not isinstance(result, Mapping):
         return
     for name, value in result.items():
@@ -108,20 +108,20 @@ def _are_figures(values: Any) -> bool:
 
 
 def _median(values: list[float]) -> float:
-    """As statistics.median, which takes three times as long for a few values."""
+    """Returns the median, three times as fast as statistics.median for a few values."""
     ordered, middle = sorted(values), len(values) // 2
     return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def _who(rounds: Rounds, rank: int) -> dict[str, object]:
-    state = rounds.states.get(rank)
+def _who(run: RunState, rank: int) -> dict[str, object]:
+    state = run.states.get(rank)
     return {"rank": rank, "host": state.host if state else ""}
 
 
-def _family(name: str, told: str, samples: Iterable[_Sample]) -> Iterator[str]:
+def _family(name: str, help_text: str, samples: Iterable[_Sample]) -> Iterator[str]:
     lines = [f"{name}{_labels(labels)} {value!r}\n" for labels, value in samples]
     if lines:
-        yield f"# HELP {name} {told}\n# TYPE {name} gauge\n"
+        yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n"
         yield from lines
 
 
@@ -132,5 +132,5 @@ def _labels(labels: Mapping[str, object]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _escaped(value: str) -> str:
-    """By the exposition format; what UTF-8 has not is escaped when it is written."""
+    """Escapes a label by the exposition format. Writing escapes what UTF-8 lacks."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

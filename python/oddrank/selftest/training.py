@@ -1,8 +1,8 @@
-"""A few steps of data-parallel training, and the bits that come out of each: in the ranks alone.
+"""A few steps of data-parallel training, and the bits of each. Runs in the ranks.
 
-Written out, without DistributedDataParallel: its first use imports torch's compiler, which takes a
-rank as long as torch itself, and each rank's own gradients are to be seen before they are reduced.
-All ranks have the same data, so that ranks of one kind of device compute the same bits.
+Does not use DistributedDataParallel: its first use imports torch's compiler, which takes as long as
+torch itself, and each rank's own gradients are hashed before they are reduced. All ranks have the
+same data: ranks of one kind of device compute the same bits.
 """
 
 import ctypes
@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 from oddrank.selftest.probes import host
 
 if TYPE_CHECKING:
-    from oddrank.bench.group import Group
+    from oddrank.process_group import Group
 
 _SEED = 1
 _LAYERS = 4
 _RATE = 0.05
-# Gradients are reduced in pieces of so many bytes, as training does it.
+# Gradients are reduced in buckets of so many bytes, as in training.
 _BUCKET = 8 << 20
 
 
 @dataclass
 class Bits:
-    """Of every step. loss and gradients: of this rank alone, before the others have a part in them.
+    """The bits of each step. loss and gradients are this rank's own, before they are reduced.
 
-    loss: a float's hex. gradients, parameters: a hash; parameters begin with those before the first
-    step. sound: whether loss and gradients are finite.
+    loss: a float's hex. gradients, parameters: hashes; the first of parameters is from before step
+    0. sound: whether loss and gradients are finite.
     """
 
     loss: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Training:
     """A small network of linear layers on one rank's device."""
 
     def __init__(self, group: "Group", width: int, batch: int) -> None:
-        """On the CPU one thread computes: how many there are changes the order of sums."""
+        """On the CPU uses one thread: the number of threads changes the order of sums."""
         torch = self._torch = group.torch
         self._group = group
         if group.device.type == "cpu":
@@ -67,7 +67,7 @@ class Training:
         self.own_s: list[float] = []
 
     def step(self, number: int) -> None:
-        """One step; own_s ends where this rank begins to wait for the others."""
+        """Trains one step. own_s is the time until this rank begins to wait for the others."""
         group = self._group
         group.context.step(f"step {number} forward and backward")
         began = time.perf_counter()
@@ -125,13 +125,13 @@ class Training:
         for tensor in tensors:
             here = tensor.detach().cpu()  # alive until its bytes are read
             size = here.numel() * here.element_size()
-            # Without NumPy, which may not be there.
+            # Without NumPy, which may not be installed.
             digest.update((ctypes.c_char * size).from_address(here.data_ptr()))
         return digest.hexdigest()
 
 
 def kind_of_device(group: "Group") -> str:
-    """Ranks of one kind compute the same bits: device and torch; of CPUs also what torch uses."""
+    """Returns device, torch version and CPU capability: ranks with the same compute equal bits."""
     torch = group.torch
     if group.device.type == "cuda":
         return f"{torch.cuda.get_device_name(group.device)}, torch {torch.__version__}"

@@ -1,1 +1,5 @@
-"""Where each rank is and was. So far: the collective recorder, `oddrank.trace.collectives`."""
+"""Records where each rank is and was."""
+
+from oddrank.trace.stdout import Tee
+
+__all__ = ["Tee"]

@@ -1,4 +1,4 @@
-"""Does something once a module has been imported: without importing it, which may take seconds."""
+"""Calls a function once a module has been imported, without importing it: that may take seconds."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -10,9 +10,9 @@ from typing import Any
 
 
 def after_import(name: str, act: Callable[[ModuleType], None]) -> None:
-    """Calls `act` with the module `name`: now if it is there, else right after its first import.
+    """Calls `act` with the module `name`: now if it is loaded, else right after its first import.
 
-    Nothing that `act` raises reaches whoever imports.
+    Suppresses exceptions of `act`.
     """
     module = sys.modules.get(name)
     if module is not None:
@@ -32,7 +32,7 @@ class _Watch(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name != self._name or self._asked:
             return None
-        # It stays where it is: importlib is walking the list.
+        # Stays in sys.meta_path: importlib is walking the list.
         self._asked = True
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -41,7 +41,7 @@ class _Watch(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """The module's own loader, which it gets back as soon as it has done its work."""
+    """Stands in for the module's own loader, and puts it back when it loads the module."""
 
     def __init__(self, loader: Any, act: Callable[[ModuleType], None]) -> None:
         self._loader, self._act = loader, act

@@ -1,4 +1,4 @@
-"""`arm()`: from here on this process's record says where it is, whatever becomes of it."""
+"""`arm()`: records where this process is, in a file that survives it."""
 
 import functools
 import os
@@ -23,15 +23,15 @@ _KEEP_JOBS = 3
 _LARGEST = 2**31 - 1
 
 HOOKS = ("settrace",) if sys.version_info < (3, 12) else ("monitoring", "settrace")
-"""How this version of Python can be hooked; the first one is taken by itself."""
+"""Hooks that this version of Python has; the first one is the default."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Armed:
-    """What arm() gives back: a context manager, a decorator, or nothing to think about.
+    """The result of arm(): a context manager or a decorator. It may be ignored.
 
-    path: the record file; "" where there is none (no room, or armed before by somebody else).
+    path: the record file; "" if there is none (no room, or another arm() records already).
     """
 
     def __init__(self, packages: Packages, hook: str | None) -> None:
@@ -39,7 +39,7 @@ class Armed:
         self.path = _start(packages, hook)
 
     def disarm(self) -> None:
-        """Takes the hooks away; what was recorded stays readable. Does nothing a second time."""
+        """Removes the hooks; the record stays readable. A second call does nothing."""
         if self.path:
             _stop()
             self.path = ""
@@ -58,7 +58,7 @@ class Armed:
         self.disarm()
 
     def __call__(self, function: Function) -> Function:
-        """As a decorator: armed while `function` runs, a generator or coroutine until it ends."""
+        """Decorates `function`: armed while it runs; a generator or coroutine, until it ends."""
         import inspect
 
         self.disarm()
@@ -98,22 +98,22 @@ def arm(packages: Function) -> Function: ...
 def arm(packages: Any = None, *, hook: str | None = None) -> Any:
     """Records from here on where every thread of this process is, for `oddrank trace where`.
 
-    Call it at the top of a training script, `with oddrank.arm():` around a part of it, or put
+    Call it at the top of a training script, use `with oddrank.arm():` around a part of it, or put
     `@oddrank.arm` on a function. The record is a file of 4 MiB (ODDRANK_TRACE_MB) in memory, under
-    $ODDRANK_DIR or /dev/shm/oddrank-UID/<job>/, which survives this process.
+    $ODDRANK_DIR or /dev/shm/oddrank-UID/<job>/. It survives this process.
 
-    packages: what is recorded how closely, laid over the defaults (user code by lines; see
+    packages: how closely to record packages, on top of the defaults (user code by lines; see
     oddrank.trace.packages.rules): {"mypkg": "lines", "torch": "calls"}, "mypkg=lines,torch=calls",
     or names alone. Levels: off, where, calls, lines.
-    Collectives of torch.distributed are recorded from torch's import on, where `_torch` is built.
-    hook: "settrace" or "monitoring"; None takes the one for this version of Python: "monitoring"
-    from 3.12 on. There, "settrace" is the faster one for lines on 3.13, but takes the place of
-    debuggers, misses threads made in C++, and costs something in code that is not recorded too;
-    on 3.12 Python itself then takes seconds for a literal of 20,000 lines.
+    Collectives of torch.distributed are recorded from torch's import on, if `_torch` is built.
+    hook: "settrace" or "monitoring"; None chooses "monitoring" from Python 3.12 on. On 3.13
+    "settrace" records lines faster, but it takes the place of debuggers, misses threads made in
+    C++, and slows down code that is not recorded; on 3.12 Python itself then takes seconds for a
+    literal of 20,000 lines.
 
-    Forked and spawned children are recorded too, in files of 256 KiB. Armed twice, the first one
-    counts. Where there is no room for a file, the process runs as without, with one warning.
-    OddrankError for a level or a hook that there is not; RuntimeError in a subinterpreter.
+    Forked and spawned children are recorded too, in files of 256 KiB. If arm() is called twice, the
+    first call counts. Without room for a file, the process runs unrecorded, with one warning.
+    OddrankError for an unknown level or hook; RuntimeError in a subinterpreter.
     """
     if callable(packages):
         return Armed(None, hook)(packages)
@@ -121,7 +121,7 @@ def arm(packages: Any = None, *, hook: str | None = None) -> Any:
 
 
 class _ArmChild:
-    """Travels to spawned children with their Process object, and arms them as it is unpickled."""
+    """Arms spawned children: it is pickled with their Process object, and unpickling it arms."""
 
     def __init__(
         self, packages: list[tuple[str, str]], place: tuple[int, int, int, int], hook: str
@@ -140,7 +140,7 @@ def _arm_child(
 
 
 def _start(packages: Packages, hook: str | None) -> str:
-    """The record's path; "" where there is none, or somebody else has armed."""
+    """Returns the record's path; "" if there is no room, or another arm() records already."""
     made = packages_.rules(packages)
     if hook is not None and hook not in HOOKS:
         raise OddrankError(
@@ -188,7 +188,7 @@ def _begin(
 
 
 def _take_threads(hook: Any) -> None:
-    """Threads to come too, unless another tool has them."""
+    """Sets the hook for future threads, unless another tool has set one."""
     if threading.gettrace() is None:
         threading.settrace(hook)
     if sys.gettrace() is not hook:
@@ -197,7 +197,7 @@ def _take_threads(hook: Any) -> None:
 
 @functools.cache
 def _watch_torch(speaks: bool) -> None:
-    """Collectives, from torch's import on."""
+    """Records collectives from torch's import on."""
 
     def start(_: ModuleType) -> None:
         try:
@@ -220,7 +220,7 @@ def _stop() -> None:
 
 
 def _tell_children(arms: _ArmChild | None) -> None:
-    """multiprocessing hands this process's configuration on to its children, pickled or forked."""
+    """Puts `arms` into multiprocessing's configuration, which children inherit."""
     from multiprocessing import process
 
     configuration = getattr(process.current_process(), "_config", None)
@@ -233,9 +233,9 @@ def _tell_children(arms: _ArmChild | None) -> None:
 
 
 def _is_spawned() -> bool:
-    """Whether multiprocessing started this process: a spawned child imports its parent's script.
+    """Returns whether multiprocessing started this process.
 
-    While it does, it does not know its parent yet.
+    While a spawned child imports its parent's script, parent_process() is not set yet.
     """
     process = sys.modules.get("multiprocessing.process")
     return process is not None and (
@@ -245,7 +245,7 @@ def _is_spawned() -> bool:
 
 
 def _place() -> tuple[int, int, int, int]:
-    """(rank, local rank, world, node); what a launcher says wrong must not stop the training."""
+    """Returns (rank, local rank, world, node). Wrong values of a launcher raise nothing."""
     try:
         here = launch.current()
     except LaunchError as error:

@@ -1,58 +1,110 @@
 """Copies a job's records from this host's memory to a folder that outlives the allocation."""
 
+import errno
 import os
-import shutil
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from oddrank import _native, job
 from oddrank.errors import OddrankError
-from oddrank.trace import folders, jobs, processes
+from oddrank.trace import jobs, processes
+
+_MAGIC = b"oddrank\n"  # format.hpp's kMagic
+_LARGEST = 1 << 30  # bytes: format.hpp's largest record
+_PIECE = 1 << 20
 
 
-def collect(files: Sequence[Path], folder: Path, host: str) -> dict[Path, int]:
-    """Copies into `folder`/JOB/`host`/, whole or not at all, file by file.
+def collect(
+    files: Sequence[Path], folder: Path, host: str
+) -> tuple[dict[Path, int], dict[Path, str]]:
+    """Copies records to `folder`/JOB/`host`/, each whole or not at all, readable by the owner only.
 
-    Returns how many are in each of these folders. OddrankError where it cannot be written; what was
-    copied before stays.
+    Returns the number of records in each of these folders, and a line for each file that is no
+    record: a symbolic link, a pipe or device, other bytes. Raises OddrankError if `folder` cannot
+    be written (what was copied before stays) or none of the files is a record.
     """
-    is_base = any(folder.absolute().is_relative_to(base) for base in folders.bases())
-    if is_base or (folder.is_dir() and folders.records(folder)):
+    is_base = any(folder.absolute().is_relative_to(base) for base in jobs.bases())
+    if is_base or (folder.is_dir() and jobs.records(folder)):
         raise OddrankError(
             f"{folder} is where records are already: name the folder to copy to, then what to copy:"
             f" oddrank trace collect DIR {folder}"
         )
-    for file in files:
-        if not file.is_file():
-            raise OddrankError(f"there is no record {file}: name a job's folder")
-    targets: dict[Path, list[Path]] = {}
+    copied: dict[Path, int] = {}
+    refused: dict[Path, str] = {}
     for file, name in _jobs(files):
-        targets.setdefault(folder / name / host, []).append(file)
-    for target, own in targets.items():
-        _copy(own, target)
-    return {target: len(own) for target, own in targets.items()}
+        target = folder / name / host
+        try:
+            source = _open(file)
+        except OddrankError as error:
+            refused[file] = str(error)
+            continue
+        try:
+            _copy(source, target, file.name)
+        finally:
+            os.close(source)
+        copied[target] = copied.get(target, 0) + 1
+    if not copied:
+        raise OddrankError("; ".join(refused.values()))
+    return copied, refused
 
 
 def _jobs(files: Sequence[Path]) -> Iterable[tuple[Path, str]]:
-    """Each with its job as the record itself names it, or where it can't be read its folder."""
+    """Pairs each file with the job that the record names, or else with its folder's name."""
     read, _ = processes.read(files, _native.core().trace_snapshot)
-    # A record may be anybody's, and its name is about to be a folder.
+    # file_name(): anybody may have written the record, and its text names a folder.
     named = {file: job.file_name(facts["job"]) for file, facts in read if facts["job"]}
     return [(file, named.get(file, jobs.job_of(file))) for file in files]
 
 
-def _copy(files: Sequence[Path], target: Path) -> None:
+def _open(file: Path) -> int:
+    """Opens a record to read. Follows no symbolic link, waits for no other process.
+
+    Root may collect from a folder that others write to: all checks use the open file, which nobody
+    can exchange. Raises OddrankError if it is no record.
+    """
+    try:
+        source = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        is_link = error.errno == errno.ELOOP
+        raise _not_copied(file, "it is a symbolic link" if is_link else error.strerror) from None
+    try:
+        facts = os.fstat(source)
+        if not stat.S_ISREG(facts.st_mode):
+            raise _not_copied(file, "it is no record but a folder, pipe or device")
+        if facts.st_size > _LARGEST:
+            raise _not_copied(file, "it is larger than any record")
+        if os.pread(source, len(_MAGIC), 0) != _MAGIC:
+            raise _not_copied(file, "it is no record, or its process died before it began one")
+    except OSError as error:
+        os.close(source)
+        raise _not_copied(file, error.strerror) from None
+    except OddrankError:
+        os.close(source)
+        raise
+    return source
+
+
+def _not_copied(file: Path, why: str | None) -> OddrankError:
+    return OddrankError(f"{file} was not copied: {why}")
+
+
+def _copy(source: int, target: Path, name: str) -> None:
+    half = target / f".{name}.{os.getpid()}"
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            half = target / f".{file.name}.{os.getpid()}"
-            try:
-                shutil.copyfile(file, half)
-                half.replace(target / file.name)
-            finally:
-                half.unlink(missing_ok=True)
+        try:
+            made = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with open(made, "wb") as copy:
+                left = os.fstat(source).st_size
+                while left > 0 and (piece := os.read(source, min(left, _PIECE))):
+                    copy.write(piece)
+                    left -= len(piece)
+            half.replace(target / name)
+        finally:
+            half.unlink(missing_ok=True)
     except OSError as error:
         raise OddrankError(
-            f"cannot copy records to {target} ({error.strerror}): name a folder with room for"
-            f" {sum(file.stat().st_size for file in files if file.exists()) >> 20} MiB"
+            f"cannot copy {name} to {target} ({error.strerror}): name a folder with room for"
+            f" {os.fstat(source).st_size >> 20} MiB"
         ) from None

@@ -1,9 +1,9 @@
-"""Which collectives a process has issued and which are open: every c10d operation, whoever issued
-it, written into the process's record file while it is armed.
+"""Records the collectives that a process has issued, and which are open, in its record file.
 
-Seen are calls of torch.distributed, DDP's gradient buckets, functional and compiled collectives and
-point-to-point operations, from any thread; other operations cost nothing more. Not seen are replays
-of CUDA graphs, groups whose class is written in Python, and what is sent past torch.distributed.
+It sees calls of torch.distributed, DDP's gradient buckets, functional and compiled collectives and
+point-to-point operations, from any thread; other operations cost nothing more. It does not see
+replays of CUDA graphs, groups whose class is written in Python, and data sent without
+torch.distributed.
 """
 
 from os import PathLike, fspath
@@ -20,37 +20,38 @@ class Collective(NamedTuple):
     group: str
     """Name of the process group, the same on all its ranks."""
     seq: int | None
-    """The backend's number of it in its group; None: not issued to the end, or not numbered."""
+    """The backend's sequence number in the group; None: not issued to the end, or not numbered."""
     op: str
     """c10d's name: allreduce_, _allgather_base_, send, ..."""
     bytes: int
-    """What this rank hands in (broadcast, scatter, recv: what it gets); 0 for barriers."""
+    """Bytes that this rank puts in (broadcast, scatter, recv: that it gets); 0 for barriers."""
     state: Literal["open", "ended", "issued"]
-    """open: begun and not ended. ended: completed or failed; a send or recv of gloo only when it
-    was waited for, or its Work is gone. issued: a device (NCCL) goes on with it, and when it ends
-    is not recorded."""
+    """open: begun and not ended. ended: completed or failed; gloo's send and recv end once they are
+    waited for, or their Work is gone. issued: it goes on on a device (NCCL); its end is not
+    recorded."""
     begin_ns: int | None
-    """Wall clock; None: overwritten by newer ones, or the record's clocks can't say."""
+    """Wall clock; None: overwritten by newer ones, or the record's clocks can't convert it."""
     end_ns: int | None
 
 
 def start() -> None:
-    """Records from now on, while this process is armed.
+    """Records collectives from now on, while this process is armed.
 
-    Call it the first time while no other thread issues a collective. MissingPartError where
-    `_torch` is absent or does not fit the torch that runs.
+    During the first call no other thread may issue a collective. MissingPartError if `_torch` is
+    absent or does not fit the running torch.
     """
     _native.torch().start_collectives(_native.core().trace_collective_sink())
 
 
 def stop() -> None:
-    """Records no more begins; what is open is still recorded as it ends."""
+    """Stops recording new collectives; still records the end of open ones."""
     _native.torch().stop_collectives()
 
 
 def read(path: str | PathLike[str]) -> list[Collective]:
-    """What a record file still holds, in the order of issue: the newest, and all that are open.
+    """Reads the collectives that a record file still holds, in the order of issue.
 
-    The process may be at work, hung or dead. OddrankError where it is no record file.
+    These are the newest ones and all open ones. The process may be running, hung or dead.
+    OddrankError if `path` is no record file.
     """
     return [Collective(*fields) for fields in _native.core().trace_collectives(fspath(path))]

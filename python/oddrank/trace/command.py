@@ -2,25 +2,29 @@
 
 import sys
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from oddrank import finding, render
+from oddrank import render
 from oddrank.cli import Group, json_option
 from oddrank.errors import LaunchError, OddrankError
+from oddrank.report import envelope, write_json
 
 if TYPE_CHECKING:
+    from oddrank.trace.jobs import Found
+    from oddrank.trace.processes import AnyProcess
     from oddrank.trace.ranks import Rank
 
-_WATCH = 1.0  # seconds between two looks
-_LOOK = 0.2  # seconds over which CPU time is counted
+_WATCH = 1.0  # seconds between two pictures
+_LOOK = 0.2  # seconds over which CPU time is measured
 _CLEAR = "\x1b[2J\x1b[H"
 
 
 _all_runs_option = click.option(
-    "--all-runs", is_flag=True, help="Also the dead of a job's earlier runs."
+    "--all-runs", is_flag=True, help="Also show dead processes of a job's earlier runs."
 )
 
 
@@ -28,8 +32,16 @@ _all_runs_option = click.option(
 def command() -> None:
     """Record where every rank is, and look at it: live, hung, killed or gone.
 
-    Recording is switched on by oddrank.arm() in the script or by `trace run`. Looking needs neither
-    ptrace nor the process: only its record file, under /dev/shm/oddrank-UID or $ODDRANK_DIR.
+    \b
+    Examples:
+      torchrun --nproc-per-node 8 -m oddrank trace run train.py
+      oddrank trace where
+      oddrank trace export -o train.json.gz
+
+    oddrank.arm() in the script, or `trace run`, switches recording on. Looking needs neither ptrace
+    nor a live process: it reads the record files under /dev/shm/oddrank-UID or $ODDRANK_DIR.
+
+    Exit codes: 0; 2 if something that was named has no record. These commands do not judge.
     """
 
 
@@ -39,13 +51,13 @@ def command() -> None:
 @click.option(
     "--packages",
     metavar="LIST",
-    help="What is recorded how closely, over the defaults: mypkg=lines,torch=calls. Levels: off,"
-    " where, calls, lines (a name alone).",
+    help="How closely to record packages, on top of the defaults: mypkg=lines,torch=calls. Levels:"
+    " off, where, calls, lines (of a name alone).",
 )
 @click.option(
     "--hook",
-    metavar="NAME",
-    help="settrace or monitoring (Python 3.12 and later, and taken by itself there).",
+    type=click.Choice(["settrace", "monitoring"]),
+    help="monitoring needs Python 3.12 and is the default from there on.",
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
 @click.argument("program", metavar="SCRIPT|MODULE")
@@ -57,9 +69,14 @@ def run(
     program: str,
     arguments: tuple[str, ...],
 ) -> NoReturn:
-    """Run a script as Python does, recorded.
+    """Run a script as Python does, and record it.
 
-    torchrun --nproc-per-node 8 -m oddrank trace run train.py --lr 1e-4
+    \b
+    Examples:
+      torchrun --nproc-per-node 8 -m oddrank trace run train.py --lr 1e-4
+      srun oddrank trace run -m mypkg.train
+
+    The exit code is the script's.
     """
     from oddrank.trace import run as run_
 
@@ -69,8 +86,8 @@ def run(
 
 @command.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--pid", type=int, help="The record of this process.")
-@click.option("--all-threads", is_flag=True, help="All threads, and child processes.")
+@click.option("--pid", type=int, help="Show this process only.")
+@click.option("--all-threads", is_flag=True, help="Show all threads, and child processes.")
 @_all_runs_option
 @click.option("--watch", is_flag=True, help="Look again every second, until Ctrl-C.")
 @json_option
@@ -84,18 +101,24 @@ def where(  # noqa: PLR0917 (click passes them by name)
 ) -> int:
     """Show where each rank is, or was when it died, the least progress first.
 
-    PATH: record files, folders of jobs (shown one after the other), what `trace collect` has made,
-    or numbers of ranks of your newest job on this host; without one all of that job. Ranks with the
-    same stack are folded; nobody is blamed.
+    \b
+    Examples:
+      oddrank trace where                  your newest job on this host
+      oddrank trace where 3                its rank 3
+      oddrank trace where slurm-4711.0     a job (the beginning of its name is enough)
+      oddrank trace where /shared/records  what `trace collect` copied
+
+    PATH: a record file, a folder of one or more jobs, a job, or the number of a rank of your newest
+    job. Ranks with the same stack are shown once. This command does not judge.
     """
-    from oddrank.trace import jobs, processes, ranks, say
+    from oddrank.trace import jobs, processes, ranks
     from oddrank.trace import where as where_
 
-    is_part = pid is not None or any(map(jobs.is_rank, paths))
+    _refuse_several_writers(json_path)
     while True:
         chosen = jobs.find(paths, pid)
         read, refused = ranks.read(chosen.files, _LOOK)
-        found, earlier = say.last_run(read, refused, all_runs)
+        found, earlier = _last_run(read, refused, all_runs)
         of_jobs = processes.by_job(found, jobs.job_of(chosen.files[0]))
         if json_path is not None:
             _write_where(found, ", ".join(of_jobs), json_path)
@@ -103,34 +126,40 @@ def where(  # noqa: PLR0917 (click passes them by name)
             if watch:
                 _begin_picture()
             for i, (job, own) in enumerate(of_jobs.items()):
-                text = where_.text(own, job, all_threads=all_threads, chosen=is_part)
+                text = where_.text(own, job, all_threads=all_threads, chosen=chosen.is_part)
                 for line in [""] * (i > 0) + text:
                     render.line(line, sys.stdout)
-            say.earlier_runs(earlier)
-        code = say.what_else(chosen, paths, refused)
+            _print_earlier_runs(earlier)
+        code = _print_notices(chosen, paths, refused)
         if not watch:
             return code
         time.sleep(_WATCH)
 
 
 @command.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="PATH")
 @click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True,
-              help="How many lines.")  # fmt: skip
+              help="Number of lines.")  # fmt: skip
 @click.option("--source", is_flag=True, help="Show the source text of each line.")
-@click.option("-u", "--microseconds", is_flag=True, help="Times to the microsecond.")
+@click.option("-u", "--microseconds", is_flag=True, help="Show times to the microsecond.")
 def tail(file: str, count: int, source: bool, microseconds: bool) -> int:
     """Show the last lines that a process ran.
 
-    FILE: its record, the number of a rank of your newest job, or a folder with one record.
+    \b
+    Examples:
+      oddrank trace tail 3
+      oddrank trace tail -n 200 --source /dev/shm/oddrank-0/JOB/rank3-4711-8150.trace
+
+    PATH: a record file, the number of a rank of your newest job, or a folder or job that has one
+    record.
     """
-    from oddrank.trace import jobs, say
+    from oddrank.trace import jobs
     from oddrank.trace import tail as tail_
 
     chosen = jobs.find_one(file)
     for line in tail_.text(chosen.files[0], count, source=source, microseconds=microseconds):
         render.line(line, sys.stdout)
-    return say.what_else(chosen)
+    return _print_notices(chosen)
 
 
 @command.command()
@@ -139,13 +168,16 @@ def tail(file: str, count: int, source: bool, microseconds: bool) -> int:
 def collect(folder: Path, paths: tuple[str, ...]) -> int:
     """Copy a job's records of this host to DIR/JOB/HOST, before the allocation ends.
 
-    srun --ntasks-per-node 1 oddrank trace collect /shared/records
+    \b
+    Example:
+      srun --ntasks-per-node 1 oddrank trace collect /shared/records
 
-    PATH: as for `trace where`; without one your newest job on this host.
+    PATH: as for `trace where`; by default your newest job on this host. Only regular files that are
+    records are copied, readable by you alone.
     """
     from oddrank import launch
     from oddrank.trace import collect as collect_
-    from oddrank.trace import jobs, say
+    from oddrank.trace import jobs
 
     try:
         here = launch.current()
@@ -154,38 +186,47 @@ def collect(folder: Path, paths: tuple[str, ...]) -> int:
     if here.local_rank != 0:
         return 0
     chosen = jobs.find(paths)
-    for target, count in collect_.collect(chosen.files, folder, here.host).items():
-        render.line(f"{count} records of job {target.parent.name} in {target}", sys.stdout)
-    return say.what_else(chosen)
+    copied, refused = collect_.collect(chosen.files, folder, here.host)
+    for target, count in copied.items():
+        records = f"{count} record{'' if count == 1 else 's'}"
+        render.line(f"{records} of job {target.parent.name} in {target}", sys.stdout)
+    _print_lines(refused.values())
+    return _print_notices(chosen, paths, refused)
 
 
 @command.command()
-@click.argument("out", metavar="OUT.json.gz", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--lines", is_flag=True, help="Every line too, as an instant event.")
+@click.option("-o", "--output", required=True, metavar="OUT.json.gz",
+              type=click.Path(dir_okay=False, path_type=Path),
+              help="File to write; compressed if its name ends in .gz.")  # fmt: skip
+@click.option("--lines", is_flag=True, help="Write every line too, as an instant event.")
 @_all_runs_option
-def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> int:
+def export(paths: tuple[str, ...], output: Path, lines: bool, all_runs: bool) -> int:
     """Write what all ranks did last as one Chrome trace, for https://ui.perfetto.dev.
 
-    Calls, steps, sections, marks and collectives on one clock. OUT is written whole or not at all,
-    as plain JSON if its name does not end in .gz. PATH: as for `trace where`.
+    \b
+    Examples:
+      oddrank trace export -o train.json.gz
+      oddrank trace export -o rank2.json.gz 2
+
+    It has calls, steps, sections, marks and collectives on one clock. PATH: as for `trace where`.
     """
     from oddrank.trace import export as export_
-    from oddrank.trace import jobs, say
+    from oddrank.trace import jobs
 
-    if str(out) == "-":
+    if str(output) == "-":
         raise OddrankError("export writes a file, not to stdout: name one, such as train.json.gz")
+    _refuse_several_writers(str(output))
     chosen = jobs.find(paths)
-    written = export_.export(chosen.files, out, lines=lines, all_runs=all_runs)
-    for note in written.notes:
-        render.line(f"oddrank: {note}", sys.stderr)
+    written = export_.export(chosen.files, output, lines=lines, all_runs=all_runs)
+    _print_lines(written.notes)
     render.line(
         f"{written.events} events of {written.processes} processes of job {written.job}"
-        f" in {out} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
+        f" in {output} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
         sys.stdout,
     )
-    say.earlier_runs(written.earlier)
-    return say.what_else(chosen)
+    _print_earlier_runs(written.earlier)
+    return _print_notices(chosen, paths, written.refused)
 
 
 @command.command()
@@ -195,31 +236,37 @@ def export(out: Path, paths: tuple[str, ...], lines: bool, all_runs: bool) -> in
 def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> int:
     """Show how much each rank records, what was lost, what that costs, and the hottest code.
 
-    Times are between call and return, in what is left of the record (its window); what runs ends
-    now, or with the last event of a process that is gone. Overhead is estimated: events a second
-    times what an event costs on the machine that oddrank was measured on. PATH: as for `trace
-    where`.
+    \b
+    Examples:
+      oddrank trace stats
+      oddrank trace stats 3 --json stats.json
+
+    Times are between call and return, within the part of the record that is not overwritten (the
+    window). A call that still runs ends now, or with the last event of a dead process. The overhead
+    is estimated: events per second times the cost of an event on the machine where oddrank was
+    measured. PATH: as for `trace where`.
     """
-    from oddrank.trace import jobs, processes, say
+    from oddrank.trace import jobs, processes
     from oddrank.trace import stats as stats_
 
+    _refuse_several_writers(json_path)
     chosen = jobs.find(paths)
     read, refused = stats_.read(chosen.files)
-    found, earlier = say.last_run(read, refused, all_runs)
+    found, earlier = _last_run(read, refused, all_runs)
     job = processes.only_job(found, jobs.job_of(chosen.files[0]))
     hot = stats_.hottest(found)
     if json_path is not None:
         world = {"size": max(rank.world for rank in found)}
         data = stats_.as_data(found, hot)
-        finding.write_json(finding.envelope("trace stats", world, data), json_path)
+        write_json(envelope("trace stats", world, data), json_path)
     if json_path != "-":
         render.table(*stats_.rank_table(found), sys.stdout, title=f"job {job}")
         render.line("", sys.stdout)
         render.table(*stats_.code_table(hot), sys.stdout, title="hottest code, all ranks")
         for line in stats_.notes(found):
             render.line(line, sys.stdout)
-        say.earlier_runs(earlier)
-    return say.what_else(chosen, paths, refused)
+        _print_earlier_runs(earlier)
+    return _print_notices(chosen, paths, refused)
 
 
 @command.command()
@@ -229,26 +276,48 @@ def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> int:
 def diff(a: str, b: str, json_path: str | None) -> int:
     """Show where the histories of two ranks part: calls, steps and collectives.
 
+    \b
+    Examples:
+      oddrank trace diff 0 3
+      oddrank trace diff /shared/records/JOB/node1/rank0-4711-8150.trace 3
+
     A, B: record files, or numbers of ranks of your newest job. Main threads are compared, from the
-    last step on that both have in their records; without steps from arm(), or from the last
-    collective that both have.
+    last step that both records have; without steps from arm(), or from the last collective that
+    both have.
     """
     from oddrank.trace import diff as diff_
-    from oddrank.trace import history, jobs, say
+    from oddrank.trace import jobs
 
+    _refuse_several_writers(json_path)
     chosen = [jobs.find_one(side) for side in (a, b)]
-    found = diff_.compare(*(history.read(side.files[0]) for side in chosen))
+    found = diff_.compare(*(diff_.read(side.files[0]) for side in chosen))
     if json_path is not None:
-        finding.write_json(finding.envelope("trace diff", {}, found.as_data()), json_path)
+        write_json(envelope("trace diff", {}, found.as_data()), json_path)
     if json_path != "-":
         for line in diff_.text(found):
             render.line(line, sys.stdout)
     lacking = [line for side in chosen for line in side.lacking]
-    return say.what_else(jobs.Found((), lacking, max(side.also for side in chosen)))
+    return _print_notices(jobs.Found((), lacking, max(side.also for side in chosen)))
+
+
+def _refuse_several_writers(path: str | None) -> None:
+    """Raises OddrankError if each node of a job would write `path` and replace the others'."""
+    from oddrank import launch
+
+    try:
+        nodes = launch.current().nodes
+    except LaunchError:
+        return
+    if path in {None, "-"} or nodes == 1:
+        return
+    raise OddrankError(
+        f"each of {nodes} nodes would write {path}: copy the records to one place first (srun"
+        " --ntasks-per-node 1 oddrank trace collect DIR), then name DIR in a shell of its own"
+    )
 
 
 def _begin_picture() -> None:
-    """A screen of its own on a terminal; else a line that parts it from the one before."""
+    """Clears a terminal; elsewhere writes a line that separates two pictures."""
     if sys.stdout.isatty():
         click.echo(_CLEAR, nl=False)
     else:
@@ -257,5 +326,38 @@ def _begin_picture() -> None:
 
 def _write_where(found: "list[Rank]", job: str, path: str) -> None:
     world = {"size": max(rank.world for rank in found)}
-    data = {"job": job, "ranks": [rank.as_data() for rank in found]}
-    finding.write_json(finding.envelope("trace where", world, data), path)
+    data: dict[str, Any] = {"job": job, "ranks": [rank.as_data() for rank in found]}
+    write_json(envelope("trace where", world, data), path)
+
+
+def _last_run(
+    found: "list[AnyProcess]", refused: dict[Path, str], all_runs: bool
+) -> "tuple[list[AnyProcess], int]":
+    """Returns the processes to show, and how many of earlier runs are left out."""
+    from oddrank.trace import processes
+
+    if not found and len(refused) == 1:
+        raise OddrankError(*refused.values())
+    _print_lines(refused.values())
+    if not found:
+        raise OddrankError(f"none of {len(refused)} files is a record that can be read")
+    last = found if all_runs else processes.last_run(found)
+    return last, len(found) - len(last)
+
+
+def _print_earlier_runs(count: int) -> None:
+    if count:
+        render.line(f"not shown: {count} records of earlier runs (--all-runs)", sys.stdout)
+
+
+def _print_notices(
+    found: "Found", typed: Sequence[str] = (), refused: Collection[Path] = ()
+) -> int:
+    """Prints the names without a record, and another job here; returns the exit code."""
+    _print_lines((*found.lacking, *filter(None, [found.also])))
+    return OddrankError.exit_code if found.lacking or {*map(Path, typed)} & {*refused} else 0
+
+
+def _print_lines(lines: Collection[str]) -> None:
+    for line in lines:
+        render.line(f"oddrank: {line}", sys.stderr)

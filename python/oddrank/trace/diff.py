@@ -1,33 +1,97 @@
-"""Where the histories of two ranks part: what their main threads called, issued and stepped.
+"""Finds the first difference between two ranks' histories: calls, collectives and steps.
 
-Ranks of one job do the same as a rule, so the first place where they don't is worth a look. They
-are compared from the last anchor on that both have in their windows: a step, or where step() is not
-called a collective with the same number in its group, or their beginnings.
+Only main threads are compared: in one job they usually do the same. The comparison starts at the
+last anchor in both windows: a step; without steps, arm(); without both, a collective with the same
+number in its group.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from oddrank.trace.history import History, Item
+from oddrank import _native
+from oddrank.trace.processes import short
 
 NEXT = 5
+_CALL, _RESUME, _MARK = 1, 2, 0  # kinds of events: format.hpp's
+_ALL = 1 << 62  # events
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that a main thread did."""
+
+    kind: str
+    """call, resume (of a generator or coroutine), step or collective."""
+    name: str
+    """Function, number of the step, operation."""
+    place: str
+    """The function's file, or the collective's group."""
+    ns: int | None = None
+    """Wall-clock time."""
+    sequence: int | None = None
+    """Number of a collective in its group, as its backend counts."""
+    bytes: int | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "step":
+            return f"step {self.name}"
+        if self.kind == "collective":
+            number = "" if self.sequence is None else f" #{self.sequence}"
+            return f"{self.name.strip('_')}{number} of group {self.place}, {self.bytes} bytes"
+        return f"{self.kind} {self.name} ({short(self.place)})"
+
+
+@dataclass(frozen=True)
+class History:
+    """The main thread of one process."""
+
+    rank: int
+    host: str
+    pid: int
+    items: tuple[Item, ...]
+    whole: bool
+    """The record goes back to arm(): its beginning is not overwritten."""
+    overwritten: tuple[int, ...] = ()
+    """Numbers of earlier steps, whose calls are overwritten."""
+
+    @property
+    def steps(self) -> list[int]:
+        return [int(item.name) for item in self.items if item.kind == "step"]
+
+    @property
+    def groups(self) -> set[str]:
+        """The groups in which it has issued collectives."""
+        return {item.place for item in self.items if item.kind == "collective"}
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} ({self.host}, pid {self.pid})"
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "host": self.host,
+            "pid": self.pid,
+            "steps": self.steps,
+            "steps_overwritten": list(self.overwritten),
+        }
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two histories part."""
+    """The first difference between two histories."""
 
     a: History
     b: History
     begin: Item | None
-    """The anchor; None: there is none, or both are compared from arm() on."""
+    """The anchor; None if there is none, or the comparison starts at arm()."""
     compared: bool
-    """False: nothing in the windows is common, and the rest is empty."""
+    """False if the windows have no common anchor; the other members are empty then."""
     common: int = 0
-    """Items that are the same, from the anchor on."""
+    """Number of equal items from the anchor on."""
     last: Item | None = None
-    """The last one of them."""
+    """The last equal item."""
     a_next: tuple[Item, ...] = ()
     b_next: tuple[Item, ...] = ()
 
@@ -44,8 +108,28 @@ class Difference:
         }
 
 
+def read(file: Path) -> History:
+    """Reads the main thread's history. Raises OddrankError if `file` is no record."""
+    core = _native.core()
+    before = core.trace_snapshot(str(file))
+    process, events, _ = core.trace_history(str(file), _ALL)
+    pid = process["pid"]
+    own = [event for event in events if event[1] == pid]
+    recorded = sum(1 for event in own if event[2] != _MARK)
+    ever = max((each["events"] for each in before["threads"] if each["tid"] == pid), default=0)
+    whole = recorded >= ever
+    # The calls that followed marks older than the oldest event are lost.
+    oldest = next((i for i, event in enumerate(own) if event[2] != _MARK), 0)
+    items = _items(own if whole else own[oldest:])
+    gone = () if whole else tuple(int(item.name) for item in _items(own[:oldest]))
+    since = None if whole or not own else own[oldest][0]
+    collectives = _collective_items(core.trace_collectives(str(file)), pid, since)
+    made = tuple(_merged(items, collectives))
+    return History(process["rank"], process["host"], pid, made, whole, gone)
+
+
 def compare(a: History, b: History) -> Difference:
-    """Pure: the items from the last common anchor on, up to the first that differs."""
+    """Compares the items from the last common anchor up to the first difference. Pure."""
     anchor = _last_common(a, b, _step)
     from_arm = anchor is None and a.whole and b.whole
     anchor = (0, 0) if from_arm else anchor or _last_common(a, b, _collective)
@@ -70,11 +154,11 @@ def compare(a: History, b: History) -> Difference:
 
 
 def text(found: Difference) -> Iterable[str]:
-    """The lines of `trace diff`."""
+    """Yields the lines of `trace diff`."""
     for side in (found.a, found.b):
         yield f"{side}: {_window(side)}"
     if not found.compared:
-        yield "nothing in these windows is common: no step, and no collective with the same number"
+        yield "these windows have nothing in common: no step, no collective with the same number"
         return
     since = "arm()" if found.begin is None else str(found.begin)
     if found.last is not None:
@@ -83,10 +167,10 @@ def text(found: Difference) -> Iterable[str]:
     elif found.a_next or found.b_next:
         yield f"they part at once after {since}"
     else:
-        yield "neither has recorded anything of its main thread"
+        yield "neither record has an event of its main thread"
         return
     if not found.a_next and not found.b_next:
-        yield "and then neither has anything more"
+        yield "neither record has anything after it"
         return
     for side, items in ((found.a, found.a_next), (found.b, found.b_next)):
         yield f"then {side}:"
@@ -96,10 +180,10 @@ def text(found: Difference) -> Iterable[str]:
 
 
 def _is_same(one: Item, other: Item, shared: set[str]) -> bool:
-    """Of a collective also its size, and its number as far as both know it.
+    """Compares two items; for collectives, also the size, and the number if both have one.
 
-    shared: groups of both. Each rank may have groups without the other (its tensor-parallel ones):
-    their names and numbers differ by nature.
+    shared: groups that both ranks use. Names and numbers of other groups (tensor-parallel ones, for
+    example) always differ.
     """
     if (one.kind, one.name, one.bytes) != (other.kind, other.name, other.bytes):
         return False
@@ -119,9 +203,9 @@ def _collective(item: Item) -> Any:
 
 
 def _last_common(a: History, b: History, anchor: Callable[[Item], Any]) -> tuple[int, int] | None:
-    """Where both have an anchor of one name, with the least behind it; None: nowhere.
+    """Returns the indices of the latest anchor that both have; None if there is none.
 
-    Not simply the last that `a` has: in a second epoch the steps have the names of the first.
+    Latest by the sum of both indices: in a second epoch, steps have the names of the first.
     """
     ours, theirs = _last_places(a.items, anchor), _last_places(b.items, anchor)
     return max(((ours[name], theirs[name]) for name in ours.keys() & theirs), key=sum, default=None)
@@ -137,10 +221,36 @@ def _window(side: History) -> str:
         return f"{_steps(side.steps)} in its window" if side.steps else "no step"
     known = f"{_steps(side.steps)} in its window" if side.steps else "no step in its window"
     if not side.overwritten:
-        return f"{known}, what was before is overwritten"
+        return f"{known}, earlier events are overwritten"
     gone = _steps(side.overwritten)
     return f"{known}, the calls of {gone} are overwritten (raise ODDRANK_TRACE_MB)"
 
 
 def _steps(steps: Sequence[int]) -> str:
     return f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+
+
+def _items(events: Sequence[tuple[Any, ...]]) -> list[Item]:
+    items = []
+    for ns, _, kind, (function, file, _), _, mark in events:
+        if kind in (_CALL, _RESUME):
+            items.append(Item("call" if kind == _CALL else "resume", function, file, ns))
+        elif kind == _MARK and mark.startswith("step ") and mark[5:].isdecimal():
+            # A user's mark("step 7") looks the same and means the same.
+            items.append(Item("step", mark[5:], "", ns))
+    return items
+
+
+def _collective_items(found: Sequence[tuple[Any, ...]], pid: int, since: int | None) -> list[Item]:
+    return [
+        Item("collective", operation, group, begin, sequence, size)
+        for tid, group, sequence, operation, size, _, begin, _ in found
+        if tid == pid and begin is not None and (since is None or begin >= since)
+    ]
+
+
+def _merged(items: list[Item], collectives: list[Item]) -> list[Item]:
+    """Merges by time (`items` are sorted already). Leaves collectives out if there is no clock."""
+    if not collectives or any(item.ns is None for item in items):
+        return items
+    return sorted([*items, *collectives], key=lambda item: item.ns or 0)  # stable

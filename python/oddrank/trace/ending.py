@@ -1,8 +1,8 @@
-"""A process's last words: its record says that the script has ended, and by which exception.
+"""Notes in the record that the script has ended, and which exception ended it.
 
-Only looked at, never taken: sys.excepthook stays whose it is. What Python leaves behind of an
-exception that ended a script is read when Python begins to shut down, before it waits for threads
-(a rank that has failed and hangs in that wait says so). exit()'s code is noted natively.
+Does not touch sys.excepthook. Python keeps the exception that ended a script. This module reads it
+when Python begins to shut down, before Python waits for threads: the record of a rank that failed
+and hangs in that wait has the exception. The compiled core notes the code of exit().
 """
 
 import atexit
@@ -16,32 +16,32 @@ from oddrank import _native
 
 @functools.cache
 def watch() -> None:
-    """Once a process; forked children inherit it, and write into records of their own."""
-    # As concurrent.futures does: called before threads are waited for, in children of
-    # multiprocessing too. Theirs end by os._exit(), without what atexit has.
+    """Registers the note, once per process. Forked children inherit it and have own records."""
+    # As concurrent.futures does: runs before Python waits for threads, and in children of
+    # multiprocessing too, which end by os._exit() without atexit functions.
     register = getattr(threading, "_register_atexit", atexit.register)
-    with suppress(RuntimeError):  # it is shutting down already
+    with suppress(RuntimeError):  # Python is shutting down already
         register(_script_has_ended)
 
 
 def note(raised: type[BaseException] | None) -> None:
-    """The script has ended, by this exception or by none."""
-    with suppress(Exception):  # nothing here may get in the way of an end
+    """Notes that the script has ended, by this exception or (None) by itself."""
+    with suppress(Exception):  # nothing may disturb the shutdown
         _native.core().trace_script_ended(_name(raised) if raised else "")
 
 
 def _script_has_ended() -> None:
     raised = None
-    with suppress(Exception):  # whatever somebody has put there
+    with suppress(Exception):  # sys.last_type may hold anything
         raised = _unhandled()
     note(raised)
 
 
 def _unhandled() -> type[BaseException] | None:
-    """What left the script: Python keeps it when it has printed it.
+    """Returns the exception that ended the script, which Python keeps after printing it.
 
-    So does PyErr_Print() in an extension, of exceptions that ended nothing, and an interactive
-    Python: a script's has left the outermost frame, which nothing has called.
+    PyErr_Print() in an extension and an interactive Python keep theirs too, though it ended
+    nothing. Only a script's exception has left the outermost frame, which has no caller.
     """
     kind, traceback = getattr(sys, "last_type", None), getattr(sys, "last_traceback", None)
     if hasattr(sys, "ps1") or traceback is None or traceback.tb_frame.f_back is not None:

@@ -1,10 +1,9 @@
-"""All ranks of a job as one Chrome trace (Trace Event Format), for Perfetto or chrome://tracing.
+"""Writes all ranks of a job as one Chrome trace (Trace Event Format), for Perfetto.
 
-Each rank is a process of the picture. The ranks of one host share one clock, its counter of ticks,
-told as wall-clock time by all of their records together; two hosts fit as well as their wall clocks
-do.
+Each rank is a process of the picture. Ranks of one host share a clock, the processor's counter; all
+of their records together map it to wall-clock time. Hosts fit as well as their wall clocks do.
 
-The text is made in C++, a MiB at a time, while the MiB before it is compressed here.
+C++ makes the text, a MiB at a time, while Python compresses the MiB before it.
 """
 
 import json
@@ -15,31 +14,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from oddrank import __version__, _native, finding
+from oddrank import __version__, _native
 from oddrank.errors import OddrankError
+from oddrank.report import whole_file
 from oddrank.trace import processes
 from oddrank.trace.processes import Process
 
-# What a process is called in the picture where two hosts have used one pid. No pid is so large.
+# Ids of processes in the picture if two hosts use one pid. No pid is so large.
 _FIRST_OWN_ID = 10_000_000
 _GZIP = 31  # zlib's window bits for a gzip header
 
-Clocks = list[tuple[int, int]]
+Clocks = list[tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What has been written."""
+    """The result of an export."""
 
     job: str
     processes: int
     """Ranks and their children."""
     earlier: int
-    """Records of earlier runs, which are left out."""
+    """Number of records of earlier runs, which are left out."""
     events: int
     bytes: int
     notes: tuple[str, ...]
-    """A line for each record, or part of one, that is not in it."""
+    """A line for each record, or part of a record, that is missing."""
+    refused: frozenset[Path]
+    """Files that are no records."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,11 @@ class _Source(Process):
 
     file: Path
     boot: str
-    """What has one counter of ticks: a boot of a host."""
+    """Identifies the processor's counter: the host's boot."""
     begin: int | None
-    """When it was armed: wall clock, in ns."""
+    """Wall-clock time of arm(), in ns."""
     clocks: Clocks
-    """(Ticks, wall clock in ns) of some moments."""
+    """(Ticks, monotonic ns, wall clock ns) at a few moments."""
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -69,38 +71,39 @@ def export(
 ) -> Exported:
     """Writes the records to `target`, whole or not at all; compressed if its name ends in .gz.
 
-    lines: each line as an instant event. all_runs: also the dead of a job's earlier runs.
-    level: zlib's, 1 is fastest.
-    OddrankError where no record can be read and told in time, or `target` can't be written.
+    lines: write each line as an instant event. all_runs: include dead processes of earlier runs.
+    level: zlib's level, 1 is fastest. Raises OddrankError if no record can be read and timed, or
+    `target` cannot be written.
     """
-    notes: list[str] = []
-    found = list(_sources(files, notes))
+    found, refused = _sources(files)
+    notes = list(refused.values())
     if not found:
         raise _nothing(files, notes)
     job = processes.only_job(found, files[0].parent.name)
     sources = found if all_runs else processes.last_run(found)
-    with finding.whole_file(target, "name a file in a folder you can write") as file:
+    with whole_file(target, "name a file in a folder you can write") as file:
         packed = _Packed(file, level if target.suffix == ".gz" else None)
         written, events = _write(packed, sources, lines, notes)
         if written == 0:
             raise _nothing(files, notes)
     earlier = len(found) - len(sources)
-    return Exported(job, written, earlier, events, target.stat().st_size, tuple(notes))
+    return Exported(
+        job, written, earlier, events, target.stat().st_size, tuple(notes), frozenset(refused)
+    )
 
 
 def _nothing(files: Sequence[Path], notes: Sequence[str]) -> OddrankError:
     return OddrankError(f"nothing to export in {len(files)} files: {(*notes, 'no record')[0]}")
 
 
-def _sources(files: Sequence[Path], notes: list[str]) -> Iterator[_Source]:
-    """Each file is closed again: there may be thousands."""
-    for file in files:
-        try:
-            facts = _native.core().TraceExport(str(file)).facts
-        except OddrankError as error:
-            notes.append(str(error))
-            continue
-        yield _Source(
+def _sources(files: Sequence[Path]) -> tuple[list[_Source], dict[Path, str]]:
+    """Returns the records, and a line for each file that is no record.
+
+    Closes each file again: there may be thousands.
+    """
+    found, refused = processes.read(files, lambda file: _native.core().TraceExport(file).facts)
+    sources = [
+        _Source(
             **processes.identity(facts),
             file=file,
             boot=facts["boot_id"] or str(file),
@@ -108,6 +111,9 @@ def _sources(files: Sequence[Path], notes: list[str]) -> Iterator[_Source]:
             clocks=facts["clocks"],
             notes=tuple(processes.lacks(facts)),
         )
+        for file, facts in found
+    ]
+    return sources, refused
 
 
 def _write(
@@ -127,7 +133,7 @@ def _write(
                 continue
             for chunk in _chunks(record.chunk):
                 packed.write_event_text(chunk)
-        except OddrankError as error:  # gone since, or cut while it was read
+        except OddrankError as error:  # removed since, or cut while it was read
             notes.append(str(error))
             continue
         notes += [f"{source}: {note}" for note in (*source.notes, record.trouble) if note]
@@ -139,7 +145,7 @@ def _write(
 
 
 def _clocks(sources: Sequence[_Source]) -> dict[str, Clocks]:
-    """Of each boot the first and the last picture of its clocks, whoever has taken it."""
+    """Returns the first and the last reading of each boot's clocks, from any of its records."""
     taken: dict[str, Clocks] = {}
     for source in sources:
         taken.setdefault(source.boot, []).extend(source.clocks)
@@ -147,7 +153,7 @@ def _clocks(sources: Sequence[_Source]) -> dict[str, Clocks]:
 
 
 def _chunks(make: Callable[[], bytes]) -> Iterator[bytes]:
-    """What `make` returns until it is empty; the next one is made while the caller works on one."""
+    """Yields what `make` returns until it is empty. Makes the next while the caller uses one."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         coming = pool.submit(make)
         while chunk := coming.result():
@@ -165,7 +171,7 @@ def _head(origin: int, sources: Sequence[_Source]) -> bytes:
 
 
 class _Packed:
-    """Writes bytes as they are (level None) or as gzip does."""
+    """Writes bytes unchanged (level None) or as gzip."""
 
     def __init__(self, file: IO[bytes], level: int | None) -> None:
         self._file = file
@@ -176,7 +182,7 @@ class _Packed:
         self._file.write(data if self._packer is None else self._packer.compress(data))
 
     def write_event_text(self, chunk: bytes) -> None:
-        """Each event begins with a comma; the file's first one must not."""
+        """Drops the comma before the file's first event: each event begins with one."""
         self.write(memoryview(chunk)[1:] if self._first else chunk)
         self._first = False
 

@@ -1,51 +1,98 @@
-"""Which record files a command is about: a path that was typed, a pid, or the newest job."""
+"""Finds the records for a command: named by path, job, rank or pid, or of the newest job."""
 
+import os
+import re
+import shlex
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oddrank import job
+from oddrank import _native, job
 from oddrank.errors import OddrankError
-from oddrank.trace import folders
-from oddrank.trace.folders import NAME, SUFFIX, Job
+from oddrank.trace import processes
+
+SUFFIX = ".trace"
+NAME = re.compile(r"(rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
+"""Kind, rank, pid and start time of a record's process."""
+_MOST_NAMES = 5  # of jobs in a line
+_MOST_DIGITS = 9  # in the number of a rank
+
+
+@dataclass(frozen=True)
+class Job:
+    """A folder of records."""
+
+    folder: Path
+    files: Sequence[Path]
+
+    @property
+    def ranks(self) -> set[int]:
+        return {int(name[2]) for file in self.files if (name := NAME.fullmatch(file.name))}
+
+    def of_rank(self, number: int) -> list[Path]:
+        """Returns all records of a rank: of its children and earlier runs too."""
+        names = ((file, NAME.fullmatch(file.name)) for file in self.files)
+        return [file for file, name in names if name and int(name[2]) == number]
+
+    @property
+    def lives(self) -> bool:
+        return any(map(_lives, self.files))
+
+    @property
+    def age(self) -> tuple[int, float]:
+        """Sorts jobs: running ones are newer than others, later ones newer than earlier ones."""
+        living = max(map(started, self.files)) if self.lives else 0
+        return (living, max(map(_changed, self.files)))
+
+    def __str__(self) -> str:
+        """Returns `NAME (3 ranks, last event at 11:19)`."""
+        read, _ = processes.read(self.files, _native.core().trace_snapshot)
+        last = max((facts["last_ns"] or 0 for _, facts in read), default=0)
+        count = len(self.ranks)
+        at = f", last event at {_clock(last / 1e9)}" if last else ""
+        return f"{self.folder.name} ({count} rank{'' if count == 1 else 's'}{at})"
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a command is about."""
+    """The records for a command."""
 
     files: Sequence[Path]
-    """Records, in the order of their ranks; never none."""
+    """In the order of their ranks; never empty."""
     lacking: Sequence[str] = ()
     """A line for each name that was typed and has no record."""
     also: str = ""
-    """A line about jobs that could have been meant too, where nobody has said which."""
+    """A line about another job that the user may have meant; empty if there is none."""
+    is_part: bool = False
+    """The user named ranks or a process, not whole jobs."""
 
 
 def find(paths: Iterable[str] = (), pid: int | None = None) -> Found:
-    """What was typed.
+    """Finds the records that `paths` name; by default, those of this user's newest job here.
 
-    paths: record files, folders of a job or of several, what `trace collect` has made (a folder a
-    job, a folder a host below), or numbers of ranks of the newest job. pid: the record of that
-    process. Neither: all of this user's newest job on this host. OddrankError, which says where it
-    has looked, where there is none.
+    paths: record files, folders of one or more jobs, folders from `trace collect` (JOB/HOST below
+    them), names of jobs on this host or their beginnings, or numbers of ranks of the newest job.
+    pid: find only this process's record. Raises OddrankError if there is no record.
     """
     typed = list(paths)
+    if pid is not None:
+        found = _typed(typed) if typed else None
+        return Found([_of_pid(pid, found)], found.lacking if found else (), is_part=True)
     if typed:
         return _typed(typed)
-    if pid is not None:
-        return Found(_of_pid(pid))
-    newest, *others = folders.here()
-    return Found(sorted(newest.files, key=_rank_and_pid), also=folders.also_here(others))
+    newest, *others = here()
+    return Found(sorted(newest.files, key=_rank_and_pid), also=_also_here(newest, others))
 
 
 def find_one(name: str) -> Found:
-    """One record: a file, a folder that holds one, or a rank's number in this user's newest job."""
+    """Finds one record: a file, a folder or job with one record, or a rank of the newest job."""
     found = find([name])
-    if is_rank(name):
-        own = [file for file in found.files if folders.is_own(file)] or found.files
-        # Of the last run, where a job was started again as it was.
-        return replace(found, files=[max(own, key=folders.started)])
+    if found.is_part:
+        own = [file for file in found.files if is_own(file)] or found.files
+        # Takes the last run if the job was started again under its name.
+        return replace(found, files=[max(own, key=started)])
     if len(found.files) > 1:
         raise OddrankError(
             f"{name} has {len(found.files)} records: name one, such as {found.files[0]}"
@@ -53,80 +100,201 @@ def find_one(name: str) -> Found:
     return found
 
 
-def is_rank(name: str) -> bool:
-    """Whether it is the number of a rank, and no file or folder."""
-    return name.isdecimal() and not Path(name).exists()
+def here() -> list[Job]:
+    """Returns this user's jobs on this host, the newest first. OddrankError if there is none."""
+    found = []
+    for folder in (folder for base in bases() for folder in below(base)):
+        with suppress(OddrankError):  # removed since
+            found.append(Job(folder, records(folder)))
+    found = [each for each in found if each.files]
+    if not found:
+        raise OddrankError(
+            f"no record of yours in {looked_at()}: call oddrank.arm() in the script, start it with"
+            " `-m oddrank trace run`, or name the folder"
+        )
+    return sorted(found, key=lambda each: each.age, reverse=True)
+
+
+def bases() -> tuple[Path, ...]:
+    """Returns the folders that hold jobs; only ODDRANK_DIR if it is set."""
+    folders = job.base_folders()
+    return folders[:1] if os.environ.get("ODDRANK_DIR") else folders
+
+
+def looked_at() -> str:
+    return ", ".join(map(os.fspath, bases()))
+
+
+def below(path: Path) -> list[Path]:
+    """Returns the folders in `path`; none if it is not readable."""
+    with suppress(OSError):
+        return sorted(entry for entry in path.iterdir() if entry.is_dir())
+    return []
+
+
+def records(folder: Path) -> list[Path]:
+    """Returns the files in `folder` with a record's name."""
+    try:
+        return [file for file in folder.iterdir() if NAME.fullmatch(file.name)]
+    except OSError as error:
+        raise OddrankError(
+            f"cannot look into {folder} ({error.strerror}): run as the job's user or as root"
+        ) from None
+
+
+def readable_records(folder: Path) -> list[Path]:
+    """Returns the same; none if the folder is another user's."""
+    with suppress(OddrankError):
+        return records(folder)
+    return []
 
 
 def job_of(file: Path) -> str:
-    """The job that a record belongs to: its folder's name."""
+    """Returns the job that a record belongs to: its folder's name."""
     return file.parent.name
+
+
+def is_own(file: Path) -> bool:
+    """Returns whether it is a rank's record, not a child's."""
+    return file.name.startswith("rank")
+
+
+def started(file: Path) -> int:
+    """Returns the start of a record's process, in ticks since boot."""
+    name = NAME.fullmatch(file.name)
+    return int(name[4]) if name else 0
 
 
 def _typed(names: Sequence[str]) -> Found:
     files: list[Path] = []
     lacking: list[str] = []
-    here: list[Job] = []
+    present: list[Job] = []
+    is_part = False
     for name in names:
         try:
-            if is_rank(name):
-                here = here or folders.here()
-                own, lack = _of_rank(int(name), here)
-                lacking += lack
-            else:
-                own = _below(Path(name))
-            files += own
+            if os.path.exists(name):
+                files += _below(Path(name))
+                continue
+            with suppress(OddrankError):
+                present = present or here()
+            number = int(name) if name.isdecimal() and len(name) <= _MOST_DIGITS else None
+            if number is None or _is_job_alone(name, number, present):
+                files += _of_jobs(name, present) or _below(Path(name))
+                continue
+            rank_files, lack = _of_rank(number, present or here())
+            files += rank_files
+            lacking += lack
+            is_part = True
         except OddrankError as error:
             lacking.append(str(error))
     if not files:
         raise OddrankError("; ".join(lacking))
     in_order = sorted(dict.fromkeys(files), key=_rank_and_pid)
-    return Found(in_order, lacking, folders.also_here(here[1:]))
+    also = _also_here(present[0], present[1:]) if is_part else ""
+    return Found(in_order, lacking, also, is_part)
+
+
+def _is_job_alone(name: str, number: int, present: Sequence[Job]) -> bool:
+    """Returns whether `name` means a job: one has this name, and the newest has no such rank."""
+    is_job = any(each.folder.name == name for each in present)
+    return is_job and number not in present[0].ranks
+
+
+def _of_jobs(name: str, present: Sequence[Job]) -> list[Path]:
+    """Returns the records of the job with this name, or else of the only one that begins with it.
+
+    Empty if there is none. Raises OddrankError if several jobs begin with `name`.
+    """
+    found = [each for each in present if each.folder.name == name]
+    found = found or [each for each in present if name and each.folder.name.startswith(name)]
+    called = sorted({each.folder.name for each in found})
+    if len(called) > 1:
+        more = f" and {len(called) - _MOST_NAMES} more" if len(called) > _MOST_NAMES else ""
+        raise OddrankError(
+            f"{len(called)} jobs begin with {name} ({', '.join(called[:_MOST_NAMES])}{more}):"
+            " type more of the name"
+        )
+    return [file for each in found for file in each.files]
 
 
 def _below(path: Path) -> list[Path]:
     try:
         path.stat()
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no path"
         raise OddrankError(
-            f"there is no record {path} ({error.strerror}): name a job's folder, a record file or"
-            " the number of a rank"
+            f"there is no record {path} ({why}), and no job here of that name: name a record file,"
+            " a folder, a job or the number of a rank"
         ) from None
     if not path.is_dir():
-        return [path]  # what it is says the reader
-    found = folders.records(path)
-    for folder in [] if found else folders.below(path):
-        found += folders.records(folder)
-        found += [file for host in folders.below(folder) for file in folders.records(host)]
+        return [path]  # the reader will say whether it is a record
+    found = records(path)
+    for folder in [] if found else below(path):
+        found += readable_records(folder)
+        found += [file for host in below(folder) for file in readable_records(host)]
     if not found:
         raise OddrankError(f"no record in {path}: name a job's folder or a file rank*{SUFFIX}")
     return found
 
 
-def _of_rank(number: int, here: Sequence[Job]) -> tuple[list[Path], list[str]]:
-    """Its records in the newest job and its children's; a line where it has none of its own."""
-    found = here[0].of_rank(number)
-    if any(map(folders.is_own, found)):
+def _of_rank(number: int, present: Sequence[Job]) -> tuple[list[Path], list[str]]:
+    """Returns the rank's and its children's records in the newest job; a line if it has none."""
+    found = present[0].of_rank(number)
+    if any(map(is_own, found)):
         return found, []
-    what = f"the newest job, {here[0].folder.name}, has no record here of rank {number}"
+    what = f"the newest job, {present[0].folder.name}, has no record here of rank {number}"
     if found:
         what += f" itself, but {len(found)} of child processes"
-    for other in here[1:]:
-        for file in filter(folders.is_own, other.of_rank(number)):
+    for other in present[1:]:
+        for file in filter(is_own, other.of_rank(number)):
             return found, [f"{what}; {other} has one: name {file}"]
-    return found, [f"{what}: name a file or another job's folder"]
+    return found, [f"{what}: name a file or another job"]
 
 
-def _of_pid(pid: int) -> list[Path]:
-    start = job.start_time(pid)
-    for folder in (folder for base in folders.bases() for folder in folders.below(base)):
-        for file in folders.records(folder):
-            name = NAME.fullmatch(file.name)
-            if name and int(name[3]) == pid and start in (0, int(name[4])):
-                return [file]
-    raise OddrankError(
-        f"process {pid} has no record in {folders.looked_at()}: was oddrank.arm() called?"
+def _of_pid(pid: int, among: Found | None) -> Path:
+    """Returns the record of the process, or else of the last one that had its pid."""
+    files = (
+        (file for base in bases() for folder in below(base) for file in readable_records(folder))
+        if among is None
+        else among.files
     )
+    alive = job.start_time(pid)
+    names = ((file, NAME.fullmatch(file.name)) for file in files)
+    own = [file for file, name in names if name and int(name[3]) == pid]
+    own = [file for file in own if among is not None or alive in (0, started(file))]
+    if own:
+        return max(own, key=lambda file: (started(file) == alive, started(file)))
+    where = looked_at() if among is None else "what was named"
+    raise OddrankError(f"process {pid} has no record in {where}: was oddrank.arm() called?")
+
+
+def _also_here(newest: Job, others: Sequence[Job]) -> str:
+    """Returns a line about a job that the user may mean: it runs, or has more ranks; else ""."""
+    meant = [each for each in others if each.lives or len(each.ranks) > len(newest.ranks)]
+    if not meant:
+        return ""
+    first = max(meant, key=lambda each: len(each.ranks))
+    more = f", and {len(meant) - 1} more" if len(meant) > 1 else ""
+    name, _, what = str(first).partition(" (")
+    return f"also here: oddrank trace where {shlex.quote(name)} ({what}{more}"
+
+
+def _lives(file: Path) -> bool:
+    name = NAME.fullmatch(file.name)
+    return name is not None and job.start_time(int(name[3])) == int(name[4])
+
+
+def _changed(file: Path) -> float:
+    """Returns the file's time of change: the last write, or in /dev/shm the process's start."""
+    try:
+        return file.stat().st_mtime
+    except OSError:  # removed since
+        return 0.0
+
+
+def _clock(seconds: float) -> str:
+    then, now = time.localtime(seconds), time.localtime()
+    return time.strftime("%H:%M" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
 
 
 def _rank_and_pid(file: Path) -> tuple[str, int, int]:

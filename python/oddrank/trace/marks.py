@@ -1,17 +1,20 @@
-"""`step`, `mark` and `section`: what a training script itself says of where it is.
+"""`step`, `mark` and `section`: a training script reports its own progress.
 
-torch.compile takes step() and mark() along as they are; a section breaks its graph.
+torch.compile keeps step() and mark() in its graph; a section breaks the graph.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import ModuleType
+from typing import SupportsIndex
 
 from oddrank import _native
 from oddrank.trace.after_import import after_import
 
 _core = _native.core()
-step = _core.step
-mark = _core.mark
-section = _core.section
+step: Callable[[SupportsIndex], None] = _core.step
+mark: Callable[[str], None] = _core.mark
+section: "Callable[[str], AbstractContextManager[object, None]]" = _core.section
 
 
 def _let_compile(dynamo_config: ModuleType) -> None:

@@ -1,10 +1,9 @@
 """`NicerTrace`: runs code and prints each of its calls and lines, as the handbook's class does.
 
-How a line gets out: its thread records it natively (arm.py); a thread that has written half of its
-ring copies all rings to a queue; a printing thread makes text of the queue natively and writes it
-to sys.stdout, every 0.2 s or as soon as there is much; who records faster waits for it; at the end
-of run() everything has been written. What is not written yet when the process is killed is in the
-record file.
+A line's thread records it natively (arm.py). A thread that has filled half of its ring copies all
+rings to a queue. The printing thread turns the queue into text natively and writes it to
+sys.stdout, every 0.2 s or as soon as there is much. Threads that record faster wait for it. run()
+returns when everything is written. If the process is killed, the rest is in the record file.
 """
 
 import os
@@ -30,32 +29,31 @@ class NicerTrace:
         tracer = NicerTrace(timing=True, packages_to_include=["PIL"])
         tracer.run("main()")        # or tracer.runfunc(main, *args, **kwargs)
 
-    prints to sys.stdout (Tee keeps it in a file too) calls, and lines with the time since the
+    prints calls to sys.stdout (Tee writes them to a file too), and lines with the time since the
     tracer was made:
 
          PIL.Image:3067 new
         0:00:00 Image.py:  3083:     _check_size(size)
 
     count: count lines, for results().write_results(). trace: print. countfuncs, countcallers: only
-    note which functions are called, or by whom. outfile, infile: for results(). timing: the time.
-    log_pids: each line begins with the process id, to tell forked children apart.
+    note which functions are called, or by whom. outfile, infile: passed to results(). timing: print
+    the time. log_pids: begin each line with the process id, to tell forked children apart.
 
-    packages_to_include: None: everything, but for what the next two take away. "uninstalled": code
-    that is neither installed nor of the standard library (editable installs are uninstalled, see
-    oddrank.trace.packages). Names: these packages and modules, besides uninstalled code.
-    ignoremods: packages and modules, as they are imported, to leave out. ignoredirs: folders to
-    leave out; ValueError together with packages_to_include.
+    packages_to_include: None traces everything except ignoremods and ignoredirs. "uninstalled"
+    traces code that is neither installed nor of the standard library (an editable install counts as
+    uninstalled, see oddrank.trace.packages). Names: these packages and modules, and uninstalled
+    code. ignoremods: packages and modules to leave out, by the names they are imported by.
+    ignoredirs: folders to leave out; raises ValueError together with packages_to_include.
 
-    The text comes at most 0.2 s after the event and is complete when run() returns: a program that
-    prints itself sees its own lines earlier. All threads and forked children are traced. Where
-    events had to be given up, a line says how many. It runs nothing in the traced program's place,
-    so that nothing raises there. A process that is killed, ends by os._exit() or exec, or stands
-    still with the GIL leaves what it had not printed yet, like the stacks of all its threads, in
-    its record file: `oddrank trace tail FILE` (or `where`).
+    Text comes at most 0.2 s after the event and is complete when run() returns; lines that the
+    program prints itself appear earlier. All threads and forked children are traced. If events are
+    dropped, a line says how many. If a process is killed, ends by os._exit() or exec, or hangs with
+    the GIL, its record file has the text not yet printed and the stacks of all its threads:
+    `oddrank trace tail FILE` (or `where`).
 
-    Other than the handbook's: a line whose source is not known ends like any other; trace=1,
+    Differences from the handbook's class: a line with unknown source ends like any other; trace=1,
     count=0 looks as with count=1; code of more than 4,000 instructions shows its calls only. One
-    run() at a time: others run untraced meanwhile.
+    run() at a time: a second one runs its code untraced.
     """
 
     def __init__(  # noqa: PLR0917 - as users of the handbook's class call it
@@ -89,13 +87,13 @@ class NicerTrace:
         self._callers: dict[tuple[_Function, _Function], int] = {}
 
     def run(self, cmd: Any) -> None:
-        """Executes `cmd` (text or code) in the namespace of __main__, traced."""
+        """Executes `cmd` (text or code) in the namespace of __main__, and traces it."""
         self.runctx(cmd, __main__.__dict__, __main__.__dict__)
 
     def runctx(
         self, cmd: Any, globals: dict[str, Any] | None = None, locals: Any | None = None
     ) -> None:
-        """Executes `cmd` in these namespaces (empty ones where there is none), traced."""
+        """Executes `cmd` in these namespaces (by default empty ones), and traces it."""
         globals = {} if globals is None else globals
         locals = {} if locals is None else locals
         self._traced(lambda: exec(cmd, globals, locals), str(globals.get("__file__") or ""))
@@ -107,11 +105,11 @@ class NicerTrace:
         *args: Parameters.args,
         **kw: Parameters.kwargs,
     ) -> Result:
-        """What func(*args, **kw) returns or raises, traced."""
+        """Returns or raises what func(*args, **kw) does, and traces it."""
         return self._traced(lambda: func(*args, **kw), "")
 
     def results(self) -> CoverageResults:
-        """The standard library's trace.CoverageResults of what has been counted so far."""
+        """Returns all counts so far, as the standard library's trace.CoverageResults."""
         return CoverageResults(
             self.counts, infile=self.infile, outfile=self.outfile,
             calledfuncs=self._calledfuncs, callers=self._callers,
@@ -155,7 +153,7 @@ def _rules(
     ignoremods: Iterable[str],
     ignoredirs: Iterable[str] | None,
 ) -> dict[str, str]:
-    """The handbook's arguments as rules for arm()."""
+    """Turns the handbook's arguments into rules for arm()."""
     dirs = [ignoredirs] if isinstance(ignoredirs, str) else list(ignoredirs or ())
     mods = [ignoremods] if isinstance(ignoremods, str) else list(ignoremods)
     if dirs and include is not None:

@@ -1,4 +1,4 @@
-"""Which packages are recorded how closely: the rules' defaults, and what a user lays over them."""
+"""Rules that say how closely to record each package: the defaults, and the user's on top."""
 
 import os
 import site
@@ -10,11 +10,11 @@ from typing import TypeAlias
 from oddrank.errors import OddrankError
 
 LEVELS = ("off", "where", "calls", "lines")
-"""What is recorded of code: nothing; where it stands; its calls too; and its lines."""
+"""Levels of recording: nothing; the current place; calls too; lines too."""
 
 Packages: TypeAlias = "Mapping[str, str] | Sequence[str] | str | None"
 
-# Where ranks wait, so that a stack shows it.
+# Packages in which ranks wait: stacks show them.
 _WAITS = (
     "torch.distributed", "torch.nn.parallel", "torch.utils.data", "threading", "queue",
     "multiprocessing", "socket", "selectors", "subprocess", "concurrent.futures", "asyncio",
@@ -29,18 +29,18 @@ DEFAULTS = {
     **dict.fromkeys(_FRAMEWORKS, "calls"),
     "*": "off",
 }
-"""The rules without an argument: user code (all that is not installed) by lines, and so on."""
+"""The rules without an argument: user code (all code that is not installed) by lines, and so on."""
 
 
 def rules(packages: Packages = None) -> list[tuple[str, str]]:
-    """(package, level) for the native filter, which takes the longest package that fits.
+    """Returns (package, level) for the native filter, which uses the longest package that fits.
 
     packages: name -> level; or names, which are then recorded by lines. Names are packages and
-    modules, or "stdlib", "site-packages", "uninstalled" (editable installs count as such) and "*";
-    or folders, with a slash at both ends, which go before names. A module run with -m is
-    "__main__", or else what it is called.
-    They are laid over DEFAULTS, where a package takes those of its subpackages away; with "*" among
-    them there are no defaults. OddrankError for a level that there is not.
+    modules, or "stdlib", "site-packages", "uninstalled" (editable installs too) and "*"; or
+    folders, with a slash at both ends, which take precedence. A module run with -m is "__main__",
+    or else its name.
+    They extend DEFAULTS: a package replaces the defaults of its subpackages, "*" replaces all
+    defaults. OddrankError for an unknown level.
     """
     if packages is None:
         wanted: dict[str, str] = {}
@@ -61,7 +61,7 @@ def rules(packages: Packages = None) -> list[tuple[str, str]]:
 
 
 def parse(text: str) -> dict[str, str]:
-    """`mypkg=lines,torch=calls` as a mapping; a name alone is recorded by lines."""
+    """Parses `mypkg=lines,torch=calls`; a name alone is recorded by lines."""
     parsed = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         package, _, level = item.partition("=")
@@ -72,14 +72,14 @@ def parse(text: str) -> dict[str, str]:
 
 
 def roots() -> tuple[list[str], list[str]]:
-    """Folders of the standard library, and of what is installed; with a slash at their end."""
+    """Returns the folders of the standard library and of installed packages, with a final slash."""
     stdlib = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
     stdlib.add(os.path.dirname(os.__file__))
     installed = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     installed.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
     if site.ENABLE_USER_SITE:
         installed.add(site.getusersitepackages())
-    # A venv that sees others' packages: their folders are on the path only.
+    # A venv that sees system packages: their folders are only in sys.path.
     installed.update(
         entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")
     )
@@ -95,6 +95,6 @@ def _left_of_defaults(wanted: Mapping[str, str]) -> dict[str, str]:
 
 
 def _folders(paths: set[str]) -> list[str]:
-    """As code objects name their files: with and without links resolved."""
+    """Returns each folder with and without links resolved: code objects may name either."""
     both = {path for each in paths if each for path in (each, os.path.realpath(each))}
     return sorted(path.rstrip("/") + "/" for path in both)

@@ -15,7 +15,7 @@ from oddrank.trace.stdout import write
 from oddrank.trace.warning import warn
 
 _EVERY_MS = 200
-# A thread that forks waits so long for the printing one to be between two writes.
+# Time limit for a thread that forks to wait until the printing thread is between two writes.
 _FORK_SECONDS = 1.0
 
 _one_run = threading.Lock()  # held from begin() to finish()
@@ -24,7 +24,7 @@ _process_is_hooked = False
 
 
 def begin(make_text: Callable[[], Any], arm: Callable[[], Armed]) -> "Printing | None":
-    """Records from here to finish(), and prints it as the text that is made; None: another does."""
+    """Starts to record and print until finish(). Returns None if another run is doing so."""
     global _now
     if not _one_run.acquire(blocking=False):
         warn("another NicerTrace is running: this one traces nothing")
@@ -43,7 +43,7 @@ def begin(make_text: Callable[[], Any], arm: Callable[[], Armed]) -> "Printing |
 class Printing:
     """One run's printing thread.
 
-    text: what has been printed and counted, as the native core has it.
+    text: the compiled core's text and counts of this run.
     """
 
     def __init__(self, make_text: Callable[[], Any]) -> None:
@@ -52,17 +52,17 @@ class Printing:
         self._core = _native.core()
         self._armed: Armed | None = None
         self._trouble: Exception | None = None
-        self._unread = False  # nobody reads stdout any more
-        self._finishing = threading.Lock()  # whoever has it finishes
-        self._forking = 0  # the thread that holds _lock while it forks
+        self._unread = False  # stdout has no reader any more
+        self._finishing = threading.Lock()  # its holder finishes
+        self._forking = 0  # id of the thread that holds _lock while it forks
         self._begin_thread()
 
     def start(self, arm: Callable[[], Armed]) -> None:
-        """Begins to record: as the last thing, so that nothing of ours is among it."""
+        """Begins to record, as the last step: our own code is not recorded."""
         try:
             self._armed = arm()
             if not self._core.trace_armed():
-                return  # no room for a record; arm() has said so
+                return  # no room for a record: arm() has warned
             if not self._armed.path:
                 warn("oddrank.arm() has been called before: what it records is traced")
             self._core.trace_text_begin()
@@ -71,7 +71,7 @@ class Printing:
             raise
 
     def finish(self) -> None:
-        """Records no more, and returns when all has been written. Does nothing a second time."""
+        """Stops recording and returns when everything is written. A second call does nothing."""
         global _now
         if not self._finishing.acquire(blocking=False):
             return
@@ -100,25 +100,25 @@ class Printing:
         )
         try:
             self._start_thread(self._thread)
-        except BaseException:  # control-C: nobody will come to end it
+        except BaseException:  # control-C: no one else would end the thread
             self._stopping = self._abandoned = True
             self._core.trace_text_wake()
             raise
 
     def _start_thread(self, thread: threading.Thread) -> None:
-        # The program's signals are for its own threads: sigwait() needs them blocked in all others,
-        # from their first moment on.
+        # Blocks all signals in the new thread: they belong to the program's threads, and sigwait()
+        # needs them blocked in all others.
         program = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             thread.start()
-        except RuntimeError:  # no more threads: finish() prints what has been kept
+        except RuntimeError:  # no more threads: finish() prints everything
             self._thread = None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, program)
         self._core.trace_text_printer((self._thread and self._thread.native_id) or 0)
 
     def _end_thread(self) -> None:
-        """As print() would, it waits for whoever reads stdout as long as they take."""
+        """Ends the thread. Like print(), waits for the reader of stdout without a limit."""
         self._stopping = True
         self._core.trace_text_wake()
         try:
@@ -126,7 +126,7 @@ class Printing:
                 self._thread.join()
             else:
                 self._print()
-        except BaseException:  # control-C: what is left is not wanted
+        except BaseException:  # control-C: the rest is not wanted
             self._abandoned = True
             raise
 
@@ -149,11 +149,11 @@ class Printing:
             text = self.text.next(_lines_of)
             if text and not self._unread:
                 write(text)
-        except BrokenPipeError:  # `... | head`: the program goes on, and is counted to its end
+        except BrokenPipeError:  # `... | head`: the program goes on, its lines are still counted
             self._unread = True
             return True
         except Exception as error:
-            # What stdout does not take is no reason to end a training.
+            # A stdout that fails is no reason to end a training.
             self._trouble = error
             return True
         return text is not None
@@ -168,7 +168,7 @@ class Printing:
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """The child prints for itself; what it inherits unprinted is the parent's."""
+        """Makes the child print its own events; the parent prints those from before the fork."""
         self._core.trace_text_forked()
         self._forking = 0
         self.text = self._make_text()
@@ -187,7 +187,7 @@ def _lines_of(path: str) -> list[str]:
     try:
         lines = linecache.getlines(path)
         "".join(lines).encode()
-    except Exception:  # of a loader, or source that is no text
+    except Exception:  # raised by a loader, or the source is no text
         return []
     return lines
 
@@ -196,7 +196,7 @@ def _hook_process() -> None:
     global _process_is_hooked
     if not _process_is_hooked:
         _process_is_hooked = True
-        atexit.register(_tell, "finish")  # of a thread that Python does not wait for
+        atexit.register(_tell, "finish")  # for a run in a thread that Python does not wait for
         os.register_at_fork(
             before=lambda: _tell("before_fork"),
             after_in_parent=lambda: _tell("after_fork_in_parent"),

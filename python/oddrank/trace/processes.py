@@ -1,5 +1,6 @@
-"""The processes of a job: whose each record is, which of them are the last run's, what it lacks."""
+"""Facts about a record that all commands use: its process, run, losses and frames."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -8,10 +9,13 @@ from typing import Any, TypeVar
 
 from oddrank.errors import OddrankError
 
+# `short` cuts a path up to the end of these.
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
 
 @dataclass(frozen=True)
 class Process:
-    """Whose record it is."""
+    """The process that a record belongs to."""
 
     rank: int
     host: str
@@ -21,16 +25,26 @@ class Process:
     world: int
     is_child: bool
     alive: bool | None
-    """None: the record is from elsewhere, its process can't be looked up here."""
+    """None if unknown: a process of another host cannot be looked up."""
     job: str = field(default="", kw_only=True)
-    """As the record names it; "" where it is too old to."""
+    """The job's name in the record; empty in records of older versions."""
 
 
 AnyProcess = TypeVar("AnyProcess", bound=Process)
 
 
+@dataclass(frozen=True)
+class Frame:
+    """A place in the code."""
+
+    function: str
+    file: str
+    line: int | None
+    """None: recorded by calls only."""
+
+
 def identity(found: dict[str, Any]) -> dict[str, Any]:
-    """The members of Process; `found` as the compiled reader tells it."""
+    """Returns the members of Process from a dict of the compiled reader."""
     return {
         "rank": found["rank"],
         "host": found["host"],
@@ -39,7 +53,7 @@ def identity(found: dict[str, Any]) -> dict[str, Any]:
         "world": found["world"],
         "is_child": found["is_child"],
         "job": found["job"],
-        # Who has called exit() is gone, also where its pid can't be looked up.
+        # A process that has called exit() is gone, even if its pid cannot be looked up.
         "alive": {"alive": True, "dead": False}.get(
             found["life"], False if found["end"] == "exited" else None
         ),
@@ -49,7 +63,7 @@ def identity(found: dict[str, Any]) -> dict[str, Any]:
 def read(
     files: Sequence[Path], one: Callable[[str], dict[str, Any]]
 ) -> tuple[list[tuple[Path, dict[str, Any]]], dict[Path, str]]:
-    """What `one` says of each file that it can read, and a line for each that it can't."""
+    """Reads each file by `one`; returns the results, and a line for each file it cannot read."""
 
     def attempt(file: Path) -> dict[str, Any] | str:
         try:
@@ -69,7 +83,7 @@ def read(
 
 
 def by_job(processes: Iterable[AnyProcess], folder: str) -> dict[str, list[AnyProcess]]:
-    """Them under the names of their jobs; `folder`: the name for those of older records."""
+    """Groups processes by job. folder: the job of records that name none."""
     jobs: dict[str, list[AnyProcess]] = {}
     for process in processes:
         jobs.setdefault(process.job or folder, []).append(process)
@@ -77,7 +91,7 @@ def by_job(processes: Iterable[AnyProcess], folder: str) -> dict[str, list[AnyPr
 
 
 def only_job(processes: Iterable[Process], folder: str) -> str:
-    """The name of their job. OddrankError where they are of several: sums would mean nothing."""
+    """Returns the job of all processes. Raises OddrankError if there are several jobs."""
     names = list(by_job(processes, folder))
     if len(names) > 1:
         raise OddrankError(
@@ -88,9 +102,9 @@ def only_job(processes: Iterable[Process], folder: str) -> str:
 
 
 def runs_back(processes: Sequence[AnyProcess]) -> list[int]:
-    """Of each how many runs of the job began after its own; 0: it is of the last one.
+    """Counts for each process the runs of its job that began later; 0 is the last run.
 
-    A rank's n-th last process is of the n-th last run; a child is of its rank's run.
+    A rank's n-th last process belongs to the n-th last run, a child to its rank's run.
     """
     last = {id(p) for p in last_run(processes)}
     begins: dict[tuple[str, str, int], list[int]] = {}
@@ -107,10 +121,10 @@ def runs_back(processes: Sequence[AnyProcess]) -> list[int]:
 
 
 def last_run(processes: Sequence[AnyProcess]) -> list[AnyProcess]:
-    """Without the dead of earlier runs of a job that is started again under its name.
+    """Leaves out dead processes of earlier runs, if a job was started again under its name.
 
-    Of each rank of a host those that live, or else the one that began last; and the children that
-    began after it.
+    For each rank of a host, keeps the live processes, or else the one that began last, and the
+    children that began after it.
     """
     living = {_who(p) for p in processes if p.alive and not p.is_child}
     newest: dict[tuple[str, str, int], int] = {}
@@ -121,18 +135,31 @@ def last_run(processes: Sequence[AnyProcess]) -> list[AnyProcess]:
 
 
 def _who(process: Process) -> tuple[str, str, int]:
-    """The same for a rank in all runs of its job: another job's rank is another one."""
+    """Identifies a rank across the runs of its job."""
     return (process.job, process.host, process.rank)
 
 
 def lacks(found: dict[str, Any]) -> Iterable[str]:
-    """What a record lacks, and why, a line each; `found` as the compiled reader tells it."""
+    """Yields a line for each gap in a record, from a dict of the compiled reader."""
     if found["displaced_by"]:
         yield f"{found['displaced_by']} has taken the trace hook: lines since then are missing"
     if found["disarmed"]:
-        yield "disarmed: what is shown is of that moment"
+        yield "recording was switched off: this is the state at that moment"
     for what, count in found["lost"].items():
         if count:
             yield f"no room for {count} {what}: raise ODDRANK_TRACE_MB"
     if found.get("trouble"):
         yield found["trouble"]
+
+
+def short(file: str) -> str:
+    """Returns the path without the folder where Python is installed, or the working directory."""
+    for folder in _INSTALLED:
+        if folder in file:
+            return file.rpartition(folder)[2]
+    standard = os.path.dirname(os.__file__) + "/"
+    here = os.getcwd() + "/"
+    for folder in (standard, here):
+        if file.startswith(folder):
+            return file[len(folder) :]
+    return file

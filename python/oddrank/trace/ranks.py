@@ -1,4 +1,4 @@
-"""What each rank of a job does now or did last, read from the record files alone."""
+"""Reads each rank's present or last state from its record file."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native
+from oddrank.errors import OddrankError
 from oddrank.trace import processes
-from oddrank.trace.frames import Frame
-from oddrank.trace.last_place import last_place
-from oddrank.trace.processes import Process
+from oddrank.trace.processes import Frame, Process
 
-# The kernel's letters for what a thread does.
+# The kernel's letters for the state of a thread.
 _STATES = {
     "R": "running",
     "S": "asleep",
@@ -21,36 +20,38 @@ _STATES = {
     "t": "stopped by a debugger",
 }
 _HELD = {_STATES[letter] for letter in "DTt"}
-_HERTZ = 100.0  # USER_HZ: of the times in /proc, on all of Linux
+_MARK, _LINE, _UNWIND = 0, 3, 6  # kinds of events: format.hpp's
+_LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
+_HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread's stack, innermost frame last, and for a live one what the kernel says of it."""
+    """A thread's stack, innermost frame last; if it is alive, also its state in the kernel."""
 
     tid: int
     name: str
     stack: tuple[Frame, ...]
     hidden: int
-    """Frames that the record had no room for: between the last two of the stack."""
+    """Number of frames that the record had no room for, between the last two of the stack."""
     ended: bool
     last: float | None
     """Unix time of its last event, in seconds."""
     torn: bool = False
-    """It changed at every look: frames of different moments."""
+    """The stack changed during every read: its frames are from different moments."""
     state: str | None = None
     cpu: float | None = None
-    """Seconds of CPU time it took while it was looked at."""
+    """Seconds of CPU time between the two checks."""
 
     @property
     def held(self) -> str | None:
-        """How the kernel keeps it from running; None where it does not."""
+        """The state in which the kernel keeps it from running; None if it may run."""
         return self.state if self.state in _HELD else None
 
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective as this process issued it (oddrank.trace.collectives says more of `state`)."""
+    """A collective as this process issued it. oddrank.trace.collectives explains `state`."""
 
     operation: str
     group: str
@@ -58,7 +59,7 @@ class Collective:
     bytes: int
     tid: int
     number: int
-    """How many this process has issued up to it."""
+    """Its number among the collectives of this process, from 1."""
     state: str
     began: float | None
     ended: float | None
@@ -70,14 +71,14 @@ class Collective:
 
 @dataclass(frozen=True)
 class End:
-    """What a process itself has said of its end."""
+    """The end of a process, from its own record."""
 
     how: str | None = None
-    """no word (it runs, or was killed, crashed, called os._exit()), ending (its script has ended,
-    Python clears up), exited (it has called exit()); None: its record can't say it."""
+    """no word (it runs, was killed, crashed or called os._exit()), ending (its script has ended,
+    Python shuts down), exited (it has called exit()); None if this part of the record is broken."""
     exit_code: int | None = None
     raised: str = ""
-    """Type of the exception that ended its script."""
+    """Type of the exception that ended its script; empty if none did."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +89,16 @@ class Rank(Process):
     last: float | None
     """Unix time of the last event of any thread, in seconds."""
     collectives: tuple[Collective, ...]
-    """The open ones, the oldest first; else the last one that was issued."""
+    """The open ones, oldest first; if none is open, the last one issued."""
     sections: tuple[str, ...]
     threads: tuple[Thread, ...]
     notes: tuple[str, ...] = ()
-    """What the record lacks, and why."""
+    """A line for each gap in the record."""
     end: End = End()
     last_at: Frame | None = None
-    """Where its main thread ran last, of one that is gone and whose stack is empty."""
+    """Last place of the main thread, if the process is gone and its stack is empty."""
     runs_back: int = 0
-    """How many runs of the job began after the one that it is of, as far as that was looked at."""
+    """Number of later runs of its job among the records that were read."""
     file: str = field(default="", compare=False)
 
     @property
@@ -105,7 +106,7 @@ class Rank(Process):
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
     def as_data(self) -> dict[str, Any]:
-        """An element of data.ranks of `trace where --json`."""
+        """Returns an element of data.ranks of `trace where --json`."""
         first = self.collectives[0] if self.collectives else None
         return {
             "job": self.job,
@@ -128,9 +129,9 @@ class Rank(Process):
 
 
 def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], dict[Path, str]]:
-    """The ranks that could be read, and a line for each file that could not.
+    """Returns the ranks that could be read, and a line for each file that could not.
 
-    look: seconds between two looks at the CPU time of live threads; 0 takes none.
+    look: seconds between two checks of live threads' CPU time; 0: no states and no CPU times.
     """
     found, refused = processes.read(files, _native.core().trace_snapshot)
     ranks = [_with_last_place(_rank(facts, str(file))) for file, facts in found]
@@ -161,8 +162,52 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
 def _with_last_place(rank: Rank) -> Rank:
     if rank.alive or rank.main is None or rank.main.stack:
         return rank
-    last = last_place(Path(rank.file), rank.pid, raised=bool(rank.end.raised))
+    last = _last_place(Path(rank.file), rank.pid, raised=bool(rank.end.raised))
     return replace(rank, last_at=last)
+
+
+def _last_place(file: Path, pid: int, *, raised: bool) -> Frame | None:
+    """Returns the main thread's last line, or the line that raised; None if no event shows it."""
+    try:
+        _, events, _ = _native.core().trace_history(str(file), _LAST_EVENTS)
+    except OddrankError:  # removed since
+        return None
+    own = [(kind, Frame(*frame)) for _, tid, kind, frame, _, _ in events if tid == pid]
+    return _way_out(own) if raised else _last_line(own)
+
+
+def _last_line(events: Sequence[tuple[int, Frame]]) -> Frame | None:
+    return next((frame for kind, frame in reversed(events) if kind == _LINE), None)
+
+
+def _way_out(events: Sequence[tuple[int, Frame]]) -> Frame | None:
+    """Goes back from the last frame that the exception left to the first one; returns its place.
+
+    On its way out of a frame an exception passes lines of `with`, `except` and `finally`, each
+    above the line before it. A line below the line before it means that the frame went on: it had
+    caught the exception of its callee, and the search ends there.
+    """
+    place: Frame | None = None
+    line = 0
+    for kind, frame in _from_last_unwind(events):
+        if kind == _UNWIND:
+            place, line = frame, 0
+        elif kind == _LINE and place and _same_code(frame, place) and (frame.line or 0) > line:
+            place = place if line else frame
+            line = frame.line or 0
+        elif kind != _MARK:
+            break
+    return place
+
+
+def _from_last_unwind(events: Sequence[tuple[int, Frame]]) -> Iterable[tuple[int, Frame]]:
+    """Returns the events up to the last unwind, backwards: atexit functions ran later."""
+    ends = [i for i, (kind, _) in enumerate(events) if kind == _UNWIND]
+    return reversed(events[: ends[-1] + 1]) if ends else ()
+
+
+def _same_code(one: Frame, other: Frame) -> bool:
+    return (one.function, one.file) == (other.function, other.file)
 
 
 def _thread(found: dict[str, Any]) -> Thread:
@@ -204,7 +249,7 @@ def _notes(found: dict[str, Any]) -> Iterable[str]:
 
 
 def _with_states(ranks: list[Rank], look: float) -> list[Rank]:
-    """What the kernel says of live threads, in two looks."""
+    """Adds states and CPU times of live threads, from two checks."""
     ids = [
         thread.tid for rank in ranks if rank.alive for thread in rank.threads if not thread.ended
     ]

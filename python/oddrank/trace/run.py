@@ -1,4 +1,4 @@
-"""Runs an unmodified script or module as `python script.py` and `python -m module` do, recorded."""
+"""Runs and records an unmodified script or module as `python script.py` or `python -m` do."""
 
 import builtins
 import functools
@@ -17,13 +17,13 @@ from oddrank.trace import ending
 from oddrank.trace.arm import arm
 from oddrank.trace.packages import Packages
 
-_runpy: Any = runpy  # `python -m` itself, which has no public name
+_runpy: Any = runpy  # the functions behind `python -m` have no public names
 
 
 def script(
     path: str, arguments: Sequence[str], packages: Packages, hook: str | None = None
 ) -> NoReturn:
-    """Runs `path` as __main__ and ends as Python would. OddrankError where there is no such file.
+    """Runs `path` as __main__ and ends as Python would. OddrankError if there is no such file.
 
     sys.argv, sys.path[0], __main__, the exit code and tracebacks are those of `python path ...`.
     """
@@ -53,26 +53,26 @@ def script(
 def module(
     name: str, arguments: Sequence[str], packages: Packages, hook: str | None = None
 ) -> NoReturn:
-    """The same as `python -m name ...`. Where there is no such module, nothing is recorded."""
+    """Does the same as `python -m name ...`. If there is no such module, nothing is recorded."""
     sys.argv[:] = [name, *arguments]
     sys.path[0] = os.getcwd()
-    # What `python -m` calls; it replaces __main__ in place and sets sys.argv[0].
+    # `python -m` calls this function; it replaces __main__ in place and sets sys.argv[0].
     body = functools.partial(_runpy._run_module_as_main, name, alter_argv=True)
     if _is_there(name):
         _run(body, packages, hook)
-    body()  # says in Python's words that there is none, and exits
+    body()  # says that there is none, in Python's words, and exits
     raise OddrankError(f"there was no module {name!r}, and now there is: start it again")
 
 
 def _is_there(name: str) -> bool:
-    """Looked for without importing its packages, as far as folders tell: that is to be recorded."""
+    """Returns whether the module exists. If possible, imports no package: it is to be recorded."""
     if _found(name):
         return True
     try:
         _runpy._get_module_details(name, _runpy._Error)
     except _runpy._Error:
         return False
-    except Exception:  # a package of it fails as it is imported: that will be recorded
+    except Exception:  # importing its package fails: the run records that
         return True
     return True
 
@@ -101,7 +101,7 @@ def _run(body: Any, packages: Packages, hook: str | None) -> NoReturn:
         body()
     except SystemExit:
         raise
-    except BaseException as error:  # Python itself would print it now: so do we, without our frames
+    except BaseException as error:  # print it as Python would, without our frames
         ending.note(type(error))
         _print_traceback(error)
         if isinstance(error, KeyboardInterrupt):
@@ -129,7 +129,7 @@ def _file(code: CodeType) -> str:
 
 
 def _die_of_interrupt() -> None:
-    """As Python does: whoever waits for this process sees that SIGINT ended it."""
+    """Ends this process by SIGINT, as Python does, so that its parent sees it."""
     sys.stdout.flush()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)

@@ -1,8 +1,8 @@
-"""How much ranks record, what that costs, what was lost, and where their time goes.
+"""Shows how much ranks record, what it costs, what was lost, and where their time goes.
 
-What an event costs is not measured in the job but taken from benchmarks/trace/event_cost.py
-(benchmarks/results/trace_event_cost_*.json, an EPYC core): the CPU time that recording adds to a
-loop of lines and to a recursion, per event. 23-25 ns a line with both hooks (CPython 3.10-3.13),
+The cost of an event is not measured in the job. It comes from benchmarks/trace/event_cost.py
+(benchmarks/results/trace_event_cost_*.json, an EPYC core): the CPU time per event that recording
+adds to a loop of lines and to a recursion. 23-25 ns a line with both hooks (CPython 3.10-3.13),
 43-53 ns a call or return with PyEval_SetTrace (3.10, 3.11), 26 ns with sys.monitoring (3.12, 3.13).
 Another core may need half or twice that.
 """
@@ -14,29 +14,29 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.trace import processes
-from oddrank.trace.frames import short
-from oddrank.trace.processes import Process
+from oddrank.trace.processes import Process, short
 
-# Hook -> ns of a line, ns of a call or return: see above.
+# Hook -> ns per line, ns per call or return: see above.
 _COSTS = {"settrace": (24.0, 48.0), "monitoring": (25.0, 26.0)}
 _TOP = 20
-_PER_RECORD = 500  # so that what is hot in the sum of many ranks is hot in each of them
+_PER_RECORD = 500  # enough for code that is hot only in the sum of many ranks
+_LONGEST = 50  # characters of a name in a table; --json has the whole
 
 
 @dataclass(frozen=True)
 class Code:
-    """A function within the windows of one rank, or of all."""
+    """Times and counts of a function in the windows of one rank, or of all."""
 
     function: str
     file: str
     line: int | None
-    """Its first one."""
+    """Its first line."""
     events: int
     calls: int
     seconds: float | None
-    """Between call and return; of a recursion only the outermost call. None: no clock."""
+    """Between call and return; in a recursion, of the outermost call. None without a clock."""
     own: float | None
-    """The same without the calls in it that are recorded too."""
+    """Seconds without those of recorded callees."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class RankStats(Process):
     hook: str
     threads: int
     events: int
-    """Of all threads that still have a place in the record, overwritten ones too."""
+    """All events, overwritten ones too, of threads that still have a place in the record."""
     seconds: float | None
-    """From arm() to now, or to the last event of a process that is gone."""
+    """From arm() to now, or to the last event of a dead process."""
     window_events: int
     window_seconds: float | None
-    """How far back the main thread's events go."""
+    """Age of the main thread's oldest event."""
     window_lines: int
     marks: int
     collectives: int
     lost: dict[str, int]
-    """Threads without a slot, code without a name, collectives without a place among the open."""
+    """Numbers of threads, code objects and open collectives for which there was no room."""
     notes: tuple[str, ...]
-    """What the record lacks, and why."""
+    """A line for each gap in the record."""
     codes: tuple[Code, ...]
 
     @property
@@ -67,7 +67,7 @@ class RankStats(Process):
 
     @property
     def overhead(self) -> float | None:
-        """The part of one core's time that recording takes, estimated: see above."""
+        """Estimates the share of one core's time that recording takes: see above."""
         costs = _COSTS.get(self.hook)
         if costs is None or not self.window_events or self.per_second is None:
             return None
@@ -81,14 +81,14 @@ class RankStats(Process):
 
 
 def read(files: Sequence[Path]) -> tuple[list[RankStats], dict[Path, str]]:
-    """The ranks that could be read, and a line for each file that could not."""
+    """Returns the ranks that could be read, and a line for each file that could not."""
     core = _native.core()
     found, refused = processes.read(files, lambda file: core.trace_stats(file, _PER_RECORD))
     return [_rank(facts) for _, facts in found], refused
 
 
 def hottest(found: Iterable[RankStats], top: int = _TOP) -> list[Code]:
-    """The code with the most time of its own, then the code with the most events, `top` of each."""
+    """Returns the code with the most own time, then the code with the most events, `top` each."""
     sums: dict[tuple[str, str, int | None], Code] = {}
     for rank in found:
         for code in rank.codes:
@@ -127,15 +127,15 @@ def rank_table(found: Sequence[RankStats]) -> tuple[list[str], list[list[object]
 
 
 def code_table(codes: Sequence[Code]) -> tuple[list[str], list[list[object]]]:
-    columns = ["own s", "with callees s", "calls", "events", "function", "at"]
+    columns = ["own s", "total s", "calls", "events", "function", "at"]
     rows: list[list[object]] = [
         [
             _rounded(code.own, 4),
             _rounded(code.seconds, 4),
             code.calls,
             code.events,
-            code.function,
-            f"{short(code.file)}:{'?' if code.line is None else code.line}",
+            _cut(code.function),
+            _cut(f"{short(code.file)}:{'?' if code.line is None else code.line}"),
         ]
         for code in codes
     ]
@@ -143,9 +143,13 @@ def code_table(codes: Sequence[Code]) -> tuple[list[str], list[list[object]]]:
 
 
 def notes(found: Sequence[RankStats]) -> Iterable[str]:
-    """What is missing in the figures, a line each."""
+    """Yields a line for each gap in the figures."""
     for rank in found:
         yield from (f"rank {rank.rank} (pid {rank.pid}): {note}" for note in rank.notes)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"...{text[3 - _LONGEST :]}"
 
 
 def _rank(found: dict[str, Any]) -> RankStats:

@@ -1,4 +1,4 @@
-"""Where NicerTrace's text goes: sys.stdout, and a Tee in its place."""
+"""Writes NicerTrace's text to sys.stdout, which may be a Tee."""
 
 import io
 import os
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class Tee:
-    """Writes to stdout as it was and to a file, appending: sys.stdout = Tee("trace.txt").
+    """Writes to the present stdout and appends to a file: sys.stdout = oddrank.trace.Tee("a.txt").
 
-    Each write is flushed to the file at once. All else is asked of stdout.
+    Flushes each write to the file at once. All other attributes are stdout's.
     """
 
     def __init__(self, filename: str | os.PathLike[str]) -> None:
@@ -31,10 +31,10 @@ class Tee:
 
 
 def write(text: str) -> None:
-    """To sys.stdout and through it; what its encoding does not have is written as an escape.
+    """Writes to sys.stdout and flushes it; escapes characters that its encoding lacks.
 
-    A stdout as Python makes it is written to past its buffer: what nobody reads would stay in there
-    and be complained about again when Python ends.
+    Writes past the buffer of Python's own stdout: text without a reader would stay in the buffer
+    and cause a second error when Python ends.
     """
     stream = sys.stdout
     if stream is None:

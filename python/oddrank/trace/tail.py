@@ -1,4 +1,4 @@
-"""The last lines that a process ran, as text: `hh:mm:ss file:line: source`."""
+"""Prints the last lines that a process ran: `hh:mm:ss file:line: source`."""
 
 import time
 from collections.abc import Iterable
@@ -6,9 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from oddrank import _native
-from oddrank.trace.frames import Frame, short
+from oddrank.trace.processes import Frame, short
 
-# format.hpp's kinds but for lines, as they are said.
+# Kind of event (format.hpp), except for lines -> words.
 _KINDS = {
     1: "call",
     2: "resume",
@@ -23,11 +23,10 @@ _MARK, _LINE, _GAP = 0, 3, 8
 def text(
     file: Path, count: int, *, source: bool = False, microseconds: bool = False
 ) -> Iterable[str]:
-    """The last `count` events and marks of all threads of the process, oldest first.
+    """Yields the last `count` events and marks of all threads of the process, oldest first.
 
-    source: the lines' text, from files that are still what the process has run; others are marked.
-    microseconds: in each line's time.
-    OddrankError where `file` is no record.
+    source: add the text of lines, if the file is still the one that ran. microseconds: show times
+    to the microsecond. Raises OddrankError if `file` is no record.
     """
     process, events, trouble = _native.core().trace_history(str(file), count)
     threads = {event[1] for event in events}
@@ -43,7 +42,7 @@ def text(
 
 def _event(kind: int, frame: Frame) -> str:
     if kind == _GAP:
-        return "--- what ran here before was not recorded"
+        return "--- earlier events were not recorded"
     where = short(frame.file)
     if kind == _LINE:
         return f"{where}:{'?' if frame.line is None else frame.line}"
@@ -53,20 +52,28 @@ def _event(kind: int, frame: Frame) -> str:
 def _source(frame: Frame, source_hash: int) -> str:
     lines = _lines(frame.file, source_hash)
     if lines is None:
-        return "(the file has changed)" if Path(frame.file).exists() else "(no such file here)"
+        return "(the file has changed)" if _is_file(frame.file) else "(no such file here)"
     known = frame.line is not None and 0 < frame.line <= len(lines)
     return lines[(frame.line or 1) - 1].strip() if known else ""
 
 
 @lru_cache(maxsize=256)
 def _lines(path: str, source_hash: int) -> list[str] | None:
-    """The file's lines; None where it is not the one that ran."""
+    """Returns the file's lines; None if it is not the file that ran."""
     try:
         if _native.core().trace_source_hash(path) != source_hash or not source_hash:
             return None
         return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+    except (OSError, ValueError):
         return None
+
+
+def _is_file(path: str) -> bool:
+    """Returns whether `path` is a file. `path` may be any text: code can name anything its file."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # too long a name, or a NUL in it
+        return False
 
 
 def _clock(nanoseconds: int | None, microseconds: bool) -> str:

@@ -1,16 +1,16 @@
-"""Warnings of the recorder, at the line of the user's code that they are about."""
+"""Warnings of the recorder, shown at the user's line."""
 
 import sys
 import warnings
 
-# Between the user and a warning: `with armed:`, a decorated function or NicerTrace.run() too.
+# Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
 _OURS = {
     "oddrank.trace.warning", "oddrank.trace.arm", "oddrank.trace.nicer", "oddrank.trace.printer",
 }  # fmt: skip
 
 
 def warn(message: str) -> None:
-    """A RuntimeWarning at the innermost line that is none of ours."""
+    """Warns (RuntimeWarning) at the innermost line outside these modules."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__") in _OURS:
         level, frame = level + 1, frame.f_back

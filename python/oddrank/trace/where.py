@@ -1,4 +1,4 @@
-"""Where every rank is: ranks that stand at the same place folded, least progress first."""
+"""Shows where every rank is: groups ranks at the same place, the least progress first."""
 
 import shlex
 import time
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.finding import fold
-from oddrank.trace.frames import Frame, short
+from oddrank.finding import fold, ranks_text
+from oddrank.trace.processes import Frame, short
 from oddrank.trace.ranks import Collective, Rank, Thread
 
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that do the same: the same step and collective, the same stacks, alive or dead."""
+    """Ranks in the same step and collective with the same stacks, all alive or all dead."""
 
     ranks: tuple[Rank, ...]
 
@@ -23,11 +23,10 @@ class Group:
 
 
 def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
-    """By progress (step, then collectives issued), least first; then by rarity. It blames nobody.
+    """Groups ranks, and sorts the groups: earlier runs, then least progress, then smallest group.
 
-    Earlier runs come first.
-
-    Child processes (DataLoader workers) take part with `all_threads` only.
+    Progress is the step, then the number of collectives issued. This is no judgement. Child
+    processes (DataLoader workers) are included with `all_threads` only.
     """
     found: dict[Any, list[Rank]] = {}
     for rank in ranks:
@@ -50,9 +49,10 @@ def text(
     chosen: bool = False,
     now: float | None = None,
 ) -> list[str]:
-    """The lines of `trace where`; `chosen`: these ranks were asked for, not the job.
+    """Returns the lines of `trace where`.
 
-    Child processes are shown with `all_threads`, or where there is nothing else.
+    chosen: the user asked for these ranks, not for the job: the heading counts no ranks. Child
+    processes are shown with `all_threads`, or if there is nothing else.
     """
     now = time.time() if now is None else now
     all_threads = all_threads or all(rank.is_child for rank in ranks)
@@ -64,7 +64,7 @@ def text(
 
 
 def shown_threads(rank: Rank, all_threads: bool) -> list[Thread]:
-    """The main thread and those in a collective, or all; those that have ended only if asked."""
+    """Returns the main thread and threads in a collective; all, ended ones too, if asked."""
     if all_threads:
         return list(rank.threads)
     busy = {rank.pid, *(each.tid for each in rank.collectives if each.open)}
@@ -76,7 +76,7 @@ def _place(rank: Rank, all_threads: bool) -> Any:
     issued = collective and (
         collective.operation, collective.group, collective.sequence, collective.open
     )  # fmt: skip
-    # A stopped rank is not one more that sleeps.
+    # `held` keeps a stopped rank out of a group of sleeping ranks.
     stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
     life = (rank.runs_back, rank.alive, rank.end)
     place = (stacks, rank.last_at)
@@ -104,7 +104,7 @@ def _heading(ranks: Sequence[Rank], job: str) -> str:
     if children and not alive:
         heading += f" ({children} child process{'' if children == 1 else 'es'} still alive)"
     if unknown:
-        heading += f", {unknown} of another machine (alive or not)"
+        heading += f", {unknown} on another machine (alive or not)"
     missing = _gaps(sorted(numbers), world)
     if missing:
         heading += f"; no record here of {missing}"
@@ -112,14 +112,14 @@ def _heading(ranks: Sequence[Rank], job: str) -> str:
 
 
 def _gaps(numbers: list[int], world: int) -> str:
-    """`0-5,7`: what is missing below `world`, which may be anything that a file says."""
+    """Returns the numbers missing below `world`, as `0-5,7`. A file may claim any `world`."""
     gaps, following = [], 0
     for number in [*numbers, world]:
         if number > following:
             last = number - 1
             gaps.append(str(last) if last == following else f"{following}-{last}")
         following = max(following, number + 1)
-    return ",".join(gaps[:20]) + (",..." if len(gaps) > 20 else "")
+    return ",".join(gaps[:20]) + (" and more" if len(gaps) > 20 else "")
 
 
 def _run(back: int) -> str:
@@ -128,14 +128,13 @@ def _run(back: int) -> str:
 
 def _title(group: Group, every: Sequence[Rank], now: float) -> str:
     first, ranks = group.first, group.ranks
-    numbers = fold(rank.rank for rank in ranks)
     hosts = sorted({rank.host for rank in ranks})
     where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
-    who = f"rank{'s' if len({rank.rank for rank in ranks}) > 1 else ''} {numbers}"
+    who = ranks_text(rank.rank for rank in ranks)
     if first.is_child:
         who = f"{len(ranks)} child process{'es' if len(ranks) > 1 else ''} of {who}"
     if len(hosts) == 1:
-        where += f", pid{'' if len(ranks) == 1 else 's'} {fold(rank.pid for rank in ranks)}"
+        where += f", pid{'' if len(ranks) == 1 else 's'} {fold((rank.pid for rank in ranks), ', ')}"
     if len({rank.runs_back for rank in every}) > 1:
         who = f"{_run(first.runs_back)}, {who}"
     step = "no step yet" if first.step is None else f"step {first.step}"
@@ -146,33 +145,30 @@ def _life(ranks: Sequence[Rank], now: float) -> str:
     last = max((rank.last for rank in ranks if rank.last is not None), default=None)
     first = ranks[0]
     if not first.alive:
-        life = f"dead{_death(first)}" if first.alive is False else "alive or not is not known here"
+        life = _end(first) if first.alive is False else "not known here whether it is alive"
         return f"{life}, last event at {_clock(last)}" if last is not None else life
     life = "alive"
     if first.end.how in {"ending", "exited"}:
         what = f"raised {first.end.raised}" if first.end.raised else "ended"
-        still = "shutting down" if first.end.how == "ending" else "gone, its libraries clear up"
-        life = f"alive, but its script has {what} and Python is {still}"
+        still = "Python is shutting down" if first.end.how == "ending" else "libraries clean up"
+        life = f"alive, but its script has {what} and {still}"
     if last is None:
         return f"{life}, nothing recorded yet"
     return f"{life}, last event {_duration(now - last)} ago"
 
 
-def _death(rank: Rank) -> str:
-    """How it ended, as far as its record tells; "" where it does not."""
+def _end(rank: Rank) -> str:
+    """Returns how a dead process ended, as far as its record tells."""
     end = rank.end
     code = "" if end.exit_code is None else f"exit code {end.exit_code}"
     if end.raised:
-        return f": raised {end.raised}{f' ({code})' if code else ''}"
+        return f"dead: raised {end.raised}{f' ({code})' if code else ''}"
     if end.how == "exited":
-        return f": ended with {code}"
-    if end.how == "ending":  # multiprocessing's forked children never call exit()
-        return (
-            ": its work had ended"
-            if rank.is_child
-            else ": killed or crashed after its script's end"
-        )
-    return " without a word (killed, crashed or os._exit)" if end.how == "no word" else ""
+        return f"dead: ended with {code}" if end.exit_code else "finished"
+    if end.how == "ending":
+        # The forked children of multiprocessing never call exit().
+        return "finished" if rank.is_child else "dead: killed or crashed after its script's end"
+    return "dead: killed, crashed or os._exit()" if end.how == "no word" else "dead"
 
 
 def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
@@ -195,7 +191,7 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
 
 
 def _collective(collective: Collective, now: float | None) -> str:
-    """now: None for a process that is dead, or cannot be looked up: it waits no longer."""
+    """Describes a collective. now: None if the process is not known to be alive."""
     number = "" if collective.sequence is None else f" #{collective.sequence}"
     name = f"{collective.operation}{number} of group {collective.group}"
     if collective.bytes:
@@ -210,7 +206,7 @@ def _collective(collective: Collective, now: float | None) -> str:
 
 
 def _states(group: Group, i: int, all_threads: bool) -> str:
-    """What the kernel says of this thread in all ranks of the group."""
+    """Describes the kernel's states and the CPU time of thread `i` in all ranks of the group."""
     states, cpu = set(), 0.0
     for rank in group.ranks:
         threads = shown_threads(rank, all_threads)
@@ -219,13 +215,13 @@ def _states(group: Group, i: int, all_threads: bool) -> str:
             cpu = max(cpu, threads[i].cpu or 0.0)
     if not states:
         return ""
-    used = f", {cpu:.2f} s of CPU time while looked at" if cpu else ", using no CPU"
+    used = f", {cpu:.2f} s of CPU time during this check" if cpu else ", using no CPU"
     return f" ({' or '.join(sorted(states))}{used})"
 
 
 def _stack_lines(thread: Thread) -> Iterable[str]:
     if not thread.stack:
-        yield "    nothing recorded runs here"
+        yield "    no recorded code is running"
     places = [_frame(frame) for frame in thread.stack]
     width = min(max((len(place) for place, _ in places), default=0), 60)
     for i, (place, function) in enumerate(places):
@@ -233,17 +229,17 @@ def _stack_lines(thread: Thread) -> Iterable[str]:
             yield f"    ... {thread.hidden} more frames"
         yield f"    {place:<{width}}  {function}"
     if thread.torn:
-        yield "    (it was changing: frames of different moments)"
+        yield "    (the stack changed while it was read: frames of different moments)"
 
 
 def _last_lines(rank: Rank) -> Iterable[str]:
-    """In place of the empty stack of a process that is gone."""
-    ran = "nothing runs any more"
+    """Yields the lines that replace the empty stack of a dead process."""
+    ran = "no code is running any more"
     if rank.last_at is not None:
         place, function = _frame(rank.last_at)
         ran += f": last at {place} in {function}"
     yield f"    {ran}"
-    yield f"    its last lines: oddrank trace tail {shlex.quote(rank.file)}"
+    yield f"    last lines: oddrank trace tail {shlex.quote(rank.file)}"
 
 
 def _frame(frame: Frame) -> tuple[str, str]:

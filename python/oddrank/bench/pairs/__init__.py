@@ -1,1 +1,1 @@
-"""Which sender, receiver or link is slow: every node meets every other, each rank its node."""
+"""Finds the slow sender, receiver or link, between nodes and inside each."""

@@ -1,17 +1,17 @@
-"""`oddrank bench pairs`: who sends slowly, who receives slowly, which link is slow."""
+"""`oddrank bench pairs`: which rank sends or receives slowly, which link is slow."""
 
 import click
 
 from oddrank import launch, render
+from oddrank.bench.case import parse_size
 from oddrank.bench.pairs import stages
 from oddrank.bench.pairs.judge import Judge
 from oddrank.bench.pairs.report import of_pairs
-from oddrank.bench.sizes import parse_size
 from oddrank.cli import Seconds, fail_on_option, json_option, share
 from oddrank.control import runner
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
-from oddrank.finding import exit_code
+from oddrank.report import exit_code
 
 _LARGEST_EFFECT = 0.95
 
@@ -41,19 +41,24 @@ def _effect(ctx: click.Context, option: click.Parameter, value: str) -> float:
     default=300,
     show_default=True,
     metavar="SECONDS",
-    help="Everything ends by then.",
+    help="Time limit for the whole run.",
 )
 @json_option
 @fail_on_option
 def pairs(
     size: int, effect: float, deadline: float, json_path: str | None, fail_on: frozenset[str]
 ) -> None:
-    """Find the slow sender, receiver or link: nodes meet nodes, and ranks inside a node each other.
+    """Find the slow sender, receiver or link, between nodes and between the ranks of each node.
 
-    Up to 64 nodes all of them meet, beyond that each meets 7 others; whoever looks slow is measured
-    again with known-good partners before it is named.
+    \b
+    Examples:
+      torchrun --nnodes 4 --nproc-per-node 8 ... -m oddrank bench pairs --json pairs.json
+      srun -N 16 --ntasks-per-node 8 python -m oddrank bench pairs --effect 10%
 
-    torchrun --nnodes 4 --nproc-per-node 8 ... -m oddrank bench pairs --json pairs.json
+    Up to 64 nodes each node measures with each other one, beyond that with 7 others. A suspect is
+    measured again with known-good partners before it is named.
+
+    Exit codes: 0 healthy; 1 a rank or link is named, or unknown; 2 could not run; 3 incomplete.
     """
     here = launch.current()
     if here.world == 1:

@@ -1,8 +1,8 @@
-"""Two ranks move data between each other, one way at a time, and take the time of it.
+"""Times data between two ranks, one way at a time.
 
-The receiver decides and its clock counts: it says "go" with the number of messages, and stops when
-the last byte of the last one is there. A sender's clock would stop when a buffer has taken the
-data; a receiver's that started with the first byte would miss what was under way before it woke.
+The receiver's clock counts: it starts when the receiver sends the number of messages it wants, and
+stops at the last byte of the last message. A sender's clock would stop when a buffer has taken the
+data; a clock that starts at the first byte would miss data that was under way before.
 """
 
 import time
@@ -12,31 +12,31 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from oddrank.bench.group import Group
-from oddrank.bench.pairs.games import Meeting
 from oddrank.bench.pairs.noise import error_of_median
+from oddrank.bench.pairs.schedule import Meeting
 from oddrank.control.stages import Context
+from oddrank.process_group import Group
 
 MOST = 41
-# A repeat takes about this long where the messages are that quick.
+# A repeat has as many messages as fit into this time, at least one.
 _REPEAT_SECONDS = 0.02
 _MOST_MESSAGES = 16
 _WARMUP = 2
 _TRIPS = 25
-# Seconds after which a latency is known well enough, however noisy it is.
+# Most seconds for a latency, however noisy it is.
 _LATENCY_SECONDS = 0.25
-# Repeats of the slowest rank for each figure of ranks that share their way out.
+# Repeats of the slowest rank for each figure, if ranks share a network card.
 _REPEATS_A_FIGURE = 2
-# Marks of a meeting, of whatever length: a rank that is stuck is told by its fewer marks.
+# Marks in each meeting, long or short: a stuck rank has fewer.
 _MARKS = 2 * (MOST + _WARMUP + 1) + 2
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to go on: `size` bytes a message, until the median's error is below `enough`.
+    """Limits of a measurement: messages of `size` bytes until the median's error is below `enough`.
 
-    enough: the standard error of a logarithm; seconds: for one way, and as much again until the
-    `fewest` repeats are made.
+    enough: standard error of the logarithm; seconds: for one way, and at most as much again to
+    complete the `fewest` repeats.
     """
 
     size: int
@@ -45,13 +45,13 @@ class Effort:
     fewest: int
 
     def window(self, longest: float) -> float:
-        """Seconds in which all ranks of a node go on at once; longest: a repeat of the slowest."""
+        """Returns seconds in which all ranks measure at once; longest: the slowest one's repeat."""
         least = min(self.fewest * longest, 2 * self.seconds)
         return max(least, min(_REPEATS_A_FIGURE * self.fewest * longest, self.seconds))
 
 
 class Exchange:
-    """The buffers of one rank."""
+    """One rank's buffers, and its side of each meeting."""
 
     def __init__(self, context: Context, group: Group, effort: Effort) -> None:
         import torch
@@ -63,10 +63,10 @@ class Exchange:
         self._marks = 0
 
     def meet(self, met: Meeting, shared: bool) -> tuple[list[float], list[float]]:
-        """(GB/s of what came from the peer, a figure a repeat; microseconds one way, likewise).
+        """Returns (GB/s from the peer; microseconds one way), each one figure a repeat.
 
-        Both call it for each other; who sends first has the latencies. shared: all ranks of the
-        group call it at once, and begin each step together, also those that rest.
+        Both ranks of the meeting call it; only the first sender gets latencies. shared: all ranks
+        of the group call it at once, resting ones too, and begin each step together.
         """
         self._marks = _MARKS
         if shared:
@@ -84,7 +84,7 @@ class Exchange:
         return rates, latency
 
     def _move_alone(self, peer: int, sends: bool) -> list[float]:
-        """One way, until the median is known well enough, or there is no more time."""
+        """Measures one way until the median is known well enough or the time is over."""
         took = self._warm_up(peer, sends)
         if sends:
             while self._serve(peer):
@@ -100,18 +100,18 @@ class Exchange:
         return rates
 
     def _share(self, peer: int | None, sends: bool) -> list[float]:
-        """The same for as long as all ranks do it, cut into equal times.
+        """Measures one way in a window that all ranks share, cut into equal parts.
 
-        Ranks of a node take turns on its way out, or one has more of it: only what they moved in
-        the same time adds up to what the node moves. Nobody begins while others still measure what
-        comes before; whoever was first would be in their way.
+        Ranks of a node take turns on its network card, or one gets more of it: only rates in the
+        same time add up to the node's rate. All begin together: an early rank would disturb others
+        that still measure the step before.
         """
         self._group.barrier()
         took = 0.0
         if peer is not None:
             took = self._warm_up(peer, sends)
         window = self._effort.window(max(_REPEAT_SECONDS, self._group.largest([took])[0]))
-        self._group.barrier()  # some come to know the largest a little before others
+        self._group.barrier()  # some ranks get the agreed value a little before others
         if peer is None:
             return []
         if sends:
@@ -128,7 +128,7 @@ class Exchange:
         return rates_of(ends, self._effort.size * messages / 1e9, window, self._effort.fewest)
 
     def _warm_up(self, peer: int, sends: bool) -> float:
-        """Connections, and TCP's windows; the seconds of a message, known to its receiver."""
+        """Opens connections and TCP's windows. Returns a message's seconds; 0 on the sender."""
         took = 0.0
         for _ in range(_WARMUP):
             if sends:
@@ -138,11 +138,11 @@ class Exchange:
         return took
 
     def _messages(self, took: float) -> int:
-        """Of a repeat."""
+        """Returns the number of messages in a repeat, from the seconds that one took."""
         return min(_MOST_MESSAGES, max(1, round(_REPEAT_SECONDS / took)))
 
     def _serve(self, peer: int) -> int:
-        """Sends as many messages as the peer asks for next, and says how many; 0: the last."""
+        """Sends as many messages as the peer asks for; returns how many, 0 at the end."""
         self._mark(f"send to rank {peer}")
         messages = self._hear(peer)
         if messages:
@@ -150,7 +150,7 @@ class Exchange:
         return messages
 
     def _timed(self, peer: int, messages: int) -> float:
-        """Seconds from the go to the last byte."""
+        """Receives `messages` messages; returns seconds from the request to the last byte."""
         self._mark(f"receive from rank {peer}")
         began = time.perf_counter()
         self._say(peer, messages)
@@ -158,7 +158,7 @@ class Exchange:
         return time.perf_counter() - began
 
     def _latency(self, peer: int, asks: bool) -> list[float]:
-        """Half the shortest round trip of every block of trips: a delay hurts also the shortest."""
+        """Returns half of each block's shortest round trip: a real delay shows there too."""
         self._mark(f"latency with rank {peer}")
         if not asks:
             while self._hear(peer):
@@ -179,7 +179,7 @@ class Exchange:
         return time.perf_counter() - began
 
     def _goes_on(self, values: Sequence[float], until: float) -> bool:
-        """Whether the median of the repeats isn't known well enough yet, and there is time."""
+        """Returns whether the median needs more repeats and there is time for them."""
         if len(values) < self._effort.fewest:
             # A link a hundred times too slow must not take the time of all others.
             return not values or time.monotonic() < until + self._effort.seconds
@@ -187,7 +187,7 @@ class Exchange:
         return noisy and len(values) < MOST and time.monotonic() < until
 
     def _mark(self, text: str) -> None:
-        """This rank waits for its peer; more marks than all ranks make do not count."""
+        """Reports that this rank waits for its peer; at most as many marks as every rank makes."""
         if self._marks > 1:
             self._marks -= 1
             self._context.step(text, waiting=True)
@@ -201,8 +201,8 @@ class Exchange:
         return int(self._small[0])
 
     def _move(self, operation: Any, tensors: Sequence[Any], peer: int) -> None:
-        """All of them at once: nccl takes the whole group's communicator for a batch, and would
-        make a new one for each pair otherwise."""
+        """Moves all tensors in one batch: without a batch, nccl would make a new communicator for
+        each pair."""
         operations = [self._dist.P2POp(operation, tensor, peer) for tensor in tensors]
         for work in self._dist.batch_isend_irecv(operations):
             work.wait()
@@ -210,11 +210,10 @@ class Exchange:
 
 
 def rates_of(ends: Sequence[float], each: float, window: float, parts: int) -> list[float]:
-    """The rates in each of so many equal parts of the window, at most one for each repeat.
+    """Returns the rates in `parts` equal parts of the window, at most as many as repeats.
 
-    More would be the same figure several times, and look as if nothing had disturbed it.
-    ends: 0 and when each repeat ended, the last one not before the window's end; `each`: what a
-    repeat moved, evenly while it went on.
+    More parts would repeat a figure and hide the noise. ends: 0 and the end of each repeat in
+    seconds, the last one not before the window's end; each: GB in a repeat, assumed to move evenly.
     """
 
     def moved(at: float) -> float:

@@ -1,4 +1,4 @@
-"""From what the ranks measured of their links to who is named: only who is slow both times."""
+"""Judges the links that the ranks measured: names only what is slow in both measurements."""
 
 import gc
 from collections.abc import Iterator
@@ -6,15 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from oddrank.bench.pairs import findings
-from oddrank.bench.pairs.games import Where
-from oddrank.bench.pairs.looks import Look, Matrix, Unit
-from oddrank.bench.pairs.mates import are_all_slow, slower_places
 from oddrank.bench.pairs.matrix import Judgement, Suspect
-from oddrank.bench.pairs.tournament import MOST_FOR_ALL
-from oddrank.control.stages import Rounds
+from oddrank.bench.pairs.measurement import Matrix, Measurement, Unit, are_all_slow, slower_places
+from oddrank.bench.pairs.schedule import MOST_FOR_ALL, Where
+from oddrank.control.stages import RunState
 from oddrank.finding import Finding
 
-PAIRS, CONFIRM = "pairs", "confirm"
+PAIRS, RECHECK = "pairs", "pairs_recheck"
 
 
 @dataclass(frozen=True)
@@ -29,47 +27,47 @@ class _Named:
 
 
 class Judge:
-    """effect: the smallest looked for, as a share. What a stage has measured is judged once.
+    """Judges each stage's measurement once. effect: the smallest looked for, as a share.
 
-    first, again: the names of the stages of both looks.
+    first, again: names of the stages of the measurement and of its recheck.
     """
 
-    def __init__(self, effect: float, first: str = PAIRS, again: str = CONFIRM) -> None:
+    def __init__(self, effect: float, first: str = PAIRS, again: str = RECHECK) -> None:
         self.effect, self.first, self.again = effect, first, again
-        self._looks: dict[str, Look] = {}
+        self._measurements: dict[str, Measurement] = {}
 
-    def look(self, rounds: Rounds, stage: str = "") -> Look:
-        """At a stage that all ranks are through, the first one."""
+    def measurement(self, run: RunState, stage: str = "") -> Measurement:
+        """Returns the judged measurement of a completed stage; by default, of the first one."""
         stage = stage or self.first
-        if stage not in self._looks:
+        if stage not in self._measurements:
             with _no_search_for_cycles():
-                self._looks[stage] = Look.at(rounds, stage, self.effect)
-        return self._looks[stage]
+                self._measurements[stage] = Measurement.at(run, stage, self.effect)
+        return self._measurements[stage]
 
-    def suspects(self, rounds: Rounds) -> list[Finding]:
-        """Suspects: nobody is named before stage confirm has measured them again."""
+    def suspects(self, run: RunState) -> list[Finding]:
+        """Returns the suspects; a rank is named only after the recheck."""
         return [
-            findings.not_measured_again(rounds, suspect, figures.unit)
-            for figures, judgement in self.look(rounds).judged.values()
+            findings.not_measured_again(run, suspect, figures.unit)
+            for figures, judgement in self.measurement(run).judged.values()
             for suspect in judgement.suspects
         ]
 
-    def doubted(self, rounds: Rounds, where: Where) -> list[int]:
-        """The ranks that a suspect of the first look touches, the worst first."""
+    def doubted(self, run: RunState, where: Where) -> list[int]:
+        """Returns the ranks that suspects of the first measurement touch, the worst first."""
         return [
             rank
-            for figures, judgement in self.look(rounds).judged.values()
+            for figures, judgement in self.measurement(run).judged.values()
             for suspect in judgement.suspects
             if figures.where == where
             for rank in sorted(suspect.part.touched())
         ]
 
-    def confirmed(self, rounds: Rounds) -> list[Finding]:
-        """Only who is slow both times is named."""
-        again = self.look(rounds, self.again)
+    def confirmed(self, run: RunState) -> list[Finding]:
+        """Names what was slow in both measurements."""
+        again = self.measurement(run, self.again)
         named: list[_Named] = []
         lost: list[Finding] = []
-        for key, (figures, judgement) in self.look(rounds).judged.items():
+        for key, (figures, judgement) in self.measurement(run).judged.items():
             anew, second = again.judged.get(key, (None, Judgement()))
             for suspect in judgement.suspects:
                 same = next((s for s in second.suspects if s.part.names_as(suspect.part)), None)
@@ -82,58 +80,56 @@ class Judge:
                 doubt = findings.not_measured_again
                 if left is not None:
                     doubt = findings.slow_once if left < judgement.floor else findings.not_sure
-                lost.append(doubt(rounds, suspect, figures.unit))
+                lost.append(doubt(run, suspect, figures.unit))
         return [
-            findings.slow_part(
-                rounds, one.suspect, one.figures.unit, one.figures.where, one.judgement
-            )
+            findings.slow_part(run, one.suspect, one.figures.unit, one.figures.where, one.judgement)
             for one in _once(named)
         ] or lost
 
-    def unresolved(self, rounds: Rounds) -> list[Finding]:
-        """Where nobody is named: what could not be told."""
+    def unresolved(self, run: RunState) -> list[Finding]:
+        """Returns findings about undecided matrices, if nothing is named."""
         found = []
-        look = self.look(rounds)
-        for figures, judgement in look.judged.values():
-            if figures.shared:  # what their node moved counts; the summary tells the rest
-                found += self._uneven_places(look, figures)
+        measured = self.measurement(run)
+        for figures, judgement in measured.judged.values():
+            if figures.shared:  # the matrix of nodes is judged instead; the summary says so
+                found += self._uneven_places(measured, figures)
             elif judgement.uneven:
                 found.append(findings.uneven_links(figures.unit, figures.where, judgement))
             elif figures.unit == "GB/s" and judgement.smallest() > self.effect:
                 found.append(findings.too_noisy(judgement, figures.where, self.effect))
         return found
 
-    def _uneven_places(self, look: Look, figures: Matrix) -> list[Finding]:
+    def _uneven_places(self, measured: Measurement, figures: Matrix) -> list[Finding]:
         if figures.unit != "GB/s":
             return []
-        slower = slower_places(look.nodes, figures.rates, self.effect)
+        slower = slower_places(measured.nodes, figures.rates, self.effect)
         return [findings.uneven_places(slower)] if slower else []
 
-    def all_well(self, rounds: Rounds, passed: str) -> str:
-        """The summary where nobody is named, and what passed by; "" where nothing was measured."""
-        look = self.look(rounds)
+    def all_well(self, run: RunState, passed: str) -> str:
+        """Returns the summary if nothing is named, with what passed; "" if nothing was measured."""
+        measured = self.measurement(run)
         clear, unclear = [], False
-        for (unit, where), (figures, judgement) in look.judged.items():
+        for (unit, where), (figures, judgement) in measured.judged.items():
             if figures.shared and self._tells_nothing(unit, judgement):
                 unclear = True
             else:
                 clear.append((unit, where, judgement))
         return findings.nobody_is_slow(
-            f"all {len(look.nodes)} nodes" if unclear else f"all {rounds.world} ranks",
+            f"all {len(measured.nodes)} nodes" if unclear else f"all {run.world} ranks",
             clear,
-            all_met=len(look.nodes) <= MOST_FOR_ALL,
-            all_judged=look.has_judged_all(),
+            all_met=len(measured.nodes) <= MOST_FOR_ALL,
+            all_judged=measured.has_judged_all(),
             passed=passed,
         )
 
     def _tells_nothing(self, unit: Unit, shared: Judgement) -> bool:
-        """Of single ranks, that one is slow by the effect looked for."""
+        """Returns whether single ranks can't show a slowdown of the size looked for."""
         return shared.uneven or (unit == "GB/s" and shared.smallest() > self.effect)
 
 
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
-    """None are made: to look for them among millions of figures takes as long as all the rest."""
+    """Pauses the garbage collector: nothing here makes cycles, and it would double the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -144,16 +140,16 @@ def _no_search_for_cycles() -> Iterator[None]:
 
 
 def settle(found: list[Finding]) -> tuple[list[Finding], str]:
-    """What is left of the findings without those that passed by, and a sentence on these."""
+    """Returns the findings except slowdowns that passed, and a sentence about the passed ones."""
     passed = [one for one in found if one.cause == findings.SLOW_ONCE]
     return [one for one in found if one not in passed], "; ".join(one.what for one in passed)
 
 
 def _once(named: list[_Named]) -> list[_Named]:
-    """One thing that is wrong shows in several matrices: what explains it best is named.
+    """Keeps the best explanation: one fault shows in several matrices.
 
-    A rank that is slow alone explains a slow node, unless most of the node's are, and a slow link
-    to another of its node. Who waits longer for an answer also moves less.
+    A slow rank explains a slow node, unless most ranks of the node are slow, and it explains a slow
+    link to another rank of its node. A delayed part also moves less data: the delay is kept.
     """
     alone = [one for one in named if one.figures.where == "ranks"]
     kept = alone + [one for one in named if one not in alone and not _is_explained(one, alone)]
@@ -166,7 +162,7 @@ def _once(named: list[_Named]) -> list[_Named]:
 
 
 def _is_explained(one: _Named, alone: list[_Named]) -> bool:
-    """By ranks that are slow alone; of a node's inside all is slow, which none of them makes so."""
+    """Returns whether single slow ranks explain it. They never explain a node slow inside."""
     if one.suspect.part.kind == "among":
         return False
     ends = [single.ends for single in alone if single.ends <= one.ends]

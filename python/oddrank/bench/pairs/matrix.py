@@ -1,17 +1,22 @@
-"""Which part of a matrix of links is slow: pure, from repeats to suspects.
+"""Finds the slow parts of a matrix of links. Pure: from repeats to suspects.
 
-Compared are logarithms, of bandwidths or of inverse latencies: lower is slower. A part is slow
-where the median of its cells lies below the median of all others (itself excluded) by more than a
-line: two thirds of the smallest effect looked for, or as many healthy spreads as one of all the
-comparisons passes by chance in 1 % of runs. The spread is that of repeats, or of medians between
-visits to the same cell, which also shows what lasts longer than a visit. The simplest set of
-parts is found one by one: each time the one that explains most of what is left.
+A part is a set of cells (from, to), between ranks or between nodes: a sender, a receiver, both, a
+link, one way of it, or all links inside a node. If two parts are the same set, the smaller claim is
+kept: with two ranks alone, the link, its sender or its receiver may be slow.
+
+Compares logarithms of bandwidths or of inverse latencies: lower is slower. A part is slow if the
+median of its cells lies below the median of all other cells by more than a line. The line is two
+thirds of the smallest effect looked for, or as many healthy spreads as any of the comparisons
+exceeds by chance in 1 % of runs, if that is more. The spread comes from repeats, or from medians of
+passes over the same cell, which also shows disturbances longer than a pass. The search takes one
+part at a time: the one that explains most of the remaining cells.
 """
 
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from oddrank.bench.pairs.noise import (
     Noise,
@@ -20,34 +25,123 @@ from oddrank.bench.pairs.noise import (
     log_effect,
     noise_of,
 )
-from oddrank.bench.pairs.parts import Cell, Part
 from oddrank.peers import LINE, MANY, of_median
 
-# The repeats of every visit to a cell.
-Visits = Mapping[Cell, Sequence[Sequence[float]]]
+Cell = tuple[int, int]
+# way: from `ranks` to `to`; link: both ways between them; both: sender and receiver; among: links
+# between `ranks`.
+Kind = Literal["way", "link", "both", "sender", "receiver", "among"]
 
-# Standard errors above a line of what is found in 99 % of runs.
+
+@dataclass(frozen=True)
+class Part:
+    """A part. `ranks` are the slow ones; for a way and a link, `to` is the other end."""
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    to: tuple[int, ...] = ()
+    cells: tuple[Cell, ...] = ()
+
+    def is_between(self) -> bool:
+        return self.kind in ("way", "link")
+
+    def names_as(self, other: "Part") -> bool:
+        """Returns whether both name the same ranks, in any direction."""
+        return self.is_between() == other.is_between() and self.touched() == other.touched()
+
+    def touched(self) -> set[int]:
+        """Returns the ranks at both ends."""
+        return {*self.ranks, *self.to}
+
+
+def parts_of(
+    cells: Iterable[Cell],
+    groups: Sequence[tuple[int, ...]],
+    *,
+    directed: bool = True,
+    nodes: Sequence[tuple[int, ...]] = (),
+) -> list[Part]:
+    """Returns the parts, from the smallest claim to the largest.
+
+    directed: whether to include senders, receivers and ways. groups: the ranks of each number in a
+    cell; nodes: nodes that may be slow inside.
+    """
+    links: dict[Cell, list[Cell]] = {}
+    by: dict[Kind, dict[int, list[Cell]]] = {"both": {}, "sender": {}, "receiver": {}}
+    known = sorted(cells)
+    for cell in known:
+        sender, receiver = cell
+        links.setdefault((min(cell), max(cell)), []).append(cell)
+        by["sender"].setdefault(sender, []).append(cell)
+        by["receiver"].setdefault(receiver, []).append(cell)
+        for end in cell:
+            by["both"].setdefault(end, []).append(cell)
+    kinds: tuple[Kind, ...] = ("both", "sender", "receiver") if directed else ("both",)
+    found = _between("link", links, groups)
+    if directed:
+        found += _between("way", {cell: [cell] for cell in known}, groups)
+    found += [
+        Part(kind, groups[end], (), tuple(own))
+        for kind in kinds
+        for end, own in sorted(by[kind].items())
+    ]
+    found += _among(known, nodes)
+    return _distinct(found)
+
+
+def _between(
+    kind: Kind, found: Mapping[Cell, list[Cell]], groups: Sequence[tuple[int, ...]]
+) -> list[Part]:
+    return [
+        Part(kind, groups[first], groups[second], tuple(own))
+        for (first, second), own in sorted(found.items())
+    ]
+
+
+def _among(cells: Iterable[Cell], nodes: Sequence[tuple[int, ...]]) -> list[Part]:
+    node_of = {rank: node for node in nodes for rank in node}
+    found: dict[tuple[int, ...], list[Cell]] = {}
+    for cell in cells:
+        node = node_of.get(cell[0])
+        if node is not None and node is node_of.get(cell[1]):
+            found.setdefault(node, []).append(cell)
+    return [Part("among", node, (), tuple(own)) for node, own in found.items()]
+
+
+def _distinct(parts: Iterable[Part]) -> list[Part]:
+    """Keeps the first of parts with the same cells."""
+    first: dict[tuple[Cell, ...], Part] = {}
+    for part in parts:
+        first.setdefault(part.cells, part)
+    return list(first.values())
+
+
+# The repeats of every pass to a cell.
+Passes = Mapping[Cell, Sequence[Sequence[float]]]
+
+# An effect this many standard errors above the line is found in 99 % of runs.
 _SURELY = 2.326
-# So many others' cells show a healthy spread of their own beside that of the repeats.
+# Fewest other cells that show a healthy spread.
 _ENOUGH_CELLS = 6
-# So many of a part's cells must be slow, not only their median; of few, all.
+# Share of a part's cells that must be slow; all cells if there are at most _FEW.
 _AGREEING = 0.8
 _FEW = 4
+# Share of cells that may be far from the median in a matrix that is not uneven.
 _FEW_APART = 0.1
-# Of too many suspects those do not count that are less far off than this share of the furthest,
-# and than so many times the least that is named.
+# If there are too many suspects, ignores those below this share of the largest effect, and below
+# this multiple of the floor of the line.
 _MINOR, _BARELY = 0.25, 1.5
-# So many times as many as are named are found before they are counted.
+# Searches for this many times the suspects that may be named, to see whether there are too many.
 _LOOKED_AT = 2
-# What lasts as long as a visit may hurt every third of them.
-_MOST_VISITS = 0.683
-# A part this small changes nothing about the median of all.
+# Quantile of steps between passes: a disturbance as long as a pass may hurt every third pass.
+_MOST_PASSES = 0.683
+# A part with at most this share of all cells hardly changes the median of all.
 _SMALL = 0.05
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A part, its median and that of the others, and by how much its logarithm lies below."""
+    """A slow part: its median, the others' median, and the difference of their logarithms."""
 
     part: Part
     value: float
@@ -59,47 +153,49 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Judgement:
-    """`suspects`, the worst first. uneven: more than a few parts clearly differ: none is named.
+    """suspects: the worst first. uneven: too many parts differ to name one.
 
-    seen_end, seen_link: the smallest effect (0.2 = 20 % slower) that would have been seen in 99 %
-    of runs in a sender or receiver, and in a link; None where there was nothing to compare.
+    seen_end, seen_link: smallest effect (0.2 = 20 % slower) that 99 % of runs find in a sender or
+    receiver, and in a link; None if there was nothing to compare.
     """
 
     suspects: tuple[Suspect, ...] = ()
     uneven: bool = False
-    spread: float = 0.0  # of one repeat, or between visits if that is more
+    spread: float = 0.0  # of one repeat, or between passes if that is more
     floor: float = 0.0
     seen_end: float | None = None
     seen_link: float | None = None
 
     def smallest(self) -> float:
-        """The smallest effect that would have been seen wherever it is."""
+        """Returns the smallest effect that is found wherever it is."""
         return max(self.seen_end or 0.0, self.seen_link or 0.0)
 
     def is_clear(self, suspect: Suspect) -> bool:
-        """Whether also the lower bound of its difference clears the line of the effect."""
+        """Returns whether the lower bound of its difference is above the floor of the line, too."""
         return suspect.below - 1.645 * suspect.error > self.floor
 
 
 def judge(
-    visits: Visits, parts: Sequence[Part], effect: float, members: int, *, shared: bool = False
+    passes: Passes, parts: Sequence[Part], effect: float, members: int, *, shared: bool = False
 ) -> Judgement:
-    """`effect`: the smallest looked for, as a share; `members`: how many senders and receivers.
+    """Finds the suspects of a matrix.
 
-    shared: what one moves less another moves more, so that those far above are not odd either.
+    effect: the smallest looked for, as a share; members: number of ranks or nodes in the matrix.
+    shared: members share a network card, where one is fast because another is slow: cells far from
+    the median don't make the matrix uneven.
     """
-    medians = _medians(visits)
-    left = logs(visits)
+    medians = _medians(passes)
+    left = logs(passes)
     if not left:
         return Judgement()
-    # Of one cell's median: as its repeats show it, or as its visits do.
+    # Noise of one cell's median, from its repeats or from its passes.
     noise = Noise()
     spread = 0.0
     groups: tuple[list[Sequence[float]], list[Sequence[float]]] = (
-        [repeats for seen in visits.values() for repeats in seen],
+        [repeats for seen in passes.values() for repeats in seen],
         [*medians.values()],
     )
-    for seen, share in zip(groups, (0.5, _MOST_VISITS), strict=True):
+    for seen, share in zip(groups, (0.5, _MOST_PASSES), strict=True):
         one = noise_of(seen, share)
         noise = noise.beside(one.times(of_median(sum(map(len, seen)) // len(left))))
         spread = max(spread, one.error)
@@ -113,7 +209,7 @@ def judge(
         left = {cell: value for cell, value in left.items() if cell not in gone}
         compared = search.compare(left)
     if len(suspects) > most:
-        # Beside one that is far off, what barely crosses the line is no reason to name nobody.
+        # Ignores suspects that barely cross the line beside one that is far off.
         far = max(suspect.below for suspect in suspects)
         barely = min(_MINOR * far, _BARELY * search.floor)
         suspects = [suspect for suspect in suspects if suspect.below > barely]
@@ -127,37 +223,37 @@ def judge(
     )
 
 
-def below(visits: Visits, part: Part) -> float | None:
-    """By how much the logarithm of the part lies below that of the others; None: not measured."""
-    known, cells = logs(visits), {*part.cells}
+def below(passes: Passes, part: Part) -> float | None:
+    """Returns how far the part's logarithm is below the others'; None: not measured."""
+    known, cells = logs(passes), {*part.cells}
     own = [value for cell, value in known.items() if cell in cells]
     others = [value for cell, value in known.items() if cell not in cells]
     return statistics.median(others) - statistics.median(own) if own and others else None
 
 
-def logs(visits: Visits) -> dict[Cell, float]:
-    """Of the median of each cell that was measured."""
-    return {cell: math.log(statistics.median(seen)) for cell, seen in _medians(visits).items()}
+def logs(passes: Passes) -> dict[Cell, float]:
+    """Returns the logarithm of each measured cell's median."""
+    return {cell: math.log(statistics.median(seen)) for cell, seen in _medians(passes).items()}
 
 
-def _medians(visits: Visits) -> dict[Cell, list[float]]:
-    """Of every visit, where there was one."""
-    found = {cell: [statistics.median(v) for v in seen if v] for cell, seen in visits.items()}
+def _medians(passes: Passes) -> dict[Cell, list[float]]:
+    """Returns the medians of each cell's passes that have repeats."""
+    found = {cell: [statistics.median(v) for v in seen if v] for cell, seen in passes.items()}
     return {cell: medians for cell, medians in found.items() if medians}
 
 
 def _most_suspects(members: int) -> int:
-    """With more of them nobody is odd: the links are of several classes, or the machines busy."""
+    """Returns the most suspects to name. More would mean several kinds of links, or busy hosts."""
     return min(8, max(1, members // 3))
 
 
 @dataclass(frozen=True)
 class _Others:
-    """What a part is compared with: all cells but its own."""
+    """All cells except for a part's own."""
 
     median: float
     number: int
-    noise: Noise  # of one cell, as they differ; none where they are too few to tell
+    noise: Noise  # of one cell, from their differences; none if they are too few
 
     @staticmethod
     def of(values: Sequence[float]) -> "_Others":
@@ -168,8 +264,8 @@ class _Others:
 
 @dataclass(frozen=True)
 class _Compared:
-    """A part beside all others: its cells that are left, their median, the noise of the difference
-    between both, and the line that it has to cross."""
+    """A part and all other cells. own: its remaining cells; value: their median; noise: of the
+    difference between both; line: difference above which it is slow."""
 
     part: Part
     own: Sequence[float]
@@ -189,7 +285,7 @@ class _Compared:
         return slow >= (_AGREEING if len(self.own) > _FEW else 1.0) * len(self.own)
 
     def explains(self) -> float:
-        """How much nearer its cells are to their median than to that of the others."""
+        """Returns how much nearer its cells are to their own median than to the others'."""
         return sum(abs(self.others.median - cell) - abs(self.value - cell) for cell in self.own)
 
     def as_suspect(self) -> Suspect:
@@ -199,14 +295,14 @@ class _Compared:
 
 @dataclass(frozen=True)
 class _Search:
-    """The line of each part, and who lies below it."""
+    """The line of each part, and the parts below it."""
 
     parts: Sequence[Part]
     floor: float
     noise: Noise  # of one cell's median
 
     def worst(self, compared: Iterable[_Compared]) -> Suspect | None:
-        """The part that explains most of what is left, of those below their line."""
+        """Returns the slow part that explains most of the remaining cells; None if none is slow."""
         best: tuple[float, _Compared | None] = 0.0, None
         for one in compared:
             if one.is_slow() and (explained := one.explains()) > best[0] + 1e-12:
@@ -214,16 +310,16 @@ class _Search:
         return best[1].as_suspect() if best[1] else None
 
     def are_apart(self, values: Collection[float]) -> bool:
-        """Whether more than a few cells are far from the others, in whatever direction: two racks,
-        or so many slow ones that those seem to be the rule."""
+        """Returns whether more than a few cells are far from the median, above or below: two racks,
+        or so many slow cells that they seem normal."""
         line = self._line(self.noise)
         median = statistics.median(values) if values else 0.0
         far = sum(abs(value - median) > line for value in values)
         return far > max(1.0, _FEW_APART * len(values))
 
     def smallest(self, compared: Iterable[_Compared]) -> tuple[float | None, float | None]:
-        """(Of a sender or receiver, of a link): the effect that would have been above the line in
-        99 % of runs, for any of them."""
+        """Returns the smallest effects that 99 % of runs find: in any sender or receiver, and in
+        any link; None if there is none to compare."""
         most: dict[bool, float] = {}
         for one in compared:
             surely, kind = one.line + _SURELY * one.noise.error, one.part.is_between()
@@ -232,13 +328,13 @@ class _Search:
         return end, link
 
     def compare(self, left: Mapping[Cell, float]) -> list[_Compared]:
-        """Every part of which enough is left, and of the others too."""
+        """Compares every part that has enough cells left, and enough others."""
         every = _Others.of(list(left.values()))
         known = [
             (part, own, statistics.median(own)) for part in self.parts if (own := _own(part, left))
         ]
         kinds = _noise_of_kinds(known)
-        # Parts of one kind, compared with all the others, have one line.
+        # Parts of one kind and size share a line if they are compared with all cells.
         lines: dict[tuple[str, int, int], tuple[Noise, float]] = {}
         found = []
         for part, own, value in known:
@@ -264,7 +360,7 @@ class _Search:
 def _noise_of_kinds(
     known: Iterable[tuple[Part, Sequence[float], float]],
 ) -> dict[tuple[str, int], Noise]:
-    """How much healthy parts of one kind differ, where there are many."""
+    """Returns how much healthy parts of one kind differ, if there are many."""
     medians: dict[tuple[str, int], list[float]] = {}
     for part, _, value in known:
         medians.setdefault(_kind(part), []).append(value)
@@ -276,7 +372,7 @@ def _noise_of_kinds(
 
 
 def _own(part: Part, left: Mapping[Cell, float]) -> list[float]:
-    """The cells of a part that nothing has explained yet; none where they are too few to tell."""
+    """Returns a part's cells that nothing has explained yet; empty if they are too few."""
     own = [left[cell] for cell in part.cells if cell in left]
     whole = len(part.cells)
     return own if len(own) >= min(2, whole) and 2 * len(own) >= whole else []

@@ -1,30 +1,174 @@
-"""The end of `bench pairs`: from the judge's outcome to the report and the tables above it."""
+"""Makes the report of `bench pairs`, and its matrices as data and as tables.
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+In a table, rows are senders and columns receivers.
+"""
 
-from oddrank.bench.pairs import table
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 from oddrank.bench.pairs.judge import PAIRS, Judge, settle
-from oddrank.finding import Report
+from oddrank.bench.pairs.matrix import Cell, Passes
+from oddrank.bench.pairs.measurement import Measurement
+from oddrank.bench.pairs.schedule import MOST_FOR_ALL
+from oddrank.control.stages import RunState
+from oddrank.report import Report
 
 if TYPE_CHECKING:
     from oddrank.control.walk import Outcome
     from oddrank.launch import Launch
 
+# Nobody reads a wider matrix: the findings name its odd rows, columns and cells.
+MOST_SHOWN = 16
+_MOST_TABLES = 3
+_MOST_RANGES = 12
+# Title, columns, rows.
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+Cells = dict[Cell, float]
 
-def of_pairs(
-    outcome: "Outcome", launch: "Launch", judge: Judge
-) -> tuple[Report, Sequence[table.Table]]:
-    """Whoever is slow, else what could have been seen; what passed by is told, and not judged."""
-    rounds = outcome.rounds
-    measured = bool(rounds.of(PAIRS))
+
+@dataclass(frozen=True)
+class Square:
+    """A square matrix, by (from, to), the indices of two names.
+
+    ranks: the ranks of each name. latency_us: one way.
+    """
+
+    names: Sequence[str]
+    ranks: Sequence[tuple[int, ...]]
+    GBps: Cells
+    latency_us: Cells
+
+    def as_data(self) -> dict[str, Any]:
+        """Returns squares, null for unmeasured cells; above MOST_FOR_ALL names, a list of links."""
+        found: dict[str, Any] = {"names": [*self.names], "ranks": [[*own] for own in self.ranks]}
+        if len(self.names) > MOST_FOR_ALL:
+            cells = sorted({*self.GBps, *self.latency_us})
+            links = [[*cell, self.GBps.get(cell), self.latency_us.get(cell)] for cell in cells]
+            return {**found, "links": links}
+        return {**found, "GBps": self._lines(self.GBps), "latency_us": self._lines(self.latency_us)}
+
+    def table(self, title: str, latency: bool) -> Table:
+        cells = self.latency_us if latency else self.GBps
+        what = "us one way, the shortest" if latency else "GB/s, from row to column"
+        lines = self._lines(cells)
+        rows = [[name, *map(_cell, line)] for name, line in zip(self.names, lines, strict=True)]
+        return f"{title}: {what}", ["", *self.names], rows
+
+    def _lines(self, cells: Cells) -> list[list[float | None]]:
+        size = range(len(self.names))
+        return [[cells.get((sender, receiver)) for receiver in size] for sender in size]
+
+
+@dataclass(frozen=True)
+class Squares:
+    """between: the matrix of nodes, all ranks of each together; None with one node. inside: name
+    and matrix of each node with several ranks."""
+
+    between: Square | None
+    inside: Sequence[tuple[str, Square]]
+
+    def as_data(self) -> dict[str, Any]:
+        """Returns the report's `pairs`: the matrix between nodes, or inside the only node."""
+        inside = list(self.inside)
+        square = self.between if self.between is not None else inside.pop(0)[1]
+        return {
+            **square.as_data(),
+            "inside": [{"node": name, **one.as_data()} for name, one in inside],
+        }
+
+    def tables(self) -> list[Table]:
+        """Returns the table of each matrix that fits a screen; of the others, a table of ranges."""
+        named = [("between nodes", self.between)] if self.between is not None else []
+        named += [(f"inside {name}", square) for name, square in self.inside]
+        shown = [pair for pair in named if len(pair[1].names) <= MOST_SHOWN]
+        if len(shown) > _MOST_TABLES:
+            shown = []
+        found = [square.table(name, of) for name, square in shown for of in (False, True)]
+        ranges = [
+            (name, *_range(values, unit))
+            for name, one in [pair for pair in named if pair not in shown][: _MOST_RANGES // 2]
+            for values, unit in ((one.GBps, "GB/s"), (one.latency_us, "us"))
+        ]
+        if ranges:
+            columns = ["links", "measured", "least", "median", "most"]
+            found.append(("bandwidths and latencies", columns, ranges))
+        return found
+
+
+def squares_of(run: RunState, found: Measurement) -> Squares:
+    """Returns all matrices of the first measurement: each link's median over its passes."""
+    nodes = found.nodes
+    hosts = [run.states[node[0]].host for node in nodes]
+    count = Counter(hosts)
+    names = [h if count[h] == 1 else f"{h}#{number}" for number, h in enumerate(hosts)]
+    between = None
+    if len(nodes) > 1:
+        rates, latencies = (
+            _cells(found.between["GB/s"]),
+            _both_ways(found.between["us"]),
+        )
+        between = Square(names, nodes, rates, latencies)
+    place = {rank: (number, i) for number, node in enumerate(nodes) for i, rank in enumerate(node)}
+    rates_of = _by_node(place, _cells(found.inside("GB/s")))
+    latencies_of = _by_node(place, _both_ways(found.inside("us")))
+    inside = [
+        (names[number], _of_ranks(node, rates_of.get(number, {}), latencies_of.get(number, {})))
+        for number, node in enumerate(nodes)
+        if len(node) > 1
+    ]
+    return Squares(between, inside)
+
+
+def _of_ranks(node: tuple[int, ...], rates: Cells, latencies: Cells) -> Square:
+    names = [f"rank {rank}" for rank in node]
+    return Square(names, [(rank,) for rank in node], rates, latencies)
+
+
+def _range(cells: Cells, unit: str) -> tuple[str, ...]:
+    known = [*cells.values()]
+    if not known:
+        return "0", "-", "-", "-"
+    figures = min(known), statistics.median(known), max(known)
+    return str(len(known)), *(f"{_cell(value)} {unit}" for value in figures)
+
+
+def _cells(passes: Passes) -> Cells:
+    medians = {cell: [statistics.median(v) for v in seen if v] for cell, seen in passes.items()}
+    return {cell: statistics.median(seen) for cell, seen in medians.items() if seen}
+
+
+def _both_ways(latencies: Passes) -> Cells:
+    found = _cells(latencies)
+    return found | {(receiver, sender): value for (sender, receiver), value in found.items()}
+
+
+def _by_node(place: Mapping[int, tuple[int, int]], cells: Cells) -> dict[int, Cells]:
+    """Returns each node's cells, by the indices of two of its ranks."""
+    found: dict[int, Cells] = {}
+    for (sender, receiver), value in cells.items():
+        number, first = place[sender]
+        found.setdefault(number, {})[first, place[receiver][1]] = value
+    return found
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def of_pairs(outcome: "Outcome", launch: "Launch", judge: Judge) -> tuple[Report, Sequence[Table]]:
+    """Returns the report: what is slow, else the smallest slowdown it could detect."""
+    run = outcome.run
+    measured = bool(run.of(PAIRS))
     found, passed = settle(outcome.findings)
     if measured and not found:
-        found = judge.unresolved(rounds)
+        found = judge.unresolved(run)
     why = outcome.why or passed
     if measured and not found:
-        why = outcome.why or judge.all_well(rounds, passed)
-    squares = table.squares(rounds, judge.look(rounds)) if measured else None
+        why = outcome.why or judge.all_well(run, passed)
+    squares = squares_of(run, judge.measurement(run)) if measured else None
     report = Report.of(
         "bench",
         launch.as_world(),
@@ -32,6 +176,6 @@ def of_pairs(
         found,
         complete=outcome.complete,
         why=why,
-        raised=rounds.raised(),
+        raised=run.raised(),
     )
     return report, squares.tables() if squares else []

@@ -1,8 +1,8 @@
-"""What `bench pairs` does on the ranks: everybody meets everybody, then suspects meet good ones.
+"""The stages of `bench pairs` on the ranks: all meet, then suspects meet known-good ranks.
 
-Between nodes, local rank k of one meets local rank k of the other, all at once; then, where these
-are few or looked slow, one local rank after the other while the others rest; then the ranks inside
-each node, all nodes at once. Each pair moves data one way, then the other.
+First nodes meet: local rank k of one with local rank k of the other, all at once. Then single ranks
+meet, one of each node while the others rest, if there are few or some looked slow. Then the ranks
+inside each node meet, all nodes at once. Each pair moves data one way, then the other.
 """
 
 import math
@@ -10,30 +10,34 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oddrank.bench import place
-from oddrank.bench.group import Group, connect
-from oddrank.bench.memory import free_host_memory
 from oddrank.bench.pairs.exchange import Effort, Exchange
-from oddrank.bench.pairs.games import Game, pack, unpack
-from oddrank.bench.pairs.judge import CONFIRM, PAIRS, Judge
+from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge
 from oddrank.bench.pairs.noise import error_wanted
-from oddrank.bench.pairs.panels import games_again, games_of_all
-from oddrank.bench.pairs.tournament import visits_of
+from oddrank.bench.pairs.schedule import Game, Teams, pack, panel, passes_of, unpack
 from oddrank.control.nodes import nodes_of
-from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.control.stages import Context, RunState, Stage
 from oddrank.errors import OddrankError
+from oddrank.machine import device
+from oddrank.machine.memory import usable_bytes
+from oddrank.process_group import connect
 
-# Of the command's time, for repeats beyond the fewest.
+# Share of the command's time for repeats beyond the fewest.
 _SHARE_FOR_REPEATS = 0.4
-# Repeats of a visit.
-_FEWEST, _FEWEST_AGAIN = 4, 6
-# Messages under way to a rank that has not taken them yet, and torch's own.
+# Most rounds in which one rank of each node meets others while the rest of its node waits. If all
+# ranks need more rounds, only ranks that look slow beside others of their node meet, worst first.
+_MOST_TURNS_ALONE = 24
+# Healthy ranks of a doubted rank's node that are measured alone, too: if they are as slow, the node
+# is slow.
+_MATES = 1
+# Fewest repeats in a pass.
+_FEWEST, _FEWEST_IN_RECHECK = 4, 6
+# Memory in messages: those under way to a rank that has not taken them yet, and torch's own.
 _BUFFERS = 4
 
 
 @dataclass(frozen=True)
 class Options:
-    """size: bytes of a message; effect: the smallest looked for, as a share; seconds: for all."""
+    """size: bytes of a message; effect: smallest to look for, as a share; seconds: for the run."""
 
     size: int
     effect: float
@@ -41,88 +45,141 @@ class Options:
 
 
 def stages(options: Options, judge: Judge) -> list[Stage]:
-    """The table of the command."""
+    """Returns the stages of the command."""
 
-    def plan(rounds: Rounds) -> dict[str, Any]:
-        return plan_of(rounds, options, games_of_all(nodes_of(rounds)))
+    def plan(run: RunState) -> dict[str, Any]:
+        return plan_of(run, options, games_of_all(nodes_of(run)))
 
-    def plan_again(rounds: Rounds) -> dict[str, Any]:
-        return plan_of(rounds, options, games_again(judge, rounds), again=True)
+    def plan_recheck(run: RunState) -> dict[str, Any]:
+        return plan_of(run, options, games_of_recheck(judge, run), again=True)
 
     return [
         Stage("devices", options.seconds, measure=_see_devices),
         Stage("connect", options.seconds, measure=_connect, plan=_plan_backend),
         Stage(PAIRS, options.seconds, measure, judge.suspects, plan),
-        Stage(CONFIRM, options.seconds, measure, judge.confirmed, plan_again, confirms=PAIRS),
+        Stage(RECHECK, options.seconds, measure, judge.confirmed, plan_recheck, confirms=PAIRS),
     ]
 
 
 def _see_devices(context: Context) -> dict[str, Any]:
     context.step("import torch")
-    return place.facts(context.launch)
+    return device.facts(context.launch)
 
 
-def _plan_backend(rounds: Rounds) -> str:
-    return place.BACKENDS[place.choose(rounds.of("devices").values())]
+def _plan_backend(run: RunState) -> str:
+    return device.BACKENDS[device.choose(run.of("devices").values())]
 
 
 def _connect(context: Context) -> dict[str, Any]:
     group = connect(context, context.parameters)
-    group.barrier()  # all of them are there, and nccl has its communicator
-    return {"backend": group.backend, "free": free_bytes(group, context)}
-
-
-def free_bytes(group: Group, context: Context) -> float:
-    """That this rank may take for its buffers."""
-    if group.backend == "nccl":
-        import torch
-
-        return float(torch.cuda.mem_get_info(group.device)[0]) * 0.8
-    return free_host_memory() * 0.5 / context.launch.local_world
+    group.barrier()  # all ranks have arrived, and nccl has its communicator
+    return {"backend": group.backend, "free": usable_bytes(group.placement, context.launch)}
 
 
 def plan_of(
-    rounds: Rounds, options: Options, games: Sequence[Game], *, again: bool = False
+    run: RunState, options: Options, games: Sequence[Game], *, again: bool = False
 ) -> dict[str, Any]:
-    """Who meets whom: tournaments that each rank works out by itself. OddrankError: no memory.
+    """Plans the games; each rank works out its own meetings. OddrankError: too little memory.
 
-    From what each rank has said in stage connect: its `backend` and its `free` bytes.
+    Uses the results of stage connect: each rank's `backend` and `free` bytes.
     """
-    connected = rounds.of("connect")
+    connected = run.of("connect")
     rank, free = min(((r, c["free"]) for r, c in connected.items()), key=lambda pair: pair[1])
     if options.size * _BUFFERS > free:
         fits = max(1, int(free / _BUFFERS) >> 20)
         raise OddrankError(f"rank {rank} has no memory for messages this large: try --size {fits}M")
     turns = sum(game.turns() for game in games)
-    visits = visits_of(turns)
+    passes = passes_of(turns)
     comparisons = sum(game.comparisons() for game in games)
     effort = Effort(
         options.size,
-        error_wanted(options.effect, comparisons) * math.sqrt(visits),
-        _SHARE_FOR_REPEATS * options.seconds / max(1, 2 * turns * visits),
-        _FEWEST_AGAIN if again else _FEWEST,
+        error_wanted(options.effect, comparisons) * math.sqrt(passes),
+        _SHARE_FOR_REPEATS * options.seconds / max(1, 2 * turns * passes),
+        _FEWEST_IN_RECHECK if again else _FEWEST,
     )
     return {
         "backend": connected[0]["backend"],
         "effort": asdict(effort),
-        "visits": visits,
-        "games": pack(games, rounds.world),
+        "passes": passes,
+        "games": pack(games, run.world),
     }
 
 
 def measure(context: Context) -> dict[str, list[tuple[int, list[float], list[float]]]]:
-    """By kind of game: (peer, GB/s from it, us one way) of every meeting of this rank, in turn."""
-    told = context.parameters
-    group = connect(context, told["backend"])
-    exchange = Exchange(context, group, Effort(**told["effort"]))
-    games = unpack(told["games"])
+    """Returns, by kind of game, (peer, GB/s from it, us one way) of this rank's meetings."""
+    params = context.parameters
+    group = connect(context, params["backend"])
+    exchange = Exchange(context, group, Effort(**params["effort"]))
+    games = unpack(params["games"])
     met: dict[str, list[tuple[int, list[float], list[float]]]] = {}
-    for visit in range(told["visits"]):
+    for one_pass in range(params["passes"]):
         for game in games:
             found = met.setdefault(game.where, [])
-            for meeting in game.meetings(context.launch.rank, visit):
+            for meeting in game.meetings(context.launch.rank, one_pass):
                 rates, latency = exchange.meet(meeting, game.shared)
                 if meeting.peer is not None:
                     found.append((meeting.peer, rates, latency))
-            group.barrier()  # what is measured in one game has no traffic of another beside it
+            group.barrier()  # games never overlap
     return met
+
+
+def games_of_all(nodes: Teams, *, inside: bool = True) -> list[Game]:
+    """Returns the games of nodes, of their single ranks, and, if wanted, inside nodes."""
+    between = [Game("nodes", nodes)] if len(nodes) > 1 else []
+    if max(map(len, nodes)) == 1:
+        return between
+    places = range(max(map(len, nodes)))
+    alone = _alone(nodes, range(len(nodes)), places) if between else []
+    if _turns(alone) > _MOST_TURNS_ALONE:
+        alone = []
+    return [*between, *alone, *([Game("inside", nodes)] if inside else [])]
+
+
+def games_of_recheck(judge: Judge, run: RunState) -> list[Game]:
+    """Returns small games with suspects: of nodes, of single ranks, and inside nodes."""
+    nodes = judge.measurement(run).nodes
+    node_of = {rank: number for number, node in enumerate(nodes) for rank in node}
+    between = [node_of[rank] for rank in judge.doubted(run, "nodes")]
+    alone = judge.doubted(run, "ranks")
+    within = set(judge.doubted(run, "inside"))
+    games = []
+    if between:
+        games.append(Game("nodes", [nodes[number] for number in panel(len(nodes), between)]))
+    if alone:
+        games += _alone_again(nodes, list(dict.fromkeys(alone)))
+    if within:
+        games.append(Game("inside", [_panel_of(node, within) for node in nodes]))
+    return games
+
+
+def _alone_again(nodes: Teams, doubted: Sequence[int]) -> list[Game]:
+    """Returns games for as many doubted ranks as fit, the worst first, and for their mates."""
+    at = {rank: (n, local) for n, node in enumerate(nodes) for local, rank in enumerate(node)}
+    games: list[Game] = []
+    for most in range(1, len(doubted) + 1):
+        ends = [at[rank] for rank in doubted[:most]]
+        places = list(dict.fromkeys(local for _, local in ends))
+        size = min(len(nodes[number]) for number, _ in ends)
+        places += [local for local in range(size) if local not in places][:_MATES]
+        more = _alone(nodes, panel(len(nodes), [number for number, _ in ends]), sorted(places))
+        if games and _turns(more) > _MOST_TURNS_ALONE:
+            break
+        games = more
+    return games
+
+
+def _alone(nodes: Teams, numbers: Sequence[int], places: Sequence[int]) -> list[Game]:
+    """Returns games of these nodes, one local rank after the other."""
+    return [
+        Game("ranks", [(nodes[n][local],) for n in numbers if local < len(nodes[n])])
+        for local in places
+    ]
+
+
+def _turns(games: Sequence[Game]) -> int:
+    return sum(game.turns() for game in games)
+
+
+def _panel_of(node: tuple[int, ...], doubted: set[int]) -> tuple[int, ...]:
+    suspects = [local for local, rank in enumerate(node) if rank in doubted]
+    return tuple(node[local] for local in panel(len(node), suspects))

@@ -1,8 +1,8 @@
-"""In which facts the ranks differ, and from what most have: pure.
+"""Finds facts in which ranks differ, and the value that most have. Pure.
 
-A node has one vote, which its ranks share: eight ranks with one image do not outvote four with
-another. Within a single node each rank has one. Most means two thirds: of two nodes, or two ranks,
-nobody can say which of them is odd.
+A node has one vote, which its ranks share: a node with eight ranks does not outvote one with four.
+Within a single node each rank has a vote. Most means two thirds: of two nodes, or two ranks,
+neither can be called odd.
 """
 
 import json
@@ -14,19 +14,26 @@ from typing import Any
 from oddrank.selftest.facts.fact import NOT_READABLE, Fact
 
 _MOST = 2 / 3
-# Three of four, or seven of eight: beyond doubt.
+# From three of four on: beyond doubt.
 _NEARLY_ALL = 3 / 4
 _ROUNDING = 1e-9
 
 # A value, and the ranks that have it.
 Group = tuple[Any, tuple[int, ...]]
 
+# Two ranks of a node use four NCCL segments in /dev/shm, 9,637,888 bytes each. With less, NCCL ends
+# with "No space left on device" (NVIDIA/nccl#290, #525).
+SHM_NEEDED = 4 * 9_637_888
+# Files that rank 0 has open besides a connection to each rank: libraries, logs, data.
+_OTHER_FILES = 64
+Facts = Mapping[int, Mapping[str, Any]]
+
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact in which ranks differ; groups: the one with most votes first.
+    """A fact in which ranks differ. groups: by votes, the most first.
 
-    share: of the votes that this first one has.
+    share: the first group's share of all votes.
     """
 
     name: str
@@ -36,7 +43,7 @@ class Difference:
 
     @property
     def common(self) -> Group | None:
-        """What most have."""
+        """The value of most ranks, and those ranks."""
         return self.groups[0] if self.share > _MOST - _ROUNDING else None
 
     @property
@@ -47,7 +54,7 @@ class Difference:
 def compare(
     table: Iterable[Fact], ranks: Mapping[int, Mapping[str, Any]], nodes: Sequence[Sequence[int]]
 ) -> list[Difference]:
-    """ranks: each one's facts. nodes: the ranks of each. What could not be read has no vote."""
+    """Returns the facts that differ. ranks: rank -> its facts. Values not readable have no vote."""
     votes = {rank: 1 / len(node) if len(nodes) > 1 else 1.0 for node in nodes for rank in node}
     found = []
     for fact in table:
@@ -61,13 +68,13 @@ def compare(
 
 
 def group(values: Mapping[int, Any]) -> list[Group]:
-    """The values, each with the ranks that have it, by the lowest of them."""
+    """Returns each value with its ranks, in the order of `values`."""
     seen = {rank: _plain(value) for rank, value in values.items()}
     return [(values[who[0]], tuple(sorted(who))) for who in _by_value(seen).values()]
 
 
 def not_readable(ranks: Mapping[int, Mapping[str, Any]]) -> dict[str, list[int]]:
-    """The facts that some rank could not read -> those ranks."""
+    """Returns fact -> the ranks that could not read it."""
     found: dict[str, list[int]] = {}
     for rank, facts in ranks.items():
         for name, value in facts.items():
@@ -79,7 +86,7 @@ def not_readable(ranks: Mapping[int, Mapping[str, Any]]) -> dict[str, list[int]]
 def _entries(
     fact: Fact, seen: Mapping[int, Any]
 ) -> Iterator[tuple[str, bool, Mapping[int, Hashable]]]:
-    """The fact's values, or those of each entry of it, where not all ranks have the same."""
+    """Yields (name, breaks, values) of a fact that differs, or of each entry of a mapping."""
     known = {rank: value for rank, value in seen.items() if value != NOT_READABLE}
     first = next(iter(known.values()), None)
     if all(value == first for value in known.values()):
@@ -100,7 +107,7 @@ def _plain(value: Any) -> Hashable:
 
 
 def _near(values: Mapping[int, Hashable], near: float) -> Mapping[int, Hashable]:
-    """Numbers near the median as the median."""
+    """Returns the values with numbers near their median replaced by it."""
     known = [value for value in values.values() if isinstance(value, int | float)]
     middle = statistics.median_low(known) if known else 0
     return {
@@ -126,3 +133,73 @@ def _difference(
     share = weights[ordered[0][0]] / sum(weights.values())
     made = tuple((value, tuple(sorted(ranks))) for value, ranks in ordered)
     return Difference(name, breaks, made, share)
+
+
+def shared_gpus(ranks: Facts, nodes: Sequence[Sequence[int]]) -> Iterator[tuple[str, list[int]]]:
+    """Yields GPUs that several ranks of a node would take, with these ranks.
+
+    Yields none if on every node all ranks share one GPU: a trial on a machine with one GPU.
+    """
+    of_nodes = [_gpus(ranks, node) for node in nodes]
+    if all(len(gpus) <= 1 < len(node) for gpus, node in zip(of_nodes, nodes, strict=True)):
+        return
+    for gpus in of_nodes:
+        for gpu, users in gpus.items():
+            if len(users) > 1:
+                yield gpu, users
+
+
+def _gpus(ranks: Facts, node: Sequence[int]) -> dict[str, list[int]]:
+    users: dict[str, list[int]] = {}
+    for rank in node:
+        gpu = ranks.get(rank, {}).get("gpu_uuid")
+        if isinstance(gpu, str) and gpu != NOT_READABLE:
+            users.setdefault(gpu, []).append(rank)
+    return users
+
+
+def far_from_gpu(ranks: Facts) -> list[int]:
+    """Returns ranks that may not run on any processor of their GPU's NUMA node."""
+    return [
+        rank
+        for rank, facts in ranks.items()
+        if isinstance(facts.get("numa"), Mapping)
+        and facts["numa"].get(str(facts.get("gpu_numa"))) == "not used"
+    ]
+
+
+def without_shm(ranks: Facts, nodes: Sequence[Sequence[int]]) -> list[int]:
+    """Returns ranks that share a node, and so use /dev/shm, with too little space left in it."""
+    return [
+        rank
+        for node in nodes
+        for rank in node
+        if len(node) > 1
+        and isinstance(left := ranks.get(rank, {}).get("shm_free"), int)
+        and left < SHM_NEEDED
+    ]
+
+
+def without_shm_to_write(ranks: Facts, nodes: Sequence[Sequence[int]]) -> list[int]:
+    """Returns ranks that share a node and can't write /dev/shm."""
+    return [
+        rank
+        for node in nodes
+        for rank in node
+        if len(node) > 1 and ranks.get(rank, {}).get("shm_writable") is False
+    ]
+
+
+def few_files(ranks: Facts, world: int) -> int | None:
+    """Returns rank 0's soft limit of open files if it allows no connection to each rank."""
+    soft = str(ranks.get(0, {}).get("nofile")).partition("/")[0]
+    return int(soft) if soft.isdigit() and int(soft) < world + _OTHER_FILES else None
+
+
+def without_interface(ranks: Facts) -> list[int]:
+    """Returns ranks whose NCCL_SOCKET_IFNAME leaves NCCL no interface."""
+    return [
+        rank
+        for rank, facts in ranks.items()
+        if facts.get("gpus") and facts.get("nccl_interfaces") == ""
+    ]

@@ -1,4 +1,4 @@
-"""What a fact of a rank is: how it is read, and what it means where ranks differ in it."""
+"""A fact of a rank: how it is read, and what it means if ranks differ in it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from oddrank.launch import Launch
 
-# Not healthy, nor a fault: told, and never compared.
+# Neither healthy nor a fault: shown, never compared.
 NOT_READABLE = "not readable"
 _MOST_TEXT = 200
 _MOST_ENTRIES = 128
@@ -14,9 +14,9 @@ _MOST_ENTRIES = 128
 
 @dataclass(frozen=True)
 class Here:
-    """What a fact is read from, besides the kernel's files.
+    """The sources of facts, besides the kernel's files.
 
-    place: bench.place.facts of this rank. master: an address of rank 0, "" where all are on a host.
+    master: rank 0's address, "" if all ranks share a host. place: this rank's machine.device.facts.
     """
 
     launch: Launch
@@ -27,13 +27,12 @@ class Here:
 
 @dataclass(frozen=True)
 class Fact:
-    """One row.
+    """A row of the table.
 
-    read: gives a text, a number, None (there is none) or a flat mapping of these, whose entries are
-    compared one by one. differs: what it means where ranks differ: it breaks jobs; is odd; or is
-    fine, and only shown. breaking, free: of a mapping, the entries that break jobs, and those that
-    are only shown.
-    near: numbers that deviate from the median by no more than this share are alike.
+    read: returns a text, a number, None (there is none) or a flat mapping of these, whose entries
+    are compared one by one. differs: what a difference means: it breaks jobs, is odd, or is fine
+    and only shown. near: numbers within this share of the median are alike. breaking, free: a
+    mapping's entries that break jobs, and those that are only shown.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Fact:
     free: frozenset[str] = frozenset()
 
     def value(self, here: Here) -> Any:
-        """What cannot be read must not cost the rank its other facts."""
+        """Reads the fact. An error must not cost the rank its other facts."""
         try:
             return _cut(self.read(here))
         except FileNotFoundError:
@@ -57,7 +56,7 @@ class Fact:
 
 
 def _cut(value: Any) -> Any:
-    """Texts of a sane length: they may be anybody's."""
+    """Limits the lengths of texts and mappings: strangers may have written them."""
     if isinstance(value, str):
         return value[:_MOST_TEXT]
     if isinstance(value, Mapping):

@@ -1,14 +1,14 @@
-"""Which GPUs a rank sees, and which one it takes; its health and limits are the device stage's."""
+"""The GPUs that a rank sees, and the one that it takes. Stage health reads their health."""
 
 import os
 from typing import Any
 
-from oddrank.bench.place import gpu_index
+from oddrank.machine.device import gpu_index
 from oddrank.selftest.facts.fact import Fact, Here
 
 
 def _own(here: Here) -> Any:
-    """CUDA's properties of the GPU that this rank takes; None where there are too few."""
+    """Returns CUDA's properties of this rank's GPU; None if there are too few GPUs."""
     index = gpu_index(here.launch)
     if index >= here.place["gpus"]:
         return None
@@ -16,7 +16,7 @@ def _own(here: Here) -> Any:
 
 
 def _uuid(here: Here) -> str | None:
-    """Slices of a GPU have its UUID: they are told apart by what was given to the rank."""
+    """Returns the GPU's UUID. Slices share it: for them returns the name of the slice."""
     own = _own(here)
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     index = gpu_index(here.launch) if own is not None else 0
@@ -26,7 +26,7 @@ def _uuid(here: Here) -> str | None:
 
 
 def _bus(here: Here) -> str | None:
-    """As the kernel's folders call it: 0000:1b:00.0."""
+    """Returns the GPU's PCI address as the kernel writes it: 0000:1b:00.0."""
     own = _own(here)
     if own is None:
         return None
@@ -34,7 +34,7 @@ def _bus(here: Here) -> str | None:
 
 
 def numa_node(here: Here, root: str = "/sys/bus/pci/devices") -> int | None:
-    """None where the kernel does not say."""
+    """Returns the NUMA node of the GPU; None if the kernel does not know it."""
     bus = _bus(here)
     if bus is None:
         return None

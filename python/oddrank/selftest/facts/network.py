@@ -1,4 +1,4 @@
-"""What joins a rank's host to others: network cards, RDMA ports, and the interface it will use."""
+"""The facts of a rank's network: network cards, RDMA ports, and the interface it will use."""
 
 import os
 import re
@@ -7,18 +7,18 @@ from collections import Counter
 from pathlib import Path
 
 from oddrank import _native
+from oddrank.machine.interfaces import is_allowed
 from oddrank.selftest.facts.fact import Fact, Here
-from oddrank.selftest.nccl_interfaces import allowed
 
 _NET = Path("/sys/class/net")
 _INFINIBAND = Path("/sys/class/infiniband")
 
 
 def _interface(here: Here) -> str | None:
-    """Where gloo and torch's store go: as told, else the way to rank 0."""
-    told = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
-    if told or not here.master:
-        return told or None
+    """Returns gloo's interface: the one asked for, else the one that leads to rank 0."""
+    asked = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    if asked or not here.master:
+        return asked or None
     return _native.core().control_interface_towards(here.master) or None
 
 
@@ -30,15 +30,15 @@ def mtu(here: Here, root: Path = _NET) -> int | None:
 
 
 def nccl_interfaces(here: Here) -> str | None:
-    """Those that NCCL_SOCKET_IFNAME allows, "" where there is none; None where it is not set."""
-    told = os.environ.get("NCCL_SOCKET_IFNAME")
-    if not told:
+    """Returns interfaces that NCCL_SOCKET_IFNAME allows, "" for none; None if it is not set."""
+    listed = os.environ.get("NCCL_SOCKET_IFNAME", "")
+    if len(listed) < 2:  # NCCL ignores a single character
         return None
-    return ", ".join(allowed(told, [name for _, name in socket.if_nameindex()]))
+    return ", ".join(name for _, name in socket.if_nameindex() if is_allowed(name, listed))
 
 
 def cards(here: Here, root: Path = _NET) -> str | None:
-    """How many there are of which state and speed: their names may differ on equal hosts."""
+    """Counts network cards by state and speed: their names may differ on equal hosts."""
     found: Counter[str] = Counter()
     for folder in sorted(root.iterdir()):
         if os.path.exists(folder / "device"):
@@ -54,7 +54,7 @@ def _speed(folder: Path) -> str:
 
 
 def ports(here: Here, root: Path = _INFINIBAND) -> dict[str, str]:
-    """The RDMA ports and their links: mlx5_0/1 -> ACTIVE, 400 Gb/sec (4X NDR), InfiniBand."""
+    """Returns RDMA port -> its link: mlx5_0/1 -> ACTIVE, 400 Gb/sec (4X NDR), InfiniBand."""
     return {
         f"{port.parents[1].name}/{port.name}": ", ".join(
             filter(None, (_state(port), _text(port / "rate"), _text(port / "link_layer")))
@@ -68,7 +68,7 @@ def _state(port: Path) -> str:
 
 
 def _text(file: Path) -> str:
-    """Empty where it can't be read: the speed of a card that is down is an error."""
+    """Reads a file; empty if it can't: the speed of a card that is down is an error."""
     try:
         return file.read_text(encoding="ascii", errors="replace").strip()
     except OSError:

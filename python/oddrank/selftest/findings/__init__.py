@@ -1,1 +1,1 @@
-"""The causes that only the self-test names: a file a stage, the only place for sentences."""
+"""Findings of the stages health, reach and speed; other stages make theirs in their own files."""

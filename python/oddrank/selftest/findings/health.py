@@ -1,12 +1,12 @@
-"""The causes of the stage health: one function each."""
+"""Findings of the stage health: one function per cause."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from oddrank.control.stages import Rounds
-from oddrank.finding import Condition, Confidence, Evidence, Finding, Level, Who, fold
-from oddrank.selftest.findings.names import node_or_rank
-from oddrank.selftest.kernel_log import HARDWARE
+from oddrank.control.stages import RunState
+from oddrank.finding import Condition, Confidence, Evidence, Finding, Level, Who, ranks_text
+from oddrank.selftest.gpus import HARDWARE
+from oddrank.selftest.nodes import node_or_rank
 
 # NVML_GPU_RECOVERY_ACTION_*
 _ACTIONS = {
@@ -20,12 +20,12 @@ _BY_NVML = Confidence("high", "the GPU itself counts it")
 _MOST_VALUES = 8
 
 
-def _smi(told: Mapping[str, Any], query: str) -> str:
-    return f"nvidia-smi -i {told.get('pci', 'GPU')} {query}"
+def _smi(reply: Mapping[str, Any], query: str) -> str:
+    return f"nvidia-smi -i {reply.get('pci', 'GPU')} {query}"
 
 
 def _of_gpu(
-    rounds: Rounds,
+    run: RunState,
     rank: int,
     says: str,
     *,
@@ -34,144 +34,150 @@ def _of_gpu(
     evidence: Evidence,
     next: tuple[str, ...],
     confidence: Confidence = _BY_NVML,
+    drains_node: bool = False,
 ) -> Finding:
-    who = rounds.who([rank])
+    who = run.who([rank])
     return Finding(
         condition=condition,
         who=who,
         cause=cause,
-        what=f"{who} is {condition}: {says}",
+        what=f"{who} {who.is_or_are} {condition}: {says}",
         stage="health",
         evidence=(evidence,),
         confidence=confidence,
         next=next,
+        drains_node=drains_node,
     )
 
 
-def _reading(told: Mapping[str, Any], name: str) -> Evidence:
-    value = told["readings"].get(name, 0)
+def _reading(reply: Mapping[str, Any], name: str) -> Evidence:
+    value = reply["readings"].get(name, 0)
     return Evidence(f"{name.replace('_', ' ')}: {value}", f"NVML {name}", value)
 
 
-def lost(rounds: Rounds, rank: int, told: Mapping[str, Any]) -> Finding:
-    """It fell off the bus, or does nothing until it is reset."""
-    words = told["lost"]
+def lost(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+    """The GPU fell off the bus, or does nothing until it is reset."""
+    words = reply["lost"]
     return _of_gpu(
-        rounds,
+        run,
         rank,
         f"its GPU does not answer: {words}",
         cause="gpu-lost",
+        drains_node=True,
         condition="broken",
         evidence=Evidence(f"NVML: {words}", "NVML"),
-        next=("dmesg -T | grep -i xid", _smi(told, "-q")),
+        next=("dmesg -T | grep -i xid", _smi(reply, "-q")),
     )
 
 
-def rows_not_replaced(rounds: Rounds, rank: int, told: Mapping[str, Any]) -> Finding:
-    """Bad memory that no spare row is left for."""
+def rows_not_replaced(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+    """The GPU has bad rows of memory, and could not replace them by spare rows."""
     return _of_gpu(
-        rounds,
+        run,
         rank,
         "bad rows of its GPU's memory could not be replaced",
         cause="remap-failed",
+        drains_node=True,
         condition="broken",
-        evidence=_reading(told, "remap_failed"),
-        next=(_smi(told, "-q -d ROW_REMAPPER"),),
+        evidence=_reading(reply, "remap_failed"),
+        next=(_smi(reply, "-q -d ROW_REMAPPER"),),
     )
 
 
-def needs_recovery(rounds: Rounds, rank: int, told: Mapping[str, Any]) -> Finding:
-    """The driver asks for it."""
-    action = told["readings"]["recovery_action"]
+def needs_recovery(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+    """The driver asks for a recovery of the GPU."""
+    action = reply["readings"]["recovery_action"]
     needed = _ACTIONS.get(action, f"recovery action {action}")
     return _of_gpu(
-        rounds,
+        run,
         rank,
         f"its GPU needs {needed} after a fault",
         cause="recovery-needed",
+        drains_node=True,
         condition="broken",
-        evidence=_reading(told, "recovery_action"),
-        next=(_smi(told, "-q"), "dmesg -T | grep -i xid"),
+        evidence=_reading(reply, "recovery_action"),
+        next=(_smi(reply, "-q"), "dmesg -T | grep -i xid"),
     )
 
 
-def uncorrected_errors(rounds: Rounds, rank: int, told: Mapping[str, Any]) -> Finding:
-    """Since the driver was loaded, which need not be today."""
-    count = told["readings"]["ecc_uncorrected"]
+def uncorrected_errors(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+    """The GPU has had uncorrected errors since its driver was loaded, perhaps long ago."""
+    count = reply["readings"]["ecc_uncorrected"]
     errors = f"{count} uncorrected memory error{'s' * (count > 1)}"
     return _of_gpu(
-        rounds,
+        run,
         rank,
         f"its GPU has had {errors} since its driver was loaded",
         cause="uncorrected-ecc",
-        evidence=_reading(told, "ecc_uncorrected"),
-        next=(_smi(told, "-q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT"),),
+        drains_node=True,
+        evidence=_reading(reply, "ecc_uncorrected"),
+        next=(_smi(reply, "-q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT"),),
     )
 
 
-def rows_pending(rounds: Rounds, rank: int, told: Mapping[str, Any]) -> Finding:
-    """Replaced at the next reset; until then the driver avoids them."""
-    rows = told["readings"].get("remap_pending")
+def rows_pending(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+    """Bad rows are replaced at the next reset; until then the driver avoids them."""
+    rows = reply["readings"].get("remap_pending")
     return _of_gpu(
-        rounds,
+        run,
         rank,
-        "bad memory of its GPU is only replaced when it is reset",
+        "bad rows of its GPU's memory wait for a reset to be replaced",
         cause="remap-pending",
-        evidence=_reading(told, "remap_pending" if rows else "retirement_pending"),
+        evidence=_reading(reply, "remap_pending" if rows else "retirement_pending"),
         next=(
-            _smi(told, "-q -d ROW_REMAPPER,PAGE_RETIREMENT"),
-            _smi(told, "-r  (with nothing running on it)"),
+            _smi(reply, "-q -d ROW_REMAPPER,PAGE_RETIREMENT"),
+            _smi(reply, "-r  (with nothing running on it)"),
         ),
     )
 
 
 def slowed_down(
-    rounds: Rounds, rank: int, told: Mapping[str, Any], reasons: Iterable[str], *, hardware: bool
+    run: RunState, rank: int, reply: Mapping[str, Any], reasons: Iterable[str], *, hardware: bool
 ) -> Finding:
-    """Though it has next to nothing to do."""
-    readings = told["readings"]
+    """The GPU slows down though it is nearly idle."""
+    readings = reply["readings"]
     heat, clock = readings.get("temperature_C", "?"), readings.get("clock_sm_MHz", "?")
     text = f"throttle reasons {readings['throttle']:#x}, {heat} C, SM clock {clock} MHz"
     return _of_gpu(
-        rounds,
+        run,
         rank,
         f"its GPU slows itself down: {', '.join(reasons)}",
         cause="hardware-slowdown" if hardware else "throttled",
         evidence=Evidence(text, "NVML throttle", readings["throttle"]),
-        next=(_smi(told, "-q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK"),),
-        confidence=Confidence("medium", "seen in every one of a few looks"),
+        next=(_smi(reply, "-q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK"),),
+        confidence=Confidence("medium", "seen in each of three readings"),
     )
 
 
-def logged(rounds: Rounds, rank: int, told: Mapping[str, Any], codes: Mapping[int, int]) -> Finding:
-    """Faults of hardware in the kernel's log: it may have been reset since."""
+def logged(run: RunState, rank: int, reply: Mapping[str, Any], codes: Mapping[int, int]) -> Finding:
+    """The kernel has logged hardware faults of the GPU, which may have been reset since."""
     words = ", ".join(f"Xid {code} ({HARDWARE[code]}) x{n}" for code, n in sorted(codes.items()))
     return _of_gpu(
-        rounds,
+        run,
         rank,
         f"the kernel has logged faults of its GPU: {words}",
         cause="xid",
         evidence=Evidence(words, "kernel log"),
-        next=("dmesg -T | grep -i xid", _smi(told, "-q")),
+        next=("dmesg -T | grep -i xid", _smi(reply, "-q")),
         confidence=Confidence("medium", "logged since boot: it may have been repaired since"),
     )
 
 
-def shared(rounds: Rounds, rank: int, by: str, told: Mapping[str, Any]) -> Finding:
-    """Somebody else computes there, and its speed can't be told."""
+def shared(run: RunState, rank: int, by: str, reply: Mapping[str, Any]) -> Finding:
+    """Other processes may compute on the GPU: its speed says nothing."""
     return _of_gpu(
-        rounds,
+        run,
         rank,
-        f"its GPU is not its own ({by}), so that its speed is not judged",
+        f"its GPU is shared ({by}): speed not judged",
         cause="gpu-shared",
         evidence=Evidence(f"on the GPU besides this rank: {by}", "NVML processes"),
-        next=(_smi(told, "--query-compute-apps=pid,name,used_memory --format=csv"),),
-        confidence=Confidence("medium", "who else is on the GPU may do nothing there"),
+        next=(_smi(reply, "--query-compute-apps=pid,name,used_memory --format=csv"),),
+        confidence=Confidence("medium", "other processes on the GPU may be idle"),
     )
 
 
 def shared_by_most(by: Mapping[int, str]) -> Finding:
-    """A profiler or MPS, as it is set up on all of them: nobody is odd, nor is a speed judged."""
+    """Most GPUs are shared: none is odd, and their speed is not judged."""
     ranks: dict[str, list[int]] = {}
     for rank, why in by.items():
         ranks.setdefault(why, []).append(rank)
@@ -180,19 +186,19 @@ def shared_by_most(by: Mapping[int, str]) -> Finding:
         condition="unknown",
         who=Who("rank"),
         cause="gpu-shared",
-        what=f"the GPUs of {Who('rank', tuple(by))} are not their own ({', '.join(dict(ways))}), so"
-        " that their speed is not judged",
+        what=f"the GPUs of {Who('rank', tuple(by))} are shared ({', '.join(dict(ways))}):"
+        " speed not judged",
         stage="health",
         evidence=tuple(
             Evidence(f"{why}: {Who('rank', tuple(who))}", "NVML processes") for why, who in ways
         ),
-        confidence=Confidence("low", "what most GPUs have sets none apart"),
+        confidence=Confidence("low", "most GPUs have it: it points at none"),
         next=("nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv",),
     )
 
 
 def unlike(
-    rounds: Rounds,
+    run: RunState,
     kind: str,
     name: str,
     groups: Mapping[str, list[int]],
@@ -200,11 +206,11 @@ def unlike(
     value: str,
     common: str,
 ) -> Finding:
-    """Those of `value` differ from most of their kind."""
+    """GPUs with `value` differ from most of their kind."""
     ranks, votes = groups[value], len(groups[common])
-    who = node_or_rank(rounds, ranks)
+    who = node_or_rank(run, ranks)
     level: Level = "high" if votes >= 3 * len(ranks) else "medium"
-    one = rounds.of("health")[ranks[0]]
+    one = run.of("health")[ranks[0]]
     look = "lspci -vv -s {} | grep -i lnk" if name == "PCIe" else "nvidia-smi -i {} -q"
     verb = "are" if who.kind == "rank" and len(ranks) > 1 else "is"
     return Finding(
@@ -219,10 +225,10 @@ def unlike(
     )
 
 
-def no_majority(rounds: Rounds, kind: str, name: str, groups: Mapping[str, list[int]]) -> Finding:
-    """The GPUs of one kind differ, and nobody can say which is the odd one."""
+def no_majority(run: RunState, kind: str, name: str, groups: Mapping[str, list[int]]) -> Finding:
+    """The GPUs of one kind differ, and no value has a majority."""
     shown = sorted(groups.items(), key=lambda group: -len(group[1]))[:_MOST_VALUES]
-    parts = "; ".join(f"rank {fold(ranks)}: {value}" for value, ranks in shown)
+    parts = "; ".join(f"{ranks_text(ranks)}: {value}" for value, ranks in shown)
     return Finding(
         condition="unknown",
         who=Who("rank"),
@@ -234,13 +240,13 @@ def no_majority(rounds: Rounds, kind: str, name: str, groups: Mapping[str, list[
     )
 
 
-def not_readable(rounds: Rounds, ranks: list[int], why: str) -> Finding:
-    """NVML is not there: that is no fault of a GPU, and no health either."""
+def not_readable(run: RunState, ranks: list[int], why: str) -> Finding:
+    """NVML can't be asked: that is no fault of a GPU, and no proof of health."""
     return Finding(
         condition="unknown",
         who=Who("rank"),
         cause="health-not-readable",
-        what=f"the health of the GPUs of rank {fold(ranks)} is not readable: {why}",
+        what=f"the health of the GPUs of {ranks_text(ranks)} is not readable: {why}",
         stage="health",
         evidence=(Evidence(why, "NVML"),),
         confidence=Confidence("low", "nothing could be read"),

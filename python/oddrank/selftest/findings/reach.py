@@ -1,11 +1,11 @@
-"""The causes of the stage reach: one function each."""
+"""Findings of the stage reach: one function per cause."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from oddrank.finding import Confidence, Evidence, Finding, Who
-from oddrank.selftest.findings.names import hosts
+from oddrank.selftest.nodes import hosts
 from oddrank.selftest.reach.matrix import (
     NO_ANSWER,
     OTHER,
@@ -31,7 +31,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True)
 class Network:
-    """The nodes by number: who they are, where they listen; and the kernel's word of a letter."""
+    """The nodes by number: names, where they listen. errors: letter -> the kernel's error text."""
 
     nodes: Sequence[Who]
     listening: Sequence[Mapping[str, Any]]
@@ -45,7 +45,7 @@ class Network:
         return f"{self.nodes[node].host} ({place['interface']} {place['address']})"
 
     def failure(self, way: str, failure: Failure) -> Evidence:
-        """From whom to whom, and what came of it."""
+        """Says which node tried which, and the result."""
         node, peer, letter = failure
         word, kernel = _WORDS[letter], self.errors.get(letter)
         said = f"{word} ({kernel})" if kernel else word
@@ -68,14 +68,14 @@ class Network:
         )
 
     def ports(self) -> str:
-        """The range that the kernel takes ports from, where the nodes have one."""
+        """Returns the kernel's range of ephemeral ports in words, if all nodes have the same."""
         ranges = {node["ephemeral"] for node in self.listening}
         only = ranges.pop() if len(ranges) == 1 else None
         return f"TCP ports {only}" if only else "the ephemeral TCP ports"
 
 
 def of_way(network: Network, way: str, judgement: Judgement) -> list[Finding]:
-    """All that a matrix tells."""
+    """Makes the findings of one way's matrix."""
     if judgement.all_closed:
         return [all_closed(network, way, judgement)]
     if judgement.scattered:
@@ -88,7 +88,7 @@ def of_way(network: Network, way: str, judgement: Judgement) -> list[Finding]:
 
 
 def odd_node(network: Network, way: str, odd: Node, well: int) -> Finding:
-    """One node and the others, who reach each other."""
+    """Connections of one node fail, and the other nodes reach each other."""
     who = network.nodes[odd.node]
     failed, over = f"{len(odd.failures)} of {odd.tried}", _over(way)
     cause, text = {
@@ -96,7 +96,7 @@ def odd_node(network: Network, way: str, odd: Node, well: int) -> Finding:
             "unreachable-node",
             f"can't be reached {over}: {failed} connections to it fail, its own come through",
         ),
-        "mute": (
+        "silent": (
             "node-reaches-nobody",
             f"can't reach the others {over}: {failed} of its connections fail, those to it come"
             " through",
@@ -110,6 +110,7 @@ def odd_node(network: Network, way: str, odd: Node, well: int) -> Finding:
         condition="broken",
         who=who,
         cause=cause,
+        drains_node=True,
         what=f"{who} {text}",
         stage="reach",
         evidence=network.failures(way, odd.failures),
@@ -121,7 +122,7 @@ def odd_node(network: Network, way: str, odd: Node, well: int) -> Finding:
 
 
 def broken_link(network: Network, way: str, link: Link) -> Finding:
-    """Two nodes, who both reach the others, if there are any."""
+    """Two nodes can't connect to each other; both reach the others, if there are any."""
     first, second = (network.nodes[end] for end in link.ends)
     who = Who("link", (*first.ranks, *second.ranks))
     if len(link.failures) == 1:
@@ -133,7 +134,7 @@ def broken_link(network: Network, way: str, link: Link) -> Finding:
     else:
         text = f"{first} and {second} can't connect to each other"
     others = len(network.nodes) - 2
-    why = "both reach the other nodes" if others else "of two nodes nobody knows whose fault it is"
+    why = "both reach the other nodes" if others else "with two nodes either end may be at fault"
     return Finding(
         condition="broken",
         who=who,
@@ -147,7 +148,7 @@ def broken_link(network: Network, way: str, link: Link) -> Finding:
 
 
 def all_closed(network: Network, way: str, judgement: Judgement) -> Finding:
-    """Nobody is odd: a firewall, or an interface that does not join the nodes."""
+    """All attempts fail: a firewall, or an interface that does not connect the nodes."""
     return Finding(
         condition="unknown",
         who=Who("node"),
@@ -178,7 +179,7 @@ def scattered(network: Network, way: str, judgement: Judgement) -> Finding:
         + (" between groups of nodes" if groups else " and no node explains them"),
         stage="reach",
         evidence=found + network.failures(way, judgement.failures) + _same_addresses(network, way),
-        confidence=Confidence("low", "too few nodes reach each other to say who is odd"),
+        confidence=Confidence("low", "too few nodes reach each other to name one"),
         next=network.advice(way, judgement.failures[0]),
     )
 
@@ -231,7 +232,7 @@ def _failed(said: Mapping[str, Any]) -> str:
 
 
 def _same_addresses(network: Network, way: str) -> tuple[Evidence, ...]:
-    """Two nodes with one address, as bridges of containers have: they reach themselves."""
+    """Shows nodes with the same address, as container bridges have: they reach themselves."""
     owners: dict[str, list[int]] = {}
     for node, said in enumerate(network.listening):
         if way in said["ways"]:

@@ -1,19 +1,19 @@
-"""The causes of the stages that compare how fast the ranks are: one function each."""
+"""Findings of the stages speed and speed_recheck: one function per cause."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from oddrank.control.nodes import nodes_of
-from oddrank.control.stages import Rounds
-from oddrank.finding import Confidence, Evidence, Finding, Who, fold
-from oddrank.selftest.classes import Look, Slow
-from oddrank.selftest.findings.names import node_or_rank
+from oddrank.control.stages import RunState
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.selftest.metrics import SPEED, Metric
+from oddrank.selftest.nodes import node_or_rank
+from oddrank.selftest.speed_judge import Look, Slow
 
 TOLD = 4
-"""Of figures so many are in a sentence."""
-# A slow socket or memory has several ranks of a node, as far as they are more than its sockets: so
-# many others are well where it is rather the cores of one.
+"""Figures in a sentence."""
+# A slow socket or memory slows several ranks of a node. If one rank is slow and at least so many
+# others are not, its own cores are the likelier cause.
 _LEAST_BESIDE = 2
 _CORES = "other ranks of its node are not: likely another process on its cores, or its binding"
 _WHO_ELSE = (
@@ -25,33 +25,34 @@ _GPU = ("nvidia-smi -q -d PERFORMANCE,CLOCK,PCIE",)
 _HOST = ("top  (on that host)",)
 
 
-def of_slow(rounds: Rounds, slow: Iterable[Slow]) -> list[Finding]:
-    """One finding a rank or node, whatever it is slow in; the worst first."""
+def of_slow(run: RunState, slow: Iterable[Slow]) -> list[Finding]:
+    """Makes one finding per rank or node, of all its slow figures; the worst first."""
     by_ranks: dict[tuple[int, ...], list[Slow]] = defaultdict(list)
     for one in slow:
         by_ranks[one.ranks].append(one)
     named = {rank for ranks in by_ranks for rank in ranks}
-    in_nodes = [(named.intersection(node), len(node)) for node in nodes_of(rounds)]
+    in_nodes = [(named.intersection(node), len(node)) for node in nodes_of(run)]
     single = {min(here) for here, size in in_nodes if len(here) == 1 and size > _LEAST_BESIDE}
-    return [_slow(rounds, found, single) for found in by_ranks.values()]
+    return [_slow(run, found, single) for found in by_ranks.values()]
 
 
-def _slow(rounds: Rounds, found: Sequence[Slow], single: set[int]) -> Finding:
-    """single: ranks that are the only slow one of their node, while several others are well."""
+def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
+    """single: ranks that are the only slow one of their node, with several others."""
     worst = found[0]
     on_gpu = any(one.metric.scope == "gpu" for one in found)
     own_cores = not on_gpu and single.issuperset(worst.ranks)
-    who = node_or_rank(rounds, worst.ranks) if worst.is_node else rounds.who(worst.ranks)
+    who = node_or_rank(run, worst.ranks) if worst.is_node else run.who(worst.ranks)
     told = [than(worst.metric, worst.below, " the median of its peers")]
     told += [than(one.metric, one.below) for one in found[1:TOLD]]
     more = [f"{len(found) - TOLD} more"] if len(found) > TOLD else []
-    different = _different_facts(rounds, worst.ranks)
+    different = _different_facts(run, worst.ranks)
     cause = "slow-node" if worst.is_node else "slow-cores" if own_cores else "slow-rank"
     likely = [_CORES] if own_cores else []
     return Finding(
         condition="slow",
         who=who,
         cause=cause,
+        drains_node=not own_cores,  # likely another process, not hardware
         what=f"{who} is slow: {'; '.join([', '.join(told + more), *different, *likely])}",
         stage=SPEED,
         evidence=(
@@ -63,18 +64,18 @@ def _slow(rounds: Rounds, found: Sequence[Slow], single: set[int]) -> Finding:
     )
 
 
-def unsure(rounds: Rounds, seem: Sequence[Slow]) -> list[Finding]:
-    """Measured again they still seem slow, but the figures vary too much to name them."""
+def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
+    """Ranks still seem slow in the recheck, but the figures vary too much to name them."""
     if not seem:
         return []
     worst = seem[0]
-    who = rounds.who(worst.ranks)
+    who = run.who(worst.ranks)
     return [
         Finding(
             condition="unknown",
             who=who,
             cause="unsure",
-            what=f"{who} seems slow ({than(worst.metric, worst.below, ' the median')}), and the"
+            what=f"{who} seems slow ({than(worst.metric, worst.below, ' the median')}), but the"
             " figures vary too much to be sure",
             stage=SPEED,
             evidence=tuple(_evidence(one) for one in seem[:TOLD]),
@@ -84,31 +85,31 @@ def unsure(rounds: Rounds, seem: Sequence[Slow]) -> list[Finding]:
     ]
 
 
-def not_measured_again(rounds: Rounds, ranks: Collection[int]) -> Finding:
-    """The command ended before the second look."""
+def not_measured_again(run: RunState, ranks: Collection[int]) -> Finding:
+    """Ranks in doubt were not measured again."""
     some = Who("rank", tuple(sorted(ranks)))
     return Finding(
         condition="unknown",
         who=some,
         cause="not-measured-again",
-        what=f"{some} may be slow, and there was no time to measure again",
+        what=f"{some} may be slow: no time was left to measure again",
         stage=SPEED,
         confidence=Confidence("low", "only measured once"),
         next=("oddrank selftest --only speed",),
     )
 
 
-def held_back(rounds: Rounds, ranks: Sequence[int]) -> list[Finding]:
-    """By the kernel, for their cgroups' CPU quota; one finding a host, or a container."""
+def held_back(run: RunState, ranks: Sequence[int]) -> list[Finding]:
+    """Ranks that the kernel holds back by their CPU quota; one finding per host."""
     by_host: dict[str, list[int]] = defaultdict(list)
     for rank in ranks:
-        by_host[rounds.states[rank].host].append(rank)
-    return [_held_back(rounds, held) for held in by_host.values()]
+        by_host[run.states[rank].host].append(rank)
+    return [_held_back(run, held) for held in by_host.values()]
 
 
-def _held_back(rounds: Rounds, ranks: Sequence[int]) -> Finding:
-    who = node_or_rank(rounds, ranks)
-    results = [rounds.of(SPEED)[rank] for rank in ranks]
+def _held_back(run: RunState, ranks: Sequence[int]) -> Finding:
+    who = node_or_rank(run, ranks)
+    results = [run.of(SPEED)[rank] for rank in ranks]
     least = min(result["held_back"] for result in results)
     quota = results[0]["facts"].get("CPU quota", "unknown")
     return Finding(
@@ -122,24 +123,25 @@ def _held_back(rounds: Rounds, ranks: Sequence[int]) -> Finding:
                 f"held back in {least:.0%} of the kernel's periods", "cpu.stat of its cgroup", least
             ),
         ),
-        confidence=Confidence("medium", "the kernel counts it; a quota is somebody's wish"),
+        confidence=Confidence("medium", "counted by the kernel; the quota may be intended"),
         next=("cat /sys/fs/cgroup/cpu.max  (in its container)",),
     )
 
 
 def smallest_seen(look: Look) -> str:
-    """For the summary of a run in which nobody is slow; "" where nothing was compared."""
+    """Returns the part of the summary that says which slowdown would be found; "" if none."""
     scopes: dict[str, float] = {}
     for one in look.classes:
         scopes[one.metric.scope] = max(scopes.get(one.metric.scope, 0.0), one.visible())
     parts = [
-        f"a {scope} slower by {seen:.0%} would have been seen"
+        f"smallest slowdown this run could detect: {seen:.0%} ({scope})"
         if seen < 1
-        else f"how fast a {scope} is varies too much to compare"
+        else f"the speed of the {scope} varies too much to compare"
         for scope, seen in scopes.items()
     ]
     if look.alone:
-        parts.append(f"no peer to compare with has rank {fold(look.alone)}")
+        have = "has" if len(look.alone) == 1 else "have"
+        parts.append(f"{ranks_text(look.alone)} {have} no peer to compare with")
     return "".join(f"; {part}" for part in parts)
 
 
@@ -163,15 +165,17 @@ def _evidence(one: Slow) -> Evidence:
 def _confidence(worst: Slow) -> Confidence:
     peers = "nodes" if worst.is_node else "ranks"
     if worst.level == "low":
-        return Confidence("low", f"no more {peers} are well than are slow: those may be fast")
+        return Confidence(
+            "low", f"half of the {peers} or more are slow: the others may be unusually fast"
+        )
     few = f", against two other {peers}" if worst.level == "medium" else ""
     return Confidence(worst.level, f"measured twice{few}")
 
 
-def _different_facts(rounds: Rounds, ranks: Sequence[int]) -> list[str]:
-    """What all of these ranks have alike and most others have otherwise."""
+def _different_facts(run: RunState, ranks: Sequence[int]) -> list[str]:
+    """Returns facts that these ranks share and most others have otherwise."""
     facts: Mapping[int, Mapping[str, str]] = {
-        rank: result["facts"] for rank, result in rounds.of(SPEED).items()
+        rank: result["facts"] for rank, result in run.of(SPEED).items()
     }
     found = []
     for name, value in facts.get(ranks[0], {}).items():

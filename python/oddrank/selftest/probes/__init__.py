@@ -1,19 +1,19 @@
-"""What a rank finds out about its device by itself: a module for hosts and one for GPUs, alike."""
+"""Measures a rank's own device: a module for hosts and one for GPUs, with the same functions."""
 
 from types import ModuleType
 
-from oddrank.bench.place import GPU
+from oddrank.machine.device import GPU
 from oddrank.selftest.probes import gpu, host
 
 # Scope -> the module with
 #   kind(launch) -> str: equal for ranks whose figures may be compared;
-#   facts(launch) -> dict[str, str]: what may explain a slow one, told where peers have another;
+#   facts(launch) -> dict[str, str]: may explain a slow rank, shown if peers have other values;
 #   A_TURN: repeats that a rank makes before others of its host have their turn;
-#   speed(launch, repeats) -> dict[str, list[float]]: each wanted metric that can be measured here,
-#       by name; repeats: metric -> how many;
+#   speed(launch, repeats) -> dict[str, list[float]]: metric -> figures, for wanted metrics that can
+#       be measured here; repeats: metric -> number of repeats;
 #   fingerprint(launch, seconds) -> dict: see prints.summary.
 
 
 def of(device: str) -> dict[str, ModuleType]:
-    """Scope -> its probes, for ranks that are tested on `device`."""
+    """Returns scope -> its probes, for ranks that are tested on `device`."""
     return {"host": host, "gpu": gpu} if device == GPU else {"host": host}

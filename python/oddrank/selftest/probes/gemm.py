@@ -1,6 +1,6 @@
-"""How fast a GPU multiplies matrices in each number format: torch's own products, timed on the GPU.
+"""Measures a GPU's matrix products in each number format: torch's own, timed on the GPU.
 
-What a format can't be measured with here is in `reasons`, for whoever asks why it is missing.
+`reasons` says why a format could not be measured here.
 """
 
 import time
@@ -10,7 +10,7 @@ from typing import Any
 from oddrank.errors import OddrankError
 
 _LARGE, _SMALL = 8192, 4096
-# A repeat lasts so long at least: the clocks of a GPU follow its power in milliseconds.
+# A repeat takes about so long: a GPU's clocks follow its power within milliseconds.
 _SECONDS = 0.02
 _MOST_CALLS = 200
 _PATIENCE = 30.0
@@ -19,7 +19,7 @@ reasons: dict[str, str] = {}
 
 
 def rates(index: int, repeats: Mapping[str, int]) -> dict[str, list[float]]:
-    """TFLOP/s of each repeat, of each format that is wanted and to be had."""
+    """Returns the TFLOP/s of each repeat, for wanted formats that this GPU and torch have."""
     import torch
 
     found = {}
@@ -42,7 +42,7 @@ def _rates(torch: Any, device: Any, rows: int, prepare: Any, repeats: int) -> li
     precision = torch.get_float32_matmul_precision()
     try:
         multiply = prepare(torch, device, rows)
-        _timed(torch, multiply, 1)  # cuBLAS sets itself up, and the clocks come up
+        _timed(torch, multiply, 1)  # warm-up: cuBLAS's setup, clocks
         once = _timed(torch, multiply, 3) / 3
         calls = max(1, min(_MOST_CALLS, round(_SECONDS / once)))
         operations = 2.0 * rows**3 * calls
@@ -52,7 +52,7 @@ def _rates(torch: Any, device: Any, rows: int, prepare: Any, repeats: int) -> li
 
 
 def _timed(torch: Any, multiply: Callable[[], Any], calls: int) -> float:
-    """Seconds on the GPU of so many products. Polls: torch's synchronize knows no deadline."""
+    """Returns the GPU's seconds for so many products. Polls: synchronize() has no deadline."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     for _ in range(calls):
@@ -67,7 +67,7 @@ def _timed(torch: Any, multiply: Callable[[], Any], calls: int) -> float:
 
 
 def _plain(name: str, precision: str = "") -> Callable[..., Callable[[], Any]]:
-    """Random numbers: what a GPU draws, and so its clock, depends on the data."""
+    """Uses random numbers: a GPU's power, and so its clock, depends on the data."""
 
     def prepare(torch: Any, device: Any, rows: int) -> Callable[[], Any]:
         if precision:
@@ -93,7 +93,7 @@ def _fp8(torch: Any, device: Any, rows: int) -> Callable[[], Any]:
     return multiply
 
 
-# Metric -> (rows of the square matrices, how their product is prepared).
+# Metric -> (rows of the square matrices, a function that prepares their product).
 _FORMATS: dict[str, tuple[int, Callable[..., Callable[[], Any]]]] = {
     "gemm_bf16": (_LARGE, _plain("bfloat16")),
     "gemm_fp16": (_LARGE, _plain("float16")),

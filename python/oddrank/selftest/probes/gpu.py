@@ -1,19 +1,19 @@
-"""A rank's GPU: the same functions as for the host."""
+"""Measures a rank's GPU, with the same functions as probes.host."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
-from oddrank.bench.place import gpu_index
 from oddrank.errors import OddrankError
+from oddrank.machine.device import gpu_index
 from oddrank.selftest.probes import gemm, prints
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
 
-# All of them: nobody else uses it.
+# All repeats in one turn: no other rank uses the GPU.
 A_TURN = 1 << 30
-# Metric -> the name that the native part has for it.
+# Metric -> its name in the native part.
 _MEMORY = {"gpu_read": "read", "gpu_write": "write", "gpu_copy": "copy"}
 _TRANSFERS = {"pcie_to_device": "to_device", "pcie_to_host": "to_host"}
 _MOVED = {"read": 1, "write": 1, "copy": 2, "to_device": 1, "to_host": 1}
@@ -23,16 +23,16 @@ _TRANSFER_BYTES = 256 << 20
 
 
 def kind(launch: "Launch") -> str:
-    """The GPU's model or its MIG profile, and its power cap: who may draw less is slower."""
+    """Returns the GPU's model or MIG profile, and its power cap: a lower cap makes it slower."""
     gpu = _gpu(launch)
-    told = _asked(gpu)
-    name = told.get("gpu") or gpu["name"]
-    cap = told.get("readings", {}).get("power_cap_mW")
+    reply = _asked(gpu)
+    name = reply.get("gpu") or gpu["name"]
+    cap = reply.get("readings", {}).get("power_cap_mW")
     return f"{name}, {cap // 1000} W" if cap else str(name)
 
 
 def facts(launch: "Launch") -> dict[str, str]:
-    """Asked right after work: the generation of a link falls while it idles."""
+    """Returns facts, read right after work: an idle link falls to a lower generation."""
     found = {"not measured": ", ".join(f"{k}: {v}" for k, v in gemm.reasons.items()) or "nothing"}
     readings = _asked(_gpu(launch)).get("readings", {})
     if "pcie" in readings and "pcie_width" in readings:
@@ -43,7 +43,7 @@ def facts(launch: "Launch") -> dict[str, str]:
 
 
 def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]]:
-    """GB/s of the GPU's memory and of its link to the host; TFLOP/s of products of matrices."""
+    """Measures GB/s of the GPU's memory and its link to the host, TFLOP/s of matrix products."""
     cuda, index = _native.cuda(), gpu_index(launch)
     cuda.set_rank(launch.rank)
     found: dict[str, list[float]] = {}
@@ -58,16 +58,16 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
 
 
 def fingerprint(launch: "Launch", seconds: float) -> dict[str, Any]:
-    """Of every multiprocessor, again and again for so long."""
+    """Computes the fingerprint of every multiprocessor, repeatedly for so many seconds."""
     cuda, index = _native.cuda(), gpu_index(launch)
     cuda.set_rank(launch.rank)
-    told = cuda.gpu_fingerprint(index, seconds, seconds=seconds + 20)
+    reply = cuda.gpu_fingerprint(index, seconds, seconds=seconds + 20)
     major, minor = cuda.devices()[index]["compute_capability"]
-    seen = ((f"SM {sm}", repeat, hashes) for sm, repeat, hashes in told["seen"])
-    code = f"compute capability {major}.{minor}, code of {told['code'] / 10:g}"
+    seen = ((f"SM {sm}", repeat, hashes) for sm, repeat, hashes in reply["seen"])
+    code = f"compute capability {major}.{minor}, code of {reply['code'] / 10:g}"
     code += f", {cuda.build_info['nvcc']}"
-    summary = prints.summary(code, told["golden"], seen)
-    return {**summary, "computed": told["computed"], "places_there": told["multiprocessors"]}
+    summary = prints.summary(code, reply["golden"], seen)
+    return {**summary, "computed": reply["computed"], "places_there": reply["multiprocessors"]}
 
 
 def _gpu(launch: "Launch") -> dict[str, Any]:
@@ -76,12 +76,12 @@ def _gpu(launch: "Launch") -> dict[str, Any]:
 
 
 def _asked(gpu: Mapping[str, Any]) -> dict[str, Any]:
-    """Nothing where NVML is not there: the stage health has said so."""
+    """Returns NVML's reply; empty without NVML, which stage health reports."""
     try:
-        told: dict[str, Any] = _native.core().gpu_health(gpu["uuid"].partition("-")[2])
+        reply: dict[str, Any] = _native.core().gpu_health(gpu["uuid"].partition("-")[2])
     except OddrankError:
         return {}
-    return told
+    return reply
 
 
 def _most(repeats: Mapping[str, int], names: Mapping[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""The host's memory and cores, as one thread of a rank finds them."""
+"""Measures the host's memory and cores with one thread of a rank."""
 
 import glob
 import os
@@ -9,39 +9,43 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
-from oddrank.bench.memory import free_host_memory
-from oddrank.selftest.probes import prints, quota
+from oddrank.machine.device import CPU
+from oddrank.machine.memory import cgroup_cpus, cgroups, free_bytes
+from oddrank.selftest.probes import prints
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
 
+
 # A repeat is the fastest of so many slices of the buffer.
 _SLICES = 4
-# The buffer in those of the last cache, and its bounds.
+# Size of the buffer: in sizes of the last cache, and its bounds.
 _CACHES = 2
 _FEWEST_BYTES, _MOST_BYTES, _SMALLEST = 64 << 20, 256 << 20, 1 << 20
-# Of what is free, divided by the ranks of the host; there are two buffers.
+# A buffer takes this share of the rank's free memory; there are two buffers.
 _SHARE = 0.1
 # Longer than a period of the kernel's CPU quotas.
 _COMPUTE_SECONDS = 0.1
-# One by one: what else runs on the host, which comes and goes, meets all of its ranks alike.
+# One by one: other programs on the host come and go, and so slow all of its ranks alike.
 A_TURN = 1
 _MEMORY = {"host_read": "read", "host_write": "write", "host_copy": "copy"}
-# Bytes that a copy moves, in those of its buffer.
+# Bytes moved per byte of the buffer.
 _MOVED = {"read": 1, "write": 1, "copy": 2}
+
+_PROC, _ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def kind(launch: "Launch") -> str:
-    """The CPU's model; and how much memory is streamed through: caches hold a part of it."""
+    """Returns the CPU's model and the size of the buffer, of which caches hold a part."""
     return f"{cpu_model()}, {platform.machine()}, {_bytes(launch) >> 20} MiB"
 
 
 def facts(launch: "Launch") -> dict[str, str]:
-    return {"CPU quota": quota.text()}
+    return {"CPU quota": quota_text()}
 
 
 def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]]:
-    """GB/s and GFLOP/s, both of CPU time: who else has the cores meanwhile does not count."""
+    """Measures GB/s and GFLOP/s by CPU time: time of other programs on its cores does not count."""
     found: dict[str, list[float]] = {}
     core = _native.core()
     count = max((repeats[name] for name in _MEMORY if name in repeats), default=0)
@@ -58,7 +62,7 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
 
 
 def fingerprint(launch: "Launch", seconds: float) -> dict[str, Any]:
-    """Of this rank's part of the host's cores, again and again for so long; each core once."""
+    """Computes fingerprints on this rank's part of the host's cores, for so many seconds."""
     core = _native.core()
     seen = []
     end = time.monotonic() + seconds
@@ -72,17 +76,17 @@ def fingerprint(launch: "Launch", seconds: float) -> dict[str, Any]:
 
 
 def _bytes(launch: "Launch") -> int:
-    """Of each of two buffers: more than the caches hold, if there is the memory.
+    """Returns the bytes of each of two buffers: more than the caches hold, if memory allows.
 
     A power of two: ranks with a little less free memory are still compared with the others.
     """
     wanted = min(_MOST_BYTES, max(_FEWEST_BYTES, _CACHES * _last_cache()))
-    left = int(free_host_memory() / launch.local_world * _SHARE)
+    left = int(free_bytes(CPU, launch) * _SHARE)
     return 1 << (max(_SMALLEST, min(wanted, left)).bit_length() - 1)
 
 
 def _last_cache(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> int:
-    """Bytes of the largest one; 0 where the kernel does not tell."""
+    """Returns the bytes of the largest cache; 0 if unknown."""
     found = 0
     for path in glob.glob(f"{folder}/index*/size"):
         try:
@@ -94,7 +98,7 @@ def _last_cache(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> int:
 
 
 def cpu_model(path: str = "/proc/cpuinfo") -> str:
-    """As the kernel tells it; what is left where it does not only keeps ranks together."""
+    """Returns the CPU's model by the kernel; else what Python's platform module says."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -106,14 +110,14 @@ def cpu_model(path: str = "/proc/cpuinfo") -> str:
 
 
 def _own_cores(launch: "Launch") -> list[int]:
-    """Each core that the ranks of a host may use is tested by one of them, where they share."""
+    """Returns the cores that this rank tests: ranks that share cores divide them."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[launch.local_rank :: launch.local_world] or [cores[launch.local_rank % len(cores)]]
 
 
 @contextmanager
 def _pinned(core: int) -> Iterator[None]:
-    """This thread on that core, where the kernel lets it."""
+    """Pins this thread to a core, if the kernel allows it."""
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {core})
@@ -124,3 +128,32 @@ def _pinned(core: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def quota_text(proc: str = _PROC, root: str = _ROOT) -> str:
+    """Returns the strictest CPU quota of this process's cgroups, as "2.5 cores" or "none"."""
+    cores = cgroup_cpus(proc, root)
+    return "none" if cores is None else f"{cores:g} cores"
+
+
+def periods(proc: str = _PROC, root: str = _ROOT) -> dict[str, tuple[int, int]]:
+    """Returns cgroup -> the kernel's periods so far: all under a quota, and those held back."""
+    found = {}
+    for folder, _ in cgroups("cpu", proc, root):
+        try:
+            with open(os.path.join(folder, "cpu.stat"), encoding="ascii") as file:
+                words = dict(line.split() for line in file)
+            found[folder] = (int(words["nr_periods"]), int(words["nr_throttled"]))
+        except (OSError, KeyError, ValueError):
+            continue  # no quota here
+    return found
+
+
+def held_back(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> float:
+    """Returns the share of held-back periods between two readings, by the strictest cgroup."""
+    shares = [0.0]
+    for folder, (ran, stopped) in after.items():
+        first = before.get(folder, (ran, stopped))
+        if ran > first[0]:
+            shares.append((stopped - first[1]) / (ran - first[0]))
+    return max(shares)

@@ -1,20 +1,20 @@
-"""Fingerprints of many places (cores, multiprocessors) and repeats, folded to what is odd there."""
+"""Sums up fingerprints of many places (cores, multiprocessors) and repeats: which are odd."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# So many that differ are told one by one.
+# A rank reports at most this many odd fingerprints.
 _TOLD = 8
 
 
 def summary(
     kind: str, golden: Mapping[str, int], seen: Iterable[tuple[str, int, Mapping[str, int]]]
 ) -> dict[str, Any]:
-    """What a rank publishes of its fingerprints, (place, repeat, unit -> hash) each.
+    """Returns a rank's result from its fingerprints, each (place, repeat, unit -> hash).
 
-    kind: equal where hashes must be equal. golden: those that are known beforehand. hashes: the
-    most frequent one of each unit; odd: where another was seen.
+    kind: ranks of the same kind must have the same hashes. golden: hashes known beforehand.
+    In the result, hashes: each unit's most frequent one; odd: the other ones, with their places.
     """
     known = list(seen)
     units = list(dict.fromkeys(unit for _, _, hashes in known for unit in hashes))

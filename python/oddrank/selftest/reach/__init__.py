@@ -1,1 +1,1 @@
-"""Who can open a TCP connection to whom: the ways, the attempts, the matrix."""
+"""TCP connections between nodes: interfaces, attempts, and the matrix of results."""

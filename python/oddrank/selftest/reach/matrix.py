@@ -1,9 +1,9 @@
-"""Who reaches whom, as a matrix of letters, and who of them is to blame: pure.
+"""Finds odd nodes and links in a matrix of letters: which node reaches which. Pure.
 
-Node i tries the nodes i + d for each of `distances(nodes)`, and says one letter for each. A node is
-suspected where most attempts at it, or most of its own, failed; the worst is taken out, for the
-failures it explains must not suspect others, and so on. Named is it only if what is left is well:
-else nobody knows whether it is the odd one.
+Node i tries the nodes i + d for each d of `distances(nodes)`, and has one letter for each. A node
+is suspected if most attempts at it, or most of its own, failed. The worst node is taken out, since
+the failures that it explains must not make others suspect, then the next worst. They are named only
+if the rest is well: else it is unclear which nodes are odd.
 """
 
 import heapq
@@ -16,21 +16,21 @@ from typing import Literal
 
 CONNECTED, REFUSED, NO_ANSWER, UNREACHABLE, SILENT, OTHER = ".", "r", "t", "u", "s", "x"
 NOT_TRIED = "-"
-# Attempts of one node: up to 65 nodes all of them meet, above each is tried by as many others.
+# Attempts of one node: among up to 65 nodes each tries all others.
 PEERS = 64
-# Of the attempts at a node, or of its own.
+# Share of the attempts at a node, or of its own, from which on it is suspected.
 _MOST = 0.75
-# More single links than that are a pattern that we do not know.
+# More broken links than that are an unknown pattern.
 _LINKS = 8
 
 # (from, to, letter); nodes by number.
 Failure = tuple[int, int, str]
-How = Literal["deaf", "mute", "cut off"]
+How = Literal["deaf", "silent", "cut off"]
 
 
 @lru_cache(maxsize=4)
 def distances(nodes: int) -> tuple[int, ...]:
-    """The same on every node. With each its opposite: both ways of a pair are tried, or none."""
+    """Returns the distances, the same on every node. A pair is tried both ways, or not at all."""
     if nodes - 1 <= PEERS:
         return tuple(range(1, nodes))
     half = sorted(Random(nodes).sample(range(1, (nodes - 1) // 2 + 1), PEERS // 2))
@@ -38,12 +38,12 @@ def distances(nodes: int) -> tuple[int, ...]:
 
 
 def peers(node: int, nodes: int) -> list[int]:
-    """Whom it tries, in the order of its letters."""
+    """Returns the nodes that this node tries, in the order of its letters."""
     return [(node + d) % nodes for d in distances(nodes)]
 
 
 def both(first: str, second: str) -> str:
-    """What failed in two looks; the second knows no better where it did not try."""
+    """Returns the letters that failed in both measurements. Keeps the first if not tried again."""
     return "".join(
         a if a in (CONNECTED, NOT_TRIED) or b == NOT_TRIED else b
         for a, b in zip(first, second, strict=True)
@@ -52,7 +52,7 @@ def both(first: str, second: str) -> str:
 
 @dataclass(frozen=True)
 class Node:
-    """An odd node: nobody reaches it (deaf), it reaches nobody (mute), or both."""
+    """An odd node: no node reaches it (deaf), it reaches none (silent), or both (cut off)."""
 
     node: int
     how: How
@@ -62,7 +62,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Link:
-    """Two nodes that reach all others and not each other, or one of them not the other."""
+    """Two nodes that reach the others, but not each other; or one does not reach the other."""
 
     ends: tuple[int, int]
     failures: tuple[Failure, ...]
@@ -70,8 +70,8 @@ class Link:
 
 @dataclass(frozen=True)
 class Judgement:
-    """all_closed: no attempt came through. scattered: failures without a pattern; nobody is named.
-    groups: of nodes that reach each other, where there are several."""
+    """all_closed: no attempt succeeded. scattered: failures without a pattern; nobody is named.
+    groups: nodes that reach each other, if there are several such groups."""
 
     nodes: tuple[Node, ...] = ()
     links: tuple[Link, ...] = ()
@@ -115,7 +115,10 @@ class _Matrix:
                     self.into[peer][node] = letter
 
     def share(self, node: int) -> float:
-        """The worse one of attempts by it or at it that failed; one attempt alone says nothing."""
+        """Returns the share of its own attempts, or of those at it, that failed: the larger one.
+
+        A single attempt does not count.
+        """
         out = len(self.out_of[node]) / self.tried_out[node] if self.tried_out[node] > 1 else 0.0
         into = len(self.into[node]) / self.tried_into[node] if self.tried_into[node] > 1 else 0.0
         return max(out, into)
@@ -125,16 +128,16 @@ class _Matrix:
             len(self.out_of[node]) >= _MOST * max(self.tried_out[node], 1),
             len(self.into[node]) >= _MOST * max(self.tried_into[node], 1),
         ]
-        how: How = "cut off" if all(bad) else "mute" if bad[0] else "deaf"
+        how: How = "cut off" if all(bad) else "silent" if bad[0] else "deaf"
         out = [(node, peer, letter) for peer, letter in self.out_of[node].items()]
         into = [(peer, node, letter) for peer, letter in self.into[node].items()]
-        shown = {"cut off": into + out, "mute": out, "deaf": into}[how]
-        tried = {"mute": self.tried_out[node], "deaf": self.tried_into[node]}
+        shown = {"cut off": into + out, "silent": out, "deaf": into}[how]
+        tried = {"silent": self.tried_out[node], "deaf": self.tried_into[node]}
         both_ways = self.tried_out[node] + self.tried_into[node]
         return Node(node, how, tuple(shown), tried.get(how, both_ways))
 
     def take_out(self, node: int) -> set[int]:
-        """Forgets all attempts by it and at it; gives the nodes that look better now."""
+        """Forgets all attempts by it and at it; returns the nodes whose share may have changed."""
         met = set()
         nodes = len(self.rows)
         row = self.rows[node]
@@ -161,13 +164,13 @@ class _Matrix:
 
 @lru_cache(maxsize=4)
 def _opposite(nodes: int) -> dict[int, int]:
-    """Distance -> where in a peer's row the way back is."""
+    """Returns distance -> index of the way back in a peer's row."""
     place = {d: number for number, d in enumerate(distances(nodes))}
     return {d: place[nodes - d] for d in place}
 
 
 def judge(rows: Sequence[str]) -> Judgement:
-    """`rows`: the letters of all nodes, by number."""
+    """Judges a matrix. rows: the letters of each node."""
     nodes = len(rows)
     if nodes > 2 and not any(CONNECTED in row for row in rows):
         return _all_closed(rows)
@@ -177,7 +180,7 @@ def judge(rows: Sequence[str]) -> Judgement:
     odd = _odd_nodes(matrix)
     links = _links(matrix)
     few = len(links) <= max(1, min(_LINKS, nodes // 4))
-    if odd:  # most of the others must be well, which few of them can't show beside a broken link
+    if odd:  # most others must be well, which few nodes can't show beside a broken link
         few = few and (not links or nodes > 4) and 3 * len(odd) <= nodes
     if not few:
         groups = _groups(rows) if nodes <= PEERS + 1 else ()
@@ -199,7 +202,7 @@ def _all_closed(rows: Sequence[str]) -> Judgement:
 
 
 def _odd_nodes(matrix: _Matrix) -> list[Node]:
-    """Taken out of the matrix one by one, the worst first."""
+    """Returns the odd nodes, taken out of the matrix one by one, the worst first."""
     odd: list[Node] = []
     if len(matrix.rows) < 3:
         return odd
@@ -227,7 +230,7 @@ def _links(matrix: _Matrix) -> list[Link]:
 
 
 def _groups(rows: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """Nodes that are joined by attempts that came through, where not all are."""
+    """Returns groups of nodes that successful attempts connect; empty if they connect all."""
     nodes = len(rows)
     head = [*range(nodes)]
 

@@ -1,4 +1,4 @@
-"""By which interfaces the nodes may want to reach each other, and where each node listens there."""
+"""Ways between nodes: the interfaces that a job may use, and where each node listens there."""
 
 import base64
 import fcntl
@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from oddrank.selftest.nccl_interfaces import allowed
+from oddrank.machine.interfaces import is_allowed
 
 RENDEZVOUS = "rendezvous"
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
-# Of one variable: rails beyond that are alike.
+# Interfaces per variable: further rails are alike.
 _MOST = 4
 _SIOCGIFADDR = 0x8915
 _ADDRESS, _RECORD = 16, 18
@@ -24,11 +24,11 @@ Place = tuple[str, int] | None
 
 
 def addresses(inet6: Path = Path("/proc/net/if_inet6")) -> dict[str, str]:
-    """Interface -> its first IPv4 address, else its first global IPv6 one."""
+    """Returns interface -> its first IPv4 address, else its first global IPv6 address."""
     found: dict[str, str] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # it has none
+            with suppress(OSError):  # it has no IPv4 address
                 asked = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
                 found[name] = socket.inet_ntoa(asked[20:24])
     with suppress(OSError):
@@ -41,9 +41,10 @@ def addresses(inet6: Path = Path("/proc/net/if_inet6")) -> dict[str, str]:
 
 
 def matching(variable: str, value: str, names: Sequence[str]) -> list[str]:
-    """The interfaces that such a variable means, as NCCL or gloo (whole names) read it."""
+    """Returns the interfaces that a variable allows, as NCCL or gloo (whole names) read it."""
     if variable == NCCL:
-        return allowed(value, names)[:_MOST]
+        listed = names if len(value) > 1 else ()  # NCCL ignores a single character
+        return [name for name in listed if is_allowed(name, value)][:_MOST]
     asked = {part.partition(":")[0].strip() for part in value.split(",")}
     return [name for name in names if name in asked][:_MOST]
 
@@ -51,24 +52,24 @@ def matching(variable: str, value: str, names: Sequence[str]) -> list[str]:
 def ways(
     towards: str, known: Mapping[str, str], environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Way -> interface; `towards`: that which leads to the root, "" where it is not known."""
+    """Returns way -> interface. towards: the interface that leads to the root, "" if unknown."""
     found = {RENDEZVOUS: towards} if towards in known else {}
     for variable in (NCCL, GLOO):
-        value = environ.get(variable, "").strip()
-        for number, name in enumerate(matching(variable, value, [*known]) if value else [], 1):
+        value = environ.get(variable, "")
+        for number, name in enumerate(matching(variable, value, [*known]), 1):
             found[variable if number == 1 else f"{variable} {number}"] = name
     return found
 
 
 def pack(places: Sequence[Sequence[Place]]) -> str:
-    """The places of every node, by way, in a text short enough for one plan: 3 to 5 bytes each."""
+    """Packs every node's places into a text short enough for a plan: 3 to 5 bytes each."""
     records = [_record(place) for way in places for place in way]
     columns = bytes(record[i] for i in range(_RECORD) for record in records)
     return base64.b85encode(zlib.compress(columns, 9)).decode()
 
 
 def unpack(text: str, nodes: int) -> list[list[Place]]:
-    """What `pack` was given."""
+    """Returns what `pack` was given."""
     columns = zlib.decompress(base64.b85decode(text))
     count = len(columns) // _RECORD
     places = [_place(columns[number::count]) for number in range(count)]

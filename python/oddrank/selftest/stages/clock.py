@@ -1,34 +1,35 @@
-"""Whether the hosts' wall clocks agree: the root's monotonic clock is what they are compared by."""
+"""Compares the hosts' wall clocks, by way of the root's monotonic clock."""
 
 import ctypes
 import statistics
 import struct
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from oddrank.control.stages import Context, Rounds, Skip, Stage
+from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding
+from oddrank.finding import Confidence, Evidence, Finding, Who, number_text
 from oddrank.selftest.choice import Options
-from oddrank.selftest.findings import clock as findings
-from oddrank.selftest.findings.names import by_lowest_rank
-from oddrank.selftest.one_a_node import OneANode, hosts_of
+from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
 
-# Seconds. NTP keeps hosts within 10 ms: what is a hundred times further off is not synchronised.
-# From there on lines in logs change their order, make and NFS take old files for new ones, and
+# Seconds. NTP keeps hosts within 10 ms: a clock that is off by a hundred times that is not
+# synchronised. Then log lines change their order, make and NFS take old files for new ones, and
 # certificates and tokens are not yet valid.
 LIMIT = 1.0
 _SYNC_SECONDS = 5.0
 _READINGS = 8
 _STA_UNSYNC = 0x0040
 
+_NEXT = ("timedatectl timesync-status || chronyc tracking  (on that host)", "chronyc makestep")
 
-def _plan(rounds: Rounds) -> str | Skip:
-    return OneANode.of(rounds).pack() if hosts_of(rounds) > 1 else Skip("one host")
+
+def _plan(run: RunState) -> str | Skip:
+    return NodeLeaders.of(run).pack() if node_count(run) > 1 else Skip("one node")
 
 
 def _measure(context: Context) -> dict[str, Any] | None:
-    if context.launch.rank not in OneANode.unpack(context.parameters):
+    if context.launch.rank not in NodeLeaders.unpack(context.parameters):
         return None
     context.step("compare the clock with the root's")
     try:
@@ -37,7 +38,7 @@ def _measure(context: Context) -> dict[str, Any] | None:
         return {"unread": str(failure)[:200]}
     ahead, width = min((_read_both() for _ in range(_READINGS)), key=lambda reading: reading[1])
     return {
-        # The wall clock when the root's monotonic one was 0: of clocks that agree it is the same.
+        # The wall clock when the root's monotonic clock was 0: equal for clocks that agree.
         "epoch_ns": ahead - offset,
         "error_ns": error + width,
         "kernel": _kernels_word(),
@@ -45,7 +46,7 @@ def _measure(context: Context) -> dict[str, Any] | None:
 
 
 def _read_both() -> tuple[int, int]:
-    """(How far the wall clock is ahead of the monotonic one, how long reading both took), in ns."""
+    """Returns (wall clock less monotonic clock, how long reading both took), in ns."""
     before = time.monotonic_ns()
     wall = time.time_ns()
     after = time.monotonic_ns()
@@ -53,8 +54,8 @@ def _read_both() -> tuple[int, int]:
 
 
 def _kernels_word() -> dict[str, Any] | None:
-    """What the kernel knows of its clock's discipline; None where a container forbids to ask."""
-    timex = ctypes.create_string_buffer(512)  # 208 bytes, and room for what may come
+    """Returns the kernel's state of its clock; None if a container forbids to ask."""
+    timex = ctypes.create_string_buffer(512)  # 208 bytes, and room to grow
     if ctypes.CDLL(None).adjtimex(timex) < 0:
         return None
     _, _, frequency, most, estimate, status = struct.unpack_from("@Illlli", timex)
@@ -66,12 +67,12 @@ def _kernels_word() -> dict[str, Any] | None:
     }
 
 
-def _judge(rounds: Rounds) -> list[Finding]:
-    """One vote a node. Of two nobody knows which is wrong."""
-    read = {r: m for r, m in rounds.of("clock").items() if m is not None and "epoch_ns" in m}
+def _judge(run: RunState) -> list[Finding]:
+    """Compares each node with the median of the nodes. With two nodes either may be wrong."""
+    read = {r: m for r, m in run.of("clock").items() if m is not None and "epoch_ns" in m}
     if len(read) < 2:
         return []
-    nodes = by_lowest_rank(rounds)
+    nodes = by_lowest_rank(run)
     middle = statistics.median_low(m["epoch_ns"] for m in read.values())
     usual = statistics.median(m["error_ns"] for m in read.values())
     ahead = {rank: (m["epoch_ns"] - middle) / 1e9 for rank, m in read.items()}
@@ -81,11 +82,69 @@ def _judge(rounds: Rounds) -> list[Finding]:
     if not off:
         return []
     if len(read) == 2 or 2 * len(off) >= len(read):
-        return [findings.disagree({nodes[rank]: ahead[rank] for rank in read}, LIMIT)]
+        return [disagree({nodes[rank]: ahead[rank] for rank in read}, LIMIT)]
     return [
-        findings.wrong_clock(nodes[rank], ahead[rank], read[rank], len(read) - len(off), LIMIT)
+        wrong_clock(nodes[rank], ahead[rank], read[rank], len(read) - len(off), LIMIT)
         for rank in sorted(off, key=lambda rank: -abs(ahead[rank]))
     ]
+
+
+def wrong_clock(
+    node: Who, ahead: float, measured: Mapping[str, Any], others: int, limit: float
+) -> Finding:
+    """One node's wall clock is off, and most nodes agree."""
+    error = measured["error_ns"] / 1e9
+    return Finding(
+        condition="suspicious",
+        who=node,
+        cause="wrong-clock",
+        what=f"the wall clock of {node} is {_apart(ahead)} that of most nodes",
+        stage="clock",
+        evidence=(
+            Evidence(
+                f"CLOCK_REALTIME is {_apart(ahead)} the median of the nodes, known to within"
+                f" {error * 1e3:.2g} ms; {others} nodes agree within {limit:g} s",
+                "min-RTT to the root",
+                value=round(ahead, 6),
+                unit="s",
+            ),
+            *_kernels_evidence(measured.get("kernel")),
+        ),
+        confidence=Confidence("high", f"measured; {others} other nodes agree with each other"),
+        next=_NEXT,
+    )
+
+
+def disagree(ahead: Mapping[Who, float], limit: float) -> Finding:
+    """No majority agrees on the time."""
+    clocks = sorted(ahead.items(), key=lambda one: one[1])
+    apart = clocks[-1][1] - clocks[0][1]
+    most = [*clocks[:4], *clocks[4:][-4:]]
+    parts = "; ".join(f"{node}: {seconds - clocks[0][1]:+.3f} s" for node, seconds in most)
+    two = len(clocks) == 2
+    return Finding(
+        condition="unknown",
+        who=Who("node"),
+        cause="clocks-disagree",
+        what=f"the nodes' wall clocks are up to {number_text(apart, 3)} s apart, and "
+        + ("with two nodes either may be wrong" if two else "no majority agrees"),
+        stage="clock",
+        evidence=(Evidence(parts, "min-RTT to the root", value=round(apart, 6), unit="s"),),
+        confidence=Confidence("low", f"no more than half of the nodes agree within {limit:g} s"),
+        next=_NEXT,
+    )
+
+
+def _apart(ahead: float) -> str:
+    return f"{number_text(abs(ahead), 3)} s {'ahead of' if ahead > 0 else 'behind'}"
+
+
+def _kernels_evidence(kernel: Mapping[str, Any] | None) -> tuple[Evidence, ...]:
+    if not kernel:
+        return ()
+    text = "synchronised" if kernel["synchronised"] else "not synchronised (STA_UNSYNC)"
+    rate = f"the kernel calls it {text}, and corrects it by {kernel['rate_ppm']:g} ppm"
+    return (Evidence(rate, "adjtimex"),)
 
 
 def stage(options: Options) -> Stage:

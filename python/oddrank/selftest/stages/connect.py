@@ -1,47 +1,99 @@
-"""The process group of all ranks, those of each node and those across nodes: made, and met once.
+"""Makes the process groups: of all ranks, of each node and across nodes, with a barrier in each.
 
-It stands apart because it takes its time: communicators of thousands of ranks are no fault.
+A stage of its own, with a long deadline: communicators of thousands of ranks take their time.
 """
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from oddrank.bench.pairs.games import pack_teams, unpack_teams
-from oddrank.bench.pairs.stages import free_bytes
+from oddrank.bench.pairs.schedule import pack_teams, unpack_teams
 from oddrank.control.nodes import nodes_of
-from oddrank.control.stages import Context, Rounds, Stage
-from oddrank.selftest import device
+from oddrank.control.stages import Context, RunState, Stage
+from oddrank.machine.memory import usable_bytes
+from oddrank.process_group import connect
 from oddrank.selftest.choice import Options
-from oddrank.selftest.groups import Groups
+from oddrank.selftest.stages import device
+
+if TYPE_CHECKING:
+    from oddrank.control.stages import Context
+
 
 NAME = "connect"
 
+WORLD, NODE, ACROSS = "world", "node", "across"
+Teams = Sequence[tuple[int, ...]]
+_KEPT = "groups"
 
-def _plan(rounds: Rounds) -> dict[str, Any]:
-    teams = pack_teams(nodes_of(rounds), rounds.world)
-    return {"backend": device.backend(rounds), "nodes": teams}
+
+def _plan(run: RunState) -> dict[str, Any]:
+    teams = pack_teams(nodes_of(run), run.world)
+    return {"backend": device.backend(run), "nodes": teams}
 
 
 def _measure(context: Context) -> dict[str, Any]:
-    told = context.parameters
+    params = context.parameters
     began = time.monotonic()
-    group = Groups(context, told["backend"], unpack_teams(told["nodes"])).world
+    group = Groups(context, params["backend"], unpack_teams(params["nodes"])).world
     return {
         "backend": group.backend,
-        "free": free_bytes(group, context),
+        "free": usable_bytes(group.placement, context.launch),
         "seconds": round(time.monotonic() - began, 3),
     }
 
 
-def backend(rounds: Rounds) -> str:
-    """What the ranks have connected over: "nccl" or "gloo"."""
-    said: str = next(iter(rounds.of(NAME).values()))["backend"]
+def backend(run: RunState) -> str:
+    """Returns the backend that connects the ranks: "nccl" or "gloo"."""
+    said: str = next(iter(run.of(NAME).values()))["backend"]
     return said
 
 
-def free(rounds: Rounds) -> float:
-    """Bytes that every rank may take for its buffers."""
-    return min(float(said["free"]) for said in rounds.of(NAME).values())
+def free(run: RunState) -> float:
+    """Returns the bytes that every rank may take for its buffers."""
+    return min(float(said["free"]) for said in run.of(NAME).values())
+
+
+def teams_of(nodes: Teams) -> dict[str, Teams]:
+    """Returns name -> its groups of ranks. across: each node's first ranks, its second ranks, ...
+
+    Each rank is in one group of every name, alone if need be: all make the same steps, and a stuck
+    rank shows by fewer steps. Leaves out names whose groups are all single ranks or the world.
+    """
+    world = tuple(sorted(rank for node in nodes for rank in node))
+    most = max(map(len, nodes))
+    across = [tuple(sorted(n[k] for n in nodes if k < len(n))) for k in range(most)]
+    named = {WORLD: [world], NODE: list(nodes), ACROSS: across}
+    return {
+        name: teams
+        for name, teams in named.items()
+        if name == WORLD or any(1 < len(team) < len(world) for team in teams)
+    }
+
+
+class Groups:
+    """The groups of one rank, by name: at most three, however many nodes there are.
+
+    largest: name -> the size of its largest group.
+    """
+
+    def __init__(self, context: "Context", backend: str, nodes: Teams) -> None:
+        world = connect(context, backend)
+        world.barrier()  # all ranks are there, and nccl makes its communicator
+        self.world, self.of, self.largest = world, {WORLD: world}, {WORLD: world.world}
+        for number, (name, teams) in enumerate(teams_of(nodes).items()):
+            if name == WORLD:
+                continue
+            (own,) = (team for team in teams if world.rank in team)
+            self.largest[name] = max(map(len, teams))
+            self.of[name] = world.part(name, number, own)
+            self.of[name].barrier()
+        context.scratch[_KEPT] = self
+
+
+def made_by(context: "Context") -> Groups:
+    """Returns the groups that stage connect has made."""
+    made: Groups = context.scratch[_KEPT]
+    return made
 
 
 def stage(options: Options) -> Stage:

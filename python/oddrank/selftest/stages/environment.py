@@ -1,18 +1,40 @@
-"""What every rank runs on, compared across ranks: versions, limits, network, settings."""
+"""Compares the environment of all ranks: versions, limits, network, settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from oddrank.bench import place
 from oddrank.control.nodes import nodes_of
-from oddrank.control.stages import Context, Rounds, Stage
-from oddrank.finding import Finding
+from oddrank.control.stages import Context, RunState, Stage
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.machine import device
 from oddrank.selftest.choice import Options
-from oddrank.selftest.facts import STEPS, TABLE, rules
-from oddrank.selftest.facts.compare import Difference, Group, compare
+from oddrank.selftest.facts import STEPS, TABLE
+from oddrank.selftest.facts.compare import (
+    SHM_NEEDED,
+    Difference,
+    Group,
+    compare,
+    far_from_gpu,
+    few_files,
+    shared_gpus,
+    without_interface,
+    without_shm,
+    without_shm_to_write,
+)
 from oddrank.selftest.facts.fact import Here
-from oddrank.selftest.findings import environment as findings
-from oddrank.selftest.findings.names import Places
+from oddrank.selftest.nodes import Places, node_or_rank
+from oddrank.selftest.stages.device import without_part
+
+_MOST_TOLD = 12
+_MOST_NAMED = 4
+# Fact -> the command that shows it on a host, if not doctor.
+_LOOK = {
+    "network_cards": "ip -br link",
+    "mtu": "ip link",
+    "rdma_ports": "ibstat",
+    "gpus": "nvidia-smi -L",
+    "gpu": "nvidia-smi -L",
+}
 
 
 def _measure(context: Context) -> dict[str, Any]:
@@ -20,7 +42,7 @@ def _measure(context: Context) -> dict[str, Any]:
     import torch
 
     context.step("ask CUDA for GPUs")
-    found: dict[str, Any] = place.facts(context.launch)
+    found: dict[str, Any] = device.facts(context.launch)
     here = Here(context.launch, torch, context.master, dict(found))
     for step, facts in STEPS.items():
         context.step(step)
@@ -28,42 +50,257 @@ def _measure(context: Context) -> dict[str, Any]:
     return found
 
 
-def _judge(rounds: Rounds) -> list[Finding]:
-    return [*_differences(rounds), *_odd_alone(rounds)]
+def _judge(run: RunState) -> list[Finding]:
+    return [*_differences(run), *_odd_alone(run)]
 
 
-def _differences(rounds: Rounds) -> Iterator[Finding]:
-    """One finding for all facts in which the same ranks differ: another image changes many."""
+def _differences(run: RunState) -> Iterator[Finding]:
+    """Yields one finding for all facts in which the same ranks differ: an image changes many."""
     deviants: dict[tuple[int, ...], list[tuple[Difference, Group]]] = {}
     parted: dict[frozenset[tuple[int, ...]], list[Difference]] = {}
-    for difference in compare(TABLE, rounds.of("environment"), nodes_of(rounds)):
+    for difference in compare(TABLE, run.of("environment"), nodes_of(run)):
         if difference.common is None:
             parts = frozenset(ranks for _, ranks in difference.groups)
             parted.setdefault(parts, []).append(difference)
             continue
         for group in difference.groups[1:]:
             deviants.setdefault(group[1], []).append((difference, group))
-    places = Places(rounds)
+    places = Places(run)
     for found in deviants.values():
-        yield findings.deviates(rounds, places, found)
+        yield deviates(run, places, found)
     for differences in parted.values():
-        yield findings.no_majority(places, differences)
+        yield no_majority(places, differences)
 
 
-def _odd_alone(rounds: Rounds) -> Iterator[Finding]:
-    facts, nodes = rounds.of("environment"), nodes_of(rounds)
-    for gpu, ranks in rules.shared_gpus(facts, nodes):
-        yield findings.same_gpu(rounds, gpu, ranks)
-    if far := rules.far_from_gpu(facts):
-        yield findings.far_from_gpu(rounds, far)
-    if full := rules.without_shm(facts, nodes):
-        yield findings.without_shm(rounds, full)
-    if soft := rules.few_files(facts, rounds.world):
-        yield findings.few_files(rounds, soft)
-    if cut_off := rules.without_interface(facts):
-        yield findings.without_interface(rounds, cut_off)
+def _odd_alone(run: RunState) -> Iterator[Finding]:
+    facts, nodes = run.of("environment"), nodes_of(run)
+    if lacking := without_part(run):
+        yield without_cuda_part(run, lacking)
+    if read_only := without_shm_to_write(facts, nodes):
+        yield found_shm_not_writable(run, read_only)
+    for gpu, ranks in shared_gpus(facts, nodes):
+        yield found_same_gpu(run, gpu, ranks)
+    if far := far_from_gpu(facts):
+        yield found_far_from_gpu(run, far)
+    if full := without_shm(facts, nodes):
+        yield found_without_shm(run, full)
+    if soft := few_files(facts, run.world):
+        yield found_few_files(run, soft)
+    if cut_off := without_interface(facts):
+        yield found_without_interface(run, cut_off)
+
+
+def deviates(
+    run: RunState, places: Places, differences: Sequence[tuple[Difference, Group]]
+) -> Finding:
+    """The same ranks differ from most ranks in some facts."""
+    ranks = differences[0][1][1]
+    who = node_or_rank(run, ranks)
+    breaks = any(difference.breaks for difference, _ in differences)
+    clear = all(difference.is_clear for difference, _ in differences)
+    ordered = sorted(differences, key=lambda pair: not pair[0].breaks)
+    parts = [
+        f"{_label(d)} {_value(value)}, {places.have(d.groups[0][1])} {_value(d.groups[0][0])}"
+        for d, (value, _) in ordered
+    ]
+    where = places.names(ranks)
+    by_name = f"{who} on {where}" if where and who.host is None else str(who)
+    what = f"{by_name} has {parts[0]}" if len(ranks) == 1 or who.kind == "node" else ""
+    what = what or f"{by_name} have {parts[0]}"
+    if len(parts) > 1:
+        names = ", ".join(_label(d) for d, _ in ordered[1:_MOST_NAMED])
+        more = "" if len(parts) <= _MOST_NAMED else f" and {len(parts) - _MOST_NAMED} more"
+        what += f"; other facts differ too: {names}{more}"
+    why = "nearly all others agree" if clear else "two of three agree, which is not much"
+    return Finding(
+        condition="different" if breaks else "suspicious",
+        who=who,
+        cause="other-version" if breaks else "other-setting",
+        what=what,
+        stage="environment",
+        evidence=_evidence((d.name, part) for (d, _), part in zip(ordered, parts, strict=True)),
+        confidence=Confidence("high" if breaks and clear else "medium", why),
+        next=("oddrank doctor  (on that host)",),
+    )
+
+
+def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
+    """Some facts divide the ranks in the same way, and no part is most of the ranks."""
+    parts = [
+        "; ".join(
+            f"{places.have(ranks)} {_value(value)}" for value, ranks in d.groups[:_MOST_NAMED]
+        )
+        + (f"; {len(d.groups) - _MOST_NAMED} more" if len(d.groups) > _MOST_NAMED else "")
+        for d in differences
+    ]
+    names = ", ".join(_label(d) for d in differences[:_MOST_NAMED])
+    more = f" and {len(differences) - _MOST_NAMED} more" if len(differences) > _MOST_NAMED else ""
+    what = f"{names}: {parts[0]}; no majority says which is odd"
+    if len(parts) > 1:
+        what = (
+            f"ranks differ in {names}{more}, and no majority says which are odd. First: {parts[0]}"
+        )
+    look = dict.fromkeys(_LOOK.get(d.name.partition(".")[0], "oddrank doctor") for d in differences)
+    return Finding(
+        condition="unknown",
+        who=Who("rank"),
+        cause="no-majority",
+        what=what,
+        stage="environment",
+        evidence=_evidence((d.name, part) for d, part in zip(differences, parts, strict=True)),
+        confidence=Confidence("low", "no value has two thirds of the nodes, or ranks of a node"),
+        next=(f"{'; '.join(look)}  (on each of these hosts)",),
+    )
+
+
+def without_cuda_part(run: RunState, lacking: Mapping[int, str]) -> Finding:
+    """Ranks can't test their GPUs: the part _cuda was not built there, or does not fit."""
+    ranks, all_of_them = tuple(lacking), len(lacking) == run.world
+    who = node_or_rank(run, ranks)
+    why = lacking[ranks[0]]
+    verb = "have" if who.kind == "rank" and len(ranks) > 1 else "has"
+    return Finding(
+        condition="unknown" if all_of_them else "different",
+        who=Who("rank") if all_of_them else who,
+        cause="cuda-part-missing",
+        what=f"no rank has the part that tests GPUs, {why}"
+        if all_of_them
+        else f"{who} {verb} no part that tests GPUs, {why}",
+        stage="environment",
+        evidence=(Evidence(f"{ranks_text(ranks)}: no {why}", "oddrank"),),
+        confidence=Confidence("low", "no GPU was tested")
+        if all_of_them
+        else Confidence("high", "the other ranks have it"),
+        next=("oddrank doctor  (on that host)",),
+    )
+
+
+def found_same_gpu(run: RunState, gpu: str, ranks: Sequence[int]) -> Finding:
+    """Several ranks of a node take the same GPU."""
+    host = run.who(ranks).host
+    who = Who("gpu", tuple(ranks), host, f"GPU {gpu}")
+    return Finding(
+        condition="mismatch",
+        who=who,
+        cause="same-gpu",
+        what=f"{who} share one GPU, while other ranks have one each",
+        stage="environment",
+        evidence=(Evidence(f"{ranks_text(ranks)}: GPU {gpu}", "UUID"),),
+        confidence=Confidence("high", "reported by these ranks"),
+        next=("echo $CUDA_VISIBLE_DEVICES $LOCAL_RANK  (in these ranks)",),
+    )
+
+
+def found_far_from_gpu(run: RunState, ranks: Sequence[int]) -> Finding:
+    """Ranks run on another NUMA node than their GPU's: transfers cross the socket link."""
+    facts = run.of("environment")
+    texts = [
+        f"rank {rank}: GPU {facts[rank]['gpu_bus']} at NUMA node {facts[rank]['gpu_numa']}, the"
+        f" rank on {', '.join(n for n, how in facts[rank]['numa'].items() if how == 'used')}"
+        for rank in ranks[:_MOST_TOLD]
+    ]
+    return _suspicious(
+        run,
+        ranks,
+        cause="far-from-gpu",
+        what="may not run on any processor at its GPU's NUMA node",
+        evidence=[("sched_getaffinity", text) for text in texts],
+        advice="nvidia-smi topo -m; then bind each rank to the processors of its GPU",
+    )
+
+
+def found_without_shm(run: RunState, ranks: Sequence[int]) -> Finding:
+    """/dev/shm is nearly full: NCCL and DataLoader will fail in the middle of a job."""
+    facts = run.of("environment")
+    left = min(facts[rank]["shm_free"] for rank in ranks)
+    return _suspicious(
+        run,
+        ranks,
+        cause="shm-full",
+        what=f"has {left / (1 << 20):.1f} MiB left in /dev/shm, where NCCL takes"
+        f" {SHM_NEEDED / (1 << 20):.0f} MiB for two ranks",
+        evidence=[("statvfs", f"{left} bytes free in /dev/shm")],
+        advice="ls -l /dev/shm  (old nccl-* and torch_* files); a container: --shm-size",
+    )
+
+
+def found_shm_not_writable(run: RunState, ranks: Sequence[int]) -> Finding:
+    """/dev/shm can't be written: NCCL and DataLoader make their shared memory there."""
+    return _suspicious(
+        run,
+        ranks,
+        cause="shm-not-writable",
+        what="can't write /dev/shm, which NCCL and DataLoader need for shared memory",
+        evidence=[("access", f"{ranks_text(ranks)}: no permission to write, or mounted read-only")],
+        advice="findmnt /dev/shm; ls -ld /dev/shm  (on that host: it should be rw, and 1777)",
+    )
+
+
+def found_few_files(run: RunState, soft: int) -> Finding:
+    """torch's store, in rank 0 or its launcher, needs a connection to each rank."""
+    return _suspicious(
+        run,
+        [0],
+        cause="few-open-files",
+        what=f"may open only {soft} files: its store needs one for each of {run.world} ranks",
+        evidence=[("getrlimit", f"soft limit {soft}")],
+        advice="ulimit -n $(ulimit -Hn)",
+    )
+
+
+def found_without_interface(run: RunState, ranks: Sequence[int]) -> Finding:
+    """NCCL_SOCKET_IFNAME leaves no interface: NCCL fails at once."""
+    return _suspicious(
+        run,
+        ranks,
+        cause="no-interface",
+        what="has no network interface that NCCL_SOCKET_IFNAME names",
+        evidence=[("environment", f"{ranks_text(ranks)}: NCCL_SOCKET_IFNAME")],
+        advice="ip -brief address; echo $NCCL_SOCKET_IFNAME  (on that host)",
+    )
+
+
+def _suspicious(
+    run: RunState,
+    ranks: Sequence[int],
+    *,
+    cause: str,
+    what: str,
+    evidence: Iterable[tuple[str, str]],
+    advice: str,
+) -> Finding:
+    who = node_or_rank(run, ranks)
+    if who.kind == "rank" and len(ranks) > 1 and what.startswith("has "):
+        what = what.replace("has", "have", 1)
+    return Finding(
+        condition="suspicious",
+        who=who,
+        cause=cause,
+        what=f"{who} {what}",
+        stage="environment",
+        evidence=_evidence(evidence),
+        confidence=Confidence("medium", "read there; whether it hurts depends on the job"),
+        next=(advice,),
+    )
+
+
+def _evidence(ordered: Iterable[tuple[str, str]]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(text, source) for source, text in list(ordered)[:_MOST_TOLD])
+
+
+def _label(difference: Difference) -> str:
+    """Returns a fact's name in words; an entry's name unchanged: rdma_ports.mlx5_7/1."""
+    return difference.name if "." in difference.name else difference.name.replace("_", " ")
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, int) and value >= 1 << 20:
+        return f"{value / (1 << 20):.0f} MiB"
+    return str(value)[:100]
 
 
 def stage(options: Options) -> Stage:
-    # Long: many ranks import torch from one busy file system.
+    # A long deadline: many ranks import torch from one busy file system.
     return Stage("environment", 300, _measure, _judge, counted=False)

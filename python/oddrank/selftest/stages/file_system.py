@@ -1,4 +1,4 @@
-"""Whether the file systems answer, and how fast: on every node, in processes of their own."""
+"""Tests whether the file systems answer, and how fast: on every node, in separate processes."""
 
 import errno
 import os
@@ -11,22 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native
-from oddrank.control.stages import Context, Rounds, Stage
-from oddrank.finding import Finding, Who
+from oddrank.control.stages import Context, RunState, Stage
+from oddrank.finding import Condition, Confidence, Evidence, Finding, Who
 from oddrank.selftest.choice import Options
-from oddrank.selftest.findings import file_system as findings
-from oddrank.selftest.findings.names import by_lowest_rank
-from oddrank.selftest.mounts import mount_of
-from oddrank.selftest.one_a_node import OneANode
+from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts
 
 NAME = "file_system"
-# An automounter or a server that fails over takes seconds; what takes longer hangs jobs too.
+# An automounter or a failover takes seconds; longer waits hang jobs, too.
 _QUICK_SECONDS, _SECONDS = 5.0, 15.0
 _REPEATS = 3
-# All nodes write into one folder: its server makes about so many files a second.
+# All nodes write into one folder: its server makes about so many files a second. Nodes start one
+# after the other.
 _NODES_A_SECOND, _LONGEST_WAIT = 500, 10.0
-# Slow is what takes ten times as long as on the other nodes, and so long that a person notices:
-# healthy servers take 1 to 50 ms, local disks less. The best of the repeats counts.
+# A node is slow if it takes ten times as long as the other nodes, and noticeably long: healthy
+# servers take 1 to 50 ms, local disks less. The best of the repeats counts.
 _TIMES_SLOWER, _SLOW_SECONDS = 10, 0.1
 _STATES = {
     errno.ENOENT: "missing",
@@ -36,30 +34,42 @@ _STATES = {
     errno.EPERM: "not writable",
     errno.ENOSPC: "full",
     errno.EDQUOT: "full",
-    errno.EEXIST: "busy",  # eight others of this user are at it
-    errno.ECANCELED: "busy",  # somebody ended our process
+    errno.EEXIST: "busy",  # eight other processes of this user are at it
+    errno.ECANCELED: "busy",  # another program ended our process
 }
-# Nothing against a file system; and of paths that nobody asked for also these, where they are so
-# on all nodes.
+# States that are no fault of a file system. Nor are the harmless ones, on paths that were not asked
+# for, if all nodes have them.
 _UNKNOWN = ("", "busy")
 _HARMLESS = ("missing", "read-only", "not writable")
-# Of these no node has the folder, as far as they answer.
+# With only these states no node that answers has the folder.
 _NOWHERE = {"missing", "hangs"}
+
+# With these states a single odd node is left out of jobs: no setting of the node explains them.
+_DRAINS = ("hangs", "full", "broken")
+# State -> its words, condition and cause.
+_SAID: dict[str, tuple[str, Condition, str]] = {
+    "hangs": ("does not answer in time", "broken", "file-system-hangs"),
+    "missing": ("is missing", "different", "path-missing"),
+    "read-only": ("is read-only", "different", "path-read-only"),
+    "not writable": ("can't be written", "different", "path-not-writable"),
+    "full": ("is full", "broken", "file-system-full"),
+    "broken": ("is broken", "broken", "file-system-broken"),
+}
 
 
 def _measure(context: Context) -> dict[str, Any] | None:
-    told = context.parameters
-    ranks = OneANode.unpack(told["ranks"])
+    params = context.parameters
+    ranks = NodeLeaders.unpack(params["ranks"])
     rank = context.launch.rank
     if rank not in ranks:
         return None
     context.step("try the file systems")
     time.sleep(min(_LONGEST_WAIT, ranks.place(rank) / _NODES_A_SECOND))
-    paths = _paths(told["paths"])
+    paths = _paths(params["paths"])
     host = re.sub(r"[^A-Za-z0-9.-]", "-", context.launch.host)[:64]
     name = f".oddrank-{host}-{os.geteuid()}"
     began = time.monotonic()
-    results = _native.core().probe_folders([*paths.values()], name, told["seconds"], _REPEATS)
+    results = _native.core().probe_folders([*paths.values()], name, params["seconds"], _REPEATS)
     waited = round(time.monotonic() - began, 3)
     mounts = ""
     with suppress(OSError):
@@ -80,7 +90,7 @@ def _measure(context: Context) -> dict[str, Any] | None:
 
 
 def _paths(asked: Sequence[str]) -> dict[str, str]:
-    """Each path once, by what the nodes compare it under: what was asked for by itself."""
+    """Returns role -> path, each path once. A path that was asked for is its own role."""
     paths = {path: path for path in asked}
     for role, path in _usual().items():
         if path not in paths.values():
@@ -89,9 +99,9 @@ def _paths(asked: Sequence[str]) -> dict[str, str]:
 
 
 def _usual() -> dict[str, str]:
-    """What nearly every job uses. Nothing here asks a file system, which may be dead."""
+    """Returns the folders that nearly every job uses. Asks no file system: it may not answer."""
     found = {}
-    with suppress(OSError):  # it has been removed
+    with suppress(OSError):  # it was removed
         found["working directory"] = os.getcwd()
     home = os.environ.get("HOME", "")
     if home.startswith("/"):
@@ -114,9 +124,9 @@ def _state(result: Mapping[str, Any]) -> str:
 
 
 def _left(pid: int) -> str:
-    """Of a killed process that is not gone, where it sleeps in the kernel: else nothing."""
+    """Returns where a killed process still sleeps in the kernel; "" if it does not."""
     state = _told(pid, "stat").rpartition(") ")[2][:1] if pid else ""
-    if state != "D":  # there is none, or it only had no core until now
+    if state != "D":  # it has ended, or only waited for a core
         return ""
     wchan = _told(pid, "wchan")[:80]
     return f"process {pid} in D state" + (f", in {wchan}" if wchan not in ("", "0") else "")
@@ -128,10 +138,10 @@ def _told(pid: int, file: str) -> str:
     return ""
 
 
-def _judge(rounds: Rounds) -> list[Finding]:
-    read = {r: m for r, m in sorted(rounds.of(NAME).items()) if m is not None}
+def _judge(run: RunState) -> list[Finding]:
+    read = {r: m for r, m in sorted(run.of(NAME).items()) if m is not None}
     roles = dict.fromkeys(role for paths in read.values() for role in paths)
-    nodes = by_lowest_rank(rounds)
+    nodes = by_lowest_rank(run)
     found = []
     for role in roles:
         seen = {nodes[rank]: _through(paths[role]) for rank, paths in read.items() if role in paths}
@@ -140,7 +150,7 @@ def _judge(rounds: Rounds) -> list[Finding]:
 
 
 def _through(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    """It hangs only where no repeat came through in time: what answers is at most slow."""
+    """Returns the result without "hangs" if a repeat succeeded in time: it is at most slow."""
     through = min(map(len, one["seconds"].values()))
     if one["state"] != "hangs" or not through:
         return one
@@ -149,7 +159,7 @@ def _through(one: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _judge_path(seen: Mapping[Who, Mapping[str, Any]], *, asked: bool) -> list[Finding]:
-    """`seen`: by node."""
+    """Judges one path. seen: node -> its result. asked: whether the user named the path."""
     bad: dict[str, list[Who]] = {}
     for node, one in seen.items():
         if one["state"] not in _UNKNOWN:
@@ -158,42 +168,184 @@ def _judge_path(seen: Mapping[Who, Mapping[str, Any]], *, asked: bool) -> list[F
     number = sum(map(len, bad.values()))
     found = []
     for state, nodes in bad.items():
-        # Of two one may be odd: what it fails in, it fails in whatever the other does.
+        # With two nodes, one that fails is odd: it fails whatever the other does.
         if number < len(well) or (len(well) == len(nodes) == 1):
             usual = statistics.median(map(_best, well.values()))
-            found += [findings.node(node, seen[node], len(well), usual) for node in nodes]
+            found += [odd_node(node, seen[node], len(well), usual) for node in nodes]
         elif asked and state == "missing" and {one["state"] for one in seen.values()} <= _NOWHERE:
-            found.append(findings.nowhere(seen[nodes[0]], nodes, len(seen)))
+            found.append(nowhere(seen[nodes[0]], nodes, len(seen)))
         elif asked or len(nodes) < len(seen) or state not in _HARMLESS:
-            found.append(findings.everywhere(seen[nodes[0]], nodes, len(seen)))
+            found.append(everywhere(seen[nodes[0]], nodes, len(seen)))
     return found + _slow(well)
 
 
 def _slow(well: Mapping[Who, Mapping[str, Any]]) -> list[Finding]:
-    """None where many are slow: then it is the file system, or whoever else uses it."""
+    """Names slow nodes; none if many are slow: then the file system itself is busy or slow."""
     best = {node: _best(one) for node, one in well.items()}
     suspects = [node for node, seconds in best.items() if seconds > _SLOW_SECONDS]
     if 3 * len(suspects) > len(best):
         return []
     usual = statistics.median(s for n, s in best.items() if n not in suspects) if suspects else 0.0
     return [
-        findings.slow(node, well[node], best[node], usual, len(best) - len(suspects))
+        slow_node(node, well[node], best[node], usual, len(best) - len(suspects))
         for node in suspects
         if best[node] > _TIMES_SLOWER * usual
     ]
 
 
 def _best(one: Mapping[str, Any]) -> float:
-    """Seconds of the fastest repeat, of all its steps."""
+    """Returns the seconds of the fastest repeat, all steps together."""
     return float(min(map(sum, zip(*one["seconds"].values(), strict=True))))
+
+
+def mount_of(path: str, mountinfo: str) -> str:
+    """Returns type and source, "nfs4 server:/export"; "" if the list does not tell.
+
+    Does not follow links in the path: that would ask the file system.
+    """
+    best, found = "", ""
+    inside = os.path.normpath(path) + "/"
+    for line in mountinfo.splitlines():
+        before, dash, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")
+        if not dash or len(fields) < 5 or len(kind) < 2:
+            continue
+        point = _plain(fields[4]).rstrip("/") + "/"
+        # The last mount on a point hides the others there.
+        if inside.startswith(point) and len(point) >= len(best):
+            best, found = point, f"{kind[0]} {_plain(kind[1])}"
+    return found[:200]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def odd_node(who: Who, seen: Mapping[str, Any], well: int, usual: float) -> Finding:
+    """Most nodes can use this path, and this node can't."""
+    text, condition, cause = _SAID[seen["state"]]
+    path = seen["path"]
+    nodes = f"{well} other node{'s' if well > 1 else ''}"
+    return Finding(
+        condition=condition,
+        who=who,
+        cause=cause,
+        drains_node=seen["state"] in _DRAINS,
+        what=f"file system {path} {text} on {who}: {_detail(seen)}; {nodes} took"
+        f" {usual * 1e3:.3g} ms",
+        stage="file_system",
+        evidence=_evidence(seen),
+        confidence=Confidence("high" if well > 1 else "medium", f"{nodes} can use it"),
+        next=_next(seen, who.host),
+    )
+
+
+def everywhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Finding:
+    """Most nodes, or all, can't use this path: the file system is at fault, not a node."""
+    text, _, cause = _SAID[seen["state"]]
+    path = seen["path"]
+    where = f"{len(nodes)} of {total} nodes ({hosts(nodes)})" if total > 1 else str(nodes[0])
+    return Finding(
+        condition="broken",
+        who=Who("file", (), None, path),
+        cause=cause,
+        what=f"file system {path} {text} on {where}: {_detail(seen)}",
+        stage="file_system",
+        evidence=_evidence(seen),
+        confidence=Confidence("high" if total > 1 else "medium", f"so it is on {where}"),
+        next=_next(seen, nodes[0].host),
+    )
+
+
+def nowhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Finding:
+    """A path of --path is missing on all nodes that answer: mistyped, or mounted nowhere."""
+    path = seen["path"]
+    no_folder = seen["error"] == os.strerror(errno.ENOTDIR)
+    said = "is not a folder" if no_folder else "does not exist"
+    several = "any node" if len(nodes) == total else "any of the nodes that answer"
+    where = several if total > 1 else str(nodes[0])
+    return Finding(
+        condition="unknown",
+        who=Who("file", (), None, path),
+        cause="no-such-path",
+        what=f"{path} {said} on {where}: is it typed right, and mounted?",
+        stage="file_system",
+        evidence=(Evidence(_detail(seen), path),),
+        confidence=Confidence("medium", "missing everywhere: it points at no node"),
+        next=(
+            f"findmnt -T {path}; namei -l {path}"
+            f"  (on {nodes[0].host}: what is mounted there, and which part of it is missing)",
+        ),
+    )
+
+
+def slow_node(
+    who: Who, seen: Mapping[str, Any], seconds: float, usual: float, well: int
+) -> Finding:
+    """One node is slower than the others by more than chance, and noticeably."""
+    path = seen["path"]
+    steps = {step: min(repeats) for step, repeats in seen["seconds"].items() if repeats}
+    worst = max(steps, key=lambda step: steps[step])
+    return Finding(
+        condition="suspicious",
+        who=who,
+        cause="slow-file-system",
+        what=f"file system {path} is slow on {who}: a small file takes {seconds * 1e3:.0f} ms,"
+        f" on most nodes {usual * 1e3:.3g} ms",
+        stage="file_system",
+        evidence=(
+            Evidence(
+                f"the best of {len(seen['seconds'][worst])}, of which {worst} takes"
+                f" {steps[worst] * 1e3:.0f} ms",
+                "create, write, fsync, read, unlink",
+                value=round(seconds, 6),
+                unit="s",
+                median=round(usual, 6),
+            ),
+            *_evidence(seen)[1:],
+        ),
+        confidence=Confidence(
+            "medium", f"measured once; {well} nodes are at least 10 times faster"
+        ),
+        next=_next(seen, who.host),
+    )
+
+
+def _detail(seen: Mapping[str, Any]) -> str:
+    step = seen["stopped_at"]
+    if seen["state"] == "hangs":
+        # The time includes the steps before the one that hangs.
+        before = sum(map(sum, seen["seconds"].values()))
+        text = f"no answer to {step} within {max(0.0, seen['waited'] - before):.0f} s"
+        return text + (f", {before:.0f} s after it began" if before >= 0.5 else "")
+    return f"{step}: {seen['error']}"
+
+
+def _evidence(seen: Mapping[str, Any]) -> tuple[Evidence, ...]:
+    found = [Evidence(_detail(seen), seen["path"])]
+    if seen["mount"]:
+        found.append(Evidence(f"{seen['path']} is {seen['mount']}", "/proc/self/mountinfo"))
+    if seen["left"]:
+        found.append(Evidence(f"left behind: {seen['left']}, that nothing can end", "wchan"))
+    return tuple(found)
+
+
+def _next(seen: Mapping[str, Any], host: str | None) -> tuple[str, ...]:
+    path = seen["path"]
+    if seen["state"] == "full":
+        return (f"df -h {path}; df -i {path}  (on {host})",)
+    return (
+        f"findmnt -T {path}; timeout 5 stat -f {path}  (on {host})",
+        f"dmesg -T | grep -iE 'nfs|lustre|not responding|i/o error'  (on {host})",
+    )
 
 
 def stage(options: Options) -> Stage:
     seconds = _QUICK_SECONDS if options.level == "quick" else _SECONDS
 
-    def plan(rounds: Rounds) -> dict[str, Any]:
+    def plan(run: RunState) -> dict[str, Any]:
         return {
-            "ranks": OneANode.of(rounds).pack(),
+            "ranks": NodeLeaders.of(run).pack(),
             "paths": options.paths,
             "seconds": seconds,
         }

@@ -1,14 +1,14 @@
-"""Arithmetic in a fixed order, whose every bit is known or the same on all peers."""
+"""Computes in a fixed order: every bit of the results is known, or the same on all peers."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oddrank.control.stages import Context, Rounds, Stage
-from oddrank.finding import Finding
-from oddrank.selftest import device, probes
+from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.selftest import probes
 from oddrank.selftest.choice import Level, Options
-from oddrank.selftest.findings import fingerprint as findings
+from oddrank.selftest.stages import device
 
 _NAME = "fingerprint"
 _SECONDS: dict[Level, float] = {"quick": 0.3, "normal": 0.5, "full": 20}
@@ -24,21 +24,19 @@ def _measure(context: Context) -> dict[str, Any]:
     return found
 
 
-def _judge(rounds: Rounds) -> list[Finding]:
+def _judge(run: RunState) -> list[Finding]:
     prints: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = defaultdict(dict)
-    for rank, result in rounds.of(_NAME).items():
+    for rank, result in run.of(_NAME).items():
         for scope, one in result.items():
             prints[scope, one["kind"]][rank] = one
     found = []
     for (scope, _), ranks in prints.items():
-        found += _judge_kind(rounds, scope, ranks)
+        found += _judge_kind(run, scope, ranks)
     return found
 
 
-def _judge_kind(
-    rounds: Rounds, scope: str, ranks: Mapping[int, Mapping[str, Any]]
-) -> list[Finding]:
-    """Of ranks that must have the same bits."""
+def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Mapping[str, Any]]) -> list[Finding]:
+    """Judges ranks that must have the same bits."""
     found = []
     right: dict[str, str] = {}
     units = list(dict.fromkeys(unit for one in ranks.values() for unit in one["hashes"]))
@@ -49,7 +47,7 @@ def _judge_kind(
             groups: dict[str, list[int]] = defaultdict(list)
             for rank, value in hashes.items():
                 groups[value].append(rank)
-            found.append(findings.nobody_right(rounds, unit, groups))
+            found.append(nobody_right(run, unit, groups))
         else:
             right[unit] = expected
     for rank, one in ranks.items():
@@ -65,14 +63,15 @@ def _judge_kind(
         ]
         if wrong:
             known = all(one["golden"].get(each["unit"]) == each["expected"] for each in wrong)
-            found.append(findings.wrong_arithmetic(rounds, rank, wrong, scope=scope, known=known))
+            found.append(wrong_arithmetic(run, rank, wrong, scope=scope, known=known))
     return found
 
 
 def _expected(hashes: Mapping[int, str], golden: list[str | None]) -> str | None:
-    """What is known beforehand, unless half of them agree on something else; else what most have.
+    """Returns the known bits, or those of most ranks if none are known; None if nothing is sure.
 
-    So many ranks are not broken in the same way: then it is how they were compiled.
+    Half of the ranks do not break in the same way: if so many agree on other bits than the known
+    ones, the compiler made them.
     """
     known = Counter(value for value in golden if value).most_common(1)
     value, count = Counter(hashes.values()).most_common(1)[0]
@@ -85,8 +84,59 @@ def _expected(hashes: Mapping[int, str], golden: list[str | None]) -> str | None
     return None if agree > 1 and 2 * agree >= len(hashes) else right
 
 
+def wrong_arithmetic(
+    run: RunState, rank: int, wrong: Sequence[Mapping[str, Any]], *, scope: str, known: bool
+) -> Finding:
+    """A rank computed other bits. known: whether the right bits are known beforehand."""
+    who = run.who([rank])
+    units = ", ".join(dict.fromkeys(str(one["unit"]) for one in wrong))
+    return Finding(
+        condition="broken",
+        who=who,
+        cause="wrong-arithmetic",
+        drains_node=True,
+        what=f"{who} {who.is_or_are} broken: its {scope} computes {units} wrongly",
+        stage="fingerprint",
+        evidence=tuple(
+            Evidence(
+                f"{one['unit']}{_place(one)}: {one['got']} instead of {one['expected']}",
+                "fingerprint",
+            )
+            for one in wrong[:8]
+        ),
+        confidence=Confidence(
+            "high",
+            "exact bits, computed by this rank alone"
+            if known
+            else "exact bits, and most of its peers agree on others",
+        ),
+        next=("nvidia-smi -q -d ECC", "dcgmi diag -r 3") if scope == "gpu" else ("lscpu",),
+    )
+
+
+def nobody_right(run: RunState, unit: str, groups: Mapping[str, Sequence[int]]) -> Finding:
+    """Ranks of one kind differ in bits, or many agree on other bits than the known ones."""
+    parts = "; ".join(f"{ranks_text(ranks)}: {got}" for got, ranks in list(groups.items())[:4])
+    return Finding(
+        condition="unknown",
+        who=Who("rank", tuple(sorted(rank for ranks in groups.values() for rank in ranks))),
+        cause="bits-differ",
+        what=f"ranks of one kind differ in the bits of {unit}, or most in what is known: {parts}",
+        stage="fingerprint",
+        evidence=(Evidence(parts, "fingerprint"),),
+        confidence=Confidence("low", "nothing says which bits are right"),
+    )
+
+
+def _place(one: Mapping[str, Any]) -> str:
+    return f" on {one['place']}, repeat {one['repeat']}" if "place" in one else ""
+
+
 def stage(options: Options) -> Stage:
-    def plan(rounds: Rounds) -> dict[str, Any]:
-        return {"device": device.plan(rounds), "seconds": _SECONDS[options.level]}
+    def plan(run: RunState) -> dict[str, Any] | Skip:
+        tested = device.plan(run)
+        if isinstance(tested, Skip):
+            return tested
+        return {"device": tested, "seconds": _SECONDS[options.level]}
 
     return Stage(_NAME, 60, _measure, _judge, plan)

@@ -1,72 +1,88 @@
-"""Pairs of nodes, and of GPUs inside a node, move data between each other: is a link slow?
+"""Measures links: pairs of nodes, and of GPUs inside a node, move data between each other.
 
-Ranks on the CPU have no links inside a node: they share its memory, and whoever uses its cores.
+Ranks on the CPU have no links inside a node: they share its memory and cores.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from oddrank.bench.pairs import stages as pairs
 from oddrank.bench.pairs.judge import Judge, settle
-from oddrank.bench.pairs.panels import games_again, games_of_all
+from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
 from oddrank.control.nodes import nodes_of
-from oddrank.control.stages import Rounds, Skip, Stage
+from oddrank.control.stages import RunState, Skip, Stage
 from oddrank.finding import Finding
 from oddrank.selftest.choice import Level, Options
-from oddrank.selftest.findings.links import as_links
-from oddrank.selftest.stages import connect
+from oddrank.selftest.stages import connect, device
 
-NAME, AGAIN = "links", "links_again"
+NAME, RECHECK = "links", "links_recheck"
 _SECONDS: dict[Level, float] = {"quick": 10, "normal": 40, "full": 300}
-# The smallest slowdown looked for: the shorter the look, the larger.
+# Smallest slowdown looked for: larger in shorter measurements.
 _EFFECTS: dict[Level, float] = {"quick": 0.5, "normal": 0.3, "full": 0.2}
-# Bytes of a message: many times what a small one takes, on links as fast as these.
+# Bytes of a message, so large that its time is many times the latency of these links.
 _SIZES: dict[str, dict[Level, int]] = {
     "nccl": {"quick": 16 << 20, "normal": 16 << 20, "full": 64 << 20},
     "gloo": {"quick": 1 << 20, "normal": 4 << 20, "full": 16 << 20},
 }
 
+_LONGER = (
+    "oddrank bench pairs --json FILE, launched in the same way: measures every link for longer"
+)
 
-def _options(options: Options, rounds: Rounds) -> pairs.Options:
-    level, sizes = options.level, _SIZES[connect.backend(rounds)]
-    # A quarter of what every rank may take: it never keeps the other stages from running.
-    size = min(sizes[level], max(1, int(connect.free(rounds) / 16)))
+
+def _options(options: Options, run: RunState) -> pairs.Options:
+    level, sizes = options.level, _SIZES[connect.backend(run)]
+    # All buffers take a quarter of what every rank may take: other stages need memory, too.
+    size = min(sizes[level], max(1, int(connect.free(run) / 16)))
     return pairs.Options(size, _EFFECTS[level], _SECONDS[level])
 
 
-def _judge_of(options: Options, rounds: Rounds) -> Judge:
-    """One for both stages, which looks at each once."""
-    judge: Judge = rounds.kept.setdefault(NAME, Judge(_EFFECTS[options.level], NAME, AGAIN))
-    return judge
+def _suspects(run: RunState, judge: Judge) -> list[Finding]:
+    return [as_links(found) for found in judge.suspects(run)]
+
+
+def _confirmed(run: RunState, judge: Judge) -> list[Finding]:
+    found, _ = settle(judge.confirmed(run))
+    return [as_links(one) for one in found]
+
+
+def as_links(found: Finding) -> Finding:
+    """Advises bench pairs if no rank is named: pairs' own advice names options of pairs."""
+    return replace(found, stage="links", next=found.next if found.names_somebody() else (_LONGER,))
 
 
 def stage(options: Options) -> Stage:
-    """Suspects: nobody is named before they were measured again."""
+    """Finds suspects. They are named only after the recheck."""
 
-    def plan(rounds: Rounds) -> Any:
-        if rounds.world == 1:
+    def plan(run: RunState) -> Any:
+        if run.world == 1:
             return Skip("one rank")
-        games = games_of_all(nodes_of(rounds), inside=connect.backend(rounds) == "nccl")
+        tested = device.plan(run)
+        if isinstance(tested, Skip):
+            return tested
+        games = games_of_all(nodes_of(run), inside=connect.backend(run) == "nccl")
         if not games:
-            return Skip("the ranks are on the CPU of one host: between them there is no link")
-        return pairs.plan_of(rounds, _options(options, rounds), games)
+            return Skip("the ranks share the CPU of one host: there is no link between them")
+        return pairs.plan_of(run, _options(options, run), games)
 
-    def judge(rounds: Rounds) -> list[Finding]:
-        return [as_links(found) for found in _judge_of(options, rounds).suspects(rounds)]
-
-    return Stage(NAME, 2 * _SECONDS[options.level] + 60, pairs.measure, judge, plan)
-
-
-def stage_again(options: Options) -> Stage:
-    """What passed by is no finding, nor that links differ too much to tell: so do healthy ones on
-    hosts that others use."""
-
-    def plan(rounds: Rounds) -> Any:
-        games = games_again(_judge_of(options, rounds), rounds)
-        return pairs.plan_of(rounds, _options(options, rounds), games, again=True)
-
-    def judge(rounds: Rounds) -> list[Finding]:
-        found, _ = settle(_judge_of(options, rounds).confirmed(rounds))
-        return [as_links(one) for one in found]
+    def judge(run: RunState) -> Judge:
+        return Judge(_EFFECTS[options.level], NAME, RECHECK)
 
     seconds = 2 * _SECONDS[options.level] + 60
-    return Stage(AGAIN, seconds, pairs.measure, judge, plan, confirms=NAME)
+    return Stage(NAME, seconds, pairs.measure, judge, plan, _suspects)
+
+
+def recheck(options: Options) -> Stage:
+    """Names links that are slow twice. Links that only vary are no finding: on shared hosts healthy
+    ones vary, too."""
+
+    def plan(run: RunState) -> Any:
+        games = games_of_recheck(judge(run), run)
+        return pairs.plan_of(run, _options(options, run), games, again=True)
+
+    def judge(run: RunState) -> Judge:
+        first: Judge = run.judged[NAME]
+        return first
+
+    seconds = 2 * _SECONDS[options.level] + 60
+    return Stage(RECHECK, seconds, pairs.measure, judge, plan, _confirmed, confirms=NAME)

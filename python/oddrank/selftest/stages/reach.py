@@ -1,7 +1,7 @@
-"""TCP between nodes: who can connect to whom, by the interfaces that the job will use.
+"""Tests TCP between nodes, by the interfaces that the job will use.
 
-Three stages: every node listens, every node tries the others, and what failed is tried once more.
-Connections go where the kernel routes them, as those of NCCL and gloo do.
+Three stages: every node listens, every node tries the others, and after failures all is tried once
+more. The kernel routes these connections as it routes those of NCCL and gloo.
 """
 
 import os
@@ -10,31 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native
-from oddrank.control.stages import Context, Rounds, Skip, Stage
+from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
 from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import reach as findings
-from oddrank.selftest.findings.names import by_lowest_rank
-from oddrank.selftest.one_a_node import OneANode, hosts_of
+from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
 from oddrank.selftest.reach import matrix
-from oddrank.selftest.reach.attempts import Attempts
-from oddrank.selftest.reach.listeners import Listeners
+from oddrank.selftest.reach.connections import Attempts, Listeners
 from oddrank.selftest.reach.ways import GLOO, NCCL, Place, addresses, pack, unpack, ways
 
 _LISTEN_SECONDS, _TRY_SECONDS = 10, 20
-# Until the last node is through with its second attempts.
+# A node listens until the last node has made its second attempts.
 _SERVE_SECONDS = _LISTEN_SECONDS + 2 * _TRY_SECONDS
-# Of the 65,000 of a plan.
+# A plan may have 65,000 bytes.
 _PLAN_BYTES = 60_000
 _PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def _plan_listen(rounds: Rounds) -> str | Skip:
-    return OneANode.of(rounds).pack() if hosts_of(rounds) > 1 else Skip("one host")
+def _plan_listen(run: RunState) -> str | Skip:
+    return NodeLeaders.of(run).pack() if node_count(run) > 1 else Skip("one node")
 
 
 def _listen(context: Context) -> dict[str, Any] | None:
-    if context.launch.rank not in OneANode.unpack(context.parameters):
+    if context.launch.rank not in NodeLeaders.unpack(context.parameters):
         return None
     context.step("listen on the interfaces of the job")
     known = addresses()
@@ -61,13 +59,13 @@ def _ephemeral() -> str | None:
         return None
 
 
-def _listening(rounds: Rounds) -> dict[int, Mapping[str, Any]]:
-    """By the rank that listens for its node; nodes by number are in this order."""
-    return {r: m for r, m in sorted(rounds.of("listen").items()) if m is not None}
+def _listening(run: RunState) -> dict[int, Mapping[str, Any]]:
+    """Returns what the nodes listen at, by the rank that does; nodes are numbered in this order."""
+    return {r: m for r, m in sorted(run.of("listen").items()) if m is not None}
 
 
 def _ways(nodes: Mapping[int, Mapping[str, Any]]) -> dict[str, list[Place]]:
-    """Way -> the place of each node; not those that lead where an earlier one leads."""
+    """Returns way -> the place of each node. Leaves out ways with the places of an earlier way."""
     labels = list(dict.fromkeys(way for node in nodes.values() for way in node["ways"]))
     found: dict[str, list[Place]] = {}
     for label in labels:
@@ -78,28 +76,28 @@ def _ways(nodes: Mapping[int, Mapping[str, Any]]) -> dict[str, list[Place]]:
     return found
 
 
-def _plan(rounds: Rounds) -> dict[str, Any] | Skip:
-    nodes = _listening(rounds)
+def _plan(run: RunState) -> dict[str, Any] | Skip:
+    nodes = _listening(run)
     if len(nodes) < 2:
-        return Skip("one host")
+        return Skip("one node")
     found = _ways(nodes)
     while found:
         packed = pack([*found.values()])
         if len(packed) <= _PLAN_BYTES:
-            who = OneANode.among(nodes).pack()
+            who = NodeLeaders.among(nodes).pack()
             return {"ranks": who, "ways": [*found], "places": packed}
         found.popitem()
     return Skip("no interface to try, or too many nodes for one message")
 
 
 def _measure(context: Context) -> dict[str, Any] | None:
-    told = context.parameters
-    ranks = OneANode.unpack(told["ranks"])
+    params = context.parameters
+    ranks = NodeLeaders.unpack(params["ranks"])
     if context.launch.rank not in ranks:
         return None
     own, nodes = ranks.place(context.launch.rank), len(ranks)
     others = matrix.peers(own, nodes)
-    found = zip(told["ways"], unpack(told["places"], nodes), strict=True)
+    found = zip(params["ways"], unpack(params["places"], nodes), strict=True)
     places = {way: [every[peer] if every[own] else None for peer in others] for way, every in found}
     context.step("connect to the other nodes")
     attempts = Attempts([place for every in places.values() for place in every])
@@ -110,18 +108,18 @@ def _measure(context: Context) -> dict[str, Any] | None:
     }
 
 
-def _judge(rounds: Rounds) -> list[Finding]:
-    return _judged(rounds, {r: m["rows"] for r, m in rounds.of("reach").items() if m is not None})
+def _judge(run: RunState) -> list[Finding]:
+    return _judged(run, {r: m["rows"] for r, m in run.of("reach").items() if m is not None})
 
 
-def _judge_again(rounds: Rounds) -> list[Finding]:
-    """What failed twice."""
+def _judge_recheck(run: RunState) -> list[Finding]:
+    """Judges attempts that failed twice."""
     first, second = (
-        {rank: m["rows"] for rank, m in rounds.of(stage).items() if m is not None}
-        for stage in ("reach", "reach_again")
+        {rank: m["rows"] for rank, m in run.of(stage).items() if m is not None}
+        for stage in ("reach", "reach_recheck")
     )
     return _judged(
-        rounds,
+        run,
         {
             rank: {way: matrix.both(row, second[rank][way]) for way, row in rows.items()}
             for rank, rows in first.items()
@@ -129,10 +127,10 @@ def _judge_again(rounds: Rounds) -> list[Finding]:
     )
 
 
-def _judged(rounds: Rounds, rows: Mapping[int, Mapping[str, str]]) -> list[Finding]:
-    """`rows`: way -> letters, by rank."""
-    listening, nodes = _listening(rounds), by_lowest_rank(rounds)
-    errors = [said["errors"] for said in rounds.of("reach").values() if said is not None]
+def _judged(run: RunState, rows: Mapping[int, Mapping[str, str]]) -> list[Finding]:
+    """Judges all ways. rows: rank -> way -> letters."""
+    listening, nodes = _listening(run), by_lowest_rank(run)
+    errors = [said["errors"] for said in run.of("reach").values() if said is not None]
     network = findings.Network(
         [nodes[rank] for rank in listening],
         [*listening.values()],
@@ -146,7 +144,7 @@ def _judged(rounds: Rounds, rows: Mapping[int, Mapping[str, str]]) -> list[Findi
 
 
 def _without_interface(network: findings.Network) -> list[Finding]:
-    """Nodes on which the variable names no interface with an address."""
+    """Finds nodes on which NCCL's or gloo's variable names no interface with an address."""
     found = []
     for variable in (NCCL, GLOO):
         asked = [n for n, m in enumerate(network.listening) if variable in m["asked"]]
@@ -166,6 +164,6 @@ def stage(options: Options) -> Stage:
     return Stage("reach", _TRY_SECONDS, _measure, _judge, _plan)
 
 
-def again(options: Options) -> Stage:
-    """Packets get lost, and a busy node may not answer in time: nobody is named for that."""
-    return Stage("reach_again", _TRY_SECONDS, _measure, _judge_again, _plan, confirms="reach")
+def recheck(options: Options) -> Stage:
+    """Tries again: packets get lost, and a busy node may not answer in time."""
+    return Stage("reach_recheck", _TRY_SECONDS, _measure, _judge_recheck, _plan, confirms="reach")

@@ -1,63 +1,82 @@
-"""How fast every rank's device is against its peers: memory, arithmetic, what else it has."""
+"""Compares the speed of every rank's device with its peers': memory, arithmetic, PCIe."""
 
+import os
+import socket
+import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oddrank.control.stages import Context, Rounds, Stage
+from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
-from oddrank.selftest import baseline, device, judge, metrics, probes
+from oddrank.launch import job_folder
+from oddrank.selftest import baseline, metrics, probes, remeasure
+from oddrank.selftest import speed_judge as compare
+from oddrank.selftest.baseline import Before, slower_than_before
 from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import speed as findings
-from oddrank.selftest.findings.baseline import slower_than_before
 from oddrank.selftest.metrics import SPEED
-from oddrank.selftest.probes import quota
-from oddrank.selftest.second import to_send
-from oddrank.selftest.turns import Turns
+from oddrank.selftest.probes import host
+from oddrank.selftest.remeasure import Remeasure, to_send
+from oddrank.selftest.speed_judge import Look, Slow
+from oddrank.selftest.stages import device
 
-# Of the kernel's periods, with the rests between its turns: now and then is what a quota is for.
+if TYPE_CHECKING:
+    from oddrank.control.stages import Context
+
+
+RECHECK = "speed_recheck"
+# Share of the kernel's periods, with the waits between turns. Less is normal under a quota.
 _HELD_BACK = 0.2
+
+# One measuring thread for so many cores: they hardly share the memory's bandwidth.
+_CORES_EACH = 4
+# After so many seconds without a slot a rank measures beside others.
+_PATIENCE = 20.0
+_LOOK_EVERY = 0.02
 
 
 def parameters(
-    rounds: Rounds, repeats: Mapping[str, int], ranks: Mapping[str, Sequence[int]] | None = None
+    run: RunState, repeats: Mapping[str, int], ranks: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, Any]:
-    """What measure is told, by metric: how often, and who; ranks None: everybody."""
-    return {"device": device.plan(rounds), "repeats": dict(repeats), "ranks": ranks}
+    """Returns the plan: by metric the repeats, and the ranks that measure it (None: all)."""
+    return {"device": device.tested(run), "repeats": dict(repeats), "ranks": ranks}
 
 
 def measure(context: Context) -> dict[str, Any]:
-    """Each figure by its name, as often as wanted; of whoever takes no part nothing."""
-    told, launch = context.parameters, context.launch
+    """Returns each planned metric's figures by name; none on a rank that is not planned for it."""
+    params, launch = context.parameters, context.launch
     found: dict[str, Any] = {"classes": {}, "facts": {}}
-    before = quota.periods()
+    before = host.periods()
     repeats = {
         name: count
-        for name, count in told["repeats"].items()
-        if told["ranks"] is None or launch.rank in told["ranks"][name]
+        for name, count in params["repeats"].items()
+        if params["ranks"] is None or launch.rank in params["ranks"][name]
     }
     rows = [row for row in metrics.of_stage(SPEED) if row.name in repeats]
-    for scope, probe in probes.of(told["device"]).items():
+    for scope, probe in probes.of(params["device"]).items():
         wanted = {row.name: repeats[row.name] for row in rows if row.scope == scope}
         if not wanted:
             continue
         figures = _figures(context, scope, probe, wanted)
         found["classes"][scope] = probe.kind(launch)
         found["facts"] |= probe.facts(launch)
-        # Five digits are more than can be measured, and 10,000 ranks send them.
+        # Five digits exceed the accuracy; more would only cost messages of 10,000 ranks.
         for name, values in figures.items():
             found[name] = [float(f"{value:.5g}") for value in to_send(values)]
-    found["held_back"] = round(quota.held_back(before, quota.periods()), 3)
+    found["held_back"] = round(host.held_back(before, host.periods()), 3)
     return found
 
 
 def _figures(
     context: Context, scope: str, probe: ModuleType, wanted: Mapping[str, int]
 ) -> dict[str, list[float]]:
-    """Each metric as often as wanted, some repeats a turn."""
+    """Measures each metric as often as wanted, A_TURN repeats per turn."""
     figures: dict[str, list[float]] = defaultdict(list)
-    turns = Turns(context)
+    turns = HostSlots(context)
     left = dict(wanted)
     while left:
         now = {name: min(count, probe.A_TURN) for name, count in left.items()}
@@ -68,9 +87,9 @@ def _figures(
     return figures
 
 
-def held_back(rounds: Rounds) -> list[int]:
-    """Those whose CPU quota stops them, and is not the one that most ranks have."""
-    results = rounds.of(SPEED)
+def held_back(run: RunState) -> list[int]:
+    """Returns ranks that their CPU quota holds back, if most ranks have another quota."""
+    results = run.of(SPEED)
     quotas = Counter(result["facts"].get("CPU quota") for result in results.values())
     usual, count = quotas.most_common(1)[0] if quotas else (None, 0)
     if 2 * count <= len(results):
@@ -82,18 +101,123 @@ def held_back(rounds: Rounds) -> list[int]:
     ]
 
 
+@dataclass(frozen=True)
+class Judged:
+    """Judgement of the first measurement. before: the baseline's figures, {} without one."""
+
+    look: Look
+    doubted: Remeasure
+    held_back: list[int]
+    before: Before
+
+
+@dataclass(frozen=True)
+class Rechecked:
+    """Ranks that are slow in the recheck, and ranks whose GPU only seems slow in it."""
+
+    slow: list[Slow]
+    unsure: list[Slow]
+
+
+def _findings(run: RunState, judged: Judged) -> list[Finding]:
+    found = slower_than_before(run, judged.before)
+    found += findings.held_back(run, judged.held_back)
+    doubted = {rank for one in judged.look.classes for rank in one.doubted()}
+    return found + ([findings.not_measured_again(run, doubted)] if doubted else [])
+
+
+def _judge_again(run: RunState) -> Rechecked:
+    first: Judged = run.judged[SPEED]
+    doubted, before = first.doubted, first.look.slow()
+    again = compare.look(run, RECHECK, first.look, doubted.good)
+    slow = [
+        one
+        for one in doubted.of_doubted(again.slow())
+        if one.metric.scope != "host"
+        # On a shared host a rank is named only if it was slow in the first measurement, too.
+        or (_is_among(before, one) and not _by_quota(one, first.held_back))
+    ]
+    # Other programs make a host's figures vary: the summary says what could be detected.
+    seem = [one for one in doubted.of_doubted(again.seem_slow()) if one.metric.scope != "host"]
+    return Rechecked(slow, seem)
+
+
+def _findings_again(run: RunState, judged: Rechecked) -> list[Finding]:
+    first: Judged = run.judged[SPEED]
+    found = findings.of_slow(run, judged.slow) or findings.unsure(run, judged.unsure)
+    found += findings.held_back(run, first.held_back)  # the kernel counts it: no recheck is needed
+    left = first.doubted.left
+    return found + ([findings.not_measured_again(run, left)] if left else [])
+
+
+def _is_among(others: Sequence[Slow], slow: Slow) -> bool:
+    return any((one.metric, one.ranks) == (slow.metric, slow.ranks) for one in others)
+
+
+def _by_quota(slow: Slow, held: Collection[int]) -> bool:
+    """Returns whether most of its ranks are held back: a node's figures are its ranks' medians."""
+    return 2 * sum(rank in held for rank in slow.ranks) > len(slow.ranks)
+
+
+class HostSlots:
+    """The turns of one rank in one stage. Waits at most _PATIENCE seconds, all turns together."""
+
+    def __init__(self, context: "Context") -> None:
+        self._context = context
+        self._end = time.monotonic() + min(_PATIENCE, context.seconds / 4)
+        self._places = max(1, (os.cpu_count() or 1) // _CORES_EACH)
+        # A name without a file: the kernel forgets it with the socket.
+        self._name = f"\0oddrank-{os.geteuid()}-{job_folder(context.launch).name}"[:90]
+        self._has_had_one = False
+
+    @contextmanager
+    def turn(self, what: str) -> Iterator[None]:
+        """Waits for a free slot of the host and reports so. A rank that ends frees its slot."""
+        self._context.step(f"wait for its turn to measure {what}", waiting=True)
+        if self._has_had_one:
+            time.sleep(2 * _LOOK_EVERY)  # lets a waiting rank take it
+        self._has_had_one = True
+        place = None
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
+            while place is None and time.monotonic() < self._end:
+                here = range(self._places)
+                place = next((i for i in here if _take(lock, f"{self._name}-{i}")), None)
+                if place is None:
+                    time.sleep(_LOOK_EVERY)
+            self._context.step(f"measure {what}")
+            yield
+
+
+def _take(lock: socket.socket, name: str) -> bool:
+    try:
+        lock.bind(name)
+    except OSError:
+        return False
+    return True
+
+
 def stage(options: Options) -> Stage:
-    def plan(rounds: Rounds) -> dict[str, Any]:
-        baseline.load_for(rounds, options.baseline)
-        return parameters(rounds, {one.name: one.repeats for one in metrics.of_stage(SPEED)})
+    """Compares all ranks once. Names nobody: ranks in doubt are measured again, see `recheck`."""
 
-    return Stage(SPEED, 90, measure, _judge, plan)
+    def plan(run: RunState) -> dict[str, Any] | Skip:
+        tested = device.plan(run)
+        if isinstance(tested, Skip):
+            return tested
+        return parameters(run, {one.name: one.repeats for one in metrics.of_stage(SPEED)})
+
+    def judge(run: RunState) -> Judged:
+        look = compare.look(run, SPEED)
+        before = baseline.load(options.baseline) if options.baseline else {}
+        return Judged(look, remeasure.plan(run, look), held_back(run), before)
+
+    return Stage(SPEED, 90, measure, judge, plan, _findings)
 
 
-def _judge(rounds: Rounds) -> list[Finding]:
-    first = judge.look(rounds, SPEED)
-    rounds.kept[SPEED] = first
-    doubted = {rank for one in first.classes for rank in one.doubted()}
-    found = slower_than_before(rounds, baseline.slower(rounds), baseline.compared(rounds))
-    found += findings.held_back(rounds, held_back(rounds))
-    return found + ([findings.not_measured_again(rounds, doubted)] if doubted else [])
+def recheck(options: Options) -> Stage:
+    """Measures ranks in doubt again, beside ranks that are not. Names the slow ones."""
+
+    def plan(run: RunState) -> dict[str, Any]:
+        first: Judged = run.judged[SPEED]
+        return parameters(run, first.doubted.repeats, first.doubted.ranks())
+
+    return Stage(RECHECK, 90, measure, _judge_again, plan, _findings_again, confirms=SPEED)

@@ -1,38 +1,42 @@
-"""A small network is trained on all ranks for a few steps: are they still the same, bit by bit?"""
+"""Trains a small network on all ranks for a few steps: all must have the same bits."""
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oddrank.bench.group import connect as group_of
-from oddrank.control.stages import Context, Rounds, Stage
-from oddrank.finding import Finding
+from oddrank.control.stages import Context, RunState, Stage
+from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.process_group import connect as group_of
 from oddrank.selftest.choice import Level, Options
-from oddrank.selftest.findings import train as findings
-from oddrank.selftest.stages import connect
+from oddrank.selftest.stages import collectives, connect
 from oddrank.selftest.training import Training, kind_of_device
 
 NAME = "train"
-# The first one is a warm-up: its time is not told.
+# The first step is a warm-up: its time is not reported.
 _STEPS: dict[Level, int] = {"quick": 4, "normal": 8, "full": 20}
-# Back end -> width of the layers and size of the batch.
+# Backend -> width of the layers and size of the batch.
 _SHAPES = {"nccl": (2048, 1024), "gloo": (256, 64)}
 _SMALL = (64, 16)
-# Weights, gradients, and one flat copy of these; four bytes each, and four layers.
+# Weights, gradients, and a flat copy of the gradients: four bytes each, in four layers.
 _COPIES = 3 * 4 * 4
-# So many of one kind, and no more, may differ from all others to be named: with more of them it
-# is two kinds of device that we take for one.
+# Ranks are named if at most this share of their kind differs, and so many others agree. If more
+# differ, they are two kinds of device that look like one.
 _FEWEST_OTHERS = 2
 _MOST_ODD = 1 / 8
 
+_STAGE = "train"
+_AGAIN = ("run it again: an intermittent fault shows in another step, or not at all",)
+_ALONE = ("run the self-test on its host alone; if it differs there too, take the device out",)
+_LESS_SURE = "data and parameters are equal, but the bits also depend on the order of computation"
+
 
 def _measure(context: Context) -> dict[str, Any]:
-    told = context.parameters
+    params = context.parameters
     group = group_of(context, "")
     context.step("make the network")
-    training = Training(group, *told["shape"])
-    for number in range(told["steps"]):
+    training = Training(group, *params["shape"])
+    for number in range(params["steps"]):
         training.step(number)
     return {
         "kind": kind_of_device(group),
@@ -44,78 +48,189 @@ def _measure(context: Context) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Vote:
-    """Who has something else than most, and whether most are enough to say that those are odd."""
+    """Ranks whose value differs from most, and whether most are enough to call those odd."""
 
     odd: tuple[int, ...]
     sure: bool
 
 
-def vote(values: Mapping[int, Hashable]) -> Vote:
-    """Of ranks that should all have the same."""
+def vote(run: RunState, values: Mapping[int, Hashable]) -> Vote:
+    """Returns the ranks that deviate, of ranks that should all have the same value.
+
+    After wrong values in collectives no majority counts: most ranks may share one error.
+    """
     common, times = Counter(values.values()).most_common(1)[0]
     odd = tuple(sorted(rank for rank, value in values.items() if value != common))
     most = max(1, int(_MOST_ODD * len(values)))
-    return Vote(odd, times >= _FEWEST_OTHERS and len(odd) <= most)
+    trusted = not collectives.seen_in(run)
+    return Vote(odd, trusted and times >= _FEWEST_OTHERS and len(odd) <= most)
 
 
-def _judge(rounds: Rounds) -> list[Finding]:
-    """The first thing that goes wrong: what comes after it are its consequences."""
-    said = rounds.of(NAME)
+def _judge(run: RunState) -> list[Finding]:
+    """Finds the first difference only: later ones are consequences."""
+    said = run.of(NAME)
     kinds: dict[str, list[int]] = {}
     for rank, result in said.items():
         kinds.setdefault(result["kind"], []).append(rank)
     steps = min(len(result["loss"]) for result in said.values())
-    found = _replicas(rounds, kinds, 0)
+    found = _replicas(run, kinds, 0)
     for step in range(steps):
-        found = found or _unsound(rounds, step) or _own(rounds, kinds, step)
-        found = found or _replicas(rounds, kinds, step + 1)
+        found = found or _unsound(run, step) or _own(run, kinds, step)
+        found = found or _replicas(run, kinds, step + 1)
     return found
 
 
-def _unsound(rounds: Rounds, step: int) -> list[Finding]:
-    """Loss or gradients that are not finite, of a rank's own."""
-    said = rounds.of(NAME)
+def _unsound(run: RunState, step: int) -> list[Finding]:
+    """Finds ranks whose own loss or gradients are not finite."""
+    said = run.of(NAME)
     ranks = [rank for rank, result in said.items() if not result["sound"][step]]
     if not ranks:
         return []
     losses = {rank: said[rank]["loss"][step] for rank in ranks}
     if 2 * len(ranks) > len(said):
-        return [findings.all_unsound(rounds, ranks, step, losses)]
-    return [findings.unsound(rounds, ranks, step, losses)]
+        return [all_unsound(run, ranks, step, losses)]
+    return [unsound(run, ranks, step, losses)]
 
 
-def _own(rounds: Rounds, kinds: Mapping[str, list[int]], step: int) -> list[Finding]:
-    """What each rank computed by itself, from the same data and the same parameters."""
-    said = rounds.of(NAME)
+def _own(run: RunState, kinds: Mapping[str, list[int]], step: int) -> list[Finding]:
+    """Finds ranks whose own gradients differ, from the same data and the same parameters."""
+    said = run.of(NAME)
     found = []
     for kind, ranks in kinds.items():
-        own = vote({r: (said[r]["loss"][step], said[r]["gradients"][step]) for r in ranks})
+        own = vote(run, {r: (said[r]["loss"][step], said[r]["gradients"][step]) for r in ranks})
         if own.odd and not own.sure:
-            found.append(findings.own_differ(rounds, ranks, step, kind))
+            found.append(own_differ(run, ranks, step, kind))
             continue
         others = len(ranks) - len(own.odd)
-        found += [findings.other_gradients(rounds, rank, step, others, kind) for rank in own.odd]
+        found += [other_gradients(run, rank, step, others, kind) for rank in own.odd]
     return found
 
 
-def _replicas(rounds: Rounds, kinds: Mapping[str, list[int]], step: int) -> list[Finding]:
-    """The parameters after so many steps, where everything that went into them was the same."""
-    said = rounds.of(NAME)
+def _replicas(run: RunState, kinds: Mapping[str, list[int]], step: int) -> list[Finding]:
+    """Finds ranks with other parameters after `step` steps, if all gradients were the same."""
+    said = run.of(NAME)
     found = []
     for kind, ranks in kinds.items():
-        replicas = vote({rank: said[rank]["parameters"][step] for rank in ranks})
+        replicas = vote(run, {rank: said[rank]["parameters"][step] for rank in ranks})
         if replicas.odd and not replicas.sure:
-            found.append(findings.replicas_differ(rounds, ranks, step, kind))
+            found.append(replicas_differ(run, ranks, step, kind))
             continue
         others = len(ranks) - len(replicas.odd)
-        found += [findings.other_parameters(rounds, rank, step, others) for rank in replicas.odd]
+        found += [other_parameters(run, rank, step, others) for rank in replicas.odd]
     return found
+
+
+def unsound(run: RunState, ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> Finding:
+    """Loss or gradients of a few ranks are not finite; those of the others are."""
+    who = run.who(ranks)
+    return Finding(
+        condition="broken",
+        who=who,
+        cause="not-finite",
+        drains_node=True,
+        what=f"{who} is broken: it computes loss or gradients that are not finite in step {step},"
+        " from the same data and parameters as the others",
+        stage=_STAGE,
+        evidence=_losses(ranks, step, losses),
+        confidence=Confidence("high", "computed without the others, for whom all was finite"),
+        next=_ALONE,
+    )
+
+
+def all_unsound(
+    run: RunState, ranks: Sequence[int], step: int, losses: Mapping[int, str]
+) -> Finding:
+    """Most ranks have loss or gradients that are not finite: the cause is common to them."""
+    return _nobody(
+        f"loss or gradients are not finite on {Who('rank', tuple(ranks))} in step {step}: what they"
+        " have in common is at fault, not a single rank",
+        _losses(ranks, step, losses),
+        "most ranks have it",
+        cause="not-finite-anywhere",
+    )
+
+
+def other_gradients(run: RunState, rank: int, step: int, others: int, kind: str) -> Finding:
+    """A rank's own gradients, before they are reduced, are not those of all others."""
+    who = run.who([rank])
+    return Finding(
+        condition="different",
+        who=who,
+        cause="other-gradients",
+        drains_node=True,
+        what=f"{who} is different: its own gradients in step {step} are not those of the other"
+        f" {others} ranks, which are equal",
+        stage=_STAGE,
+        evidence=(Evidence(f"bits of loss and gradients in step {step}; {kind}", "own hash"),),
+        confidence=Confidence("medium", _LESS_SURE),
+        next=_ALONE,
+    )
+
+
+def own_differ(run: RunState, ranks: Sequence[int], step: int, kind: str) -> Finding:
+    return _nobody(
+        f"{Who('rank', tuple(ranks))} compute different gradients from the same data and"
+        f" parameters in step {step}, and no majority says which are right",
+        (Evidence(f"bits of loss and gradients in step {step}; {kind}", "own hash"),),
+        "no large majority agrees",
+        cause="gradients-differ",
+    )
+
+
+def other_parameters(run: RunState, rank: int, step: int, others: int) -> Finding:
+    """A rank's parameters are not those of the others, though all ranks' gradients were equal."""
+    who = run.who([rank])
+    return Finding(
+        condition="mismatch",
+        who=who,
+        cause="other-parameters",
+        what=f"{who} does not match: its parameters {_after(step)} are not those of the other"
+        f" {others} ranks, though all put in the same",
+        stage=_STAGE,
+        evidence=(Evidence(f"bits of the parameters {_after(step)}", "hash"),),
+        confidence=Confidence(
+            "medium", "what it received or made of it differs: the way to it may be at fault"
+        ),
+        next=("oddrank selftest --full --only collectives: is data changed on its way?", *_AGAIN),
+    )
+
+
+def replicas_differ(run: RunState, ranks: Sequence[int], step: int, kind: str) -> Finding:
+    return _nobody(
+        f"{Who('rank', tuple(ranks))} have different parameters {_after(step)}, though all put in"
+        " the same, and no majority says which are right",
+        (Evidence(f"bits of the parameters {_after(step)}; {kind}", "hash"),),
+        "no large majority agrees",
+        cause="replicas-differ",
+    )
+
+
+def _nobody(what: str, evidence: tuple[Evidence, ...], why: str, *, cause: str) -> Finding:
+    return Finding(
+        condition="unknown",
+        who=Who("rank"),
+        cause=cause,
+        what=what,
+        stage=_STAGE,
+        evidence=evidence,
+        confidence=Confidence("low", why),
+        next=_AGAIN,
+    )
+
+
+def _after(step: int) -> str:
+    return f"after step {step - 1}" if step else "as rank 0 has sent them"
+
+
+def _losses(ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> tuple[Evidence, ...]:
+    shown = ((rank, float.fromhex(losses[rank])) for rank in ranks[:8])
+    return tuple(Evidence(f"rank {r}: {loss:g}", f"own loss in step {step}") for r, loss in shown)
 
 
 def stage(options: Options) -> Stage:
-    def plan(rounds: Rounds) -> dict[str, Any]:
-        shape = _SHAPES[connect.backend(rounds)]
-        if _COPIES * shape[0] ** 2 > connect.free(rounds):
+    def plan(run: RunState) -> dict[str, Any]:
+        shape = _SHAPES[connect.backend(run)]
+        if _COPIES * shape[0] ** 2 > connect.free(run):
             shape = _SMALL
         return {"steps": _STEPS[options.level], "shape": shape}
 

@@ -1,0 +1,53 @@
+// Bindings of csrc/bench that run everywhere: translate types, release the GIL; no logic.
+#include "bench/bind_bench.hpp"
+
+#include <bit>
+#include <string_view>
+
+#include "bench/verify/verify.hpp"
+#include "os/gil.hpp"
+
+namespace oddrank {
+namespace py = pybind11;
+
+void bind_bench(py::module_& m) {
+  m.def(
+      "bench_fill",
+      [](std::uintptr_t address, std::string_view dtype, std::string_view op, std::int64_t source,
+         std::int64_t world, std::int64_t first, std::int64_t count, std::int64_t turn) {
+        const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
+        const WithoutGil unlocked;
+        bench::fill(std::bit_cast<void*>(address), segment);
+      },
+      py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"), py::arg("world"),
+      py::arg("first"), py::arg("count"), py::arg("turn"),
+      "Writes elements first..first+count of rank `source`'s contribution to a collective.");
+  m.def(
+      "bench_check",
+      [](std::uintptr_t address, std::string_view dtype, std::string_view op, std::int64_t source,
+         std::int64_t world, std::int64_t first, std::int64_t count, std::int64_t turn) {
+        const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
+        bench::Mismatch found;
+        {
+          const WithoutGil unlocked;
+          found = bench::check(std::bit_cast<const void*>(address), segment);
+        }
+        return mismatch_tuple(found);
+      },
+      py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"), py::arg("world"),
+      py::arg("first"), py::arg("count"), py::arg("turn"),
+      "Returns (number wrong, index of the first in the buffer or -1, expected, got).");
+  m.def(
+      "bench_turns",
+      [](std::string_view dtype, std::string_view op, std::int64_t world, std::int64_t count,
+         std::uint64_t most) {
+        const auto all = bench::make_segment(dtype, op, 0, world, 0, count, 0);
+        const WithoutGil unlocked;
+        return bench::turns(all.dtype, all.op, all.world, all.count, most);
+      },
+      py::arg("dtype"), py::arg("op"), py::arg("world"), py::arg("count"), py::arg("most"),
+      "Returns the turns until every rank has contributed to one of `count` elements, at most "
+      "`most`.");
+}
+
+}  // namespace oddrank

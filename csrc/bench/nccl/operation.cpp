@@ -1,0 +1,272 @@
+// Runs a collective once or in blocks, with events between the runs and a deadline on every wait.
+#include "bench/nccl/operation.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bench/nccl/communicator.hpp"
+#include "cuda/buffer.hpp"
+#include "os/error.hpp"
+
+namespace oddrank::nccl {
+namespace {
+
+// Launches between two looks at how far the GPU is; twice as many are under way at most. CUDA's
+// queue holds about a thousand, NCCL's own are shorter.
+constexpr std::size_t kStride = 32;
+// Launches with an event each before the stream is drained: bounds the number of events.
+constexpr std::size_t kMostEvents = 4096;
+// Most waits end within this, and a sleep costs some 50 us.
+constexpr std::int64_t kSpinNs = 1'000'000;
+constexpr std::int64_t kPatienceMs = 2000;
+
+// The device must be chosen before the stream is made.
+std::shared_ptr<Communicator> chosen(std::shared_ptr<Communicator> communicator) {
+  if (communicator->get() == nullptr) throw Error("the communicator is closed");
+  if (communicator->device() >= 0) cuda::select_device(communicator->device());
+  return communicator;
+}
+
+int compute_capability(int device) {
+  int major = 0, minor = 0;
+  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return 10 * major + minor;
+}
+
+void require_events(std::vector<cuda::Event>& events, std::size_t number) {
+  while (events.size() < number) events.emplace_back();
+}
+
+// Whether all windows lie within `capacity` bytes and apart from each other.
+bool fit(const Windows& windows, std::size_t bytes, std::size_t capacity) {
+  if (windows.number == 0 || bytes > capacity) return false;
+  if (windows.number == 1) return true;
+  return windows.stride >= bytes && windows.stride > 0 &&
+         windows.number - 1 <= (capacity - bytes) / windows.stride;
+}
+
+}  // namespace
+
+Operation::Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr<Memory> memory,
+                     const Request& request, Windows windows, std::size_t graph)
+    : communicator_(chosen(std::move(communicator))),
+      memory_(std::move(memory)),
+      plan_(nccl::plan(
+          request, abilities(communicator_->api(), compute_capability(communicator_->device())))),
+      windows_(windows),
+      in_graph_(graph),
+      name_(plan_.issued + " (" + request.collective + ", " + std::to_string(request.bytes) +
+            " bytes)"),
+      window_bytes_(std::max(plan_.send_count, plan_.recv_count) * plan_.element),
+      send_(memory_->data()) {
+  const std::size_t bytes = memory_->bytes(), behind = windows.recv_from;
+  const bool fits = request.in_place
+                        ? behind == 0 && fit(windows, window_bytes_, bytes)
+                        : behind <= bytes &&
+                              fit(windows, plan_.send_count * plan_.element, behind) &&
+                              fit(windows, plan_.recv_count * plan_.element, bytes - behind);
+  if (!fits) {
+    throw Error(name_ + ": " + std::to_string(windows.number) + " windows do not fit into the " +
+                std::to_string(bytes) + " bytes reserved, received from byte " +
+                std::to_string(behind) + " on");
+  }
+  recv_ = send_ + behind;
+}
+
+void Operation::enter() const {
+  if (communicator_->get() == nullptr) {
+    throw Error(name_ + ": the communicator was closed or aborted");
+  }
+  if (memory_->data() != send_) throw Error(name_ + ": its memory was freed");
+  cuda::select_device(communicator_->device());
+}
+
+void Operation::issue(std::size_t turn, Deadline deadline) {
+  const std::size_t at = turn % windows_.number * windows_.stride;
+  communicator_->issued(nccl::issue(communicator_->api(), plan_, send_ + at, recv_ + at,
+                                    communicator_->get(), stream_.get()),
+                        name_.c_str(), deadline);
+}
+
+// The first run of a size may connect ranks inside the call, which then waits for them without a
+// deadline of its own. So it is called in a thread that can be left behind, with all it holds.
+void Operation::connect(std::size_t turn, Deadline deadline) {
+  if (!communicator_->direct()) return issue(turn, deadline);
+  const bool back = finished_by(deadline, [self = shared_from_this(), turn, deadline] {
+    cuda::select_device(self->communicator_->device());
+    self->issue(turn, deadline);
+  });
+  if (back) return;
+  // No abort: it would free what that thread is using.
+  memory_->abandon();
+  communicator_->abandon();
+  throw Error(name_ + ": NCCL did not come back from the first run before the deadline; " +
+              cuda::place() + ". A rank is missing or can't be reached: run with NCCL_DEBUG=INFO");
+}
+
+void Operation::capture(Deadline deadline) {
+  graph_ = cuda::Graph::capture(stream_, [&](cudaStream_t) {
+    for (std::size_t i = 0; i < in_graph_; ++i) issue(i, deadline);
+  });
+}
+
+void Operation::launch(std::size_t turn, Deadline deadline) {
+  if (graph_) {
+    graph_.launch(stream_.get());
+  } else {
+    issue(turn, deadline);
+  }
+}
+
+template <class Query, class What>
+void Operation::wait(const Query& query, Deadline deadline, const What& what) {
+  const std::int64_t spin_until = monotonic_ns() + kSpinNs;
+  while (true) {
+    const cudaError_t state = query();
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) cuda::throw_error(state, "a collective on the GPU");
+    cudaGetLastError();  // "not ready" is kept as the last error, too
+    const std::int64_t now = monotonic_ns();
+    if (now >= deadline.ns()) {
+      const std::string late = what();
+      let_go();
+      throw Error(name_ + ": " + late + " did not end before the deadline, the communicator was " +
+                  "aborted; " + cuda::place());
+    }
+    if (now < spin_until) continue;
+    try {
+      communicator_->ready(name_.c_str());  // throws what NCCL's own threads ran into
+    } catch (const Error&) {
+      let_go();  // such an operation never ends
+      throw;
+    }
+    const timespec pause{0, 50'000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+template <class What>
+void Operation::wait_for_all(Deadline deadline, const What& what) {
+  wait([&] { return cudaStreamQuery(stream_.get()); }, deadline, what);
+}
+
+// Leaves no work behind if `work` throws: memory may be freed afterwards.
+template <class Work>
+auto Operation::guarded(const Work& work) {
+  enter();
+  try {
+    return work();
+  } catch (...) {
+    if (communicator_->get() != nullptr) {
+      bool idle = false;
+      try {
+        idle = stream_.wait(Deadline::after_ms(kPatienceMs));
+      } catch (const Error&) {
+        idle = false;
+      }
+      if (!idle) let_go();
+    }
+    throw;
+  }
+}
+
+// An aborted operation leaves the GPU; where that does not help, all it may touch is left as it is.
+void Operation::let_go() noexcept {
+  communicator_->abort();
+  try {
+    if (stream_.wait(Deadline::after_ms(kPatienceMs))) return;
+  } catch (const Error&) {
+    stream_.abandon();
+  }
+  stream_.abandon();
+  memory_->abandon();
+}
+
+double Operation::run(std::size_t turn, Deadline deadline) {
+  return guarded([&] {
+    require_events(events_, 2);
+    events_[0].record(stream_.get());
+    connected_ ? issue(turn, deadline) : connect(turn, deadline);
+    events_[1].record(stream_.get());
+    wait_for_all(deadline, [] { return std::string("one run"); });
+    connected_ = true;
+    return cuda::seconds_between(events_[0], events_[1]) * 1e6;
+  });
+}
+
+Times Operation::block(std::size_t n, bool each, Deadline deadline) {
+  if (n == 0) return {};
+  if (!connected_) run(0, deadline);
+  return guarded([&] {
+    if (in_graph_ > 0 && !graph_) capture(deadline);
+    const std::size_t in_launch = std::max<std::size_t>(in_graph_, 1);
+    const std::size_t launches = (n + in_launch - 1) / in_launch;
+    Times times;
+    double whole = 0;
+    for (std::size_t done = 0; done < launches;) {
+      const std::size_t now = std::min(launches - done, each ? kMostEvents : launches);
+      whole += segment({done, now, launches}, each, deadline, times);
+      done += now;
+    }
+    const double operations = static_cast<double>(launches) * static_cast<double>(in_launch);
+    for (double& one : times.each) one /= static_cast<double>(in_launch);
+    times.mean = whole / operations;
+    return times;
+  });
+}
+
+// Order: a launch that does not count, so that the GPU is busy and the ranks are together when the
+// first event is reached; then launch and event in turn. Returns the microseconds of all.
+double Operation::segment(const Part& part, bool each, Deadline deadline, Times& times) {
+  const std::size_t n = part.number;
+  require_events(events_, each ? n + 1 : 4);
+  const cudaStream_t stream = stream_.get();
+  // The event after the launch `behind`; with one pair around all, two markers take turns.
+  const auto after = [&](std::size_t behind) -> cuda::Event& {
+    return events_[each ? behind : 2 + behind / kStride % 2];
+  };
+  const auto where = [&] {
+    std::size_t done = 0;
+    while (each && done < n && cudaEventQuery(events_[done + 1].get()) == cudaSuccess) ++done;
+    cudaGetLastError();
+    const std::string all = std::to_string(part.all);
+    return each ? "run " + std::to_string(part.first + done + 1) + " of " + all
+                : "one of " + all + " runs";
+  };
+  launch(part.first, deadline);
+  events_[0].record(stream);
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i % kStride == 0 && i >= 2 * kStride) {
+      const cudaEvent_t reached = after(i - kStride).get();
+      wait([&] { return cudaEventQuery(reached); }, deadline, where);
+    }
+    launch(part.first + i, deadline);
+    if (each || (i + 1) % kStride == 0) after(i + 1).record(stream);
+  }
+  cuda::Event& last = events_[each ? n : 1];
+  if (!each) last.record(stream);
+  wait_for_all(deadline, where);
+  for (std::size_t i = 0; each && i < n; ++i) {
+    times.each.push_back(cuda::seconds_between(events_[i], events_[i + 1]) * 1e6);
+  }
+  return cuda::seconds_between(events_[0], last) * 1e6;
+}
+
+void Operation::spread(bool zeros, Deadline deadline) {
+  guarded([&] {
+    const bool in_place = send_ == recv_;
+    const std::size_t bytes = in_place ? window_bytes_ : plan_.send_count * plan_.element;
+    for (std::size_t i = zeros ? 0 : 1; bytes > 0 && i < windows_.number; ++i) {
+      char* to = send_ + i * windows_.stride;
+      ODDRANK_CUDA_CHECK(
+          zeros ? cudaMemsetAsync(to, 0, bytes, stream_.get())
+                : cudaMemcpyAsync(to, send_, bytes, cudaMemcpyDeviceToDevice, stream_.get()));
+    }
+    wait_for_all(deadline, [] { return std::string("filling the windows"); });
+  });
+}
+
+}  // namespace oddrank::nccl

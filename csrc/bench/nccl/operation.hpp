@@ -1,0 +1,95 @@
+// One collective on its memory, ready to run: once for a check, or many times against the clock.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/nccl/communicator.hpp"
+#include "bench/nccl/memory.hpp"
+#include "bench/nccl/plan.hpp"
+#include "cuda/stream.hpp"
+#include "os/clock.hpp"
+
+namespace oddrank::nccl {
+
+// Microseconds, taken on the GPU between events.
+struct Times {
+  // From the end of the run before to its own end; of a graph: per operation in it, one value a
+  // launch. Empty where only the mean was asked for.
+  std::vector<double> each;
+  // Between one pair of events around all runs, per operation.
+  double mean = 0;
+};
+
+// The parts of the memory that runs use: they send from its begin and receive from `recv_from` (0
+// in place), in turn in `number` windows, `stride` bytes apart. Equal on all ranks.
+struct Windows {
+  std::size_t recv_from = 0;
+  std::size_t stride = 0;
+  std::size_t number = 1;
+};
+
+// Every wait has the caller's deadline. If it passes, the communicator is aborted and Error says
+// which run did not end; the operation is useless then. Not thread-safe. Made by std::make_shared;
+// destroyed before its communicator is closed.
+class Operation : public std::enable_shared_from_this<Operation> {
+ public:
+  // graph: operations that one CUDA graph holds; 0: none, each run is a call of NCCL. Throws Error
+  // with plan()'s reasons, or where the windows don't fit into the memory.
+  Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr<Memory> memory,
+            const Request& request, Windows windows, std::size_t graph);
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  const Plan& plan() const noexcept { return plan_; }
+  // This rank's own parts, in the first window.
+  const char* send() const noexcept { return send_ + plan_.send_at * plan_.element; }
+  const char* recv() const noexcept { return recv_ + plan_.recv_at * plan_.element; }
+
+  // One run in window turn % number, through to its end; its microseconds on the GPU, which
+  // include the wait for the others.
+  double run(std::size_t turn, Deadline deadline);
+  // `n` runs in turn over the windows, enqueued ahead of the GPU (64 launches at most) and waited
+  // for at the end. each: with an event after every launch; else one pair around all.
+  Times block(std::size_t n, bool each, Deadline deadline);
+  // Gives all windows the first one's contribution; zeros: or zeros, where in place results grow.
+  void spread(bool zeros, Deadline deadline);
+
+ private:
+  void enter() const;
+  void issue(std::size_t turn, Deadline deadline);
+  void connect(std::size_t turn, Deadline deadline);
+  void capture(Deadline deadline);
+  void launch(std::size_t turn, Deadline deadline);
+  // `number` launches of a block's `all`.
+  struct Part {
+    std::size_t first, number, all;
+  };
+  double segment(const Part& part, bool each, Deadline deadline, Times& times);
+  // `query` as cudaEventQuery answers; `what` says what is waited for, if it has to.
+  template <class Query, class What>
+  void wait(const Query& query, Deadline deadline, const What& what);
+  template <class What>
+  void wait_for_all(Deadline deadline, const What& what);
+  template <class Work>
+  auto guarded(const Work& work);
+  void let_go() noexcept;
+
+  std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<Memory> memory_;
+  Plan plan_;
+  Windows windows_;
+  std::size_t in_graph_;
+  std::string name_;  // "ncclAllReduce (all_reduce, 8 bytes)"
+  std::size_t window_bytes_;
+  char* send_ = nullptr;
+  char* recv_ = nullptr;
+  bool connected_ = false;
+  cuda::Stream stream_;
+  std::vector<cuda::Event> events_;
+  cuda::Graph graph_;
+};
+
+}  // namespace oddrank::nccl

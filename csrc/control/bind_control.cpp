@@ -1,0 +1,233 @@
+// Bindings of csrc/control: translate types and release the GIL for calls that wait; no logic.
+#include "control/bind_control.hpp"
+
+#include <pybind11/stl.h>
+
+#include "control/hub.hpp"
+#include "control/keeper.hpp"
+#include "control/process.hpp"
+#include "control/route.hpp"
+#include "control/worker.hpp"
+#include "os/clock.hpp"
+#include "os/gil.hpp"
+
+namespace py = pybind11;
+
+namespace oddrank {
+namespace {
+
+using namespace control;  // NOLINT: this file translates that namespace
+
+std::int64_t ns_in(double seconds) {
+  return monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
+}
+
+py::object optional_int(bool present, int value) {
+  return present ? py::object(py::int_(value)) : py::object(py::none());
+}
+
+// Decodes UTF-8 and replaces invalid bytes: a decoding error must not lose a verdict.
+py::str text(const std::string& bytes) {
+  PyObject* decoded =
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace");
+  if (decoded == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(decoded);
+}
+
+// The fields of oddrank.control.root.RankState by name.
+py::dict rank_state(int rank, const RankRecord& one) {
+  const Hello& hello = one.hello;
+  const State& state = one.state;
+  py::dict row;
+  row["rank"] = rank;
+  row["host"] = text(hello.host);
+  row["node"] = hello.node;
+  row["local_rank"] = hello.local_rank;
+  row["local_world"] = hello.local_world;
+  row["pid"] = hello.pid;
+  row["launcher"] = text(hello.launcher);
+  row["launcher_pid"] = hello.launcher_pid;
+  row["contact"] = name_of(one.contact);
+  row["parting"] = text(one.parting);
+  row["state"] = name_of(state.life);
+  row["signal"] = optional_int(state.signal != 0, state.signal);
+  row["exit_code"] = optional_int(state.exit_code >= 0, state.exit_code);
+  row["wchan"] = text(state.wchan);
+  row["stage"] = text(state.stage);
+  row["step"] = text(state.step);
+  row["progress"] = state.progress;
+  row["waiting"] = state.waiting;
+  row["published"] = state.published;
+  row["failed"] = one.failed ? py::object(text(one.failure)) : py::object(py::none());
+  row["sigterm"] = state.terminated;
+  row["sigterm_by"] = state.terminated_by;
+  row["first_fault_ns"] = one.fault_ns;
+  row["orphaned"] = state.orphaned;
+  row["resolver_slow"] = state.resolver_slow;
+  return row;
+}
+
+void bind_worker(py::module_& m) {
+  py::class_<Worker, std::unique_ptr<Worker, py::nodelete>>(m, "Worker")
+      .def("mark_stage", &Worker::mark_stage)
+      .def("mark_step", &Worker::mark_step)
+      .def("mark_waiting_in_join", &Worker::mark_waiting_in_join)
+      .def("wait",
+           [](Worker& self, double seconds) {
+             Worker::Signal signal;
+             {
+               const WithoutGil unlocked;
+               signal = self.wait(ns_in(seconds));
+             }
+             using What = Worker::Signal::What;
+             const char* what = signal.what == What::kGo     ? "go"
+                                : signal.what == What::kEnd  ? "end"
+                                : signal.what == What::kLost ? "lost"
+                                                             : "timeout";
+             return py::make_tuple(what, signal.go.stage_number, text(signal.go.stage),
+                                   text(signal.go.parameters), signal.exit_code);
+           })
+      // Returns (nanoseconds to add to this rank's CLOCK_MONOTONIC to get the root's, error bound).
+      .def("sync_clock",
+           [](Worker& self, double seconds, bool shortcut) {
+             ClockAnswer answer;
+             {
+               const WithoutGil unlocked;
+               answer = self.sync_clock(ns_in(seconds), shortcut);
+             }
+             return py::make_tuple(answer.offset_ns, answer.error_ns);
+           })
+      .def("timestamps",
+           [](Worker& self, std::int64_t capacity) {
+             return make_timestamps(self.timestamps(capacity));
+           })
+      .def("send_address", &Worker::send_address, py::call_guard<WithoutGil>())
+      .def("publish",
+           [](Worker& self, const py::bytes& payload) {
+             const std::string_view bytes(payload);
+             const WithoutGil unlocked;
+             self.publish(bytes);
+           })
+      .def("fail", &Worker::fail, py::call_guard<WithoutGil>())
+      .def_property_readonly("guard", &Worker::guard);
+  m.def(
+      "start_worker",
+      [](int rank, int world, int local_rank, int local_world, int node, std::string host,
+         std::string launcher, std::vector<std::string> fetcher, std::string address,
+         std::string rendezvous_file, bool published, double deadline, double join_deadline,
+         int no_verdict) {
+        GuardOptions options;
+        options.rank = rank;
+        options.world = world;
+        options.local_rank = local_rank;
+        options.local_world = local_world;
+        options.node = node;
+        options.host = std::move(host);
+        options.launcher = std::move(launcher);
+        options.fetcher = std::move(fetcher);
+        options.address = std::move(address);
+        options.rendezvous_file = std::move(rendezvous_file);
+        options.published = published;
+        options.deadline_ns = ns_in(deadline);
+        options.join_deadline_ns = ns_in(join_deadline);
+        options.no_verdict = no_verdict;
+        return &Worker::start(options);
+      },
+      py::return_value_policy::reference);
+}
+
+void bind_hub(py::module_& m) {
+  m.def("ignore_launchers_signals", &ignore_launchers_signals,
+        "Ignores the signals that launchers and users send to all processes of a job.");
+  py::class_<Hub>(m, "Hub")
+      .def(py::init([](int listener, int world, std::string token, std::string host,
+                       double deadline, unsigned heartbeat_ms, unsigned silence_ms) {
+             HubOptions options;
+             options.world = world;
+             options.token = std::move(token);
+             options.host = std::move(host);
+             options.deadline_ns = ns_in(deadline);
+             options.heartbeat_ms = heartbeat_ms;
+             options.silence_ms = silence_ms;
+             return std::make_unique<Hub>(Fd(listener), std::move(options));
+           }),
+           py::arg("listener"), py::arg("world"), py::arg("token"), py::arg("host"),
+           py::arg("deadline"), py::arg("heartbeat_ms") = 0, py::arg("silence_ms") = 0)
+      .def(
+          "begin",
+          [](Hub& self, unsigned number, const std::string& stage, const std::string& parameters,
+             double seconds) { self.begin(number, stage, parameters, ns_in(seconds)); },
+          py::call_guard<WithoutGil>())
+      .def(
+          "wait", [](Hub& self, double seconds) { return name_of(self.wait(ns_in(seconds))); },
+          py::call_guard<WithoutGil>())
+      .def(
+          "refresh", [](Hub& self, double seconds) { self.refresh(ns_in(seconds)); },
+          py::call_guard<WithoutGil>())
+      .def("send_roster", &Hub::send_roster, py::call_guard<WithoutGil>())
+      .def(
+          "end", [](Hub& self, int code, double seconds) { self.end(code, ns_in(seconds)); },
+          py::call_guard<WithoutGil>())
+      .def("snapshot",
+           [](Hub& self) {
+             std::vector<RankRecord> records;
+             {
+               const WithoutGil unlocked;
+               records = self.snapshot();
+             }
+             py::list states(records.size());
+             for (std::size_t i = 0; i < records.size(); ++i) {
+               states[i] = rank_state(static_cast<int>(i), records[i]);
+             }
+             return states;
+           })
+      .def("results",
+           [](Hub& self) {
+             py::dict results;
+             const std::vector<RankRecord> records = self.snapshot();
+             for (std::size_t i = 0; i < records.size(); ++i) {
+               if (!records[i].has_result) continue;
+               const auto& bytes = records[i].result;  // null in join
+               results[py::int_(i)] = bytes ? py::bytes(*bytes) : py::bytes();
+             }
+             return results;
+           })
+      .def("result_count", &Hub::result_count)
+      .def("remaining", [](Hub& self) { return static_cast<double>(self.remaining_ns()) / 1e9; })
+      .def("notes", [](Hub& self) {
+        const HubNotes notes = self.notes();
+        py::list odd;
+        for (const OddClaim& claim : notes.odd) {
+          odd.append(py::make_tuple(claim.rank, claim.other_world, text(claim.text)));
+        }
+        return py::make_tuple(text(notes.limits), odd, notes.foreign, text(notes.reached_at));
+      });
+}
+
+}  // namespace
+
+void bind_control(py::module_& m) {
+  bind_timestamps(m);
+  bind_worker(m);
+  bind_hub(m);
+  // Returns (listening descriptor, port). Port 0: any.
+  m.def("control_listen", [](std::uint16_t port) {
+    Fd listener = listen_on(port);
+    const std::uint16_t bound = port_of(listener.get());
+    return py::make_tuple(listener.release(), bound);
+  });
+  m.def("control_token", &random_token);
+  m.def("control_interfaces", &interface_addresses);
+  m.def("control_interface_towards", &interface_towards);
+  // Returns (hosts, port, token) of "ip,ip:port#token".
+  m.def("control_parse_address", [](const std::string& address) {
+    const RootAddress parsed = RootAddress::parse(address);
+    return py::make_tuple(parsed.hosts, parsed.port, parsed.token);
+  });
+  m.def("control_keep", [](pid_t rank, double seconds, const std::vector<int>& passed_on) {
+    keep(rank, ns_in(seconds), passed_on);
+  });
+  m.def("kill_this_process_in", [](double seconds) { kill_this_process_at(ns_in(seconds)); });
+}
+
+}  // namespace oddrank

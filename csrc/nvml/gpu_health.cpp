@@ -1,0 +1,245 @@
+// Tables of the values that NVML has of one GPU, and the loops that read them.
+#include "nvml/gpu_health.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "nvml/library.hpp"
+
+namespace oddrank::nvml {
+namespace {
+
+// NVML functions that return one unsigned number of a GPU.
+struct Number {
+  const char* name;
+  const char* function;
+};
+constexpr Number kNumbers[] = {
+    {"persistence", "nvmlDeviceGetPersistenceMode"},
+    {"pcie", "nvmlDeviceGetCurrPcieLinkGeneration"},
+    {"pcie_max", "nvmlDeviceGetMaxPcieLinkGeneration"},
+    {"pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"},
+    {"pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"},
+    {"power_cap_mW", "nvmlDeviceGetEnforcedPowerLimit"},
+    {"power_cap_default_mW", "nvmlDeviceGetPowerManagementDefaultLimit"},
+    {"power_mW", "nvmlDeviceGetPowerUsage"},
+    // 1 if a profiler (DCGM) streams the GPU's performance counters.
+    {"profiled", "nvmlGpmQueryIfStreamingEnabled"},
+};
+
+// The same with an argument: a clock (1 SM, 2 memory) or a sensor (0 the GPU's).
+struct OfKind {
+  const char* name;
+  const char* function;
+  unsigned kind;
+};
+constexpr OfKind kOfKind[] = {
+    {"clock_sm_MHz", "nvmlDeviceGetClockInfo", 1},
+    {"clock_memory_MHz", "nvmlDeviceGetClockInfo", 2},
+    {"max_clock_sm_MHz", "nvmlDeviceGetMaxClockInfo", 1},
+    {"max_clock_memory_MHz", "nvmlDeviceGetMaxClockInfo", 2},
+    {"temperature_C", "nvmlDeviceGetTemperature", 0},
+};
+
+// NVML_FI_DEV_*.
+struct Field {
+  const char* name;
+  unsigned id;
+};
+constexpr Field kFields[] = {
+    {"ecc", 1},
+    {"ecc_corrected", 3},         // since the driver was loaded
+    {"ecc_uncorrected", 4},       // likewise
+    {"ecc_uncorrected_ever", 6},  // since the GPU was made
+    {"retired_pages_corrected", 29},
+    {"retired_pages_uncorrected", 30},
+    {"retirement_pending", 31},
+    {"remapped_rows_corrected", 142},
+    {"remapped_rows_uncorrected", 143},
+    {"remap_pending", 144},
+    {"remap_failed", 145},
+    {"recovery_action", 230},
+};
+
+constexpr Field kCounters[] = {
+    {"ecc_corrected", 3},         {"ecc_uncorrected", 4},  {"pcie_replay", 94},
+    {"pcie_fatal", 180},          {"power_cap_ns", 74},    {"software_thermal_ns", 269},
+    {"hardware_thermal_ns", 270}, {"power_brake_ns", 271},
+};
+
+// Error counters per link before Blackwell, in the order of nvmlNvLinkErrorCounter_t. Newer GPUs
+// have the fields below instead.
+constexpr std::array<const char*, 5> kLinkErrors = {"replay", "recovery", "crc_flit", "crc_data",
+                                                    "ecc_data"};
+constexpr Field kLinkFields[] = {
+    {"malformed", 206},     {"buffer_overrun", 207},   {"receive_errors", 208},
+    {"integrity", 211},     {"discarded", 212},        {"recovery_failed", 214},
+    {"link_recovery", 215}, {"effective_errors", 219},
+};
+
+bool is_lost(Result told) { return told == kGpuIsLost || told == kResetRequired; }
+
+// Collects the values of one GPU or link.
+struct Notes {
+  const Library& library;
+  Readings& readings;
+  std::string& lost;
+
+  void add(const char* name, Result told, std::uint64_t found) const {
+    if (told == kSuccess) {
+      readings.numbers[name] = found;
+      return;
+    }
+    readings.unreadable[name] = library.text_of(told);
+    if (is_lost(told)) lost = library.text_of(told);
+  }
+};
+
+template <class Rows>
+void ask_fields(const Notes& notes, Device device, const Rows& rows, unsigned scope) {
+  for (const Field& row : rows) {
+    std::uint64_t found = 0;
+    const Result told = notes.library.field(device, row.id, scope, &found);
+    notes.add(row.name, told, found);
+  }
+}
+
+Result throttle_reasons(const Library& library, Device device, std::uint64_t* found) {
+  using Ask = Result(Device, unsigned long long*);
+  unsigned long long reasons = 0;
+  Result told = library.call<Ask>("nvmlDeviceGetCurrentClocksEventReasons", device, &reasons);
+  if (told == kNotSupported) {  // its name before driver 535
+    told = library.call<Ask>("nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons);
+  }
+  *found = reasons;
+  return told;
+}
+
+void ask_numbers(const Notes& notes, Device device) {
+  std::uint64_t found = 0;
+  for (const Number& row : kNumbers) {
+    const Result told = notes.library.number(row.function, device, &found);
+    notes.add(row.name, told, found);
+  }
+  for (const OfKind& row : kOfKind) {
+    unsigned number = 0;
+    const Result told = notes.library.call<Result(Device, unsigned, unsigned*)>(
+        row.function, device, row.kind, &number);
+    notes.add(row.name, told, number);
+  }
+  const Result told = throttle_reasons(notes.library, device, &found);
+  notes.add("throttle", told, found);
+  unsigned mig = 0;
+  unsigned pending = 0;
+  const Result mode = notes.library.call<Result(Device, unsigned*, unsigned*)>(
+      "nvmlDeviceGetMigMode", device, &mig, &pending);
+  notes.add("mig", mode, mig);
+}
+
+struct Process {  // nvmlProcessInfo_v2_t
+  unsigned pid;
+  unsigned long long memory;
+  unsigned gpu_instance;
+  unsigned compute_instance;
+};
+static_assert(sizeof(Process) == 24);
+
+// Calls `function`_v3, or _v2 before driver 510.
+std::optional<std::vector<unsigned>> processes(const Library& library, Device device,
+                                               const std::string& function) {
+  std::array<Process, 256> list{};
+  for (const char* version : {"_v3", "_v2"}) {
+    unsigned count = list.size();
+    const Result told = library.call<Result(Device, unsigned*, Process*)>(
+        (function + version).c_str(), device, &count, list.data());
+    if (told == kNotSupported) continue;
+    if (told != kSuccess) return std::nullopt;
+    std::vector<unsigned> pids;
+    for (unsigned i = 0; i < std::min<unsigned>(count, list.size()); ++i) {
+      pids.push_back(list[i].pid);
+    }
+    return pids;
+  }
+  return std::nullopt;
+}
+
+// A GPU or a MIG slice, which NVML finds in different ways. `lost`: why it does not answer.
+struct Found {
+  Device device = nullptr;
+  bool slice = false;
+  std::string lost;
+};
+
+Found find(const Library& library, const std::string& uuid) {
+  Found found;
+  Result told = library.device_of("GPU-" + uuid, &found.device);
+  if (told == kNotFound || told == kInvalidArgument) {
+    const Result slice = library.device_of("MIG-" + uuid, &found.device);
+    found.slice = slice == kSuccess;
+    if (found.slice) told = slice;
+  }
+  if (is_lost(told)) {
+    found.lost = library.text_of(told);
+  } else {
+    library.check(told, "nvmlDeviceGetHandleByUUID");
+  }
+  return found;
+}
+
+// Returns the GPU of a slice: it has the errors and clocks.
+Device whole(const Library& library, const Found& found) {
+  Device parent = nullptr;
+  const bool known = found.slice && library.call<Result(Device, Device*)>(
+                                        "nvmlDeviceGetDeviceHandleFromMigDeviceHandle",
+                                        found.device, &parent) == kSuccess;
+  return known ? parent : found.device;
+}
+
+}  // namespace
+
+GpuHealth gpu_health(const std::string& uuid, const std::string& file) {
+  const Library library(file);
+  const Found found = find(library, uuid);
+  GpuHealth health;
+  health.slice = found.slice;
+  health.lost = found.lost;
+  if (!health.lost.empty()) return health;
+  std::array<char, 128> name{};  // NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96
+  if (library.call<Result(Device, char*, unsigned)>("nvmlDeviceGetName", found.device, name.data(),
+                                                    static_cast<unsigned>(name.size() - 1)) ==
+      kSuccess) {
+    health.name = name.data();
+  }
+  const Device gpu = whole(library, found);
+  const Notes notes{library, health.readings, health.lost};
+  ask_numbers(notes, gpu);
+  ask_fields(notes, gpu, kFields, 0);
+  health.processes = processes(library, found.device, "nvmlDeviceGetComputeRunningProcesses");
+  health.mps_clients = processes(library, found.device, "nvmlDeviceGetMPSComputeRunningProcesses");
+  return health;
+}
+
+GpuCounters gpu_counters(const std::string& uuid, const std::string& file) {
+  const Library library(file);
+  const Found found = find(library, uuid);
+  GpuCounters counters;
+  counters.lost = found.lost;
+  if (!counters.lost.empty()) return counters;
+  const Device gpu = whole(library, found);
+  ask_fields({library, counters.gpu, counters.lost}, gpu, kCounters, 0);
+  for (unsigned link = 0; link < kMostLinks; ++link) {
+    bool up = false;
+    if (library.link_is_up(gpu, link, &up) != kSuccess || !up) continue;
+    const Notes notes{library, counters.links[link], counters.lost};
+    for (unsigned which = 0; which < kLinkErrors.size(); ++which) {
+      unsigned long long count = 0;
+      const Result told = library.call<Result(Device, unsigned, unsigned, unsigned long long*)>(
+          "nvmlDeviceGetNvLinkErrorCounter", gpu, link, which, &count);
+      notes.add(kLinkErrors[which], told, count);
+    }
+    ask_fields(notes, gpu, kLinkFields, link);
+  }
+  return counters;
+}
+
+}  // namespace oddrank::nvml

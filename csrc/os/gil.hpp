@@ -1,0 +1,59 @@
+// Guards for CPython: work without the GIL, and questions that keep the current Python error.
+#pragma once
+
+#include <Python.h>
+#include <unistd.h>
+
+namespace oddrank {
+
+// Releases the GIL while it lives. If Python ends meanwhile, the thread stands still in the
+// destructor until the process is gone, as Python itself does it from 3.14 on. Older versions end
+// the thread by unwinding its stack, which aborts the process in the first function that must not
+// throw.
+class WithoutGil {
+  template <class Call>
+  static auto or_stand_still(Call call) noexcept {
+    try {
+      return call();
+    } catch (...) {
+      while (true) ::pause();
+    }
+  }
+
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { take_gil(); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+  // Runs Python's signal handlers. Returns whether one raised an exception.
+  bool run_signal_handlers() noexcept {
+    take_gil();
+    const bool raised = or_stand_still([] { return PyErr_CheckSignals() != 0; });
+    state_ = PyEval_SaveThread();
+    return raised;
+  }
+
+ private:
+  void take_gil() noexcept {
+    or_stand_still([this] { return PyEval_RestoreThread(state_); });
+  }
+
+  PyThreadState* state_;
+};
+
+// Keeps the Python error of the caller while we ask CPython things.
+class KeepError {
+ public:
+  KeepError() { PyErr_Fetch(&type_, &value_, &trace_); }
+  ~KeepError() { PyErr_Restore(type_, value_, trace_); }
+  KeepError(const KeepError&) = delete;
+  KeepError& operator=(const KeepError&) = delete;
+
+ private:
+  PyObject* type_ = nullptr;
+  PyObject* value_ = nullptr;
+  PyObject* trace_ = nullptr;
+};
+
+}  // namespace oddrank

@@ -1,0 +1,25 @@
+// Mixing of 64-bit words, on the host and on the GPU. C++17: included by .cu files.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define ODDRANK_HOST_DEVICE __host__ __device__
+#else
+#define ODDRANK_HOST_DEVICE
+#endif
+
+namespace oddrank {
+
+// The step between two states of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom
+// number generators", 2014): 2^64 divided by the golden ratio.
+inline constexpr std::uint64_t kMixStep = 0x9E3779B97F4A7C15U;
+
+// The finalizer of SplitMix64: every bit of `x` changes half of the result's. Maps 0 to 0.
+ODDRANK_HOST_DEVICE constexpr std::uint64_t mix_bits(std::uint64_t x) noexcept {
+  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31U);
+}
+
+}  // namespace oddrank

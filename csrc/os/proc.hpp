@@ -1,0 +1,34 @@
+// Reading a process's state from /proc.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace oddrank {
+
+// Reads at most size - 1 bytes of a file and ends them with 0. Returns their number, 0 on an error.
+std::size_t read_small_file(const char* path, char* buffer, std::size_t size) noexcept;
+
+// The fields of /proc/PID/stat that we use; all zero if there is no such process.
+struct ProcStat {
+  char state = 0;
+  bool is_stopped() const noexcept { return state == 'T' || state == 't'; }  // signal, debugger
+  bool is_zombie() const noexcept { return state == 'Z' || state == 'X'; }
+  pid_t parent = 0;
+  std::uint64_t start_time = 0;  // in clock ticks since boot: differs if the pid is used again
+  std::uint64_t cpu_ticks = 0;
+  int wait_status = 0;  // as waitpid() gives it; only zombies have one
+};
+ProcStat read_stat(pid_t pid) noexcept;
+
+// Returns the id of this boot of this machine; empty if it is not readable.
+std::string boot_id();
+
+// Returns the inode of this process's pid namespace, 0 if it is not readable. A pid names a process
+// only within its namespace.
+std::uint64_t pid_namespace() noexcept;
+
+}  // namespace oddrank

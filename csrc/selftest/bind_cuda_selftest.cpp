@@ -1,0 +1,128 @@
+// Bindings of csrc/selftest that need CUDA: translate types, release the GIL; no logic.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "os/error.hpp"
+#include "os/gil.hpp"
+#include "selftest/bind_selftest.hpp"
+#include "selftest/gpu_fingerprint.hpp"
+#include "selftest/gpu_memory.hpp"
+
+namespace oddrank {
+namespace py = pybind11;
+
+namespace {
+
+py::dict by_unit(const std::uint64_t* hashes) {
+  py::dict d;
+  for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) d[selftest::kGpuUnits[i]] = hashes[i];
+  return d;
+}
+
+py::dict to_dict(const selftest::GpuPrints& prints) {
+  py::list seen;
+  for (const selftest::BlockPrint& print : prints.prints) {
+    seen.append(py::make_tuple(print.multiprocessor, print.repeat, by_unit(print.hashes)));
+  }
+  std::uint64_t golden[selftest::kGpuUnitCount];
+  for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) golden[i] = selftest::gpu_golden(i);
+  py::dict d;
+  d["code"] = prints.code;
+  d["multiprocessors"] = prints.multiprocessors;
+  d["computed"] = prints.computed;
+  d["golden"] = by_unit(golden);
+  d["seen"] = seen;
+  return d;
+}
+
+// Returns the index of `name` in kGpuUnits, -1 for "".
+int unit_of(const std::string& name) {
+  for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) {
+    if (name == selftest::kGpuUnits[i]) return static_cast<int>(i);
+  }
+  if (!name.empty()) throw Error("a fingerprint has no unit " + name);
+  return -1;
+}
+
+}  // namespace
+
+void bind_cuda_selftest(py::module_& m) {
+  m.def(
+      "verify_memory",
+      [](int device, std::size_t bytes, std::uint64_t seed, double seconds, bool thorough,
+         std::optional<std::size_t> damage, std::size_t damage_pass) {
+        selftest::MemoryResult result;
+        {
+          const WithoutGil unlocked;
+          result = selftest::verify_memory(device, bytes, seed, Deadline::after_seconds(seconds),
+                                           passes_of(thorough), damage_of(damage, damage_pass));
+        }
+        return memory_dict(result);
+      },
+      py::arg("device"), py::arg("bytes"), py::arg("seed"), py::kw_only(),
+      py::arg("seconds") = 30.0, py::arg("thorough") = false, py::arg("damage") = py::none(),
+      py::arg("damage_pass") = 0, "As verify_host_memory, in the memory of a GPU.");
+  m.def(
+      "time_copies",
+      [](int device, std::size_t bytes, int repeats, double seconds) {
+        return selftest::time_copies(device, bytes, repeats, Deadline::after_seconds(seconds));
+      },
+      py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
+      py::arg("seconds") = 30.0, py::call_guard<WithoutGil>(),
+      "Returns the seconds of each copy of `bytes` within the GPU's memory.");
+  m.def(
+      "time_device_memory",
+      [](int device, std::size_t bytes, int repeats, double seconds) {
+        selftest::DeviceMemoryTimes times;
+        {
+          const WithoutGil unlocked;
+          times = selftest::time_device_memory(device, bytes, repeats,
+                                               Deadline::after_seconds(seconds));
+        }
+        py::dict d;
+        d["bytes"] = times.bytes;
+        d["read"] = times.read;
+        d["write"] = times.write;
+        d["copy"] = times.copy;
+        return d;
+      },
+      py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
+      py::arg("seconds") = 30.0,
+      "Returns the seconds of each read, write and copy of `bytes` by kernels.");
+  m.def(
+      "time_transfers",
+      [](int device, std::size_t bytes, int repeats, double seconds) {
+        selftest::TransferTimes times;
+        {
+          const WithoutGil unlocked;
+          times =
+              selftest::time_transfers(device, bytes, repeats, Deadline::after_seconds(seconds));
+        }
+        py::dict d;
+        d["bytes"] = times.bytes;
+        d["to_device"] = times.to_device;
+        d["to_host"] = times.to_host;
+        return d;
+      },
+      py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
+      py::arg("seconds") = 30.0,
+      "Returns the seconds of each copy of `bytes` between pinned host memory and the GPU.");
+  m.def(
+      "gpu_fingerprint",
+      [](int device, double enough, double seconds, const std::string& spoil) {
+        const int spoilt = unit_of(spoil);
+        selftest::GpuPrints prints;
+        {
+          const WithoutGil unlocked;
+          prints = selftest::gpu_fingerprint(device, Deadline::after_seconds(enough),
+                                             Deadline::after_seconds(seconds), spoilt);
+        }
+        return to_dict(prints);
+      },
+      py::arg("device"), py::arg("enough"), py::kw_only(), py::arg("seconds") = 30.0,
+      py::arg("spoil") = "",
+      "Known bits computed on every multiprocessor, again and again for `enough` seconds; seen: "
+      "(multiprocessor, repeat, unit -> hash), each once and then those that differ from most.");
+}
+
+}  // namespace oddrank

@@ -1,0 +1,124 @@
+// Bindings of csrc/selftest that run everywhere: translate types, release the GIL; no logic.
+#include "selftest/bind_selftest.hpp"
+
+#include <pybind11/stl.h>
+
+#include <array>
+
+#include "os/gil.hpp"
+#include "selftest/fingerprint.hpp"
+#include "selftest/folder_probe.hpp"
+#include "selftest/host_tests.hpp"
+
+namespace oddrank {
+namespace py = pybind11;
+namespace {
+
+py::dict folder_dict(const selftest::FolderResult& result) {
+  py::dict seconds;
+  for (std::size_t i = 0; i < selftest::kFolderSteps.size(); ++i) {
+    seconds[selftest::kFolderSteps[i]] = result.seconds[i];
+  }
+  const bool through = result.stopped_at == selftest::kFolderSteps.size();
+  py::dict dict;
+  dict["seconds"] = seconds;
+  dict["stopped_at"] = through ? "" : selftest::kFolderSteps[result.stopped_at];
+  dict["hangs"] = result.hangs;
+  dict["error"] = result.error;
+  dict["left"] = result.left;
+  return dict;
+}
+
+py::dict by_unit(const std::uint64_t* hashes) {
+  py::dict d;
+  for (std::size_t i = 0; i < selftest::kUnitCount; ++i) d[selftest::kUnits[i]] = hashes[i];
+  return d;
+}
+
+}  // namespace
+
+void bind_selftest(py::module_& m) {
+  m.def(
+      "verify_host_memory",
+      [](std::size_t bytes, std::uint64_t seed, bool thorough, std::optional<std::size_t> damage,
+         std::size_t damage_pass) {
+        selftest::MemoryResult result;
+        {
+          const WithoutGil unlocked;
+          result = selftest::verify_host_memory(bytes, seed, passes_of(thorough),
+                                                damage_of(damage, damage_pass));
+        }
+        return memory_dict(result);
+      },
+      py::arg("bytes"), py::arg("seed"), py::kw_only(), py::arg("thorough") = false,
+      py::arg("damage") = py::none(), py::arg("damage_pass") = 0,
+      "Writes a keyed pattern and its complement through fresh host memory and reads them back; "
+      "thorough: then each word's own address, and a walking bit.");
+  m.def(
+      "probe_folders",
+      [](const std::vector<std::string>& folders, const std::string& name, double seconds,
+         int repeats) {
+        std::vector<selftest::FolderResult> results;
+        {
+          const WithoutGil unlocked;
+          results = selftest::probe_folders(folders, name, seconds, repeats);
+        }
+        py::list list;
+        for (const selftest::FolderResult& result : results) list.append(folder_dict(result));
+        return list;
+      },
+      py::arg("folders"), py::arg("name"), py::arg("seconds"), py::arg("repeats"), py::pos_only(),
+      "Creates, writes, syncs, reads and unlinks a small file in each folder, each in its own "
+      "process.");
+  m.def(
+      "time_host_memory",
+      [](std::size_t bytes, int repeats, int slices) {
+        selftest::MemoryTimes times;
+        {
+          const WithoutGil unlocked;
+          times = selftest::time_host_memory(bytes, repeats, slices);
+        }
+        py::dict d;
+        d["bytes"] = times.bytes;
+        d["read"] = times.read;
+        d["write"] = times.write;
+        d["copy"] = times.copy;
+        return d;
+      },
+      py::arg("bytes"), py::arg("repeats"), py::arg("slices"),
+      "CPU seconds of this thread to read, write and copy `bytes`, each repeat as its fastest "
+      "slice.");
+  m.def(
+      "time_host_compute",
+      [](double seconds, int repeats) {
+        selftest::ComputeTimes times;
+        {
+          const WithoutGil unlocked;
+          times = selftest::time_host_compute(seconds, repeats);
+        }
+        py::dict d;
+        d["operations"] = times.operations;
+        d["seconds"] = times.seconds;
+        return d;
+      },
+      py::arg("seconds"), py::arg("repeats"),
+      "CPU seconds that `operations` take in registers, each repeat as its fastest run.");
+  m.def(
+      "host_fingerprint",
+      [] {
+        std::array<std::uint64_t, selftest::kUnitCount> hashes{};
+        {
+          const WithoutGil unlocked;
+          for (std::size_t i = 0; i < selftest::kUnitCount; ++i) {
+            hashes[i] = selftest::host_fingerprint(static_cast<selftest::Unit>(i));
+          }
+        }
+        return by_unit(hashes.data());
+      },
+      "Returns unit -> result bits of arithmetic in a fixed order, on the core of this thread.");
+  m.def(
+      "golden_fingerprint", [] { return by_unit(selftest::kGolden); },
+      "Returns unit -> result bits of every healthy machine.");
+}
+
+}  // namespace oddrank

@@ -1,0 +1,49 @@
+// Bindings of csrc/stats: translate types, release the GIL; no logic.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <vector>
+
+#include "os/gil.hpp"
+#include "stats/bootstrap.hpp"
+#include "stats/repeats.hpp"
+
+namespace oddrank {
+namespace py = pybind11;
+
+void bind_stats(py::module_& m) {
+  m.def(
+      "ratio_of_medians",
+      [](const std::vector<double>& over, const std::vector<double>& under, double confidence,
+         std::size_t replicates, std::uint64_t seed) {
+        RatioInterval found;
+        {
+          const WithoutGil unlocked;
+          found = ratio_of_medians(over, under, {confidence, replicates, seed});
+        }
+        return py::make_tuple(found.ratio, found.low, found.high, found.block_over,
+                              found.block_under);
+      },
+      py::arg("over"), py::arg("under"), py::arg("confidence"), py::arg("replicates"),
+      py::arg("seed"),
+      "Returns (ratio, low, high, block_over, block_under): the ratio of the medians of two time "
+      "series, its confidence interval by a block bootstrap, and the lengths of the blocks.");
+  m.def(
+      "sum_up_repeats",
+      [](const std::vector<std::vector<double>>& peers, bool rates) {
+        RepeatsSummary found;
+        {
+          const WithoutGil unlocked;
+          found = sum_up(peers, rates);
+        }
+        return py::make_tuple(found.medians, found.scatters, found.noise, found.deviations);
+      },
+      py::arg("peers"), py::arg("rates"),
+      "Returns (medians, scatters, noise, deviations) of the repeats' logarithms: each peer's "
+      "median "
+      "and standard deviation (0 if it has one repeat), the pooled standard deviation of one "
+      "repeat "
+      "(None if no peer has two) and the number of deviations behind it.");
+}
+
+}  // namespace oddrank

@@ -1,0 +1,133 @@
+// Reads code objects, as each version of CPython stores them.
+#include "trace/cpython/code.hpp"
+
+#include <algorithm>
+
+#include "trace/hooks/tracer.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+// Returns the UTF-8 of a str, valid while the str lives; empty if there is none. Never raises.
+std::string_view view_of(PyObject* text) noexcept {
+  Py_ssize_t size = 0;
+  const char* bytes = text == nullptr || PyUnicode_Check(text) == 0
+                          ? nullptr
+                          : PyUnicode_AsUTF8AndSize(text, &size);
+  if (bytes == nullptr) {
+    PyErr_Clear();
+    return {};
+  }
+  return {bytes, static_cast<std::size_t>(size)};
+}
+
+std::string_view view_of_bytes(PyObject* bytes) noexcept {
+  if (bytes == nullptr || PyBytes_Check(bytes) == 0) return {};
+  return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
+}
+
+// Returns the global `key` of a frame, borrowed; nullptr if there is none.
+PyObject* global_of(cpython::Frame frame, PyObject* key) noexcept {
+  PyObject* globals = cpython::globals_of(frame);
+  if (globals == nullptr || PyDict_Check(globals) == 0) return nullptr;
+  return PyDict_GetItemWithError(globals, key);
+}
+
+}  // namespace
+
+std::string_view module_of(cpython::Frame frame) noexcept {
+  static PyObject* const key = PyUnicode_InternFromString("__name__");
+  return view_of(global_of(frame, key));
+}
+
+std::string_view run_as_main(cpython::Frame frame) noexcept {
+  static PyObject* const key = PyUnicode_InternFromString("__spec__");
+  static PyObject* const attribute = PyUnicode_InternFromString("name");
+  PyObject* spec = global_of(frame, key);
+  if (spec == nullptr || spec == Py_None) return {};
+  PyObject* name = PyObject_GenericGetAttr(spec, attribute);
+  const std::string_view view = view_of(name);
+  Py_XDECREF(name);  // the spec keeps it alive
+  PyErr_Clear();
+  return view;
+}
+
+bool is_module(const PyCodeObject* code) noexcept { return view_of(code->co_name) == "<module>"; }
+
+void for_each_module(const std::function<void(std::string_view, std::string_view)>& see) {
+  static PyObject* const file_key = PyUnicode_InternFromString("__file__");
+  PyObject* modules = PyImport_GetModuleDict();
+  PyObject* name = nullptr;
+  PyObject* module = nullptr;
+  Py_ssize_t at = 0;
+  // Read the modules' dictionaries directly: an attribute access would load a lazy module.
+  while (PyDict_Next(modules, &at, &name, &module) != 0) {
+    if (PyModule_Check(module) == 0) continue;
+    PyObject* file = PyDict_GetItemWithError(PyModule_GetDict(module), file_key);
+    if (file != nullptr && file != Py_None) see(view_of(name), view_of(file));
+    PyErr_Clear();
+  }
+}
+
+std::string_view file_of(const PyCodeObject* code) noexcept { return view_of(code->co_filename); }
+
+CodeFacts facts_of(const PyCodeObject* code, Level level) noexcept {
+  CodeFacts facts;
+#if PY_VERSION_HEX < 0x030B0000
+  facts.name = view_of(code->co_name);
+#else
+  facts.name = view_of(code->co_qualname);
+#endif
+  facts.file = view_of(code->co_filename);
+  facts.linetable = view_of_bytes(code->co_linetable);
+  facts.first_line = static_cast<std::uint32_t>(std::max(code->co_firstlineno, 0));
+  facts.level = static_cast<std::uint32_t>(level);
+  return facts;
+}
+
+#if PY_VERSION_HEX < 0x030B0000
+std::size_t instructions_of(PyCodeObject* code) noexcept {
+  return static_cast<std::size_t>(PyBytes_GET_SIZE(code->co_code)) / 2;
+}
+#else
+// Skips inline caches (zeros in unspecialised bytecode), about half of a function. Counts exactly
+// only if the result may exceed kGiant.
+std::size_t instructions_of(PyCodeObject* code) noexcept {
+  const auto units = static_cast<std::size_t>(Py_SIZE(code));
+  if (units <= Filter::kGiant) return units;
+  PyObject* bytes = PyCode_GetCode(code);
+  if (bytes == nullptr) {
+    PyErr_Clear();
+    return units;
+  }
+  std::size_t instructions = 0;
+  for (std::size_t i = 0; i < units; ++i) instructions += PyBytes_AS_STRING(bytes)[2 * i] != 0;
+  Py_DECREF(bytes);
+  return instructions;
+}
+#endif
+
+#if PY_VERSION_HEX < 0x030C0000
+// Stores the object's own address in an extra slot of the code object. CPython calls our function
+// with it when it destroys the object, and also when the slot is overwritten: set it only once.
+void watch_code(const PyCodeObject* code) noexcept {
+  static const Py_ssize_t slot = _PyEval_RequestCodeExtraIndex([](void* destroyed) {
+    if (destroyed != nullptr) Tracer::get().forget(static_cast<const PyCodeObject*>(destroyed));
+  });
+  auto* object = reinterpret_cast<PyObject*>(const_cast<PyCodeObject*>(code));
+  void* now = nullptr;
+  const bool failed = slot < 0 || _PyCode_GetExtra(object, slot, &now) != 0 ||
+                      (now != object && _PyCode_SetExtra(object, slot, object) != 0);
+  if (failed) PyErr_Clear();
+}
+#else
+void watch_code(const PyCodeObject* /*code*/) noexcept {
+  static const int watcher = PyCode_AddWatcher([](PyCodeEvent event, PyCodeObject* code) {
+    if (event == PY_CODE_EVENT_DESTROY) Tracer::get().forget(code);
+    return 0;
+  });
+  if (watcher < 0) PyErr_Clear();
+}
+#endif
+
+}  // namespace oddrank::trace

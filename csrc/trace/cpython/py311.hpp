@@ -1,0 +1,27 @@
+// CPython 3.11: frames are structs on a stack of their own. Included by frames.hpp only.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+
+namespace oddrank::trace::cpython {
+
+struct FrameView {
+  void* function_;
+  PyObject* globals_;
+  void* builtins_;
+  void* locals_;
+  PyCodeObject* code_;
+  void* object_;
+  FrameView* previous;
+  const char* instruction_;
+};
+
+inline PyCodeObject* code_of(const FrameView* frame) noexcept { return frame->code_; }
+inline const FrameView* innermost(const PyThreadState* state) noexcept {
+  return reinterpret_cast<const FrameView*>(state->cframe->current_frame);
+}
+inline bool is_python(const FrameView* /*frame*/) noexcept { return true; }
+
+}  // namespace oddrank::trace::cpython

@@ -1,0 +1,204 @@
+// Streams one record: its description, its rows, then the calls of each thread.
+#include "trace/export/export.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "trace/export/export_rows.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+// Events between two checks of the chunk's length.
+constexpr std::size_t kEventsAtOnce = 1024;
+
+constexpr std::int64_t kThreadOrder = 1;  // after the main thread and the rows above it
+
+std::int64_t now_ns() noexcept {
+  timespec time{};
+  ::clock_gettime(CLOCK_REALTIME, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+constexpr std::size_t kDeepest = 512;  // deepest stack that Perfetto shows
+
+std::string_view base_name(std::string_view file) noexcept {
+  return file.substr(file.rfind('/') + 1);  // without one: from 0
+}
+
+}  // namespace
+
+void ExportCalls::set_thread(const Thread& thread) noexcept {
+  tid_ = thread.tid;
+  ended_ = thread.state == ThreadState::kEnded;
+}
+
+void ExportCalls::open(std::uint64_t tsc, std::uint32_t code, std::size_t depth, Why why) {
+  if (depth >= kDeepest) {
+    ++out_.left_out;
+    return;
+  }
+  out_.begin_event('B', tid_, out_.time(tsc));
+  out_.text += text_of(code).call;
+  if (why == Why::kCut) out_.text += ",\"cut\":\"began before what is left of the record\"";
+  out_.text += "}}";
+}
+
+void ExportCalls::close(std::uint64_t tsc, std::uint32_t /*code*/, std::size_t depth, Why why) {
+  if (depth >= kDeepest) return;
+  const bool runs = why == Why::kEnd && !ended_;
+  out_.begin_event('E', tid_, runs ? std::max(out_.end(), out_.time(tsc)) : out_.time(tsc));
+  if (runs) out_.text += ",\"args\":{\"open\":\"to the end of the record\"}";
+  if (why == Why::kUnwind) out_.text += ",\"args\":{\"left by\":\"an exception\"}";
+  if (why == Why::kGap) out_.text += ",\"args\":{\"cut\":\"events are missing from here on\"}";
+  out_.text += '}';
+}
+
+void ExportCalls::line(std::uint64_t tsc, Place place) {
+  if (!lines_) return;
+  const Code* code = names_.dictionary().code(place.code());
+  const auto line = code == nullptr ? std::nullopt : names_.line(*code, place);
+  out_.begin_event('i', tid_, out_.time(tsc));
+  out_.text += text_of(place.code()).line;
+  if (line) {
+    append_number(out_.text, *line);
+  } else {
+    out_.text += '?';
+  }
+  out_.text += "\"}";
+}
+
+void ExportCalls::gap(std::uint64_t tsc) {
+  out_.instant(tid_, out_.time(tsc), "events may be missing before this");
+}
+
+const ExportCalls::Text& ExportCalls::text_of(std::uint32_t id) {
+  const auto [found, is_new] = texts_.try_emplace(id);
+  Text& text = found->second;
+  if (!is_new) return text;
+  const Frame frame = names_.frame(Place::of(id, kNoPosition, 0));
+  const Code* code = names_.dictionary().code(id);
+  text.call = ",\"cat\":\"call\",\"name\":\"";
+  append_escaped(text.call, frame.function, kLongestText);
+  text.call += "\",\"args\":{\"at\":\"";
+  if (code == nullptr) {
+    text.call += '?';
+  } else {
+    append_escaped(text.call, frame.file, kLongestText);
+    text.call += ':';
+    append_number(text.call, code->first_line);
+  }
+  text.call += '"';
+  text.line = ",\"s\":\"t\",\"cat\":\"line\",\"name\":\"";
+  append_escaped(text.line, base_name(frame.file), kLongestText);
+  text.line += ':';
+  return text;
+}
+
+Export::Export(const std::string& path) : Export(RecordFile(path)) {}
+Export::Export(RecordFile file) : file_(std::move(file)), clock_(clock_of(file_)) {}
+
+ExportFacts Export::facts() const {
+  ExportFacts facts;
+  facts.process = file_.process();
+  facts.life = liveness_of(facts.process);
+  facts.counters = file_.counters();
+  facts.clocks = clock_pictures(file_);
+  for (const ClockPicture& picture : facts.clocks) {
+    const Time time = clock_.realtime_ns(picture.tsc);
+    if (time && (!facts.begin || *time < *facts.begin)) facts.begin = time;
+  }
+  return facts;
+}
+
+bool Export::start(const ExportOptions& options) {
+  options_ = options;
+  Clock clock(options.clocks);
+  if (clock.knows() != Clock::Knows::kLine) clock = clock_;
+  if (clock.knows() != Clock::Knows::kLine) return false;
+  out_.emplace(options, clock);
+  Threads threads = read_threads(file_);
+  const Records<Mark> marks = read_marks(file_);
+  const std::vector<Collective> collectives = read_joined_collectives(file_);
+  names_.emplace(file_);  // after the other reads, so that every id is there
+  trouble_ = trouble_of(names_->dictionary(), threads);
+  threads_ = std::move(threads.list);
+  find_end(marks.list, collectives);
+  describe();
+  write_marks(*out_, marks.list, threads_);
+  write_collectives(*out_, collectives, names_->dictionary());
+  calls_ = std::make_unique<ExportCalls>(*out_, *names_, options.lines);
+  return true;
+}
+
+std::string Export::trouble() const {
+  if (!out_ || out_->left_out == 0) return trouble_;
+  return trouble_ + (trouble_.empty() ? "" : "; ") + std::to_string(out_->left_out) +
+         " calls or slices are left out: too many below or beside each other";
+}
+
+void Export::find_end(const std::vector<Mark>& marks, const std::vector<Collective>& collectives) {
+  if (liveness_of(file_.process()) == Liveness::kAlive) {
+    out_->set_end(now_ns());
+    return;
+  }
+  std::int64_t end = std::numeric_limits<std::int64_t>::min();
+  const auto note = [&](std::uint64_t tsc) { end = std::max(end, out_->time(tsc)); };
+  for (const Thread& thread : threads_) {
+    const Events last = read_events(file_, thread.slot, 1);
+    if (!last.list.empty()) note(last.list.back().tsc);
+  }
+  for (const Mark& mark : marks) note(mark.tsc);
+  for (const Collective& each : collectives) {
+    if (each.begin) note(*each.begin);
+    if (each.end) note(*each.end);
+  }
+  if (end != std::numeric_limits<std::int64_t>::min()) out_->set_end(end + options_.origin_ns);
+}
+
+void Export::describe() {
+  const Process& process = file_.process();
+  const std::uint64_t main = process.pid;
+  std::string name = "rank " + std::to_string(process.rank) + " (" + process.host + ")";
+  if (process.is_child) name += " child " + std::to_string(process.pid);
+  out_->describe("process_name", main, name);
+  out_->describe("process_labels", main, process.arguments);
+  // Children come directly after their rank.
+  out_->describe("process_sort_index", main,
+                 std::int64_t{process.rank} * 2 + (process.is_child ? 1 : 0));
+  for (const Thread& thread : threads_) {
+    out_->describe("thread_name", thread.tid, thread.name.empty() ? "thread" : thread.name);
+    out_->describe("thread_sort_index", thread.tid, thread.tid == main ? 0 : kThreadOrder);
+  }
+}
+
+// Starts the next thread that has calls.
+bool Export::next_thread() {
+  while (thread_ < threads_.size()) {
+    Thread& thread = threads_[thread_++];
+    Events events = read_events(file_, thread);
+    if (events.list.empty()) continue;
+    calls_->set_thread(thread);
+    nesting_ = std::make_unique<Nesting>(std::move(events.list),
+                                         recorded_calls(thread, names_->dictionary()));
+    return true;
+  }
+  return false;
+}
+
+std::string Export::chunk() {
+  while (out_ && out_->text.size() < kChunk && (nesting_ != nullptr || next_thread())) {
+    if (!nesting_->visit(*calls_, kEventsAtOnce)) nesting_.reset();
+  }
+  if (!out_) return {};
+  std::string text = std::move(out_->text);
+  out_->text.clear();
+  const bool more_follows = nesting_ != nullptr || thread_ < threads_.size();
+  if (more_follows) out_->text.reserve(kChunk + kChunk / 8);
+  return text;
+}
+
+}  // namespace oddrank::trace

@@ -1,0 +1,253 @@
+// The record file: one per process, mapped and shared, written in place, never flushed.
+//
+//   0     Header       version, process, clocks, offsets of all regions, counters
+//   4096  Dictionary   entries, append-only: strings, code objects, groups, operations
+//   |     Threads      slots: native id, name, shadow stack, head of the ring
+//   |     Open         collectives that have begun and not ended: never overwritten
+//   |     Marks        64-byte slots, claimed by fetch_add: steps, marks, sections
+//   |     Collectives  64-byte slots, claimed by fetch_add: begin and end of each collective
+//   |     Rings        blocks of 16-byte events; a thread's ring is one run of blocks
+//   size
+//
+// The header holds every offset: a reader needs no layout rules. Numbers are in the writer's byte
+// order, which the header states. All structs are plain and have no padding.
+// A writer stores a record, then publishes it (a head, a commit word): readers never see a record
+// whose writer died in between. A reader copies, then checks that nothing it copied was
+// overwritten. Increase kVersion with any change to this file format.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace oddrank::trace {
+
+constexpr char kMagic[8] = {'o', 'd', 'd', 'r', 'a', 'n', 'k', '\n'};
+constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kEndian = 0x01020304;
+constexpr std::size_t kPage = 4096;
+
+using Word = std::atomic<std::uint64_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
+
+// The kind of an event, and of the last event of a frame in a shadow stack.
+enum class Kind : std::uint8_t {
+  kNone = 0,
+  kCall = 1,
+  kResume = 2,  // a generator or coroutine continues
+  kLine = 3,
+  kReturn = 4,
+  kYield = 5,
+  kUnwind = 6,  // left by an exception
+  kThrow = 7,   // resumed by throw()
+  kGap = 8,     // events are missing here: the stack was rebuilt
+};
+// Flag in the kind byte: the position is a bytecode offset, not a line number.
+constexpr std::uint8_t kIsOffset = 0x80;
+constexpr std::uint32_t kNoPosition = 0xFFFFFF;
+
+// 8 bytes, from the lowest bit: code id 32 | position 24 | kind 8. Id 0 means no code.
+struct Place {
+  std::uint64_t bits = 0;
+
+  static constexpr Place of(std::uint32_t code, std::uint32_t position,
+                            std::uint8_t kind) noexcept {
+    const std::uint64_t cut = position < kNoPosition ? position : kNoPosition;
+    return {std::uint64_t{code} | cut << 32 | std::uint64_t{kind} << 56};
+  }
+  constexpr std::uint32_t code() const noexcept { return static_cast<std::uint32_t>(bits); }
+  constexpr std::uint32_t position() const noexcept {
+    return static_cast<std::uint32_t>(bits >> 32) & 0xFFFFFF;
+  }
+  constexpr Kind kind() const noexcept { return static_cast<Kind>(bits >> 56 & 0x7F); }
+  constexpr bool is_offset() const noexcept { return (bits >> 56 & kIsOffset) != 0; }
+};
+
+struct Event {
+  Word tsc;
+  Word place;
+};
+static_assert(sizeof(Event) == 16);
+
+// Three clocks, read together. `number` is odd during a write.
+struct ClockPair {
+  Word number;
+  Word tsc;
+  Word monotonic_ns;
+  Word realtime_ns;
+};
+constexpr std::size_t kClockPairs = 8;
+
+// `count` elements of `stride` bytes each, starting at `offset`.
+struct Region {
+  std::uint64_t offset = 0;
+  std::uint32_t count = 0;
+  std::uint32_t stride = 0;
+  std::uint64_t bytes() const noexcept { return std::uint64_t{count} * stride; }
+};
+
+enum class HookState : std::uint32_t { kOff = 0, kArmed = 1, kDisarmed = 2, kDisplaced = 3 };
+
+// How the process ended, as it noted itself. A process that is killed, crashes or calls _exit()
+// notes nothing.
+enum class End : std::uint8_t {
+  kNone = 0,
+  kEnding = 1,  // the script has ended: Python joins threads and finalizes
+  kExited = 2,  // exit() was called, after Python finalized; the exit code is known
+};
+
+struct Header {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t endian;
+  std::uint64_t size;  // the whole file, in bytes
+
+  Region dictionary;  // stride 1
+  Region threads;
+  Region rings;  // blocks
+  Region marks;
+  Region collectives;
+  Region open;
+
+  std::uint32_t pid;
+  std::uint32_t parent_pid;
+  std::uint64_t start_time;     // of the process, in clock ticks since boot: pids are reused
+  std::uint64_t pid_namespace;  // inode of /proc/self/ns/pid: `pid` is valid only within it
+  std::int32_t rank, local_rank, world, node;
+  std::uint32_t python;    // PY_VERSION_HEX
+  std::uint32_t is_child;  // 1: forked or spawned by a rank (a DataLoader worker)
+  char host[64];
+  char boot_id[40];
+  char hook[16];  // "settrace" or "monitoring"
+  char arguments[512];
+
+  ClockPair clocks[kClockPairs];
+
+  Word dictionary_head;  // bytes written
+  Word blocks_taken;
+  Word marks_claimed;
+  Word collectives_claimed;
+  Word step;              // last step(i) + 1; 0: no step yet
+  Word hook_state;        // HookState
+  Word lost_threads;      // threads without a slot
+  Word lost_codes;        // dictionary entries (all kinds) without room
+  Word lost_collectives;  // collectives without a slot in Open
+  char displaced_by[64];  // the tool that took the hook
+  Word end;               // End 8 | 24 unused | exit code 32
+  char raised[64];        // type of the exception that ended the script; "": none
+  char job[128];          // name of the folder in which the file was created
+};
+static_assert(sizeof(Header) <= kPage);
+
+// ---- dictionary: consecutive entries, padded to 8 bytes; an entry's size word is written last.
+// The writer cuts longer names: they would fill the dictionary. Readers cut them too: a hostile
+// file could repeat a long name in every frame.
+constexpr std::size_t kLongestName = 4096;
+
+enum class EntryKind : std::uint32_t { kText = 1, kCode = 2, kGroup = 3, kOperation = 4 };
+
+struct EntryHead {
+  Word size;          // of the whole entry, with padding; 0: no entry yet
+  std::uint32_t crc;  // CRC-32 of the bytes that follow this head
+  std::uint32_t kind;
+  std::uint32_t id;     // counts from 1 within its kind
+  std::uint32_t bytes;  // number of bytes that follow, without padding
+};
+static_assert(sizeof(EntryHead) == 24);
+
+// Follows the head of a kCode entry; then come `linetable` bytes and the qualified name.
+struct CodeEntry {
+  std::uint64_t source_hash;  // see source_hash(); 0: unknown
+  std::uint32_t first_line;
+  std::uint32_t level;  // the filter's Level
+  std::uint32_t linetable;
+  std::uint32_t file;  // id of an earlier kText entry; 0: none
+};
+static_assert(sizeof(CodeEntry) == 24);
+
+// ---- threads
+enum class ThreadState : std::uint32_t { kFree = 0, kLive = 1, kEnded = 2 };
+
+struct ThreadSlot {
+  Word state;               // ThreadState | generation << 32: later threads reuse slots
+  Word head;                // number of events ever written to the ring
+  Word depth;               // frames on the stack; may exceed stack_room
+  Word changes;             // grows with every change of the depth: readers detect a torn copy
+  std::uint64_t python_id;  // threading.get_ident()
+  std::uint64_t ring_offset;
+  std::uint32_t ring_events;  // a power of two; 0: no ring, only the stack
+  std::uint32_t tid;          // native thread id
+  std::uint32_t stack_room;
+  std::uint32_t unused;
+  char name[64];
+  // Word stack[stack_room] follows, outermost frame first. Frames beyond stack_room share the last
+  // entry, which then shows the innermost frame.
+  Word* stack() noexcept { return reinterpret_cast<Word*>(this + 1); }
+  const Word* stack() const noexcept { return reinterpret_cast<const Word*>(this + 1); }
+};
+static_assert(sizeof(ThreadSlot) == 128);
+
+// ---- marks
+enum class MarkKind : std::uint16_t {
+  kStep = 1,
+  kMark = 2,
+  kSectionBegin = 3,
+  kSectionEnd = 4,
+};
+
+struct MarkSlot {
+  Word commit;  // claim number + 1; written last
+  Word tsc;
+  Word value;    // the step, or the section's number
+  Word who;      // native thread id 32 | length of text 16 | MarkKind 16
+  Word text[4];  // bytes, not terminated
+};
+static_assert(sizeof(MarkSlot) == 64);
+
+// ---- collectives
+enum class Phase : std::uint16_t {
+  kBegin = 1,
+  kEnd = 2,
+  kIssued = 3,  // handed to a device: its end will not be recorded
+};
+constexpr std::uint16_t kNoType = 0xFFFF;  // a barrier has no data
+
+struct CollectiveSlot {
+  Word commit;  // in the ring: claim number + 1; in Open: `number`, 0 if free
+  Word tsc;
+  Word number;    // counts this process's collectives; joins begin, end and open slot
+  Word sequence;  // the back end's number within the group; all ones: unknown (yet)
+  Word bytes;
+  Word names;  // group id 32 | operation id 32
+  Word who;    // native thread id 32 | data type 16 | Phase 16
+  Word unused;
+};
+static_assert(sizeof(CollectiveSlot) == 64);
+
+// Copies `text` into a fixed field: cut to fit, padded with zeros, always terminated.
+template <std::size_t kSize>
+void set_text(char (&field)[kSize], std::string_view text) noexcept {
+  const std::size_t size = text.size() < kSize - 1 ? text.size() : kSize - 1;
+  std::memcpy(field, text.data(), size);
+  std::memset(field + size, 0, kSize - size);
+}
+
+// ---- stores to plain fields that readers copy meanwhile: whole words, so that none is torn.
+template <class T>
+void publish(T& field, T value) noexcept {
+  std::atomic_ref<T>(field).store(value, std::memory_order_relaxed);
+}
+template <std::size_t kSize>
+void publish_text(char (&field)[kSize], std::string_view text) noexcept {
+  static_assert(kSize % sizeof(std::uint64_t) == 0);
+  char made[kSize];
+  set_text(made, text);
+  for (std::size_t at = 0; at < kSize; at += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, made + at, sizeof word);
+    publish(*reinterpret_cast<std::uint64_t*>(field + at), word);
+  }
+}
+
+}  // namespace oddrank::trace

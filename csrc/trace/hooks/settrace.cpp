@@ -1,0 +1,113 @@
+// Passes events of PyEval_SetTrace and PyEval_SetProfile to the tracer.
+//
+// From 3.12 on CPython builds them on sys.monitoring, for all code and all lines: code that is not
+// recorded costs one call per line, and 3.12 takes quadratic time in giant code.
+#include "trace/hooks/settrace.hpp"
+
+#include "trace/hooks/hook.hpp"
+#include "trace/hooks/tracer.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+constexpr auto kLineByOffset =
+    static_cast<std::uint8_t>(static_cast<std::uint8_t>(Kind::kLine) | kIsOffset);
+
+void check(const TracedThread& thread, cpython::Frame innermost) noexcept {
+  Tracer& tracer = Tracer::get();
+  if (tracer.checks()) [[unlikely]]
+    tracer.checked(thread.is_true_of(innermost));
+}
+
+// Switches our trace function on or off, never another tool's. `frame` must be the innermost.
+void want_lines(TracedThread& thread, cpython::Frame frame, bool wanted) noexcept {
+  PyThreadState* state = PyThreadState_Get();
+  if (!is_ours(state)) return;
+  state->c_tracefunc = wanted ? &on_trace : nullptr;
+  if (thread.lines_lost()) [[unlikely]]
+    thread.resynchronise(frame);
+}
+
+void begin(TracedThread& thread, cpython::Frame frame, bool toggles) noexcept {
+  const CodeInfo info = thread.enter(frame, how_it_begins(frame));
+  check(thread, frame);
+  if (toggles) want_lines(thread, frame, info.level == Level::kLines);
+}
+
+void end(TracedThread& thread, cpython::Frame frame, const PyObject* result,
+         bool toggles) noexcept {
+  const CodeInfo info = thread.leave(frame, how_it_ends(frame, result));
+  const cpython::Frame caller = cpython::caller_of(frame);
+  check(thread, caller);
+  if (toggles) want_lines(thread, caller, info.level == Level::kLines);
+}
+
+// A C function has returned. After a greenlet's switch(), to another frame than its caller.
+void go_on(TracedThread& thread, cpython::Frame frame) noexcept {
+  if (thread.stands_on(frame)) [[likely]]
+    return;
+  thread.resynchronise(frame);
+  check(thread, frame);
+  want_lines(thread, frame, thread.stands_on(frame) && thread.top().info.level == Level::kLines);
+}
+
+PyObject* trace_object() {
+  PyObject* object = slot_object();
+  Py_XINCREF(object);
+  return object;
+}
+
+// Takes the slot again if it is empty: a debugger that has ended leaves it so.
+void look() {
+  PyThreadState* state = PyThreadState_Get();
+  if (!is_ours(state) && state->c_traceobj == nullptr && !take_this_thread()) PyErr_Clear();
+}
+
+bool arm() {
+  static const int audited = PySys_AddAuditHook(&on_audit, nullptr);
+  static_cast<void>(audited);
+  return take_slots();
+}
+
+}  // namespace
+
+int on_trace(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argument) {
+  TracedThread* thread = Tracer::get().here();
+  if (thread == nullptr) [[unlikely]] {
+    release_this_thread();
+    return 0;
+  }
+  const cpython::Frame frame = cpython::frame_of(object);
+  if (what == PyTrace_LINE) [[likely]] {
+    thread->move(frame, cpython::offset_of(frame), kLineByOffset);
+    check(*thread, frame);
+    return 0;
+  }
+  if (kProfiles && PyThreadState_Get()->c_profilefunc == &on_profile) return 0;
+  if (what == PyTrace_CALL) begin(*thread, frame, false);
+  if (what == PyTrace_RETURN) end(*thread, frame, argument, false);
+  return 0;
+}
+
+int on_profile(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argument) {
+  if (what == PyTrace_C_CALL) return 0;
+  TracedThread* thread = Tracer::get().here();
+  if (thread == nullptr) return 0;
+  const cpython::Frame frame = cpython::frame_of(object);
+  if (what == PyTrace_CALL) {
+    begin(*thread, frame, true);
+  } else if (what == PyTrace_RETURN) {
+    end(*thread, frame, argument, true);
+  } else {
+    go_on(*thread, frame);
+  }
+  return 0;
+}
+
+const Hook& settrace_hook() noexcept {
+  static const Hook the_hook{"settrace", false,          nullptr,      &look,
+                             &arm,       &release_slots, &trace_object};
+  return the_hook;
+}
+
+}  // namespace oddrank::trace

@@ -1,0 +1,196 @@
+// Maps the file, fills its header, gives slots and rings to threads.
+#include "trace/write/recorder.hpp"
+
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "os/error.hpp"
+#include "os/proc.hpp"
+#include "trace/format/layout.hpp"
+
+namespace oddrank::trace {
+namespace {
+
+std::uint64_t now(clockid_t clock) noexcept {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+char* map_file(const Fd& file, std::size_t bytes) {
+  void* memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+  if (memory == MAP_FAILED) throw_errno("mmap the record file");
+  return static_cast<char*>(memory);
+}
+
+// Fills in all but the magic number: readers refuse the file until the constructor writes it.
+Header* fill_header(char* map, std::size_t bytes, const ProcessFacts& facts) {
+  auto* header = new (map) Header;
+  header->version = kVersion;
+  header->endian = kEndian;
+  share_out(*header, bytes);
+  header->pid = static_cast<std::uint32_t>(::getpid());
+  header->parent_pid = static_cast<std::uint32_t>(::getppid());
+  header->start_time = read_stat(::getpid()).start_time;
+  header->pid_namespace = pid_namespace();
+  header->rank = facts.rank;
+  header->local_rank = facts.local_rank;
+  header->world = facts.world;
+  header->node = facts.node;
+  header->python = facts.python;
+  header->is_child = facts.is_child ? 1 : 0;
+  set_text(header->boot_id, boot_id());
+  set_text(header->host, facts.host);
+  set_text(header->job, facts.job);
+  set_text(header->hook, facts.hook);
+  set_text(header->arguments, facts.arguments);
+  return header;
+}
+
+}  // namespace
+
+Recorder::Recorder(const Fd& file, std::size_t bytes, const ProcessFacts& facts)
+    : map_(map_file(file, bytes)),
+      header_(fill_header(map_, bytes, facts)),
+      dictionary_(map_ + header_->dictionary.offset, header_->dictionary.count,
+                  header_->dictionary_head, header_->lost_codes),
+      marks_(reinterpret_cast<MarkSlot*>(map_ + header_->marks.offset), header_->marks.count,
+             header_->marks_claimed),
+      collectives_(reinterpret_cast<CollectiveSlot*>(map_ + header_->collectives.offset),
+                   header_->collectives.count, header_->collectives_claimed,
+                   reinterpret_cast<CollectiveSlot*>(map_ + header_->open.offset),
+                   header_->open.count, header_->lost_collectives) {
+  // end_thread() must not allocate.
+  ended_.reserve(header_->threads.count);
+  refresh_clock();
+  std::atomic_thread_fence(std::memory_order_release);
+  std::memcpy(header_->magic, kMagic, sizeof kMagic);
+}
+
+Recorder::~Recorder() { ::munmap(map_, header_->size); }
+
+ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
+                                     std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  ThreadSlot* slot = nullptr;
+  bool fresh = false;
+  // Once all blocks are taken, reuse the slot and ring of a thread that has ended.
+  const bool blocks_left =
+      header_->blocks_taken.load(std::memory_order_relaxed) < header_->rings.count;
+  auto reused = std::ranges::find_if(ended_, [](const auto* one) { return one->ring_events != 0; });
+  if (next_slot_ < header_->threads.count && (blocks_left || reused == ended_.end())) {
+    slot = reinterpret_cast<ThreadSlot*>(map_ + header_->threads.offset +
+                                         std::uint64_t{next_slot_} * header_->threads.stride);
+    fresh = true;
+  } else if (!ended_.empty()) {
+    // Take the slot of the thread that ended first: recent history matters more.
+    if (reused == ended_.end()) reused = ended_.begin();
+    slot = *reused;
+    ended_.erase(reused);
+  } else {
+    header_->lost_threads.fetch_add(1, std::memory_order_relaxed);
+    return nullptr;
+  }
+  const std::uint64_t generation = (slot->state.load(std::memory_order_relaxed) >> 32) + 1;
+  // Mark as free: a reader that copies the slot now finds another state when it checks again.
+  slot->state.store(generation << 32, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  if (fresh) {
+    const std::uint32_t blocks = next_slot_ == 0 ? first_ring_blocks(*header_) : 1;
+    const Event* ring = take_blocks(blocks);
+    if (ring != nullptr) {
+      const auto offset = reinterpret_cast<const char*>(ring) - map_;
+      publish(slot->ring_offset, static_cast<std::uint64_t>(offset));
+      publish(slot->ring_events,
+              static_cast<std::uint32_t>(blocks * (header_->rings.stride / sizeof(Event))));
+    }
+    ++next_slot_;
+  }
+  slot->head.store(0, std::memory_order_relaxed);
+  slot->depth.store(0, std::memory_order_relaxed);
+  slot->changes.store(0, std::memory_order_relaxed);
+  publish(slot->python_id, python_id);
+  publish(slot->tid, tid);
+  publish(slot->stack_room, stack_room_of(*header_));
+  publish_text(slot->name, name);
+  Event* ring =
+      slot->ring_events == 0 ? nullptr : reinterpret_cast<Event*>(map_ + slot->ring_offset);
+  pens_.emplace_back(new ThreadRecorder(*this, *slot, ring, slot->stack_room));
+  slot->state.store(generation << 32 | static_cast<std::uint64_t>(ThreadState::kLive),
+                    std::memory_order_release);
+  return pens_.back().get();
+}
+
+void Recorder::name_thread(ThreadRecorder& thread, std::string_view name) noexcept {
+  publish_text(thread.slot_->name, name);
+}
+
+void Recorder::end_thread(ThreadRecorder& thread) noexcept {
+  const std::lock_guard lock(mutex_);
+  ThreadSlot* slot = thread.slot_;
+  const std::uint64_t generation = slot->state.load(std::memory_order_relaxed) >> 32;
+  slot->state.store(generation << 32 | static_cast<std::uint64_t>(ThreadState::kEnded),
+                    std::memory_order_release);
+  ended_.push_back(slot);
+  std::erase_if(pens_, [&](const auto& pen) { return pen.get() == &thread; });
+}
+
+Event* Recorder::take_blocks(std::uint32_t blocks) noexcept {
+  const std::uint64_t taken = header_->blocks_taken.load(std::memory_order_relaxed);
+  if (taken + blocks > header_->rings.count) return nullptr;
+  header_->blocks_taken.store(taken + blocks, std::memory_order_relaxed);
+  return reinterpret_cast<Event*>(map_ + header_->rings.offset + taken * header_->rings.stride);
+}
+
+void Recorder::set_hook_state(HookState state, std::string_view displaced_by) noexcept {
+  publish_text(header_->displaced_by, displaced_by);
+  header_->hook_state.store(static_cast<std::uint64_t>(state), std::memory_order_release);
+}
+
+void Recorder::note_script_ended(std::string_view raised) noexcept {
+  if (!raised.empty()) publish_text(header_->raised, raised);
+  header_->end.store(static_cast<std::uint64_t>(End::kEnding), std::memory_order_release);
+}
+
+void Recorder::note_exit(int code) noexcept {
+  const std::uint64_t seen_by_parent = static_cast<std::uint32_t>(code) & 0xFF;
+  header_->end.store(static_cast<std::uint64_t>(End::kExited) | seen_by_parent << 32,
+                     std::memory_order_release);
+}
+
+void Recorder::refresh_clock() noexcept {
+  if (clock_busy_.exchange(true, std::memory_order_acquire)) return;
+  // Keep the first pair: with the newest one it gives the counter's rate.
+  const std::uint32_t turn = clock_turn_.load(std::memory_order_relaxed);
+  ClockPair& pair = header_->clocks[turn == 0 ? 0 : 1 + (turn - 1) % (kClockPairs - 1)];
+  clock_turn_.store(turn + 1, std::memory_order_relaxed);
+  pair.number.store(2 * turn + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  pair.tsc.store(read_tsc(), std::memory_order_relaxed);
+  pair.monotonic_ns.store(now(CLOCK_MONOTONIC), std::memory_order_relaxed);
+  pair.realtime_ns.store(now(CLOCK_REALTIME), std::memory_order_relaxed);
+  pair.number.store(2 * turn + 2, std::memory_order_release);
+  clock_busy_.store(false, std::memory_order_release);
+}
+
+ThreadRecorder::ThreadRecorder(Recorder& recorder, ThreadSlot& slot, Event* ring,
+                               std::uint32_t room)
+    : recorder_(&recorder),
+      slot_(&slot),
+      ring_(ring == nullptr ? &spare_ : ring),
+      mask_(ring == nullptr ? 0 : slot.ring_events - 1),
+      notice_((ring == nullptr ? kClockEvery : std::min(kClockEvery, (mask_ + 1) / 2)) - 1),
+      room_(room) {}
+
+void ThreadRecorder::give_notice() noexcept {
+  if (head_ % kClockEvery == 0) recorder_->refresh_clock();
+  if (Recorder::listener != nullptr) Recorder::listener(true);
+}
+
+}  // namespace oddrank::trace

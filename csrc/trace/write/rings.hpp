@@ -1,0 +1,90 @@
+// Rings of marks and collectives: 64-byte slots that any thread claims with fetch_add. No Python.h.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "trace/format/format.hpp"
+#include "trace/format/tsc.hpp"
+
+namespace oddrank::trace {
+
+// Thread-safe. If a slot is overwritten while a reader copies it, its commit word differs
+// afterwards. If its writer died in the middle, the commit word is 0 or still the old one.
+class MarkRing {
+ public:
+  MarkRing(MarkSlot* slots, std::uint32_t count, Word& claimed) noexcept
+      : slots_(slots), mask_(count - 1), claimed_(claimed) {}
+
+  void add(MarkKind kind, std::uint64_t value, std::string_view text, std::uint32_t tid) noexcept {
+    const std::uint64_t number = claimed_.fetch_add(1, std::memory_order_relaxed);
+    MarkSlot& slot = slots_[number & mask_];
+    // Invalidate the old mark before overwriting it.
+    slot.commit.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    std::uint64_t words[4] = {};
+    const std::size_t size = text.size() < sizeof words ? text.size() : sizeof words;
+    std::copy_n(text.data(), size, reinterpret_cast<char*>(words));  // text may be null and empty
+    slot.tsc.store(read_tsc(), std::memory_order_relaxed);
+    slot.value.store(value, std::memory_order_relaxed);
+    slot.who.store(std::uint64_t{tid} << 32 | size << 16 | static_cast<std::uint64_t>(kind),
+                   std::memory_order_relaxed);
+    for (int i = 0; i < 4; ++i) slot.text[i].store(words[i], std::memory_order_relaxed);
+    slot.commit.store(number + 1, std::memory_order_release);
+  }
+
+ private:
+  MarkSlot* slots_;
+  std::uint64_t mask_;
+  Word& claimed_;
+};
+
+// The facts of a collective, given to begin().
+struct CollectiveFacts {
+  std::uint32_t group = 0;      // id in the dictionary
+  std::uint32_t operation = 0;  // id in the dictionary
+  std::uint64_t sequence = ~std::uint64_t{0};
+  std::uint64_t bytes = 0;
+  std::uint16_t type = kNoType;  // torch's ScalarType
+  std::uint32_t tid = 0;
+};
+
+// The history of collectives, and a table of the open ones: later collectives cannot push out one
+// that hangs.
+class CollectiveRing {
+ public:
+  CollectiveRing(CollectiveSlot* slots, std::uint32_t count, Word& claimed, CollectiveSlot* open,
+                 std::uint32_t open_count, Word& lost) noexcept
+      : slots_(slots),
+        mask_(count - 1),
+        claimed_(claimed),
+        open_(open),
+        open_count_(open_count),
+        lost_(lost) {}
+
+  // Returns the collective's number, from 1, which the other functions take.
+  std::uint64_t begin(const CollectiveFacts& facts) noexcept;
+  // Sets the sequence number, known once the collective is issued: the open slot and the end show
+  // it, the begin does not. Call it before end().
+  void numbered(std::uint64_t number, std::uint64_t sequence) noexcept;
+  // Records the end. Call it once per number, from any thread.
+  void end(std::uint64_t number) noexcept { close(number, Phase::kEnd); }
+  // Call it instead of end() if the end will not be known.
+  void issued(std::uint64_t number) noexcept { close(number, Phase::kIssued); }
+
+ private:
+  CollectiveSlot* find_open(std::uint64_t number) noexcept;
+  void close(std::uint64_t number, Phase phase) noexcept;
+  void append(const CollectiveFacts& facts, std::uint64_t number, Phase phase) noexcept;
+
+  CollectiveSlot* slots_;
+  std::uint64_t mask_;
+  Word& claimed_;
+  CollectiveSlot* open_;
+  std::uint32_t open_count_;
+  Word& lost_;
+  Word last_number_{0};
+};
+
+}  // namespace oddrank::trace

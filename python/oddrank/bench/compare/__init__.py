@@ -1,0 +1,1 @@
+"""Compares two saved reports of `bench run` row by row."""

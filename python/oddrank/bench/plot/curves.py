@@ -1,0 +1,417 @@
+"""Draws curves of one or more runs: bandwidth and time against size."""
+
+import io
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oddrank import render
+from oddrank.bench.case import size_text
+from oddrank.bench.compare.saved import Saved, SavedRow, names
+from oddrank.errors import OddrankError
+from oddrank.report import check_writable, whole_file
+
+MOST_CURVES = 10
+"""Most curves in one panel: more would look alike."""
+MOST_PANELS = 12
+_MOST_LABEL = 60
+
+_Rows = Sequence[tuple[int, SavedRow]]  # each with the number of its run
+
+# Facts that may differ between two curves of a panel -> their texts.
+_FACTS: dict[str, Callable[[str, SavedRow], str]] = {
+    "run": lambda run, row: run,
+    "backend": lambda run, row: row.backend,
+    "dtype": lambda run, row: row.dtype,
+    "op": lambda run, row: "" if row.op == "none" else row.op,
+    "place": lambda run, row: "in place" if row.in_place else "out of place",
+    "ranks": lambda run, row: f"{row.n} rank{'s' if row.n != 1 else ''}",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One size. p99_us: None if there were too few iterations."""
+
+    bytes: int
+    us: float
+    p99_us: float | None
+    GBps: float | None
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve. label: the facts that distinguish it from the others; "" if it is the only one.
+
+    family: equal for curves that differ only in being in place or out of place.
+    """
+
+    label: str
+    family: tuple[object, ...]
+    in_place: bool
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The curves of one collective. title: its name, and facts that all its curves share."""
+
+    title: str
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """common: facts that all curves share. bandwidth: "busbw", or "algbw" if a run has one rank."""
+
+    panels: tuple[Panel, ...]
+    common: str
+    bandwidth: str
+    left_out: str = ""
+    """Says what is not drawn, and why."""
+
+
+def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
+    """Collects the rows to draw.
+
+    only: words that a row must have (its collective, dtype, op, back end, or `in`, `out`).
+    OddrankError if no row is left, or too many for one picture.
+    """
+    all_rows = [(number, row) for number, run in enumerate(runs) for row in run.rows]
+    chosen = [(i, row) for i, row in all_rows if all(_has(row, word) for word in only)]
+    drawn = [(i, row) for i, row in chosen if row.bytes > 0 and row.median_us]
+    if not drawn:
+        where = f" with {' '.join(only)}" if only else ""
+        raise OddrankError(f"nothing to draw: no row{where} has a size and a time")
+    bandwidth = "busbw" if all(row.n > 1 for _, row in drawn) else "algbw"
+    grouped: dict[str, list[tuple[int, SavedRow]]] = {}
+    for i, row in drawn:
+        grouped.setdefault(row.collective, []).append((i, row))
+    called = names(runs)
+    common = _same(called, drawn)
+    panels = tuple(_panel(called, name, rows, common, bandwidth) for name, rows in grouped.items())
+    _check_number(panels)
+    return Picture(panels, _listed(common), bandwidth, _left_out(len(chosen) - len(drawn)))
+
+
+def _same(called: Sequence[str], rows: _Rows) -> dict[str, str]:
+    """Returns the facts that all these rows share. Leaves a single run's name empty."""
+    facts = {}
+    for name, tell in _FACTS.items():
+        values = {tell(called[i], row) for i, row in rows}
+        if len(values) == 1 and name != "run":
+            facts[name] = values.pop()
+    if len({i for i, _ in rows}) == 1:
+        facts["run"] = ""
+    return facts
+
+
+def _panel(
+    called: Sequence[str], collective: str, rows: _Rows, common: dict[str, str], bandwidth: str
+) -> Panel:
+    same = _same(called, rows)
+    grouped: dict[tuple[object, ...], list[tuple[int, SavedRow]]] = {}
+    for i, row in rows:
+        grouped.setdefault((*_family(i, row), row.in_place), []).append((i, row))
+    own = {name: text for name, text in same.items() if name not in common}
+    curves = tuple(_curve(called, each, same, bandwidth) for each in grouped.values())
+    return Panel(_listed({"collective": collective, **own}), curves)
+
+
+def _curve(called: Sequence[str], rows: _Rows, same: dict[str, str], bandwidth: str) -> Curve:
+    number, first = rows[0]
+    told = {name: tell(called[number], first) for name, tell in _FACTS.items() if name not in same}
+    points = sorted((_point(row, bandwidth) for _, row in rows), key=lambda point: point.bytes)
+    label = _shortened(_listed(told))
+    return Curve(label, _family(number, first), first.in_place, tuple(points))
+
+
+def _family(run: int, row: SavedRow) -> tuple[object, ...]:
+    return (run, row.backend, row.dtype, row.op, row.n)
+
+
+def _listed(facts: dict[str, str]) -> str:
+    return ", ".join(text for text in facts.values() if text)
+
+
+def _point(row: SavedRow, bandwidth: str) -> Point:
+    assert row.median_us is not None
+    GBps = row.busbw_GBps if bandwidth == "busbw" else row.algbw_GBps
+    return Point(row.bytes, row.median_us, row.p99_us, GBps, row.check.startswith("wrong"))
+
+
+def _has(row: SavedRow, word: str) -> bool:
+    place = "in" if row.in_place else "out"
+    return word in (row.collective, row.dtype, row.op, row.backend, place)
+
+
+def _check_number(panels: Sequence[Panel]) -> None:
+    most = max(len(panel.curves) for panel in panels)
+    if most > MOST_CURVES or len(panels) > MOST_PANELS:
+        what = f"{most} curves in one panel" if most > MOST_CURVES else f"{len(panels)} collectives"
+        raise OddrankError(
+            f"{what} are too many for one picture: choose with --only, as in float32"
+        )
+
+
+def _shortened(label: str) -> str:
+    """Cuts the middle of a long label: names of runs differ at their beginning or end."""
+    half = (_MOST_LABEL - 3) // 2
+    return label if len(label) <= _MOST_LABEL else f"{label[:half]}...{label[-half:]}"
+
+
+def _left_out(rows: int) -> str:
+    return f"{rows} row{'s' * (rows > 1)} without a size or a time not drawn" if rows else ""
+
+
+FORMATS = (".png", ".svg", ".pdf")
+_ADVICE = "give -o a file in a folder you can write"
+# Okabe and Ito: distinct for the colour-blind too. Black is kept for marks.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C564B")
+_MARKERS = "os^Dv"  # the next one each time the colours repeat
+_GREY = "#666666"
+_WRONG = "#C00000"
+_MOST_TICKS = 9
+_LARGE = 3  # up to so many collectives: one a row, large; more: two a row, small
+
+
+def check_target(path: str) -> None:
+    """Raises OddrankError if no picture can be written to `path`. Call it before drawing."""
+    if Path(path).suffix.lower() not in FORMATS:
+        raise OddrankError(f"{path} is no picture: its name must end in {', '.join(FORMATS)}")
+    check_writable(path, _ADVICE)
+
+
+def matplotlib() -> Any:
+    """Imports matplotlib and the modules used here; OddrankError if it is not installed."""
+    try:
+        import matplotlib
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure
+        import matplotlib.patches
+        import matplotlib.ticker
+    except ImportError as error:
+        raise OddrankError(
+            f"pictures need matplotlib, which cannot be imported ({error}):"
+            " pip install 'oddrank[plot]'"
+        ) from None
+    return matplotlib
+
+
+def write(figure: Any, path: str) -> None:
+    """Writes the figure to `path`, whole or not at all."""
+    kind = Path(path).suffix.lower()[1:]
+    buffer = io.BytesIO()
+    # No date and no author: the same runs give the same bytes.
+    metadata = {
+        "png": {"Software": "oddrank"},
+        "svg": {"Date": None},
+        "pdf": {"CreationDate": None},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a character of a name that the font lacks
+        figure.savefig(buffer, format=kind, dpi=figure.dpi, metadata=metadata[kind])
+    with whole_file(path, _ADVICE) as file:
+        file.write(buffer.getvalue())
+
+
+def plain(text: str) -> str:
+    """Escapes untrusted text: no formulas, no control characters."""
+    return render.safe(text).replace("$", r"\$")
+
+
+def draw_curves(picture: Picture) -> Any:
+    """Draws a group of axes for each collective: bandwidth, time, and the times' ratio if it has
+    several curves. All groups share one legend below them."""
+    mpl = matplotlib()
+    many = len(picture.panels) > _LARGE
+    each = 2 + any(len(panel.curves) > 1 for panel in picture.panels)
+    beside = 2 if many else 1
+    rows = -(-len(picture.panels) // beside)
+    width, height = (3.2, 2.7) if many else (5.4, 3.9)
+    size = (width * each * beside, 0.9 + height * rows)
+    figure = mpl.figure.Figure(figsize=size, layout="constrained", dpi=120 if many else 160)
+    mpl.backends.backend_agg.FigureCanvasAgg(figure)
+    axes = list(figure.subplots(rows, each * beside, squeeze=False).flat)
+    families = dict.fromkeys(c.family for panel in picture.panels for c in panel.curves)
+    nth = {family: divmod(i, len(_COLOURS)) for i, family in enumerate(families)}
+    legend: dict[str, Any] = {}
+    for number, panel in enumerate(picture.panels):
+        own = axes[number * each : (number + 1) * each]
+        for curve, line in _draw_panel(mpl, own, panel, picture.bandwidth, nth):
+            if curve.label:
+                text = _legend_text(curve) if len(picture.panels) == 1 else plain(curve.label)
+                legend.setdefault(text, line)
+    for left in axes[len(picture.panels) * each :]:
+        left.set_axis_off()
+    figure.suptitle(plain(picture.common), fontsize=11, fontweight="bold")
+    several = any(len(panel.curves) > 1 for panel in picture.panels)
+    notes = [f"line: median, {'dotted' if several else 'shaded'}: up to p99", picture.left_out]
+    note = "; ".join(filter(None, notes))
+    if legend:
+        _add_legend(figure, legend, note)
+    else:
+        figure.supxlabel(note, fontsize=8.5, color=_GREY)
+    return figure
+
+
+def _draw_panel(
+    mpl: Any,
+    axes: Sequence[Any],
+    panel: Panel,
+    bandwidth: str,
+    nth: Mapping[tuple[object, ...], tuple[int, int]],
+) -> list[tuple[Curve, Any]]:
+    """Returns each curve with its line. nth: family -> (marker, colour), the same in all panels."""
+    left, right, *ratio = axes
+    drawn = []
+    for curve in panel.curves:
+        again, i = nth[curve.family]
+        colour = _COLOURS[i]
+        style = {
+            "color": colour,
+            "linestyle": "-" if curve.in_place else (0, (4, 2)),
+            "marker": _MARKERS[again % len(_MARKERS)],
+            "markerfacecolor": colour if curve.in_place else "white",
+            "markersize": 3.5,
+            "linewidth": 1.5,
+        }
+        line = _draw_curve(left, right, curve, style, shaded=len(panel.curves) == 1)
+        drawn.append((curve, line))
+        for third in ratio if len(panel.curves) > 1 else ():
+            _draw_ratio(third, curve, panel.curves[0], style)
+    _finish(mpl, left, panel, _rate)
+    _finish(mpl, right, panel, _time)
+    left.set_title(plain(panel.title), fontsize=11, loc="left")
+    left.set_ylabel(f"{bandwidth} (GB/s)")
+    right.set_ylabel("time of one operation")
+    for third in ratio:
+        _finish_ratio(mpl, third, panel)
+    return drawn
+
+
+def _draw_curve(left: Any, right: Any, curve: Curve, style: dict[str, Any], *, shaded: bool) -> Any:
+    """Draws both lines and returns that of the times.
+
+    p99 is a band if shaded, else a dotted line, since bands of several curves blend into colours
+    that no legend has; a whisker at a point without neighbours.
+    """
+    points = curve.points
+    known = [point for point in points if point.GBps]
+    left.plot([p.bytes for p in known], [p.GBps for p in known], **style)
+    sizes, times = [p.bytes for p in points], [p.us for p in points]
+    (line,) = right.plot(sizes, times, **style)
+    tops = [math.nan if p.p99_us is None else max(p.us, p.p99_us) for p in points]
+    if shaded:
+        right.fill_between(sizes, times, tops, color=style["color"], alpha=0.16, linewidth=0)
+    else:
+        right.plot(sizes, tops, color=style["color"], linestyle=":", linewidth=1.1)
+    for i, top in enumerate(tops):
+        alone = all(map(math.isnan, tops[max(0, i - 1) : i] + tops[i + 1 : i + 2]))
+        if alone and not math.isnan(top):
+            tail = [[0], [top - times[i]]]
+            right.errorbar([sizes[i]], [times[i]], yerr=tail, color=style["color"], capsize=4)
+    for point in (point for point in points if point.wrong):
+        for axes, height in ((left, point.GBps), (right, point.us)):
+            if height:
+                _mark_wrong(axes, point.bytes, height)
+    return line
+
+
+def _draw_ratio(axes: Any, curve: Curve, base: Curve, style: dict[str, Any]) -> None:
+    """Draws the curve's times over the first curve's: log-log axes hide a difference of 10 %."""
+    of = {point.bytes: point.us for point in base.points}
+    shared = [(p.bytes, p.us / of[p.bytes]) for p in curve.points if p.bytes in of]
+    axes.plot([size for size, _ in shared], [ratio for _, ratio in shared], **style)
+
+
+def _mark_wrong(axes: Any, size: int, height: float) -> None:
+    axes.plot([size], [height], "X", color=_WRONG, markersize=10, zorder=5)
+    axes.annotate("wrong values", (size, height), xytext=(-8, 5), textcoords="offset points",
+                  ha="right", fontsize=8, color=_WRONG)  # fmt: skip
+
+
+def _finish(mpl: Any, axes: Any, panel: Panel, unit: Any) -> None:
+    """Sets the scales and ticks: sizes on the x axis, `unit`'s figures on the y axis."""
+    axes.set_yscale("log")
+    _finish_sizes(mpl, axes, panel)
+    low, high = axes.get_ylim()
+    subs = (1.0,) if high / low > 2e3 else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=subs, numticks=15))
+    axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: unit(value)))
+    axes.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+
+
+def _finish_ratio(mpl: Any, axes: Any, panel: Panel) -> None:
+    if len(panel.curves) == 1:
+        axes.set_axis_off()
+        return
+    _finish_sizes(mpl, axes, panel)
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(low, 0.9), max(high, 1.1))
+    axes.set_ylabel("time over that of\n" + (plain(panel.curves[0].label) or "the first"))
+
+
+def _finish_sizes(mpl: Any, axes: Any, panel: Panel) -> None:
+    axes.set_xscale("log", base=2)
+    sizes = sorted({point.bytes for curve in panel.curves for point in curve.points})
+    ticks = _size_ticks(sizes[0], sizes[-1])
+    axes.set_xticks(ticks, [size_text(size) for size in ticks], rotation=35, ha="right",
+                    rotation_mode="anchor")  # fmt: skip
+    axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    axes.grid(True, which="major", color="#DDDDDD", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=9)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _legend_text(curve: Curve) -> str:
+    """Adds the best bandwidth to the label: log axes do not show it."""
+    best = max((point.GBps for point in curve.points if point.GBps), default=None)
+    return plain(curve.label) + ("" if best is None else f" (best {best:.4g} GB/s)")
+
+
+def _add_legend(figure: Any, lines: Mapping[str, Any], note: str) -> None:
+    """Draws the legend and the note below all axes, where they hide nothing."""
+    # matplotlib leaves out labels that begin with an underscore.
+    shown = [f" {label}" if label.startswith("_") else label for label in lines]
+    room = int(figure.get_figwidth() * 12 / (6 + max(map(len, shown))))
+    made = figure.legend(
+        [*lines.values()], shown, loc="outside lower center", fontsize=8.5, frameon=False,
+        ncols=max(1, min(len(shown), room)), title=note, title_fontsize=8.5,
+    )  # fmt: skip
+    made.get_title().set_color(_GREY)
+
+
+def _size_ticks(smallest: int, largest: int) -> list[int]:
+    """Returns evenly spaced powers of two, as many as can be read, up to the largest size."""
+    low, high = smallest.bit_length() - 1, (largest - 1).bit_length()
+    step = -(-(high - low + 1) // _MOST_TICKS)
+    return [1 << power for power in range(high, low - 1, -step)][::-1]
+
+
+def _rate(value: float) -> str:
+    return f"{value:g}"
+
+
+def _time(us: float) -> str:
+    for scale, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "us")):
+        if us >= scale * 0.999:
+            return f"{us / scale:g} {unit}"
+    return f"{us * 1e3:g} ns"
+
+
+def check_kinds(runs: Sequence[Saved]) -> bool:
+    """Returns whether `runs` is one run of pairs. OddrankError if it mixes kinds."""
+    matrices = [run for run in runs if run.matrices]
+    empty = [run for run in runs if not run.matrices and not run.rows]
+    if empty:
+        raise OddrankError(f"nothing to draw: {empty[0].path} has neither rows nor pairs")
+    if matrices and len(runs) > 1:
+        raise OddrankError(f"{matrices[0].path} is of bench pairs: draw it alone")
+    return bool(matrices)

@@ -1,0 +1,237 @@
+"""Decides how long a case is measured: blocks of iterations until the median is precise enough.
+
+A sweep measures each case in several passes, with all other cases in between. A disturbance that
+lasts (another job's traffic, a throttled clock) then hurts one pass of each case, not all passes of
+one case: repeated sweeps differ less, and the error of a row says by how much.
+"""
+
+import math
+import statistics
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oddrank.bench.backend import Operation
+    from oddrank.bench.case import Case
+    from oddrank.control import Timestamps
+    from oddrank.process_group import Group
+
+# A case is warm if two blocks in a row agree to this share, or after this many blocks: caches,
+# connections and channels that are made lazily (some for each size) must not get into a figure.
+_AGREES = 0.02
+_MOST_WARM_BLOCKS = 6
+# A block is long enough to tell the machine's noise from its trend.
+_BLOCK_SECONDS = 0.02
+_MOST_IN_BLOCK = 1000
+_MOST = 20_000
+_FEWEST = 20
+# Fewest iterations if one takes longer than a block.
+_FEWEST_LONG = 6
+# Share of a case's time for warm-up, but at least this many blocks: in a wide sweep the share ends
+# before a slow start does, and the slow start alone would be measured, with little noise.
+_WARM_SHARE = 0.25
+_FEWEST_WARM_BLOCKS = 3  # the first has one iteration and says little
+_Z = 1.96
+# Student's t, two-sided 95 %, by degrees of freedom. Two passes are too few (t = 12.7).
+_T = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+PASSES_THAT_TELL = 1 + min(_T)
+MOST_PASSES = 1 + max(_T)
+
+
+def relative_error(times: Sequence[float]) -> float:
+    """Returns half the 95 % confidence interval of the median, as a share of the median.
+
+    Uses order statistics: for any distribution, the median lies between those at
+    n/2 -+ 1.96 sqrt(n)/2 in 95 % of cases (Conover, Practical Nonparametric Statistics, 3.2).
+    """
+    n = len(times)
+    if n < 6:  # fewer have no interval of 95 %
+        return math.inf
+    ordered = sorted(times)
+    reach = _Z * math.sqrt(n) / 2
+    low = max(0, math.floor(n / 2 - reach))
+    high = min(n - 1, math.ceil(n / 2 + reach))
+    median = statistics.median(ordered)
+    return (ordered[high] - ordered[low]) / 2 / median if median > 0 else 0.0
+
+
+def error_of_passes(passes: Sequence[Sequence[float]]) -> float:
+    """Returns the relative error of the median over several passes, at most MOST_PASSES.
+
+    If the passes differ by more than the noise within each: Student's t times the standard error
+    of the mean of their medians.
+    """
+    medians = [statistics.median(times) for times in passes if times]
+    error = relative_error([time for times in passes for time in times])
+    number, mean = len(medians), statistics.fmean(medians or [0.0])
+    if number - 1 not in _T or mean <= 0:
+        return error
+    return max(error, _T[number - 1] * statistics.stdev(medians) / math.sqrt(number) / mean)
+
+
+class StoppingRule:
+    """Sizes the blocks of one pass: first until warm, then until `target` or `seconds` is reached.
+
+    whole: seconds of all passes that are left; this pass takes them all if iterations are so long
+    that few fit into `seconds`. least: fewest iterations, whatever the error, while there is time;
+    most: most iterations.
+    """
+
+    def __init__(
+        self,
+        target: float,
+        seconds: float,
+        whole: float | None = None,
+        *,
+        least: int = _FEWEST,
+        most: int = _MOST,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._target, self._seconds, self._clock = target, seconds, clock
+        self._whole = seconds if whole is None else whole
+        self._least, self._most = least, most
+        self.takes_all = False  # whether this pass takes the time of all passes
+        self._began = clock()
+        self._warm = False
+        self._blocks: list[float] = []  # medians while not warm
+        self._times: list[float] = []
+
+    def first(self) -> int:
+        """Returns the iterations of the first block, which shows how long one takes."""
+        return 1
+
+    def after(self, block: Sequence[float]) -> tuple[int, bool]:
+        """Returns (iterations of the next block, 0 at the end; whether they count).
+
+        block: microseconds of the last block's iterations, the slowest rank of each.
+        """
+        if self._warm:
+            self._times += block
+        # A block may be a single iteration, and an uncommonly short one.
+        one = max(1e-7, statistics.median(self._times or block) / 1e6)
+        if not self._warm:
+            self._blocks.append(one)
+            self._warm = self._is_warm(one)
+        elif not self.takes_all and one * _FEWEST_LONG > self._seconds:
+            # Decides by counted iterations: the first alone may be long by chance.
+            self._seconds, self.takes_all = self._whole, True
+        size = max(1, min(_MOST_IN_BLOCK, math.ceil(_BLOCK_SECONDS / one)))
+        if not self._warm:
+            return size, False
+        left = self._seconds - (self._clock() - self._began)
+        if self._times and left <= 0:
+            return 0, True
+        fitting = max(1, int(left / one))
+        return min(fitting, self._wanted(size, one)), True
+
+    def _is_warm(self, one: float) -> bool:
+        if one >= _BLOCK_SECONDS:  # the check by value was its warm-up
+            return True
+        if len(self._blocks) < _FEWEST_WARM_BLOCKS:
+            return False
+        spent = self._clock() - self._began
+        if len(self._blocks) >= _MOST_WARM_BLOCKS or spent > _WARM_SHARE * self._seconds:
+            return True
+        before, now = self._blocks[-2:]
+        return abs(now - before) <= _AGREES * before
+
+    def _wanted(self, size: int, one: float) -> int:
+        """Returns how many iterations are still needed; 0: no more."""
+        done, long = len(self._times), one >= _BLOCK_SECONDS
+        fewest = min(self._least, _FEWEST_LONG) if long else self._least
+        if done < fewest:
+            return max(fewest - done, 0 if done else size)
+        error = relative_error(self._times)
+        if error <= self._target or done >= self._most:
+            return 0
+        if long:
+            return 1
+        # The error falls with the square root of the number. At most doubles it: a rough guess.
+        needed = done * ((error / self._target) ** 2 - 1)
+        return max(size, min(done, math.ceil(needed), self._most - done))
+
+
+# Fewest arrivals that separate lateness from jitter.
+ENOUGH = 300
+
+
+@dataclass
+class Stamps:
+    """When this rank arrived at iterations, except for the first of each block.
+
+    starts: nanoseconds of this rank's CLOCK_MONOTONIC; gaps: nanoseconds since it left the
+    iteration before.
+    """
+
+    starts: "array[int]" = field(default_factory=lambda: array("q"))
+    gaps: "array[int]" = field(default_factory=lambda: array("q"))
+
+    def add(self, timestamps: "Timestamps") -> None:
+        """Adds a block but for its first iteration: no iteration before it aligned the ranks."""
+        starts, durations = array("q", timestamps.starts()), array("q", timestamps.durations())
+        self.starts += starts[1:]
+        self.gaps += array(
+            "q",
+            (starts[i] - starts[i - 1] - durations[i - 1] for i in range(1, len(starts))),
+        )
+
+    def follow(self, later: "Stamps", offset: int) -> None:
+        """Adds a later pass's stamps. offset: nanoseconds from this rank's clock to rank 0's."""
+        self.starts += array("q", (ns + offset for ns in later.starts))
+        self.gaps += later.gaps
+
+
+@dataclass(frozen=True)
+class Timings:
+    """slowest: the slowest rank's microseconds of every counted iteration.
+
+    stamps: this rank's arrivals at some of them, on all ranks the same ones.
+    """
+
+    slowest: "array[float]"
+    stamps: Stamps
+
+
+def measure(group: "Group", operation: "Operation", case: "Case", rule: "StoppingRule") -> Timings:
+    """Times blocks until rank 0's `rule` ends it; all ranks call it together."""
+    slowest, stamps = array("d"), Stamps()
+    count, counts = rule.first(), False
+    context = group.context
+    while count:
+        context.step(f"time {case}")
+        timestamps = context.timestamps(count)
+        agreed = group.largest(operation.block(timestamps, count))
+        if counts:
+            slowest += agreed
+            stamps.add(timestamps)
+        decided = rule.after(agreed) if group.rank == 0 else (0, False)
+        count, word = group.said_by(0, [decided[0], int(decided[1])])
+        counts = bool(word)
+    return Timings(slowest, stamps)
+
+
+@dataclass
+class Series:
+    """The times and arrivals of a case that a rank keeps from pass to pass.
+
+    times: the slowest rank's microseconds of each iteration, one list a pass. stamps: on rank 0's
+    clock; clock_error: the largest error bound of the offset to it, in nanoseconds.
+    """
+
+    times: list[list[float]] = field(default_factory=list)
+    stamps: Stamps = field(default_factory=Stamps)
+    clock_error: int = 0
+
+    def add(self, timings: Timings, clock: tuple[int, int]) -> None:
+        """Adds a pass. clock: nanoseconds from this rank's clock to rank 0's, and error bound."""
+        offset, error = clock
+        self.times.append(list(timings.slowest))
+        self.stamps.follow(timings.stamps, offset)
+        self.clock_error = max(self.clock_error, error)
+
+    def is_known(self, target: float) -> bool:
+        """Returns whether there are enough passes and they differ by no more than `target`."""
+        return len(self.times) >= PASSES_THAT_TELL and error_of_passes(self.times) <= target

@@ -1,0 +1,107 @@
+"""Nodes: the rank that measures for each, and their names in sentences."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from oddrank.control.nodes import nodes_of
+from oddrank.control.stages import RunState
+from oddrank.finding import Who, ranks_text
+
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class NodeLeaders:
+    """The ranks that measure for their nodes, as bits: short enough for a plan of 10,000 nodes."""
+
+    mask: int
+
+    @staticmethod
+    def of(run: RunState) -> "NodeLeaders":
+        return NodeLeaders.among(ranks[0] for ranks in nodes_of(run))
+
+    @staticmethod
+    def among(ranks: Iterable[int]) -> "NodeLeaders":
+        return NodeLeaders(sum(1 << rank for rank in ranks))
+
+    @staticmethod
+    def unpack(text: str) -> "NodeLeaders":
+        return NodeLeaders(int(text, 16))
+
+    def pack(self) -> str:
+        return f"{self.mask:x}"
+
+    def __contains__(self, rank: int) -> bool:
+        return bool(self.mask >> rank & 1)
+
+    def __len__(self) -> int:
+        return bin(self.mask).count("1")
+
+    def place(self, rank: int) -> int:
+        """Returns the index of the rank's node: 0, 1, ..."""
+        return bin(self.mask & ((1 << rank) - 1)).count("1")
+
+
+def node_count(run: RunState) -> int:
+    """Returns the number of nodes."""
+    return len(nodes_of(run))
+
+
+def node_or_rank(run: RunState, ranks: Iterable[int]) -> Who:
+    """Names the node if these are all of its ranks and more than one; else the ranks."""
+    who = run.who(ranks)
+    if who.host and len(who.ranks) > 1 and who.ranks in nodes_of(run):
+        return Who("node", who.ranks, who.host)
+    return who
+
+
+class Places:
+    """Names ranks by their nodes if they are whole nodes. Made once for all findings of a stage."""
+
+    def __init__(self, run: RunState) -> None:
+        nodes = nodes_of(run)
+        self._hosts = [run.states[ranks[0]].host for ranks in nodes]
+        self._sizes = [len(ranks) for ranks in nodes]
+        self._node = {rank: number for number, ranks in enumerate(nodes) for rank in ranks}
+        self._said: dict[tuple[int, ...], str] = {}
+
+    def names(self, ranks: Sequence[int]) -> str:
+        """Returns "node1, node3"; "" if the ranks are not whole nodes, or there is one node."""
+        nodes = self._whole(ranks) or []
+        more = f" and {len(nodes) - _MOST_NAMED} more" if len(nodes) > _MOST_NAMED else ""
+        return ", ".join(nodes[:_MOST_NAMED]) + more
+
+    def have(self, ranks: tuple[int, ...]) -> str:
+        """Returns subject and verb: 7 nodes have, node3 has, ranks 0-5 have."""
+        if ranks not in self._said:
+            self._said[ranks] = self._have(ranks)
+        return self._said[ranks]
+
+    def _have(self, ranks: tuple[int, ...]) -> str:
+        nodes = self._whole(ranks)
+        if nodes is None:
+            return f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'}"
+        if len(nodes) == 1:
+            return f"{nodes[0]} has"
+        return f"{len(nodes)} nodes have" if len(nodes) > 2 else f"{' and '.join(nodes)} have"
+
+    def _whole(self, ranks: Sequence[int]) -> list[str] | None:
+        held: dict[int, int] = {}
+        for rank in ranks:
+            node = self._node[rank]
+            held[node] = held.get(node, 0) + 1
+        if len(self._sizes) < 2 or any(self._sizes[node] != count for node, count in held.items()):
+            return None
+        return [self._hosts[node] for node in held]
+
+
+def by_lowest_rank(run: RunState) -> dict[int, Who]:
+    """Returns every node by the rank that measures for it."""
+    return {ranks[0]: Who("node", ranks, run.states[ranks[0]].host) for ranks in nodes_of(run)}
+
+
+def hosts(nodes: Iterable[Who], most: int = 8) -> str:
+    """Returns the nodes' hosts for a sentence, at most `most` of them."""
+    names = [node.host or str(node) for node in nodes]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

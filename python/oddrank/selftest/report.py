@@ -1,0 +1,249 @@
+"""Ends a self-test: makes report, JSON, further files and exit code from the judge's outcome."""
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from oddrank.control.findings import part_failed
+from oddrank.control.nodes import nodes_of
+from oddrank.control.stages import RunState, Stage
+from oddrank.control.walk import OVER, Outcome
+from oddrank.errors import LaunchError
+from oddrank.finding import fold, ranks_text
+from oddrank.launch import Launch, hostlist
+from oddrank.machine.device import CPU, GPU, choose, name_of_gpu
+from oddrank.render import deliver
+from oddrank.report import Report, write_text
+from oddrank.selftest import baseline, exclude, prometheus
+from oddrank.selftest.facts.compare import group, not_readable
+from oddrank.selftest.findings.speed import smallest_seen
+from oddrank.selftest.metrics import SPEED
+from oddrank.selftest.speed_judge import as_data
+from oddrank.selftest.stages import speed
+
+_NOT_BEGUN = "not begun"
+_COLUMNS = ("stage", "ranks", "seconds", "result")
+
+_ENVIRONMENT = "environment"
+# A fact with more values than this is listed with each rank.
+_MOST_VALUES = 64
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The files to write besides the verdict. left_out: stages not asked for, and why."""
+
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    json_path: str | None = None
+    exclude_path: str | None = None
+    prometheus_path: str | None = None
+    fail_on: frozenset[str] = frozenset()
+
+
+def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> Report:
+    """Makes the report of a self-test. left_out: stages that were not asked for, and why."""
+    stages = [
+        {"name": name, "seconds": round(seconds, 3), "ranks": outcome.came[name]}
+        for name, seconds in outcome.seconds.items()
+    ]
+    facts, own = _unless_it_raises(
+        outcome, "data.environment", ({}, {}), _data_of_facts, outcome.run
+    )
+    nodes = _unless_it_raises(outcome, "data.nodes", [], _data_of_nodes, outcome)
+    figures = _unless_it_raises(outcome, "data.ranks", [], _data_of_ranks, outcome, own)
+    compared = _unless_it_raises(outcome, "data.compared", [], _compared, outcome.run)
+    well = "the summary of what was tested"
+    why = outcome.why or (
+        "" if outcome.findings else _unless_it_raises(outcome, well, "", _all_well, outcome, launch)
+    )
+    return Report.of(
+        "selftest",
+        launch.as_world(),
+        {
+            "device": outcome.run.device or None,
+            "stages": stages,
+            "skipped": {
+                **left_out,
+                **outcome.skipped,
+                **dict.fromkeys(outcome.not_begun, _NOT_BEGUN),
+            },
+            "environment": facts,
+            "nodes": nodes,
+            "ranks": figures,
+            "compared": compared,
+        },
+        outcome.findings,
+        complete=outcome.complete,
+        why=why,
+        raised=outcome.run.raised(),
+    )
+
+
+def _unless_it_raises(
+    outcome: Outcome, part: str, otherwise: Any, make: Callable[..., Any], *given: Any
+) -> Any:
+    """Returns make(*given). If that raises, adds a finding and returns `otherwise`."""
+    try:
+        return make(*given)
+    except Exception as error:
+        traceback.print_exc()
+        if (found := part_failed(part, error)) not in outcome.findings:
+            outcome.findings.append(found)
+        return otherwise
+
+
+def _all_well(outcome: Outcome, launch: Launch) -> str:
+    """Returns the summary of a run without findings: what was tested, on how many ranks."""
+    late = [name for name, reason in outcome.skipped.items() if reason == OVER]
+    if late:
+        return f"no time was left for stage {', '.join(late)}; no findings in the others"
+    environment = outcome.run.of("environment")
+    tested = outcome.run.device or "nothing"
+    if tested == CPU and any(facts["gpus"] for facts in environment.values()):
+        tested = "CPU only: there are GPUs, but not one for every rank"
+    size = "1 rank is" if launch.world == 1 else f"all {launch.world} ranks are"
+    well = f"{size} healthy, tested on {tested}{launch.note}"
+    unread = not_readable(environment)
+    texts = [f"{name} ({ranks_text(who)})" for name, who in unread.items()]
+    first: speed.Judged | None = outcome.run.judged.get(SPEED)
+    well += smallest_seen(first.look) if first else ""
+    if first and first.before and not baseline.compared(outcome.run, first.before):
+        well += "; not compared with the baseline, which has none of these hosts and local ranks"
+    return f"{well}; not readable: {', '.join(texts)}" if texts else well
+
+
+def note_device(stage: Stage, run: RunState) -> None:
+    """Lets ranks be named with their device once it is known."""
+    if stage.name == "environment":
+        run.device = choose(run.of("environment").values())
+        if run.device == GPU:
+            run.devices = {
+                rank: name
+                for rank, facts in run.of("environment").items()
+                if (name := name_of_gpu(facts, run.states[rank].local_rank))
+            }
+
+
+def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
+    """Prints the verdict and writes the wanted files; returns every rank's exit code."""
+    report = report_of(outcome, launch, wanted.left_out)
+    files = []
+    for option, path, text, advice in (
+        ("--prometheus", wanted.prometheus_path, _prometheus, prometheus.ADVICE),
+        ("--exclude", wanted.exclude_path, _exclude, exclude.ADVICE),
+    ):
+        made = path and _unless_it_raises(outcome, option, None, text, report, outcome.run)
+        if made is not None and path:
+            files.append((made, path, advice))
+    if len(outcome.findings) > len(report.findings):  # a file could not be made
+        report = report_of(outcome, launch, wanted.left_out)
+    with ExitStack() as then:  # each is tried, also if the verdict or a file can't be written
+        for file in files:
+            then.callback(write_text, *file)
+        rows = rows_of(outcome, wanted.left_out)
+        then.callback(partial(deliver, report, wanted.json_path, _COLUMNS, rows))
+    return report.exit_code(wanted.fail_on)
+
+
+def _compared(run: RunState) -> list[dict[str, Any]]:
+    first: speed.Judged | None = run.judged.get(SPEED)
+    return as_data(first.look if first else None)
+
+
+def _exclude(report: Report, run: RunState) -> str:
+    names = os.environ.get("SLURM_JOB_NODELIST", "")
+    try:
+        nodelist = hostlist.expand(names) if names else []
+    except LaunchError:
+        nodelist = []
+    return exclude.text(report, run, nodelist)
+
+
+def _prometheus(report: Report, run: RunState) -> str:
+    return prometheus.text(report, run, time.time())
+
+
+def rows_of(outcome: Outcome, left_out: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Returns one row per stage: those that ran, those not begun, and those left out."""
+    rows: list[tuple[str, ...]] = []
+    for name, seconds in outcome.seconds.items():
+        conditions = {f.condition for f in outcome.findings if f.stage == name}
+        came = f"{outcome.came[name]}/{outcome.run.world}"
+        through = outcome.came[name] == outcome.run.world
+        result = ", ".join(sorted(conditions)) or ("ok" if through else "-")
+        rows.append((name, came, f"{seconds:.1f}", result))
+    rows += [(name, "-", "-", _NOT_BEGUN) for name in outcome.not_begun]
+    rows += [("all others", "-", "-", "not run: --only")] * ("--only" in left_out.values())
+    skipped = {**{n: why for n, why in left_out.items() if why != "--only"}, **outcome.skipped}
+    return rows + [(name, "-", "-", f"not run: {why}") for name, why in skipped.items()]
+
+
+def _data_of_facts(run: RunState) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """Returns the facts of all ranks, each once, and rank -> name -> value of the other facts.
+
+    common: facts with the same value on all ranks. differing: each value with its ranks.
+    """
+    said = run.of(_ENVIRONMENT)
+    common: dict[str, Any] = {}
+    differing: dict[str, list[dict[str, Any]]] = {}
+    own: dict[int, dict[str, Any]] = {rank: {} for rank in said}
+    for name in dict.fromkeys(name for one in said.values() for name in one):
+        groups = group({rank: one.get(name) for rank, one in said.items()})
+        if len(groups) == 1:
+            common[name] = groups[0][0]
+        elif len(groups) <= _MOST_VALUES:
+            differing[name] = [{"ranks": fold(who), "value": value} for value, who in groups]
+        else:
+            for value, who in groups:
+                for rank in who:
+                    own[rank][name] = value
+    unread = {name: fold(who) for name, who in not_readable(said).items()}
+    return {"common": common, "differing": differing, "not_readable": unread}, own
+
+
+def _data_of_nodes(outcome: Outcome) -> list[dict[str, Any]]:
+    """Returns the nodes by lowest rank. joined_s: seconds until the node's last rank had joined."""
+    found = []
+    for node in nodes_of(outcome.run):
+        came = [outcome.joined[rank] for rank in node if rank in outcome.joined]
+        found.append(
+            {
+                "host": outcome.run.states[node[0]].host or None,
+                "ranks": fold(node),
+                "joined_s": round(max(came), 3) if len(came) == len(node) else None,
+            }
+        )
+    return found
+
+
+def _data_of_ranks(outcome: Outcome, own: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns one row per rank. metrics: the rank's results by stage. own: its facts by rank."""
+    run = outcome.run
+    number = {rank: n for n, node in enumerate(nodes_of(run)) for rank in node}
+    found = []
+    for rank, state in sorted(run.states.items()):
+        came = state.contact != "never"
+        local = state.local_rank if came else None
+        metrics = {
+            stage: results[rank]
+            for stage, results in run.results.items()
+            if stage != _ENVIRONMENT and rank in results and results[rank] is not None
+        }
+        if own.get(rank):
+            metrics[_ENVIRONMENT] = own[rank]
+        found.append(
+            {
+                "rank": rank,
+                "host": state.host or None,
+                "node": number[rank] if came else None,
+                "local_rank": local,
+                "device": run.device_of(rank) if run.device == "GPU" else run.device or None,
+                "metrics": metrics,
+            }
+        )
+    return found

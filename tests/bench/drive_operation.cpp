@@ -1,0 +1,113 @@
+// Drives csrc/bench/nccl's operations on the fake GPU: takes name=number, prints one line of JSON.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "bench/nccl/operation.hpp"
+#include "fake_gpu.hpp"
+#include "os/error.hpp"
+
+using namespace oddrank;
+
+namespace {
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Deadline soon(std::map<std::string, long>& given) { return Deadline::after_ms(given["ms"]); }
+
+}  // namespace
+
+int main(int count, char** options) {
+  std::map<std::string, long> given = {{"n", 100}, {"each", 1}, {"windows", 1}, {"ms", 20000}};
+  for (int i = 1; i < count; ++i) {
+    char* const equals = std::strchr(options[i], '=');
+    given[std::string(options[i], equals)] = std::stol(equals + 1);
+  }
+  FakeState& fake = fake_state();
+  if (given.count("hangs_at") != 0) fake.hangs_at = static_cast<std::uint64_t>(given["hangs_at"]);
+  if (given.count("blocks_at") != 0) {
+    fake.blocks_at = static_cast<std::uint64_t>(given["blocks_at"]);
+  }
+  fake.survives_abort = given["survives_abort"] != 0;
+  fake.fails = given["fails"] != 0;
+  fake.cannot_split = given["cannot_split"] != 0;
+
+  nccl::load("");
+  const auto windows = static_cast<std::size_t>(given["windows"]);
+  auto communicator = std::make_shared<nccl::Communicator>(nccl::make_unique_id(), 0, 1, -1,
+                                                           Deadline::after_ms(5000));
+  auto memory = std::make_shared<nccl::Memory>(communicator, 2 * 512 * windows, false,
+                                               Deadline::after_ms(5000));
+  nccl::Request request;
+  request.collective = "all_reduce";
+  request.dtype = "float32";
+  request.op = "sum";
+  request.bytes = 8;
+  request.in_place = given["in_place"] != 0;
+  nccl::Times times;
+  std::string said, after;
+  std::shared_ptr<nccl::Operation> operation;
+  const std::size_t behind =
+      given.count("behind") != 0 ? static_cast<std::size_t>(given["behind"]) : 512 * windows;
+  said = error_of([&] {
+    operation = std::make_shared<nccl::Operation>(communicator, memory, request,
+                                                  nccl::Windows{behind, 512, windows},
+                                                  static_cast<std::size_t>(given["graph"]));
+  });
+  if (operation == nullptr) {
+    std::printf("{\"said\": \"%s\"}\n", said.c_str());
+    return 0;
+  }
+  const float sent[2] = {3, 4};
+  bool right = false;
+  if (given["spread"] != 0) {
+    std::memcpy(memory->data(), sent, sizeof sent);
+    operation->spread(false, soon(given));
+  }
+  const auto began = monotonic_ns();
+  said = error_of([&] {
+    times = operation->block(static_cast<std::size_t>(given["n"]), given["each"] != 0, soon(given));
+  });
+  const double took = static_cast<double>(monotonic_ns() - began) * 1e-9;
+  if (given["spread"] != 0) {
+    right = true;
+    for (std::size_t i = 0; i < windows; ++i) {
+      right = right && std::memcmp(memory->data() + behind + 512 * i, sent, sizeof sent) == 0;
+    }
+  }
+  if (!said.empty()) after = error_of([&] { operation->run(0, soon(given)); });
+  const bool direct = communicator->direct();
+  operation.reset();
+  memory.reset();
+  if (said.empty()) communicator->close(Deadline::after_ms(5000));
+
+  double low = 0, high = 0;
+  for (const double one : times.each) {
+    low = low == 0 || one < low ? one : low;
+    high = one > high ? one : high;
+  }
+  const std::set<std::uintptr_t> places(fake.windows.begin(), fake.windows.end());
+  std::printf(
+      "{\"said\": \"%s\", \"after\": \"%s\", \"took\": %.3f, \"values\": %zu, \"low\": %.4f, "
+      "\"high\": %.4f, \"mean\": %.4f, \"operations\": %zu, \"places\": %zu, "
+      "\"most_in_flight\": %llu, \"graph_launches\": %llu, \"graphs_at_the_end\": %d, "
+      "\"aborts\": %d, \"freed_in_use\": %d, \"right\": %d, \"direct\": %d}\n",
+      said.c_str(), after.c_str(), took, times.each.size(), low, high, times.mean,
+      fake.windows.size(), places.size(), static_cast<unsigned long long>(fake.most_in_flight),
+      static_cast<unsigned long long>(fake.graph_launches), fake.graphs_at_the_end, fake.aborts,
+      fake.freed_in_use, right ? 1 : 0, direct ? 1 : 0);
+  std::fflush(stdout);
+  std::_Exit(0);  // a thread may still be inside NCCL
+}

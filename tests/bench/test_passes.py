@@ -1,0 +1,113 @@
+"""Cases are measured in several passes: a disturbance hurts one pass, not a case's result."""
+
+import io
+import re
+from array import array
+
+import pytest
+
+from job import job
+from oddrank.bench.case import Case
+from oddrank.bench.plan import Task, in_turn
+from oddrank.bench.row import Table, summarise
+from oddrank.bench.sampling import Series, Stamps, Timings
+
+
+def task(backend, size):
+    case = Case("all_reduce", "float32", size)
+    return Task(backend, case, f"{backend} {case}")
+
+
+TASKS = [task("nccl", 8), task("nccl", 16), task("c10d", 8)]
+
+
+def test_all_cases_of_a_back_end_come_between_two_passes_to_one():
+    told = [(one_pass.index, one_pass.number) for one_pass in in_turn(TASKS, 2)]
+    assert told == [(0, 1), (1, 1), (0, 2), (1, 2), (2, 1), (2, 2)]
+    names = [one_pass.name for one_pass in in_turn(TASKS, 2)]
+    assert names[0] == TASKS[0].name
+    assert len(set(names)) == len(names)
+
+
+def timings(*us, starts=(0,)):
+    return Timings(array("d", us), Stamps(array("q", starts), array("q", starts)))
+
+
+def test_stamps_of_all_passes_are_on_one_clock_and_as_sure_as_the_worst():
+    series = Series()
+    series.add(timings(1, starts=(100, 200)), (5, 10))
+    series.add(timings(1, starts=(300,)), (-7, 3))
+    assert list(series.stamps.starts) == [105, 205, 293]
+    assert list(series.stamps.gaps) == [100, 200, 300]
+    assert series.clock_error == 10
+
+
+def test_what_two_passes_agree_on_may_be_chance():
+    series = Series()
+    known = []
+    for _ in range(3):
+        series.add(timings(*[10.0] * 20), (0, 0))
+        known.append(series.is_known(0.01))
+    assert known == [False, False, True]
+    series.add(timings(*[11.0] * 20), (0, 0))
+    assert not series.is_known(0.01)
+
+
+def row_of(one, *us):
+    """Returns a case's row. us: a list of times per pass."""
+    result = {"backend": one.backend, "times": list(us), "mismatch": None, "skipped": None,
+              "arrival": None, "footprint": 0}  # fmt: skip
+    return summarise(one.case, {0: result, 1: result}, 2)
+
+
+def shown_after(stream, times, cut=99):
+    """Returns the table of a sweep whose times shrink from pass to pass."""
+    table, rows = Table(stream), {}
+    for one_pass in in_turn(TASKS[:2], times)[:cut]:
+        us = 10.0 * (one_pass.index + 1) + 100 / one_pass.number
+        rows[one_pass.task.name] = row_of(one_pass.task, *[[us]] * one_pass.number)
+        table.add(one_pass, rows[one_pass.task.name])
+    table.end(rows.values())
+    return stream.getvalue().splitlines()
+
+
+def figures(lines):
+    return [re.search(r" (\d+\.\d) .* ok$", line)[1] for line in lines if line.endswith("ok")]
+
+
+def test_a_row_is_shown_at_once_and_as_it_is_at_the_end():
+    lines = shown_after(io.StringIO(), 4)
+    assert figures(lines) == ["110.0", "120.0", "35.0", "45.0"]
+    rounds = [line for line in lines if line.startswith("pass")]
+    assert rounds == ["pass 2 of 4", "pass 3 of 4", "pass 4 of 4"]
+    at = lines.index("all passes together, up to 4 for each case:")
+    assert figures(lines[at:]) == ["35.0", "45.0"]
+
+
+def test_what_is_visited_once_is_shown_once():
+    assert figures(shown_after(io.StringIO(), 1)) == ["110.0", "120.0"]
+    assert figures(shown_after(io.StringIO(), 4, cut=2)) == ["110.0", "120.0"]
+    assert figures(shown_after(io.StringIO(), 4, cut=3)) == ["110.0", "120.0", "60.0", "120.0"]
+
+
+@pytest.mark.needs("torch")
+def test_what_hurts_one_pass_to_a_case_is_not_taken_for_the_case():
+    late = "late:rank=1,stage=all_reduce float32 4 KiB (2),seconds=0.02"
+    command = ("bench", "run", "--sizes", "1K,4K", "--budget", "30", "--precision", "0.01%")
+    verdict = job(2, command=command, inject=late, deadline=90)
+    assert verdict.healthy(), str(verdict)
+    row = verdict.report["data"]["rows"][1]
+    assert row["passes"] >= 3
+    assert row["median_us"] < 20_000
+    assert row["error"] > 0.2  # one pass differed from the others
+
+
+@pytest.mark.needs("torch")
+def test_a_case_whose_later_passes_never_came_has_its_arrivals():
+    kill = "kill:rank=1,stage=all_reduce float32 4 KiB (2)"
+    command = ("bench", "run", "--sizes", "1K,4K", "--budget", "30", "--precision", "0.01%")
+    verdict = job(2, command=command, inject=kill, deadline=90)
+    assert verdict.names(rank=1, stage="all_reduce float32 4 KiB (2)"), str(verdict)
+    rows = verdict.report["data"]["rows"]
+    assert [row["passes"] for row in rows] == [2, 1]
+    assert all(len(row["arrival"]["median_us"]) == 2 for row in rows)

@@ -1,0 +1,156 @@
+"""Stops after enough iterations for the wanted error, and always within the time."""
+
+import random
+import statistics
+
+import pytest
+
+from oddrank.bench.budget import Budget
+from oddrank.bench.case import Case
+from oddrank.bench.sampling import StoppingRule, error_of_passes, relative_error
+
+
+class Machine:
+    """A clock that only iterations move. slow_until: seconds of 4 times slower iterations."""
+
+    def __init__(self, one_us, noise, seed=1, slow_until=0.0):
+        self.now, self.one, self.noise, self.slow_until = 0.0, one_us, noise, slow_until
+        self.random = random.Random(seed)
+
+    def iteration(self):
+        slower = 4 if self.now < self.slow_until else 1
+        us = self.one * slower * (1 + self.noise * self.random.random())
+        self.now += us / 1e6
+        return us
+
+    def run(self, target, seconds, **more):
+        """Returns (all counted times, number of uncounted iterations)."""
+        rule = StoppingRule(target, seconds, clock=lambda: self.now, **more)
+        kept, dropped, count, counts = [], 0, rule.first(), False
+        while count:
+            block = [self.iteration() for _ in range(count)]
+            if counts:
+                kept += block
+            else:
+                dropped += count
+            count, counts = rule.after(block)
+        return kept, dropped
+
+
+def test_a_quiet_machine_needs_few_iterations():
+    kept, dropped = Machine(100, 0.001).run(0.01, 60)
+    assert relative_error(kept) <= 0.01
+    assert len(kept) <= 250
+    assert dropped >= 1
+
+
+def test_a_noisy_machine_needs_more_and_gets_them():
+    quiet, _ = Machine(100, 0.5).run(0.05, 60)
+    noisy, _ = Machine(100, 2.0).run(0.01, 60)
+    assert relative_error(noisy) <= 0.01
+    assert len(noisy) > len(quiet)
+
+
+@pytest.mark.parametrize("one", [100, 10_000, 400_000])
+def test_time_is_the_limit_where_the_error_is_never_reached(one):
+    machine = Machine(one, 3.0)
+    kept, _ = machine.run(1e-9, 2)
+    assert kept
+    assert machine.now < 2 * 1.01 + 24 * one / 1e6
+
+
+def test_long_iterations_are_not_repeated_for_nothing():
+    kept, dropped = Machine(500_000, 0.001).run(0.01, 60)
+    assert (len(kept), dropped) == (6, 1)
+
+
+def test_long_noisy_iterations_take_the_time_that_there_is():
+    machine = Machine(100_000, 0.5)
+    kept, _ = machine.run(0.001, 20)
+    assert len(kept) > 100
+    assert 19 < machine.now < 20.2
+
+
+def test_what_is_not_warm_does_not_count():
+    rule = StoppingRule(0.01, 60, clock=lambda: 0.0)
+    slow_start = [9000.0, 5000.0, 2000.0, 1010.0, 1000.0]
+    for value in slow_start:
+        count, counts = rule.after([value])
+    assert (count > 0, counts) == (True, True)
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.05, 10])
+def test_a_slow_start_does_not_count_however_short_the_time(seconds):
+    kept, _ = Machine(100, 0.001, slow_until=0.04).run(0.01, seconds)
+    assert statistics.median(kept) == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.parametrize("one", [100, 1000, 5000])
+def test_the_least_time_that_a_case_has_leaves_iterations_that_count(one):
+    share = Budget(1e-9, [Case("all_reduce", "float32", 1024)]).share(0)[0]
+    kept, dropped = Machine(one, 0.001).run(1e-9, share)
+    assert dropped >= 0.04 / (one / 1e6)
+    assert len(kept) >= 6  # with fewer a median has no error
+
+
+def test_iterations_longer_than_a_block_are_not_run_three_times_to_get_warm():
+    kept, dropped = Machine(30_000, 0.001).run(0.01, 0.08)
+    assert (len(kept), dropped) == (2, 1)
+
+
+def test_arrivals_get_as_many_iterations_as_they_need():
+    kept, _ = Machine(150, 0.3).run(1.0, 20, least=400)
+    assert 400 <= len(kept) <= 600
+
+
+def test_the_error_covers_the_true_median_as_often_as_it_says():
+    chance = random.Random(7)
+    inside = 0
+    for _ in range(400):
+        times = [chance.lognormvariate(0, 0.5) for _ in range(100)]
+        error = relative_error(times) * statistics.median(times)
+        inside += abs(statistics.median(times) - 1) <= error * 1.15  # the interval is not symmetric
+    assert inside >= 0.93 * 400
+
+
+def test_few_times_have_no_error():
+    assert relative_error([1.0] * 5) == float("inf")
+    assert relative_error([1.0] * 6) == 0
+
+
+def test_where_few_iterations_fit_into_a_pass_it_takes_the_time_of_all():
+    for one, takes_all in ((1000, False), (100_000, True)):
+        machine = Machine(one, 3.0)
+        rule = StoppingRule(1e-9, 0.3, 1.5, clock=lambda machine=machine: machine.now)
+        count = rule.first()
+        while count:
+            count, _ = rule.after([machine.iteration() for _ in range(count)])
+        assert rule.takes_all == takes_all
+        assert machine.now == pytest.approx(1.5 if takes_all else 0.3, rel=0.3)
+
+
+def test_one_long_iteration_takes_no_time_from_later_passes():
+    machine = Machine(1000, 3.0)
+    rule = StoppingRule(1e-9, 0.3, 1.5, clock=lambda: machine.now)
+    machine.now = 0.1
+    count, _ = rule.after([100_000])
+    while count:
+        count, _ = rule.after([machine.iteration() for _ in range(count)])
+    assert not rule.takes_all
+    assert machine.now < 0.4
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 10])
+def test_the_error_of_few_passes_covers_what_they_have_in_common_in_95_percent(number):
+    """Passes differ by 10 %, each known well: 95 % of intervals contain the true median."""
+    dice = random.Random(number)
+    held = 0
+    for _ in range(300):
+        levels = [dice.gauss(100, 10) for _ in range(number)]
+        passes = [[dice.gauss(level, 0.5) for _ in range(40)] for level in levels]
+        center = statistics.fmean(statistics.median(one_pass) for one_pass in passes)
+        held += abs(center - 100) <= error_of_passes(passes) * center
+    if number >= 3:
+        assert 0.92 <= held / 300 <= 0.98
+    else:  # two passes are too few
+        assert held / 300 < 0.9

@@ -1,0 +1,72 @@
+"""README and docs/ name commands, options, files and links that exist."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from oddrank import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINE = re.compile(r"(?:^|\$ |-m |srun |mpirun )oddrank ((?:[a-z]+ ?)+)([^#|]*)")
+
+
+@pytest.fixture(params=PAGES, ids=lambda page: page.name)
+def page(request):
+    return request.param
+
+
+def command_of(words):
+    """Returns the click command that these words begin with, and how many of them name it."""
+    found, used = None, 0
+    for word in words:
+        group = found.commands if isinstance(found, click.Group) else None
+        if found is None and word in cli._COMMANDS:
+            found = import_module(cli._COMMANDS[word][0]).command
+        elif group and word in group:
+            found = group[word]
+        else:
+            break
+        used += 1
+    return found, used
+
+
+def code(page):
+    """Returns the lines of a page's code blocks, and its texts between backticks."""
+    prose, *blocks = re.split(r"^```.*$", page.read_text().replace("\\\n", " "), flags=re.M)
+    prose += "".join(blocks[1::2])
+    lines = [line for block in blocks[::2] for line in block.splitlines()]
+    return lines + re.findall(r"`([^`]+)`", prose)
+
+
+def test_every_command_and_option_of_a_page_exists(page):
+    for words, rest in [found for line in code(page) for found in LINE.findall(line)]:
+        command, used = command_of(words.split())
+        assert used, f"no command {words!r}"
+        known = {name for option in command.params for name in option.opts} | {"--help"}
+        for name in re.findall(r"(?<=\s)--[a-z][a-z-]*", f" {rest}".partition(".py")[0]):
+            assert name in known, f"{words}has no option {name}"
+
+
+def test_every_link_and_file_of_a_page_exists(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (page.parent / target).exists(), target
+    for path in re.findall(r"`((?:benchmarks|tests|examples|python|csrc)/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_readme_is_one_page():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+    assert max(map(len, lines)) <= 100
+
+
+def test_prose_has_at_most_100_columns(page):
+    fenced = False
+    for line in page.read_text().splitlines():
+        fenced ^= line.startswith("```")
+        assert fenced or len(line) <= 100 or line.startswith(("|", "![")), line

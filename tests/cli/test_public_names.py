@@ -1,0 +1,74 @@
+"""The public names of oddrank, and their types for a type checker."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import oddrank
+
+SOURCES = Path(oddrank.__file__).parents[1]
+
+
+def checked(folder: Path, *lines: str) -> str:
+    """Returns the output of mypy for a script of these lines."""
+    script = folder / "script.py"
+    script.write_text("\n".join(["import oddrank", "import oddrank.trace", *lines, ""]))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder), str(script)],
+        env={**os.environ, "MYPYPATH": str(SOURCES)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout
+
+
+@pytest.mark.needs("mypy")
+def test_a_type_checker_knows_every_public_name(tmp_path):
+    shown = checked(tmp_path, *(f"reveal_type(oddrank.{name})" for name in oddrank.__all__))
+    types = [line for line in shown.splitlines() if "Revealed type" in line]
+    assert len(types) == len(oddrank.__all__), shown
+    assert not [line for line in types if 'is "Any"' in line]
+
+
+@pytest.mark.needs("mypy")
+def test_a_type_checker_sees_misspelled_names_and_wrong_arguments(tmp_path):
+    shown = checked(
+        tmp_path,
+        "oddrank.armed()",
+        "oddrank.arm(hook=3)",
+        "oddrank.step('four')",
+        "report: oddrank.Report",
+        "report.verdict = 'fine'",
+        "oddrank.trace.Tee(3)",
+        "def one() -> int:",
+        "    with oddrank.section('data'):",
+        "        return 1",
+        "oddrank.printflock('a', end='', flush=True)",
+        "with oddrank.install_printing(prefix='[{rank}] '):",
+        "    pass",
+    )
+    wrong = {int(line.split(":")[1]) for line in shown.splitlines() if ": error:" in line}
+    assert wrong == {3, 4, 5, 7, 8}, shown
+
+
+def test_every_public_name_is_there_and_in_dir():
+    for name in oddrank.__all__:
+        assert getattr(oddrank, name) is not None
+        assert name in dir(oddrank)
+    with pytest.raises(AttributeError, match="no attribute 'armed'"):
+        oddrank.armed  # noqa: B018
+
+
+def test_a_report_of_our_own_can_be_made_from_the_public_names():
+    who = oddrank.finding.Who("rank", (2,))
+    sure = oddrank.finding.Confidence("high", "measured twice")
+    found = oddrank.Finding(condition="slow", who=who, cause="slow", what="it is", confidence=sure)
+    made = oddrank.Report.of("mine", {"size": 4}, {}, [found], complete=True)
+    assert (made.verdict, made.exit_code()) == ("odd", 1)

@@ -1,0 +1,182 @@
+"""Launchers that end, ranks that die before the root knows them, nodes that lose each other."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+
+import pytest
+
+from faults import only
+from job import Live, Verdict, job
+from launchers import LAUNCHERS
+from netns import two_hosts
+
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
+DEADLINE = 90
+
+
+def guards(live: Live) -> int:
+    """Returns the number of living guards of a job."""
+    return sum(process.name == "oddrank-guard" for process in live.mark.living())
+
+
+def kill_launcher_after(seconds: float, ranks: int):
+    """Kills the first launcher `seconds` after each of its ranks has a guard."""
+
+    def act(live: Live) -> None:
+        end = time.monotonic() + 60
+        while guards(live) < ranks and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(seconds)
+        live.launchers[0].kill()
+
+    return act
+
+
+def only_launcher_gone(verdict: Verdict) -> bool:
+    findings = (verdict.report or {}).get("findings", [])
+    named = [rank for finding in findings for rank in finding["who"]["ranks"]]
+    return verdict.causes == {"launcher-gone"} and not named
+
+
+@pytest.mark.parametrize("seconds", [0, 1.5, 4])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_launcher_that_is_killed_is_told_at_once_and_no_rank(ranks, seconds):
+    slow = f"slow:rank={ranks - 1},stage=device,seconds=60"
+    act = kill_launcher_after(seconds, ranks)
+    verdict = job(ranks, inject=slow, deadline=DEADLINE, command=only("device"), act=act)
+    assert only_launcher_gone(verdict), str(verdict)
+    assert "torchrun (pid " in verdict.output
+    assert verdict.seconds < DEADLINE / 2
+    assert verdict.gone(), str(verdict)
+
+
+def kill_rank_before_its_guard(rank: int, others: int):
+    """Kills a rank once the `others` have guards; torchrun would otherwise end those first."""
+
+    def act(live: Live) -> None:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with suppress(ValueError, ProcessLookupError):
+                os.kill(live.pid_of(rank), signal.SIGSTOP)
+                break
+            time.sleep(0.001)
+        while guards(live) < others and time.monotonic() < end:
+            time.sleep(0.05)
+        os.kill(live.pid_of(rank), signal.SIGKILL)
+
+    return act
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_rank_that_dies_before_it_has_a_guard_is_named(rank):
+    act = kill_rank_before_its_guard(rank, 2)
+    verdict = job(3, deadline=DEADLINE, command=only("device"), act=act)
+    assert verdict.names(rank=rank, stage="join"), str(verdict)
+    assert verdict.causes == {"never-joined"}
+    assert verdict.seconds < DEADLINE / 2
+
+
+def test_without_rank_0_the_guards_of_its_host_say_that_it_never_joined():
+    act = kill_rank_before_its_guard(0, 2)
+    verdict = job(3, deadline=DEADLINE, command=only("device"), act=act)
+    assert verdict.report is None
+    said = [line for line in verdict.output.splitlines() if "oddrank: rank 0 (" in line]
+    assert len(said) == 1, str(verdict)
+    assert "never joined: its launcher, torchrun (pid " in said[0]
+    assert verdict.seconds < DEADLINE / 2
+
+
+def kill_rank_after_its_guard(rank: int, number: signal.Signals, ranks: int):
+    """Kills a rank while all ranks import torch, which takes seconds."""
+
+    def act(live: Live) -> None:
+        end = time.monotonic() + 60
+        while guards(live) < ranks and time.monotonic() < end:
+            time.sleep(0.02)
+        os.kill(live.pid_of(rank), number)
+
+    return act
+
+
+@pytest.mark.needs("netns")
+@pytest.mark.parametrize(
+    ("ranks", "rank", "number"), [(2, 1, signal.SIGSEGV), (4, 3, signal.SIGKILL)]
+)
+def test_a_rank_of_another_host_that_dies_while_it_imports_torch_is_named(ranks, rank, number):
+    with two_hosts() as hosts:
+        act = kill_rank_after_its_guard(rank, number, ranks)
+        command = only("device")
+        verdict = job(ranks, 2, hosts=hosts, deadline=DEADLINE, command=command, act=act)
+    assert verdict.names(rank=rank, stage="join"), str(verdict)
+    assert verdict.causes == {"killed"}
+    assert number.name in verdict.report["findings"][0]["what"]
+    assert verdict.seconds < DEADLINE / 2
+    assert verdict.gone(), str(verdict)
+
+
+@pytest.mark.needs("netns")
+def test_nodes_between_which_large_packets_vanish_lost_each_other_and_both_live():
+    def act(live: Live) -> None:
+        hosts[0].firewall("iifname != lo meta length > 1000 drop")
+
+    # The facts of a rank do not fit a small packet: they come once the firewall is up.
+    slow = [f"slow:rank={rank},stage=environment,seconds=3" for rank in (2, 3)]
+    with two_hosts() as hosts:
+        verdict = job(
+            4, 2, hosts=hosts, deadline=60, command=("selftest", "--quick"), act=act,
+            after="join ", inject=";".join(slow),
+        )  # fmt: skip
+    assert verdict.causes == {"lost-each-other"}, str(verdict)
+    assert "is dead" not in verdict.output
+    assert verdict.gone(), str(verdict)
+
+
+@pytest.mark.needs("netns", "nft")
+def test_a_firewall_before_rank_0s_port_is_named_and_its_direction():
+    """torch's store is reached, the guard of rank 0 is not."""
+
+    def behind_a_firewall(order):
+        allowed = order.master[1]
+        hosts[0].firewall(f"iifname != lo tcp dport != {allowed} ct state new drop")
+        return LAUNCHERS["env"](order)
+
+    with two_hosts() as hosts:
+        verdict = job(
+            4, 2, hosts=hosts, deadline=45, command=only("device"), launcher=behind_a_firewall
+        )
+    assert verdict.causes == {"unreachable-root"}, str(verdict)
+    assert verdict.names(rank=(2, 3), stage="join")
+    (finding,) = verdict.report["findings"]
+    assert "node1 cannot connect to node0, no answer from " in finding["what"]
+    assert verdict.gone(), str(verdict)
+
+
+def with_variable(rank: int, name: str, value: str):
+    """Starts ranks of which one has another environment."""
+
+    def start(order):
+        plan = LAUNCHERS["env"](order)
+        plan[rank][2][name] = value
+        return plan
+
+    return start
+
+
+def test_a_rank_that_counts_another_world_ends_the_job_at_once():
+    verdict = job(3, deadline=DEADLINE, launcher=with_variable(2, "WORLD_SIZE", "4"))
+    assert verdict.causes == {"other-world"}, str(verdict)
+    assert "WORLD_SIZE" in verdict.output
+    assert verdict.seconds < DEADLINE / 2
+    assert verdict.gone(), str(verdict)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_interface_that_a_host_does_not_have_is_told_at_once(rank):
+    start = with_variable(rank, "GLOO_SOCKET_IFNAME", "lo,nowhere0")
+    verdict = job(2, deadline=DEADLINE, command=only("connect"), launcher=start)
+    first = verdict.report["findings"][0]
+    assert (first["cause"], first["who"]["ranks"]) == ("raised", [rank]), str(verdict)
+    assert "this host has no interface nowhere0" in verdict.report["summary"]
+    assert verdict.seconds < DEADLINE / 2

@@ -1,0 +1,66 @@
+// The rendezvous file is trusted only if no other user could have written or read it.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "control/rendezvous_file.hpp"
+
+namespace oddrank::control {
+namespace {
+
+class RendezvousFile : public testing::Test {
+ protected:
+  RendezvousFile() {
+    std::filesystem::create_directory(folder_);
+    std::ofstream(path_) << "10.0.0.1:29511#secret";
+    ::chmod(path_.c_str(), 0600);
+  }
+  ~RendezvousFile() override { std::filesystem::remove_all(folder_); }
+
+  const std::string folder_ =
+      testing::TempDir() + "oddrank-rendezvous-" + std::to_string(::getpid());
+  const std::string path_ = folder_ + "/root";
+};
+
+TEST_F(RendezvousFile, GivesTheAddress) {
+  EXPECT_EQ(read_rendezvous_file(path_), "10.0.0.1:29511#secret");
+}
+
+TEST_F(RendezvousFile, IsNothingWhereThereIsNone) {
+  EXPECT_EQ(read_rendezvous_file(""), "");
+  EXPECT_EQ(read_rendezvous_file(folder_ + "/other"), "");
+}
+
+TEST_F(RendezvousFile, IsNotBelievedWhereOthersMayReadIt) {
+  ::chmod(path_.c_str(), 0640);
+  EXPECT_EQ(read_rendezvous_file(path_), "");
+}
+
+TEST_F(RendezvousFile, IsNotFollowedElsewhere) {
+  const std::string link = folder_ + "/link";
+  ASSERT_EQ(::symlink(path_.c_str(), link.c_str()), 0);
+  EXPECT_EQ(read_rendezvous_file(link), "");
+}
+
+TEST_F(RendezvousFile, DoesNotWaitForAPipe) {
+  const std::string pipe = folder_ + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(read_rendezvous_file(pipe), "");
+}
+
+TEST_F(RendezvousFile, TakesItsFolderWithItOnceThatIsEmpty) {
+  const std::string other = folder_ + "/other";
+  std::ofstream(other) << "kept";
+  remove_rendezvous_file(path_);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_TRUE(std::filesystem::exists(other));
+  std::filesystem::remove(other);
+  remove_rendezvous_file(path_);
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
+}  // namespace
+}  // namespace oddrank::control

@@ -1,0 +1,142 @@
+// Marks and timestamps on the shared page: a reader always sees a consistent pair.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "control/page.hpp"
+#include "control/timestamps.hpp"
+#include "os/error.hpp"
+
+namespace oddrank::control {
+namespace {
+
+Progress mark(std::uint64_t progress, bool waiting, std::uint32_t stage = 1) {
+  Progress made;
+  made.progress = progress;
+  made.stage_number = stage;
+  made.waiting = waiting ? 1 : 0;
+  return made;
+}
+
+TEST(Timestamps, a_collective_is_two_marks_and_waits_for_others_in_between) {
+  Page page;
+  page.begin_stage(mark(100, false));
+  Timestamps timestamps(page, 3);
+  EXPECT_EQ(page.read().progress, 100U);
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    timestamps.enter();
+    EXPECT_EQ(page.read().progress, 101U + 2 * i);
+    EXPECT_EQ(page.read().waiting, 1);
+    timestamps.leave();
+    EXPECT_EQ(page.read().progress, 102U + 2 * i);
+    EXPECT_EQ(page.read().waiting, 0);
+  }
+}
+
+TEST(Timestamps, the_last_word_of_steps_and_timestamps_says_whether_it_waits) {
+  Page page;
+  page.begin_stage(mark(100, false));
+  page.write(mark(101, true));
+  Timestamps timestamps(page, 1);
+  timestamps.enter();
+  EXPECT_EQ(page.read().waiting, 1);
+  timestamps.leave();
+  EXPECT_EQ(page.read().waiting, 0) << "though the last step waited";
+  page.write(mark(102, true));
+  EXPECT_EQ(page.read().waiting, 1);
+  EXPECT_EQ(page.read().progress, 104U) << "two marks of the collective, two of the steps";
+  timestamps.enter();
+  page.write(mark(103, false));
+  EXPECT_EQ(page.read().waiting, 0);
+}
+
+TEST(Timestamps, a_stage_begins_without_the_timestamps_of_the_last_one) {
+  Page page;
+  page.begin_stage(mark(1ULL << 32, false, 1));
+  Timestamps timestamps(page, 10);
+  timestamps.enter();
+  timestamps.leave();
+  timestamps.enter();
+  page.begin_stage(mark(2ULL << 32, false, 2));
+  EXPECT_EQ(page.read().progress, 2ULL << 32);
+  EXPECT_EQ(page.read().waiting, 0);
+  timestamps.leave();
+  EXPECT_EQ(page.read().progress, (2ULL << 32) + 1);
+}
+
+TEST(Timestamps, what_does_not_fit_is_counted_and_still_shows) {
+  Page page;
+  Timestamps timestamps(page, 2);
+  for (int i = 0; i < 5; ++i) {
+    timestamps.enter();
+    timestamps.leave();
+  }
+  EXPECT_EQ(timestamps.count(), 2U);
+  EXPECT_EQ(timestamps.dropped(), 3U);
+  EXPECT_EQ(page.read().progress, 10U);
+}
+
+TEST(Timestamps, a_leave_without_an_enter_is_nothing_and_a_second_enter_begins_anew) {
+  Page page;
+  Timestamps timestamps(page, 4);
+  timestamps.leave();
+  EXPECT_EQ(timestamps.count(), 0U);
+  EXPECT_EQ(page.read().progress, 0U);
+  timestamps.enter();
+  timestamps.enter();
+  const std::int64_t before = monotonic_ns();
+  timestamps.leave();
+  timestamps.leave();
+  EXPECT_EQ(timestamps.count(), 1U);
+  EXPECT_LE(timestamps.starts()[0], before);
+  EXPECT_GE(timestamps.starts()[0] + timestamps.durations()[0], before);
+}
+
+TEST(Timestamps, a_capacity_that_makes_no_sense_is_refused) {
+  Page page;
+  EXPECT_THROW(Timestamps(page, 0), Error);
+  EXPECT_THROW(Timestamps(page, -1), Error);
+  EXPECT_THROW(Timestamps(page, Timestamps::kMost + 1), Error);
+}
+
+// Writes stages, steps and timestamps as fast as possible: every state that is read has existed.
+TEST(Timestamps, a_reader_never_sees_progress_go_back) {
+  Page page;
+  std::atomic<bool> stop{false};
+  std::thread worker([&] {
+    Timestamps timestamps(page, 1);
+    for (std::uint32_t stage = 1; !stop.load(); ++stage) {
+      Progress now = mark(std::uint64_t{stage} << 32, false, stage);
+      page.begin_stage(now);
+      for (int i = 0; i < 8; ++i) {
+        ++now.progress;
+        page.write(now);
+        timestamps.enter();
+        timestamps.leave();
+      }
+    }
+  });
+  std::uint64_t last = 0;
+  std::string wrong;
+  // If both share a core, few states are seen.
+  const Deadline end = Deadline::after_ms(3'000);
+  for (int seen = 0; seen < 50'000 && wrong.empty() && !end.passed();) {
+    const Progress now = page.read();
+    if (now.torn != 0 || now.progress == last) continue;  // torn: the writer was preempted
+    ++seen;
+    // Marks 1, 4, 7 ... of a stage are steps, the others timestamps.
+    const bool waits = now.progress % (1ULL << 32) % 3 == 2;
+    if (now.progress < last || now.progress >> 32 != now.stage_number || now.waiting != waits) {
+      wrong = std::to_string(now.progress) + " after " + std::to_string(last);
+    }
+    last = now.progress;
+  }
+  stop = true;
+  worker.join();
+  EXPECT_EQ(wrong, "");
+}
+
+}  // namespace
+}  // namespace oddrank::control

@@ -1,0 +1,43 @@
+"""Made-up ranks and measurements, for tests of judges without a job."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oddrank.control.root import RankState
+from oddrank.control.stages import RunState
+from oddrank.finding import Finding
+
+
+def states_of(nodes: Sequence[int]) -> dict[int, RankState]:
+    """Returns healthy ranks. nodes: the number of ranks on each node."""
+    places = [(node, local) for node, ranks in enumerate(nodes) for local in range(ranks)]
+    return {
+        rank: RankState(rank, f"node{node}", node, local, contact="ok")
+        for rank, (node, local) in enumerate(places)
+    }
+
+
+def run_by_rank(results: dict[str, dict[int, Any]], *, ranks: int, on_node: int = 2) -> RunState:
+    """Returns a run with these results: stage -> rank -> result."""
+    whole, rest = divmod(ranks, on_node)
+    return RunState(ranks, states_of([on_node] * whole + [rest] * (rest > 0)), results)
+
+
+def run_by_node(
+    stage: str, measured: Sequence[Any], *, per_node: int = 2, **others: Sequence[Any]
+) -> RunState:
+    """Returns a run. measured: results of the lowest ranks in `stage`; others: other stages."""
+    ranks = len(measured) * per_node
+    stages: Mapping[str, Sequence[Any]] = {stage: measured, **others}
+    results = {
+        name: {
+            rank: None if rank % per_node else reports[rank // per_node] for rank in range(ranks)
+        }
+        for name, reports in stages.items()
+    }
+    return RunState(ranks, states_of([per_node] * len(measured)), results)
+
+
+def causes_and_hosts(findings: Sequence[Finding]) -> list[tuple[str, str | None]]:
+    """Returns (cause, host) of each finding; host is None for links and if no rank is named."""
+    return [(finding.cause, finding.who.host) for finding in findings]

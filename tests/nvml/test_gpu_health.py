@@ -1,0 +1,126 @@
+"""What NVML tells of a GPU's health and errors: by a library that says what the test wants."""
+
+import pytest
+
+from nvml import fake_nvml
+from oddrank import _native
+
+# Field numbers of nvml.h.
+ECC_ON, CORRECTED, UNCORRECTED, REMAP_PENDING, REMAP_FAILED, ACTION = 1, 3, 4, 144, 145, 230
+
+
+@pytest.fixture(scope="module")
+def fakes(tmp_path_factory):
+    return {
+        "new": fake_nvml.build(tmp_path_factory.mktemp("new")),
+        "old": fake_nvml.build(tmp_path_factory.mktemp("old"), old=True),
+    }
+
+
+def health(library, uuid="fake", **fake):
+    return fake_nvml.ask("gpu_health", library, uuid, **fake)
+
+
+def counters(library, **fake):
+    return fake_nvml.ask("gpu_counters", library, "fake", **fake)
+
+
+def fields(**by_name):
+    return {f"field_{globals()[name.upper()]}": value for name, value in by_name.items()}
+
+
+def test_what_can_be_read_is_a_number_and_what_cannot_has_a_reason(fakes):
+    told = health(
+        fakes["new"],
+        **fields(ecc_on=1, corrected=12, uncorrected=0, remap_pending=1, remap_failed=0),
+        nvmlDeviceGetEnforcedPowerLimit=700000,
+        nvmlDeviceGetMaxClockInfo_1=1980,
+        nvmlDeviceGetCurrPcieLinkGeneration=5,
+        nvmlDeviceGetPersistenceMode="e4",
+    )
+    assert told["gpu"] == "NVIDIA H200"
+    assert not told["slice"]
+    expected = {
+        "ecc": 1, "ecc_corrected": 12, "ecc_uncorrected": 0, "remap_pending": 1, "remap_failed": 0,
+        "power_cap_mW": 700000, "max_clock_sm_MHz": 1980, "pcie": 5, "pcie_max": 5,
+        "pcie_width": 16,
+    }  # fmt: skip
+    assert told["readings"] == expected
+    assert told["unreadable"]["persistence"] == "a fake error"
+    assert "recovery_action" in told["unreadable"]
+    assert told["lost"] == ""
+
+
+def test_counts_beyond_32_bits_are_whole(fakes):
+    told = health(fakes["new"], **fields(corrected=1 << 40))
+    assert told["readings"]["ecc_corrected"] == 1 << 40
+
+
+def test_throttle_reasons_and_processes_have_other_names_in_old_drivers(fakes):
+    for library in fakes.values():
+        told = health(library, throttle=0x48, processes="77 1234")
+        assert told["readings"]["throttle"] == 0x48
+        assert told["processes"] == [77, 1234]
+
+
+def test_processes_that_may_not_be_seen_are_not_none_at_all(fakes):
+    assert health(fakes["new"])["processes"] is None
+    assert health(fakes["new"], processes="")["processes"] == []
+    assert health(fakes["new"], processes="")["mps_clients"] is None  # no such function
+
+
+def test_a_slice_has_its_profile_in_its_name_and_the_health_of_its_gpu(fakes):
+    told = health(fakes["new"], SLICED=1, **fields(uncorrected=3), nvmlDeviceGetMigMode=1)
+    assert (told["gpu"], told["slice"]) == ("NVIDIA H200 MIG 1g.18gb", True)
+    assert told["readings"]["ecc_uncorrected"] == 3
+    assert told["readings"]["mig"] == 1
+
+
+@pytest.mark.parametrize("how", [{"HANDLE": 15}, {"HANDLE": 16}, {"field_4": "e15"}])
+def test_a_gpu_that_is_gone_is_lost_whenever_it_says_so(fakes, how):
+    assert health(fakes["new"], **how)["lost"] == "a fake error"
+
+
+def test_a_missing_driver_library_or_gpu_is_an_error_in_words(fakes):
+    assert health("libnothing.so").startswith(
+        "NVML, the library of the NVIDIA driver, cannot be loaded: libnothing"
+    )
+    assert health(fakes["new"], INIT=9) == "NVML: nvmlInit_v2: Driver Not Loaded"
+    assert health(fakes["new"], uuid="other") == "NVML: nvmlDeviceGetHandleByUUID: Not Found"
+
+
+def test_counters_are_the_gpus_and_those_of_each_link_that_is_up(fakes):
+    told = counters(
+        fakes["new"], LINKS=3, GAP=1, field_94=5, field_270=10**12,
+        link_0_0=7, link_0_1=1, link_2_2=900, field_214_2=4,
+    )  # fmt: skip
+    assert told["gpu"] == {"pcie_replay": 5, "hardware_thermal_ns": 10**12}
+    assert told["links"] == {
+        "0": {"replay": 7, "recovery": 1},
+        "2": {"crc_flit": 900, "recovery_failed": 4},
+    }
+
+
+def test_a_link_that_is_down_has_no_counters(fakes):
+    told = counters(fakes["new"], LINKS=2, DOWN=1, link_0_0=0, link_1_0=0)
+    assert list(told["links"]) == ["0"]
+
+
+@pytest.mark.gpu
+def test_a_real_driver_tells_the_health_of_every_gpu():
+    torch = pytest.importorskip("torch")
+    for device in range(torch.cuda.device_count()):
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        told = _native.core().gpu_health(uuid)
+        readings = told["readings"]
+        assert told["lost"] == ""
+        assert told["gpu"]
+        assert 1 <= readings["pcie"] <= readings["pcie_max"]
+        assert readings["pcie_width"] in (1, 2, 4, 8, 16, 32)
+        assert readings["pcie_width"] <= readings["pcie_width_max"]
+        assert 10_000 < readings["power_cap_mW"] < 10_000_000
+        assert 0 < readings["clock_sm_MHz"] <= readings["max_clock_sm_MHz"]
+        assert 0 < readings["temperature_C"] < 110
+        assert "throttle" in readings
+        again = _native.core().gpu_counters(uuid)
+        assert "pcie_replay" in again["gpu"] or "pcie_replay" in again["unreadable"]

@@ -1,0 +1,25 @@
+"""A native call in a daemon thread never disturbs the end of Python."""
+
+import subprocess
+import sys
+
+BUSY_WHILE_PYTHON_ENDS = """
+import threading, time
+from oddrank import _native
+core = _native.core()
+def call_without_end():
+    while True:
+        core.sum_up_repeats([[1.0, 2.0]] * 2000, False)
+for _ in range(3):
+    threading.Thread(target=call_without_end, daemon=True).start()
+time.sleep(0.2)
+"""
+
+
+def test_python_ends_well_while_daemon_threads_are_in_native_calls():
+    # Before 3.14 Python ends a thread that wants the GIL back by unwinding its stack.
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY_WHILE_PYTHON_ENDS],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")

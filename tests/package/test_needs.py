@@ -1,0 +1,135 @@
+"""`make` names everything that the machine lacks, at once and before any download."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NEEDS = ROOT / ".ci" / "needs"
+# Hides GoogleTest's headers in a mount namespace.
+HIDDEN = [
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    'mount -t tmpfs none "$0" && exec "$@"',
+    "/usr/include/gtest",
+]
+pytestmark = pytest.mark.skipif(
+    not Path(HIDDEN[-1]).is_dir(), reason="GoogleTest is not where Debian puts it"
+)
+
+
+def run(*command, folder=ROOT, **environ):
+    base = {name: value for name, value in os.environ.items() if name not in ("CXX", "GTEST_ROOT")}
+    return subprocess.run(
+        list(map(str, command)), env=base | environ, cwd=folder,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def programs(tmp_path):
+    """Makes a folder for PATH with all programs of /usr/bin except compilers."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if not program.name.startswith(("c++", "g++", "clang")):
+            (folder / program.name).symlink_to(program)
+    return folder
+
+
+@pytest.mark.needs("netns")
+def test_without_googletest_make_test_stops_before_it_makes_an_environment(tmp_path):
+    line = ["make", "test", f"PYTHON={sys.executable}", f"VENV={tmp_path}/venv"]
+    done = run(*HIDDEN, *line, ODDRANK_APT="no")
+    assert done.returncode == 2
+    assert "no GoogleTest for the C++ tests: libgtest-dev" in done.stderr
+    assert "apt-get install libgtest-dev" in done.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.needs("netns")
+def test_only_the_tests_need_googletest():
+    assert run(*HIDDEN, NEEDS, sys.executable, "build").returncode == 0
+
+
+@pytest.mark.needs("netns")
+def test_as_root_it_is_installed(tmp_path):
+    apt = tmp_path / "apt-get"
+    apt.write_text(
+        '#!/bin/sh\necho "$@" >>"$0.calls"\n[ "$2" = update ] || umount /usr/include/gtest\n'
+    )
+    apt.chmod(0o755)
+    done = run(*HIDDEN, NEEDS, sys.executable, "test", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert "installing libgtest-dev" in done.stderr
+    calls = (tmp_path / "apt-get.calls").read_text().splitlines()
+    assert [call.split()[1] for call in calls] == ["update", "install"]
+
+
+def test_all_that_is_missing_is_said_at_once(programs):
+    done = run(NEEDS, "python3-that-is-not-here", "test", PATH=str(programs), ODDRANK_APT="no")
+    assert done.returncode == 2
+    assert "make PYTHON=/path/to/python3" in done.stderr
+    done = run(NEEDS, sys.executable, "test", PATH=str(programs), ODDRANK_APT="no")
+    assert done.returncode == 2
+    assert "no C++ compiler: g++" in done.stderr
+    assert done.stderr.rstrip().endswith("apt-get install g++")
+    done = run(NEEDS, sys.executable, "lint", PATH=str(programs), ODDRANK_APT="no")
+    assert done.stderr.rstrip().endswith("apt-get install g++ clang-format clang-tidy")
+
+
+def test_an_old_python_and_an_old_compiler_are_told_apart_from_missing_ones(tmp_path):
+    old = tmp_path / "python"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit\nexit 1\n')
+    old.chmod(0o755)
+    assert "Python 3.9.2 is too old, 3.10 is needed" in run(NEEDS, old, "build").stderr
+    compiler = tmp_path / "g++"
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    done = run(NEEDS, sys.executable, "build", CXX=str(compiler))
+    assert done.returncode == 2
+    assert "does not know C++20" in done.stderr
+
+
+PROGRAM = """
+import sys, time
+for step in range(1, 5):
+    print(f"[{step}/4] Building CXX object csrc/part{step}.cpp.o", flush=True)
+    time.sleep(0.3)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def progress(tmp_path, code, every="0.2"):
+    script = (ROOT / ".ci" / "progress.py").read_text().replace("EVERY = 5.0", f"EVERY = {every}")
+    (tmp_path / "progress").write_text(script)
+    command = [
+        sys.executable,
+        tmp_path / "progress",
+        tmp_path / "log" / "all",
+        sys.executable,
+        "-c",
+        PROGRAM,
+    ]
+    return run(*command, code)
+
+
+def test_a_long_build_says_now_and_then_how_far_it_is(tmp_path):
+    done = progress(tmp_path, 0)
+    assert done.returncode == 0
+    said = [line.split(": ")[1] for line in done.stdout.splitlines()]
+    assert set(said) <= {f"compiled {step} of 4" for step in range(1, 5)} | {"started"}
+    assert "compiled 2 of 4" in said or "compiled 3 of 4" in said
+    assert len((tmp_path / "log" / "all").read_text().splitlines()) == 4
+
+
+def test_a_build_that_fails_shows_its_end(tmp_path):
+    done = progress(tmp_path, 3)
+    assert done.returncode == 3
+    assert "[4/4] Building" in done.stderr
+    assert str(tmp_path / "log" / "all") in done.stderr

@@ -1,0 +1,87 @@
+"""Finds, waits for and ends processes that tests start, by a mark in their environment."""
+
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_MARK = "ODDRANK_TEST_JOB"
+# Python keyword argument -> kind in ODDRANK_INJECT that is a Python keyword.
+_KINDS = {"raises": "raise"}
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    name: str
+    state: str  # as in /proc/PID/stat
+    parent: int
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Marked:
+    """All processes that inherit this mark, through forks and execs: guards and judges too."""
+
+    text: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {_MARK: self.text}
+
+    def living(self) -> list[Process]:
+        """Returns the living processes, without zombies."""
+        needle, found = f"{_MARK}={self.text}".encode(), []
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit():
+                with suppress(OSError, IndexError):  # it has ended
+                    text = Path(entry.path, "environ").read_bytes()
+                    if needle in text:
+                        found.append(_process(Path(entry.path), text.decode(errors="replace")))
+        return [one for one in found if one.state != "Z"]
+
+    def kill_all(self) -> None:
+        for process in self.living():
+            with suppress(ProcessLookupError):  # it was about to end
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def _process(folder: Path, environ: str) -> Process:
+    name, _, rest = (folder / "stat").read_text().rpartition(")")
+    pairs = (pair.partition("=") for pair in environ.split("\0"))
+    state, parent = rest.split()[:2]
+    variables = {name: value for name, _, value in pairs}
+    return Process(int(folder.name), name.partition("(")[2], state, int(parent), variables)
+
+
+def injected(inject: str, at: str, faults: Mapping[str, int]) -> dict[str, str]:
+    """Returns variables for faults: those of `inject`, and kind=rank of `faults` in stage `at`."""
+    assert bool(at) == bool(faults), "a fault has a stage: stop=2, at='collectives'"
+    short = [f"{_KINDS.get(kind, kind)}:rank={rank},stage={at}" for kind, rank in faults.items()]
+    text = ";".join([*filter(None, [inject]), *short])
+    return {"ODDRANK_TESTING": "1", "ODDRANK_INJECT": text} if text else {}
+
+
+def until(true: Callable[[], object], seconds: float = 60) -> None:
+    """Waits until a condition holds; `seconds` only ends a hang."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.005)
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """Yields a port that nobody listens at and that the kernel gives to no other process.
+
+    A process that knows it can listen there with SO_REUSEADDR, as the judge and torch's store do.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("", 0))
+        yield int(holder.getsockname()[1])
