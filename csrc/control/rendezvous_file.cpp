@@ -1,4 +1,4 @@
-// Reads and removes the rendezvous file; oddrank/control/rendezvous_file.py writes it.
+// Reads and removes the rendezvous file; oddrank/control/rendezvous.py writes it.
 #include "control/rendezvous_file.hpp"
 
 #include <fcntl.h>

@@ -19,3 +19,9 @@ class MissingPartError(OddrankError):
 
 class LaunchError(OddrankError):
     """The launcher's environment variables contradict each other or are not numbers."""
+
+
+def type_and_text(error: BaseException) -> str:
+    """Returns `Type: text` with the first line of the error's text, its blanks folded."""
+    text = " ".join(str(error).split("\n", 1)[0].split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

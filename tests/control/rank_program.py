@@ -35,7 +35,6 @@ def judge(root: Root, folder: Path, stage_seconds: float) -> int:
         "states": [dataclasses.asdict(state) for state in round_.states.values()],
         "limits": round_.limits,
         "odd": [claim.text for claim in round_.odd],
-        "foreign": root.foreign,
     }
     put(folder / "verdict.json", json.dumps(verdict))
     return 0 if round_.reason == "complete" else 1
@@ -50,11 +49,11 @@ def meet(session: Session, folder: Path) -> None:
     """Replaces torch's store: rank 0 publishes the root's address, the others fetch it."""
     if session.address():
         put(folder / "address", session.address() or "")
-    end = time.monotonic() + JOIN_SECONDS
-    while session.needs_address and time.monotonic() < end:
-        if (folder / "address").exists():
-            session.connect((folder / "address").read_text())
-        time.sleep(0.01)
+    elif not os.environ.get("ODDRANK_CONTROL_ADDR"):
+        end = time.monotonic() + JOIN_SECONDS
+        while not (folder / "address").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        session.connect((folder / "address").read_text())
 
 
 def run_stages(session: Session, folder: Path) -> None:

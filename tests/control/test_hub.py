@@ -23,8 +23,10 @@ class Hub:
     def __init__(self, world, *, deadline=20.0, silence_ms=0, heartbeat_ms=0):
         core = _native.core()
         listener, self.port = core.control_listen(0)
-        hub = core.Hub(listener, world, TOKEN, "roothost", deadline, heartbeat_ms, silence_ms)
-        self.root = Root(hub, world, deadline)
+        self.native = core.Hub(
+            listener, world, TOKEN, "roothost", deadline, heartbeat_ms, silence_ms
+        )
+        self.root = Root(self.native, world, deadline)
         self.world = world
 
     def join(self, rank, **options):
@@ -78,7 +80,8 @@ def test_strangers_are_dropped_and_disturb_nobody(kind):
         assert got[0] == wire.PROOF
     second = hub.join(1)
     assert hub.root.collect("join").reason == "complete"
-    assert hub.root.foreign == 1
+    _, _, dropped, _ = hub.native.notes()
+    assert dropped == 1
     for peer in (first, second):
         peer.send(wire.frame(wire.PING)).expect(wire.PONG)
 

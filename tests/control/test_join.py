@@ -2,9 +2,9 @@
 
 import pytest
 
-from oddrank.control import join
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
+from oddrank.control.walk import judge_join
 
 
 def misplaced(*local_ranks, nodes=1):
@@ -14,7 +14,7 @@ def misplaced(*local_ranks, nodes=1):
         rank: RankState(rank, f"node{rank // here}", rank // here, local, contact="ok")
         for rank, local in enumerate(local_ranks)
     }
-    return [f.who.ranks for f in join.judge(RunState(len(local_ranks), states))]
+    return [f.who.ranks for f in judge_join(RunState(len(local_ranks), states))]
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_ranks_dealt_out_to_the_hosts_in_turn_are_in_their_places():
         rank: RankState(rank, f"node{rank % 2}", rank % 2, rank // 2, contact="ok")
         for rank in range(4)
     }
-    assert join.judge(RunState(4, states)) == []
+    assert judge_join(RunState(4, states)) == []

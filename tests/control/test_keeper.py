@@ -11,7 +11,7 @@ from processes import until
 
 RANK = """
 import os, signal, sys, time
-from oddrank.control.keeper import keep_this_rank
+from oddrank.control.runner import keep_this_rank
 
 {before}
 keep_this_rank({deadline})

@@ -2,8 +2,7 @@
 
 import pytest
 
-from oddrank.control.culprits import Culprit
-from oddrank.control.motion import Motion
+from oddrank.control.culprits import Culprit, Motion
 from oddrank.control.root import RankState
 
 STUCK = Culprit("no-progress", (1,), "device")

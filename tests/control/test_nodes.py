@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from oddrank.control import runner
-from oddrank.control.nodes import nodes_of
+from oddrank.control.evidence import nodes_of
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
 from oddrank.launch import Launch

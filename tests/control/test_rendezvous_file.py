@@ -5,7 +5,7 @@ import stat
 import time
 from pathlib import Path
 
-from oddrank.control.rendezvous_file import leave, path_under
+from oddrank.control.rendezvous import leave_address, path_under
 
 ADDRESS = "10.0.0.1:29511#secret"
 
@@ -19,7 +19,7 @@ def test_the_name_belongs_to_whoever_started_the_ranks_and_to_one_run(tmp_path):
 
 def test_the_address_is_left_for_this_user_alone(tmp_path):
     path = tmp_path / "user" / "job" / "root"
-    leave(str(path), ADDRESS)
+    leave_address(str(path), ADDRESS)
     assert path.read_text() == ADDRESS
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for folder in (path.parent, path.parent.parent):
@@ -29,8 +29,8 @@ def test_the_address_is_left_for_this_user_alone(tmp_path):
 
 def test_a_second_worker_may_leave_it_again(tmp_path):
     path = tmp_path / "job" / "root"
-    leave(str(path), ADDRESS)
-    leave(str(path), ADDRESS)
+    leave_address(str(path), ADDRESS)
+    leave_address(str(path), ADDRESS)
     assert path.read_text() == ADDRESS
 
 
@@ -38,16 +38,16 @@ def test_a_folder_that_leads_elsewhere_is_not_used(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "job").symlink_to(elsewhere)
-    leave(str(tmp_path / "job" / "root"), ADDRESS)
+    leave_address(str(tmp_path / "job" / "root"), ADDRESS)
     assert list(elsewhere.iterdir()) == []
 
 
 def test_no_room_is_no_error(tmp_path):
-    leave("", ADDRESS)
-    leave("/proc/oddrank/root", ADDRESS)
+    leave_address("", ADDRESS)
+    leave_address("/proc/oddrank/root", ADDRESS)
     file = tmp_path / "file"
     file.write_text("")
-    leave(str(file / "job" / "root"), ADDRESS)
+    leave_address(str(file / "job" / "root"), ADDRESS)
     assert file.read_text() == ""
     assert not Path("/proc/oddrank").exists()
 
@@ -64,7 +64,7 @@ def test_what_killed_guards_have_left_is_cleared_with_the_folders_that_held_noth
     alone = left_behind(tmp_path / "slurm-1.0", "root-4194304-7-0")
     beside = left_behind(tmp_path / "slurm-2.0", "root-4194304-7-0.4711")  # not even renamed
     record = left_behind(tmp_path / "slurm-2.0", "rank0-1-1.trace")
-    leave(str(tmp_path / "slurm-3.0" / "root-1-1-0"), ADDRESS)
+    leave_address(str(tmp_path / "slurm-3.0" / "root-1-1-0"), ADDRESS)
     assert not alone.parent.exists()
     assert not beside.exists()
     assert record.exists()
@@ -76,5 +76,5 @@ def test_what_is_young_or_of_a_job_that_lives_is_left_alone(tmp_path):
     others = left_behind(tmp_path / "slurm-2.0", "root-of-something-else")
     empty = tmp_path / "slurm-4.0"
     empty.mkdir()
-    leave(str(tmp_path / "slurm-3.0" / "root-1-1-0"), ADDRESS)
+    leave_address(str(tmp_path / "slurm-3.0" / "root-1-1-0"), ADDRESS)
     assert all(path.exists() for path in (young, lives, others, empty))

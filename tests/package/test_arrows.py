@@ -147,7 +147,6 @@ NAMES_OF_SEVERAL = {
     "findings": "the causes and sentences of a subject",
     "report": "the report, and what a subject puts into it",
     "collectives": "the collectives: their table, their stage, those in a trace",
-    "nodes": "ranks of one node, and the rank that measures for its node",
     "matrix": "a value for each pair of ranks or nodes: rates, reach",
 }
 

@@ -4,8 +4,7 @@ Worker side: `start` and `Session`. Judge side: `Root`, `StageRound`, `RankState
 """
 
 from oddrank.control.root import RankState, Root, Snapshot, StageRound
-from oddrank.control.session import Member, Session, SessionEnded, start
-from oddrank.control.timestamps import Timestamps
+from oddrank.control.session import Member, Session, SessionEnded, Timestamps, start
 
 __all__ = [
     "Member",

@@ -1,25 +1,25 @@
-"""Finds the ranks that kept a round from its end, from evidence about each rank. Pure.
+"""Finds the ranks that kept a round from its end, from evidence about each rank.
 
 A rank that other ranks wait for, and that waits for no rank, is a culprit. A rank that another
-rank's fault tore down is a victim. Progress and waiting decide, never a vote. The sentences are
-made in oddrank.control.findings.
+rank's fault tore down is a victim. Progress and waiting decide, never a vote. `Motion` tells slow
+ranks from stuck ones at a deadline. The sentences are made in oddrank.control.findings.
 """
 
 import math
 import signal
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from oddrank.control.nodes import by_node, node_of
-
-JOIN = "join"
-# Rank 0's step in join until its address is published; then it waits for the other ranks.
-PUBLISHING = "publish the address"
-
-Contact = Literal["never", "ok", "silent", "closed", "gave-up"]
-Life = Literal["running", "stopped", "zombie", "dead", "uninterruptible"]
-Reason = Literal["complete", "fault", "deadline", "terminated"]
+from oddrank.control.evidence import (
+    JOIN,
+    PUBLISHING,
+    RankEvidence,
+    RoundEvidence,
+    by_node,
+    node_of,
+)
 
 Cause = Literal[
     "never-came",  # its guard never reached rank 0, whose address was published
@@ -45,47 +45,12 @@ Cause = Literal[
 # Consequences of a launcher's end: torch's store is gone, and rank 0's address with it.
 _BY_A_LAUNCHERS_END = ("raised", "no-progress", "never-came", "no-address")
 
-
-@dataclass(frozen=True)
-class RankEvidence:
-    """The evidence about one rank, as its guard reported it."""
-
-    rank: int
-    host: str = ""  # "" (and node -1) if it never came
-    node: int = -1
-    local_rank: int = -1
-    pid: int = 0
-    contact: Contact = "never"  # the root's contact with its guard
-    state: Life = "running"  # its process, by the kernel
-    signal: int | None = None  # the one that killed it
-    exit_code: int | None = None
-    stage: str = ""
-    step: str = ""
-    progress: int = 0  # marks so far: comparable between ranks of one program
-    waiting: bool = False  # inside a collective
-    published: bool = False  # has given this stage's result
-    failed: str | None = None  # the exception's text
-    sigterm: int = 0  # the first SIGTERM or SIGINT that it got; 0: neither
-    sigterm_by: int = 0  # pid of the signal's sender; 0: unknown or another namespace
-    first_fault_ns: int = 0  # on the judge's clock; 0: no fault
-    orphaned: bool = False  # its launcher has gone
-    local_world: int = 0  # ranks of its host, at most; 0: it never came
-    launcher: str = ""  # name; "": its end does not end the job
-    launcher_pid: int = 0
-    parting: str = ""  # why its guard left, if contact is gave-up
-    unreached: str = ""  # why its guard does not reach the root, by torch's store
-
-
-@dataclass(frozen=True)
-class RoundEvidence:
-    """The evidence about a stage that is over. Only the reason "complete" means all results."""
-
-    stage: str
-    results: Collection[int]  # the ranks that gave a result
-    states: Mapping[int, RankEvidence]
-    reason: Reason
-    # Ranks turned away for another WORLD_SIZE.
-    other_worlds: Collection[int] = ()
+# Guards report progress with their heartbeats. A rank is not stuck yet if it moved within
+# _JUST_NOW, or within 1.5 times its second longest pause, at most _LATELY (the longest pause may
+# be the import of torch). Ranks that all wait for each other are not stuck if any rank moved
+# within _LATELY.
+_JUST_NOW = 0.5
+_LATELY = 5.0
 
 
 @dataclass(frozen=True)
@@ -323,3 +288,44 @@ def _stuck(round: RoundEvidence, came: Mapping[int, RankEvidence]) -> list[Culpr
 def _stage(round: RoundEvidence, s: RankEvidence) -> str:
     """Return the stage in which a rank stands: after an earlier stage's result, the current one."""
     return round.stage if s.published or not s.stage else s.stage
+
+
+class Motion:
+    """Notes when each rank last made progress, and excuses culprits that may only be slow."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[int, tuple[int, float]] = {}
+        self._stays: dict[int, tuple[float, float]] = {}  # rank -> its two longest pauses
+
+    def see(self, states: Iterable[RankEvidence]) -> None:
+        now = self._clock()
+        for s in states:
+            last = self._seen.get(s.rank)
+            if last is not None and last[0] == s.progress:
+                continue
+            if last is not None:
+                known = self._stays.get(s.rank, (0.0, 0.0))
+                _, second, longest = sorted((*known, now - last[1]))
+                self._stays[s.rank] = (longest, second)
+            self._seen[s.rank] = (s.progress, now)
+
+    def goes_on(self) -> bool:
+        """Return whether any rank moved within _LATELY."""
+        return self._youngest(self._seen) < _LATELY
+
+    def excuse(self, found: Sequence[Culprit]) -> list[Culprit]:
+        """Return `found` without culprits that may only be slow."""
+        return [culprit for culprit in found if not self._only_slow(culprit)]
+
+    def _only_slow(self, culprit: Culprit) -> bool:
+        if culprit.cause == "all-wait":
+            return self.goes_on()
+        stays = [self._stays[rank][1] for rank in culprit.ranks if rank in self._stays]
+        usual = min(_LATELY, max([_JUST_NOW, *(1.5 * stay for stay in stays)]))
+        return culprit.cause == "no-progress" and self._youngest(culprit.ranks) < usual
+
+    def _youngest(self, ranks: Iterable[int]) -> float:
+        """Return the seconds since any of the ranks last moved."""
+        moves = [self._seen[rank][1] for rank in ranks if rank in self._seen]
+        return self._clock() - max(moves, default=-math.inf)

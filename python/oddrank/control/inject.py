@@ -17,10 +17,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from oddrank.control.timestamps import Timestamps
+from oddrank.control.evidence import JOIN
 from oddrank.errors import OddrankError
+
+if TYPE_CHECKING:
+    from oddrank.control.session import Timestamps
 
 _FOR_EVER = 1_000_000
 
@@ -142,8 +145,8 @@ _FIELDS = {"rank", "stage", "step"}
 def check(stages: Sequence[str], world: int) -> None:
     """Raises OddrankError if a fault of ODDRANK_INJECT could never fire in these stages."""
     for fault in parse(os.environ.get("ODDRANK_INJECT", "")):
-        if fault.stage not in ("join", *stages):
-            known = ", ".join(("join", *stages))
+        if fault.stage not in (JOIN, *stages):
+            known = ", ".join((JOIN, *stages))
             raise OddrankError(f"ODDRANK_INJECT: no stage {fault.stage!r}: there are {known}")
         if not 0 <= fault.rank < world:
             raise OddrankError(f"ODDRANK_INJECT: no rank {fault.rank}: there are {world}")
@@ -157,7 +160,7 @@ class _DelayedTimestamps:
     """Native timestamps with an enter() that sleeps first."""
 
     def __init__(
-        self, timestamps: Timestamps, delays: Sequence[tuple[Fault, random.Random]]
+        self, timestamps: "Timestamps", delays: Sequence[tuple[Fault, random.Random]]
     ) -> None:
         self._timestamps, self._delays = timestamps, delays
         self.leave, self.starts, self.durations = (
@@ -195,7 +198,7 @@ class Injector:
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self._faults = faults
-        self._stage = "join"
+        self._stage = JOIN
         self._step = ""
         # Seeded by the fault, shared by all blocks of timestamps: every run is the same.
         self._dice = {fault: random.Random(repr(fault)) for fault in faults}
@@ -222,7 +225,7 @@ class Injector:
             if fault.stage == self._stage and fault.step is not None and _is_at(fault, step):
                 _KINDS[fault.kind](fault)
 
-    def timestamps(self, timestamps: Timestamps) -> Timestamps:
+    def timestamps(self, timestamps: "Timestamps") -> "Timestamps":
         """Returns `timestamps`, with delays if a fault has some for this stage and step."""
         delays = [
             (fault, self._dice[fault])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from oddrank.errors import OddrankError
+from oddrank.errors import OddrankError, type_and_text
 from oddrank.launch import job_folder
 
 if TYPE_CHECKING:
@@ -112,11 +112,7 @@ class Search:
 
 
 def _in_short(error: Exception) -> str:
-    text = str(error).partition("\n")[0]
-    kind = type(error).__name__
-    if isinstance(error, OddrankError):
-        return text
-    return f"{kind}: {text}" if text else kind
+    return str(error) if isinstance(error, OddrankError) else type_and_text(error)
 
 
 def _is_timeout(error: Exception) -> bool:

@@ -3,23 +3,30 @@
 A call of the store ignores its timeout if the store's host is stopped or cut off: nothing waits
 for this thread without a deadline, and the guards do not use the store. A store makes one call at
 a time: while a call waits for a key, this process can't set another.
+
+The store comes seconds later than the rendezvous file, and only to workers that live to import
+torch. The first worker of a host to know the root's address leaves it in that file. The guards read
+it (csrc/control/rendezvous_file.cpp): a rank that dies at once is named, too.
 """
 
 import errno
 import gc
 import json
 import os
+import re
 import socket
+import stat
 import sys
 import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oddrank import _native
+from oddrank import _native, job
 from oddrank.control import no_root
-from oddrank.control.culprits import JOIN
+from oddrank.control.evidence import JOIN
 from oddrank.errors import OddrankError
 from oddrank.launch import current, refuse_half
 
@@ -40,6 +47,9 @@ _READ_EVERY = 1.0
 _MOST_NOTES = 64
 # Rank 0's step once its address is published: it waits for the others and is not at fault.
 _PUBLISHED = "wait for the others"
+_FILE_NAME = re.compile(r"root-(\d{1,10})-(\d{1,20})-.*")
+# Only older rendezvous files are removed: their launcher may live unseen, in another pid namespace.
+_OLD_SECONDS = 24 * 3600
 
 
 class Rendezvous:
@@ -243,3 +253,58 @@ def _open_store(launch: "Launch", end: float, search: no_root.Search) -> Any:
     )
     store.set_timeout(timedelta(seconds=max(1.0, end - time.monotonic())))
     return store
+
+
+def path_under(folder: Path, run: str) -> str:
+    """Returns this run's file in the job's folder; "" if the parent's start time is unknown.
+
+    The name holds the launcher's pid and start time: no other run has the same name. Only for
+    launchers that are one process per host and run.
+    """
+    parent = os.getppid()
+    started = job.start_time(parent)
+    return str(folder / f"root-{parent}-{started}-{run}") if started else ""
+
+
+def leave_address(path: str, address: str) -> None:
+    """Writes the address, a secret of this user's, for this host's guards: whole or not at all."""
+    if not path:
+        return
+    file = Path(path)
+    with suppress(OSError):  # full, read-only or another's: the store brings the address too
+        for folder in (file.parent.parent, file.parent):  # the user's, the job's
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            seen = folder.lstat()
+            if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
+                return
+        temporary = f"{path}.{os.getpid()}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="ascii") as stream:
+            stream.write(address)
+        os.replace(temporary, path)
+    with suppress(OSError):
+        _clear_up(Path(path).parent.parent)
+
+
+def _clear_up(user: Path) -> None:
+    """Removes rendezvous files left in this user's job folders, and folders that this empties.
+
+    A guard removes the file once it has read it, if it is not killed before. Folders with records
+    belong to trace.
+    """
+    folders = list(os.scandir(user)) if os.access(user, os.R_OK | os.X_OK) else []
+    for folder in folders:
+        with suppress(OSError):  # gone meanwhile, or not ours
+            if folder.is_dir(follow_symlinks=False):
+                left = [file for file in os.scandir(folder) if _is_left(file)]
+                for file in left:
+                    os.unlink(file)
+                if left:
+                    os.rmdir(folder)
+
+
+def _is_left(file: "os.DirEntry[str]") -> bool:
+    name = _FILE_NAME.fullmatch(file.name)
+    if name is None or job.start_time(int(name[1])) == int(name[2]):
+        return False
+    return file.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time()

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oddrank.control.culprits import RankEvidence, RoundEvidence
+from oddrank.control.evidence import JOIN, RankEvidence, RoundEvidence
 
 # Stages end this long before the deadline (or 10 % of the run), for the verdict to be out by then.
-_VERDICT_SECONDS = 1.0
+VERDICT_SECONDS = 1.0
 # Time for the guards to report their workers' states, once a stage is over without all results.
 _REFRESH_SECONDS = 0.3
 _END_SECONDS = 0.3
@@ -78,8 +78,8 @@ class Root:
         self._unreached: dict[int, str] = {}
         self.world = world
         self._hub = hub
-        self._reserve = min(_VERDICT_SECONDS, deadline / 10)
-        self._stage = "join"
+        self._reserve = min(VERDICT_SECONDS, deadline / 10)
+        self._stage = JOIN
         self._number = 0
         self._stage_ends = 0.0
         self._claimed = 0.0  # when a rank of another world was first seen; 0: never
@@ -103,19 +103,14 @@ class Root:
         return tuple(OddClaim(*claim) for claim in self._hub.notes()[1])
 
     @property
-    def foreign(self) -> int:
-        """Connections that were not of this job; they were dropped."""
-        return int(self._hub.notes()[2])
-
-    @property
     def reached_at(self) -> str:
         """This host's address for ranks on other hosts; "" while none of those has joined."""
         return str(self._hub.notes()[3])
 
     def open_join(self, seconds: float) -> None:
-        """Begin the stage "join": a rank's result is that it has joined."""
-        self._begin("join", seconds)
-        self._hub.begin(0, "join", "", self._stage_ends - time.monotonic())
+        """Begin the stage JOIN: a rank's result is that it has joined."""
+        self._begin(JOIN, seconds)
+        self._hub.begin(0, JOIN, "", self._stage_ends - time.monotonic())
 
     def go(self, stage: str, seconds: float, parameters: str = "") -> None:
         """Let all ranks begin `stage`; its deadline is cut to what is left of the run."""
@@ -144,7 +139,7 @@ class Root:
         while not reason:
             reason = self._hub.wait(every if on_progress else 3600.0)
             self._read_notes()
-            if not reason and stage == "join" and self._nobody_else_comes():
+            if not reason and stage == JOIN and self._nobody_else_comes():
                 reason = "fault"
             if reason and reason != "complete":
                 self._hub.refresh(_REFRESH_SECONDS)
@@ -153,7 +148,7 @@ class Root:
             states = self.snapshot() if reason or on_progress else []
             if on_progress:
                 on_progress(self._progress(states))
-        if stage == "join":
+        if stage == JOIN:
             self._hub.send_roster()
         return StageRound(
             stage=stage,

@@ -1,10 +1,12 @@
 """Runs a table of stages over all ranks, by a deadline: the workers' side, which measures."""
 
 import contextlib
+import ctypes
 import importlib.util
 import json
 import math
 import os
+import signal
 import sys
 import time
 import traceback
@@ -13,20 +15,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from oddrank import _native
 from oddrank.control import rendezvous
-from oddrank.control.culprits import PUBLISHING
+from oddrank.control.evidence import PUBLISHING
 from oddrank.control.inject import check
-from oddrank.control.keeper import keep_this_rank
-from oddrank.control.rendezvous_file import path_under
-from oddrank.control.session import Member, Session, SessionEnded, start
+from oddrank.control.root import VERDICT_SECONDS
+from oddrank.control.session import Member, Session, SessionEnded, Timestamps, start
 from oddrank.control.stages import RunState, Stage
-from oddrank.control.timestamps import Timestamps
 from oddrank.control.walk import SKIP, Outcome, Walk
-from oddrank.errors import OddrankError
+from oddrank.errors import OddrankError, type_and_text
 from oddrank.launch import Launch, job_folder
 
-# Stages end this long before the deadline: then the judge prints its verdict and ends the guards.
-_RESERVE = 1.0
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+# Signals that launchers send, or people through them.
+_PASSED_ON = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+# Added to the deadline: the kernel ends worker, guard and judge a little earlier.
+_KEEPER_SECONDS = 1.8
 
 
 def run(
@@ -58,7 +62,7 @@ def run(
     member = Member(
         launch.rank, launch.local_rank, launch.world, launch.local_world, _node(launch), launch.host
     )
-    end = time.monotonic() + deadline - _RESERVE
+    end = time.monotonic() + deadline - VERDICT_SECONDS
     rendezvous_file = _rendezvous_file(launch)  # before a keeper becomes the parent
     if launch.clears_up:
         keep_this_rank(deadline)
@@ -111,11 +115,39 @@ def _boot() -> str:
     return ""
 
 
+def keep_this_rank(deadline: float) -> None:
+    """Forks; returns in the child, which is the rank from now on. The parent becomes its keeper.
+
+    The launcher takes the keeper for the rank. SLURM kills everything in a step's cgroup on a node
+    once the node's last task has ended; mpirun kills all ranks one second after the first has
+    failed. Guards and judge would die before they report. With a keeper the launcher sees a rank
+    end only when the run is over, just as it ended.
+    deadline: of the command, in seconds from now. Call before threads and the session exist.
+    """
+    core = _native.core()
+    library = ctypes.CDLL(None)
+    keeper = os.getpid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, no exit status could be read
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    # Guard and judge become the keeper's children once their parent, the rank, has died.
+    library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    rank = os.fork()
+    if rank:
+        core.control_keep(rank, deadline + _KEEPER_SECONDS, [int(s) for s in _PASSED_ON])
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    # A launcher that kills the keeper means the rank.
+    library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != keeper:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _rendezvous_file(launch: Launch) -> str:
     """Return the rendezvous file; "" unless one process per host and run starts the ranks."""
     if not launch.one_parent:
         return ""
-    return path_under(job_folder(launch), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    return rendezvous.path_under(
+        job_folder(launch), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    )
 
 
 @dataclass
@@ -161,13 +193,8 @@ def _work(stages: Sequence[Stage], worker: _Worker) -> int:
         return ended.exit_code
     except Exception as error:
         with contextlib.suppress(OddrankError):  # the guard is gone: finish() says so
-            session.fail(_one_line(error), _place(error))
+            session.fail(type_and_text(error), _place(error))
     return session.finish()
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split("\n", 1)[0].split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _place(error: BaseException) -> str:

@@ -10,13 +10,13 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from oddrank import _native
+from oddrank.control.evidence import JOIN
 from oddrank.control.inject import Injector
-from oddrank.control.rendezvous_file import leave
+from oddrank.control.rendezvous import leave_address
 from oddrank.control.root import Root
-from oddrank.control.timestamps import Timestamps
 from oddrank.errors import OddrankError
 
 # The judge ends by the deadline; the kernel kills it this many seconds later.
@@ -48,6 +48,37 @@ class SessionEnded(Exception):
         self.exit_code = exit_code
 
 
+class Timestamps(Protocol):
+    """Times of collectives. Between enter and leave the rank shows as waiting for others.
+
+    enter and leave cost less than 100 ns each. Both are marks of this rank's progress: every rank
+    must make the same number. One thread.
+    """
+
+    @property
+    def count(self) -> int:
+        """Collectives that have ended and were kept."""
+
+    @property
+    def dropped(self) -> int:
+        """Collectives beyond the capacity: not kept."""
+
+    def enter(self) -> None:
+        """Begins a collective."""
+
+    def leave(self) -> None:
+        """Ends the collective. Does nothing without enter()."""
+
+    def starts(self) -> bytes:
+        """Returns when each collective began: int64 ns of this host's CLOCK_MONOTONIC.
+
+        As numbers: array("q", timestamps.starts()) or memoryview(timestamps.starts()).cast("q").
+        """
+
+    def durations(self) -> bytes:
+        """Returns the ns from enter to leave of each collective: int64, as many as starts()."""
+
+
 class Session:
     """One per process. Methods are for the main thread unless they say otherwise."""
 
@@ -70,16 +101,11 @@ class Session:
         self._rendezvous_file = rendezvous_file
         self._ends = time.monotonic() + deadline
         self._injector = Injector(())
-        self._stage = "join"
+        self._stage = JOIN
 
     def address(self) -> str | None:
         """Rank 0: "ip,ip:port#token" to hand to all other ranks; None elsewhere."""
         return self._address
-
-    @property
-    def needs_address(self) -> bool:
-        """Whether `connect` must be called: not on rank 0, nor with ODDRANK_CONTROL_ADDR."""
-        return not self._known
 
     @property
     def guard(self) -> int:
@@ -95,7 +121,7 @@ class Session:
         """Hand the root's address to the guard. Any thread. OddrankError if it is malformed."""
         if not self._known:
             self._known = True
-            leave(self._rendezvous_file, address)
+            leave_address(self._rendezvous_file, address)
             self._worker.send_address(address)
 
     def pass_note(self, note: bytes) -> None:
@@ -209,7 +235,7 @@ def start(
 
     `deadline`: seconds from now for the whole run; all processes are gone 2 s later at the latest.
     `join_seconds`: after which a guard that has not reached the root gives up (default: deadline).
-    `rendezvous_file`: see rendezvous_file.py; "" if the ranks of a host can't agree on one.
+    `rendezvous_file`: see rendezvous.path_under; "" if the ranks of a host can't agree on one.
     `launcher`: the name of this process's parent, if its end ends the job; "": it does not.
     `fetcher`: a command that prints the root's address; a guard runs it once its rank is dead.
     `no_verdict`: the exit code of a rank that hears none.
@@ -226,7 +252,7 @@ def start(
         core.control_parse_address(given)  # here, where the error is still shown
     if member.rank == 0:
         listener, address, guards_address = _listen(core, given)
-        leave(rendezvous_file, address)
+        leave_address(rendezvous_file, address)
         sys.stdout.flush()
         sys.stderr.flush()
         judges_notes, notes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -260,7 +286,7 @@ def start(
         no_verdict=no_verdict,
     )
     session._injector = injector
-    injector.enter("join")
+    injector.enter(JOIN)
     return session
 
 

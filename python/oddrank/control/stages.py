@@ -9,7 +9,7 @@ from oddrank.finding import Finding, Who
 
 if TYPE_CHECKING:
     from oddrank.control.root import RankState
-    from oddrank.control.timestamps import Timestamps
+    from oddrank.control.session import Timestamps
     from oddrank.launch import Launch
 
 

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from oddrank import launch
-from oddrank.control import findings, join
-from oddrank.control.culprits import Culprit, culprits, torn_down
-from oddrank.control.motion import Motion
+from oddrank.control import findings
+from oddrank.control.culprits import Culprit, Motion, culprits, torn_down
+from oddrank.control.evidence import JOIN, Node, node_of
 from oddrank.control.rendezvous import TAKEN
 from oddrank.control.root import RankState, Root, Snapshot, StageRound
 from oddrank.control.stages import RunState, Skip, Stage
@@ -23,6 +23,8 @@ from oddrank.finding import Finding, Who
 
 # The ranks get this instead of a plan: nothing to measure.
 SKIP = "skip"
+# Share of the command's time: importing torch from a busy file system can take minutes.
+JOIN_SHARE = 0.75
 OVER = "no time left"
 FAILED = "its plan failed"
 _RAISED = object()
@@ -47,6 +49,28 @@ class Outcome:
     complete: bool = True
     why: str = ""  # why the run is not complete
     error: OddrankError | None = None  # a plan or a judgement raised it
+
+    def attempt(
+        self,
+        do: Callable[[], Any],
+        failed: Callable[[Exception], Finding],
+        otherwise: Any,
+        passes: type[Exception] | tuple[()] = (),
+    ) -> Any:
+        """Returns do(). If that raises, adds the finding of `failed` and returns `otherwise`.
+
+        passes: exceptions that are raised all the same.
+        """
+        try:
+            return do()
+        except passes:
+            raise
+        except Exception as error:
+            finding = failed(error)
+            if finding not in self.findings:  # a stage may be walked many times
+                traceback.print_exc()
+                self.findings.append(finding)
+            return otherwise
 
 
 class Walk:
@@ -73,7 +97,7 @@ class Walk:
         here = launch.current()
         self._outcome = Outcome(RunState(root.world, master=here.master, nodes=here.nodes))
         self._shown = self._began = 0.0
-        names = (join.NAME, *(stage.name for stage in stages if stage.shown))
+        names = (JOIN, *(stage.name for stage in stages if stage.shown))
         self._width = max(len(name) for name in names)
 
     def judge(self, conclude: Callable[[Outcome], int]) -> int:
@@ -108,17 +132,17 @@ class Walk:
 
     def _join(self) -> bool:
         began = self._shown = time.monotonic()
-        seconds = join.SHARE * (self._end - began)
+        seconds = JOIN_SHARE * (self._end - began)
         self._root.open_join(seconds)
         self._began = began
-        round, found = self._settle(join.NAME, began + seconds)
+        round, found = self._settle(JOIN, began + seconds)
         self._note_joined(round.states.values())
         if TAKEN in (why := round.states[0].failed or ""):
             raise OddrankError(why)  # no rank's fault
-        if not self._came_through(join.NAME, began, round, found):
+        if not self._came_through(JOIN, began, round, found):
             return False
-        self._outcome.findings += join.judge(self._outcome.run)
-        return not self._interrupted(join.NAME)
+        self._outcome.findings += judge_join(self._outcome.run)
+        return not self._interrupted(JOIN)
 
     def _walk(self, stage: Stage) -> bool:
         """Runs one stage; returns False if the run cannot go on."""
@@ -132,7 +156,7 @@ class Walk:
         over = self._spent >= self._enough and not (doubted or stage.closes)
         parameters: Any = SKIP if skip else Skip(OVER)
         if not skip and not over:
-            parameters = self._unless_it_raises(stage, "its plan", partial(stage.plan, run))
+            parameters = self._try(stage, "its plan", partial(stage.plan, run))
             parameters = Skip(FAILED) if parameters is _RAISED else parameters
         if isinstance(parameters, Skip):
             if stage.shown:
@@ -153,34 +177,24 @@ class Walk:
         if not self._came_through(stage.name, began, round, found, shown=stage.shown):
             return False
         run.results[stage.name] = {r: json.loads(data) for r, data in round.results.items()}
-        judged = self._unless_it_raises(stage, "its judgement", partial(stage.conclude, run))
+        judged = self._try(stage, "its judgement", partial(stage.conclude, run))
         if judged is not _RAISED:
             if doubted:
                 outcome.findings = [f for f in outcome.findings if f not in doubted]
             outcome.findings += judged
         if self._on_stage is not None:
-            after = partial(self._on_stage, stage, run)
-            self._unless_it_raises(stage, "what follows it", after)
+            self._try(stage, "what follows it", partial(self._on_stage, stage, run))
         if not stage.keeps_results:
             del run.results[stage.name]
         return not self._interrupted(stage.name)
 
-    def _unless_it_raises(self, stage: Stage, part: str, do: Callable[[], Any]) -> Any:
-        """Returns do(). If that raises, adds a finding and returns _RAISED.
-
-        The walk goes on: what the other stages find must not be lost.
-        """
-        try:
-            return do()
-        except OddrankError:
-            raise
-        except Exception as error:
-            failed = findings.stage_failed(stage.name, part, error)
-            if failed not in self._outcome.findings:  # a stage may be walked many times
-                traceback.print_exc()
-                self._outcome.findings.append(failed)
+    def _try(self, stage: Stage, part: str, do: Callable[[], Any]) -> Any:
+        """Returns do(), or _RAISED. The walk goes on: other stages' findings must not be lost."""
+        failed = partial(findings.stage_failed, stage.name, part)
+        done = self._outcome.attempt(do, failed, _RAISED, passes=OddrankError)
+        if done is _RAISED:
             self._outcome.complete = False
-            return _RAISED
+        return done
 
     def _came_through(
         self,
@@ -254,7 +268,7 @@ class Walk:
     def _show(self, now: Snapshot) -> None:
         """Shows every few seconds which ranks a person waits for."""
         self._motion.see(now.states)
-        if now.stage == join.NAME:
+        if now.stage == JOIN:
             self._note_joined(now.states)
         if time.monotonic() - self._shown < _SHOW_EVERY - 0.1:
             return
@@ -262,7 +276,7 @@ class Walk:
         missing = [
             s.rank
             for s in now.states
-            if s.contact == "never" or (now.stage != join.NAME and not s.published)
+            if s.contact == "never" or (now.stage != JOIN and not s.published)
         ]
         _say(
             f"{now.stage:<{self._width}}  {now.results}/{now.world}  not through yet:"
@@ -275,6 +289,34 @@ class Walk:
         for state in states:
             if state.contact != "never":
                 self._outcome.joined.setdefault(state.rank, after)
+
+
+def judge_join(run: RunState) -> list[Finding]:
+    """Finds ranks with the local rank of another rank of their host."""
+    return [
+        findings.wrong_local_rank(run, rank, expected, twins)
+        for rank, expected, twins in _misplaced(run)
+    ]
+
+
+def _misplaced(run: RunState) -> list[tuple[int, int, list[int]]]:
+    """Returns (rank, the local rank it should have, other ranks of its host with the same one).
+
+    Launchers number the ranks of a host in the order of their ranks: only a rank that deviates
+    from that is named, not the rank whose number it has.
+    """
+    nodes: dict[Node, list[int]] = {}
+    for rank, s in run.states.items():
+        nodes.setdefault(node_of(s), []).append(rank)
+    found = []
+    for members in nodes.values():
+        members.sort()
+        has = {rank: run.states[rank].local_rank for rank in members}
+        for expected, rank in enumerate(members):
+            twins = [other for other in members if other != rank and has[other] == has[rank]]
+            if twins and has[rank] != expected:
+                found.append((rank, expected, twins))
+    return found
 
 
 def _sender(run: RunState) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from oddrank import _native
-from oddrank.errors import OddrankError
+from oddrank.errors import OddrankError, type_and_text
 
 Facts = dict[str, Any]
 
@@ -64,7 +64,7 @@ def _torch() -> Facts:
     try:
         import torch
     except Exception as error:  # a broken installation may raise anything
-        return {**facts, "problem": f"import torch fails: {type(error).__name__}: {error}"}
+        return {**facts, "problem": f"import torch fails: {type_and_text(error)}"}
     facts["import_seconds"] = round(time.monotonic() - started, 2)
     facts["version"] = str(torch.__version__)
     facts["cuda"] = torch.version.cuda

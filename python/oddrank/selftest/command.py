@@ -8,7 +8,8 @@ import click
 
 from oddrank import launch
 from oddrank.cli import Seconds, fail_on_option, json_option, writable
-from oddrank.control import join, runner
+from oddrank.control import runner
+from oddrank.control.walk import JOIN_SHARE
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.report import exit_code
 from oddrank.selftest import baseline as earlier
@@ -121,7 +122,7 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
     " hangs then; 2 s later no process is left. Default:"
     f" {_DEADLINES['quick']:g} with --quick, {_DEADLINES['normal']:g},"
     f" {_DEADLINES['full']:g} with --full. Each stage also has its own limit: join"
-    f" {join.SHARE:.0%} of the whole, "
+    f" {JOIN_SHARE:.0%} of the whole, "
     + ", ".join(
         f"{stage.name} {stage.seconds:g} s" for stage in choose(TABLE, Options("full")).stages
     )

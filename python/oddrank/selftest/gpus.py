@@ -4,7 +4,7 @@ import os
 import re
 from typing import TypeAlias
 
-from oddrank.control.nodes import Node, node_of
+from oddrank.control.evidence import Node, node_of
 from oddrank.control.stages import RunState
 
 # Xid -> its meaning, for broken hardware only. Other codes are mostly a program's own fault, or say

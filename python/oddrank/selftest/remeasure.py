@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
 
-from oddrank.control.nodes import nodes_of
+from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState
 from oddrank.peers import MANY
 from oddrank.selftest.speed_judge import Class, Look, Slow

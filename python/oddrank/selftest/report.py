@@ -2,15 +2,14 @@
 
 import os
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from oddrank.control.evidence import nodes_of
 from oddrank.control.findings import part_failed
-from oddrank.control.nodes import nodes_of
 from oddrank.control.stages import RunState, Stage
 from oddrank.control.walk import OVER, Outcome
 from oddrank.errors import LaunchError
@@ -51,15 +50,13 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
         {"name": name, "seconds": round(seconds, 3), "ranks": outcome.came[name]}
         for name, seconds in outcome.seconds.items()
     ]
-    facts, own = _unless_it_raises(
-        outcome, "data.environment", ({}, {}), _data_of_facts, outcome.run
-    )
-    nodes = _unless_it_raises(outcome, "data.nodes", [], _data_of_nodes, outcome)
-    figures = _unless_it_raises(outcome, "data.ranks", [], _data_of_ranks, outcome, own)
-    compared = _unless_it_raises(outcome, "data.compared", [], _compared, outcome.run)
+    facts, own = _made(outcome, "data.environment", ({}, {}), _data_of_facts, outcome.run)
+    nodes = _made(outcome, "data.nodes", [], _data_of_nodes, outcome)
+    figures = _made(outcome, "data.ranks", [], _data_of_ranks, outcome, own)
+    compared = _made(outcome, "data.compared", [], _compared, outcome.run)
     well = "the summary of what was tested"
     why = outcome.why or (
-        "" if outcome.findings else _unless_it_raises(outcome, well, "", _all_well, outcome, launch)
+        "" if outcome.findings else _made(outcome, well, "", _all_well, outcome, launch)
     )
     return Report.of(
         "selftest",
@@ -84,17 +81,11 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
     )
 
 
-def _unless_it_raises(
+def _made(
     outcome: Outcome, part: str, otherwise: Any, make: Callable[..., Any], *given: Any
 ) -> Any:
-    """Returns make(*given). If that raises, adds a finding and returns `otherwise`."""
-    try:
-        return make(*given)
-    except Exception as error:
-        traceback.print_exc()
-        if (found := part_failed(part, error)) not in outcome.findings:
-            outcome.findings.append(found)
-        return otherwise
+    """Returns make(*given), or `otherwise` and a finding of the outcome that says why."""
+    return outcome.attempt(partial(make, *given), partial(part_failed, part), otherwise)
 
 
 def _all_well(outcome: Outcome, launch: Launch) -> str:
@@ -137,7 +128,7 @@ def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
         ("--prometheus", wanted.prometheus_path, _prometheus, prometheus.ADVICE),
         ("--exclude", wanted.exclude_path, _exclude, exclude.ADVICE),
     ):
-        made = path and _unless_it_raises(outcome, option, None, text, report, outcome.run)
+        made = path and _made(outcome, option, None, text, report, outcome.run)
         if made is not None and path:
             files.append((made, path, advice))
     if len(outcome.findings) > len(report.findings):  # a file could not be made

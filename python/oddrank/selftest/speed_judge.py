@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from oddrank import peers
-from oddrank.control.nodes import nodes_of
+from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState
 from oddrank.selftest import gpus, metrics
 from oddrank.selftest.metrics import Metric

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from oddrank.control.culprits import Culprit
-from oddrank.control.findings.words import SOURCE, evidence, there
+from oddrank.control.evidence import JOIN
+from oddrank.control.findings.several import SOURCE, evidence, there
 from oddrank.control.stages import RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold, ranks_text
 
@@ -22,7 +23,7 @@ def cannot_come(round: "StageRound") -> Finding | None:
             who=Who("rank"),
             cause="open-files",
             what=f"{who}, but may be healthy: {round.limits}",
-            stage="join",
+            stage=JOIN,
             evidence=(Evidence(round.limits, "open-file limit"),),
             confidence=confidence,
             next=("ulimit -Hn", "ulimit -n $(ulimit -Hn)"),
@@ -34,7 +35,7 @@ def cannot_come(round: "StageRound") -> Finding | None:
             who=Who("rank"),
             cause="resolver",
             what=f"{who}, but may be healthy: {text}; torch's store asks it",
-            stage="join",
+            stage=JOIN,
             evidence=(Evidence(text, "reverse DNS of its own address"),),
             confidence=confidence,
             next=("cat /etc/resolv.conf; time getent hosts $(hostname -i)",),
@@ -58,7 +59,7 @@ def _mismatch(claim: "OddClaim", cause: str, why: str, variable: str) -> Finding
         who=Who("rank"),
         cause=cause,
         what=claim.text,
-        stage="join",
+        stage=JOIN,
         evidence=(Evidence(claim.text, SOURCE),),
         confidence=Confidence("high", why),
         next=(f"compare {variable} of the processes",),
@@ -174,7 +175,7 @@ def wrong_local_rank(run: RunState, rank: int, expected: int, twins: list[int]) 
         who=who,
         cause="wrong-local-rank",
         what=f"{who} has LOCAL_RANK={has} like {ranks_text(twins)}; expected {expected}",
-        stage="join",
+        stage=JOIN,
         evidence=(Evidence(f"{ranks_text([rank, *twins])}: LOCAL_RANK={has}", "environment", has),),
         confidence=Confidence(
             "high", "launchers number the ranks of a host in the order of their ranks"

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from oddrank.control.nodes import nodes_of
+from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.selftest.metrics import SPEED, Metric

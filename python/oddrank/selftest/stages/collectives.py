@@ -11,7 +11,7 @@ from oddrank.bench.backend import needed
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.control.nodes import nodes_of
+from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
 from oddrank.selftest.choice import Level, Options

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from oddrank.bench.pairs.schedule import pack_teams, unpack_teams
-from oddrank.control.nodes import nodes_of
+from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import Context, RunState, Stage
 from oddrank.machine.memory import usable_bytes
 from oddrank.process_group import connect

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from oddrank import _native
-from oddrank.control.nodes import Node, node_of
+from oddrank.control.evidence import Node, node_of
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text

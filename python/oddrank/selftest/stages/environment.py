@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from oddrank.control.nodes import nodes_of
+from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import Context, RunState, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine import device

@@ -9,7 +9,7 @@ from typing import Any
 from oddrank.bench.pairs import stages as pairs
 from oddrank.bench.pairs.judge import Judge, settle
 from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
-from oddrank.control.nodes import nodes_of
+from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState, Skip, Stage
 from oddrank.finding import Finding
 from oddrank.selftest.choice import Level, Options
