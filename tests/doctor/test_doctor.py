@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from oddrank import _native
-from oddrank.doctor import parts, probes
+from oddrank.doctor import command, probes
 from oddrank.report import SCHEMA_FILE
 
 
@@ -106,7 +106,7 @@ def test_a_missing_part_says_why_and_what_to_type(monkeypatch: pytest.MonkeyPatc
     absent = _native.Part("_cuda", None, "nvcc was not found", "Install the CUDA toolkit")
     data = {"present": False, "reason": absent.reason, "advice": absent.advice}
     assert probes.part_facts(absent) == data
-    assert parts._part_row("_cuda", data) == (
+    assert command._part_row("_cuda", data) == (
         "_cuda",
         "missing",
         "nvcc was not found. Install the CUDA toolkit",
@@ -126,7 +126,7 @@ def test_what_only_gpus_need_is_missing_only_where_there_is_one(gpu):
     absent = {"present": False, "reason": "nvcc was not found", "advice": "Install the toolkit."}
     data["parts"] = data["parts"] | {"_cuda": absent}
     data |= {"cuda": {"problem": "no _cuda"}, "nccl": {"problem": "no _cuda"}}
-    states = {part: (state, text) for part, state, text in parts.rows(data)}
+    states = {part: (state, text) for part, state, text in command.rows(data)}
     assert {states[part][0] for part in ("_cuda", "GPUs", "NCCL")} == (
         {"missing", "unknown"} if gpu else {"not needed"}
     )

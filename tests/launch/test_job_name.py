@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from launch import environments as made
 from oddrank import launch
+from oddrank.job import job_folder
 
 # Values that a variable can have: no NUL; bytes that are not UTF-8 are lone surrogates.
 TEXT = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=300)
@@ -44,7 +45,7 @@ def test_all_ranks_of_a_step_share_a_job_and_two_steps_do_not():
 def test_the_jobs_folder_is_in_the_folder_that_the_user_chose(tmp_path):
     environ = {**made.STEP[0], "ODDRANK_DIR": str(tmp_path)}
     me = launch.current(environ)
-    assert launch.job_folder(me, environ) == tmp_path / me.job
+    assert job_folder(environ) == tmp_path / me.job
 
 
 @pytest.mark.parametrize("run_id", ["none", ""])

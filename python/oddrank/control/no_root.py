@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from oddrank.errors import OddrankError, type_and_text
-from oddrank.launch import job_folder
+from oddrank.job import job_name
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
@@ -131,7 +131,7 @@ def _is_first(launch: "Launch") -> bool:
         return True
     door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        door.bind(f"\0oddrank-no-root-{os.geteuid()}-{job_folder(launch).name}"[:90])
+        door.bind(f"\0oddrank-no-root-{os.geteuid()}-{job_name()}"[:90])
     except OSError:
         door.close()
         return False

@@ -24,7 +24,8 @@ from oddrank.control.session import Member, Session, SessionEnded, Timestamps, s
 from oddrank.control.stages import RunState, Stage
 from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
-from oddrank.launch import Launch, job_folder
+from oddrank.job import job_folder
+from oddrank.launch import Launch
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # Signals that launchers send, or people through them.
@@ -145,9 +146,7 @@ def _rendezvous_file(launch: Launch) -> str:
     """Return the rendezvous file; "" unless one process per host and run starts the ranks."""
     if not launch.one_parent:
         return ""
-    return rendezvous.path_under(
-        job_folder(launch), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    )
+    return rendezvous.path_under(job_folder(), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @dataclass

@@ -1,14 +1,22 @@
 """`oddrank doctor`: shows what is built, loaded or missing, and what to type. Does not judge."""
 
 import sys
+from collections.abc import Iterator
 
 import click
 
 from oddrank import launch, render
 from oddrank.cli import Seconds, json_option
-from oddrank.doctor import parts
+from oddrank.doctor.probes import Facts, examine
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.report import envelope, write_json
+
+# Part, state, details.
+Row = tuple[str, str, str]
+
+_COLUMNS = ("part", "state", "")
+# Parts that only GPUs need.
+_FOR_GPUS = {"_cuda", "CUDA driver", "GPUs", "NCCL"}
 
 
 @click.command(name="doctor")
@@ -42,11 +50,103 @@ def command(json_path: str | None, seconds: float) -> int:
         world, speaks, writes = {}, True, True
     if not speaks:
         return 0
-    data = parts.examine(seconds)
+    data = examine(seconds)
     try:
         if json_path is not None and writes:
             write_json(envelope("doctor", world, data), json_path)
     finally:
         stream = sys.stderr if json_path == "-" else sys.stdout
-        render.table(parts.COLUMNS, parts.rows(data), stream)
-    return 0 if parts.works(data) else OddrankError.exit_code
+        render.table(_COLUMNS, rows(data), stream)
+    return 0 if data["parts"]["_core"]["present"] else OddrankError.exit_code
+
+
+def rows(data: Facts) -> Iterator[Row]:
+    """Yields the rows of the table. The row of a missing part says why, and what to type."""
+    for part, state, text in _all_rows(data):
+        if part in _FOR_GPUS and state in ("missing", "unknown") and not data["gpu_expected"]:
+            yield part, "not needed", f"no GPU here ({text.partition('. ')[0]})"
+        else:
+            yield part, state, text
+
+
+def _all_rows(data: Facts) -> Iterator[Row]:
+    yield "oddrank", "ok", f"{data['oddrank']['version']} in {data['oddrank']['folder']}"
+    yield "Python", "ok", f"{data['python']['version']}, {data['python']['executable']}"
+    for name, part in data["parts"].items():
+        yield _part_row(name, part)
+    yield _torch_row(data["torch"])
+    yield from _cuda_rows(data["cuda"])
+    yield _nccl_row(data["nccl"])
+    if data["nccl"].get("warning"):
+        yield "NCCL", "warning", data["nccl"]["warning"]
+    yield from _launch_rows(data["launch"])
+    yield _files_row(data["files"])
+
+
+def _part_row(name: str, part: Facts) -> Row:
+    if not part["present"]:
+        return name, "missing", f"{part['reason']}. {part['advice']}".rstrip(". ")
+    build = part["build"]
+    known = [f"{build['compiler']} {build['flags']}"]
+    if "nvcc" in build:
+        known += [build["nvcc"], f"nccl.h {build['nccl_header']}", f"sm {build['architectures']}"]
+    if "torch" in build:
+        known.append(f"for torch {build['torch']}")
+    return name, "ok", ", ".join(known)
+
+
+def _torch_row(torch: Facts) -> Row:
+    known = torch.get("version", "")
+    if torch.get("problem"):
+        return "torch", "missing", ", ".join(filter(None, [known, torch["problem"]]))
+    cuda = f"CUDA {torch['cuda']}" if torch["cuda"] else "CPU build"
+    backends = " ".join(torch["backends"]) or "none"
+    took = f"imported in {torch['import_seconds']} s"
+    return "torch", "ok", f"{known}, {cuda}, backends {backends}, {took}, {torch['folder']}"
+
+
+def _cuda_rows(cuda: Facts) -> Iterator[Row]:
+    problem = cuda.get("problem", "")
+    if "runtime" in cuda:
+        yield "CUDA runtime", "ok", f"{_dotted(cuda['runtime'])}, inside _cuda"
+        if cuda["driver"]:
+            yield "CUDA driver", "ok", f"up to CUDA {_dotted(cuda['driver'])}"
+        else:
+            yield "CUDA driver", "missing", problem
+            return
+    if problem:
+        yield "GPUs", "unknown", problem
+        return
+    if not cuda["gpus"]:
+        yield "GPUs", "missing", "the driver sees none: check nvidia-smi -L, CUDA_VISIBLE_DEVICES"
+    for gpu in cuda["gpus"]:
+        major, minor = gpu["compute_capability"]
+        memory = f"{gpu['memory_bytes'] / 2**30:.1f} GiB"
+        said = f"{gpu['name']}, {memory}, sm_{major}{minor}, {gpu['uuid']}, {gpu['pci_bus_id']}"
+        yield f"GPU {gpu['index']}", "ok", said
+
+
+def _nccl_row(nccl: Facts) -> Row:
+    if nccl.get("problem"):
+        return "NCCL", "missing", nccl["problem"]
+    return "NCCL", "ok", f"{nccl['version_text']}, {nccl['path']} ({nccl['source']})"
+
+
+def _launch_rows(me: Facts) -> Iterator[Row]:
+    if "problem" in me:
+        yield "launcher", "wrong", me["problem"]
+        return
+    where = f"rank {me['rank']} of {me['world']}, node {me['node']} of {me['nodes']} ({me['host']})"
+    yield "launcher", "ok", f"{me['launcher']}, {where}"
+    yield "job folder", "ok", me["folder"]
+
+
+def _files_row(files: Facts) -> Row:
+    if not files["problem"]:
+        return "lock file", "ok", files["lock"]
+    place = f"{files['lock']} is used" if files["lock"] else "lines of other processes may mix in"
+    return "lock file", "warning", f"{files['problem']}; {place}"
+
+
+def _dotted(version: list[int]) -> str:
+    return ".".join(map(str, version))

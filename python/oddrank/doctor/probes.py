@@ -1,20 +1,22 @@
-"""Probes torch and CUDA, each in a child process that is killed if it hangs."""
+"""Collects doctor's facts. Asks torch and CUDA in child processes, killed if they hang."""
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
-from oddrank import _native
-from oddrank.errors import OddrankError, type_and_text
+import oddrank
+from oddrank import _native, job, launch
+from oddrank.errors import LaunchError, OddrankError, type_and_text
 
 Facts = dict[str, Any]
 
@@ -27,6 +29,72 @@ probes.main(sys.argv[1])
 """
 _KILLED_SECONDS = 1.0
 _POLL_SECONDS = 0.02
+# Files of NVIDIA's kernel driver, on Linux and under WSL.
+_DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+
+
+def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
+    """Examines everything within `seconds`, and one more if a child has to be killed."""
+    answers = ask(["torch", "gpu"], seconds)
+    torch = answers["torch"]
+    problem = torch.get("problem")
+    if problem:  # the probe itself failed: its other facts are unknown
+        unasked = {"problem": f"not known, since torch gave no answer ({problem})"}
+        torch = {
+            "torch": {"problem": problem},
+            "_torch": {"present": False, "reason": unasked["problem"], "advice": ""},
+            "nccl": unasked,
+        }
+    return {
+        "oddrank": {
+            "version": oddrank.__version__,
+            "folder": str(Path(oddrank.__file__).parent),
+        },
+        "python": {"version": platform.python_version(), "executable": sys.executable},
+        "parts": {
+            "_core": part_facts(_native.core_part()),
+            "_cuda": part_facts(_native.cuda_part()),
+            "_torch": torch["_torch"],
+        },
+        "torch": torch["torch"],
+        "cuda": answers["gpu"],
+        "nccl": torch["nccl"],
+        "launch": _launch(environ),
+        "files": _files(environ),
+        "gpu_expected": _has_gpu(),
+    }
+
+
+def _has_gpu() -> bool:
+    """Returns whether this machine has a GPU's driver: without one, CUDA parts are not needed."""
+    return any(map(os.path.exists, _DRIVER_FILES))
+
+
+def _launch(environ: Mapping[str, str]) -> Facts:
+    try:
+        me = launch.current(environ)
+    except LaunchError as error:
+        return {"problem": str(error)}
+    return {
+        "launcher": me.launcher,
+        "rank": me.rank,
+        "world": me.world,
+        "node": me.node,
+        "nodes": me.nodes,
+        "host": me.host,
+        "job": me.job,
+        "folder": str(job.job_folder(environ)),
+    }
+
+
+def _files(environ: Mapping[str, str]) -> Facts:
+    """Opens printflock's lock file, as printflock does, to find its path."""
+    core = _native.core_part().module
+    if core is None:
+        return {"lock": None, "problem": "not known without _core"}
+    folders = [str(folder) for folder in job.base_folders(environ)]
+    path, refused = core.printing_open(folders, 1.0)
+    return {"lock": path or None, "problem": refused}
 
 
 def torch_probe() -> Facts:

@@ -4,7 +4,6 @@ from oddrank.launch.resolve import (
     Launch,
     current,
     fakes_terminals,
-    job_folder,
     refuse_half,
     tell_launcher,
 )
@@ -13,7 +12,6 @@ __all__ = [
     "Launch",
     "current",
     "fakes_terminals",
-    "job_folder",
     "refuse_half",
     "tell_launcher",
 ]

@@ -6,13 +6,13 @@ import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from oddrank import job
 from oddrank.errors import LaunchError
-from oddrank.launch.launchers import LAUNCHERS, Launcher
-from oddrank.launch.variables import (
+from oddrank.launch.launchers import (
+    LAUNCHERS,
     Environ,
+    Launcher,
     Number,
     check_below,
     check_world,
@@ -113,11 +113,6 @@ def tell_launcher(text: str, environ: Environ = os.environ) -> None:
             with suppress(OSError), open(path, "w", encoding="utf-8") as file:
                 told = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
                 json.dump({"message": told}, file)
-
-
-def job_folder(launch: Launch, environ: Environ = os.environ) -> Path:
-    """Returns the folder of this job's files on this host; does not create it."""
-    return job.job_folder(environ)
 
 
 def _names_anew(row: Launcher, inner: Launcher, started: Launch, environ: Environ) -> bool:

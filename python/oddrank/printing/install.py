@@ -1,13 +1,23 @@
-"""`install_printing`: print() and logging lines of this process go through printflock."""
+"""`install_printing`: print() and logging lines go through printflock, each with a prefix.
+
+The prefix is a template such as "[{host}:{rank}] ", filled in once per process.
+"""
 
 import builtins
 import logging
+import os
+import socket
+import string
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from oddrank.printing.prefix import set_prefix
+from oddrank import _native
+from oddrank.errors import OddrankError
 from oddrank.printing.printflock import printflock
 
+# What a prefix may name.
+_FIELDS = ("host", "rank", "local_rank", "world", "pid")
 _plain_print = builtins.print
 _plain_emit = logging.StreamHandler.emit
 
@@ -81,3 +91,73 @@ def install_printing(
     their own emit(), sys.stdout.write() and the output of C libraries.
     """
     return Installed(print, logging, prefix)
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """A checked template."""
+
+    template: str
+
+    def __post_init__(self) -> None:
+        try:
+            names = [
+                name
+                for _, name, _, _ in string.Formatter().parse(self.template)
+                if name is not None
+            ]
+        except ValueError as error:
+            raise OddrankError(
+                f"prefix {self.template!r}: {error}; write {{{{ for a brace"
+            ) from None
+        for name in names:
+            if name not in _FIELDS:
+                raise OddrankError(
+                    f"prefix {self.template!r}: no field {name!r}; known: {', '.join(_FIELDS)}"
+                )
+
+    def text(self) -> str:
+        """Returns the template with this process's values."""
+        if not self.template:
+            return ""
+        try:
+            return self.template.format(**_values())
+        except ValueError as error:
+            raise OddrankError(f"prefix {self.template!r}: {error}") from None
+
+
+def _values() -> dict[str, int | str]:
+    from oddrank import launch
+
+    me = launch.current()
+    return {
+        "host": me.host or socket.gethostname(),
+        "rank": me.rank,
+        "local_rank": me.local_rank,
+        "world": me.world,
+        "pid": os.getpid(),
+    }
+
+
+_current = Prefix("")
+
+
+def set_prefix(template: str) -> str:
+    """Puts `template` before each line of printflock from now on. Returns the former one.
+
+    Raises OddrankError for an unknown field, LaunchError for a contradicting environment.
+    """
+    global _current
+    before = _current.template
+    fresh = Prefix(template)
+    _native.core().printing_prefix(fresh.text())
+    _current = fresh
+    return before
+
+
+def _after_fork() -> None:
+    if _current.template:
+        _native.core().printing_prefix(_current.text())
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
-from oddrank.launch import job_folder
+from oddrank.job import job_name
 from oddrank.selftest import baseline, metrics, probes, remeasure
 from oddrank.selftest import speed_judge as compare
 from oddrank.selftest.baseline import Before, slower_than_before
@@ -167,7 +167,7 @@ class HostSlots:
         self._end = time.monotonic() + min(_PATIENCE, context.seconds / 4)
         self._places = max(1, (os.cpu_count() or 1) // _CORES_EACH)
         # A name without a file: the kernel forgets it with the socket.
-        self._name = f"\0oddrank-{os.geteuid()}-{job_folder(context.launch).name}"[:90]
+        self._name = f"\0oddrank-{os.geteuid()}-{job_name()}"[:90]
         self._has_had_one = False
 
     @contextmanager
