@@ -109,11 +109,11 @@ def _round(number: int, line: _Line) -> list[Stage]:
             return Skip("nobody looks slow")
         return pairs.plan_of(run, options, games_of_recheck(judge, run), again=True)
 
-    def confirmed(run: RunState) -> list[Finding]:
+    def confirmed(run: RunState, met: object) -> list[Finding]:
         line.say(number, _report(settle(judge.confirmed(run))[0]))
         return []
 
-    def seen(run: RunState) -> list[Finding]:
+    def seen(run: RunState, met: object) -> list[Finding]:
         judge.measurement(run)
         return []
 

@@ -110,10 +110,10 @@ def run(cluster: Cluster, state: RunState) -> tuple[set[tuple[int, ...]], bool]:
     first_repeats = {one.name: FIRST for one in TABLE}
     everybody = dict.fromkeys(first_repeats, range(state.world))
     state.results[SPEED] = cluster.measured(everybody, first_repeats)
-    first = speed_judge.look(state, SPEED)
+    first = speed_judge.look(state, state.of(SPEED))
     planned = remeasure.plan(state, first)
     state.results["speed_recheck"] = cluster.measured(planned.ranks(), planned.repeats)
-    again = speed_judge.look(state, "speed_recheck", first, planned.good)
+    again = speed_judge.look(state, state.of("speed_recheck"), first, planned.good)
     slow = planned.of_doubted(again.slow())
     seem = planned.of_doubted(again.seem_slow())
     return {one.ranks for one in slow}, bool(seem) and not slow

@@ -21,7 +21,7 @@ _GROUP = "group"
 _BACKENDS = {"gloo": "gloo", "nccl": "cpu:gloo,cuda:nccl"}
 
 
-def connect(context: Context, backend: str) -> "Group":
+def connect(context: Context[object], backend: str) -> "Group":
     """Returns the group of all ranks, made on first use: nccl on this rank's GPU, or gloo."""
     group = context.scratch.get(_GROUP)
     if group is None:
@@ -56,7 +56,7 @@ class Group:
     handle: Any = None
     among = "world"
 
-    def __init__(self, context: Context, backend: str) -> None:
+    def __init__(self, context: Context[object], backend: str) -> None:
         context.step("import torch")
         import torch
         import torch.distributed as dist

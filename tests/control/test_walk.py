@@ -92,7 +92,7 @@ def conclude(outcome):
 
 second = Stage("second", 5, lambda context: 1, fails("judge"), fails("plan"))
 stages = [
-    Stage("first", 5, lambda context: 1, lambda run: [odd]),
+    Stage("first", 5, lambda context: 1, lambda run, results: [odd]),
     second,
     second,  # as a sweep walks its stages many times: said once
     Stage("confirms", 5, lambda context: 1, confirms="second"),
@@ -150,7 +150,7 @@ def conclude(outcome):
 
 stages = [
     Stage("apart", 5, lambda context: time.sleep(0.6), counted=False),
-    Stage("first", 5, lambda context: time.sleep(0.6), lambda run: [odd]),
+    Stage("first", 5, lambda context: time.sleep(0.6), lambda run, results: [odd]),
     Stage("second", 5, lambda context: 1),
     Stage("confirms", 5, lambda context: 1, confirms="first"),
 ]

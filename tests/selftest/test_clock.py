@@ -21,7 +21,7 @@ def judged(*ahead, error=0.001, **changes):
         {"epoch_ns": NOW + int(seconds * 1e9), "error_ns": int(error * 1e9), "kernel": KERNEL}
         for seconds in ahead
     ]  # fmt: skip
-    return clock.stage(Options()).judge(run_by_node("clock", measured, **changes))
+    return clock.stage(Options()).conclude(run_by_node("clock", measured, **changes))
 
 
 def test_clocks_that_agree_have_no_finding():

@@ -26,7 +26,7 @@ def judged(views, *, seen_by, among="world"):
     gathered = {rank: {"wrong": wrong} for rank, wrong in views.items()}
     run = run_by_rank({"collectives": said, "localise": gathered}, ranks=len(views))
     assert STAGE.plan(run)["among"] == among
-    (finding,) = STAGE.judge(run)
+    (finding,) = STAGE.conclude(run)
     assert finding.stage == "collectives"
     return finding.condition, finding.who.ranks
 

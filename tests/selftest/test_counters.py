@@ -91,7 +91,7 @@ def judge(grown, *, world=8, per_node=4, seconds=30.0):
         r: {"seconds": seconds, "grown": grown.get(r, {}), "not_readable": ""} for r in range(world)
     }
     run = RunState(world, states, {"counters_recheck": results}, device="GPU")
-    return stage.recheck(Options()).judge(run)
+    return stage.recheck(Options()).conclude(run)
 
 
 def test_counters_that_stand_still_are_no_finding():

@@ -59,7 +59,7 @@ def test_a_word_that_came_back_wrong_is_a_finding_against_its_rank():
     states = {r: RankState(r, host="node0", node=0, local_rank=r, contact="ok") for r in (0, 1)}
     result = {"device": "CPU", "bytes": MIB, "wrong": None}
     results = {0: result, 1: {**result, "wrong": wrong}}
-    (finding,) = device.stage(Options()).judge(RunState(2, states, {"device": results}))
+    (finding,) = device.stage(Options()).conclude(RunState(2, states, {"device": results}))
     assert (finding.condition, finding.cause) == ("broken", "bad-memory")
     assert finding.who.ranks == (1,)
     assert "at 1000" in finding.evidence[0].text
@@ -79,7 +79,7 @@ def on_gpus(lacking, ranks=4):
 @pytest.mark.parametrize("odd", [0, 3])
 def test_the_rank_without_the_part_that_tests_its_gpu_is_different(odd):
     run = on_gpus({odd})
-    (found,) = environment.stage(Options()).judge(run)
+    (found,) = environment.stage(Options()).conclude(run)
     assert (found.condition, found.cause) == ("different", "cuda-part-missing")
     assert found.who.ranks == (odd,)
     assert "_cuda: no nvcc" in found.what
@@ -88,7 +88,7 @@ def test_the_rank_without_the_part_that_tests_its_gpu_is_different(odd):
 
 
 def test_a_part_that_no_rank_has_sets_none_apart():
-    (found,) = environment.stage(Options()).judge(on_gpus(range(4)))
+    (found,) = environment.stage(Options()).conclude(on_gpus(range(4)))
     assert (found.condition, found.who.ranks) == ("unknown", ())
 
 

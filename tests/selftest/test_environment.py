@@ -27,7 +27,7 @@ def findings(*changes, ranks=4, per_node=2):
         for r in range(ranks)
     }
     run = RunState(ranks, states, {"environment": facts})
-    return environment.stage(Options()).judge(run)
+    return environment.stage(Options()).conclude(run)
 
 
 def judged(*changes, **job):
@@ -46,7 +46,7 @@ def test_a_node_whose_ranks_can_not_write_dev_shm_is_suspicious():
 def test_two_nodes_called_localhost_are_two_nodes(node):
     states = {r: RankState(r, "localhost", r // 2, r % 2, contact="ok") for r in range(4)}
     facts = {r: {**FACTS, "shm_writable": r not in node} for r in range(4)}
-    (found,) = environment.stage(Options()).judge(RunState(4, states, {"environment": facts}))
+    (found,) = environment.stage(Options()).conclude(RunState(4, states, {"environment": facts}))
     assert (found.who.kind, found.who.ranks) == ("node", node)
 
 

@@ -16,7 +16,7 @@ TORCH = SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="13.0
 
 
 def here(**changes):
-    known = {"torch": TORCH, "master": "", "place": {"gpus": 0, "gpu": None}}
+    known = {"torch": TORCH, "master": "", "gpus": {"gpus": 0, "gpu": None}}
     return Here(launch.current({}), **{**known, **changes})
 
 

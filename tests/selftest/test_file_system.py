@@ -50,7 +50,7 @@ def failed(state, error):
 def judged(*changes, role="/data", path="/data"):
     """Returns the findings. changes: of each node."""
     measured = [{role: seen(path, **{"asked": role == path, **change})} for change in changes]
-    return file_system.stage(Options()).judge(run_by_node("file_system", measured))
+    return file_system.stage(Options()).conclude(run_by_node("file_system", measured))
 
 
 def test_nodes_that_write_alike_have_no_finding():
@@ -179,7 +179,7 @@ def test_a_long_path_that_was_asked_for_is_told_where_it_is_missing(tmp_path):
     measured = file_system.stage(Options()).measure(context)
     assert [role for role, one in measured.items() if one["asked"]] == [path]
     assert len(measured[path]["path"]) == 300
-    (finding,) = file_system.stage(Options()).judge(run_by_node("file_system", [measured] * 2))
+    (finding,) = file_system.stage(Options()).conclude(run_by_node("file_system", [measured] * 2))
     assert (finding.cause, finding.who.device) == ("no-such-path", path[:300])
 
 
@@ -289,7 +289,7 @@ def test_a_path_that_is_a_pipe_is_told_to_be_no_folder(tmp_path):
         step=lambda text: None,
     )
     measured = file_system.stage(Options()).measure(context)
-    (finding,) = file_system.stage(Options()).judge(run_by_node("file_system", [measured]))
+    (finding,) = file_system.stage(Options()).conclude(run_by_node("file_system", [measured]))
     assert finding.what.startswith(f"{path} is not a folder on ")
 
 

@@ -19,7 +19,7 @@ def healthy(**changes):
 def judged(*ranks, scope="host"):
     run = run_of([1] * len(ranks))
     run.results["fingerprint"] = {rank: {scope: one} for rank, one in enumerate(ranks)}
-    return fingerprint.stage(Options()).judge(run)
+    return fingerprint.stage(Options()).conclude(run)
 
 
 def hashes(fp64):

@@ -42,7 +42,7 @@ def run(world=8, per_node=4, **ranks):
 
 
 def judge(*arguments, **ranks):
-    return health.stage(Options()).judge(run(*arguments, **ranks))
+    return health.stage(Options()).conclude(run(*arguments, **ranks))
 
 
 def judged(*arguments, **ranks):
@@ -191,7 +191,7 @@ def test_nvml_that_is_not_there_blames_nobody_and_is_no_health():
     state = run(4)
     for rank in (0, 1, 3):
         state.results["health"][rank] = missing
-    (finding,) = health.stage(Options()).judge(state)
+    (finding,) = health.stage(Options()).conclude(state)
     assert (finding.condition, finding.cause) == ("unknown", "health-not-readable")
     assert finding.who.ranks == ()
     assert "ranks 0-1, 3" in finding.what
@@ -243,7 +243,7 @@ def test_ten_thousand_gpus_are_judged_in_no_time():
 
     state = run(10_000, 8, r77={"readings": {"pcie_width": 8}})
     begin = time.process_time()
-    found = health.stage(Options()).judge(state)
+    found = health.stage(Options()).conclude(state)
     assert [finding.who.ranks for finding in found] == [(77,)]
     assert time.process_time() - begin < 5
 

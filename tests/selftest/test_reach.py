@@ -54,7 +54,7 @@ def attempted(nodes, broken, letter):
 def judged(nodes, broken=lambda i, j: False, letter="t", listen=None):
     listen = listen or [listening(node) for node in range(nodes)]
     run = run_by_node("reach", attempted(nodes, broken, letter), listen=listen)
-    return reach.stage(Options()).judge(run)
+    return reach.stage(Options()).conclude(run)
 
 
 def test_a_deaf_node_is_named_with_who_tried_where_and_what_to_type():
@@ -131,10 +131,12 @@ def test_what_comes_through_at_the_second_attempt_is_forgotten():
     run = run_by_node(
         "reach", first, listen=listen, reach_recheck=attempted(4, lambda i, j: False, "s")
     )
-    assert len(reach.stage(Options()).judge(run)) == 1
-    assert reach.recheck(Options()).judge(run) == []
+    assert len(reach.stage(Options()).conclude(run)) == 1
+    assert reach.recheck(Options()).conclude(run) == []
     run = run_by_node("reach", first, listen=listen, reach_recheck=attempted(4, broken, "t"))
-    assert causes_and_hosts(reach.recheck(Options()).judge(run)) == [("unreachable-node", "node1")]
+    assert causes_and_hosts(reach.recheck(Options()).conclude(run)) == [
+        ("unreachable-node", "node1")
+    ]
     assert both("s", "t") == "t"
 
 
@@ -144,7 +146,9 @@ def test_the_judgement_of_ten_thousand_nodes_ends():
     run = run_by_node(
         "reach", attempted(10_000, lambda i, j: j == 77, "t"), listen=listen, per_node=1
     )
-    assert causes_and_hosts(reach.stage(Options()).judge(run)) == [("unreachable-node", "node77")]
+    assert causes_and_hosts(reach.stage(Options()).conclude(run)) == [
+        ("unreachable-node", "node77")
+    ]
 
 
 def test_the_plan_is_short_and_has_no_way_twice():

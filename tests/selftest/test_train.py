@@ -34,7 +34,7 @@ def change(said, ranks, name, value, since):
 def judged(said, **results):
     """Returns (condition, ranks, cause) of each finding."""
     run = run_by_rank({"train": said, **results}, ranks=len(said))
-    found = train.stage(Options()).judge(run)
+    found = train.stage(Options()).conclude(run)
     assert {f.stage for f in found} <= {"train"}
     return [(f.condition, f.who.ranks, f.cause) for f in found]
 
@@ -71,7 +71,7 @@ def test_what_comes_later_is_a_consequence():
 def test_other_parameters_before_the_first_step_are_told_so():
     said = healthy(3)
     change(said, [1], "parameters", "wrong", since=0)
-    (finding,) = train.stage(Options()).judge(run_by_rank({"train": said}, ranks=3))
+    (finding,) = train.stage(Options()).conclude(run_by_rank({"train": said}, ranks=3))
     assert finding.who.ranks == (1,)
     assert "as rank 0 has sent them" in finding.what
 

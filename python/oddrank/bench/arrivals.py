@@ -9,16 +9,16 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from oddrank import peers
-from oddrank.bench import findings
+from oddrank.bench import findings, topology
 from oddrank.bench.backend import Operation
 from oddrank.bench.budget import ARRIVALS, Budget
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.sampling import ENOUGH, Stamps
-from oddrank.control.stages import Context, RunState, Stage
+from oddrank.control.stages import AnyStage, Context, RunState, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.process_group import Group, connect
@@ -166,6 +166,8 @@ def _share_above(a: Arrival, line: float) -> float:
 
 
 NAME, RECHECK = "arrival", "arrival_recheck"
+# None: one rank, or clocks that could not be compared.
+_Result: TypeAlias = "dict[str, Any] | None"
 _CASE = Case("all_reduce", "float32", 4)
 _WARMUP = 20
 _ITERATIONS = ENOUGH + 100
@@ -177,11 +179,16 @@ _DRIFT = 1e-4
 _DRIFT_NS = 20_000
 
 
-def stages(deadline: float, budget: Budget) -> list[Stage]:
+class _Plan(TypedDict):
+    transport: str
+    seconds: float
+
+
+def stages(deadline: float, budget: Budget) -> list[AnyStage]:
     """Returns both stages: a rank is named only if it is late in both."""
 
-    def plan(run: RunState) -> dict[str, Any]:
-        transport = run.of("connect")[0]["transport"]
+    def plan(run: RunState) -> _Plan:
+        transport = topology.connected_of(run)[0]["transport"]
         return {"transport": transport, "seconds": budget.part(ARRIVALS)}
 
     return [
@@ -190,15 +197,17 @@ def stages(deadline: float, budget: Budget) -> list[Stage]:
     ]
 
 
-def of(run: RunState, stage: str = NAME) -> dict[int, Arrival]:
-    """Returns every rank's arrivals in that stage; empty with one rank."""
-    results = run.of(stage)
-    if any(result is None for result in results.values()):
-        return {}
-    return {rank: Arrival.of_payload(result) for rank, result in results.items()}
+def of(run: RunState) -> dict[int, Arrival]:
+    """Returns every rank's arrivals in the first stage; empty with one rank."""
+    return _read(run.of(NAME))
 
 
-def clock(context: Context) -> tuple[int, int]:
+def _read(results: Mapping[int, _Result]) -> dict[int, Arrival]:
+    came = {rank: Arrival.of_payload(one) for rank, one in results.items() if one is not None}
+    return came if len(came) == len(results) else {}
+
+
+def clock(context: Context[object]) -> tuple[int, int]:
     """Returns nanoseconds from this rank's clock to rank 0's, and the error bound. Compares the
     clocks again if they may have drifted apart by more than the bound."""
     asked, offset, error = context.scratch.get(_CLOCK, (0, 0, UNKNOWN_NS))
@@ -214,7 +223,7 @@ def clock(context: Context) -> tuple[int, int]:
     return offset, error + (drift if error else 0)  # an error of 0: this is rank 0's own clock
 
 
-def _measure(context: Context) -> dict[str, Any] | None:
+def _measure(context: Context[_Plan]) -> _Result:
     params = context.parameters
     group = connect(context, params["transport"])
     if group.world == 1:
@@ -262,13 +271,13 @@ def _run(group: Group, operation: Operation, count: int) -> Any:
     return timestamps
 
 
-def _judge(run: RunState) -> list[Finding]:
+def _judge(run: RunState, results: Mapping[int, _Result]) -> list[Finding]:
     """Returns the findings if there is no recheck; else those of `_judge_recheck` replace them."""
-    return [findings.late_once(run, NAME, one) for one in late_ranks(of(run))]
+    return [findings.late_once(run, NAME, one) for one in late_ranks(_read(results))]
 
 
-def _judge_recheck(run: RunState) -> list[Finding]:
-    first, again = of(run), of(run, RECHECK)
+def _judge_recheck(run: RunState, results: Mapping[int, _Result]) -> list[Finding]:
+    first, again = of(run), _read(results)
     sure = are_enough(first) and are_enough(again)
     say = findings.late if sure else findings.late_in_few
     return [say(run, NAME, one) for one in both_times(first, again)]

@@ -18,7 +18,7 @@ from oddrank.bench.plan import AUTO, BACKENDS, PLACES, in_turn, tasks
 from oddrank.bench.row import Row, Table
 from oddrank.cli import Group, Seconds, fail_on_option, json_option, share
 from oddrank.control import runner
-from oddrank.control.stages import RunState, Stage
+from oddrank.control.stages import AnyStage, RunState
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
 from oddrank.report import envelope, exit_code, write_json
@@ -185,7 +185,7 @@ def run(
     table = Table(stream)
     measured: dict[str, Row] = {}
 
-    def show(stage: Stage, run: RunState) -> None:
+    def show(stage: AnyStage, run: RunState) -> None:
         one_pass = by_stage.get(stage.name)
         if one_pass is not None:
             row = measured[one_pass.task.name] = sweep.row_of(one_pass, run)

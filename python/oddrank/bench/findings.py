@@ -1,9 +1,9 @@
 """The causes that a sweep and the self-test's collectives can name."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oddrank.bench.case import size_text
 from oddrank.bench.sampling import ENOUGH
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from oddrank.bench.arrivals import Late
     from oddrank.bench.expected import Row
     from oddrank.bench.published import Expected
+    from oddrank.bench.verify import MismatchData
 
 # Group that ran the case -> end of a sentence.
 _AMONG = {"world": "", "node": " within its node", "across": " across nodes"}
 
 
-def wrong_values(run: RunState, stage: str, seen: Sequence[Mapping[str, Any]]) -> Finding:
+def wrong_values(run: RunState, stage: str, seen: Sequence["MismatchData"]) -> Finding:
     """Wrong values: the rank that sees them need not have caused them."""
     observers = Who("rank", tuple(m["observer"] for m in seen))
     return Finding(
@@ -37,7 +38,7 @@ def wrong_values(run: RunState, stage: str, seen: Sequence[Mapping[str, Any]]) -
 
 
 def not_localised(
-    run: RunState, stage: str, seen: Sequence[Mapping[str, Any]], suspects: Sequence[int] = ()
+    run: RunState, stage: str, seen: Sequence["MismatchData"], suspects: Sequence[int] = ()
 ) -> Finding:
     """Wrong values whose origin gathering every rank's own values does not show.
 
@@ -61,7 +62,7 @@ def not_localised(
 
 
 def wrong_contribution(
-    run: RunState, stage: str, ranks: Sequence[int], seen: Sequence[Mapping[str, Any]]
+    run: RunState, stage: str, ranks: Sequence[int], seen: Sequence["MismatchData"]
 ) -> Finding:
     """Every rank sees wrong values from these ranks, gathered without arithmetic."""
     who = run.who(ranks)
@@ -138,7 +139,7 @@ def late_in_few(run: RunState, stage: str, one: "Late") -> Finding:
     )
 
 
-def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]:
+def mismatch_evidence(seen: Sequence["MismatchData"]) -> tuple[Evidence, ...]:
     """Lists each observer's first mismatch, then the second ones; equal ones share a line."""
     nth: Counter[int] = Counter()
     places = []
@@ -154,7 +155,7 @@ def mismatch_evidence(seen: Sequence[Mapping[str, Any]]) -> tuple[Evidence, ...]
     )
 
 
-def _mismatch(m: Mapping[str, Any]) -> str:
+def _mismatch(m: "MismatchData") -> str:
     return (
         f"{m['case']}{_AMONG[m['among']]}: {m['wrong']} wrong values,"
         f" the first at {m['index']}: expected {m['expected']:g}, got {m['got']:g}"

@@ -192,6 +192,6 @@ def _arrival_data(arrived: dict[int, Any]) -> dict[str, Any] | None:
 
 def _devices(run: "RunState") -> dict[str, int]:
     """Returns device name -> number of ranks. Over gloo all use the CPU, even if they have GPUs."""
-    idle = any(rank["transport"] == "gloo" for rank in run.of("connect").values())
-    ranks = run.of("devices").values()
+    idle = any(rank["transport"] == "gloo" for rank in topology.connected_of(run).values())
+    ranks = topology.devices_of(run).values()
     return dict(Counter("CPU" if idle else rank["gpu"] or "CPU" for rank in ranks))

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TextIO
+from typing import Any, TextIO, TypedDict
 
 from oddrank.bench import expected
 from oddrank.bench.case import Case, size_text
@@ -12,6 +12,7 @@ from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.plan import Pass
 from oddrank.bench.published import Expected
 from oddrank.bench.sampling import error_of_passes
+from oddrank.bench.verify import MismatchData
 from oddrank.finding import Who
 from oddrank.render import progress, terminal_width
 
@@ -83,12 +84,25 @@ class Row:
         )
 
 
-def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) -> Row:
-    """Returns the row of a case: medians over iterations, each as long as its slowest rank.
+class PassResult(TypedDict):
+    """A rank's result of a pass, for all passes of the case so far.
 
-    results: by rank, as oddrank.bench.sweep publishes them. Only rank 0 has the times: the slowest
-    rank's, one list a pass.
+    skipped: why the case was not measured. times: the slowest rank's microseconds, one list a pass;
+    only rank 0 has them. over: no further pass is needed.
     """
+
+    backend: str
+    skipped: str | None
+    mismatch: MismatchData | None
+    wrong_ranks: list[int]
+    times: list[list[float]]
+    arrival: dict[str, float] | None
+    over: bool
+    footprint: int | None
+
+
+def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
+    """Returns the row of a case: medians over iterations, each as long as its slowest rank."""
     first = results[min(results)]
     row = Row(
         first["backend"], case.collective, case.dtype, case.op, case.bytes, case.count,
@@ -132,10 +146,10 @@ def summarise(case: Case, results: Mapping[int, Mapping[str, Any]], world: int) 
     )
 
 
-def _why_skipped(results: Mapping[int, Mapping[str, Any]]) -> str:
+def _why_skipped(results: Mapping[int, PassResult]) -> str:
     """Returns the first rank's reason, and the ranks that have it if not all do."""
     reasons = {rank: results[rank]["skipped"] for rank in sorted(results)}
-    reason: str = next(reason for reason in reasons.values() if reason)
+    reason = next(reason for reason in reasons.values() if reason)
     who = tuple(rank for rank, theirs in reasons.items() if theirs == reason)
     return reason if len(who) == len(results) else f"{Who('rank', who)}: {reason}"
 
@@ -152,10 +166,10 @@ def _percentile(times: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 
 
-def _arrivals(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None:
-    if any(result["arrival"] is None for result in results.values()):
+def _arrivals(results: Mapping[int, PassResult]) -> dict[str, Any] | None:
+    of = [arrival for _, one in sorted(results.items()) if (arrival := one["arrival"])]
+    if len(of) < len(results):
         return None
-    of = [results[rank]["arrival"] for rank in sorted(results)]
     return {
         "iterations": of[0]["n"],
         "median_us": [round(a["median"], 2) for a in of],

@@ -1,8 +1,8 @@
 """The stages of `bench run` on the ranks: connect, compare arrivals, then each pass."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from oddrank.bench import arrivals, expected, findings, native, topology, verify
 from oddrank.bench.arrivals import arrival
@@ -12,9 +12,9 @@ from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.plan import AUTO, Pass, Task, memory_of, reserve
 from oddrank.bench.published import Expected
-from oddrank.bench.row import Row, summarise
+from oddrank.bench.row import PassResult, Row, summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import AnyStage, Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine import device, settings
@@ -52,7 +52,7 @@ class Options:
     register: bool = False
 
 
-def stages(passes: Sequence[Pass], options: Options) -> list[Stage]:
+def stages(passes: Sequence[Pass], options: Options) -> list[AnyStage]:
     """Returns the stages of a sweep: one for each pass, named as the pass."""
     tasks = list(dict.fromkeys(one_pass.task for one_pass in passes))
     times = max((one_pass.of for one_pass in passes), default=1)
@@ -68,13 +68,12 @@ def stages(passes: Sequence[Pass], options: Options) -> list[Stage]:
 
 def row_of(one_pass: Pass, run: RunState) -> Row:
     """Returns the row of a case from all its passes up to this one, with its expectation."""
-    row = summarise(one_pass.task.case, run.of(one_pass.name), run.world)
+    row = summarise(one_pass.task.case, _results(one_pass, run), run.world)
     return row.expecting(expectation(one_pass.task, run, row))
 
 
-def is_over(one_pass: Pass, run: RunState) -> bool:
-    """Returns whether the pass that just ended was the last one of its case."""
-    return bool(run.of(one_pass.name)[0]["over"])
+def _results(one_pass: Pass, run: RunState) -> Mapping[int, PassResult]:
+    return run.of(one_pass.name)
 
 
 def expectation(task: Task, run: RunState, row: Row) -> Expected | None:
@@ -83,19 +82,28 @@ def expectation(task: Task, run: RunState, row: Row) -> Expected | None:
     return expected.expected(facts, task.case, row.footprint) if facts else None
 
 
-def _see_devices(context: Context) -> dict[str, Any]:
+def _see_devices(context: Context[object]) -> topology.Devices:
     context.step("import torch")
     return {**device.facts(context.launch), **settings.of_rank()}
 
 
 def _plan_transport(run: RunState) -> str:
-    return device.BACKENDS[device.choose(run.of("devices").values())]
+    return device.BACKENDS[device.choose(topology.devices_of(run).values())]
 
 
-def _connect(context: Context) -> dict[str, Any]:
+def _connect(context: Context[str]) -> topology.Connected:
     group = connect(context, context.parameters)
     (limit,) = group.smallest([usable_bytes(group.placement, context.launch)])
     return {"transport": group.backend, "limit": limit, **topology.of_rank(group)}
+
+
+class _Plan(TypedDict):
+    """seconds: as Budget.share. reserve: bytes for the buffers of all cases of the back end."""
+
+    transport: str
+    backend: str
+    seconds: tuple[float, float]
+    reserve: int
 
 
 def _stage(
@@ -104,13 +112,13 @@ def _stage(
     options: Options,
     budget: Budget,
     reserved: dict[str, int],
-) -> Stage:
+) -> AnyStage:
     task = one_pass.task
 
-    def plan(run: RunState) -> dict[str, Any] | Skip:
+    def plan(run: RunState) -> _Plan | Skip:
         if budget.is_over(one_pass.index):
             return Skip("its case needs no further pass, or there is no time for it")
-        connected = run.of("connect")[0]
+        connected = topology.connected_of(run)[0]
         if task.backend not in reserved:
             same = [other.case for other in tasks if other.backend == task.backend]
             reserved[task.backend] = reserve(same, run.world, connected["limit"])
@@ -121,12 +129,11 @@ def _stage(
             "reserve": reserved[task.backend],
         }
 
-    def measure_case(context: Context) -> dict[str, Any]:
+    def measure_case(context: Context[_Plan]) -> PassResult:
         return _measure(context, one_pass, options)
 
-    def judge(run: RunState) -> list[Finding]:
-        results = run.of(one_pass.name)
-        if is_over(one_pass, run):
+    def judge(run: RunState, results: Mapping[int, PassResult]) -> list[Finding]:
+        if results[0]["over"]:
             budget.end(one_pass.index)
         seen = [r["mismatch"] for r in results.values() if r["mismatch"]]
         if not seen:
@@ -169,8 +176,8 @@ def _choose(name: str, run: RunState, options: "Options | None" = None) -> str:
     OddrankError if nccl or an option that needs it was given and a rank can't use it. A rank
     without a GPU of its own skips its nccl cases instead.
     """
-    on_gpus = run.of("connect")[0]["transport"] == "nccl"
-    ranks = run.of("devices").values()
+    on_gpus = topology.connected_of(run)[0]["transport"] == "nccl"
+    ranks = topology.devices_of(run).values()
     lacking = [why for facts in ranks if (why := facts["cuda_part"] or facts["obstacle"])]
     if name == "nccl" and on_gpus and lacking:
         raise _no_nccl(lacking[0])
@@ -193,14 +200,13 @@ def _needs_nccl(why: str) -> OddrankError:
     )
 
 
-def _measure(context: Context, one_pass: Pass, options: Options) -> dict[str, Any]:
+def _measure(context: Context[_Plan], one_pass: Pass, options: Options) -> PassResult:
     """Measures one pass and returns this rank's result, which all ranks publish.
 
-    times and arrival cover all passes so far: there may be no time for another. times: the slowest
-    rank's microseconds, one list a pass; only rank 0 has them. over: no further pass is needed.
+    times and arrival cover all passes so far: there may be no time for another.
     """
     parameters, case = context.parameters, one_pass.task.case
-    result: dict[str, Any] = {
+    result: PassResult = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
         "times": [], "arrival": None, "over": True, "footprint": None,
     }  # fmt: skip
@@ -249,10 +255,10 @@ def _why_not(group: Group, backend: "Backend", case: Case, reserved: int) -> str
 
 
 def _backend(
-    context: Context, group: Group, parameters: dict[str, Any], options: Options
+    context: Context[object], group: Group, parameters: _Plan, options: Options
 ) -> "Backend":
     """Returns the plan's back end with its memory; first frees the memory of the one before."""
-    name: str = parameters["backend"]
+    name = parameters["backend"]
     held: tuple[str, Backend] | None = context.scratch.get(_BACKEND)
     if held is None or held[0] != name:
         if held is not None:

@@ -10,7 +10,9 @@ from oddrank import _native
 from oddrank.bench.published import Facts
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
+from oddrank.machine.device import GpuFacts
 from oddrank.machine.interfaces import INFINIBAND, NET, infiniband_rates, line_rate, line_rates
+from oddrank.machine.settings import Setup
 
 if TYPE_CHECKING:
     from oddrank.process_group import Group
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 # Lanes that PCIe limits assume; fewer lanes are another topology.
 _LANES = 16
-_VERSIONS = ("torch", "cuda", "driver")
 
 
 class Joined(TypedDict):
@@ -30,15 +31,53 @@ class Joined(TypedDict):
     domain: int | None
 
 
-def of_rank(group: "Group") -> dict[str, Any]:
-    """Returns this rank's facts.
+class Algorithms(TypedDict):
+    """Of Facts: False if the settings forbid it in an all_reduce, else None."""
+
+    nvls: Literal[False] | None
+    ring: Literal[False] | None
+
+
+class Devices(GpuFacts, Setup):
+    """A rank's result of stage devices."""
+
+
+class RankFacts(Algorithms):
+    """A rank's share of Facts.
 
     nics: name -> line rate in Gb/s of the NICs that may carry its traffic, as far as known. links:
     the links of its GPU to others (csrc/nvml/gpu_links.hpp), or why they are unknown.
     """
+
+    nics: dict[str, float]
+    fabric: Literal["rdma", "tcp"] | None
+    gloo_interface: str | None
+    nccl: str | None
+    links: dict[str, Any] | None
+
+
+class Connected(RankFacts):
+    """A rank's result of stage connect. limit: bytes that every rank may take."""
+
+    transport: str
+    limit: float
+
+
+def devices_of(run: RunState) -> Mapping[int, Devices]:
+    """Returns the results of stage devices."""
+    return run.of("devices")
+
+
+def connected_of(run: RunState) -> Mapping[int, Connected]:
+    """Returns the results of stage connect."""
+    return run.of("connect")
+
+
+def of_rank(group: "Group") -> RankFacts:
+    """Returns this rank's facts."""
     names = os.environ.get("GLOO_SOCKET_IFNAME", "")
     nics = {} if group.backend == "gloo" else rdma_rates(os.environ)
-    fabric = "rdma" if nics else "tcp"
+    fabric: Literal["rdma", "tcp"] = "rdma" if nics else "tcp"
     if not nics:
         nics = tcp_rates(group.backend, os.environ)
     nccl = group.torch.cuda.nccl.version() if group.backend == "nccl" else None
@@ -69,8 +108,8 @@ def tcp_rates(backend: str, settings: Mapping[str, str], root: Path = NET) -> di
     return {name: rate} if rate else {}
 
 
-def algorithms(settings: Mapping[str, str]) -> dict[str, Literal[False] | None]:
-    """Returns `nvls` and `ring` of Facts: False if the settings forbid it in an all_reduce.
+def algorithms(settings: Mapping[str, str]) -> Algorithms:
+    """Returns whether NCCL's settings forbid an algorithm in an all_reduce.
 
     NCCL_ALGO has lists separated by `;`, each for the function before its colon; a list without a
     colon is for all other functions; ^ inverts a list (NCCL's user guide, "Environment Variables").
@@ -83,7 +122,7 @@ def algorithms(settings: Mapping[str, str]) -> dict[str, Literal[False] | None]:
     listed, inverted = names.removeprefix("^").split(","), names.startswith("^")
     left = {name: not names or (name in listed) != inverted for name in ("nvls", "ring")}
     left["nvls"] &= settings.get("NCCL_NVLS_ENABLE") != "0"
-    return {name: None if left[name] else False for name in left}
+    return Algorithms(nvls=None if left["nvls"] else False, ring=None if left["ring"] else False)
 
 
 def _links(group: "Group") -> dict[str, Any]:
@@ -97,7 +136,7 @@ def _links(group: "Group") -> dict[str, Any]:
 
 def facts(run: RunState, backend: str) -> Facts | None:
     """Returns the whole job's facts; None if its nodes or GPUs differ: no figure fits then."""
-    devices, connected = run.of("devices"), run.of("connect")
+    devices, connected = devices_of(run), connected_of(run)
     hosts: dict[tuple[int, str], list[int]] = {}
     for number, state in run.states.items():
         hosts.setdefault((state.node, state.host), []).append(number)
@@ -123,7 +162,7 @@ def facts(run: RunState, backend: str) -> Facts | None:
     )
 
 
-def _nics(node: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
+def _nics(node: Sequence[Connected]) -> tuple[float, ...]:
     """Returns the rates of all NICs of a node: NCCL_IB_HCA may give each rank its own NIC."""
     rates: dict[str, float] = {}
     for rank in node:
@@ -131,7 +170,7 @@ def _nics(node: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
     return tuple(rates.values())
 
 
-def _off(algorithm: str, ranks: Iterable[Mapping[str, Any]]) -> Literal[False] | None:
+def _off(algorithm: Literal["nvls", "ring"], ranks: Iterable[Algorithms]) -> Literal[False] | None:
     return False if any(rank[algorithm] is False for rank in ranks) else None
 
 
@@ -168,13 +207,15 @@ def setup_of_all(run: RunState) -> dict[str, Any]:
 
     hosts: in the order of ranks. links: of each GPU. settings: those that any rank has.
     """
-    ranks = run.of("devices").values()
-    connected = [run.of("connect")[rank] for rank in sorted(run.of("connect"))]
+    ranks = devices_of(run).values()
+    connected = [rank for _, rank in sorted(connected_of(run).items())]
     names = sorted({name for rank in ranks for name in rank["settings"]})
     states = (run.states[rank] for rank in sorted(run.states))
     return {
         "hosts": list(dict.fromkeys(state.host for state in states if state.host)),
-        **{name: _agreed(rank[name] for rank in ranks) for name in _VERSIONS},
+        "torch": _agreed(rank["torch"] for rank in ranks),
+        "cuda": _agreed(rank["cuda"] for rank in ranks),
+        "driver": _agreed(rank["driver"] for rank in ranks),
         "nccl": _agreed(rank["nccl"] for rank in connected),
         "gloo_interface": _agreed(rank["gloo_interface"] for rank in connected),
         "links": _agreed(links_text(rank["links"]) for rank in connected),

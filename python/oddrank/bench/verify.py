@@ -5,7 +5,7 @@ csrc/bench/verify fills and compares the values in place, on the host or on the 
 
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from oddrank import _native
 from oddrank.bench.c10d import all_gather
@@ -40,6 +40,20 @@ class Mismatch:
     element: int = 0
     turn: int = 0
     among: str = "world"
+
+
+class MismatchData(TypedDict):
+    """A Mismatch in a rank's result."""
+
+    observer: int
+    case: str
+    index: int
+    expected: float
+    got: float
+    wrong: int
+    element: int
+    turn: int
+    among: str
 
 
 class Values:
@@ -126,8 +140,8 @@ def can_be_named(wrong: Collection[int], world: int) -> bool:
     return len(wrong) == 1 or 0 < 2 * len(wrong) < world
 
 
-def as_payload(mismatch: Mismatch | None) -> dict[str, Any] | None:
-    return None if mismatch is None else asdict(mismatch)
+def as_payload(mismatch: Mismatch | None) -> MismatchData | None:
+    return None if mismatch is None else cast("MismatchData", asdict(mismatch))
 
 
 def turns_of(case: Case, world: int) -> int:

@@ -21,7 +21,7 @@ from oddrank.control.evidence import PUBLISHING
 from oddrank.control.inject import check
 from oddrank.control.root import VERDICT_SECONDS
 from oddrank.control.session import Member, Session, SessionEnded, Timestamps, start
-from oddrank.control.stages import RunState, Stage
+from oddrank.control.stages import AnyStage, RunState
 from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
 from oddrank.job import job_folder
@@ -35,12 +35,12 @@ _KEEPER_SECONDS = 1.8
 
 
 def run(
-    stages: Sequence[Stage],
+    stages: Sequence[AnyStage],
     launch: Launch,
     *,
     deadline: float,
     conclude: Callable[[Outcome], int],
-    on_stage: Callable[[Stage, RunState], None] | None = None,
+    on_stage: Callable[[AnyStage, RunState], None] | None = None,
     partial: bool = False,
     enough: float = math.inf,
     no_verdict: int = 1,
@@ -179,7 +179,7 @@ class _Worker:
         return self.meeting.store()
 
 
-def _work(stages: Sequence[Stage], worker: _Worker) -> int:
+def _work(stages: Sequence[AnyStage], worker: _Worker) -> int:
     """Measures stage after stage; after an exception waits for the end. Returns the exit code."""
     session = worker.session
     try:

@@ -1,9 +1,9 @@
 """Stages: every rank measures, the judge judges. And the arguments that they get."""
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from oddrank.finding import Finding, Who
 
@@ -12,15 +12,23 @@ if TYPE_CHECKING:
     from oddrank.control.session import Timestamps
     from oddrank.launch import Launch
 
+Plan = TypeVar("Plan")
+Plan_co = TypeVar("Plan_co", covariant=True)
+Result = TypeVar("Result")
+Judged = TypeVar("Judged")
 
-class Context(Protocol):
-    """The argument of a measurement, in the worker."""
+
+class Context(Protocol[Plan_co]):
+    """The argument of a measurement, in the worker. Context[object]: it reads no plan."""
 
     launch: "Launch"
-    parameters: Any  # the value of this stage's plan(): the same on every rank
     master: str  # rank 0's address for ranks on other hosts; "" where all are on one host
     seconds: float  # of the whole command: no wait inside a stage needs to be shorter
     scratch: dict[str, Any]  # kept from stage to stage of this rank (the process group)
+
+    @property
+    def parameters(self) -> Plan_co:
+        """The value of this stage's plan(): the same on every rank, and once through JSON."""
 
     def step(self, text: str, *, waiting: bool = False) -> None:
         """Reports this rank's next step; waiting: a collective, which only ends with the others."""
@@ -40,7 +48,11 @@ class Context(Protocol):
 
 @dataclass
 class RunState:
-    """The argument of a judgement: the ranks, and their results by stage and rank."""
+    """The argument of a judgement: the ranks, and their results by stage and rank.
+
+    A stage's module has a function that returns its results, or its judge's value, with their type:
+    other modules call that, and not `of` or `judged`, which know no types.
+    """
 
     world: int
     states: dict[int, "RankState"] = field(default_factory=dict)
@@ -86,7 +98,7 @@ class Skip:
     why: str
 
 
-def nobody_is_odd(run: RunState) -> list[Finding]:
+def nobody_is_odd(run: RunState, results: object) -> Any:
     """Judges a stage that ranks only have to pass."""
     return []
 
@@ -102,14 +114,15 @@ def as_judged(run: RunState, judged: Any) -> list[Finding]:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(Generic[Plan, Result, Judged]):
     """One row of a command's table: plan, measurement, judgement, findings.
 
     The table does not list join, with which every command begins.
     seconds: its own deadline, cut to what is left of the command's.
     plan: makes the ranks' context.parameters from earlier stages. With a Skip nothing is measured.
     measure: runs in every rank; returns a value that fits JSON. Only here may torch be imported.
-    judge: pure, in the judge's process, once all results are there. Its value stays in run.judged.
+    judge: pure, in the judge's process, once all results are there; gets them by rank. Its value
+    stays in run.judged.
     findings: makes findings from the judge's value; left out if that is findings.
     confirms: an earlier stage that this one rechecks. It runs only if that one has findings; its
     own findings replace them, or clear them.
@@ -122,10 +135,10 @@ class Stage:
 
     name: str
     seconds: float
-    measure: Callable[[Context], Any]
-    judge: Callable[[RunState], Any] = nobody_is_odd
-    plan: Callable[[RunState], Any] = no_plan
-    findings: Callable[[RunState, Any], list[Finding]] = as_judged
+    measure: Callable[[Context[Plan]], Result]
+    judge: Callable[[RunState, Mapping[int, Result]], Judged] = nobody_is_odd
+    plan: Callable[[RunState], Plan | Skip] = no_plan
+    findings: Callable[[RunState, Judged], list[Finding]] = as_judged
     confirms: str = ""
     shown: bool = True
     keeps_results: bool = True
@@ -134,5 +147,8 @@ class Stage:
 
     def conclude(self, run: RunState) -> list[Finding]:
         """Judges this stage's results, keeps the judge's value for later stages, makes findings."""
-        judged = run.judged[self.name] = self.judge(run)
+        judged = run.judged[self.name] = self.judge(run, run.of(self.name))
         return self.findings(run, judged)
+
+
+AnyStage: TypeAlias = "Stage[Any, Any, Any]"

@@ -17,7 +17,7 @@ from oddrank.control.culprits import Culprit, Motion, culprits, torn_down
 from oddrank.control.evidence import JOIN, Node, node_of
 from oddrank.control.rendezvous import TAKEN
 from oddrank.control.root import RankState, Root, Snapshot, StageRound
-from oddrank.control.stages import RunState, Skip, Stage
+from oddrank.control.stages import AnyStage, RunState, Skip
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who
 
@@ -79,9 +79,9 @@ class Walk:
     def __init__(
         self,
         root: Root,
-        stages: Sequence[Stage],
+        stages: Sequence[AnyStage],
         end: float,
-        on_stage: Callable[[Stage, RunState], None] | None,
+        on_stage: Callable[[AnyStage, RunState], None] | None,
         *,
         partial: bool = False,
         enough: float = math.inf,
@@ -144,7 +144,7 @@ class Walk:
         self._outcome.findings += judge_join(self._outcome.run)
         return not self._interrupted(JOIN)
 
-    def _walk(self, stage: Stage) -> bool:
+    def _walk(self, stage: AnyStage) -> bool:
         """Runs one stage; returns False if the run cannot go on."""
         outcome, run = self._outcome, self._outcome.run
         doubted = [
@@ -188,7 +188,7 @@ class Walk:
             del run.results[stage.name]
         return not self._interrupted(stage.name)
 
-    def _try(self, stage: Stage, part: str, do: Callable[[], Any]) -> Any:
+    def _try(self, stage: AnyStage, part: str, do: Callable[[], Any]) -> Any:
         """Returns do(), or _RAISED. The walk goes on: other stages' findings must not be lost."""
         failed = partial(findings.stage_failed, stage.name, part)
         done = self._outcome.attempt(do, failed, _RAISED, passes=OddrankError)

@@ -1,7 +1,7 @@
 """The device that the ranks compute on: GPUs if each rank has one to itself, else the CPU."""
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from oddrank import _native
 
@@ -13,8 +13,19 @@ CPU, GPU = "CPU", "GPU"
 BACKENDS = {CPU: "gloo", GPU: "nccl"}
 
 
-def facts(launch: "Launch") -> dict[str, Any]:
-    """Returns the facts about a rank's GPUs, for `choose`."""
+class GpuFacts(TypedDict):
+    """A rank's GPUs as CUDA shows them, for `choose`."""
+
+    gpus: int
+    gpu: str | None
+    local_world: int
+    gpu_id: str | None
+    cuda_part: str  # why the part _cuda is missing; "" if it is there or there is no GPU
+    obstacle: str  # why the part _cuda can't use NCCL
+
+
+def facts(launch: "Launch") -> GpuFacts:
+    """Returns the facts about a rank's GPUs."""
     import torch
 
     gpus = torch.cuda.device_count()
@@ -30,7 +41,7 @@ def facts(launch: "Launch") -> dict[str, Any]:
     }
 
 
-def choose(ranks: Collection[Mapping[str, Any]]) -> str:
+def choose(ranks: Collection[GpuFacts]) -> str:
     """Returns GPU if every rank has one to itself, else CPU: no mixture, no sharing."""
     singles = [r for r in ranks if r["gpus"] == 1 < r["local_world"]]
     others = [r for r in ranks if not r["gpus"] == 1 < r["local_world"]]

@@ -1,7 +1,7 @@
 """A rank's versions and settings: a difference may explain why a later run is slower."""
 
 import os
-from typing import Any
+from typing import TypedDict
 
 # The only environment variables that are shown: values of others may be secrets. They choose
 # transports, algorithms and threads. Sources: docs.nvidia.com (NCCL 2.29), docs.pytorch.org,
@@ -46,7 +46,16 @@ MAY_DIFFER = frozenset({
 _MOST_TEXT = 1000  # lists of NICs are long, and differ at their ends
 
 
-def of_rank() -> dict[str, Any]:
+class Setup(TypedDict):
+    """A rank's versions, and its settings by name."""
+
+    torch: str
+    cuda: str | None
+    driver: str | None
+    settings: dict[str, str]
+
+
+def of_rank() -> Setup:
     """Returns this rank's versions and settings. Call before the group is made: it sets more."""
     import torch
 

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
@@ -14,7 +13,7 @@ from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.peers import LINE
 from oddrank.selftest import gpus, metrics
 from oddrank.selftest.findings.speed import TOLD, than
-from oddrank.selftest.metrics import SPEED, Metric
+from oddrank.selftest.metrics import SPEED, Measured, Metric
 from oddrank.selftest.nodes import node_or_rank
 
 _ADVICE = "--baseline takes what `oddrank selftest --json FILE` has written"
@@ -101,14 +100,14 @@ def slower(run: RunState, before: Before) -> list[Slower]:
 
 def _figures(run: RunState) -> dict[int, dict[str, tuple[str, float]]]:
     """Returns rank -> metric -> class and median."""
-    return {rank: _of_rank(result) for rank, result in run.of(SPEED).items()}
+    return {rank: _of_rank(result) for rank, result in metrics.results(run).items()}
 
 
-def _of_rank(result: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
+def _of_rank(result: Measured) -> dict[str, tuple[str, float]]:
     return {
         metric.name: (str(result["classes"].get(metric.scope, "")), float(median(values)))
         for metric in metrics.of_stage(SPEED)
-        if (values := result.get(metric.name)) and math.isfinite(sum(values))
+        if (values := metrics.figures_of(result, metric)) and math.isfinite(sum(values))
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from oddrank.control.stages import Stage
+from oddrank.control.stages import AnyStage
 
 Level = Literal["quick", "normal", "full"]
 LEVELS: tuple[Level, ...] = ("quick", "normal", "full")
@@ -34,7 +34,7 @@ class Row:
     stages runs. also_for: --only of one of these runs it, too; it can also be chosen or skipped.
     """
 
-    make: Callable[[Options], Stage]
+    make: Callable[[Options], AnyStage]
     level: Level = "quick"
     always: bool = False
     needed_by: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Row:
 class Choice:
     """stages: to run. left_out: the name of each other stage -> why."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[AnyStage, ...]
     left_out: dict[str, str]
 
 
@@ -69,7 +69,7 @@ def names(table: Iterable[Row]) -> tuple[str, ...]:
     return tuple(stage.name for stage in stages if not stage.confirms)
 
 
-def _why_not(row: Row, stage: Stage, options: Options) -> str:
+def _why_not(row: Row, stage: AnyStage, options: Options) -> str:
     if row.always:
         return ""
     name = stage.confirms or stage.name

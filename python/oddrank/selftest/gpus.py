@@ -2,7 +2,8 @@
 
 import os
 import re
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias, TypedDict
 
 from oddrank.control.evidence import Node, node_of
 from oddrank.control.stages import RunState
@@ -30,6 +31,30 @@ _MOST = 32 << 20
 Counts: TypeAlias = dict[str, int]
 
 
+class Health(TypedDict, total=False):
+    """A rank's result of stage health: NVML's reply, or `unknown` and `pci`.
+
+    unknown: why NVML could not be asked. lost: NVML's text if the GPU no longer answers. pid: the
+    rank's own. xid: Xid -> how often the kernel has logged it, or why its log can't be read.
+    """
+
+    unknown: str
+    pci: str
+    gpu: str
+    lost: str
+    readings: dict[str, int]
+    unreadable: dict[str, str]
+    processes: list[int] | None
+    mps_clients: list[int] | None
+    pid: int
+    xid: Counts | str
+
+
+def results(run: RunState) -> Mapping[int, Health]:
+    """Returns the results of stage health."""
+    return run.of("health")
+
+
 def others(run: RunState) -> dict[int, str]:
     """Returns rank -> what else uses its GPU, for ranks that share it: their speed says nothing.
 
@@ -41,7 +66,7 @@ def others(run: RunState) -> dict[int, str]:
     for state in states.values():
         ours.setdefault(node_of(state), set()).add(state.pid)
     found = {}
-    for rank, reply in run.of("health").items():
+    for rank, reply in results(run).items():
         pids, strangers = reply.get("processes") or [], 0
         if reply.get("pid") in pids:
             here = ours[node_of(states[rank])] if rank in states else set()

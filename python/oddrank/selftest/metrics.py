@@ -1,7 +1,10 @@
 """The figures that peers are compared by: one row each."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict, cast
+
+from oddrank.control.stages import RunState
 
 Scope = Literal["host", "gpu"]
 
@@ -33,6 +36,31 @@ class Metric:
         would cause doubts in every run.
         """
         return 0.0 if self.scope == "host" else 1.645
+
+
+class _Measured(TypedDict):
+    classes: dict[Scope, str]
+    facts: dict[str, str]
+
+
+class Measured(_Measured, total=False):
+    """A rank's result of the stages speed and speed_recheck.
+
+    Also has, by name, a list of figures for each metric that it measured: see `figures_of`.
+    classes: scope -> its class. facts: name -> text. held_back: share of the kernel's periods.
+    """
+
+    held_back: float
+
+
+def results(run: RunState) -> Mapping[int, Measured]:
+    """Returns the results of stage speed."""
+    return run.of(SPEED)
+
+
+def figures_of(result: Measured, metric: Metric) -> list[float] | None:
+    """Returns a rank's figures of a metric; None if it has not measured it."""
+    return cast("list[float] | None", result.get(metric.name))
 
 
 SPEED = "speed"

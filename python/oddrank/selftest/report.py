@@ -10,7 +10,7 @@ from typing import Any
 
 from oddrank.control.evidence import nodes_of
 from oddrank.control.findings import part_failed
-from oddrank.control.stages import RunState, Stage
+from oddrank.control.stages import AnyStage, RunState
 from oddrank.control.walk import OVER, Outcome
 from oddrank.errors import LaunchError
 from oddrank.finding import fold, ranks_text
@@ -18,10 +18,9 @@ from oddrank.launch import Launch, hostlist
 from oddrank.machine.device import CPU, GPU, choose, name_of_gpu
 from oddrank.render import deliver
 from oddrank.report import Report, write_text
-from oddrank.selftest import baseline, exclude, prometheus
+from oddrank.selftest import baseline, exclude, facts, prometheus
 from oddrank.selftest.facts.compare import group, not_readable
 from oddrank.selftest.findings.speed import smallest_seen
-from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.speed_judge import as_data
 from oddrank.selftest.stages import speed
 
@@ -93,30 +92,31 @@ def _all_well(outcome: Outcome, launch: Launch) -> str:
     late = [name for name, reason in outcome.skipped.items() if reason == OVER]
     if late:
         return f"no time was left for stage {', '.join(late)}; no findings in the others"
-    environment = outcome.run.of("environment")
+    environment = facts.results(outcome.run)
     tested = outcome.run.device or "nothing"
-    if tested == CPU and any(facts["gpus"] for facts in environment.values()):
+    if tested == CPU and any(one["gpus"] for one in environment.values()):
         tested = "CPU only: there are GPUs, but not one for every rank"
     size = "1 rank is" if launch.world == 1 else f"all {launch.world} ranks are"
     well = f"{size} healthy, tested on {tested}{launch.note}"
     unread = not_readable(environment)
     texts = [f"{name} ({ranks_text(who)})" for name, who in unread.items()]
-    first: speed.Judged | None = outcome.run.judged.get(SPEED)
+    first = speed.judged(outcome.run)
     well += smallest_seen(first.look) if first else ""
     if first and first.before and not baseline.compared(outcome.run, first.before):
         well += "; not compared with the baseline, which has none of these hosts and local ranks"
     return f"{well}; not readable: {', '.join(texts)}" if texts else well
 
 
-def note_device(stage: Stage, run: RunState) -> None:
+def note_device(stage: AnyStage, run: RunState) -> None:
     """Lets ranks be named with their device once it is known."""
     if stage.name == "environment":
-        run.device = choose(run.of("environment").values())
+        ranks = facts.results(run)
+        run.device = choose(ranks.values())
         if run.device == GPU:
             run.devices = {
                 rank: name
-                for rank, facts in run.of("environment").items()
-                if (name := name_of_gpu(facts, run.states[rank].local_rank))
+                for rank, own in ranks.items()
+                if (name := name_of_gpu(own, run.states[rank].local_rank))
             }
 
 
@@ -142,7 +142,7 @@ def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
 
 
 def _compared(run: RunState) -> list[dict[str, Any]]:
-    first: speed.Judged | None = run.judged.get(SPEED)
+    first = speed.judged(run)
     return as_data(first.look if first else None)
 
 
@@ -179,7 +179,7 @@ def _data_of_facts(run: RunState) -> tuple[dict[str, Any], dict[int, dict[str, A
 
     common: facts with the same value on all ranks. differing: each value with its ranks.
     """
-    said = run.of(_ENVIRONMENT)
+    said: Mapping[int, Mapping[str, object]] = facts.results(run)
     common: dict[str, Any] = {}
     differing: dict[str, list[dict[str, Any]]] = {}
     own: dict[int, dict[str, Any]] = {rank: {} for rank in said}

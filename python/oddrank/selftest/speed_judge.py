@@ -18,7 +18,7 @@ from oddrank import peers
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState
 from oddrank.selftest import gpus, metrics
-from oddrank.selftest.metrics import Metric
+from oddrank.selftest.metrics import Measured, Metric
 from oddrank.selftest.spread import sure_line, with_common_spread
 
 Node = tuple[int, ...]
@@ -177,22 +177,22 @@ def as_data(compared: Look | None) -> list[dict[str, Any]]:
 
 def look(
     run: RunState,
-    stage: str,
+    results: Mapping[int, Measured],
     first: Look | None = None,
     good: Mapping[str, Collection[int]] | None = None,
 ) -> Look:
-    """Compares the figures of `stage`.
+    """Compares the figures of a stage.
 
-    first: the first comparison, if this is the recheck. good: metric -> the only ranks to compare
-    others with.
+    results: of that stage. first: the first comparison, if this is the recheck. good: metric -> the
+    only ranks to compare others with.
     """
     nodes = nodes_of(run)
     names = classes_of(run)
     shared = gpus.others(run)
     measured = [
         (metric, name, values)
-        for metric in metrics.of_stage(metrics.SPEED if first else stage)
-        for name, values in _by_class(metric, run.of(stage), names, shared)
+        for metric in metrics.of_stage(metrics.SPEED)
+        for name, values in _by_class(metric, results, names, shared)
     ]
     together = [one for one in measured if len(one[2]) > 1]
     count = sum(len(values) + len(_several(nodes, values)) for _, _, values in together)
@@ -260,7 +260,7 @@ def _groups(nodes: Sequence[peers.Comparison[Node]]) -> int:
 def classes_of(run: RunState) -> dict[str, dict[int, str]]:
     """Returns scope -> rank -> its class."""
     names: dict[str, dict[int, str]] = defaultdict(dict)
-    for rank, result in run.of(metrics.SPEED).items():
+    for rank, result in metrics.results(run).items():
         for scope, name in result["classes"].items():
             names[scope][rank] = name
     return names
@@ -268,7 +268,7 @@ def classes_of(run: RunState) -> dict[str, dict[int, str]]:
 
 def _by_class(
     metric: Metric,
-    results: Mapping[int, Any],
+    results: Mapping[int, Measured],
     names: Mapping[str, Mapping[int, str]],
     shared: Collection[int],
 ) -> Iterator[tuple[str, dict[int, list[float]]]]:
@@ -279,7 +279,7 @@ def _by_class(
     classes: dict[str, dict[int, list[float]]] = defaultdict(dict)
     known = names.get(metric.scope, {})
     for rank, result in results.items():
-        values = result.get(metric.name)
+        values = metrics.figures_of(result, metric)
         if rank in shared and metric.scope != "host":
             continue
         if rank in known and values and min(values) > 0 and sum(values) < math.inf:

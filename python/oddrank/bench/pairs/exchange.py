@@ -53,7 +53,7 @@ class Effort:
 class Exchange:
     """One rank's buffers, and its side of each meeting."""
 
-    def __init__(self, context: Context, group: Group, effort: Effort) -> None:
+    def __init__(self, context: Context[object], group: Group, effort: Effort) -> None:
         import torch
         import torch.distributed as dist
 

@@ -6,17 +6,18 @@ inside each node meet, all nodes at once. Each pair moves data one way, then the
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
 from oddrank.bench.pairs.exchange import Effort, Exchange
 from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge
 from oddrank.bench.pairs.noise import error_wanted
 from oddrank.bench.pairs.schedule import Game, Teams, pack, panel, passes_of, unpack
 from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import Context, RunState, Stage
+from oddrank.control.stages import AnyStage, Context, RunState, Stage
 from oddrank.errors import OddrankError
+from oddrank.finding import Finding
 from oddrank.machine import device
 from oddrank.machine.memory import usable_bytes
 from oddrank.process_group import connect
@@ -35,6 +36,26 @@ _FEWEST, _FEWEST_IN_RECHECK = 4, 6
 _BUFFERS = 4
 
 
+# Kind of game -> (peer, GB/s from it, us one way) of a rank's meetings.
+Met: TypeAlias = "dict[str, list[tuple[int, list[float], list[float]]]]"
+
+
+class Connected(TypedDict):
+    """A rank's result of stage connect, here and in the self-test: its free bytes."""
+
+    backend: str
+    free: float
+
+
+class Meetings(TypedDict):
+    """The plan of a measurement. effort: the fields of Effort; games: packed."""
+
+    backend: str
+    effort: dict[str, Any]
+    passes: int
+    games: list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Options:
     """size: bytes of a message; effect: smallest to look for, as a share; seconds: for the run."""
@@ -44,33 +65,40 @@ class Options:
     seconds: float
 
 
-def stages(options: Options, judge: Judge) -> list[Stage]:
+def stages(options: Options, judge: Judge) -> list[AnyStage]:
     """Returns the stages of the command."""
 
-    def plan(run: RunState) -> dict[str, Any]:
+    def plan(run: RunState) -> Meetings:
         return plan_of(run, options, games_of_all(nodes_of(run)))
 
-    def plan_recheck(run: RunState) -> dict[str, Any]:
+    def plan_recheck(run: RunState) -> Meetings:
         return plan_of(run, options, games_of_recheck(judge, run), again=True)
+
+    def suspects(run: RunState, met: Mapping[int, Met]) -> list[Finding]:
+        return judge.suspects(run)
+
+    def confirmed(run: RunState, met: Mapping[int, Met]) -> list[Finding]:
+        return judge.confirmed(run)
 
     return [
         Stage("devices", options.seconds, measure=_see_devices),
         Stage("connect", options.seconds, measure=_connect, plan=_plan_backend),
-        Stage(PAIRS, options.seconds, measure, judge.suspects, plan),
-        Stage(RECHECK, options.seconds, measure, judge.confirmed, plan_recheck, confirms=PAIRS),
+        Stage(PAIRS, options.seconds, measure, suspects, plan),
+        Stage(RECHECK, options.seconds, measure, confirmed, plan_recheck, confirms=PAIRS),
     ]
 
 
-def _see_devices(context: Context) -> dict[str, Any]:
+def _see_devices(context: Context[object]) -> device.GpuFacts:
     context.step("import torch")
     return device.facts(context.launch)
 
 
 def _plan_backend(run: RunState) -> str:
-    return device.BACKENDS[device.choose(run.of("devices").values())]
+    ranks: Mapping[int, device.GpuFacts] = run.of("devices")
+    return device.BACKENDS[device.choose(ranks.values())]
 
 
-def _connect(context: Context) -> dict[str, Any]:
+def _connect(context: Context[str]) -> Connected:
     group = connect(context, context.parameters)
     group.barrier()  # all ranks have arrived, and nccl has its communicator
     return {"backend": group.backend, "free": usable_bytes(group.placement, context.launch)}
@@ -78,12 +106,9 @@ def _connect(context: Context) -> dict[str, Any]:
 
 def plan_of(
     run: RunState, options: Options, games: Sequence[Game], *, again: bool = False
-) -> dict[str, Any]:
-    """Plans the games; each rank works out its own meetings. OddrankError: too little memory.
-
-    Uses the results of stage connect: each rank's `backend` and `free` bytes.
-    """
-    connected = run.of("connect")
+) -> Meetings:
+    """Plans the games; each rank works out its own meetings. OddrankError: too little memory."""
+    connected: Mapping[int, Connected] = run.of("connect")
     rank, free = min(((r, c["free"]) for r, c in connected.items()), key=lambda pair: pair[1])
     if options.size * _BUFFERS > free:
         fits = max(1, int(free / _BUFFERS) >> 20)
@@ -105,13 +130,13 @@ def plan_of(
     }
 
 
-def measure(context: Context) -> dict[str, list[tuple[int, list[float], list[float]]]]:
-    """Returns, by kind of game, (peer, GB/s from it, us one way) of this rank's meetings."""
+def measure(context: Context[Meetings]) -> Met:
+    """Returns this rank's meetings."""
     params = context.parameters
     group = connect(context, params["backend"])
     exchange = Exchange(context, group, Effort(**params["effort"]))
     games = unpack(params["games"])
-    met: dict[str, list[tuple[int, list[float], list[float]]]] = {}
+    met: Met = {}
     for one_pass in range(params["passes"]):
         for game in games:
             found = met.setdefault(game.where, [])

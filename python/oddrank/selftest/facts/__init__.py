@@ -1,7 +1,10 @@
 """The table of facts that ranks are compared by, grouped by where they are read."""
 
+from collections.abc import Mapping
+
+from oddrank.control.stages import RunState
 from oddrank.selftest.facts import gpu, host, network, software
-from oddrank.selftest.facts.fact import Fact
+from oddrank.selftest.facts.fact import Fact, Facts
 
 # Step that a rank shows -> the facts that it reads then. The git commit has a step of its own, the
 # last one: it may lie on a file system that does not answer.
@@ -15,3 +18,8 @@ STEPS: dict[str, tuple[Fact, ...]] = {
 }
 
 TABLE: tuple[Fact, ...] = tuple(fact for facts in STEPS.values() for fact in facts)
+
+
+def results(run: RunState) -> Mapping[int, Facts]:
+    """Returns the results of stage environment."""
+    return run.of("environment")

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.selftest.facts.fact import NOT_READABLE, Fact
+from oddrank.selftest.facts.fact import NOT_READABLE, Fact, Facts
 
 _MOST = 2 / 3
 # From three of four on: beyond doubt.
@@ -26,7 +26,6 @@ Group = tuple[Any, tuple[int, ...]]
 SHM_NEEDED = 4 * 9_637_888
 # Files that rank 0 has open besides a connection to each rank: libraries, logs, data.
 _OTHER_FILES = 64
-Facts = Mapping[int, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Difference:
 
 
 def compare(
-    table: Iterable[Fact], ranks: Mapping[int, Mapping[str, Any]], nodes: Sequence[Sequence[int]]
+    table: Iterable[Fact], ranks: Mapping[int, Mapping[str, object]], nodes: Sequence[Sequence[int]]
 ) -> list[Difference]:
     """Returns the facts that differ. ranks: rank -> its facts. Values not readable have no vote."""
     votes = {rank: 1 / len(node) if len(nodes) > 1 else 1.0 for node in nodes for rank in node}
@@ -73,7 +72,7 @@ def group(values: Mapping[int, Any]) -> list[Group]:
     return [(values[who[0]], tuple(sorted(who))) for who in _by_value(seen).values()]
 
 
-def not_readable(ranks: Mapping[int, Mapping[str, Any]]) -> dict[str, list[int]]:
+def not_readable(ranks: Mapping[int, Mapping[str, object]]) -> dict[str, list[int]]:
     """Returns fact -> the ranks that could not read it."""
     found: dict[str, list[int]] = {}
     for rank, facts in ranks.items():
@@ -135,7 +134,9 @@ def _difference(
     return Difference(name, breaks, made, share)
 
 
-def shared_gpus(ranks: Facts, nodes: Sequence[Sequence[int]]) -> Iterator[tuple[str, list[int]]]:
+def shared_gpus(
+    ranks: Mapping[int, Facts], nodes: Sequence[Sequence[int]]
+) -> Iterator[tuple[str, list[int]]]:
     """Yields GPUs that several ranks of a node would take, with these ranks.
 
     Yields none if on every node all ranks share one GPU: a trial on a machine with one GPU.
@@ -149,54 +150,55 @@ def shared_gpus(ranks: Facts, nodes: Sequence[Sequence[int]]) -> Iterator[tuple[
                 yield gpu, users
 
 
-def _gpus(ranks: Facts, node: Sequence[int]) -> dict[str, list[int]]:
+def _gpus(ranks: Mapping[int, Facts], node: Sequence[int]) -> dict[str, list[int]]:
     users: dict[str, list[int]] = {}
     for rank in node:
-        gpu = ranks.get(rank, {}).get("gpu_uuid")
+        gpu = ranks[rank].get("gpu_uuid") if rank in ranks else None
         if isinstance(gpu, str) and gpu != NOT_READABLE:
             users.setdefault(gpu, []).append(rank)
     return users
 
 
-def far_from_gpu(ranks: Facts) -> list[int]:
+def far_from_gpu(ranks: Mapping[int, Facts]) -> list[int]:
     """Returns ranks that may not run on any processor of their GPU's NUMA node."""
     return [
         rank
         for rank, facts in ranks.items()
-        if isinstance(facts.get("numa"), Mapping)
-        and facts["numa"].get(str(facts.get("gpu_numa"))) == "not used"
+        if isinstance(numa := facts.get("numa"), dict)
+        and numa.get(str(facts.get("gpu_numa"))) == "not used"
     ]
 
 
-def without_shm(ranks: Facts, nodes: Sequence[Sequence[int]]) -> list[int]:
+def without_shm(ranks: Mapping[int, Facts], nodes: Sequence[Sequence[int]]) -> list[int]:
     """Returns ranks that share a node, and so use /dev/shm, with too little space left in it."""
     return [
         rank
         for node in nodes
         for rank in node
         if len(node) > 1
-        and isinstance(left := ranks.get(rank, {}).get("shm_free"), int)
+        and rank in ranks
+        and isinstance(left := ranks[rank].get("shm_free"), int)
         and left < SHM_NEEDED
     ]
 
 
-def without_shm_to_write(ranks: Facts, nodes: Sequence[Sequence[int]]) -> list[int]:
+def without_shm_to_write(ranks: Mapping[int, Facts], nodes: Sequence[Sequence[int]]) -> list[int]:
     """Returns ranks that share a node and can't write /dev/shm."""
     return [
         rank
         for node in nodes
         for rank in node
-        if len(node) > 1 and ranks.get(rank, {}).get("shm_writable") is False
+        if len(node) > 1 and rank in ranks and ranks[rank].get("shm_writable") is False
     ]
 
 
-def few_files(ranks: Facts, world: int) -> int | None:
+def few_files(ranks: Mapping[int, Facts], world: int) -> int | None:
     """Returns rank 0's soft limit of open files if it allows no connection to each rank."""
-    soft = str(ranks.get(0, {}).get("nofile")).partition("/")[0]
+    soft = ranks[0].get("nofile", "").partition("/")[0] if 0 in ranks else ""
     return int(soft) if soft.isdigit() and int(soft) < world + _OTHER_FILES else None
 
 
-def without_interface(ranks: Facts) -> list[int]:
+def without_interface(ranks: Mapping[int, Facts]) -> list[int]:
     """Returns ranks whose NCCL_SOCKET_IFNAME leaves NCCL no interface."""
     return [
         rank

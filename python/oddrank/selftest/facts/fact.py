@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oddrank.launch import Launch
+from oddrank.machine.device import GpuFacts
 
 # Neither healthy nor a fault: shown, never compared.
 NOT_READABLE = "not readable"
@@ -16,13 +17,30 @@ _MOST_ENTRIES = 128
 class Here:
     """The sources of facts, besides the kernel's files.
 
-    master: rank 0's address, "" if all ranks share a host. place: this rank's machine.device.facts.
+    master: rank 0's address, "" if all ranks share a host. gpus: this rank's machine.device.facts.
     """
 
     launch: Launch
     torch: Any
     master: str
-    place: Mapping[str, Any]
+    gpus: GpuFacts
+
+
+class Facts(GpuFacts, total=False):
+    """A rank's facts that code reads by name, beside all others of the table.
+
+    Each may also be NOT_READABLE.
+    """
+
+    visible_gpus: str | None
+    gpu_uuid: str | None
+    gpu_bus: str | None
+    gpu_numa: int | str | None
+    numa: dict[str, str] | str
+    nofile: str
+    shm_free: int | str
+    shm_writable: bool | str
+    nccl_interfaces: str | None
 
 
 @dataclass(frozen=True)

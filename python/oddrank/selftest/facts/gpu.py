@@ -10,7 +10,7 @@ from oddrank.selftest.facts.fact import Fact, Here
 def _own(here: Here) -> Any:
     """Returns CUDA's properties of this rank's GPU; None if there are too few GPUs."""
     index = gpu_index(here.launch)
-    if index >= here.place["gpus"]:
+    if index >= here.gpus["gpus"]:
         return None
     return here.torch.cuda.get_device_properties(index)
 
@@ -44,8 +44,8 @@ def numa_node(here: Here, root: str = "/sys/bus/pci/devices") -> int | None:
 
 
 FACTS = (
-    Fact("gpus", lambda here: here.place["gpus"], "odd"),
-    Fact("gpu", lambda here: here.place["gpu"], "odd"),
+    Fact("gpus", lambda here: here.gpus["gpus"], "odd"),
+    Fact("gpu", lambda here: here.gpus["gpu"], "odd"),
     Fact("visible_gpus", lambda here: os.environ.get("CUDA_VISIBLE_DEVICES"), "fine"),
     Fact("gpu_uuid", _uuid, "fine"),
     Fact("gpu_bus", _bus, "fine"),

@@ -1,11 +1,10 @@
 """Findings of the stage health: one function per cause."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from oddrank.control.stages import RunState
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Level, Who, ranks_text
-from oddrank.selftest.gpus import HARDWARE
+from oddrank.selftest.gpus import HARDWARE, Health, results
 from oddrank.selftest.nodes import node_or_rank
 
 # NVML_GPU_RECOVERY_ACTION_*
@@ -20,7 +19,7 @@ _BY_NVML = Confidence("high", "the GPU itself counts it")
 _MOST_VALUES = 8
 
 
-def _smi(reply: Mapping[str, Any], query: str) -> str:
+def _smi(reply: Health, query: str) -> str:
     return f"nvidia-smi -i {reply.get('pci', 'GPU')} {query}"
 
 
@@ -50,12 +49,12 @@ def _of_gpu(
     )
 
 
-def _reading(reply: Mapping[str, Any], name: str) -> Evidence:
+def _reading(reply: Health, name: str) -> Evidence:
     value = reply["readings"].get(name, 0)
     return Evidence(f"{name.replace('_', ' ')}: {value}", f"NVML {name}", value)
 
 
-def lost(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+def lost(run: RunState, rank: int, reply: Health) -> Finding:
     """The GPU fell off the bus, or does nothing until it is reset."""
     words = reply["lost"]
     return _of_gpu(
@@ -70,7 +69,7 @@ def lost(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
     )
 
 
-def rows_not_replaced(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+def rows_not_replaced(run: RunState, rank: int, reply: Health) -> Finding:
     """The GPU has bad rows of memory, and could not replace them by spare rows."""
     return _of_gpu(
         run,
@@ -84,7 +83,7 @@ def rows_not_replaced(run: RunState, rank: int, reply: Mapping[str, Any]) -> Fin
     )
 
 
-def needs_recovery(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+def needs_recovery(run: RunState, rank: int, reply: Health) -> Finding:
     """The driver asks for a recovery of the GPU."""
     action = reply["readings"]["recovery_action"]
     needed = _ACTIONS.get(action, f"recovery action {action}")
@@ -100,7 +99,7 @@ def needs_recovery(run: RunState, rank: int, reply: Mapping[str, Any]) -> Findin
     )
 
 
-def uncorrected_errors(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+def uncorrected_errors(run: RunState, rank: int, reply: Health) -> Finding:
     """The GPU has had uncorrected errors since its driver was loaded, perhaps long ago."""
     count = reply["readings"]["ecc_uncorrected"]
     errors = f"{count} uncorrected memory error{'s' * (count > 1)}"
@@ -115,7 +114,7 @@ def uncorrected_errors(run: RunState, rank: int, reply: Mapping[str, Any]) -> Fi
     )
 
 
-def rows_pending(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
+def rows_pending(run: RunState, rank: int, reply: Health) -> Finding:
     """Bad rows are replaced at the next reset; until then the driver avoids them."""
     rows = reply["readings"].get("remap_pending")
     return _of_gpu(
@@ -132,7 +131,7 @@ def rows_pending(run: RunState, rank: int, reply: Mapping[str, Any]) -> Finding:
 
 
 def slowed_down(
-    run: RunState, rank: int, reply: Mapping[str, Any], reasons: Iterable[str], *, hardware: bool
+    run: RunState, rank: int, reply: Health, reasons: Iterable[str], *, hardware: bool
 ) -> Finding:
     """The GPU slows down though it is nearly idle."""
     readings = reply["readings"]
@@ -149,7 +148,7 @@ def slowed_down(
     )
 
 
-def logged(run: RunState, rank: int, reply: Mapping[str, Any], codes: Mapping[int, int]) -> Finding:
+def logged(run: RunState, rank: int, reply: Health, codes: Mapping[int, int]) -> Finding:
     """The kernel has logged hardware faults of the GPU, which may have been reset since."""
     words = ", ".join(f"Xid {code} ({HARDWARE[code]}) x{n}" for code, n in sorted(codes.items()))
     return _of_gpu(
@@ -163,7 +162,7 @@ def logged(run: RunState, rank: int, reply: Mapping[str, Any], codes: Mapping[in
     )
 
 
-def shared(run: RunState, rank: int, by: str, reply: Mapping[str, Any]) -> Finding:
+def shared(run: RunState, rank: int, by: str, reply: Health) -> Finding:
     """Other processes may compute on the GPU: its speed says nothing."""
     return _of_gpu(
         run,
@@ -210,7 +209,7 @@ def unlike(
     ranks, votes = groups[value], len(groups[common])
     who = node_or_rank(run, ranks)
     level: Level = "high" if votes >= 3 * len(ranks) else "medium"
-    one = run.of("health")[ranks[0]]
+    one = results(run)[ranks[0]]
     look = "lspci -vv -s {} | grep -i lnk" if name == "PCIe" else "nvidia-smi -i {} -q"
     verb = "are" if who.kind == "rank" and len(ranks) > 1 else "is"
     return Finding(

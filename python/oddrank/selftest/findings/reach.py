@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.selftest.nodes import hosts
@@ -17,7 +16,7 @@ from oddrank.selftest.reach.matrix import (
     Link,
     Node,
 )
-from oddrank.selftest.reach.ways import RENDEZVOUS
+from oddrank.selftest.reach.ways import RENDEZVOUS, Listening
 
 _WORDS = {
     REFUSED: "refused",
@@ -34,11 +33,12 @@ class Network:
     """The nodes by number: names, where they listen. errors: letter -> the kernel's error text."""
 
     nodes: Sequence[Who]
-    listening: Sequence[Mapping[str, Any]]
+    listening: Sequence[Listening]
     errors: Mapping[str, str]
 
     def interface(self, node: int, way: str) -> str:
-        return str(self.listening[node]["ways"].get(way, {}).get("interface", "?"))
+        place = self.listening[node]["ways"].get(way)
+        return place["interface"] if place else "?"
 
     def where(self, node: int, way: str) -> str:
         place = self.listening[node]["ways"][way]
@@ -227,7 +227,7 @@ def _over(way: str) -> str:
     return f"over the {'rendezvous interface' if way == RENDEZVOUS else f'interface of {way}'}"
 
 
-def _failed(said: Mapping[str, Any]) -> str:
+def _failed(said: Listening) -> str:
     return "".join(f"; {address}: {text}" for address, text in [*said["failed"].items()][:_SHOWN])
 
 

@@ -1,11 +1,12 @@
 """Findings of the stages speed and speed_recheck: one function per cause."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.selftest import metrics
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.nodes import node_or_rank
 from oddrank.selftest.speed_judge import Look, Slow
@@ -109,7 +110,8 @@ def held_back(run: RunState, ranks: Sequence[int]) -> list[Finding]:
 
 def _held_back(run: RunState, ranks: Sequence[int]) -> Finding:
     who = node_or_rank(run, ranks)
-    results = [run.of(SPEED)[rank] for rank in ranks]
+    measured = metrics.results(run)
+    results = [measured[rank] for rank in ranks]
     least = min(result["held_back"] for result in results)
     quota = results[0]["facts"].get("CPU quota", "unknown")
     return Finding(
@@ -174,9 +176,7 @@ def _confidence(worst: Slow) -> Confidence:
 
 def _different_facts(run: RunState, ranks: Sequence[int]) -> list[str]:
     """Returns facts that these ranks share and most others have otherwise."""
-    facts: Mapping[int, Mapping[str, str]] = {
-        rank: result["facts"] for rank, result in run.of(SPEED).items()
-    }
+    facts = {rank: result["facts"] for rank, result in metrics.results(run).items()}
     found = []
     for name, value in facts.get(ranks[0], {}).items():
         others = Counter(

@@ -57,7 +57,7 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
     return {name: values for name, values in found.items() if name in repeats}
 
 
-def fingerprint(launch: "Launch", seconds: float) -> dict[str, Any]:
+def fingerprint(launch: "Launch", seconds: float) -> prints.GpuPrints:
     """Computes the fingerprint of every multiprocessor, repeatedly for so many seconds."""
     cuda, index = _native.cuda(), gpu_index(launch)
     cuda.set_rank(launch.rank)

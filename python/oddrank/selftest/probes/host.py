@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oddrank import _native
 from oddrank.machine.device import CPU
@@ -61,7 +61,7 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
     return {name: values for name, values in found.items() if name in repeats}
 
 
-def fingerprint(launch: "Launch", seconds: float) -> dict[str, Any]:
+def fingerprint(launch: "Launch", seconds: float) -> prints.Prints:
     """Computes fingerprints on this rank's part of the host's cores, for so many seconds."""
     core = _native.core()
     seen = []

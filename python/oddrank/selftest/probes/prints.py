@@ -2,25 +2,54 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TypedDict
 
 # A rank reports at most this many odd fingerprints.
 _TOLD = 8
 
 
-def summary(
-    kind: str, golden: Mapping[str, int], seen: Iterable[tuple[str, int, Mapping[str, int]]]
-) -> dict[str, Any]:
-    """Returns a rank's result from its fingerprints, each (place, repeat, unit -> hash).
+class OddPrint(TypedDict):
+    """A place's fingerprint that is not the unit's most frequent one."""
+
+    unit: str
+    place: str
+    repeat: int
+    got: str
+
+
+class Prints(TypedDict):
+    """A rank's fingerprints. hashes: each unit's most frequent one. odd: the first other ones.
 
     kind: ranks of the same kind must have the same hashes. golden: hashes known beforehand.
-    In the result, hashes: each unit's most frequent one; odd: the other ones, with their places.
+    """
+
+    kind: str
+    golden: dict[str, str]
+    hashes: dict[str, str]
+    places: int
+    computed: int
+    odd_count: int
+    odd: list[OddPrint]
+
+
+class GpuPrints(Prints):
+    """places_there: the GPU's multiprocessors."""
+
+    places_there: int
+
+
+def summary(
+    kind: str, golden: Mapping[str, int], seen: Iterable[tuple[str, int, Mapping[str, int]]]
+) -> Prints:
+    """Returns a rank's result from its fingerprints, each (place, repeat, unit -> hash).
+
+    golden: unit -> the hash known beforehand.
     """
     known = list(seen)
     units = list(dict.fromkeys(unit for _, _, hashes in known for unit in hashes))
     counts = {unit: Counter(h[unit] for _, _, h in known if unit in h) for unit in units}
     usual = {unit: counts[unit].most_common(1)[0][0] for unit in units}
-    odd = [
+    odd: list[OddPrint] = [
         {"unit": unit, "place": place, "repeat": repeat, "got": _hex(got)}
         for place, repeat, hashes in known
         for unit, got in hashes.items()

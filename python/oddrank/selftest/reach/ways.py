@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypedDict
 
 from oddrank.machine.interfaces import is_allowed
 
@@ -21,6 +22,28 @@ _ADDRESS, _RECORD = 16, 18
 
 # (numeric address, port); None: the node has no such way.
 Place = tuple[str, int] | None
+
+
+class Way(TypedDict):
+    """Where a node listens on one of its interfaces."""
+
+    interface: str
+    address: str
+    port: int
+
+
+class Listening(TypedDict):
+    """A node's result of stage listen.
+
+    failed: address -> why it can't be listened at. asked: the variables that name interfaces.
+    ephemeral: the kernel's range of ports.
+    """
+
+    ways: dict[str, Way]
+    failed: dict[str, str]
+    asked: dict[str, str]
+    interfaces: list[str]
+    ephemeral: str | None
 
 
 def addresses(inet6: Path = Path("/proc/net/if_inet6")) -> dict[str, str]:

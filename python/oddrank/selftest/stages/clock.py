@@ -5,7 +5,7 @@ import statistics
 import struct
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias, TypedDict, final
 
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
@@ -24,11 +24,43 @@ _STA_UNSYNC = 0x0040
 _NEXT = ("timedatectl timesync-status || chronyc tracking  (on that host)", "chronyc makestep")
 
 
+class Kernel(TypedDict):
+    """The kernel's state of its clock."""
+
+    synchronised: bool
+    rate_ppm: float
+    error_us: int
+    most_us: int
+
+
+@final
+class Reading(TypedDict):
+    """epoch_ns: the wall clock when the root's monotonic clock was 0: equal for clocks that agree.
+
+    kernel: None if a container forbids to ask.
+    """
+
+    epoch_ns: int
+    error_ns: int
+    kernel: Kernel | None
+
+
+@final
+class Unread(TypedDict):
+    """unread: why the clock could not be compared."""
+
+    unread: str
+
+
+# None: another rank measures for its node.
+Result: TypeAlias = "Reading | Unread | None"
+
+
 def _plan(run: RunState) -> str | Skip:
     return NodeLeaders.of(run).pack() if node_count(run) > 1 else Skip("one node")
 
 
-def _measure(context: Context) -> dict[str, Any] | None:
+def _measure(context: Context[str]) -> Result:
     if context.launch.rank not in NodeLeaders.unpack(context.parameters):
         return None
     context.step("compare the clock with the root's")
@@ -38,7 +70,6 @@ def _measure(context: Context) -> dict[str, Any] | None:
         return {"unread": str(failure)[:200]}
     ahead, width = min((_read_both() for _ in range(_READINGS)), key=lambda reading: reading[1])
     return {
-        # The wall clock when the root's monotonic clock was 0: equal for clocks that agree.
         "epoch_ns": ahead - offset,
         "error_ns": error + width,
         "kernel": _kernels_word(),
@@ -53,8 +84,7 @@ def _read_both() -> tuple[int, int]:
     return wall - (before + after) // 2, after - before
 
 
-def _kernels_word() -> dict[str, Any] | None:
-    """Returns the kernel's state of its clock; None if a container forbids to ask."""
+def _kernels_word() -> Kernel | None:
     timex = ctypes.create_string_buffer(512)  # 208 bytes, and room to grow
     if ctypes.CDLL(None).adjtimex(timex) < 0:
         return None
@@ -67,9 +97,9 @@ def _kernels_word() -> dict[str, Any] | None:
     }
 
 
-def _judge(run: RunState) -> list[Finding]:
+def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     """Compares each node with the median of the nodes. With two nodes either may be wrong."""
-    read = {r: m for r, m in run.of("clock").items() if m is not None and "epoch_ns" in m}
+    read = {r: m for r, m in results.items() if m is not None and "epoch_ns" in m}
     if len(read) < 2:
         return []
     nodes = by_lowest_rank(run)
@@ -89,9 +119,7 @@ def _judge(run: RunState) -> list[Finding]:
     ]
 
 
-def wrong_clock(
-    node: Who, ahead: float, measured: Mapping[str, Any], others: int, limit: float
-) -> Finding:
+def wrong_clock(node: Who, ahead: float, measured: Reading, others: int, limit: float) -> Finding:
     """One node's wall clock is off, and most nodes agree."""
     error = measured["error_ns"] / 1e9
     return Finding(
@@ -108,7 +136,7 @@ def wrong_clock(
                 value=round(ahead, 6),
                 unit="s",
             ),
-            *_kernels_evidence(measured.get("kernel")),
+            *_kernels_evidence(measured["kernel"]),
         ),
         confidence=Confidence("high", f"measured; {others} other nodes agree with each other"),
         next=_NEXT,
@@ -139,7 +167,7 @@ def _apart(ahead: float) -> str:
     return f"{number_text(abs(ahead), 3)} s {'ahead of' if ahead > 0 else 'behind'}"
 
 
-def _kernels_evidence(kernel: Mapping[str, Any] | None) -> tuple[Evidence, ...]:
+def _kernels_evidence(kernel: Kernel | None) -> tuple[Evidence, ...]:
     if not kernel:
         return ()
     text = "synchronised" if kernel["synchronised"] else "not synchronised (STA_UNSYNC)"
@@ -147,5 +175,5 @@ def _kernels_evidence(kernel: Mapping[str, Any] | None) -> tuple[Evidence, ...]:
     return (Evidence(rate, "adjtimex"),)
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[str, Result, list[Finding]]:
     return Stage("clock", 20, _measure, _judge, _plan)

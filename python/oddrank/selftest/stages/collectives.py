@@ -3,14 +3,16 @@
 The values are exact in float32 and bfloat16.
 """
 
+from collections.abc import Mapping
 from itertools import product
-from typing import Any
+from typing import TypeAlias, TypedDict
 
 from oddrank.bench import findings, verify
 from oddrank.bench.backend import needed
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.verify import MismatchData
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
@@ -36,25 +38,60 @@ _MOST_TOLD = 4
 LOCALISE = "localise"
 
 
-def case_of(asked: tuple[str, str, int], world: int) -> Case:
-    """Makes a case. asked: collective, dtype, size. world: size of the group that runs it."""
+# Collective, dtype, size.
+Asked: TypeAlias = "tuple[str, str, int]"
+
+
+class Sizes(TypedDict):
+    sizes: list[int]
+
+
+class WrongValue(MismatchData):
+    asked: Asked
+
+
+class Result(TypedDict):
+    """cases: how many cases ran. mismatches: the first ones with wrong values."""
+
+    cases: int
+    mismatches: list[WrongValue]
+
+
+class First(TypedDict):
+    """Case and place of the first wrong value, and the name of the group that saw it."""
+
+    asked: Asked
+    element: int
+    turn: int
+    among: str
+
+
+class Own(TypedDict):
+    """wrong: the ranks whose own values look wrong from here."""
+
+    wrong: list[int]
+
+
+def case_of(asked: Asked, world: int) -> Case:
+    """Makes a case. world: size of the group that runs it."""
     name, dtype, size = asked
     row = COLLECTIVES[name]
     return row.case(dtype, size, "sum", row.in_place, world)
 
 
-def seen_in(run: RunState) -> list[dict[str, Any]]:
+def seen_in(run: RunState) -> list[WrongValue]:
     """Returns the wrong values that the ranks saw."""
-    return [m for result in run.of(NAME).values() for m in result["mismatches"]]
+    results: Mapping[int, Result] = run.of(NAME)
+    return [m for result in results.values() for m in result["mismatches"]]
 
 
-def _measure(context: Context) -> dict[str, Any]:
+def _measure(context: Context[Sizes]) -> Result:
     groups = made_by(context)
     asked = list(product(_COLLECTIVES, _DTYPES, context.parameters["sizes"]))
     memory = C10d(groups.world)
     most = max(case_of(one, groups.largest[WORLD]).bytes for one in asked)
     memory.reserve(needed(most, in_place=False))
-    seen_here: list[dict[str, Any]] = []
+    seen_here: list[WrongValue] = []
     for one, (name, largest) in product(asked, groups.largest.items()):
         if one[0] == "all_to_all" and largest > _MOST_ALL_TO_ALL:
             continue
@@ -62,39 +99,43 @@ def _measure(context: Context) -> dict[str, Any]:
         turns = verify.turns_of(case_of(one, largest), largest)
         group = groups.of[name]
         backend, case = memory.among(group), case_of(one, group.world)
-        seen = verify.verify(group, backend, case, backend.prepare(case), turns)
+        seen = verify.as_payload(verify.verify(group, backend, case, backend.prepare(case), turns))
         if seen is not None and len(seen_here) < _MOST_TOLD:
-            seen_here.append({**(verify.as_payload(seen) or {}), "asked": one})
+            seen_here.append({**seen, "asked": one})
     return {"cases": len(asked), "mismatches": seen_here}
 
 
-def _judge(run: RunState) -> list[Finding]:
+def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     seen = seen_in(run)
     return [findings.wrong_values(run, NAME, seen)] if seen else []
 
 
-def _plan_localise(run: RunState) -> dict[str, Any]:
-    """Returns case and place of the first wrong value, and the name of the group that saw it."""
+def _plan_localise(run: RunState) -> First:
     first = seen_in(run)[0]
-    return {key: first[key] for key in ("asked", "element", "turn", "among")}
+    return {
+        "asked": first["asked"],
+        "element": first["element"],
+        "turn": first["turn"],
+        "among": first["among"],
+    }
 
 
-def _measure_own(context: Context) -> dict[str, Any]:
+def _measure_own(context: Context[First]) -> Own:
     params = context.parameters
     group = made_by(context).of[params["among"]]
-    case = case_of(tuple(params["asked"]), group.world)
+    case = case_of(params["asked"], group.world)
     return {
         "wrong": verify.gathered_wrong(group, C10d(group), case, params["element"], params["turn"])
     }
 
 
-def _judge_own(run: RunState) -> list[Finding]:
+def _judge_own(run: RunState, results: Mapping[int, Own]) -> list[Finding]:
     """Names a rank only if all of its group saw it wrong: a rank that receives badly sees all ranks
     wrong. Groups without wrong values don't count."""
     seen = seen_in(run)
     among = seen[0]["among"]
     observers = {m["observer"] for m in seen if m["among"] == among}
-    views = {rank: set(result["wrong"]) for rank, result in run.of(LOCALISE).items()}
+    views = {rank: set(result["wrong"]) for rank, result in results.items()}
     agreed: set[int] = set()
     for team in teams_of(nodes_of(run))[among]:
         if observers.intersection(team):
@@ -104,8 +145,8 @@ def _judge_own(run: RunState) -> list[Finding]:
     return [findings.not_localised(run, NAME, seen, sorted(agreed))]
 
 
-def stage(options: Options) -> Stage:
-    def plan(run: RunState) -> dict[str, Any] | Skip:
+def stage(options: Options) -> Stage[Sizes, Result, list[Finding]]:
+    def plan(run: RunState) -> Sizes | Skip:
         tested = device.plan(run)
         if isinstance(tested, Skip):
             return tested
@@ -116,5 +157,5 @@ def stage(options: Options) -> Stage:
     return Stage(NAME, 180, _measure, _judge, plan)
 
 
-def localise(options: Options) -> Stage:
+def localise(options: Options) -> Stage[First, Own, list[Finding]]:
     return Stage(LOCALISE, 60, _measure_own, _judge_own, _plan_localise, confirms=NAME)

@@ -4,20 +4,17 @@ A stage of its own, with a long deadline: communicators of thousands of ranks ta
 """
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 from oddrank.bench.pairs.schedule import pack_teams, unpack_teams
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import Context, RunState, Stage
+from oddrank.finding import Finding
 from oddrank.machine.memory import usable_bytes
 from oddrank.process_group import connect
 from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import device
-
-if TYPE_CHECKING:
-    from oddrank.control.stages import Context
-
 
 NAME = "connect"
 
@@ -26,12 +23,31 @@ Teams = Sequence[tuple[int, ...]]
 _KEPT = "groups"
 
 
-def _plan(run: RunState) -> dict[str, Any]:
+class Plan(TypedDict):
+    """nodes: packed."""
+
+    backend: str
+    nodes: str
+
+
+class Result(TypedDict):
+    """free: bytes that the rank may take. seconds: until its groups were made."""
+
+    backend: str
+    free: float
+    seconds: float
+
+
+def results(run: RunState) -> Mapping[int, Result]:
+    return run.of(NAME)
+
+
+def _plan(run: RunState) -> Plan:
     teams = pack_teams(nodes_of(run), run.world)
     return {"backend": device.backend(run), "nodes": teams}
 
 
-def _measure(context: Context) -> dict[str, Any]:
+def _measure(context: Context[Plan]) -> Result:
     params = context.parameters
     began = time.monotonic()
     group = Groups(context, params["backend"], unpack_teams(params["nodes"])).world
@@ -44,13 +60,12 @@ def _measure(context: Context) -> dict[str, Any]:
 
 def backend(run: RunState) -> str:
     """Returns the backend that connects the ranks: "nccl" or "gloo"."""
-    said: str = next(iter(run.of(NAME).values()))["backend"]
-    return said
+    return next(iter(results(run).values()))["backend"]
 
 
 def free(run: RunState) -> float:
     """Returns the bytes that every rank may take for its buffers."""
-    return min(float(said["free"]) for said in run.of(NAME).values())
+    return min(one["free"] for one in results(run).values())
 
 
 def teams_of(nodes: Teams) -> dict[str, Teams]:
@@ -76,7 +91,7 @@ class Groups:
     largest: name -> the size of its largest group.
     """
 
-    def __init__(self, context: "Context", backend: str, nodes: Teams) -> None:
+    def __init__(self, context: Context[object], backend: str, nodes: Teams) -> None:
         world = connect(context, backend)
         world.barrier()  # all ranks are there, and nccl makes its communicator
         self.world, self.of, self.largest = world, {WORLD: world}, {WORLD: world.world}
@@ -90,11 +105,11 @@ class Groups:
         context.scratch[_KEPT] = self
 
 
-def made_by(context: "Context") -> Groups:
+def made_by(context: Context[object]) -> Groups:
     """Returns the groups that stage connect has made."""
     made: Groups = context.scratch[_KEPT]
     return made
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
     return Stage(NAME, 120, _measure, plan=_plan, counted=False)

@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter as Count
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypedDict
 
 from oddrank import _native
 from oddrank.control.evidence import Node, node_of
@@ -11,7 +11,7 @@ from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine.device import GPU, choose, gpu_index
-from oddrank.selftest import counters
+from oddrank.selftest import counters, facts
 from oddrank.selftest.choice import Options
 from oddrank.selftest.counters import Counter, Scope
 
@@ -34,12 +34,27 @@ _LOOK: dict[Scope, tuple[str, ...]] = {
 _MOST_PLACES = 8
 
 
+class Looked(TypedDict):
+    """counters: how many were read. not_readable: why its GPU's were not; "" if they were."""
+
+    counters: int
+    not_readable: str
+
+
+class Grown(TypedDict):
+    """seconds: between the two readings. grown: by counter."""
+
+    seconds: float
+    grown: counters.Read
+    not_readable: str
+
+
 def plan(run: RunState) -> str:
     """Returns the tested device, also if a rank lacks the part that tests it."""
-    return choose(run.of("environment").values())
+    return choose(facts.results(run).values())
 
 
-def read(context: Context) -> tuple[counters.Read, str]:
+def read(context: Context[str]) -> tuple[counters.Read, str]:
     """Returns the counters, and why its GPU's are missing. One rank reads its node's counters."""
     sysfs = counters.SYSFS
     found: counters.Read = {}
@@ -60,20 +75,20 @@ def read(context: Context) -> tuple[counters.Read, str]:
     return found, why
 
 
-def _measure(context: Context) -> dict[str, Any]:
+def _measure(context: Context[str]) -> Looked:
     found, why = read(context)
     context.scratch[KEPT] = (time.monotonic(), found)
     return {"counters": len(found), "not_readable": why}
 
 
 def _plan_again(run: RunState) -> str | Skip:
-    looked = run.of("counters").values()
-    if not any(result["counters"] for result in looked):
+    looked: Mapping[int, Looked] = run.of("counters")
+    if not any(result["counters"] for result in looked.values()):
         return Skip("no counter of a link or device is readable here")
     return plan(run)
 
 
-def _measure_again(context: Context) -> dict[str, Any]:
+def _measure_again(context: Context[str]) -> Grown:
     began, before = context.scratch[KEPT]
     after, why = read(context)
     return {
@@ -94,9 +109,8 @@ def _too_much(key: str, grown: Mapping[str, int], seconds: float) -> bool:
     return by > counter.a_minute * max(1.0, seconds / 60)
 
 
-def _judge_growth(run: RunState) -> list[Finding]:
+def _judge_growth(run: RunState, results: Mapping[int, Grown]) -> list[Finding]:
     """Judges growth without peers, except that growth on most nodes is usual on such machines."""
-    results = run.of("counters_recheck")
     grown: dict[str, dict[int, dict[str, int]]] = {}
     for rank, result in results.items():
         for key, by in result["grown"].items():
@@ -135,7 +149,7 @@ def _most_gpus(
     ]
 
 
-def _nodes(run: RunState, ranks: Any) -> set[Node]:
+def _nodes(run: RunState, ranks: Iterable[int]) -> set[Node]:
     return {node_of(run.states[rank]) for rank in ranks}
 
 
@@ -215,9 +229,9 @@ def usual_here(counter: Counter, ranks: Collection[int]) -> Finding:
     )
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[str, Looked, list[Finding]]:
     return Stage("counters", 60, _measure, plan=plan)
 
 
-def recheck(options: Options) -> Stage:
+def recheck(options: Options) -> Stage[str, Grown, list[Finding]]:
     return Stage("counters_recheck", 60, _measure_again, _judge_growth, _plan_again, closes=True)

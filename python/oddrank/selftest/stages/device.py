@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 from oddrank.machine.device import BACKENDS, CPU, GPU, choose, gpu_index
 from oddrank.machine.memory import free_bytes
+from oddrank.selftest import facts
 from oddrank.selftest.choice import Level, Options
 
 if TYPE_CHECKING:
@@ -24,7 +25,21 @@ _SHARE_FULL = 0.9
 _SMALLEST = 1 << 20
 
 
-def _measure(context: Context, level: Level) -> dict[str, Any]:
+WrongWords = TypedDict(
+    "WrongWords",
+    {"count": int, "index": int, "expected": int, "got": int, "pass": int, "bits": int},
+)
+
+
+class Result(TypedDict):
+    """A rank's result. wrong: None if its memory kept every word."""
+
+    device: str
+    bytes: int
+    wrong: WrongWords | None
+
+
+def _measure(context: Context[str], level: Level) -> Result:
     """Verifies memory: with all patterns if full, or on a GPU unless quick (milliseconds)."""
     here, full = context.parameters, level == "full"
     size = memory_to_verify(here, context.launch, full=full)
@@ -35,23 +50,23 @@ def _measure(context: Context, level: Level) -> dict[str, Any]:
     return {"device": here, "bytes": size, "wrong": wrong}
 
 
-def _judge(run: RunState) -> list[Finding]:
+def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     return [
-        bad_memory(run, rank, result["device"], result["bytes"], result["wrong"])
-        for rank, result in run.of("device").items()
-        if result["wrong"] is not None
+        bad_memory(run, rank, result["device"], result["bytes"], wrong)
+        for rank, result in results.items()
+        if (wrong := result["wrong"]) is not None
     ]
 
 
 def tested(run: RunState) -> str:
     """Returns GPU if every rank has one to itself, else CPU."""
-    return choose(run.of("environment").values())
+    return choose(facts.results(run).values())
 
 
 def without_part(run: RunState) -> dict[int, str]:
     """Returns rank -> why it lacks the part _cuda, which tests its GPU."""
-    facts = run.of("environment")
-    lacking = {rank: why for rank, one in facts.items() if (why := one.get("cuda_part"))}
+    every = facts.results(run)
+    lacking = {rank: why for rank, one in every.items() if (why := one.get("cuda_part"))}
     return lacking if lacking and tested(run) == GPU else {}
 
 
@@ -84,7 +99,7 @@ def memory_to_verify(device: str, launch: "Launch", *, full: bool = False) -> in
 
 def verify(
     device: str, launch: "Launch", size: int, *, thorough: bool = False
-) -> dict[str, Any] | None:
+) -> WrongWords | None:
     """Writes and reads patterns (thorough: all of them). Returns the wrong words, or None."""
     if device == GPU:
         cuda = _native.cuda()
@@ -92,13 +107,11 @@ def verify(
         result = cuda.verify_memory(gpu_index(launch), size, launch.rank, thorough=thorough)
     else:
         result = _native.core().verify_host_memory(size, launch.rank, thorough=thorough)
-    mismatches: dict[str, Any] = result["mismatches"]
+    mismatches: WrongWords = result["mismatches"]
     return mismatches if mismatches["count"] else None
 
 
-def bad_memory(
-    run: RunState, rank: int, device: str, size: int, wrong: Mapping[str, Any]
-) -> Finding:
+def bad_memory(run: RunState, rank: int, device: str, size: int, wrong: WrongWords) -> Finding:
     """Memory gave back other words than were written."""
     who = run.who([rank])
     return Finding(
@@ -128,6 +141,6 @@ def _bits(mask: int) -> str:
     return fold(bit for bit in range(64) if mask >> bit & 1)
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[str, Result, list[Finding]]:
     seconds = 300 if options.level == "full" else 60
     return Stage("device", seconds, partial(_measure, level=options.level), _judge, plan)

@@ -1,14 +1,14 @@
 """Compares the environment of all ranks: versions, limits, network, settings."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import Context, RunState, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine import device
+from oddrank.selftest import facts
 from oddrank.selftest.choice import Options
-from oddrank.selftest.facts import STEPS, TABLE
 from oddrank.selftest.facts.compare import (
     SHM_NEEDED,
     Difference,
@@ -21,7 +21,7 @@ from oddrank.selftest.facts.compare import (
     without_shm,
     without_shm_to_write,
 )
-from oddrank.selftest.facts.fact import Here
+from oddrank.selftest.facts.fact import Facts, Here
 from oddrank.selftest.nodes import Places, node_or_rank
 from oddrank.selftest.stages.device import without_part
 
@@ -37,28 +37,29 @@ _LOOK = {
 }
 
 
-def _measure(context: Context) -> dict[str, Any]:
+def _measure(context: Context[object]) -> Facts:
     context.step("import torch")
     import torch
 
     context.step("ask CUDA for GPUs")
-    found: dict[str, Any] = device.facts(context.launch)
-    here = Here(context.launch, torch, context.master, dict(found))
-    for step, facts in STEPS.items():
+    gpus = device.facts(context.launch)
+    here = Here(context.launch, torch, context.master, gpus)
+    found: dict[str, Any] = {**gpus}
+    for step, read in facts.STEPS.items():
         context.step(step)
-        found |= {fact.name: fact.value(here) for fact in facts}
-    return found
+        found |= {fact.name: fact.value(here) for fact in read}
+    return cast("Facts", found)
 
 
-def _judge(run: RunState) -> list[Finding]:
-    return [*_differences(run), *_odd_alone(run)]
+def _judge(run: RunState, results: Mapping[int, Facts]) -> list[Finding]:
+    return [*_differences(run, results), *_odd_alone(run, results)]
 
 
-def _differences(run: RunState) -> Iterator[Finding]:
+def _differences(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]:
     """Yields one finding for all facts in which the same ranks differ: an image changes many."""
     deviants: dict[tuple[int, ...], list[tuple[Difference, Group]]] = {}
     parted: dict[frozenset[tuple[int, ...]], list[Difference]] = {}
-    for difference in compare(TABLE, run.of("environment"), nodes_of(run)):
+    for difference in compare(facts.TABLE, results, nodes_of(run)):
         if difference.common is None:
             parts = frozenset(ranks for _, ranks in difference.groups)
             parted.setdefault(parts, []).append(difference)
@@ -72,21 +73,21 @@ def _differences(run: RunState) -> Iterator[Finding]:
         yield no_majority(places, differences)
 
 
-def _odd_alone(run: RunState) -> Iterator[Finding]:
-    facts, nodes = run.of("environment"), nodes_of(run)
+def _odd_alone(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]:
+    nodes = nodes_of(run)
     if lacking := without_part(run):
         yield without_cuda_part(run, lacking)
-    if read_only := without_shm_to_write(facts, nodes):
+    if read_only := without_shm_to_write(results, nodes):
         yield found_shm_not_writable(run, read_only)
-    for gpu, ranks in shared_gpus(facts, nodes):
+    for gpu, ranks in shared_gpus(results, nodes):
         yield found_same_gpu(run, gpu, ranks)
-    if far := far_from_gpu(facts):
-        yield found_far_from_gpu(run, far)
-    if full := without_shm(facts, nodes):
-        yield found_without_shm(run, full)
-    if soft := few_files(facts, run.world):
+    if far := far_from_gpu(results):
+        yield found_far_from_gpu(run, results, far)
+    if full := without_shm(results, nodes):
+        yield found_without_shm(run, results, full)
+    if soft := few_files(results, run.world):
         yield found_few_files(run, soft)
-    if cut_off := without_interface(facts):
+    if cut_off := without_interface(results):
         yield found_without_interface(run, cut_off)
 
 
@@ -191,14 +192,18 @@ def found_same_gpu(run: RunState, gpu: str, ranks: Sequence[int]) -> Finding:
     )
 
 
-def found_far_from_gpu(run: RunState, ranks: Sequence[int]) -> Finding:
+def found_far_from_gpu(
+    run: RunState, results: Mapping[int, Facts], ranks: Sequence[int]
+) -> Finding:
     """Ranks run on another NUMA node than their GPU's: transfers cross the socket link."""
-    facts = run.of("environment")
-    texts = [
-        f"rank {rank}: GPU {facts[rank]['gpu_bus']} at NUMA node {facts[rank]['gpu_numa']}, the"
-        f" rank on {', '.join(n for n, how in facts[rank]['numa'].items() if how == 'used')}"
-        for rank in ranks[:_MOST_TOLD]
-    ]
+    texts = []
+    for rank in ranks[:_MOST_TOLD]:
+        own = results[rank]
+        numa = own["numa"] if isinstance(own["numa"], dict) else {}
+        texts.append(
+            f"rank {rank}: GPU {own['gpu_bus']} at NUMA node {own['gpu_numa']}, the"
+            f" rank on {', '.join(n for n, how in numa.items() if how == 'used')}"
+        )
     return _suspicious(
         run,
         ranks,
@@ -209,10 +214,9 @@ def found_far_from_gpu(run: RunState, ranks: Sequence[int]) -> Finding:
     )
 
 
-def found_without_shm(run: RunState, ranks: Sequence[int]) -> Finding:
+def found_without_shm(run: RunState, results: Mapping[int, Facts], ranks: Sequence[int]) -> Finding:
     """/dev/shm is nearly full: NCCL and DataLoader will fail in the middle of a job."""
-    facts = run.of("environment")
-    left = min(facts[rank]["shm_free"] for rank in ranks)
+    left = min(int(results[rank]["shm_free"]) for rank in ranks)
     return _suspicious(
         run,
         ranks,
@@ -301,6 +305,6 @@ def _value(value: Any) -> str:
     return str(value)[:100]
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[None, Facts, list[Finding]]:
     # A long deadline: many ranks import torch from one busy file system.
     return Stage("environment", 300, _measure, _judge, counted=False)

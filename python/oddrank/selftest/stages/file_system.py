@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Stage
@@ -57,7 +57,39 @@ _SAID: dict[str, tuple[str, Condition, str]] = {
 }
 
 
-def _measure(context: Context) -> dict[str, Any] | None:
+class Plan(TypedDict):
+    """ranks: NodeLeaders, packed. paths: those asked for. seconds: for all steps of one path."""
+
+    ranks: str
+    paths: tuple[str, ...]
+    seconds: float
+
+
+class Tried(TypedDict):
+    """A path as one node tried it.
+
+    seconds: step -> its repeats. stopped_at: the step that failed or hangs; "" if none did. left:
+    where a killed process still sleeps. waited: seconds until all paths had answered or were given
+    up.
+    """
+
+    seconds: dict[str, list[float]]
+    stopped_at: str
+    hangs: bool
+    error: str
+    left: str
+    path: str
+    asked: bool
+    mount: str
+    state: str
+    waited: float
+
+
+# By role; None: another rank measures for its node.
+Result: TypeAlias = "dict[str, Tried] | None"
+
+
+def _measure(context: Context[Plan]) -> Result:
     params = context.parameters
     ranks = NodeLeaders.unpack(params["ranks"])
     rank = context.launch.rank
@@ -76,7 +108,9 @@ def _measure(context: Context) -> dict[str, Any] | None:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     return {
         role: {
-            **result,
+            "seconds": result["seconds"],
+            "stopped_at": result["stopped_at"],
+            "hangs": result["hangs"],
             "path": path[:300],
             "asked": role == path,
             "mount": mount_of(path, mounts),
@@ -138,8 +172,8 @@ def _told(pid: int, file: str) -> str:
     return ""
 
 
-def _judge(run: RunState) -> list[Finding]:
-    read = {r: m for r, m in sorted(run.of(NAME).items()) if m is not None}
+def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
+    read = {r: m for r, m in sorted(results.items()) if m is not None}
     roles = dict.fromkeys(role for paths in read.values() for role in paths)
     nodes = by_lowest_rank(run)
     found = []
@@ -149,7 +183,7 @@ def _judge(run: RunState) -> list[Finding]:
     return found
 
 
-def _through(one: Mapping[str, Any]) -> Mapping[str, Any]:
+def _through(one: Tried) -> Tried:
     """Returns the result without "hangs" if a repeat succeeded in time: it is at most slow."""
     through = min(map(len, one["seconds"].values()))
     if one["state"] != "hangs" or not through:
@@ -158,7 +192,7 @@ def _through(one: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**one, "state": "", "seconds": seconds}
 
 
-def _judge_path(seen: Mapping[Who, Mapping[str, Any]], *, asked: bool) -> list[Finding]:
+def _judge_path(seen: Mapping[Who, Tried], *, asked: bool) -> list[Finding]:
     """Judges one path. seen: node -> its result. asked: whether the user named the path."""
     bad: dict[str, list[Who]] = {}
     for node, one in seen.items():
@@ -179,7 +213,7 @@ def _judge_path(seen: Mapping[Who, Mapping[str, Any]], *, asked: bool) -> list[F
     return found + _slow(well)
 
 
-def _slow(well: Mapping[Who, Mapping[str, Any]]) -> list[Finding]:
+def _slow(well: Mapping[Who, Tried]) -> list[Finding]:
     """Names slow nodes; none if many are slow: then the file system itself is busy or slow."""
     best = {node: _best(one) for node, one in well.items()}
     suspects = [node for node, seconds in best.items() if seconds > _SLOW_SECONDS]
@@ -193,7 +227,7 @@ def _slow(well: Mapping[Who, Mapping[str, Any]]) -> list[Finding]:
     ]
 
 
-def _best(one: Mapping[str, Any]) -> float:
+def _best(one: Tried) -> float:
     """Returns the seconds of the fastest repeat, all steps together."""
     return float(min(map(sum, zip(*one["seconds"].values(), strict=True))))
 
@@ -221,7 +255,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
-def odd_node(who: Who, seen: Mapping[str, Any], well: int, usual: float) -> Finding:
+def odd_node(who: Who, seen: Tried, well: int, usual: float) -> Finding:
     """Most nodes can use this path, and this node can't."""
     text, condition, cause = _SAID[seen["state"]]
     path = seen["path"]
@@ -240,7 +274,7 @@ def odd_node(who: Who, seen: Mapping[str, Any], well: int, usual: float) -> Find
     )
 
 
-def everywhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Finding:
+def everywhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
     """Most nodes, or all, can't use this path: the file system is at fault, not a node."""
     text, _, cause = _SAID[seen["state"]]
     path = seen["path"]
@@ -257,7 +291,7 @@ def everywhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Fin
     )
 
 
-def nowhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Finding:
+def nowhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
     """A path of --path is missing on all nodes that answer: mistyped, or mounted nowhere."""
     path = seen["path"]
     no_folder = seen["error"] == os.strerror(errno.ENOTDIR)
@@ -279,9 +313,7 @@ def nowhere(seen: Mapping[str, Any], nodes: Sequence[Who], total: int) -> Findin
     )
 
 
-def slow_node(
-    who: Who, seen: Mapping[str, Any], seconds: float, usual: float, well: int
-) -> Finding:
+def slow_node(who: Who, seen: Tried, seconds: float, usual: float, well: int) -> Finding:
     """One node is slower than the others by more than chance, and noticeably."""
     path = seen["path"]
     steps = {step: min(repeats) for step, repeats in seen["seconds"].items() if repeats}
@@ -311,7 +343,7 @@ def slow_node(
     )
 
 
-def _detail(seen: Mapping[str, Any]) -> str:
+def _detail(seen: Tried) -> str:
     step = seen["stopped_at"]
     if seen["state"] == "hangs":
         # The time includes the steps before the one that hangs.
@@ -321,7 +353,7 @@ def _detail(seen: Mapping[str, Any]) -> str:
     return f"{step}: {seen['error']}"
 
 
-def _evidence(seen: Mapping[str, Any]) -> tuple[Evidence, ...]:
+def _evidence(seen: Tried) -> tuple[Evidence, ...]:
     found = [Evidence(_detail(seen), seen["path"])]
     if seen["mount"]:
         found.append(Evidence(f"{seen['path']} is {seen['mount']}", "/proc/self/mountinfo"))
@@ -330,7 +362,7 @@ def _evidence(seen: Mapping[str, Any]) -> tuple[Evidence, ...]:
     return tuple(found)
 
 
-def _next(seen: Mapping[str, Any], host: str | None) -> tuple[str, ...]:
+def _next(seen: Tried, host: str | None) -> tuple[str, ...]:
     path = seen["path"]
     if seen["state"] == "full":
         return (f"df -h {path}; df -i {path}  (on {host})",)
@@ -340,10 +372,10 @@ def _next(seen: Mapping[str, Any], host: str | None) -> tuple[str, ...]:
     )
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
     seconds = _QUICK_SECONDS if options.level == "quick" else _SECONDS
 
-    def plan(run: RunState) -> dict[str, Any]:
+    def plan(run: RunState) -> Plan:
         return {
             "ranks": NodeLeaders.of(run).pack(),
             "paths": options.paths,

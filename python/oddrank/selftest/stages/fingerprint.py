@@ -2,20 +2,43 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeAlias, TypedDict
 
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.selftest import probes
 from oddrank.selftest.choice import Level, Options
+from oddrank.selftest.probes.prints import Prints
 from oddrank.selftest.stages import device
 
 _NAME = "fingerprint"
 _SECONDS: dict[Level, float] = {"quick": 0.3, "normal": 0.5, "full": 20}
 
 
-def _measure(context: Context) -> dict[str, Any]:
-    found = {}
+class Plan(TypedDict):
+    device: str
+    seconds: float
+
+
+# By scope.
+Result: TypeAlias = "dict[str, Prints]"
+
+
+class _Wrong(TypedDict):
+    unit: str
+    got: str
+    expected: str
+
+
+class Wrong(_Wrong, total=False):
+    """A wrong fingerprint; place and repeat if not all of the unit's are so."""
+
+    place: str
+    repeat: int
+
+
+def _measure(context: Context[Plan]) -> Result:
+    found: Result = {}
     for scope, probe in probes.of(context.parameters["device"]).items():
         context.step(f"compute fingerprints of the {scope}")
         print_ = probe.fingerprint(context.launch, context.parameters["seconds"])
@@ -24,9 +47,9 @@ def _measure(context: Context) -> dict[str, Any]:
     return found
 
 
-def _judge(run: RunState) -> list[Finding]:
-    prints: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = defaultdict(dict)
-    for rank, result in run.of(_NAME).items():
+def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
+    prints: dict[tuple[str, str], dict[int, Prints]] = defaultdict(dict)
+    for rank, result in results.items():
         for scope, one in result.items():
             prints[scope, one["kind"]][rank] = one
     found = []
@@ -35,7 +58,7 @@ def _judge(run: RunState) -> list[Finding]:
     return found
 
 
-def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Mapping[str, Any]]) -> list[Finding]:
+def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Prints]) -> list[Finding]:
     """Judges ranks that must have the same bits."""
     found = []
     right: dict[str, str] = {}
@@ -51,7 +74,7 @@ def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Mapping[str, Any]
         else:
             right[unit] = expected
     for rank, one in ranks.items():
-        wrong = [
+        wrong: list[Wrong] = [
             {"unit": unit, "got": value, "expected": right[unit]}
             for unit, value in one["hashes"].items()
             if unit in right and value != right[unit]
@@ -85,7 +108,7 @@ def _expected(hashes: Mapping[int, str], golden: list[str | None]) -> str | None
 
 
 def wrong_arithmetic(
-    run: RunState, rank: int, wrong: Sequence[Mapping[str, Any]], *, scope: str, known: bool
+    run: RunState, rank: int, wrong: Sequence[Wrong], *, scope: str, known: bool
 ) -> Finding:
     """A rank computed other bits. known: whether the right bits are known beforehand."""
     who = run.who([rank])
@@ -128,12 +151,12 @@ def nobody_right(run: RunState, unit: str, groups: Mapping[str, Sequence[int]]) 
     )
 
 
-def _place(one: Mapping[str, Any]) -> str:
+def _place(one: Wrong) -> str:
     return f" on {one['place']}, repeat {one['repeat']}" if "place" in one else ""
 
 
-def stage(options: Options) -> Stage:
-    def plan(run: RunState) -> dict[str, Any] | Skip:
+def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
+    def plan(run: RunState) -> Plan | Skip:
         tested = device.plan(run)
         if isinstance(tested, Skip):
             return tested

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from oddrank import _native
 from oddrank.control.evidence import Node, node_of
@@ -16,6 +16,7 @@ from oddrank.machine.device import GPU, gpu_index
 from oddrank.selftest import gpus
 from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import health as findings
+from oddrank.selftest.gpus import Health
 from oddrank.selftest.stages import device
 
 _LOAD_BYTES = 64 << 20
@@ -36,7 +37,7 @@ def _plan(run: RunState) -> str | Skip:
     )
 
 
-def _measure(context: Context) -> dict[str, Any]:
+def _measure(context: Context[str]) -> Health:
     index = gpu_index(context.launch)
     cuda = _native.cuda()
     cuda.set_rank(context.launch.rank)
@@ -57,20 +58,20 @@ def _measure(context: Context) -> dict[str, Any]:
     }
 
 
-def _under_load(cuda: Any, index: int, uuid: str) -> dict[str, Any]:
+def _under_load(cuda: Any, index: int, uuid: str) -> Health:
     """Asks NVML a few times, each right after copies: an idle link falls to a lower generation.
 
     Returns the best generation, or none if no copy succeeded, and the throttle reasons seen each
     time: a slowdown may last a moment only. This process has a context then, and is among the
     GPU's processes.
     """
-    reply: dict[str, Any] = {}
+    reply: Health = {}
     best, throttle, loaded = 0, ~0, False
     for _ in range(_SAMPLES):
         with suppress(OddrankError):  # NVML may know why; the next stage reports it
             cuda.time_transfers(index, _LOAD_BYTES, 3, seconds=5.0)
             loaded = True
-        reply = _native.core().gpu_health(uuid)
+        reply = cast("Health", _native.core().gpu_health(uuid))
         readings = reply["readings"]
         best = max(best, readings.get("pcie", 0))
         throttle &= readings.get("throttle", 0)
@@ -88,7 +89,7 @@ class _Fault:
     """A fault that the GPU itself reports: readings, and the finding if one of them is not 0."""
 
     readings: tuple[str, ...]
-    finding: Callable[[RunState, int, Mapping[str, Any]], Finding]
+    finding: Callable[[RunState, int, Health], Finding]
 
 
 _FAULTS = (
@@ -99,7 +100,7 @@ _FAULTS = (
 )
 
 
-def _own_faults(run: RunState, rank: int, reply: Mapping[str, Any]) -> Iterable[Finding]:
+def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
     if reply.get("lost"):
         yield findings.lost(run, rank, reply)
         return
@@ -144,10 +145,11 @@ _COMPARED: dict[str, Callable[[Mapping[str, int]], Any]] = {
 }
 
 
-def _unlike_others(run: RunState, kind: str, ranks: list[int]) -> list[Finding]:
+def _unlike_others(
+    run: RunState, reply: Mapping[int, Health], kind: str, ranks: list[int]
+) -> list[Finding]:
     """Finds settings unlike most GPUs' of one kind: a majority of GPUs and of nodes must agree."""
     found = []
-    reply = run.of("health")
     for name, text in _COMPARED.items():
         seen = {rank: text(reply[rank]["readings"]) for rank in ranks}
         groups: dict[str, list[int]] = {}
@@ -179,16 +181,15 @@ def _most_nodes(run: RunState, groups: Mapping[str, list[int]], common: str) -> 
     return 2 * agreeing > len(nodes)
 
 
-def _judge(run: RunState) -> list[Finding]:
-    reply = run.of("health")
+def _judge(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
     found = [one for rank in reply for one in _own_faults(run, rank, reply[rank])]
     kinds: dict[str, list[int]] = {}
     for rank, values in reply.items():
         if "readings" in values and not values.get("lost"):
             kinds.setdefault(values["gpu"], []).append(rank)
     for kind, ranks in kinds.items():
-        found += _unlike_others(run, kind, ranks)
-    found += _shared(run)
+        found += _unlike_others(run, reply, kind, ranks)
+    found += _shared(run, reply)
     unread: dict[str, list[int]] = {}
     for rank, values in reply.items():
         if "unknown" in values:
@@ -197,13 +198,13 @@ def _judge(run: RunState) -> list[Finding]:
     return found
 
 
-def _shared(run: RunState) -> list[Finding]:
+def _shared(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
     """Finds shared GPUs. If most are shared, the machine is set up so, and no rank is odd."""
-    reply, by = run.of("health"), gpus.others(run)
+    by = gpus.others(run)
     if len(by) > 1 and 2 * len(by) > len(reply):
         return [findings.shared_by_most(by)]
     return [findings.shared(run, rank, why, reply[rank]) for rank, why in by.items()]
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[str, Health, list[Finding]]:
     return Stage("health", 60, _measure, _judge, _plan)

@@ -3,12 +3,12 @@
 Ranks on the CPU have no links inside a node: they share its memory and cores.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from oddrank.bench.pairs import stages as pairs
 from oddrank.bench.pairs.judge import Judge, settle
-from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
+from oddrank.bench.pairs.stages import Meetings, Met, games_of_all, games_of_recheck
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState, Skip, Stage
 from oddrank.finding import Finding
@@ -51,10 +51,10 @@ def as_links(found: Finding) -> Finding:
     return replace(found, stage="links", next=found.next if found.names_somebody() else (_LONGER,))
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[Meetings, Met, Judge]:
     """Finds suspects. They are named only after the recheck."""
 
-    def plan(run: RunState) -> Any:
+    def plan(run: RunState) -> Meetings | Skip:
         if run.world == 1:
             return Skip("one rank")
         tested = device.plan(run)
@@ -65,24 +65,29 @@ def stage(options: Options) -> Stage:
             return Skip("the ranks share the CPU of one host: there is no link between them")
         return pairs.plan_of(run, _options(options, run), games)
 
-    def judge(run: RunState) -> Judge:
+    def judge(run: RunState, met: Mapping[int, Met]) -> Judge:
         return Judge(_EFFECTS[options.level], NAME, RECHECK)
 
     seconds = 2 * _SECONDS[options.level] + 60
     return Stage(NAME, seconds, pairs.measure, judge, plan, _suspects)
 
 
-def recheck(options: Options) -> Stage:
+def _first(run: RunState) -> Judge:
+    """Returns the judge of the first measurement."""
+    judge: Judge = run.judged[NAME]
+    return judge
+
+
+def recheck(options: Options) -> Stage[Meetings, Met, Judge]:
     """Names links that are slow twice. Links that only vary are no finding: on shared hosts healthy
     ones vary, too."""
 
-    def plan(run: RunState) -> Any:
-        games = games_of_recheck(judge(run), run)
+    def plan(run: RunState) -> Meetings:
+        games = games_of_recheck(_first(run), run)
         return pairs.plan_of(run, _options(options, run), games, again=True)
 
-    def judge(run: RunState) -> Judge:
-        first: Judge = run.judged[NAME]
-        return first
+    def judge(run: RunState, met: Mapping[int, Met]) -> Judge:
+        return _first(run)
 
     seconds = 2 * _SECONDS[options.level] + 60
     return Stage(RECHECK, seconds, pairs.measure, judge, plan, _confirmed, confirms=NAME)

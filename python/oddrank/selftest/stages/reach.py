@@ -7,7 +7,7 @@ more. The kernel routes these connections as it routes those of NCCL and gloo.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
@@ -17,7 +17,7 @@ from oddrank.selftest.findings import reach as findings
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
 from oddrank.selftest.reach import matrix
 from oddrank.selftest.reach.connections import Attempts, Listeners
-from oddrank.selftest.reach.ways import GLOO, NCCL, Place, addresses, pack, unpack, ways
+from oddrank.selftest.reach.ways import GLOO, NCCL, Listening, Place, addresses, pack, unpack, ways
 
 _LISTEN_SECONDS, _TRY_SECONDS = 10, 20
 # A node listens until the last node has made its second attempts.
@@ -31,7 +31,7 @@ def _plan_listen(run: RunState) -> str | Skip:
     return NodeLeaders.of(run).pack() if node_count(run) > 1 else Skip("one node")
 
 
-def _listen(context: Context) -> dict[str, Any] | None:
+def _listen(context: Context[str]) -> Listening | None:
     if context.launch.rank not in NodeLeaders.unpack(context.parameters):
         return None
     context.step("listen on the interfaces of the job")
@@ -59,12 +59,13 @@ def _ephemeral() -> str | None:
         return None
 
 
-def _listening(run: RunState) -> dict[int, Mapping[str, Any]]:
+def _listening(run: RunState) -> dict[int, Listening]:
     """Returns what the nodes listen at, by the rank that does; nodes are numbered in this order."""
-    return {r: m for r, m in sorted(run.of("listen").items()) if m is not None}
+    results: Mapping[int, Listening | None] = run.of("listen")
+    return {r: m for r, m in sorted(results.items()) if m is not None}
 
 
-def _ways(nodes: Mapping[int, Mapping[str, Any]]) -> dict[str, list[Place]]:
+def _ways(nodes: Mapping[int, Listening]) -> dict[str, list[Place]]:
     """Returns way -> the place of each node. Leaves out ways with the places of an earlier way."""
     labels = list(dict.fromkeys(way for node in nodes.values() for way in node["ways"]))
     found: dict[str, list[Place]] = {}
@@ -76,7 +77,26 @@ def _ways(nodes: Mapping[int, Mapping[str, Any]]) -> dict[str, list[Place]]:
     return found
 
 
-def _plan(run: RunState) -> dict[str, Any] | Skip:
+class Plan(TypedDict):
+    """ranks: NodeLeaders; places: by way and node; both packed."""
+
+    ranks: str
+    ways: list[str]
+    places: str
+
+
+class Reached(TypedDict):
+    """rows: way -> a letter for each peer, see matrix. errors: letter -> the kernel's text."""
+
+    rows: dict[str, str]
+    errors: dict[str, str]
+
+
+# None: another rank measures for its node.
+Result: TypeAlias = "Reached | None"
+
+
+def _plan(run: RunState) -> Plan | Skip:
     nodes = _listening(run)
     if len(nodes) < 2:
         return Skip("one node")
@@ -90,7 +110,7 @@ def _plan(run: RunState) -> dict[str, Any] | Skip:
     return Skip("no interface to try, or too many nodes for one message")
 
 
-def _measure(context: Context) -> dict[str, Any] | None:
+def _measure(context: Context[Plan]) -> Result:
     params = context.parameters
     ranks = NodeLeaders.unpack(params["ranks"])
     if context.launch.rank not in ranks:
@@ -108,29 +128,31 @@ def _measure(context: Context) -> dict[str, Any] | None:
     }
 
 
-def _judge(run: RunState) -> list[Finding]:
-    return _judged(run, {r: m["rows"] for r, m in run.of("reach").items() if m is not None})
+def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
+    return _judged(run, results, _rows(results))
 
 
-def _judge_recheck(run: RunState) -> list[Finding]:
+def _judge_recheck(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     """Judges attempts that failed twice."""
-    first, second = (
-        {rank: m["rows"] for rank, m in run.of(stage).items() if m is not None}
-        for stage in ("reach", "reach_recheck")
-    )
-    return _judged(
-        run,
-        {
-            rank: {way: matrix.both(row, second[rank][way]) for way, row in rows.items()}
-            for rank, rows in first.items()
-        },
-    )
+    before: Mapping[int, Result] = run.of("reach")
+    second = _rows(results)
+    failed_twice = {
+        rank: {way: matrix.both(row, second[rank][way]) for way, row in rows.items()}
+        for rank, rows in _rows(before).items()
+    }
+    return _judged(run, before, failed_twice)
 
 
-def _judged(run: RunState, rows: Mapping[int, Mapping[str, str]]) -> list[Finding]:
-    """Judges all ways. rows: rank -> way -> letters."""
+def _rows(results: Mapping[int, Result]) -> dict[int, dict[str, str]]:
+    return {rank: one["rows"] for rank, one in results.items() if one is not None}
+
+
+def _judged(
+    run: RunState, first: Mapping[int, Result], rows: Mapping[int, Mapping[str, str]]
+) -> list[Finding]:
+    """Judges all ways. first: of stage reach, for the errors. rows: rank -> way -> letters."""
     listening, nodes = _listening(run), by_lowest_rank(run)
-    errors = [said["errors"] for said in run.of("reach").values() if said is not None]
+    errors = [one["errors"] for one in first.values() if one is not None]
     network = findings.Network(
         [nodes[rank] for rank in listening],
         [*listening.values()],
@@ -156,14 +178,14 @@ def _without_interface(network: findings.Network) -> list[Finding]:
     return found
 
 
-def listen(options: Options) -> Stage:
+def listen(options: Options) -> Stage[str, Listening | None, list[Finding]]:
     return Stage("listen", _LISTEN_SECONDS, _listen, plan=_plan_listen, shown=False)
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
     return Stage("reach", _TRY_SECONDS, _measure, _judge, _plan)
 
 
-def recheck(options: Options) -> Stage:
+def recheck(options: Options) -> Stage[Plan, Result, list[Finding]]:
     """Tries again: packets get lost, and a busy node may not answer in time."""
     return Stage("reach_recheck", _TRY_SECONDS, _measure, _judge_recheck, _plan, confirms="reach")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypedDict, cast
 
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
@@ -18,15 +18,11 @@ from oddrank.selftest import speed_judge as compare
 from oddrank.selftest.baseline import Before, slower_than_before
 from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import speed as findings
-from oddrank.selftest.metrics import SPEED
+from oddrank.selftest.metrics import SPEED, Measured
 from oddrank.selftest.probes import host
 from oddrank.selftest.remeasure import Remeasure, to_send
 from oddrank.selftest.speed_judge import Look, Slow
 from oddrank.selftest.stages import device
-
-if TYPE_CHECKING:
-    from oddrank.control.stages import Context
-
 
 RECHECK = "speed_recheck"
 # Share of the kernel's periods, with the waits between turns. Less is normal under a quota.
@@ -39,14 +35,21 @@ _PATIENCE = 20.0
 _LOOK_EVERY = 0.02
 
 
+class Plan(TypedDict):
+    """By metric the repeats, and the ranks that measure it (None: all)."""
+
+    device: str
+    repeats: dict[str, int]
+    ranks: Mapping[str, Sequence[int]] | None
+
+
 def parameters(
     run: RunState, repeats: Mapping[str, int], ranks: Mapping[str, Sequence[int]] | None = None
-) -> dict[str, Any]:
-    """Returns the plan: by metric the repeats, and the ranks that measure it (None: all)."""
+) -> Plan:
     return {"device": device.tested(run), "repeats": dict(repeats), "ranks": ranks}
 
 
-def measure(context: Context) -> dict[str, Any]:
+def measure(context: Context[Plan]) -> Measured:
     """Returns each planned metric's figures by name; none on a rank that is not planned for it."""
     params, launch = context.parameters, context.launch
     found: dict[str, Any] = {"classes": {}, "facts": {}}
@@ -68,11 +71,11 @@ def measure(context: Context) -> dict[str, Any]:
         for name, values in figures.items():
             found[name] = [float(f"{value:.5g}") for value in to_send(values)]
     found["held_back"] = round(host.held_back(before, host.periods()), 3)
-    return found
+    return cast("Measured", found)
 
 
 def _figures(
-    context: Context, scope: str, probe: ModuleType, wanted: Mapping[str, int]
+    context: Context[object], scope: str, probe: ModuleType, wanted: Mapping[str, int]
 ) -> dict[str, list[float]]:
     """Measures each metric as often as wanted, A_TURN repeats per turn."""
     figures: dict[str, list[float]] = defaultdict(list)
@@ -87,9 +90,8 @@ def _figures(
     return figures
 
 
-def held_back(run: RunState) -> list[int]:
+def held_back(results: Mapping[int, Measured]) -> list[int]:
     """Returns ranks that their CPU quota holds back, if most ranks have another quota."""
-    results = run.of(SPEED)
     quotas = Counter(result["facts"].get("CPU quota") for result in results.values())
     usual, count = quotas.most_common(1)[0] if quotas else (None, 0)
     if 2 * count <= len(results):
@@ -126,10 +128,21 @@ def _findings(run: RunState, judged: Judged) -> list[Finding]:
     return found + ([findings.not_measured_again(run, doubted)] if doubted else [])
 
 
-def _judge_again(run: RunState) -> Rechecked:
+def judged(run: RunState) -> Judged | None:
+    """Returns the judgement of the first measurement; None if there was none."""
+    return run.judged.get(SPEED)
+
+
+def _first(run: RunState) -> Judged:
+    """Returns it where there was one: the recheck runs only then."""
     first: Judged = run.judged[SPEED]
+    return first
+
+
+def _judge_again(run: RunState, results: Mapping[int, Measured]) -> Rechecked:
+    first = _first(run)
     doubted, before = first.doubted, first.look.slow()
-    again = compare.look(run, RECHECK, first.look, doubted.good)
+    again = compare.look(run, results, first.look, doubted.good)
     slow = [
         one
         for one in doubted.of_doubted(again.slow())
@@ -143,7 +156,7 @@ def _judge_again(run: RunState) -> Rechecked:
 
 
 def _findings_again(run: RunState, judged: Rechecked) -> list[Finding]:
-    first: Judged = run.judged[SPEED]
+    first = _first(run)
     found = findings.of_slow(run, judged.slow) or findings.unsure(run, judged.unsure)
     found += findings.held_back(run, first.held_back)  # the kernel counts it: no recheck is needed
     left = first.doubted.left
@@ -162,7 +175,7 @@ def _by_quota(slow: Slow, held: Collection[int]) -> bool:
 class HostSlots:
     """The turns of one rank in one stage. Waits at most _PATIENCE seconds, all turns together."""
 
-    def __init__(self, context: "Context") -> None:
+    def __init__(self, context: Context[object]) -> None:
         self._context = context
         self._end = time.monotonic() + min(_PATIENCE, context.seconds / 4)
         self._places = max(1, (os.cpu_count() or 1) // _CORES_EACH)
@@ -196,28 +209,28 @@ def _take(lock: socket.socket, name: str) -> bool:
     return True
 
 
-def stage(options: Options) -> Stage:
+def stage(options: Options) -> Stage[Plan, Measured, Judged]:
     """Compares all ranks once. Names nobody: ranks in doubt are measured again, see `recheck`."""
 
-    def plan(run: RunState) -> dict[str, Any] | Skip:
+    def plan(run: RunState) -> Plan | Skip:
         tested = device.plan(run)
         if isinstance(tested, Skip):
             return tested
         return parameters(run, {one.name: one.repeats for one in metrics.of_stage(SPEED)})
 
-    def judge(run: RunState) -> Judged:
-        look = compare.look(run, SPEED)
+    def judge(run: RunState, results: Mapping[int, Measured]) -> Judged:
+        look = compare.look(run, results)
         before = baseline.load(options.baseline) if options.baseline else {}
-        return Judged(look, remeasure.plan(run, look), held_back(run), before)
+        return Judged(look, remeasure.plan(run, look), held_back(results), before)
 
     return Stage(SPEED, 90, measure, judge, plan, _findings)
 
 
-def recheck(options: Options) -> Stage:
+def recheck(options: Options) -> Stage[Plan, Measured, Rechecked]:
     """Measures ranks in doubt again, beside ranks that are not. Names the slow ones."""
 
-    def plan(run: RunState) -> dict[str, Any]:
-        first: Judged = run.judged[SPEED]
-        return parameters(run, first.doubted.repeats, first.doubted.ranks())
+    def plan(run: RunState) -> Plan:
+        doubted = _first(run).doubted
+        return parameters(run, doubted.repeats, doubted.ranks())
 
     return Stage(RECHECK, 90, measure, _judge_again, plan, _findings_again, confirms=SPEED)

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TypedDict
 
 from oddrank.control.stages import Context, RunState, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who
@@ -31,7 +31,26 @@ _ALONE = ("run the self-test on its host alone; if it differs there too, take th
 _LESS_SURE = "data and parameters are equal, but the bits also depend on the order of computation"
 
 
-def _measure(context: Context) -> dict[str, Any]:
+class Plan(TypedDict):
+    """shape: width of the layers, size of the batch."""
+
+    steps: int
+    shape: tuple[int, int]
+
+
+class Result(TypedDict):
+    """kind: ranks of the same kind compute equal bits. The others: see training."""
+
+    kind: str
+    step_s: list[float]
+    own_s: list[float]
+    loss: list[str]
+    gradients: list[str]
+    sound: list[bool]
+    parameters: list[str]
+
+
+def _measure(context: Context[Plan]) -> Result:
     params = context.parameters
     group = group_of(context, "")
     context.step("make the network")
@@ -42,7 +61,10 @@ def _measure(context: Context) -> dict[str, Any]:
         "kind": kind_of_device(group),
         "step_s": [round(seconds, 6) for seconds in training.step_s[1:]],
         "own_s": [round(seconds, 6) for seconds in training.own_s[1:]],
-        **asdict(training.bits),
+        "loss": training.bits.loss,
+        "gradients": training.bits.gradients,
+        "sound": training.bits.sound,
+        "parameters": training.bits.parameters,
     }
 
 
@@ -66,23 +88,21 @@ def vote(run: RunState, values: Mapping[int, Hashable]) -> Vote:
     return Vote(odd, trusted and times >= _FEWEST_OTHERS and len(odd) <= most)
 
 
-def _judge(run: RunState) -> list[Finding]:
+def _judge(run: RunState, said: Mapping[int, Result]) -> list[Finding]:
     """Finds the first difference only: later ones are consequences."""
-    said = run.of(NAME)
     kinds: dict[str, list[int]] = {}
     for rank, result in said.items():
         kinds.setdefault(result["kind"], []).append(rank)
     steps = min(len(result["loss"]) for result in said.values())
-    found = _replicas(run, kinds, 0)
+    found = _replicas(run, said, kinds, 0)
     for step in range(steps):
-        found = found or _unsound(run, step) or _own(run, kinds, step)
-        found = found or _replicas(run, kinds, step + 1)
+        found = found or _unsound(run, said, step) or _own(run, said, kinds, step)
+        found = found or _replicas(run, said, kinds, step + 1)
     return found
 
 
-def _unsound(run: RunState, step: int) -> list[Finding]:
+def _unsound(run: RunState, said: Mapping[int, Result], step: int) -> list[Finding]:
     """Finds ranks whose own loss or gradients are not finite."""
-    said = run.of(NAME)
     ranks = [rank for rank, result in said.items() if not result["sound"][step]]
     if not ranks:
         return []
@@ -92,9 +112,10 @@ def _unsound(run: RunState, step: int) -> list[Finding]:
     return [unsound(run, ranks, step, losses)]
 
 
-def _own(run: RunState, kinds: Mapping[str, list[int]], step: int) -> list[Finding]:
+def _own(
+    run: RunState, said: Mapping[int, Result], kinds: Mapping[str, list[int]], step: int
+) -> list[Finding]:
     """Finds ranks whose own gradients differ, from the same data and the same parameters."""
-    said = run.of(NAME)
     found = []
     for kind, ranks in kinds.items():
         own = vote(run, {r: (said[r]["loss"][step], said[r]["gradients"][step]) for r in ranks})
@@ -106,9 +127,10 @@ def _own(run: RunState, kinds: Mapping[str, list[int]], step: int) -> list[Findi
     return found
 
 
-def _replicas(run: RunState, kinds: Mapping[str, list[int]], step: int) -> list[Finding]:
+def _replicas(
+    run: RunState, said: Mapping[int, Result], kinds: Mapping[str, list[int]], step: int
+) -> list[Finding]:
     """Finds ranks with other parameters after `step` steps, if all gradients were the same."""
-    said = run.of(NAME)
     found = []
     for kind, ranks in kinds.items():
         replicas = vote(run, {rank: said[rank]["parameters"][step] for rank in ranks})
@@ -227,8 +249,8 @@ def _losses(ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> tuple
     return tuple(Evidence(f"rank {r}: {loss:g}", f"own loss in step {step}") for r, loss in shown)
 
 
-def stage(options: Options) -> Stage:
-    def plan(run: RunState) -> dict[str, Any]:
+def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
+    def plan(run: RunState) -> Plan:
         shape = _SHAPES[connect.backend(run)]
         if _COPIES * shape[0] ** 2 > connect.free(run):
             shape = _SMALL
