@@ -1,26 +1,28 @@
 """`arm()`: records where this process is, in a file that survives it."""
 
+import atexit
 import functools
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from oddrank import _native, job, launch
 from oddrank.errors import LaunchError, OddrankError
-from oddrank.trace import collectives, ending
+from oddrank.trace import collectives
 from oddrank.trace import packages as packages_
-from oddrank.trace.after_import import after_import
 from oddrank.trace.packages import Packages
-from oddrank.trace.warning import warn
 
 _DEFAULT_MB = 4
 _KEEP_JOBS = 3
 _LARGEST = 2**31 - 1
+# Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
+_OURS = {"oddrank.trace.arm", "oddrank.trace.nicer", "oddrank.trace.printer"}
 
 HOOKS = ("settrace",) if sys.version_info < (3, 12) else ("monitoring", "settrace")
 """Hooks that this version of Python has; the first one is the default."""
@@ -181,8 +183,8 @@ def _begin(
     if core.trace_object() is not None:
         _take_threads(core.trace_object())
     os.environ[job.INHERITED] = name
-    _watch_torch(speaks=place[1] == 0 and not is_child)
-    ending.watch()
+    collectives.start_with_torch(speaks=place[1] == 0 and not is_child)
+    _watch_end()
     _tell_children(_ArmChild(made, place, hook))
     return path
 
@@ -193,22 +195,6 @@ def _take_threads(hook: Any) -> None:
         threading.settrace(hook)
     if sys.gettrace() is not hook:
         warn(f"oddrank records no lines: {sys.gettrace()!r} has sys.settrace()")
-
-
-@functools.cache
-def _watch_torch(speaks: bool) -> None:
-    """Records collectives from torch's import on."""
-
-    def start(_: ModuleType) -> None:
-        try:
-            collectives.start()
-        except OddrankError as error:
-            if speaks:
-                warnings.warn(
-                    f"oddrank records no collectives: {error}", RuntimeWarning, stacklevel=2
-                )
-
-    after_import("torch.distributed.distributed_c10d", start)
 
 
 def _stop() -> None:
@@ -269,3 +255,59 @@ def _megabytes() -> float:
         warn(f"ODDRANK_TRACE_MB={text!r} is no size of 0.125 to 1024 MiB: {_DEFAULT_MB} is taken")
         return float(_DEFAULT_MB)
     return megabytes
+
+
+@functools.cache
+def _watch_end() -> None:
+    """Notes in the record that the script has ended, and which exception ended it.
+
+    Registers that once per process; forked children inherit it and have own records. Does not touch
+    sys.excepthook: Python keeps the exception that ended a script, and has it when it begins to
+    shut down, before it waits for threads. So the record of a rank that failed and hangs in that
+    wait has the exception. The compiled core notes the code of exit().
+    """
+    # As concurrent.futures does: runs before Python waits for threads, and in children of
+    # multiprocessing too, which end by os._exit() without atexit functions.
+    register = getattr(threading, "_register_atexit", atexit.register)
+    with suppress(RuntimeError):  # Python is shutting down already
+        register(_script_has_ended)
+
+
+def note_end(raised: type[BaseException] | None) -> None:
+    """Notes in the record that the script has ended, by this exception or (None) by itself."""
+    with suppress(Exception):  # nothing may disturb the shutdown
+        _native.core().trace_script_ended(_name(raised) if raised else "")
+
+
+def _script_has_ended() -> None:
+    raised = None
+    with suppress(Exception):  # sys.last_type may hold anything
+        raised = _unhandled()
+    note_end(raised)
+
+
+def _unhandled() -> type[BaseException] | None:
+    """Returns the exception that ended the script, which Python keeps after printing it.
+
+    PyErr_Print() in an extension and an interactive Python keep theirs too, though it ended
+    nothing. Only a script's exception has left the outermost frame, which has no caller.
+    """
+    kind, traceback = getattr(sys, "last_type", None), getattr(sys, "last_traceback", None)
+    if hasattr(sys, "ps1") or traceback is None or traceback.tb_frame.f_back is not None:
+        return None
+    return kind if isinstance(kind, type) and issubclass(kind, BaseException) else None
+
+
+def _name(kind: type[BaseException]) -> str:
+    module = kind.__module__
+    return (
+        kind.__qualname__ if module in {"builtins", "__main__"} else f"{module}.{kind.__qualname__}"
+    )
+
+
+def warn(message: str) -> None:
+    """Warns (RuntimeWarning) at the innermost line outside these modules."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__") in _OURS:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, RuntimeWarning, stacklevel=level)

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import SupportsIndex
 
 from oddrank import _native
-from oddrank.trace.after_import import after_import
+from oddrank.trace.collectives import after_import
 
 _core = _native.core()
 step: Callable[[SupportsIndex], None] = _core.step

@@ -1,6 +1,7 @@
 """The thread that turns recorded events into NicerTrace's text and writes it to sys.stdout."""
 
 import atexit
+import io
 import linecache
 import os
 import signal
@@ -10,9 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oddrank import _native
-from oddrank.trace.arm import Armed
-from oddrank.trace.stdout import write
-from oddrank.trace.warning import warn
+from oddrank.trace.arm import Armed, warn
 
 _EVERY_MS = 200
 # Time limit for a thread that forks to wait until the printing thread is between two writes.
@@ -148,7 +147,7 @@ class Printing:
         try:
             text = self.text.next(_lines_of)
             if text and not self._unread:
-                write(text)
+                _write(text)
         except BrokenPipeError:  # `... | head`: the program goes on, its lines are still counted
             self._unread = True
             return True
@@ -181,6 +180,44 @@ class Printing:
 
 def _finish_at_exit(printing: Printing) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, printing.finish, exitpriority=1000)
+
+
+def _write(text: str) -> None:
+    """Writes to sys.stdout and flushes it; escapes characters that its encoding lacks.
+
+    Writes past the buffer of Python's own stdout: text without a reader would stay in the buffer
+    and cause a second error when Python ends.
+    """
+    stream = sys.stdout
+    if stream is None:
+        return
+    if _is_plain(stream):
+        try:
+            data = text.encode("utf-8", stream.errors or "strict")
+        except UnicodeEncodeError:
+            data = text.encode("utf-8", "backslashreplace")
+        stream.flush()
+        _write_all(stream.fileno(), data)
+        return
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        encoding = getattr(stream, "encoding", None) or "ascii"
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def _is_plain(stream: Any) -> bool:
+    if type(stream) is not io.TextIOWrapper or stream.encoding.lower() != "utf-8":
+        return False
+    raw = getattr(stream.buffer, "raw", None)
+    return isinstance(raw, io.FileIO) and os.get_blocking(raw.fileno())
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
 
 
 def _lines_of(path: str) -> list[str]:

@@ -13,8 +13,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from oddrank.errors import OddrankError
-from oddrank.trace import ending
-from oddrank.trace.arm import arm
+from oddrank.trace.arm import arm, note_end
 from oddrank.trace.packages import Packages
 
 _runpy: Any = runpy  # the functions behind `python -m` have no public names
@@ -102,7 +101,7 @@ def _run(body: Any, packages: Packages, hook: str | None) -> NoReturn:
     except SystemExit:
         raise
     except BaseException as error:  # print it as Python would, without our frames
-        ending.note(type(error))
+        note_end(type(error))
         _print_traceback(error)
         if isinstance(error, KeyboardInterrupt):
             _die_of_interrupt()
