@@ -402,3 +402,30 @@ def test_a_launcher_that_has_gone_is_told_though_all_ranks_are_through():
     gone = [rank(r, orphaned=True, launcher="torchrun", launcher_pid=5) for r in range(3)]
     found = blamed(*gone, stage="join", through=(0, 1, 2), reason="fault")
     assert found == [("launcher-gone", ())]
+
+
+# Reasons that concern all ranks.
+
+
+def test_ranks_that_find_no_room_at_the_root_are_missing_before_the_deadline():
+    states = {0: rank(0, stage="join", waiting=True), 1: rank(1, **NEVER)}
+    round = RoundEvidence("join", (0,), states, "fault")
+    assert culprits(round) == []
+    full = replace(round, limits="the open-file limit lets at most 1 of 2 ranks reach the root")
+    assert [(c.cause, c.ranks) for c in culprits(full)] == [("never-came", (1,))]
+
+
+@pytest.mark.parametrize("waiting", [(), (0, 1, 2, 3)])
+def test_where_all_ranks_raise_the_same_no_rank_is_odd(waiting):
+    ranks = [rank(r, waiting=r in waiting, **RAISED) for r in range(4)]
+    assert blamed(*ranks) == [("all-raised", ())]
+
+
+def test_ranks_that_raise_the_same_are_named_where_others_do_not():
+    ranks = [rank(r, **RAISED) for r in range(3)]
+    assert blamed(*ranks) == [("raised", (r,)) for r in range(3)]
+    assert blamed(rank(0, **RAISED), world=1) == [("raised", (0,))]
+    other = rank(3, failed="RuntimeError: another")
+    assert blamed(*ranks, other) == [("raised", (r,)) for r in range(4)]
+    causes = [cause for cause, _ in blamed(*ranks, rank(3, **KILLED))]
+    assert sorted(causes) == ["killed", "raised", "raised", "raised"]

@@ -211,12 +211,17 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 sys.path.insert(0, sys.argv[1])
 from control.test_hub import Hub, TOKEN, wire, Peer
+from oddrank.control.culprits import culprits
+from oddrank.control.findings import of_round
+from oddrank.control.stages import RunState
 hub = Hub(200)
 print(hub.port, flush=True)
 hub.root.open_join(10)
 round_ = hub.root.collect("join")
 came = sum(state.contact == "ok" for state in round_.states.values())
 print(round_.reason, came, round_.limits, flush=True)
+told = of_round(round_, culprits(round_), RunState(200, round_.states))
+print(*[finding.cause for finding in told], flush=True)
 """
 
 
@@ -231,6 +236,7 @@ def test_an_open_file_limit_below_the_world_is_told_at_once():
     reason, came, limits = child.stdout.readline().split(" ", 2)
     assert (reason, came) == ("fault", "68")
     assert limits.startswith("the open-file limit on roothost (100, hard) lets at most 68 of 200")
+    assert child.stdout.readline() == "open-files\n"
     del peers
     child.kill()
     child.wait()

@@ -8,7 +8,7 @@ ranks from stuck ones at a deadline. The sentences are made in oddrank.control.f
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,7 +39,7 @@ Cause = Literal[
     "launcher-gone",  # no rank: a launcher ended, and with it the store and the job
     "no-address",  # no rank: rank 0's address did not get into torch's store
     "other-world",  # no rank: WORLD_SIZE differs between ranks
-    "all-raised",  # no rank: every rank raised the same text inside a collective
+    "all-raised",  # no rank: every rank raised the same text
     "all-wait",  # no rank: the ranks without a result wait for each other
 ]
 # Consequences of a launcher's end: torch's store is gone, and rank 0's address with it.
@@ -85,6 +85,8 @@ def culprits(round: RoundEvidence) -> list[Culprit]:
         for rank, (cause, own) in faults.items()
         if cause is not None and own
     ]
+    if set(faults) == set(states) and _raised_the_same(round, came.values()):
+        sure = [Culprit("all-raised", (), round.stage)]
     if any(_lost_its_launcher(s) for s in states.values()):  # also of ranks that are through
         sure = [c for c in sure if c.cause not in _BY_A_LAUNCHERS_END]
         sure.append(Culprit("launcher-gone", (), round.stage))
@@ -216,8 +218,6 @@ def _unexplained(
     never: tuple[int, ...],
 ) -> list[Culprit]:
     """Return the culprits of a round in which no rank has a fault of its own."""
-    if len(suffered) == len(round.states) and _raised_the_same(came.values()):
-        return [Culprit("all-raised", (), round.stage)]
     if never or round.reason != "deadline":
         return _absent(round, never)
     stuck = _stuck(round, {r: s for r, s in came.items() if r not in suffered})
@@ -234,7 +234,8 @@ def _unexplained(
 def _absent(round: RoundEvidence, never: Sequence[int]) -> list[Culprit]:
     """Return the culprits among the ranks that never came, by what is known of them."""
     unreached = tuple(rank for rank in never if round.states[rank].unreached)
-    if round.reason not in ("deadline", "terminated") and len(unreached) < len(never):
+    over = round.reason == "deadline" or bool(round.limits)
+    if not over and round.reason != "terminated" and len(unreached) < len(never):
         return []
     came = [s for s in round.states.values() if s.contact != "never"]
     ended = _never_joined(came, [rank for rank in never if rank not in unreached])
@@ -242,7 +243,7 @@ def _absent(round: RoundEvidence, never: Sequence[int]) -> list[Culprit]:
     causes: list[tuple[Cause, tuple[int, ...], bool]] = [
         ("unreachable-root", unreached, False),
         ("never-joined", ended, False),
-        ("never-came", missing if round.reason == "deadline" else (), True),
+        ("never-came", missing if over else (), True),
     ]
     return [Culprit(cause, ranks, JOIN, certain=sure) for cause, ranks, sure in causes if ranks]
 
@@ -261,13 +262,14 @@ def _never_joined(came: Iterable[RankEvidence], never: Sequence[int]) -> tuple[i
     return tuple(sorted(missing))
 
 
-def _raised_the_same(states: Iterable[RankEvidence]) -> bool:
-    """Return whether all raised the same text: a collective rejects its arguments everywhere.
+def _raised_the_same(round: RoundEvidence, states: Collection[RankEvidence]) -> bool:
+    """Return whether all raised the same text at the same place, in a collective or outside.
 
-    Ranks that a fault tore down raise different texts: they name different peers.
+    They reject the same request, or lack the same thing. Ranks that a fault tore down raise
+    different texts: they name different peers.
     """
-    texts = [s.failed for s in states]
-    return len(texts) > 1 and texts[0] is not None and texts.count(texts[0]) == len(texts)
+    seen = {(s.failed, *_fault(round, s)) for s in states}
+    return len(states) > 1 and len(seen) == 1 and all(cause == "raised" for _, cause, _ in seen)
 
 
 def _stuck(round: RoundEvidence, came: Mapping[int, RankEvidence]) -> list[Culprit]:

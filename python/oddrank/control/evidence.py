@@ -59,6 +59,7 @@ class RoundEvidence:
     reason: Reason
     # Ranks turned away for another WORLD_SIZE.
     other_worlds: Collection[int] = ()
+    limits: str = ""  # why ranks may have been unable to come (open files); "": nothing known
 
 
 def node_of(state: RankEvidence) -> Node:

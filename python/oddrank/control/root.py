@@ -54,7 +54,6 @@ class StageRound(RoundEvidence):
 
     results: dict[int, bytes]
     states: dict[int, RankState]
-    limits: str = ""  # why ranks may have been unable to come (open files); "": nothing known
     odd: tuple[OddClaim, ...] = ()
 
 

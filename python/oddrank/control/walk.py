@@ -233,7 +233,8 @@ class Walk:
         if not any(s.sigterm for s in self._outcome.run.states.values()):
             return False
         time.sleep(_GUARDS_SETTLE)
-        if any(s.contact != "ok" or s.state != "running" for s in self._root.snapshot()):
+        well = ("running", "uninterruptible")
+        if any(s.contact != "ok" or s.state not in well for s in self._root.snapshot()):
             return False
         self._outcome.complete = False
         nothing = "" if self._outcome.findings else ", with nothing found until then"
@@ -246,6 +247,7 @@ class Walk:
 
     def _settle(self, stage: str, end: float) -> tuple[StageRound, list[Culprit]]:
         """Collects until the round is complete, a culprit is found, or its time is over."""
+        settled = False
         while True:
             round = self._root.collect(stage, self._show, _LOOK_EVERY)
             if round.reason == "complete":
@@ -253,11 +255,13 @@ class Walk:
             if time.monotonic() >= end:
                 round = replace(round, reason="deadline")
             found = self._motion.excuse(culprits(round))
-            if any(culprit.cause in _SILENT for culprit in found):
+            silent = any(culprit.cause in _SILENT for culprit in found)
+            if silent and not settled:
                 # The guards of one node fall silent one after the other, and may come back.
+                settled = True
                 time.sleep(min(_GUARDS_SETTLE, max(0.0, end - time.monotonic())))
-                round = replace(round, states={s.rank: s for s in self._root.snapshot()})
-                found = self._motion.excuse(culprits(round))
+                continue
+            settled = silent
             if found or round.reason in ("deadline", "terminated"):
                 return round, found
             if torn_down(round):
