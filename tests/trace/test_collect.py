@@ -1,5 +1,6 @@
 """`oddrank trace collect` copies records and nothing else."""
 
+import errno
 import os
 import stat
 
@@ -113,3 +114,35 @@ def test_a_record_that_becomes_a_link_while_it_is_looked_at_is_not_followed(
     with pytest.raises(OddrankError, match="symbolic link"):
         collect.collect([own], tmp_path / "out", "host")
     assert not list((tmp_path / "out").rglob("*.trace"))
+
+
+def test_a_folder_that_cannot_be_is_not_called_too_small(job, tmp_path):
+    (tmp_path / "file").touch()
+    done = oddrank("collect", tmp_path / "file" / "out", folder=job.parent)
+    assert done.returncode == 2
+    assert "(Not a directory): name another folder" in done.stderr
+    assert "room" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "name a folder with room for 4 MiB"),
+        (errno.EDQUOT, "name a folder with room for 4 MiB"),
+        (errno.EACCES, "name a folder that you may write to"),
+        (errno.EROFS, "name a folder that you may write to"),
+    ],
+)
+def test_the_advice_fits_the_reason_why_a_record_cannot_be_copied(
+    number, advice, job, tmp_path, monkeypatch
+):
+    (own,) = job.iterdir()
+    with own.open("r+b") as file:
+        file.truncate(4 << 20)
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("pathlib.Path.replace", refuse)
+    with pytest.raises(OddrankError, match=f"cannot copy .*: {advice}$"):
+        collect.collect([own], tmp_path / "out", "host")

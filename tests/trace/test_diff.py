@@ -182,7 +182,7 @@ def test_the_command_takes_files_or_ranks_of_the_newest_job_and_writes_json(job,
     report = json.loads(file.read_text())
     assert report["tool"] == "trace diff"
     assert report["data"]["last_common"]["name"] == "forward"
-    for side, why in (("7", "no record here of rank 7"), (job, "2 records: name one, such as")):
+    for side, why in (("7", "no record of rank 7 here"), (job, "2 records: name one, such as")):
         refused = run("0", side)
         assert refused.returncode == 2
         assert why in refused.stderr

@@ -35,12 +35,12 @@ def test_a_rank_is_named_by_its_number(dead_job, tmp_path):
     assert "\nranks 0-1 (" in both
     none = oddrank("where", "2", folder=records, cwd=dead_job)
     assert (none.returncode, none.stdout) == (2, "")
-    assert "the newest job, 127.0.0.1:29500, has no record here of rank 2" in none.stderr
+    assert "the newest job, 127.0.0.1:29500, has no record of rank 2 here" in none.stderr
     some = oddrank("where", "2", "1", tmp_path / "nope", folder=records, cwd=dead_job)
     assert some.returncode == 2
     assert "\nrank 1 (" in some.stdout
     assert [line.partition(" (")[0] for line in some.stderr.splitlines()] == [
-        "oddrank: the newest job, 127.0.0.1:29500, has no record here of rank 2: name a file or"
+        "oddrank: the newest job, 127.0.0.1:29500, has no record of rank 2 here: name a file or"
         " another job",
         f"oddrank: there is no record {tmp_path / 'nope'}",
     ]
@@ -65,7 +65,7 @@ def test_children_stand_for_a_rank_that_has_no_record_itself(script):
         done = oddrank(command, "0", folder=records)
         assert done.returncode == 2
         assert "child" in done.stdout
-        assert "has no record here of rank 0 itself, but 1 of child processes" in done.stderr
+        assert "has no record of rank 0 here, only 1 of its child processes" in done.stderr
     done = oddrank("where", folder=records)
     assert (done.returncode, done.stderr) == (0, "")
     assert "1 child process of rank 0 (" in done.stdout
@@ -160,7 +160,7 @@ def test_a_failed_copy_or_export_leaves_nothing(dead_job, tmp_path):
     assert not (tmp_path / "out").exists()
     done = oddrank("export", "-o", "-", folder=dead_job / "records", cwd=tmp_path)
     assert done.returncode == 2
-    assert "name one, such as train.json.gz" in done.stderr
+    assert "name a file, such as train.json.gz" in done.stderr
     assert not (tmp_path / "-").exists()
 
 

@@ -130,7 +130,7 @@ def test_the_record_of_one_process_among_what_was_named(two_jobs, tmp_path):
             assert f"pid {pid})" in title
     other = oddrank("where", files[0], "--pid", pid, folder=two_jobs)
     assert (other.returncode, other.stdout) == (2, "")
-    assert f"process {pid} has no record in what was named" in other.stderr
+    assert f"process {pid} has no record in the named files" in other.stderr
 
 
 def test_a_rank_of_another_job_than_the_newest_is_said_to_be_there(two_jobs):
@@ -138,7 +138,7 @@ def test_a_rank_of_another_job_than_the_newest_is_said_to_be_there(two_jobs):
     assert (done.returncode, done.stdout) == (2, "")
     (file,) = (two_jobs / "127.0.0.1:29500").glob("rank0-*")
     (line,) = done.stderr.splitlines()
-    assert "the newest job, 127.0.0.1:29600, has no record here of rank 0; " in line
+    assert "the newest job, 127.0.0.1:29600, has no record of rank 0 here; " in line
     assert "127.0.0.1:29500 (2 ranks, last event at " in line
     assert line.endswith(f" has one: name {file}")
 
@@ -166,3 +166,15 @@ def test_nothing_is_summed_over_jobs(two_jobs, tmp_path, command):
     (line,) = done.stderr.splitlines()
     assert "of 2 jobs (127.0.0.1:29500, 127.0.0.1:29600): name the folder" in line
     assert not list(tmp_path.iterdir())
+
+
+def test_a_jobs_folder_with_a_bracket_in_its_name_is_told_whole(two_jobs, tmp_path):
+    shutil.copytree(two_jobs / "127.0.0.1:29500", tmp_path / "old (night) run")
+    shutil.copytree(two_jobs / "127.0.0.1:29600", tmp_path / "new")
+    for file in (tmp_path / "new").iterdir():
+        os.utime(file)
+    done = oddrank("where", folder=tmp_path)
+    assert re.search(
+        r"also here: oddrank trace where 'old \(night\) run' \(2 ranks, last event at [\d: -]+\)\n",
+        done.stderr,
+    )

@@ -88,8 +88,8 @@ def test_a_folder_that_cannot_be_used_is_named_and_so_is_the_one_taken_instead(s
         assert blocked not in path.parents
         ((line, _, message),) = warnings_of(done)
         assert line == 3
-        said = f"ODDRANK_DIR={blocked} can't be used (it must be a folder of yours alone with room)"
-        assert message == f"oddrank: {said}; the record is {path}"
+        said = f"ODDRANK_DIR={blocked}: the folder must have room, and only you may write to it"
+        assert message == f"oddrank cannot use {said}. The record is {path}"
     finally:
         if path.parent.name == job:
             shutil.rmtree(path.parent)

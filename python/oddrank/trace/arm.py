@@ -177,8 +177,8 @@ def _begin(
     wanted = os.environ.get("ODDRANK_DIR")
     if wanted and not is_child and not Path(path).is_relative_to(folders[0]):
         warn(
-            f"oddrank: ODDRANK_DIR={wanted} can't be used (it must be a folder of yours alone with"
-            f" room); the record is {path}"
+            f"oddrank cannot use ODDRANK_DIR={wanted}: the folder must have room, and only you may"
+            f" write to it. The record is {path}"
         )
     if core.trace_object() is not None:
         _take_threads(core.trace_object())
@@ -194,7 +194,7 @@ def _take_threads(hook: Any) -> None:
     if threading.gettrace() is None:
         threading.settrace(hook)
     if sys.gettrace() is not hook:
-        warn(f"oddrank records no lines: {sys.gettrace()!r} has sys.settrace()")
+        warn(f"oddrank records no lines: sys.settrace() belongs to {sys.gettrace()!r}")
 
 
 def _stop() -> None:

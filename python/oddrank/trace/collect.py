@@ -13,6 +13,8 @@ from oddrank.trace import jobs, processes
 _MAGIC = b"oddrank\n"  # format.hpp's kMagic
 _LARGEST = 1 << 30  # bytes: format.hpp's largest record
 _PIECE = 1 << 20
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def collect(
@@ -75,7 +77,7 @@ def _open(file: Path) -> int:
         if facts.st_size > _LARGEST:
             raise _not_copied(file, "it is larger than any record")
         if os.pread(source, len(_MAGIC), 0) != _MAGIC:
-            raise _not_copied(file, "it is no record, or its process died before it began one")
+            raise _not_copied(file, "it is no record, or its process died before it wrote any")
     except OSError as error:
         os.close(source)
         raise _not_copied(file, error.strerror) from None
@@ -104,7 +106,9 @@ def _copy(source: int, target: Path, name: str) -> None:
         finally:
             half.unlink(missing_ok=True)
     except OSError as error:
-        raise OddrankError(
-            f"cannot copy {name} to {target} ({error.strerror}): name a folder with room for"
-            f" {os.fstat(source).st_size >> 20} MiB"
-        ) from None
+        advice = "name another folder"
+        if error.errno in _NO_ROOM:
+            advice = f"name a folder with room for {os.fstat(source).st_size >> 20} MiB"
+        elif error.errno in _NOT_ALLOWED:
+            advice = "name a folder that you may write to"
+        raise OddrankError(f"cannot copy {name} to {target} ({error.strerror}): {advice}") from None

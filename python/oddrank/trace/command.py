@@ -215,7 +215,7 @@ def export(paths: tuple[str, ...], output: Path, lines: bool, all_runs: bool) ->
     from oddrank.trace import jobs
 
     if str(output) == "-":
-        raise OddrankError("export writes a file, not to stdout: name one, such as train.json.gz")
+        raise OddrankError("export cannot write to stdout: name a file, such as train.json.gz")
     _refuse_several_writers(str(output))
     chosen = jobs.find(paths)
     written = export_.export(chosen.files, output, lines=lines, all_runs=all_runs)

@@ -47,12 +47,15 @@ class Job:
         return (living, max(map(_changed, self.files)))
 
     def __str__(self) -> str:
-        """Returns `NAME (3 ranks, last event at 11:19)`."""
+        return f"{self.folder.name} ({self.size_and_age()})"
+
+    def size_and_age(self) -> str:
+        """Returns `3 ranks, last event at 11:19`."""
         read, _ = processes.read(self.files, _native.core().trace_snapshot)
         last = max((facts["last_ns"] or 0 for _, facts in read), default=0)
         count = len(self.ranks)
         at = f", last event at {_clock(last / 1e9)}" if last else ""
-        return f"{self.folder.name} ({count} rank{'' if count == 1 else 's'}{at})"
+        return f"{count} rank{'' if count == 1 else 's'}{at}"
 
 
 @dataclass(frozen=True)
@@ -242,9 +245,9 @@ def _of_rank(number: int, present: Sequence[Job]) -> tuple[list[Path], list[str]
     found = present[0].of_rank(number)
     if any(map(is_own, found)):
         return found, []
-    what = f"the newest job, {present[0].folder.name}, has no record here of rank {number}"
+    what = f"the newest job, {present[0].folder.name}, has no record of rank {number} here"
     if found:
-        what += f" itself, but {len(found)} of child processes"
+        what += f", only {len(found)} of its child processes"
     for other in present[1:]:
         for file in filter(is_own, other.of_rank(number)):
             return found, [f"{what}; {other} has one: name {file}"]
@@ -264,19 +267,19 @@ def _of_pid(pid: int, among: Found | None) -> Path:
     own = [file for file in own if among is not None or alive in (0, started(file))]
     if own:
         return max(own, key=lambda file: (started(file) == alive, started(file)))
-    where = looked_at() if among is None else "what was named"
+    where = looked_at() if among is None else "the named files"
     raise OddrankError(f"process {pid} has no record in {where}: was oddrank.arm() called?")
 
 
 def _also_here(newest: Job, others: Sequence[Job]) -> str:
-    """Returns a line about a job that the user may mean: it runs, or has more ranks; else ""."""
+    """Returns a line about another job that runs or has more ranks; "" if there is none."""
     meant = [each for each in others if each.lives or len(each.ranks) > len(newest.ranks)]
     if not meant:
         return ""
     first = max(meant, key=lambda each: len(each.ranks))
     more = f", and {len(meant) - 1} more" if len(meant) > 1 else ""
-    name, _, what = str(first).partition(" (")
-    return f"also here: oddrank trace where {shlex.quote(name)} ({what}{more}"
+    name = shlex.quote(first.folder.name)
+    return f"also here: oddrank trace where {name} ({first.size_and_age()}){more}"
 
 
 def _lives(file: Path) -> bool:

@@ -66,7 +66,7 @@ def parse(text: str) -> dict[str, str]:
     for item in filter(None, (item.strip() for item in text.split(","))):
         package, _, level = item.partition("=")
         if not package.strip():
-            raise OddrankError(f"packages: {item!r} names none: write name=level")
+            raise OddrankError(f"packages: {item!r} has no package: write name=level")
         parsed[package.strip()] = level.strip() or "lines"
     return parsed
 

@@ -60,7 +60,7 @@ def module(
     if _is_there(name):
         _run(body, packages, hook)
     body()  # says that there is none, in Python's words, and exits
-    raise OddrankError(f"there was no module {name!r}, and now there is: start it again")
+    raise OddrankError(f"module {name!r} has appeared just now: start the command again")
 
 
 def _is_there(name: str) -> bool:
