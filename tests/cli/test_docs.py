@@ -11,7 +11,7 @@ from oddrank import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINE = re.compile(r"(?:^|\$ |-m |srun |mpirun )oddrank ((?:[a-z]+ ?)+)([^#|]*)")
+LINE = re.compile(r"(?:^|\$ |-m |srun |srun .*? |mpirun .*? )oddrank ((?:[a-z]+ ?)+)([^#|]*)")
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: page.name)
@@ -49,6 +49,29 @@ def test_every_command_and_option_of_a_page_exists(page):
         known = {name for option in command.params for name in option.opts} | {"--help"}
         for name in re.findall(r"(?<=\s)--[a-z][a-z-]*", f" {rest}".partition(".py")[0]):
             assert name in known, f"{words}has no option {name}"
+
+
+def leaves(name, command):
+    """Yields the names of the commands below `command` that do something themselves."""
+    if not isinstance(command, click.Group):
+        yield name
+        return
+    for word, one in command.commands.items():
+        yield from leaves(f"{name} {word}", one)
+
+
+def test_every_command_is_shown_on_a_page():
+    shown = set()
+    for line in (line for page in PAGES for line in code(page)):
+        for words, _ in LINE.findall(line):
+            _, used = command_of(words.split())
+            shown.add(" ".join(words.split()[:used]))
+    every = {
+        leaf
+        for name, (module, _) in cli._COMMANDS.items()
+        for leaf in leaves(name, import_module(module).command)
+    }
+    assert every - shown == set()
 
 
 def test_every_link_and_file_of_a_page_exists(page):
