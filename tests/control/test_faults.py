@@ -90,7 +90,7 @@ def test_a_rank_that_goes_on_after_a_stop_is_no_fault(job):
     ranks = job(2, inject="sleep:rank=0,stage=second;slow:rank=1,stage=first,seconds=1.5", stage=4)
     ranks.in_stage("first", 0)
     ranks.signal(ranks.workers[1].pid, signal.SIGSTOP)
-    time.sleep(0.7)
+    time.sleep(0.7)  # as long as the fault lasts: no guard misses it, and no stage ends for it
     ranks.signal(ranks.workers[1].pid, signal.SIGCONT)
     ranks.assert_gone()
     verdict = ranks.verdict()

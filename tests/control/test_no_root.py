@@ -1,6 +1,7 @@
 """Without rank 0 each host prints once why it is not found."""
 
 import os
+import re
 import socket
 import threading
 import time
@@ -12,8 +13,10 @@ from oddrank.control import no_root
 from oddrank.control.no_root import ASK, IMPORT, OPEN, Search
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
+from processes import until
 
 TIMED_OUT = RuntimeError("The client socket has timed out after 2231ms\nframe #0")
+WATCHING = "oddrank-no-root"
 RANK_5 = Launch("env", 5, 1, 8, 4, 1, 2, "node1", None, "job")
 
 
@@ -52,6 +55,13 @@ def said(search, capsys):
     return say
 
 
+def next_words(capsys):
+    """Waits until a search prints something; returns it."""
+    words = []
+    until(lambda: words.append(capsys.readouterr().err) or words[-1])
+    return words[-1]
+
+
 def resolving(monkeypatch, *answers):
     """Replaces the resolver's answers: (address, ) or an exception."""
     places = [
@@ -82,15 +92,13 @@ def test_another_rank_of_the_host_says_nothing(search, capsys, port):
 def test_it_is_said_while_there_is_time_and_again_at_the_end(search, capsys, monkeypatch, port):
     """torch's store overstays its timeout meanwhile."""
     monkeypatch.setattr(no_root, "_FIRST_SECONDS", 0.2)
-    one = search(port, seconds=2.4)
+    one = search(port, seconds=5)
     one.start()
     one.goes_on(OPEN)
-    time.sleep(1)
-    first = capsys.readouterr().err
+    first = next_words(capsys)
     assert "finds no rank 0 yet: " in first
-    assert "at most 2 s more: 127.0.0.1 refuses connections" in first
-    time.sleep(3)
-    last = capsys.readouterr().err
+    assert re.search(r"at most \d s more: 127.0.0.1 refuses connections", first)
+    last = next_words(capsys)
     assert "finds no rank 0: " in last
     assert last.count("\n") == 1
     one.fails(TIMED_OUT)
@@ -106,7 +114,7 @@ def test_who_was_found_says_nothing(search, capsys, monkeypatch, port, ends):
     one.goes_on(OPEN)
     came.set()
     ends(one)
-    time.sleep(1.5)
+    until(lambda: WATCHING not in [thread.name for thread in threading.enumerate()])
     assert capsys.readouterr().err == ""
 
 

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from datetime import timedelta
 
@@ -21,6 +20,7 @@ from oddrank.control import Member, inject, start
 from oddrank.control.rendezvous import Rendezvous
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
+from processes import until
 
 
 def alone() -> Member:
@@ -48,7 +48,7 @@ def start_root(late: Ranks, world: int, environ: dict[str, str]) -> "subprocess.
 def test_ranks_find_a_root_that_starts_later_than_they_do(job, port):
     address = {"ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret-word"}
     late = job(2, never=(0,), environ=address)
-    time.sleep(1)
+    late.guard(1)
     assert late.workers[1].poll() is None
     assert start_root(late, 2, address).wait(8) == 0
     assert late.codes() == {1: 0}
@@ -58,7 +58,7 @@ def test_a_rank_that_was_reaped_before_its_guard_ran_is_dead_and_not_missing(job
     environ = {"TEST_RENDEZVOUS_FILE": str(tmp_path / "rendezvous" / "root")}
     late = job(2, never=(0,), kill=1, at="join", environ={**environ, "TEST_LATE_GUARD": "1"})
     assert late.workers[1].wait(5) == -signal.SIGKILL
-    time.sleep(1)
+    until(lambda: "oddrank-guard" in late.processes().values())
     assert start_root(late, 2, environ).wait(8) == 1
     died = late.verdict()["states"][1]
     assert (died["contact"], died["state"]) == ("ok", "dead")
@@ -184,8 +184,7 @@ def test_a_rank_whose_launcher_died_says_so(job, tmp_path):
     command = f"'{sys.executable}' '{Ranks.program}' '{ranks.folder}' 5 3 & wait"
     with ranks.stderr.open("ab") as stderr:
         launcher = subprocess.Popen(["sh", "-c", command], env=own, stderr=stderr, stdout=stderr)
-    ranks.guard(1)
-    time.sleep(0.5)
+    ranks.in_stage("first", 1)
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
     states = ranks.verdict()["states"]

@@ -4,15 +4,18 @@ import subprocess
 import sys
 
 BUSY_WHILE_PYTHON_ENDS = """
-import threading, time
+import threading
 from oddrank import _native
 core = _native.core()
-def call_without_end():
+def call_without_end(has_called):
     while True:
         core.sum_up_repeats([[1.0, 2.0]] * 2000, False)
-for _ in range(3):
-    threading.Thread(target=call_without_end, daemon=True).start()
-time.sleep(0.2)
+        has_called.set()
+calls = [threading.Event() for _ in range(3)]
+for has_called in calls:
+    threading.Thread(target=call_without_end, args=(has_called,), daemon=True).start()
+for has_called in calls:
+    has_called.wait()
 """
 
 

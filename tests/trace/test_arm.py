@@ -85,8 +85,10 @@ def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script
                 q.get()
                 q.task_done()
         before, after = queue.Queue(), queue.Queue()
-        threading.Thread(target=waits_in_a_queue, args=(before,), name="before").start()
-        time.sleep(0.1)
+        early = threading.Thread(target=waits_in_a_queue, args=(before,), name="before")
+        early.start()
+        while sys._current_frames()[early.ident].f_code.co_name != "wait":
+            time.sleep(0.01)
         oddrank.arm()
         threading.Thread(target=waits_in_a_queue, args=(after,), name="after").start()
         for q in (before, after):

@@ -17,6 +17,7 @@ import pytest
 from oddrank import _native
 from oddrank.trace import jobs, stats
 from oddrank.trace.export import export
+from processes import until
 
 _GAP = 8
 SCRIPT = """
@@ -151,8 +152,8 @@ def test_the_window_of_a_rank_that_never_rests_is_not_empty(script):
     )
     try:
         process.stdout.readline()
-        time.sleep(0.1)
         files = jobs.find([str(script.folder / "records")]).files
+        until(lambda: stats.read(files)[0][0].window_events > 100)
         windows = [stats.read(files)[0][0].window_events for _ in range(30)]
         exported = [export(files, script.folder / "out.json", lines=True) for _ in range(30)]
     finally:
