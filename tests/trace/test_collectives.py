@@ -173,6 +173,7 @@ def test_nothing_stays_open_that_has_ended(job: Job):
 
 def test_each_has_its_times(job: Job):
     for scenario in ("ddp_step", "point_to_point", "rooted_and_gathering"):
+        assert job.records(scenario), scenario
         for record in job.records(scenario):
             assert record.begin_ns is not None
             assert record.end_ns is not None
