@@ -1,7 +1,7 @@
-"""Statistics of peers: which peer of a class is slower, and which slowdown could be detected.
+"""Statistics of peers: which is slower, which slowdown could be detected, and what most have.
 
-Numbers in, numbers out. Peers of one class have the same hardware, MIG profile and power cap. The
-rule:
+Numbers in, numbers out. `majority` is for peers that should have the same value, `compare` for
+figures. Peers of one class have the same hardware, MIG profile and power cap. The rule:
 
 - A peer's value is the median of its repeats. Its reference is the median of the *others'* values:
   with few peers, a median that includes the suspect would halve its lag.
@@ -47,7 +47,55 @@ _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
 _OWN = 4  # from so many repeats on a peer's own noise counts
 
 Name = TypeVar("Name", bound=Hashable)
+Value = TypeVar("Value", bound=Hashable)
 Level = Literal["high", "medium", "low"]
+
+
+@dataclass(frozen=True)
+class Majority(Generic[Name, Value]):
+    """The vote of peers that should all have the same value."""
+
+    groups: tuple[tuple[Value, tuple[Name, ...]], ...]
+    """Each value with its peers, the one with most votes first; of equal ones the first peer's."""
+    count: float
+    """Votes for the first value."""
+    votes: float
+    """All votes."""
+    is_enough: bool
+    """Whether peers with another value may be named."""
+
+    @property
+    def value(self) -> Value:
+        return self.groups[0][0]
+
+    @property
+    def deviants(self) -> tuple[Name, ...]:
+        """The peers with another value."""
+        return tuple(name for _, names in self.groups[1:] for name in names)
+
+
+def majority(
+    values: Mapping[Name, Value],
+    *,
+    least: float = 0.5,
+    weights: Mapping[Name, float] | None = None,
+) -> Majority[Name, Value]:
+    """Returns the value that most peers have, and the peers that deviate.
+
+    values: of at least one peer. least: the first value is enough with more than this share of the
+    votes. weights: a peer's votes, if not one each.
+    """
+    peers: dict[Value, list[Name]] = {}
+    for name, value in values.items():
+        peers.setdefault(value, []).append(name)
+    counts = {
+        value: sum(weights[name] for name in names) if weights else len(names)
+        for value, names in peers.items()
+    }
+    ordered = sorted(peers, key=lambda value: -counts[value])
+    groups = tuple((value, tuple(peers[value])) for value in ordered)
+    count, votes = counts[ordered[0]], sum(counts.values())
+    return Majority(groups, count, votes, count > least * votes)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Who is slower than its peers: named if it is sure, a suspect if it is not, and else nobody."""
+"""Who is slower than its peers: named if it is sure, a suspect if it is not, and else nobody.
+
+And who deviates from what most have.
+"""
 
 import statistics
 from random import Random
@@ -8,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank.errors import OddrankError
-from oddrank.peers import ALARM, compare, medians_of_others, z_of
+from oddrank.peers import ALARM, compare, majority, medians_of_others, z_of
 
 
 def measured(peers, repeats=9, noise=0.01, seed=0, **slow):
@@ -203,3 +206,32 @@ def test_a_noise_known_from_few_values_widens_the_line_as_students_t_does(degree
 
 def test_without_a_degree_of_freedom_the_line_is_that_of_one():
     assert z_of(10, 0.2) == z_of(10, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "deviants", "is_enough"),
+    [
+        ("A", "A", (), True),
+        ("AAA", "A", (), True),
+        ("AB", "A", (1,), False),
+        ("BAA", "A", (0,), True),
+        ("BBAA", "B", (2, 3), False),
+        ("ABC", "A", (1, 2), False),
+        ("CABAB", "A", (2, 4, 0), False),
+        ("CABAA", "A", (0, 2), True),
+    ],
+)
+def test_peers_that_deviate_may_be_named_only_if_more_than_half_agree(
+    values, value, deviants, is_enough
+):
+    found = majority(dict(enumerate(values)))
+    assert (found.value, found.deviants, found.is_enough) == (value, deviants, is_enough)
+    assert (found.count, found.votes) == (values.count(value), len(values))
+
+
+def test_a_larger_majority_can_be_asked_for_and_peers_can_have_parts_of_a_vote():
+    values = {"a": 1, "b": 1, "c": 1, "d": 2}
+    assert majority(values, least=0.7).is_enough
+    assert not majority(values, least=0.75).is_enough
+    by_node = majority(values, weights={"a": 1 / 3, "b": 1 / 3, "c": 1 / 3, "d": 2.0})
+    assert (by_node.value, by_node.votes) == (2, 3.0)

@@ -141,6 +141,26 @@ def test_two_against_one_is_said_with_less_confidence(nodes, level):
     assert found.confidence.level == level
 
 
+@pytest.mark.parametrize(
+    ("nodes", "per_node", "odd", "why"),
+    [
+        (7, 2, 2, "5 of 7 nodes agree, which is not much"),
+        (3, 2, 1, "2 of 3 nodes agree, which is not much"),
+        (1, 3, 1, "2 of 3 ranks agree, which is not much"),
+        (8, 2, 2, "nearly all others agree"),
+    ],
+)
+def test_the_confidence_tells_how_many_agree(nodes, per_node, odd, why):
+    deviating = range(odd * per_node if nodes > 1 else odd)
+    (found,) = findings((deviating, {"torch": "2"}), ranks=nodes * per_node, per_node=per_node)
+    assert found.confidence.why == why
+
+
+def test_a_node_whose_ranks_differ_gives_each_value_its_part_of_the_vote():
+    (found,) = findings(((0, 1, 2), {"torch": "2"}), ranks=10)
+    assert found.confidence.why == "3.5 of 5 nodes agree, which is not much"
+
+
 def test_what_could_not_be_read_is_nobodys_fault():
     assert judged(((1,), {"governor": "not readable"}), ((0, 2, 3), {"governor": "x"})) == []
 

@@ -9,8 +9,9 @@ import json
 import statistics
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from oddrank.peers import Majority, majority
 from oddrank.selftest.facts.fact import NOT_READABLE, Fact, Facts
 
 _MOST = 2 / 3
@@ -30,20 +31,27 @@ _OTHER_FILES = 64
 
 @dataclass(frozen=True)
 class Difference:
-    """A fact in which ranks differ. groups: by votes, the most first.
-
-    share: the first group's share of all votes.
-    """
+    """A fact in which ranks differ. voters: nodes, or ranks of a single node."""
 
     name: str
     breaks: bool
-    groups: tuple[Group, ...]
-    share: float
+    most: Majority[int, Hashable]
+    voters: Literal["nodes", "ranks"]
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Each value with its ranks; by votes, the most first."""
+        return self.most.groups
 
     @property
     def common(self) -> Group | None:
         """The value of most ranks, and those ranks."""
-        return self.groups[0] if self.share > _MOST - _ROUNDING else None
+        return self.groups[0] if self.most.is_enough else None
+
+    @property
+    def share(self) -> float:
+        """The first value's share of the votes."""
+        return self.most.count / self.most.votes
 
     @property
     def is_clear(self) -> bool:
@@ -55,14 +63,16 @@ def compare(
 ) -> list[Difference]:
     """Returns the facts that differ. ranks: rank -> its facts. Values not readable have no vote."""
     votes = {rank: 1 / len(node) if len(nodes) > 1 else 1.0 for node in nodes for rank in node}
+    voters: Literal["nodes", "ranks"] = "nodes" if len(nodes) > 1 else "ranks"
     found = []
     for fact in table:
         if fact.differs != "fine":
             seen = {rank: facts.get(fact.name, NOT_READABLE) for rank, facts in ranks.items()}
             for name, breaks, values in _entries(fact, seen):
-                groups = _by_value(_near(values, fact.near) if fact.near else values)
-                if len(groups) > 1:
-                    found.append(_difference(name, breaks, groups, votes))
+                alike = _near(values, fact.near) if fact.near else values
+                most = majority(dict(sorted(alike.items())), least=_MOST - _ROUNDING, weights=votes)
+                if most.deviants:
+                    found.append(Difference(name, breaks, most, voters))
     return found
 
 
@@ -122,16 +132,6 @@ def _by_value(values: Mapping[int, Hashable]) -> dict[Hashable, list[int]]:
     for rank, value in values.items():
         groups.setdefault(value, []).append(rank)
     return groups
-
-
-def _difference(
-    name: str, breaks: bool, groups: Mapping[Hashable, list[int]], votes: Mapping[int, float]
-) -> Difference:
-    weights = {value: sum(votes[rank] for rank in ranks) for value, ranks in groups.items()}
-    ordered = sorted(groups.items(), key=lambda group: (-weights[group[0]], min(group[1])))
-    share = weights[ordered[0][0]] / sum(weights.values())
-    made = tuple((value, tuple(sorted(ranks))) for value, ranks in ordered)
-    return Difference(name, breaks, made, share)
 
 
 def shared_gpus(

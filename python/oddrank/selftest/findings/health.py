@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from oddrank.control.stages import RunState
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Level, Who, ranks_text
+from oddrank.peers import Majority
 from oddrank.selftest.gpus import HARDWARE, Health, results
 from oddrank.selftest.nodes import node_or_rank
 
@@ -200,13 +201,11 @@ def unlike(
     run: RunState,
     kind: str,
     name: str,
-    groups: Mapping[str, list[int]],
-    *,
-    value: str,
-    common: str,
+    most: Majority[int, str],
+    odd: tuple[str, tuple[int, ...]],
 ) -> Finding:
-    """GPUs with `value` differ from most of their kind."""
-    ranks, votes = groups[value], len(groups[common])
+    """GPUs differ from most of their kind. odd: their value and ranks."""
+    (value, ranks), common, votes = odd, most.value, len(most.groups[0][1])
     who = node_or_rank(run, ranks)
     level: Level = "high" if votes >= 3 * len(ranks) else "medium"
     one = results(run)[ranks[0]]
@@ -224,10 +223,11 @@ def unlike(
     )
 
 
-def no_majority(run: RunState, kind: str, name: str, groups: Mapping[str, list[int]]) -> Finding:
+def no_majority(kind: str, name: str, most: Majority[int, str]) -> Finding:
     """The GPUs of one kind differ, and no value has a majority."""
-    shown = sorted(groups.items(), key=lambda group: -len(group[1]))[:_MOST_VALUES]
-    parts = "; ".join(f"{ranks_text(ranks)}: {value}" for value, ranks in shown)
+    parts = "; ".join(
+        f"{ranks_text(ranks)}: {value}" for value, ranks in most.groups[:_MOST_VALUES]
+    )
     return Finding(
         condition="unknown",
         who=Who("rank"),
@@ -239,7 +239,7 @@ def no_majority(run: RunState, kind: str, name: str, groups: Mapping[str, list[i
     )
 
 
-def not_readable(run: RunState, ranks: list[int], why: str) -> Finding:
+def not_readable(ranks: list[int], why: str) -> Finding:
     """NVML can't be asked: that is no fault of a GPU, and no proof of health."""
     return Finding(
         condition="unknown",

@@ -192,7 +192,7 @@ def no_interface(network: Network, node: int, variable: str) -> Finding:
         condition="broken",
         who=who,
         cause="no-interface",
-        what=f"{who} has no interface with an address that {variable}={value} means",
+        what=f"{who} has no interface with an address that fits {variable}={value}",
         stage="reach",
         evidence=(Evidence(f"it has {has}{_failed(said)}", "interfaces with an address"),),
         confidence=Confidence("high", "most nodes have one"),
@@ -208,7 +208,7 @@ def nobodys_interface(network: Network, nodes: Sequence[int], variable: str) -> 
         condition="unknown",
         who=Who("node"),
         cause="no-interface-anywhere",
-        what=f"{variable}={said['asked'][variable]} means no interface with an address on"
+        what=f"no interface with an address fits {variable}={said['asked'][variable]} on"
         f" {len(nodes)} of {len(network.nodes)} nodes: {whom}",
         stage="reach",
         evidence=(

@@ -1,11 +1,12 @@
 """Findings of the stages speed and speed_recheck: one function per cause."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.peers import majority
 from oddrank.selftest import metrics
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.nodes import node_or_rank
@@ -80,13 +81,13 @@ def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
             " figures vary too much to be sure",
             stage=SPEED,
             evidence=tuple(_evidence(one) for one in seem[:TOLD]),
-            confidence=Confidence("low", "its lower bound is not beyond the line"),
+            confidence=Confidence("low", "its slowdown may be too small to name it"),
             next=("oddrank selftest --only speed --full",),
         )
     ]
 
 
-def not_measured_again(run: RunState, ranks: Collection[int]) -> Finding:
+def not_measured_again(ranks: Collection[int]) -> Finding:
     """Ranks in doubt were not measured again."""
     some = Who("rank", tuple(sorted(ranks)))
     return Finding(
@@ -179,11 +180,11 @@ def _different_facts(run: RunState, ranks: Sequence[int]) -> list[str]:
     facts = {rank: result["facts"] for rank, result in metrics.results(run).items()}
     found = []
     for name, value in facts.get(ranks[0], {}).items():
-        others = Counter(
-            own[name] for rank, own in facts.items() if rank not in ranks and name in own
-        )
-        usual, count = others.most_common(1)[0] if others else (value, 0)
+        others = {
+            rank: own[name] for rank, own in facts.items() if rank not in ranks and name in own
+        }
+        usual = majority(others) if others else None
         alike = all(facts[rank].get(name) == value for rank in ranks)
-        if alike and usual != value and 2 * count > others.total():
-            found.append(f"{name} {value}, its peers {usual}")
+        if alike and usual and usual.is_enough and usual.value != value:
+            found.append(f"{name} {value}, its peers {usual.value}")
     return found

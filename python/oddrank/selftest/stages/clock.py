@@ -10,6 +10,7 @@ from typing import TypeAlias, TypedDict, final
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, number_text
+from oddrank.peers import majority
 from oddrank.selftest.choice import Options
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
 
@@ -106,13 +107,12 @@ def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     middle = statistics.median_low(m["epoch_ns"] for m in read.values())
     usual = statistics.median(m["error_ns"] for m in read.values())
     ahead = {rank: (m["epoch_ns"] - middle) / 1e9 for rank, m in read.items()}
-    off = [
-        rank for rank, m in read.items() if abs(ahead[rank]) - (m["error_ns"] + usual) / 1e9 > LIMIT
-    ]
-    if not off:
-        return []
-    if len(read) == 2 or 2 * len(off) >= len(read):
+    agree = majority(
+        {r: abs(ahead[r]) - (m["error_ns"] + usual) / 1e9 <= LIMIT for r, m in read.items()}
+    )
+    if not (agree.value and agree.is_enough):
         return [disagree({nodes[rank]: ahead[rank] for rank in read}, LIMIT)]
+    off = agree.deviants
     return [
         wrong_clock(nodes[rank], ahead[rank], read[rank], len(read) - len(off), LIMIT)
         for rank in sorted(off, key=lambda rank: -abs(ahead[rank]))

@@ -112,7 +112,10 @@ def deviates(
         names = ", ".join(_label(d) for d, _ in ordered[1:_MOST_NAMED])
         more = "" if len(parts) <= _MOST_NAMED else f" and {len(parts) - _MOST_NAMED} more"
         what += f"; other facts differ too: {names}{more}"
-    why = "nearly all others agree" if clear else "two of three agree, which is not much"
+    least = min((difference for difference, _ in differences), key=lambda one: one.share)
+    count, votes = round(least.most.count, 1), round(least.most.votes, 1)
+    agree = f"{count:g} of {votes:g} {least.voters} agree"
+    why = "nearly all others agree" if clear else f"{agree}, which is not much"
     return Finding(
         condition="different" if breaks else "suspicious",
         who=who,

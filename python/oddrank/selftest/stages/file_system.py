@@ -286,7 +286,7 @@ def everywhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
         what=f"file system {path} {text} on {where}: {_detail(seen)}",
         stage="file_system",
         evidence=_evidence(seen),
-        confidence=Confidence("high" if total > 1 else "medium", f"so it is on {where}"),
+        confidence=Confidence("high" if total > 1 else "medium", f"seen on {where}"),
         next=_next(seen, nodes[0].host),
     )
 
@@ -358,7 +358,7 @@ def _evidence(seen: Tried) -> tuple[Evidence, ...]:
     if seen["mount"]:
         found.append(Evidence(f"{seen['path']} is {seen['mount']}", "/proc/self/mountinfo"))
     if seen["left"]:
-        found.append(Evidence(f"left behind: {seen['left']}, that nothing can end", "wchan"))
+        found.append(Evidence(f"left behind, and no signal ends it: {seen['left']}", "wchan"))
     return tuple(found)
 
 

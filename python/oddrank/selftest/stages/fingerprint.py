@@ -1,11 +1,12 @@
 """Computes in a fixed order: every bit of the results is known, or the same on all peers."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, TypedDict
 
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.peers import Majority, majority
 from oddrank.selftest import probes
 from oddrank.selftest.choice import Level, Options
 from oddrank.selftest.probes.prints import Prints
@@ -67,10 +68,7 @@ def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Prints]) -> list[
         hashes = {rank: one["hashes"][unit] for rank, one in ranks.items() if unit in one["hashes"]}
         expected = _expected(hashes, [one["golden"].get(unit) for one in ranks.values()])
         if expected is None:
-            groups: dict[str, list[int]] = defaultdict(list)
-            for rank, value in hashes.items():
-                groups[value].append(rank)
-            found.append(nobody_right(run, unit, groups))
+            found.append(nobody_right(unit, majority(hashes)))
         else:
             right[unit] = expected
     for rank, one in ranks.items():
@@ -96,14 +94,13 @@ def _expected(hashes: Mapping[int, str], golden: list[str | None]) -> str | None
     Half of the ranks do not break in the same way: if so many agree on other bits than the known
     ones, the compiler made them.
     """
-    known = Counter(value for value in golden if value).most_common(1)
-    value, count = Counter(hashes.values()).most_common(1)[0]
-    has_majority = 2 * count > len(hashes)
+    known = {number: value for number, value in enumerate(golden) if value}
     if not known:
-        return value if has_majority else None
-    right = known[0][0]
-    others = Counter(value for value in hashes.values() if value != right).most_common(1)
-    agree = others[0][1] if others else 0
+        most = majority(hashes)
+        return most.value if most.is_enough else None
+    right = majority(known).value
+    others = {rank: value for rank, value in hashes.items() if value != right}
+    agree = majority(others).count if others else 0
     return None if agree > 1 and 2 * agree >= len(hashes) else right
 
 
@@ -137,14 +134,15 @@ def wrong_arithmetic(
     )
 
 
-def nobody_right(run: RunState, unit: str, groups: Mapping[str, Sequence[int]]) -> Finding:
+def nobody_right(unit: str, most: Majority[int, str]) -> Finding:
     """Ranks of one kind differ in bits, or many agree on other bits than the known ones."""
-    parts = "; ".join(f"{ranks_text(ranks)}: {got}" for got, ranks in list(groups.items())[:4])
+    parts = "; ".join(f"{ranks_text(ranks)}: {got}" for got, ranks in most.groups[:4])
     return Finding(
         condition="unknown",
-        who=Who("rank", tuple(sorted(rank for ranks in groups.values() for rank in ranks))),
+        who=Who("rank", tuple(sorted(rank for _, ranks in most.groups for rank in ranks))),
         cause="bits-differ",
-        what=f"ranks of one kind differ in the bits of {unit}, or most in what is known: {parts}",
+        what=f"ranks of one kind have different bits of {unit}, or most have other bits than the"
+        f" known ones: {parts}",
         stage="fingerprint",
         evidence=(Evidence(parts, "fingerprint"),),
         confidence=Confidence("low", "nothing says which bits are right"),

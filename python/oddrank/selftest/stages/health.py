@@ -13,6 +13,7 @@ from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine.device import GPU, gpu_index
+from oddrank.peers import majority
 from oddrank.selftest import gpus
 from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import health as findings
@@ -120,7 +121,9 @@ def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
             yield findings.logged(run, rank, reply, codes)
 
 
-def _number(name: str, unit: str = "", divisor: int = 1) -> Callable[[Mapping[str, int]], Any]:
+def _number(
+    name: str, unit: str = "", divisor: int = 1
+) -> Callable[[Mapping[str, int]], str | None]:
     def text(readings: Mapping[str, int]) -> str | None:
         value = readings.get(name)
         return None if value is None else f"{value // divisor}{unit}"
@@ -135,7 +138,7 @@ def _pcie(readings: Mapping[str, int]) -> str | None:
 
 
 # Settings compared among GPUs of one kind -> text from the readings.
-_COMPARED: dict[str, Callable[[Mapping[str, int]], Any]] = {
+_COMPARED: dict[str, Callable[[Mapping[str, int]], str | None]] = {
     "PCIe": _pcie,
     "power cap": _number("power_cap_mW", " W", 1000),
     "highest SM clock": _number("max_clock_sm_MHz", " MHz"),
@@ -151,32 +154,23 @@ def _unlike_others(
     """Finds settings unlike most GPUs' of one kind: a majority of GPUs and of nodes must agree."""
     found = []
     for name, text in _COMPARED.items():
-        seen = {rank: text(reply[rank]["readings"]) for rank in ranks}
-        groups: dict[str, list[int]] = {}
-        for rank, value in seen.items():
-            if value is not None:
-                groups.setdefault(value, []).append(rank)
-        if len(groups) < 2:
+        every = {rank: text(reply[rank]["readings"]) for rank in ranks}
+        seen = {rank: value for rank, value in every.items() if value is not None}
+        most = majority(seen) if seen else None
+        if most is None or not most.deviants:
             continue
-        common, usual = max(groups.items(), key=lambda group: len(group[1]))
-        votes = sum(map(len, groups.values()))
-        if 2 * len(usual) <= votes or not _most_nodes(run, groups, common):
-            found.append(findings.no_majority(run, kind, name, groups))
-            continue
-        found += [
-            findings.unlike(run, kind, name, groups, value=value, common=common)
-            for value in groups
-            if value != common
-        ]
+        if most.is_enough and _most_nodes(run, seen, most.value):
+            found += [findings.unlike(run, kind, name, most, group) for group in most.groups[1:]]
+        else:
+            found.append(findings.no_majority(kind, name, most))
     return found
 
 
-def _most_nodes(run: RunState, groups: Mapping[str, list[int]], common: str) -> bool:
+def _most_nodes(run: RunState, seen: Mapping[int, str], common: str) -> bool:
     """Returns whether on most nodes no value is more frequent than the common one."""
     nodes: dict[Node, Counter[str]] = {}
-    for value, ranks in groups.items():
-        for rank in ranks:
-            nodes.setdefault(node_of(run.states[rank]), Counter())[value] += 1
+    for rank, value in seen.items():
+        nodes.setdefault(node_of(run.states[rank]), Counter())[value] += 1
     agreeing = sum(votes[common] == max(votes.values()) for votes in nodes.values())
     return 2 * agreeing > len(nodes)
 
@@ -194,7 +188,7 @@ def _judge(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
     for rank, values in reply.items():
         if "unknown" in values:
             unread.setdefault(values["unknown"], []).append(rank)
-    found += [findings.not_readable(run, ranks, why) for why, ranks in unread.items()]
+    found += [findings.not_readable(ranks, why) for why, ranks in unread.items()]
     return found
 
 

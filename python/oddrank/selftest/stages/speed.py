@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from typing import Any, TypedDict, cast
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
 from oddrank.job import job_name
+from oddrank.peers import majority
 from oddrank.selftest import baseline, metrics, probes, remeasure
 from oddrank.selftest import speed_judge as compare
 from oddrank.selftest.baseline import Before, slower_than_before
@@ -92,14 +93,11 @@ def _figures(
 
 def held_back(results: Mapping[int, Measured]) -> list[int]:
     """Returns ranks that their CPU quota holds back, if most ranks have another quota."""
-    quotas = Counter(result["facts"].get("CPU quota") for result in results.values())
-    usual, count = quotas.most_common(1)[0] if quotas else (None, 0)
-    if 2 * count <= len(results):
+    quotas = majority({rank: one["facts"].get("CPU quota") for rank, one in results.items()})
+    if not quotas.is_enough:
         return []
     return [
-        rank
-        for rank, result in results.items()
-        if result.get("held_back", 0.0) > _HELD_BACK and result["facts"].get("CPU quota") != usual
+        rank for rank in sorted(quotas.deviants) if results[rank].get("held_back", 0.0) > _HELD_BACK
     ]
 
 
@@ -125,7 +123,7 @@ def _findings(run: RunState, judged: Judged) -> list[Finding]:
     found = slower_than_before(run, judged.before)
     found += findings.held_back(run, judged.held_back)
     doubted = {rank for one in judged.look.classes for rank in one.doubted()}
-    return found + ([findings.not_measured_again(run, doubted)] if doubted else [])
+    return found + ([findings.not_measured_again(doubted)] if doubted else [])
 
 
 def judged(run: RunState) -> Judged | None:
@@ -160,7 +158,7 @@ def _findings_again(run: RunState, judged: Rechecked) -> list[Finding]:
     found = findings.of_slow(run, judged.slow) or findings.unsure(run, judged.unsure)
     found += findings.held_back(run, first.held_back)  # the kernel counts it: no recheck is needed
     left = first.doubted.left
-    return found + ([findings.not_measured_again(run, left)] if left else [])
+    return found + ([findings.not_measured_again(left)] if left else [])
 
 
 def _is_among(others: Sequence[Slow], slow: Slow) -> bool:

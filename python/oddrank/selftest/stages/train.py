@@ -1,12 +1,12 @@
 """Trains a small network on all ranks for a few steps: all must have the same bits."""
 
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 from oddrank.control.stages import Context, RunState, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.peers import majority
 from oddrank.process_group import connect as group_of
 from oddrank.selftest.choice import Level, Options
 from oddrank.selftest.stages import collectives, connect
@@ -20,9 +20,8 @@ _SHAPES = {"nccl": (2048, 1024), "gloo": (256, 64)}
 _SMALL = (64, 16)
 # Weights, gradients, and a flat copy of the gradients: four bytes each, in four layers.
 _COPIES = 3 * 4 * 4
-# Ranks are named if at most this share of their kind differs, and so many others agree. If more
-# differ, they are two kinds of device that look like one.
-_FEWEST_OTHERS = 2
+# Ranks are named if at most this share of their kind differs, or a single one of three or more. If
+# more differ, they are two kinds of device that look like one.
 _MOST_ODD = 1 / 8
 
 _STAGE = "train"
@@ -81,11 +80,10 @@ def vote(run: RunState, values: Mapping[int, Hashable]) -> Vote:
 
     After wrong values in collectives no majority counts: most ranks may share one error.
     """
-    common, times = Counter(values.values()).most_common(1)[0]
-    odd = tuple(sorted(rank for rank, value in values.items() if value != common))
-    most = max(1, int(_MOST_ODD * len(values)))
-    trusted = not collectives.seen_in(run)
-    return Vote(odd, trusted and times >= _FEWEST_OTHERS and len(odd) <= most)
+    most = majority(values)
+    odd = tuple(sorted(most.deviants))
+    few = len(odd) <= max(1, int(_MOST_ODD * len(values)))
+    return Vote(odd, most.is_enough and few and not collectives.seen_in(run))
 
 
 def _judge(run: RunState, said: Mapping[int, Result]) -> list[Finding]:
@@ -108,7 +106,7 @@ def _unsound(run: RunState, said: Mapping[int, Result], step: int) -> list[Findi
         return []
     losses = {rank: said[rank]["loss"][step] for rank in ranks}
     if 2 * len(ranks) > len(said):
-        return [all_unsound(run, ranks, step, losses)]
+        return [all_unsound(ranks, step, losses)]
     return [unsound(run, ranks, step, losses)]
 
 
@@ -120,7 +118,7 @@ def _own(
     for kind, ranks in kinds.items():
         own = vote(run, {r: (said[r]["loss"][step], said[r]["gradients"][step]) for r in ranks})
         if own.odd and not own.sure:
-            found.append(own_differ(run, ranks, step, kind))
+            found.append(own_differ(ranks, step, kind))
             continue
         others = len(ranks) - len(own.odd)
         found += [other_gradients(run, rank, step, others, kind) for rank in own.odd]
@@ -135,7 +133,7 @@ def _replicas(
     for kind, ranks in kinds.items():
         replicas = vote(run, {rank: said[rank]["parameters"][step] for rank in ranks})
         if replicas.odd and not replicas.sure:
-            found.append(replicas_differ(run, ranks, step, kind))
+            found.append(replicas_differ(ranks, step, kind))
             continue
         others = len(ranks) - len(replicas.odd)
         found += [other_parameters(run, rank, step, others) for rank in replicas.odd]
@@ -159,9 +157,7 @@ def unsound(run: RunState, ranks: Sequence[int], step: int, losses: Mapping[int,
     )
 
 
-def all_unsound(
-    run: RunState, ranks: Sequence[int], step: int, losses: Mapping[int, str]
-) -> Finding:
+def all_unsound(ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> Finding:
     """Most ranks have loss or gradients that are not finite: the cause is common to them."""
     return _nobody(
         f"loss or gradients are not finite on {Who('rank', tuple(ranks))} in step {step}: what they"
@@ -189,7 +185,7 @@ def other_gradients(run: RunState, rank: int, step: int, others: int, kind: str)
     )
 
 
-def own_differ(run: RunState, ranks: Sequence[int], step: int, kind: str) -> Finding:
+def own_differ(ranks: Sequence[int], step: int, kind: str) -> Finding:
     return _nobody(
         f"{Who('rank', tuple(ranks))} compute different gradients from the same data and"
         f" parameters in step {step}, and no majority says which are right",
@@ -207,7 +203,7 @@ def other_parameters(run: RunState, rank: int, step: int, others: int) -> Findin
         who=who,
         cause="other-parameters",
         what=f"{who} does not match: its parameters {_after(step)} are not those of the other"
-        f" {others} ranks, though all put in the same",
+        f" {others} ranks{_though(step)}",
         stage=_STAGE,
         evidence=(Evidence(f"bits of the parameters {_after(step)}", "hash"),),
         confidence=Confidence(
@@ -217,10 +213,10 @@ def other_parameters(run: RunState, rank: int, step: int, others: int) -> Findin
     )
 
 
-def replicas_differ(run: RunState, ranks: Sequence[int], step: int, kind: str) -> Finding:
+def replicas_differ(ranks: Sequence[int], step: int, kind: str) -> Finding:
     return _nobody(
-        f"{Who('rank', tuple(ranks))} have different parameters {_after(step)}, though all put in"
-        " the same, and no majority says which are right",
+        f"{Who('rank', tuple(ranks))} have different parameters {_after(step)}{_though(step)}, and"
+        " no majority says which are right",
         (Evidence(f"bits of the parameters {_after(step)}; {kind}", "hash"),),
         "no large majority agrees",
         cause="replicas-differ",
@@ -242,6 +238,10 @@ def _nobody(what: str, evidence: tuple[Evidence, ...], why: str, *, cause: str) 
 
 def _after(step: int) -> str:
     return f"after step {step - 1}" if step else "as rank 0 has sent them"
+
+
+def _though(step: int) -> str:
+    return ", though their own gradients were equal" if step else ""
 
 
 def _losses(ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> tuple[Evidence, ...]:
