@@ -181,13 +181,17 @@ def test_those_who_lag_a_little_do_not_hide_one_that_lags_more(monkeypatch):
 
 @pytest.mark.parametrize("figures", [1, 3, 5])
 @pytest.mark.parametrize("nodes", [[8], [4, 4], [8, 8], [8] * 4])
-def test_however_much_half_of_the_ranks_are_slow_in_it_is_told(monkeypatch, nodes, figures):
-    half = sum(nodes) // 2
+def test_if_half_of_the_ranks_are_slow_all_of_them_are_told_and_none_is_surely_odd(
+    monkeypatch, nodes, figures
+):
+    half, size = sum(nodes) // 2, nodes[0]
     found = of_hbm(monkeypatch, nodes, dict.fromkeys(range(half), 0.2), figures)
-    named = {rank for one in found for rank in one.who.ranks}
-    assert found
-    assert named in (set(), set(range(half)))
-    assert named or {one.condition for one in found} == {"unknown"}
+    slow = [tuple(range(first, first + size)) for first in range(0, half, size)]
+    if len(nodes) == 1:
+        slow = [(rank,) for rank in range(half)]
+    assert sorted(one.who.ranks for one in found) == slow
+    assert {one.cause for one in found} == {"slow-rank" if len(nodes) == 1 else "slow-node"}
+    assert {one.confidence.level for one in found} == {"low"}
 
 
 def test_a_rank_that_is_slow_in_a_node_that_is_not_named_for_it(monkeypatch):
