@@ -22,8 +22,9 @@ from oddrank.control import Root
 HERE = Path(__file__).parent
 SOURCES = [
     "os/error.cpp",
+    "os/proc.cpp",
     "control/wire.cpp",
-    "control/messages.cpp",
+    "control/proof.cpp",
     "control/net.cpp",
     "control/clock_exchange.cpp",
 ]

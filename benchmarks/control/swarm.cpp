@@ -15,6 +15,7 @@
 #include "control/clock_exchange.hpp"
 #include "control/messages.hpp"
 #include "control/net.hpp"
+#include "control/proof.hpp"
 #include "control/wire.hpp"
 #include "os/clock.hpp"
 

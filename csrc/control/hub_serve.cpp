@@ -8,9 +8,8 @@
 #include <cerrno>
 #include <map>
 
-#include "control/hmac.hpp"
 #include "control/hub.hpp"
-#include "control/route.hpp"
+#include "control/proof.hpp"
 #include "os/clock.hpp"
 
 namespace oddrank::control {

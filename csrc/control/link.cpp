@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "control/hmac.hpp"
+#include "control/proof.hpp"
 #include "os/clock.hpp"
 
 namespace oddrank::control {

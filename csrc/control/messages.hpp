@@ -14,7 +14,6 @@ namespace oddrank::control {
 
 // A process's state in the kernel.
 enum class Liveness : std::uint8_t { kRunning, kStopped, kZombie, kDead, kUninterruptible };
-const char* name_of(Liveness life) noexcept;
 
 // Guard to root, the first frame. The root answers with a Proof.
 struct Knock {
@@ -28,14 +27,10 @@ struct Knock {
 // Root to guard: proves that the root knows the token, without sending it.
 struct Proof {
   std::string nonce;
-  std::string proof;  // see root_proof()
+  std::string proof;  // see root_proof() in proof.hpp
 
   void fields(auto& io) { io(nonce, proof); }
 };
-std::string root_proof(std::string_view token, std::string_view guard_nonce,
-                       std::string_view root_nonce);
-std::string guard_proof(std::string_view token, std::string_view guard_nonce,
-                        std::string_view root_nonce);
 
 // Guard to root, after the root's Proof.
 struct Hello {

@@ -1,4 +1,5 @@
-// Numeric addresses and non-blocking sockets. Never resolves names.
+// Numeric addresses, interfaces and non-blocking sockets. Never resolves names: a host's own name
+// is often 127.0.1.1 in /etc/hosts, and in containers it may not resolve.
 #pragma once
 
 #include <netinet/in.h>
@@ -43,6 +44,10 @@ std::string numeric_text(const sockaddr* address);
 // Returns the addresses of this host's interfaces that are up: `first` if it is numeric, then IPv4,
 // then IPv6; loopback only if there is no other. Omits link-local IPv6; returns at most 32.
 std::vector<std::string> interface_addresses(const std::string& first);
+// Returns this end's address of a connection; "" if the peer is on this host.
+std::string reached_at(int socket);
+// Returns the interface that packets to this numeric address leave from; "" if unknown.
+std::string interface_towards(const std::string& address);
 // Returns 128 random bits in hexadecimal.
 std::string random_token();
 // Listens on all interfaces, on IPv6 and IPv4 if the host has both. Port 0: any. Throws

@@ -1,4 +1,5 @@
-// The page shared by a worker and its guard: the worker's progress, readable without its help.
+// The page shared by a worker and its guard: the worker's progress, readable without its help; and
+// the timestamps of collectives, which mark it.
 //
 // Only the worker writes; readers never wait for it. A worker that is stopped or killed in the
 // middle of a write leaves the sequence odd: after some tries a reader takes the torn copy. Marks
@@ -9,9 +10,15 @@
 #include <array>
 #include <atomic>
 #include <climits>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "os/clock.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::control {
 
@@ -113,5 +120,58 @@ class Page {
 };
 static_assert(sizeof(Page) <= 4096);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Begin and duration of many collectives, with little overhead. Between enter() and leave() the
+// page shows the worker as waiting. The constructor allocates and touches all memory; collectives
+// beyond it are dropped. The page must outlive it. One thread.
+class Timestamps {
+ public:
+  static constexpr std::int64_t kMost = std::int64_t{1} << 26;
+
+  // Throws Error if capacity is not 1 to kMost.
+  Timestamps(Page& page, std::int64_t capacity) : page_(&page) {
+    if (capacity < 1 || capacity > kMost) {
+      throw Error("timestamps for " + std::to_string(capacity) + " collectives: 1 to " +
+                  std::to_string(kMost) + " fit, take several");
+    }
+    starts_.resize(static_cast<std::size_t>(capacity));
+    durations_.resize(static_cast<std::size_t>(capacity));
+  }
+
+  // Order: page, then timestamp; in leave() timestamp, then page. The time between the timestamps
+  // is the collective's alone, and a rank that is stopped in between shows as waiting.
+  void enter() noexcept {
+    page_->enter_collective();
+    entered_ns_ = monotonic_ns();
+  }
+
+  // Does nothing without enter().
+  void leave() noexcept {
+    const std::int64_t now = monotonic_ns();
+    if (entered_ns_ == 0) return;
+    page_->leave_collective();
+    if (count_ < starts_.size()) {
+      starts_[count_] = entered_ns_;
+      durations_[count_] = now - entered_ns_;
+      ++count_;
+    } else {
+      ++dropped_;
+    }
+    entered_ns_ = 0;
+  }
+
+  // The collectives that leave() recorded, in ns; starts are readings of CLOCK_MONOTONIC.
+  std::size_t count() const noexcept { return count_; }
+  std::uint64_t dropped() const noexcept { return dropped_; }
+  const std::int64_t* starts() const noexcept { return starts_.data(); }
+  const std::int64_t* durations() const noexcept { return durations_.data(); }
+
+ private:
+  Page* page_;
+  std::int64_t entered_ns_ = 0;  // of the open collective; 0: none is open
+  std::size_t count_ = 0;
+  std::uint64_t dropped_ = 0;
+  std::vector<std::int64_t> starts_, durations_;
+};
 
 }  // namespace oddrank::control

@@ -1,16 +1,20 @@
-// Watches a process that is not a child, by /proc and, if the kernel has them, pidfds.
+// The processes of a rank: watches one that is not a child, by /proc and, if the kernel has them,
+// pidfds; ends one at a deadline; keeps the process that the launcher started (the keeper).
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "control/messages.hpp"
 #include "os/fd.hpp"
 #include "os/proc.hpp"
 
 namespace oddrank::control {
+
+const char* name_of(Liveness life) noexcept;
 
 // Returns the kernel function in which a process sleeps; "" if it is unreadable or not a symbol.
 std::string read_wchan(pid_t pid);
@@ -56,5 +60,12 @@ class ProcessWatch {
 // Sets a kernel timer that kills this process at `deadline_ns` (CLOCK_MONOTONIC), even if it is
 // stopped. Not inherited by fork. Throws SystemError.
 void kill_this_process_at(std::int64_t deadline_ns);
+
+// Runs the keeper: the process that the launcher started as the rank; the real rank is its child.
+// Waits until all children of this process have ended, then ends the way the child `rank` ended.
+// Leaves a dead rank a zombie for 0.3 s, so that its guard can read how it died. Forwards the
+// signals in `passed_on`, which must be blocked already, to the rank with their sender's pid. The
+// kernel kills this process at `deadline_ns` (CLOCK_MONOTONIC) at the latest.
+[[noreturn]] void keep(pid_t rank, std::int64_t deadline_ns, const std::vector<int>& passed_on);
 
 }  // namespace oddrank::control

@@ -1,6 +1,7 @@
 // Writes the worker's marks, talks to its guard, runs the watchdog.
 #include "control/worker.hpp"
 
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,10 +14,10 @@
 #include <cerrno>
 #include <chrono>
 #include <new>
+#include <system_error>
 #include <thread>
 
 #include "control/process.hpp"
-#include "control/resolver.hpp"
 #include "os/clock.hpp"
 #include "os/error.hpp"
 
@@ -78,6 +79,25 @@ Page& map_page() {
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw_errno("mmap the control page");
   return *new (memory) Page;
+}
+
+// Measures how fast reverse DNS answers: torch's store uses it at every connection. Starts a thread
+// that may hang as long as the resolver, and notes its start and end on the page.
+void measure_resolver(Page& page) {
+  const auto address = numeric_address(interface_addresses("").front(), 0);
+  if (!address) return;
+  page.resolver_started.store(monotonic_ns());
+  try {
+    // The page is never unmapped: the thread may return at any time.
+    std::thread([&page, where = *address] {
+      std::array<char, NI_MAXHOST> name{};
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&where.storage), where.size, name.data(),
+                    name.size(), nullptr, 0, 0);
+      page.resolver_answered.store(monotonic_ns());
+    }).detach();
+  } catch (const std::system_error&) {
+    page.resolver_started.store(0);  // no thread, no measurement
+  }
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "control/guard.hpp"
 #include "control/messages.hpp"
 #include "control/net.hpp"
-#include "control/timestamps.hpp"
+#include "control/page.hpp"
 
 namespace oddrank::control {
 

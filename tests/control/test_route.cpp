@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include "control/net.hpp"
-#include "control/route.hpp"
 
 namespace oddrank::control {
 namespace {

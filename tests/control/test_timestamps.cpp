@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "control/page.hpp"
-#include "control/timestamps.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::control {

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "control/hmac.hpp"
+#include "control/proof.hpp"
 
-namespace oddrank::control::hmac_test {
+namespace oddrank::control::proof_test {
 namespace {
 
 std::string hex(const std::string& bytes) {
@@ -36,4 +36,4 @@ TEST(Hmac, secrets_of_other_sizes_differ) {
 }
 
 }  // namespace
-}  // namespace oddrank::control::hmac_test
+}  // namespace oddrank::control::proof_test

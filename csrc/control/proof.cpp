@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4) and HMAC (RFC 2104).
-#include "control/hmac.hpp"
+// SHA-256 (FIPS 180-4), HMAC (RFC 2104) and the proofs made with it.
+#include "control/proof.hpp"
 
 #include <array>
 #include <bit>
@@ -81,6 +81,26 @@ bool same_secret(std::string_view a, std::string_view b) noexcept {
     different |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
   }
   return different == 0;
+}
+
+namespace {
+// Includes the role, so that neither side accepts its own proof sent back.
+std::string proof(std::string_view role, std::string_view token, std::string_view guard_nonce,
+                  std::string_view root_nonce) {
+  std::string message(role);
+  message.append("|").append(guard_nonce).append("|").append(root_nonce);
+  return hmac_sha256(token, message);
+}
+}  // namespace
+
+std::string root_proof(std::string_view token, std::string_view guard_nonce,
+                       std::string_view root_nonce) {
+  return proof("oddrank root", token, guard_nonce, root_nonce);
+}
+
+std::string guard_proof(std::string_view token, std::string_view guard_nonce,
+                        std::string_view root_nonce) {
+  return proof("oddrank guard", token, guard_nonce, root_nonce);
 }
 
 }  // namespace oddrank::control
