@@ -1,25 +1,18 @@
-// The guard's loop: watches its worker, reports its state to the root, ends it.
+// Starts the guard process and runs its loop: watches its worker, reports its state to the root.
 #include "control/guard.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <exception>
 #include <utility>
 
-#include "control/guard_loop.hpp"
-#include "control/partial_view.hpp"
-#include "control/rendezvous_file.hpp"
 #include "os/clock.hpp"
 #include "os/error.hpp"
 
@@ -29,46 +22,52 @@ constexpr std::int64_t kTickNs = 50 * kMs;
 // Longest time without reading /proc while a clock reply is awaited.
 constexpr std::int64_t kLongestBlindNs = 5 * kMs;
 constexpr std::int64_t kResolverNs = 1'000 * kMs;
-// Without a root: time from the launcher's signal until the guard ends the worker.
-constexpr std::int64_t kTerminatedNs = 2'000 * kMs;
-// The same with a rendezvous file, which may still bring the root's address (launchers kill 30 s
-// after their signal). The guard of a dead worker waits this long for the file too.
-constexpr std::int64_t kNeighbourNs = 12'000 * kMs;
-constexpr std::int64_t kRendezvousFileNs = 40 * kMs;
-constexpr std::int64_t kPatienceNs = 700 * kMs;
-constexpr std::int64_t kFetchNs = 60'000 * kMs;  // with an import of torch
-// A death on this node shows in /proc after a moment.
-constexpr std::int64_t kSettleNs = 300 * kMs;
-constexpr std::int64_t kLastPatienceNs = 400 * kMs;
-// Most time for telling the root why this guard gives it up, and the latest end of that.
-constexpr std::int64_t kPartingNs = 3'000 * kMs;
-constexpr std::int64_t kHoldNs = 5'000 * kMs;
-constexpr std::int64_t kLastPartingNs = 1'300 * kMs;  // after the deadline
 
-// glibc's sigabbrev_np() came with 2.32; musl has none.
-std::string signal_name(int number) {
-  constexpr std::pair<int, const char*> kNames[] = {
-      {SIGKILL, "SIGKILL"}, {SIGSEGV, "SIGSEGV"}, {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},
-      {SIGILL, "SIGILL"},   {SIGFPE, "SIGFPE"},   {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
-  for (const auto& [known, name] : kNames) {
-    if (known == number) return name;
-  }
-  return "signal " + std::to_string(number);
+void close_range_of(unsigned first, unsigned last) noexcept {
+  if (first > last) return;
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, first, last, 0) == 0) return;
+#endif
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const unsigned end = std::min<unsigned>(
+      last, static_cast<unsigned>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 16)));
+  for (unsigned fd = first; fd <= end; ++fd) ::close(static_cast<int>(fd));
+}
+
+// Closes all descriptors from 3 on except these two; `watch` may be -1.
+void keep_only(int socket, int watch) noexcept {
+  const auto first = static_cast<unsigned>(watch < 0 ? socket : std::min(socket, watch));
+  const auto second = static_cast<unsigned>(std::max(socket, watch));
+  close_range_of(3, first - 1);
+  close_range_of(first + 1, second - 1);
+  close_range_of(second + 1, ~0U);
+}
+
+void reset_signals() noexcept {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) ::sigaction(number, &action, nullptr);
+  ignore_launchers_signals();
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 }  // namespace
 
-GuardLoop::GuardLoop(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker)
+Guard::Guard(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker)
     : options_(std::move(options)),
       page_(page),
       worker_(std::move(worker)),
       to_worker_(std::move(worker_socket)),
+      rendezvous_(options_.rendezvous_file, options_.fetcher),
       clock_(options_.rank, options_.world, which_clock()),
       launcher_(worker_.parent()) {
   if (!options_.address.empty()) dial(options_.address);
 }
 
-void GuardLoop::dial(const std::string& address) {
+void Guard::dial(const std::string& address) {
   Hello hello;
   hello.rank = options_.rank;
   hello.world = options_.world;
@@ -86,43 +85,35 @@ void GuardLoop::dial(const std::string& address) {
              options_.published || options_.address.empty());
 }
 
-void GuardLoop::run() {
-  while (!done()) {
+void Guard::run() {
+  while (phase_ != Phase::kDone) {
     std::vector<pollfd> polls;
     if (worker_open_) {
       const short events = to_worker_.wants_write() ? POLLIN | POLLOUT : POLLIN;
       polls.push_back({to_worker_.fd(), events, 0});
     }
-    if (!worker_dead_) polls.push_back({worker_.fd(), POLLIN, 0});  // fd -1 is skipped by poll()
-    if (fetch_) polls.push_back({fetch_.get(), POLLIN, 0});
+    // poll() skips fd -1.
+    if (!worker_dead()) polls.push_back({worker_.fd(), POLLIN, 0});
+    polls.push_back({rendezvous_.fd(), POLLIN, 0});
     link_.add_polls(polls);
     const timespec tick{0, tick_ns()};
     ::ppoll(polls.data(), polls.size(), &tick, nullptr);
     step(monotonic_ns());
   }
-  if (worker_dead_ && !was_up_ && !ending_) say_how_worker_died();
   // The other guards of this host have read it by now, or the root is gone.
-  if (link_.has_address()) remove_rendezvous_file(options_.rendezvous_file);
-  if (speaks_for_host_) {
-    // The launcher tells one rank after the other to end: their guards must find the name taken.
-    const std::int64_t left = options_.deadline_ns + kLastPartingNs - monotonic_ns();
-    const std::int64_t hold = std::clamp<std::int64_t>(left, 0, kHoldNs);
-    const timespec pause{hold / 1'000'000'000, hold % 1'000'000'000};
-    ::nanosleep(&pause, nullptr);
-  }
+  if (link_.has_address()) rendezvous_.remove_file();
+  if (speaks_for_host_) hold_name();
 }
 
-std::int64_t GuardLoop::tick_ns() const {
+std::int64_t Guard::tick_ns() const {
   return link_.up() ? std::min(kTickNs, clock_.wait_ns(monotonic_ns())) : kTickNs;
 }
 
-void GuardLoop::step(std::int64_t now) {
+void Guard::step(std::int64_t now) {
   hear_worker();
   // Reading /proc delays the clock reply, which would count as round trip: skip it for a moment.
   if (!clock_.awaits_reply() || now - looked_ns_ > kLongestBlindNs) look_at_worker(now);
-  look_at_rendezvous_file(now);
-  if (worker_dead_ && !link_.has_address()) start_fetch(now);
-  read_fetch(now);
+  look_for_address(now);
   link_.tick(now);
   const bool was_up = link_.up();
   for (const Frame& frame : link_.work(now)) hear_root(frame);
@@ -137,10 +128,10 @@ void GuardLoop::step(std::int64_t now) {
     }
   }
   exchange_clock(monotonic_ns());  // a reply may have made the next exchange due
-  check_deadlines(now);
+  change_phase(now);
 }
 
-void GuardLoop::exchange_clock(std::int64_t now) {
+void Guard::exchange_clock(std::int64_t now) {
   if (link_.up() && clock_.due(now)) {
     link_.send(FrameKind::kAskClock, Packer().u32(clock_.begin(monotonic_ns())).take());
   }
@@ -152,21 +143,33 @@ void GuardLoop::exchange_clock(std::int64_t now) {
   }
 }
 
-void GuardLoop::look_at_rendezvous_file(std::int64_t now) {
-  if (link_.has_address() || options_.rendezvous_file.empty()) return;
-  if (now - last_look_ < kRendezvousFileNs) return;
-  last_look_ = now;
-  const std::string address = read_rendezvous_file(options_.rendezvous_file);
-  if (address.empty()) return;
-  try {
-    dial(address);
-  } catch (const Error&) {
-    // Not an address (another version wrote it): wait for the worker's.
-    options_.rendezvous_file.clear();
+// Looks where the worker does not bring the root's address. Once it is dead, runs the fetcher, so
+// that the root learns how it died: before a worker on another node has imported torch it does not
+// know that address.
+void Guard::look_for_address(std::int64_t now) {
+  if (link_.has_address()) {
+    rendezvous_.take_fetched(now);
+    return;
+  }
+  if (const std::string address = rendezvous_.look(now); !address.empty()) {
+    try {
+      dial(address);
+      return;
+    } catch (const Error&) {
+      rendezvous_.forget_file();  // another version wrote it: wait for the worker's
+    }
+  }
+  if (worker_dead() && !is_on_roots_node()) rendezvous_.start_fetch(now, options_.join_deadline_ns);
+  if (const std::string address = rendezvous_.take_fetched(now); !address.empty()) {
+    try {
+      dial(address);
+    } catch (const Error&) {
+      return;  // the fetcher failed
+    }
   }
 }
 
-void GuardLoop::hear_worker() {
+void Guard::hear_worker() {
   if (!worker_open_) return;
   worker_open_ = to_worker_.flush() && to_worker_.receive();
   while (auto frame = to_worker_.next()) {
@@ -183,11 +186,11 @@ void GuardLoop::hear_worker() {
   }
 }
 
-void GuardLoop::hear_root(const Frame& frame) {
+void Guard::hear_root(const Frame& frame) {
   if (frame.kind == FrameKind::kGo) {
     if (worker_open_) to_worker_.send(frame.kind, frame.payload);
   } else if (frame.kind == FrameKind::kEnd) {
-    end_worker(Unpacker(frame.payload).i32(), kPatienceNs);
+    root_end_ = Unpacker(frame.payload).i32();
   } else if (frame.kind == FrameKind::kReport) {
     look_at_worker(monotonic_ns());
     report(monotonic_ns(), Unpacker(frame.payload).u32());
@@ -199,17 +202,14 @@ void GuardLoop::hear_root(const Frame& frame) {
   }
 }
 
-void GuardLoop::look_at_worker(std::int64_t now) {
-  if (worker_dead_) return;
+void Guard::look_at_worker(std::int64_t now) {
+  if (worker_dead()) return;
   looked_ns_ = now;
   // Its socket closes only when the worker dies: read what it wrote before that.
   const Liveness before = life_;
   life_ = worker_.look().life;
   if (life_ != before) changed_ns_ = now;
-  if (life_ == Liveness::kDead) {
-    hear_worker();
-    worker_dead_ = true;
-  }
+  if (worker_dead()) hear_worker();
   const bool orphaned = launcher_ > 1 && worker_.parent() != launcher_;
   const bool slow = resolver_slow(now);
   if (life_ != before || orphaned != reported_.orphaned || slow != reported_.resolver_slow ||
@@ -219,13 +219,13 @@ void GuardLoop::look_at_worker(std::int64_t now) {
   }
 }
 
-bool GuardLoop::resolver_slow(std::int64_t now) const {
+bool Guard::resolver_slow(std::int64_t now) const {
   const std::int64_t started = page_.resolver_started.load();
   const std::int64_t answered = page_.resolver_answered.load();
   return started != 0 && (answered != 0 ? answered : now) - started > kResolverNs;
 }
 
-State GuardLoop::state(std::int64_t now) const {
+State Guard::state(std::int64_t now) const {
   const ProcessState& process = worker_.last();
   const Progress mark = page_.read();
   State state;
@@ -233,7 +233,7 @@ State GuardLoop::state(std::int64_t now) const {
   state.signal = process.signal;
   state.exit_code = process.exit_code;
   const std::int32_t noted = page_.exit_noted.load();
-  if (life_ == Liveness::kDead && state.signal == 0 && state.exit_code < 0 && noted != INT_MIN) {
+  if (worker_dead() && state.signal == 0 && state.exit_code < 0 && noted != INT_MIN) {
     state.exit_code = noted & 0xff;
   }
   state.wchan = process.wchan;
@@ -251,150 +251,39 @@ State GuardLoop::state(std::int64_t now) const {
   return state;
 }
 
-void GuardLoop::report(std::int64_t now, std::uint32_t question) {
+void Guard::report(std::int64_t now, std::uint32_t question) {
   reported_ = state(now);
   reported_.report = question;
   link_.send(FrameKind::kState, pack(reported_));
 }
 
-void GuardLoop::end_worker(int code, std::int64_t patience_ns) {
-  if (ending_) return;
-  ending_ = true;
-  kill_at_ = monotonic_ns() + patience_ns;
-  if (worker_open_) to_worker_.send(FrameKind::kEnd, Packer().i32(code).take());
+void ignore_launchers_signals() noexcept {
+  struct sigaction action {};
+  action.sa_handler = SIG_IGN;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    ::sigaction(number, &action, nullptr);
+  }
 }
 
-void GuardLoop::lose_root(const std::string& why, std::int64_t speak_in_ns,
-                          std::int64_t patience_ns) {
-  if (ending_ || loss_) return;
-  // If the root was never reached, its own node is silent: there the root itself prints.
-  const bool speaker = (roster_ || options_.local_rank == 0) && (was_up_ || options_.node != 0);
-  // Other guards keep their workers four times as long: the speaker still reads them in /proc.
-  const std::int64_t wait_ns = speaker ? speak_in_ns : 4 * speak_in_ns;
-  const std::int64_t now = monotonic_ns();
-  const std::int64_t last = options_.deadline_ns + kLastPartingNs;
-  loss_ = Loss{why, now + wait_ns, patience_ns, speaker, std::min(now + kPartingNs, last)};
-}
-
-void GuardLoop::speak_and_end() {
-  if (loss_->speaker) {
-    print_partial_view(options_, roster_, loss_->why, page_.read().stage, life_);
-  }
-  end_worker(options_.no_verdict, loss_->patience_ns);
-}
-
-void GuardLoop::check_deadlines(std::int64_t now) {
-  was_up_ = was_up_ || link_.up();
-  if (ending_) {
-    if (now >= kill_at_ && !worker_dead_) worker_.kill();
-    return;
-  }
-  if (link_.lost()) {
-    const std::string what = was_up_ ? "lost the root, " : "never reached the root, ";
-    lose_root(what + link_.trouble(), kSettleNs, kPatienceNs);
-  }
-  if (!was_up_ && now >= options_.join_deadline_ns) {
-    lose_root("never reached the root, " + link_.trouble(), kSettleNs, kPatienceNs);
-  }
-  const std::int64_t terminated = page_.terminated_ns.load();
-  // On rank 0's node only rank 0 itself can bring the address.
-  const bool may_come = !options_.rendezvous_file.empty() && !is_on_roots_node();
-  const std::int64_t patience = may_come ? kNeighbourNs : kTerminatedNs;
-  if (!was_up_ && terminated != 0 && now - terminated > patience) {
-    if (!link_.has_address()) say_root_never_joined(page_.terminated_by.load());
-    end_worker(options_.no_verdict, kPatienceNs);
-  }
-  if (now >= options_.deadline_ns + 700 * kMs) {
-    lose_root("the root gave no verdict by the deadline", 0, kLastPatienceNs);
-  }
-  if (loss_ && (now >= loss_->speak_at || now >= options_.deadline_ns + 700 * kMs)) speak_and_end();
-}
-
-// Whether another worker of this host may still write the rendezvous file: if the launcher lives.
-bool GuardLoop::may_still_be_told(std::int64_t now) const {
-  return !options_.rendezvous_file.empty() && now - changed_ns_ < kNeighbourNs && launcher_ > 1 &&
-         (::kill(launcher_, 0) == 0 || errno == EPERM);  // under srun the parent belongs to root
-}
-
-// Starts a process that asks torch's store for the root's address, so that the root learns how this
-// worker died. Before a worker on another node has imported torch it does not know that address.
-void GuardLoop::start_fetch(std::int64_t now) {
-  if (fetch_until_ != 0 || options_.fetcher.empty() || is_on_roots_node()) return;
-  fetch_until_ = std::min(now + kFetchNs, options_.join_deadline_ns);
-  std::array<int, 2> pipe{};
-  if (now >= fetch_until_ || ::pipe2(pipe.data(), O_CLOEXEC) != 0) return;
-  fetch_.reset(pipe[0]);
-  const Fd output(pipe[1]);
-  std::vector<char*> arguments;
-  for (std::string& one : options_.fetcher) arguments.push_back(one.data());
-  arguments.push_back(nullptr);
+pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
+  // Before the fork: this worker may be dead and reaped before its guard runs.
+  ProcessWatch worker(::getpid());
   const pid_t child = ::fork();
-  if (child != 0) return;
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::dup2(output.get(), STDOUT_FILENO);
-  ::execv(arguments[0], arguments.data());
-  ::_exit(127);
-}
-
-void GuardLoop::read_fetch(std::int64_t now) {
-  if (!fetch_) return;
-  pollfd entry{fetch_.get(), POLLIN, 0};
-  bool open = now < fetch_until_;
-  while (open && ::poll(&entry, 1, 0) > 0) {
-    std::array<char, 4096> text{};
-    const ssize_t got = ::read(fetch_.get(), text.data(), text.size());
-    open = got > 0 && fetched_.size() < kSmallFrame;
-    if (got > 0) fetched_.append(text.data(), static_cast<std::size_t>(got));
-  }
-  if (open) return;
-  fetch_.reset();
-  if (link_.has_address() || fetched_.empty()) return;
+  if (child < 0) throw_errno("fork the guard of rank " + std::to_string(options.rank));
+  if (child > 0) return child;
   try {
-    dial(fetched_);
-  } catch (const Error&) {
-    fetched_.clear();  // not an address: the fetcher failed
+    ::setsid();
+    keep_only(guard_socket, worker.fd());
+    reset_signals();
+    ::prctl(PR_SET_NAME, "oddrank-guard");
+    kill_this_process_at(options.deadline_ns + 1'500'000'000);
+    Guard(options, page, Fd(guard_socket), std::move(worker)).run();
+  } catch (const std::exception& error) {
+    const std::string line = std::string("oddrank: guard failed: ") + error.what() + "\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    ::_exit(2);
   }
-}
-
-// For a launcher that ended the job before rank 0 had a guard: then no report is written.
-void GuardLoop::say_root_never_joined(int by) {
-  if (!is_on_roots_node() || options_.launcher.empty() || by != launcher_) return;
-  // Only one guard of the host prints: the first to bind this name.
-  speaks_for_host_.reset(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const int door = speaks_for_host_.get();
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "oddrank-no-rank-0-%u-%d", ::geteuid(),
-                launcher_);
-  if (door >= 0 && ::bind(door, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
-    speaks_for_host_.reset();
-    return;
-  }
-  say("rank 0 (" + options_.host + ", local rank 0) never joined: its launcher, " +
-      options_.launcher + " (pid " + std::to_string(launcher_) +
-      "), ended the job, as it does when a rank dies; without rank 0 there is no report");
-}
-
-void GuardLoop::say_how_worker_died() const {
-  if (page_.terminated.load() != 0) return;  // its launcher ended it: another rank is the cause
-  const State last = state(monotonic_ns());
-  std::string how = "ended";
-  if (last.signal != 0) how = "was killed by " + signal_name(last.signal);
-  if (last.signal == 0 && last.exit_code >= 0) {
-    how = "exited with code " + std::to_string(last.exit_code);
-  }
-  say("rank " + std::to_string(options_.rank) + " (" + options_.host + ", local rank " +
-      std::to_string(options_.local_rank) + ") " + how + " before it reached rank 0");
-}
-
-bool GuardLoop::done() const {
-  // A worker that died before its guard knew the root's address cannot be reported.
-  if (loss_ && link_.parting() && monotonic_ns() < loss_->part_until) return false;
-  if (worker_dead_ && fetch_) return false;
-  if (worker_dead_) {
-    return ending_ || (!link_.has_address() && !may_still_be_told(monotonic_ns()));
-  }
-  return ending_ && monotonic_ns() >= kill_at_ + 300 * kMs;
+  ::_exit(0);  // never return to Python, run no exit handler of the worker
 }
 
 }  // namespace oddrank::control

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "control/rendezvous_file.hpp"
+#include "control/rendezvous.hpp"
 
 namespace oddrank::control {
 namespace {

@@ -1,0 +1,49 @@
+// How a guard finds the root's address if its worker does not bring it: the rendezvous file, where
+// a host's guards read it once one worker knows it, and the fetcher, which asks torch's store.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "os/fd.hpp"
+
+namespace oddrank::control {
+
+// Returns the address in the file; "" if there is none. Refuses a file of another user or one that
+// others may read or write: its text contains the job's secret.
+std::string read_rendezvous_file(const std::string& path);
+// Removes the file, then its folder if that is empty.
+void remove_rendezvous_file(const std::string& path) noexcept;
+
+// Not thread-safe. What it returns may be no address: call forget_file() then.
+class Rendezvous {
+ public:
+  // `file`: its path; empty: none. `fetcher`: a command that prints the address; empty: none.
+  Rendezvous(std::string file, std::vector<std::string> fetcher)
+      : file_(std::move(file)), fetcher_(std::move(fetcher)) {}
+
+  bool has_file() const noexcept { return !file_.empty(); }
+  // Returns the text of the file, which it reads at most every 40 ms; "" if there is none.
+  std::string look(std::int64_t now);
+  void forget_file() noexcept { file_.clear(); }
+  void remove_file() const noexcept { remove_rendezvous_file(file_); }
+
+  // Starts the fetcher, once. Gives it up after 60 s or at `last_ns`.
+  void start_fetch(std::int64_t now, std::int64_t last_ns);
+  bool fetching() const noexcept { return static_cast<bool>(fetch_); }
+  // For poll(): the fetcher's output; -1 if it does not run.
+  int fd() const noexcept { return fetch_.get(); }
+  // Returns the fetcher's output once, after its end; "" before.
+  std::string take_fetched(std::int64_t now);
+
+ private:
+  std::string file_;
+  std::vector<std::string> fetcher_;
+  std::int64_t last_look_ = 0;
+  Fd fetch_;
+  std::int64_t fetch_until_ = 0;  // 0: not started
+  std::string fetched_;
+};
+
+}  // namespace oddrank::control
