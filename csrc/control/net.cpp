@@ -146,7 +146,7 @@ std::vector<std::string> interface_addresses(const std::string& first) {
   std::vector<std::string> loopback;
   if (numeric_address(first, 0)) found.push_back(first);
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {first.empty() ? "127.0.0.1" : first};
+  if (::getifaddrs(&list) != 0) list = nullptr;  // no descriptor is free: as if there were none
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;

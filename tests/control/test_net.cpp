@@ -1,6 +1,8 @@
-// The interface towards other hosts, as sockets of this host show it.
+// The addresses and interfaces towards other hosts, as sockets of this host show them.
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include "control/net.hpp"
 
@@ -20,19 +22,34 @@ std::string reached_over(const std::string& host) {
   return reached_at(Fd(::accept(listener.get(), nullptr, nullptr)).get());
 }
 
-TEST(Route, connections_within_a_host_tell_no_address_for_others) {
+TEST(Net, connections_within_a_host_tell_no_address_for_others) {
   EXPECT_EQ(reached_over("127.0.0.1"), "");
   for (const std::string& own : interface_addresses("")) EXPECT_EQ(reached_over(own), "") << own;
 }
 
-TEST(Route, to_an_address_of_this_host_leaves_by_the_interface_that_has_it) {
+TEST(Net, interface_to_an_address_of_this_host_leaves_by_the_interface_that_has_it) {
   EXPECT_EQ(interface_towards("127.0.0.1"), "lo");
   for (const std::string& own : interface_addresses("")) EXPECT_NE(interface_towards(own), "");
 }
 
-TEST(Route, is_not_told_for_what_is_no_numeric_address) {
+TEST(Net, interface_is_not_told_for_what_is_no_numeric_address) {
   EXPECT_EQ(interface_towards("node0"), "");
   EXPECT_EQ(interface_towards(""), "");
+}
+
+TEST(Net, addresses_of_a_host_that_can_list_no_interfaces_are_numeric_all_the_same) {
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none{0, files.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  ifaddrs* list = nullptr;
+  const int listed = ::getifaddrs(&list);
+  const std::vector<std::string> of_name = interface_addresses("node1");
+  const std::vector<std::string> of_number = interface_addresses("10.0.0.1");
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  ASSERT_NE(listed, 0);
+  EXPECT_EQ(of_name, std::vector<std::string>{"127.0.0.1"});
+  EXPECT_EQ(of_number, std::vector<std::string>{"10.0.0.1"});
 }
 
 }  // namespace
