@@ -83,13 +83,21 @@ void Link::tick(std::int64_t now) {
     lose("silent for " + std::to_string((now - last_heard_) / kMs) + " ms", true);
   }
   if (!dialing() && !parting_) return;
-  tries_.remove_if([&](const Try& one) { return now - one.started > kTryNs; });
+  tries_.remove_if([&](const Try& one) {
+    const bool is_silent = now - one.started > kTryNs;
+    if (is_silent) refused_[one.address] = false;
+    return is_silent;
+  });
   if (now - last_start_ >= kNextTryNs) start_try(now);
-  if (parting_ ||
-      !std::all_of(refused_.begin(), refused_.end(), [](bool refused) { return refused; }))
+  if (parting_) return;
+  if (std::find(refused_.begin(), refused_.end(), false) != refused_.end()) {
+    refused_since_ = 0;
     return;
+  }
   if (refused_since_ == 0) refused_since_ = now;
-  if (published_ && now - refused_since_ > kRefusedNs) lose(trouble_, false);
+  const bool may_answer =
+      std::any_of(tries_.begin(), tries_.end(), [](const Try& one) { return one.connected; });
+  if (published_ && !may_answer && now - refused_since_ > kRefusedNs) lose(trouble_, false);
 }
 
 void Link::add_polls(std::vector<pollfd>& polls) const {
@@ -142,6 +150,7 @@ bool Link::check_proof(Try& one, const Frame& frame) {
     return false;
   }
   one.proven = true;
+  refused_[one.address] = false;
   hello_.proof = guard_proof(token_, one.nonce, proof->nonce);
   return one.channel.send(FrameKind::kHello, pack(hello_));
 }

@@ -19,7 +19,8 @@ namespace oddrank::control {
 // lost stays lost; if the root fell silent, new tries only send it the reason. Not thread-safe.
 class Link {
  public:
-  // `published`: the root already listens there. Then the link is lost 5 s after all refused.
+  // `published`: the root already listens there. Then the link is lost once all addresses have
+  // refused for 5 s.
   void dial(const RootAddress& address, Hello hello, bool published);
   bool dialing() const noexcept { return !addresses_.empty() && !up_ && !lost_; }
   bool up() const noexcept { return up_; }
@@ -55,7 +56,7 @@ class Link {
   void lose_channel(const Channel& channel);
 
   std::vector<SocketAddress> addresses_;
-  std::vector<bool> refused_;
+  std::vector<bool> refused_;  // per address: by its last try that ended
   Hello hello_;
   bool published_ = false;
   bool up_ = false;
@@ -69,7 +70,7 @@ class Link {
   std::list<Try> silent_;  // the silent connection: closed once the root has the reason
   std::size_t next_ = 0;
   std::int64_t last_start_ = 0;
-  std::int64_t refused_since_ = 0;
+  std::int64_t refused_since_ = 0;  // all addresses; 0: not all
   std::int64_t last_heard_ = 0;
   std::int64_t last_tick_ = 0;
   std::size_t unsent_ = 0;  // at the last tick
