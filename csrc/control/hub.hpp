@@ -73,7 +73,7 @@ class Hub {
     Channel channel;
     int rank = -1;  // -1: no hello yet
     std::int64_t accepted_ns = 0;
-    std::uint32_t answered = 0;                  // the last question answered
+    bool owes_answer = false;                    // to the current question
     bool writes = false;                         // epoll watches for EPOLLOUT
     std::string its_nonce = {}, own_nonce = {};  // "": no knock yet
     bool ours = false;                           // the peer has proved that it knows the token
@@ -100,6 +100,7 @@ class Hub {
   void sweep(std::int64_t now);
   void run_commands(std::int64_t now);
   void post(FrameKind kind, std::string payload);
+  void settle_answer(Connection& connection);
   void deal_roster();
   void turn_away(OddClaim claim);
 
@@ -131,7 +132,7 @@ class Hub {
   std::uint32_t question_ = 0;
   std::uint64_t commands_posted_ = 0, commands_done_ = 0;
   std::size_t unsent_ = 0;
-  std::size_t unanswered_ = 0;
+  std::size_t unanswered_ = 0;  // number of connections that owe an answer
   bool ended_ = false;
   bool stop_ = false;
   std::thread thread_;  // last: uses all members above

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <map>
+#include <utility>
 
 #include "control/hub.hpp"
 #include "control/proof.hpp"
@@ -151,10 +152,7 @@ bool Hub::hear(Connection& connection, const Frame& frame, std::int64_t now) {
   if (frame.kind == FrameKind::kState) {
     auto state = unpack<State>(frame.payload);
     if (!state) return false;
-    if (state->report == question_ && connection.answered < question_) {
-      connection.answered = question_;
-      unanswered_ -= unanswered_ > 0 ? 1 : 0;
-    }
+    if (state->report == question_) settle_answer(connection);
     if (!ended_) ranks_.set_state(rank, std::move(*state), now);
     return true;
   }
@@ -185,7 +183,7 @@ void Hub::hear_parting(const Hello& hello, std::int64_t now) {
   int& fd = fd_of_rank_[static_cast<std::size_t>(hello.rank)];
   if (fd >= 0) {
     auto& old = connections_[static_cast<std::size_t>(fd)];
-    if (old->answered < question_) unanswered_ -= unanswered_ > 0 ? 1 : 0;
+    settle_answer(*old);
     old.reset();
     --open_;
     fd = -1;
@@ -254,8 +252,7 @@ void Hub::drop(int fd, std::int64_t now) {
   const Channel& channel = connections_[index]->channel;
   // A reset does not prove a death: a guard that gives up a stuck connection causes one too.
   const bool silent = channel.unreachable() || channel.error() == ECONNRESET;
-  if (connections_[index]->answered < question_)
-    unanswered_ -= unanswered_ > 0 && rank >= 0 ? 1 : 0;
+  settle_answer(*connections_[index]);
   connections_[index].reset();
   --open_;
   if (rank < 0) {
@@ -304,9 +301,10 @@ void Hub::run_commands(std::int64_t now) {
       if (fd < 0) continue;
       Connection& one = *connections_[static_cast<std::size_t>(fd)];
       // Don't count on an answer of a silent guard, but send: it may come back.
-      const bool listens = ranks_.record(one.rank).contact == Contact::kOk;
-      if (command.kind == FrameKind::kReport && listens) ++unanswered_;
-      if (command.kind == FrameKind::kReport && !listens) one.answered = question_;
+      if (command.kind == FrameKind::kReport) {
+        one.owes_answer = ranks_.record(one.rank).contact == Contact::kOk;
+        unanswered_ += one.owes_answer ? 1 : 0;
+      }
       if (!tell(one, command.kind, command.payload)) drop(fd, now);
     }
   }
@@ -319,6 +317,11 @@ void Hub::run_commands(std::int64_t now) {
     const Connection& one = *connections_[static_cast<std::size_t>(fd)];
     if (ranks_.record(one.rank).contact == Contact::kOk) unsent_ += one.channel.unsent();
   }
+}
+
+// Counts no answer of a guard that was not asked: it joined later.
+void Hub::settle_answer(Connection& connection) {
+  if (std::exchange(connection.owes_answer, false)) --unanswered_;
 }
 
 void Hub::deal_roster() {

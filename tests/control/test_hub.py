@@ -15,6 +15,7 @@ from control import wire_peer as wire
 from control.wire_peer import Peer
 from oddrank import _native
 from oddrank.control import Root
+from processes import until
 
 TOKEN = "a-secret"
 
@@ -204,6 +205,25 @@ def test_states_are_asked_for_once_more_when_a_stage_fails(monkeypatch):
     assert round_.reason == "fault"
     assert round_.states[1].progress == 41
     assert (round_.states[0].state, round_.states[0].signal) == ("dead", 9)
+
+
+def test_a_rank_that_joins_late_and_goes_does_not_end_the_wait_for_states():
+    hub = Hub(3)
+    hub.root.open_join(20)
+    answers, owes = hub.join(0), hub.join(1)
+    asks = threading.Thread(target=hub.native.refresh, args=(20.0,))
+    asks.start()
+    (question,) = struct.unpack("<I", answers.expect(wire.REPORT))
+    owes.expect(wire.REPORT)
+    answers.send(wire.state(report=question)).send(wire.frame(wire.PING)).expect(wire.PONG)
+    hub.join(2).socket.close()
+    until(lambda: hub.root.snapshot()[2].contact == "closed")
+    asks.join(0.5)
+    assert asks.is_alive()
+    owes.send(wire.state(report=question, progress=41))
+    asks.join(10)
+    assert not asks.is_alive()
+    assert hub.root.snapshot()[1].progress == 41
 
 
 _FEW_FILES = """
