@@ -3,9 +3,9 @@
 //   +---------+  welcome   +-----------+  the root's END
 //   | seeking |----------->| with root |-------------------------+
 //   +---------+            +-----------+                         |
-//    | | |                       | link lost; or no verdict      |
-//    | | | no root by the        | 0.7 s after the deadline      |
-//    | | | join deadline         v                               v
+//    | | |             welcome ^ | link lost; or no verdict      |
+//    | | | no root by the      | | 0.7 s after the deadline      |
+//    | | | join deadline       | v                               v
 //    | | |                 +-----------+  0.3 or 1.2 s      +--------+
 //    | | +---------------->| giving up |------------------->| ending |
 //    | |                   +-----------+  (partial view)    +--------+
@@ -158,6 +158,7 @@ Guard::Phase Guard::next_phase(std::int64_t now) {
       return phase_;
     case Phase::kGivingUp:
       if (root_end_) return end_worker(*root_end_, kPatienceNs);
+      if (!loss_.reached && link_.up()) return Phase::kWithRoot;  // just after the join deadline
       if (!loss_.reached && launcher_ended_job(now)) return end_for_launcher();
       if (now >= loss_.speak_at || is_late) {
         if (loss_.speaker) {

@@ -81,6 +81,15 @@ Page& map_page() {
   return *new (memory) Page;
 }
 
+// Throws Error if a frame cannot hold the payload.
+void check_length(FrameKind kind, std::size_t payload) {
+  const std::size_t limit = frame_limit(static_cast<std::uint8_t>(kind));
+  if (payload + 1 > limit) {
+    throw Error("a message of " + std::to_string(payload + 5) + " bytes is longer than the " +
+                std::to_string(limit) + " bytes that the control plane takes: publish less");
+  }
+}
+
 // Measures how fast reverse DNS answers: torch's store uses it at every connection. Starts a thread
 // that may hang as long as the resolver, and notes its start and end on the page.
 void measure_resolver(Page& page) {
@@ -222,6 +231,7 @@ void Worker::send_address(const std::string& address) {
 
 void Worker::publish(std::string_view payload) {
   std::string frame;
+  check_length(FrameKind::kResult, sizeof mark_.stage_number + payload.size());
   {
     const std::lock_guard lock(mark_mutex_);
     frame = Packer().u32(mark_.stage_number).take();
@@ -244,12 +254,8 @@ void Worker::fail(std::string_view text) {
 }
 
 void Worker::write_frame(FrameKind kind, std::string_view payload) {
+  check_length(kind, payload.size());
   const std::string bytes = encode(kind, payload);
-  const std::size_t limit = frame_limit(static_cast<std::uint8_t>(kind));
-  if (bytes.size() - 4 > limit) {
-    throw Error("a message of " + std::to_string(bytes.size()) + " bytes is longer than the " +
-                std::to_string(limit) + " bytes that the control plane takes: publish less");
-  }
   const std::lock_guard lock(write_mutex_);
   const Deadline deadline = Deadline::at_ns(options_.deadline_ns);
   for (std::size_t at = 0; at < bytes.size();) {

@@ -16,6 +16,7 @@ import pytest
 
 from control import wire_peer as wire
 from control.ranks import Ranks
+from oddrank import _native
 from oddrank.control import Member, inject, start
 from oddrank.control.rendezvous import Rendezvous
 from oddrank.errors import OddrankError
@@ -87,6 +88,64 @@ def test_a_stranger_at_the_roots_address_learns_no_secret_and_ends_no_rank(job):
     assert b"a-secret" not in heard
     assert heard.count(b"oddrank") == 0  # nor HELLO, which has hosts and ranks
     assert ranks.codes() == {1: 1}
+
+
+_LATE_ROOT = """
+import sys, time
+from oddrank.control import Member, start
+member = Member(rank=1, local_rank=1, world=2, local_world=2, node=0, host="h")
+session = start(member, deadline=40, join_seconds=2, judge=lambda root: 0)
+print(session.guard, time.monotonic() + 2, flush=True)
+sys.exit(session.finish())
+"""
+
+
+def test_a_root_that_welcomes_just_after_the_join_deadline_is_followed():
+    core = _native.core()
+    listener, port = core.control_listen(0)  # accepts, answers nothing
+    own = {**os.environ, "ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret"}
+    command = [sys.executable, "-c", _LATE_ROOT]
+    with subprocess.Popen(command, env=own, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        guard, join_deadline = worker.stdout.readline().split()
+        os.kill(int(guard), signal.SIGSTOP)
+        hub = core.Hub(listener, 2, "a-secret", "roothost", 40.0, 0, 0)
+        until(lambda: time.monotonic() > float(join_deadline))
+        os.kill(int(guard), signal.SIGCONT)
+        until(lambda: hub.snapshot()[1]["contact"] == "ok")
+        with suppress(subprocess.TimeoutExpired):
+            worker.wait(2)  # longer than a guard that gives up waits
+        hub.end(7, 5.0)
+        assert worker.wait(10) == 7
+
+
+_TOO_LONG = """
+from oddrank.control import Member, start
+from oddrank.errors import OddrankError
+
+def judge(root):
+    root.open_join(20)
+    root.collect("join")
+    root.go("s", 20)
+    state = root.collect("s").states[0]
+    print(state.published, state.failed, flush=True)
+    return 0
+
+session = start(Member(0, 0, 1, 1, 0, "h"), deadline=40, judge=judge)
+session.enter("s")
+try:
+    session.publish(bytes(64 << 20))
+except OddrankError as error:
+    session.fail(str(error))
+session.finish()
+"""
+
+
+def test_a_result_that_is_too_long_is_not_published():
+    command = [sys.executable, "-c", _TOO_LONG]
+    published, failed = subprocess.check_output(command, text=True, timeout=60).split(" ", 1)
+    assert published == "False"
+    assert failed.startswith("a message of 67108873 bytes is longer than the 67108864 bytes")
 
 
 _CHILDREN = """
