@@ -1,4 +1,5 @@
-// Reads and removes the rendezvous file, which oddrank/control/rendezvous.py writes; runs the fetcher.
+// Reads and removes the rendezvous file, which oddrank/control/rendezvous.py writes; runs the
+// fetcher.
 #include "control/rendezvous.hpp"
 
 #include <fcntl.h>
