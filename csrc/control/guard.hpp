@@ -40,6 +40,9 @@ pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket);
 // Ignores the signals that launchers and users send to all processes of a job. For guard and judge.
 void ignore_launchers_signals() noexcept;
 
+// Folds ranks into ranges: "0-5,7". Sorts them; each must occur once.
+std::string fold(std::vector<std::int32_t> ranks);
+
 // Runs in the guard process. Owns the connections to worker and root; the page is the worker's.
 // guard.cpp has the loop, guard_phase.cpp the phases and what the guard prints.
 class Guard {

@@ -67,20 +67,6 @@ std::string signal_name(int number) {
   return "signal " + std::to_string(number);
 }
 
-// Folds ranks into ranges: "0-5,7". Sorts them; each must occur once.
-std::string fold(std::vector<std::int32_t> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t first = 0; first < ranks.size();) {
-    std::size_t last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(ranks[first]);
-    if (last > first) text += "-" + std::to_string(ranks[last]);
-    first = last + 1;
-  }
-  return text;
-}
-
 Liveness liveness_of(const Roster::Process& process) {
   const ProcStat stat = read_stat(process.pid);
   if (stat.state == 0 || stat.start_time != process.start_time) return Liveness::kDead;
@@ -128,6 +114,19 @@ void print_partial_view(const GuardOptions& options, const std::optional<Roster>
 }
 
 }  // namespace
+
+std::string fold(std::vector<std::int32_t> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(ranks[first]);
+    if (last > first) text += "-" + std::to_string(ranks[last]);
+    first = last + 1;
+  }
+  return text;
+}
 
 void Guard::change_phase(std::int64_t now) {
   for (Phase before = Phase::kDone; before != phase_;) {

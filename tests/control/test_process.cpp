@@ -6,8 +6,8 @@
 
 #include <functional>
 
+#include "control/guard.hpp"
 #include "control/page.hpp"
-#include "control/partial_view.hpp"
 #include "control/process.hpp"
 #include "os/clock.hpp"
 
