@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from datetime import timedelta
 
