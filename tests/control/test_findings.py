@@ -214,12 +214,18 @@ def test_a_rank_that_came_twice_is_told():
     assert found[1].what == claim.text
 
 
-def test_a_rank_of_another_world_did_come():
+@pytest.mark.parametrize(
+    ("missing", "named"), [((3,), []), ((2, 3), [("never-came", (2,))])], ids=str
+)
+def test_a_rank_of_another_world_did_come(missing, named):
     claim = OddClaim(3, True, "rank 3 (node1, pid 9) says that the world has 8 ranks; the root 4")
-    (finding,) = told(culprits.Culprit("never-came", (3,), "join"), run(), odd=(claim,))
-    assert (finding.cause, finding.what) == ("other-world", claim.text)
-    both = told(culprits.Culprit("never-came", (2, 3), "join"), run(), odd=(claim,))
-    assert [(f.cause, f.who.ranks) for f in both] == [("never-came", (2,)), ("other-world", ())]
+    seen = run()
+    seen.states |= {rank: RankState(rank) for rank in missing}
+    came = {rank: b"" for rank in seen.states if rank not in missing}
+    over = StageRound("join", came, seen.states, "deadline", other_worlds=(3,), odd=(claim,))
+    found = findings.of_round(over, culprits.culprits(over), seen)
+    assert [(f.cause, f.who.ranks) for f in found] == [*named, ("other-world", ())]
+    assert found[-1].what == claim.text
 
 
 def waiting(*ranks, **facts):

@@ -332,7 +332,6 @@ def _sender(run: RunState) -> str:
 _WHY = {
     "late": "the deadline came before stage {stage}, and no rank can be named",
     "named": "later stages did not run",
-    "fault": "a rank failed in stage {stage}, and no rank can be named",
     "slow": "the deadline came in stage {stage} while the ranks still came further: slow, not"
     " stuck; a longer --deadline may help",
     "deadline": "the deadline came in stage {stage}, and no rank can be named",

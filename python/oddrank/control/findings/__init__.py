@@ -31,19 +31,13 @@ def of_round(round: "StageRound", found: Sequence[Culprit], run: RunState) -> li
     """Returns the findings of a round that was not completed."""
     some_never_came = any(culprit.cause == "never-came" for culprit in found)
     excuse = coming.cannot_come(round) if some_never_came else None
-    came = {claim.rank for claim in round.odd if claim.other_world}
-    told = []
-    for culprit in found:
-        missing = tuple(rank for rank in culprit.ranks if rank not in came)
-        if culprit.cause == "other-world":
-            continue  # each claim is a finding, below
-        if culprit.cause != "never-came":
-            told.append(_CAUSES[culprit.cause](culprit, run))
-        elif missing and not excuse:
-            told.append(coming.never_came(replace(culprit, ranks=missing), run))
-    if excuse:
-        told.append(excuse)
-    return told + [
+    told = [
+        _CAUSES[culprit.cause](culprit, run)
+        for culprit in found
+        if culprit.cause != "other-world"  # each claim is a finding, below
+        and not (culprit.cause == "never-came" and excuse)
+    ]
+    return [*told, *([excuse] if excuse else [])] + [
         coming.other_world(c) if c.other_world else coming.claimed_twice(c) for c in round.odd
     ]
 
@@ -156,6 +150,7 @@ _CAUSES: dict[str, Callable[[Culprit, RunState], Finding]] = {
     "all-raised": several.all_raised,
     "all-wait": several.all_wait,
     "no-address": coming.no_address,
+    "never-came": coming.never_came,
     "never-joined": coming.never_joined,
     "unreachable-root": coming.unreachable_root,
     "lost-each-other": several.lost_each_other,
