@@ -23,7 +23,7 @@ class Who:
 
     @property
     def is_or_are(self) -> str:
-        """The verb behind it: ranks 1, 3 are; node node1 (ranks 4-5) is."""
+        """The verb for this subject: `are` for several ranks or GPUs, else `is`."""
         return "are" if self.kind in ("rank", "gpu") and len(set(self.ranks)) > 1 else "is"
 
     def __str__(self) -> str:
@@ -70,11 +70,11 @@ class Finding:
     confidence: Confidence
     next: tuple[str, ...] = ()
     drains_node: bool = False
-    """Whether a job should leave out the named nodes: a fault of a node or its devices, and not of
-    software, settings, a whole link, or something that another rank may have caused."""
+    """Whether a scheduler should leave out the named nodes. Only for faults of a node or its
+    devices: not of software, settings or a link, nor where another rank may be the cause."""
 
     def names_somebody(self) -> bool:
-        """Returns whether it makes the verdict odd. With low confidence it only shows a suspect."""
+        """Returns whether it makes the verdict odd. Low confidence only shows a suspect."""
         return self.condition != "unknown" and self.confidence.level != "low"
 
     def as_json(self) -> dict[str, Any]:

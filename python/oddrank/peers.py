@@ -5,19 +5,19 @@ figures. Peers of one class have the same hardware, MIG profile and power cap. T
 
 - A peer's value is the median of its repeats. Its reference is the median of the *others'* values:
   with few peers, a median that includes the suspect would halve its lag.
-- effect = how much longer it takes than its reference: 0.05 is 5 %. The lower bound is z standard
-  errors less; z is such that all comparisons of a run together name a healthy peer in `ALARM` of
-  the runs.
+- effect = how much longer it takes than its reference: 0.05 is 5 %. The lower bound is the effect
+  less z standard errors. z is chosen for all comparisons of a run together: `ALARM` of the runs
+  name a healthy peer.
 - line = max(2/3 of the smallest effect looked for, t * healthy spread of the peers and of the
-  median of the others). t is Student's, with the degrees of freedom of the spread's estimate. A
-  threshold at the effect itself would find it half of the time.
+  median of the others). t is Student's, with the degrees of freedom of the spread's estimate. The
+  line is below the effect looked for: at the effect itself, every second slow peer would be missed.
 - lower > line: slow. Only effect > line: a suspect. Measure it again together with peers known to
   be good, and call `compare` with those repeats alone and with `comparisons`, `spread` and `line`
   of the first call. A suspect that is left when the budget ends is "unknown".
 
-The healthy spread is what peers differ by beyond the noise of their repeats. Fewer than `MANY`
-peers can't tell it from a slow peer: it is taken as 0, and the noise of the repeats alone keeps
-healthy ones from being named. Simulated: benchmarks/selftest/simulated_clusters.py.
+The healthy spread is how much healthy peers differ, beyond the noise of their repeats. Fewer than
+`MANY` peers cannot tell it from a slow peer. It then counts as 0, and only the noise of the repeats
+protects healthy peers. Simulated: benchmarks/selftest/simulated_clusters.py.
 """
 
 import math
@@ -32,10 +32,10 @@ from oddrank.errors import OddrankError
 ALARM = 0.01
 """Probability that a run names a healthy peer, over all of its comparisons."""
 MANY = 16
-"""From this many peers on, their own values tell the healthy spread."""
+"""Least number of peers whose values estimate the healthy spread."""
 
 LINE = 2 / 3
-"""Share of the smallest effect looked for beyond which a peer is named."""
+"""A peer is named if its lower bound exceeds this share of the smallest effect looked for."""
 MAD = 1.4826
 """Standard deviation of a normal distribution, in median absolute deviations."""
 DEGREES_OF_DEVIATION = 0.37
@@ -44,7 +44,7 @@ DEGREES_OF_DEVIATION = 0.37
 _FOUND = 0.95  # share of runs that find the effect `visible`
 _QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
 _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
-_OWN = 4  # from so many repeats on a peer's own noise counts
+_OWN = 4  # least repeats for a peer's own noise to count
 
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value", bound=Hashable)
@@ -138,7 +138,7 @@ class Comparison(Generic[Name]):
 
     @property
     def level(self) -> Level:
-        """How sure a name is. With two peers, one slow and one fast look alike."""
+        """How sure it is that a named peer is slow: of two, the other may be unusually fast."""
         if len(self.peers) < 3:
             return "low"
         return "medium" if len(self.peers) == 3 else "high"

@@ -18,7 +18,7 @@ from oddrank.report import Report, write_json
 
 _MAX_TEXT = 1000
 _MAX_FINDINGS = 12
-# With more findings: shows as many as fit these lines, and folds the rest into so many groups.
+# Of more findings, shows as many as fit into _MAX_LINES; folds the rest into _MAX_GROUPS lines.
 _MAX_LINES = 24
 _MAX_GROUPS = 6
 _MAX_EVIDENCE = 6
@@ -115,8 +115,8 @@ def deliver(
 
     tables: (title, columns, rows) of further ones.
 
-    A reader that leaves early (`| head`) does not keep the rest from being written. If stdout can't
-    be written, the verdict goes to stderr. The JSON comes last: file systems may be slow.
+    If a reader leaves early (`| head`), the JSON is still written. If stdout can't be written, the
+    verdict goes to stderr. The JSON comes last: file systems may be slow.
     """
     stream = sys.stderr if json_path == "-" or _stdout_is_closed else sys.stdout
     if report_.verdict != "healthy":
@@ -151,14 +151,14 @@ def _print_all(
 
 
 def _discard(stream: TextIO) -> None:
-    """Keeps Python from writing at exit what the stream could not take."""
+    """Sends the rest of the stream to /dev/null: Python's flush at exit would fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def open_closed_streams() -> None:
     """Opens /dev/null as stdin, stdout and stderr if the caller has closed them (`>&-`).
 
-    Else the next file that is opened would take their number, and get the output.
+    Else the next opened file would get their descriptor, and with it the output.
     """
     global _stdout_is_closed
     _stdout_is_closed = sys.stdout is None
@@ -191,7 +191,7 @@ def _escape(character: str) -> str:
 
 
 def _as_many_as_fit(report: Report) -> list[list[Line]]:
-    """Returns each finding's lines: of all findings if they are few, else of those that fit."""
+    """Returns the lines of each finding shown: of all if they are few, else of those that fit."""
     made = [list(_finding_lines(f, report.summary)) for f in report.findings[:_MAX_FINDINGS]]
     if len(report.findings) <= _MAX_FINDINGS:
         return made

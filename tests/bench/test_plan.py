@@ -9,7 +9,6 @@ from oddrank.bench import report
 from oddrank.bench.budget import Limits
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.plan import memory_of, reserve, tasks
-from oddrank.machine import memory
 
 SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
 MIB, GIB = 1 << 20, 1 << 30
@@ -53,7 +52,7 @@ def test_no_more_is_reserved_than_there_is_and_enough_for_every_case_that_fits(w
     ],
 )
 def test_a_dry_run_says_what_is_reserved(monkeypatch, collectives, sizes, free, said):
-    monkeypatch.setattr(memory, "free_host_memory", lambda: 2 * free)
+    monkeypatch.setattr("oddrank.machine.device.free_host_memory", lambda: 2 * free)
     todo = tasks(**SWEEP, collectives=collectives, sizes=sizes, world=2)
     _, sentence = report.plan_rows(todo, MagicMock(world=2, local_world=1), Limits(60, 300))
     assert said in sentence

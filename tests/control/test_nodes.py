@@ -14,7 +14,7 @@ HERE = Launch("env", 0, 0, 4, 2, 0, 2, "localhost", None, "job", node_is_known=F
 def test_two_hosts_with_one_name_are_two_nodes(monkeypatch):
     boots = []
     for boot in ("a", "b"):
-        monkeypatch.setattr(runner, "_boot", lambda boot=boot: boot)
+        monkeypatch.setattr(runner, "small_file", lambda _, boot=boot: boot)
         boots.append(runner._node(HERE))
     states = {
         rank: RankState(rank, "localhost", boots[rank // 2], rank % 2, contact="ok")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from oddrank.machine import memory
+from oddrank.machine import device
 from oddrank.machine.device import CPU
 
 
@@ -25,7 +25,7 @@ def cgroup(tmp_path):
     """What is free by the files of cgroups."""
 
     def free(lines, files):
-        return memory.free_in_cgroups(*written(tmp_path, lines, files))
+        return device.free_in_cgroups(*written(tmp_path, lines, files))
 
     return free
 
@@ -94,7 +94,7 @@ def test_no_limit_is_no_limit(cgroup, files):
 
 
 def test_nothing_of_this_hosts_files_is_taken_for_endless():
-    assert 0 <= memory.free_host_memory() < math.inf
+    assert 0 <= device.free_host_memory() < math.inf
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def limits(tmp_path):
 
     def read(lines, files):
         given = written(tmp_path, lines, files)
-        return memory.cgroup_memory(*given), memory.cgroup_cpus(*given)
+        return device.cgroup_memory(*given), device.cgroup_cpus(*given)
 
     return read
 
@@ -131,7 +131,7 @@ def test_limits_of_memory_and_processors_are_those_of_any_level_and_version(
 def test_the_ranks_of_a_host_share_its_free_memory_and_buffers_take_a_quarter(
     monkeypatch, ranks, free, usable
 ):
-    monkeypatch.setattr(memory, "free_host_memory", lambda: 800.0)
+    monkeypatch.setattr(device, "free_host_memory", lambda: 800.0)
     here = SimpleNamespace(local_world=ranks)
-    assert memory.free_bytes(CPU, here) == free
-    assert memory.usable_bytes(CPU, here) == usable
+    assert device.free_bytes(CPU, here) == free
+    assert device.usable_bytes(CPU, here) == usable

@@ -31,7 +31,7 @@ PYTHON_LEAVES = {
     "report": {"errors", "_version", "finding"},
     "render": {"errors", "finding", "report", "launch"},
     "peers": {"_native", "errors"},
-    "control": {"errors", "_native", "launch", "finding", "report", "job"},
+    "control": {"errors", "_native", "launch", "finding", "report", "job", "machine"},
     "machine": {"_native", "launch"},
     "process_group": {"errors", "_native", "control", "machine"},
 }

@@ -8,7 +8,6 @@ from job import job
 from oddrank import _native
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Skip
-from oddrank.machine import memory
 from oddrank.machine.device import CPU, GPU
 from oddrank.selftest.choice import Options
 from oddrank.selftest.stages import device, environment
@@ -23,13 +22,13 @@ MIB = 1 << 20
 def test_a_quarter_of_what_is_free_is_shared_by_the_ranks_of_the_host(
     monkeypatch, free, ranks, expected
 ):
-    monkeypatch.setattr(memory, "free_host_memory", lambda: free * MIB)
+    monkeypatch.setattr("oddrank.machine.device.free_host_memory", lambda: free * MIB)
     here = SimpleNamespace(local_world=ranks)
     assert device.memory_to_verify(CPU, here) == expected * MIB
 
 
 def test_a_full_test_takes_more_of_the_host(monkeypatch):
-    monkeypatch.setattr(memory, "free_host_memory", lambda: 8192 * MIB)
+    monkeypatch.setattr("oddrank.machine.device.free_host_memory", lambda: 8192 * MIB)
     here = SimpleNamespace(local_world=2)
     assert device.memory_to_verify(CPU, here, full=True) == 512 * MIB
     here.local_world = 16

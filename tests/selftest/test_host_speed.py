@@ -6,7 +6,6 @@ import pytest
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.machine import memory
 from oddrank.selftest import training
 from oddrank.selftest.metrics import TABLE
 from oddrank.selftest.probes import host
@@ -21,7 +20,7 @@ MIB = 1 << 20
 def test_the_buffer_is_larger_than_the_caches_if_the_host_has_that_much(
     monkeypatch, free, cache, ranks, expected
 ):
-    monkeypatch.setattr(memory, "free_host_memory", lambda: free * MIB)
+    monkeypatch.setattr("oddrank.machine.device.free_host_memory", lambda: free * MIB)
     monkeypatch.setattr(host, "_last_cache", lambda: cache * MIB)
     assert host._bytes(SimpleNamespace(local_world=ranks)) == expected * MIB
 

@@ -13,8 +13,7 @@ from oddrank.bench.row import Row
 from oddrank.bench.sampling import ENOUGH
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
-from oddrank.machine.device import CPU
-from oddrank.machine.memory import usable_bytes
+from oddrank.machine.device import CPU, usable_bytes
 from oddrank.report import Report
 
 if TYPE_CHECKING:

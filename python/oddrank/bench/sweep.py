@@ -18,7 +18,7 @@ from oddrank.control.stages import AnyStage, Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine import device, settings
-from oddrank.machine.memory import usable_bytes
+from oddrank.machine.device import usable_bytes
 from oddrank.process_group import Group, connect
 
 if TYPE_CHECKING:

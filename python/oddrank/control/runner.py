@@ -26,7 +26,9 @@ from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
 from oddrank.job import job_folder
 from oddrank.launch import Launch
+from oddrank.machine import small_file
 
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # Signals that launchers send, or people through them.
 _PASSED_ON = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
@@ -105,15 +107,8 @@ def _node(launch: Launch) -> int:
     """
     if launch.node_is_known:
         return launch.node
-    name = f"{launch.host} {_boot()}"
+    name = f"{launch.host} {small_file(_BOOT_ID)}"
     return zlib.crc32(name.encode(errors="replace")) % (1 << 30)
-
-
-def _boot() -> str:
-    """Return the kernel's id of this boot; "" if it can't be read."""
-    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
-    return ""
 
 
 def keep_this_rank(deadline: float) -> None:

@@ -4,6 +4,8 @@ import os
 import re
 from pathlib import Path
 
+from oddrank.machine import small_file
+
 NET = Path("/sys/class/net")
 INFINIBAND = Path("/sys/class/infiniband")
 
@@ -11,7 +13,7 @@ INFINIBAND = Path("/sys/class/infiniband")
 def line_rate(interface: str, root: Path = NET) -> float | None:
     """Returns the Gb/s of a real network card that is up; None if unknown.
 
-    The speed of virtual devices (bridges, veth, tun) says nothing; that of virtio is -1.
+    Virtual devices (bridges, veth, tun) have a speed without a meaning; virtio's is -1.
     """
     if not re.fullmatch(r"[^/\s]{1,15}", interface) or interface in (".", ".."):
         return None
@@ -23,7 +25,7 @@ def line_rate(interface: str, root: Path = NET) -> float | None:
 
 
 def line_rates(only: str, root: Path = NET) -> dict[str, float]:
-    """Returns the Gb/s of the cards that are up and that `only`, an NCCL_SOCKET_IFNAME, allows."""
+    """Returns the Gb/s of each card that is up and that `only`, an NCCL_SOCKET_IFNAME, allows."""
     names = (folder.name for folder in sorted(root.glob("*")) if is_allowed(folder.name, only))
     return {name: rate for name in names if (rate := line_rate(name, root)) is not None}
 
@@ -31,11 +33,11 @@ def line_rates(only: str, root: Path = NET) -> dict[str, float]:
 def infiniband_rates(only: str = "", root: Path = INFINIBAND) -> dict[str, float]:
     """Returns DEVICE:PORT -> Gb/s of the active RDMA ports (InfiniBand, RoCE, EFA).
 
-    only: an NCCL_IB_HCA; the ports that it allows.
+    only: an NCCL_IB_HCA; it allows the ports.
     """
     rates = {}
     for port in sorted(root.glob("*/ports/[0-9]*")):
-        state, rate = _text(port / "state"), _text(port / "rate")
+        state, rate = small_file(port / "state"), small_file(port / "rate")
         found = re.match(r"([0-9.]{1,8}) Gb/sec", rate)
         device = port.parent.parent.name
         if "ACTIVE" in state and found and is_allowed(device, only, int(port.name)):
@@ -73,13 +75,5 @@ def _leading_number(text: str) -> int:
 
 
 def _number(file: Path) -> float | None:
-    text = _text(file)
+    text = small_file(file)
     return float(text) if re.fullmatch(r"-?[0-9]{1,12}", text) else None
-
-
-def _text(file: Path) -> str:
-    """Reads a file; empty if it can't: the speed of a device that is down is an error."""
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

@@ -3,6 +3,8 @@
 import os
 from typing import TypedDict
 
+from oddrank.machine import small_file
+
 # The only environment variables that are shown: values of others may be secrets. They choose
 # transports, algorithms and threads. Sources: docs.nvidia.com (NCCL 2.29), docs.pytorch.org,
 # openmp.org, ofiwg.
@@ -31,7 +33,7 @@ SETTINGS = (
     "TORCH_NCCL_PROPAGATE_ERROR", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_USE_COMM_NONBLOCKING",
     "UCX_NET_DEVICES", "UCX_TLS",
 )  # fmt: skip
-# By these each rank chooses transports, algorithms and channels, and assumes that all choose alike.
+# Each rank chooses transports, algorithms and channels by these, and expects all to choose alike.
 MUST_AGREE = frozenset({
     "NCCL_ALGO", "NCCL_BUFFSIZE", "NCCL_COLLNET_ENABLE", "NCCL_IB_DISABLE", "NCCL_LAUNCH_MODE",
     "NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS",
@@ -56,7 +58,7 @@ class Setup(TypedDict):
 
 
 def of_rank() -> Setup:
-    """Returns this rank's versions and settings. Call before the group is made: it sets more."""
+    """Returns this rank's versions and settings. Call before the group is made, which sets some."""
     import torch
 
     given = {name: os.environ[name][:_MOST_TEXT] for name in SETTINGS if os.environ.get(name)}
@@ -70,8 +72,5 @@ def of_rank() -> Setup:
 
 def driver() -> str | None:
     """Returns the version of the kernel's NVIDIA driver, or None."""
-    try:
-        with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as file:
-            return file.readline().partition("  ")[2].split("  ")[0].strip() or None
-    except OSError:
-        return None
+    line = small_file("/proc/driver/nvidia/version").partition("\n")[0]
+    return line.partition("  ")[2].split("  ")[0].strip() or None

@@ -19,7 +19,7 @@ from oddrank.control.stages import AnyStage, Context, RunState, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine import device
-from oddrank.machine.memory import usable_bytes
+from oddrank.machine.device import usable_bytes
 from oddrank.process_group import connect
 
 # Share of the command's time for repeats beyond the fewest.

@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 from oddrank.machine import settings
-from oddrank.machine.memory import cgroup_cpus, cgroup_memory
+from oddrank.machine.device import cgroup_cpus, cgroup_memory
 from oddrank.selftest.facts.fact import Fact, Here
 
 _CPUS = Path("/sys/devices/system/cpu")

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from oddrank import _native
+from oddrank.machine import small_file
 from oddrank.machine.interfaces import is_allowed
 from oddrank.selftest.facts.fact import Fact, Here
 
@@ -42,12 +43,12 @@ def cards(here: Here, root: Path = _NET) -> str | None:
     found: Counter[str] = Counter()
     for folder in sorted(root.iterdir()):
         if os.path.exists(folder / "device"):
-            found[f"{_text(folder / 'operstate')} ({_speed(folder)})"] += 1
+            found[f"{small_file(folder / 'operstate')} ({_speed(folder)})"] += 1
     return ", ".join(f"{count} {card}" for card, count in sorted(found.items())) or None
 
 
 def _speed(folder: Path) -> str:
-    text = _text(folder / "speed")  # in Mb/s
+    text = small_file(folder / "speed")  # in Mb/s
     return (
         f"{int(text) / 1000:g} Gb/s" if re.fullmatch(r"[0-9]{1,9}", text) else "speed not readable"
     )
@@ -57,7 +58,7 @@ def ports(here: Here, root: Path = _INFINIBAND) -> dict[str, str]:
     """Returns RDMA port -> its link: mlx5_0/1 -> ACTIVE, 400 Gb/sec (4X NDR), InfiniBand."""
     return {
         f"{port.parents[1].name}/{port.name}": ", ".join(
-            filter(None, (_state(port), _text(port / "rate"), _text(port / "link_layer")))
+            filter(None, (_state(port), small_file(port / "rate"), small_file(port / "link_layer")))
         )
         for port in root.glob("*/ports/*")
     }
@@ -65,14 +66,6 @@ def ports(here: Here, root: Path = _INFINIBAND) -> dict[str, str]:
 
 def _state(port: Path) -> str:
     return (port / "state").read_text(encoding="ascii", errors="replace").rpartition(":")[2].strip()
-
-
-def _text(file: Path) -> str:
-    """Reads a file; empty if it can't: the speed of a card that is down is an error."""
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 FACTS = (

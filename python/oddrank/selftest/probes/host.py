@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from oddrank import _native
-from oddrank.machine.device import CPU
-from oddrank.machine.memory import cgroup_cpus, cgroups, free_bytes
+from oddrank.machine.device import CPU, cgroup_cpus, cgroups, free_bytes
 from oddrank.selftest.probes import prints
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
-from oddrank.machine.device import BACKENDS, CPU, GPU, choose, gpu_index
-from oddrank.machine.memory import free_bytes
+from oddrank.machine.device import BACKENDS, CPU, GPU, choose, free_bytes, gpu_index
 from oddrank.selftest import facts
 from oddrank.selftest.choice import Level, Options
 
