@@ -340,6 +340,12 @@ def test_a_launcher_that_has_gone_is_told_and_no_rank(changed):
     assert blamed(*node1) == [("launcher-gone", ())]
 
 
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_launcher_that_has_gone_explains_what_all_ranks_raised(waiting):
+    ranks = [rank(r, orphaned=True, waiting=waiting, **TORCHRUN, **RAISED) for r in range(4)]
+    assert blamed(*ranks) == [("launcher-gone", ())]
+
+
 def test_a_rank_that_was_killed_is_named_beside_a_launcher_that_has_gone():
     killed = rank(2, orphaned=True, **TORCHRUN, **KILLED)
     assert blamed(killed) == [("killed", (2,))]

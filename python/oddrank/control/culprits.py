@@ -43,7 +43,7 @@ Cause = Literal[
     "all-wait",  # no rank: the ranks without a result wait for each other
 ]
 # Consequences of a launcher's end: torch's store is gone, and rank 0's address with it.
-_BY_A_LAUNCHERS_END = ("raised", "no-progress", "never-came", "no-address")
+_BY_A_LAUNCHERS_END = ("raised", "all-raised", "no-progress", "never-came", "no-address")
 
 # Guards report progress with their heartbeats. A rank is not stuck yet if it moved within
 # _JUST_NOW, or within 1.5 times its second longest pause, at most _LATELY (the longest pause may
@@ -263,7 +263,7 @@ def _never_joined(came: Iterable[RankEvidence], never: Sequence[int]) -> tuple[i
 
 
 def _raised_the_same(round: RoundEvidence, states: Collection[RankEvidence]) -> bool:
-    """Return whether all raised the same text at the same place, in a collective or outside.
+    """Return whether all raised the same text, and all inside a collective or all outside.
 
     They reject the same request, or lack the same thing. Ranks that a fault tore down raise
     different texts: they name different peers.

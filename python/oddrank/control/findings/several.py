@@ -164,7 +164,7 @@ def all_raised(culprit: Culprit, run: RunState) -> Finding:
         what=f"all {run.world} ranks raised {text} in stage {culprit.stage}: no rank is odd",
         stage=culprit.stage,
         evidence=raised_at(run, 0) + evidence(culprit, run),
-        confidence=Confidence("high", "every rank rejected the same request"),
+        confidence=Confidence("high", "every rank raised the same"),
         next=("leave out what this stage measures, or report it with this output",),
     )
 
