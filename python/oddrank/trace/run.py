@@ -37,8 +37,9 @@ def script(
         __builtins__=builtins,
         __loader__=SourceFileLoader("__main__", path),
         __cached__=None,
-        __annotations__={},
     )
+    if sys.version_info < (3, 14):  # newer ones make it when it is first asked for
+        main.__annotations__ = {}
     sys.modules["__main__"] = main
 
     def run() -> None:
