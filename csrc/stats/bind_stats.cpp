@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "os/gil.hpp"
-#include "stats/bootstrap.hpp"
-#include "stats/repeats.hpp"
+#include "stats/statistics.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
@@ -40,9 +39,8 @@ void bind_stats(py::module_& m) {
       },
       py::arg("peers"), py::arg("rates"),
       "Returns (medians, scatters, noise, deviations) of the repeats' logarithms: each peer's "
-      "median "
-      "and standard deviation (0 if it has one repeat), the pooled standard deviation of one "
-      "repeat "
+      "median and "
+      "standard deviation (0 if it has one repeat), the pooled standard deviation of one repeat "
       "(None if no peer has two) and the number of deviations behind it.");
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "os/error.hpp"
-#include "stats/bootstrap.hpp"
+#include "stats/statistics.hpp"
 
 namespace {
 

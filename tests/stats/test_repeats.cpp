@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "os/error.hpp"
-#include "stats/repeats.hpp"
+#include "stats/statistics.hpp"
 
 namespace {
 

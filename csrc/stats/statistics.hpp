@@ -1,10 +1,12 @@
-// Confidence interval of a ratio of two medians by a block bootstrap, for the time of an iteration
-// depends on the one before it.
+// Robust statistics of measured times and rates: the ratio of two medians with its confidence
+// interval, and how much repeated measurements of peers vary.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 namespace oddrank {
 
@@ -25,7 +27,8 @@ struct RatioInterval {
 // Returns the ratio of the medians of two series, each in the order of time, with its interval.
 // Throws Error if a series has fewer than two values, or one that is not above 0 and finite.
 //
-// Circular block bootstrap (Politis and Romano 1992), percentile interval. The block
+// A block bootstrap, for the time of an iteration depends on the one before it:
+// circular blocks (Politis and Romano 1992), percentile interval. The block
 // length is that of Politis and White (2004), corrected by Patton, Politis and White (2009), for
 // the signs of x - median: their mean makes the median's error, and outliers do not count by their
 // size. Too short blocks make the interval too narrow: they are 1.5 times as long, and at least the
@@ -36,5 +39,22 @@ RatioInterval ratio_of_medians(std::span<const double> over, std::span<const dou
 
 // Returns the length of the blocks that ratio_of_medians draws from a series.
 std::size_t block_length(std::span<const double> series);
+
+// All values are of logarithms, so that a deviation is a share of the measured value. Slower is
+// larger.
+struct RepeatsSummary {
+  std::vector<double> medians;   // per peer
+  std::vector<double> scatters;  // standard deviation of one repeat per peer; 0 if it has only one
+  // Pooled standard deviation of one repeat; empty if no peer has two.
+  std::optional<double> noise;
+  std::size_t deviations = 0;  // number of deviations behind `noise`
+};
+
+// Turns the median absolute deviation of a normal distribution into its standard deviation.
+inline constexpr double kMad = 1.4826;
+
+// `peers`: at least one repeat each, all times or all rates. Robust: a few odd repeats change
+// nothing. Throws Error for a value that is not above 0 and finite.
+RepeatsSummary sum_up(const std::vector<std::vector<double>>& peers, bool rates);
 
 }  // namespace oddrank
