@@ -2,8 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "nvml/gpu_health.hpp"
-#include "nvml/gpu_links.hpp"
+#include "nvml/gpu.hpp"
 #include "os/gil.hpp"
 
 namespace oddrank {

@@ -1,4 +1,4 @@
-// One GPU's health, settings and error counters, read from NVML. Needs no CUDA.
+// One GPU's health, settings, error counters and links, read from NVML. Needs no CUDA.
 #pragma once
 
 #include <cstdint>
@@ -37,5 +37,19 @@ struct GpuCounters {
 // throw Error if the library, the driver or the GPU is missing.
 GpuHealth gpu_health(const std::string& uuid, const std::string& file);
 GpuCounters gpu_counters(const std::string& uuid, const std::string& file);
+
+// The links to other GPUs and to the host. A number is 0 if there is none or the driver does not
+// report it. `fabric` names the NVLink switch fabric and its clique: the same text on all its GPUs,
+// on any host; empty if the GPU belongs to no fabric that spans hosts.
+struct GpuLinks {
+  unsigned nvlinks = 0;      // active links
+  unsigned nvlink_MBps = 0;  // per link and direction
+  unsigned pcie = 0;         // newest generation that GPU and host share
+  unsigned pcie_width = 0;   // lanes in use
+  std::string fabric;
+};
+
+// The same for `uuid` "GPU-...". A MIG slice is no GPU.
+GpuLinks gpu_links(const std::string& uuid, const std::string& file);
 
 }  // namespace oddrank::nvml

@@ -46,7 +46,7 @@ class RankFacts(Algorithms):
     """A rank's share of Facts.
 
     nics: name -> line rate in Gb/s of the NICs that may carry its traffic, as far as known. links:
-    the links of its GPU to others (csrc/nvml/gpu_links.hpp), or why they are unknown.
+    the links of its GPU to others (csrc/nvml/gpu.hpp), or why they are unknown.
     """
 
     nics: dict[str, float]
