@@ -2,7 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "printing/cpython/printflock.hpp"
-#include "printing/lock_file.hpp"
+#include "printing/lock.hpp"
 
 namespace py = pybind11;
 

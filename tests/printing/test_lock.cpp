@@ -15,7 +15,6 @@
 
 #include "os/fd.hpp"
 #include "printing/lock.hpp"
-#include "printing/lock_file.hpp"
 #include "printing/writer.hpp"
 
 namespace {

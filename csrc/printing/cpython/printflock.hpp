@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "printing/lock_file.hpp"
+#include "printing/lock.hpp"
 
 namespace oddrank::printing {
 
