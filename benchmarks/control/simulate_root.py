@@ -21,7 +21,6 @@ from oddrank.control import Root
 
 HERE = Path(__file__).parent
 SOURCES = [
-    "os/error.cpp",
     "os/proc.cpp",
     "control/wire.cpp",
     "control/proof.cpp",

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "bench/verify/verify.hpp"
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 
 namespace oddrank {
 namespace py = pybind11;

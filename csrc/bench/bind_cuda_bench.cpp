@@ -9,8 +9,8 @@
 #include "bench/bind_bench.hpp"
 #include "bench/nccl/communicator.hpp"
 #include "bench/verify/verify.hpp"
+#include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/gil.hpp"
 
 namespace oddrank {
 namespace py = pybind11;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "bench/nccl/operation.hpp"
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 
 namespace oddrank {
 namespace py = pybind11;

@@ -10,8 +10,7 @@
 #include "control/process.hpp"
 #include "control/worker.hpp"
 #include "os/clock.hpp"
-#include "os/gil.hpp"
-#include "os/static_type.hpp"
+#include "os/cpython.hpp"
 
 namespace py = pybind11;
 

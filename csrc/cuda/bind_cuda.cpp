@@ -4,7 +4,7 @@
 
 #include "cuda/check.hpp"
 #include "cuda/devices.hpp"
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 
 namespace oddrank {
 namespace py = pybind11;

@@ -3,7 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "nvml/gpu.hpp"
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 
 namespace oddrank {
 namespace py = pybind11;

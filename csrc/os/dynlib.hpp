@@ -1,6 +1,11 @@
-// A shared library opened at run time: typed lookups, and where it really came from.
+// A shared library opened at run time: typed lookups, and the file that it really came from.
 #pragma once
 
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#include <array>
 #include <string>
 
 namespace oddrank {
@@ -10,24 +15,38 @@ namespace oddrank {
 class DynamicLibrary {
  public:
   DynamicLibrary() = default;
-  // dlopen(RTLD_NOW | RTLD_LOCAL); on failure an empty library, and `why` says what the loader
-  // said.
-  static DynamicLibrary open(const std::string& file, std::string* why) noexcept;
-  // The copy that is in the process already (by its soname), else an empty library.
-  static DynamicLibrary already_loaded(const std::string& soname) noexcept;
+  // Calls dlopen(RTLD_NOW | RTLD_LOCAL). On failure returns an empty library, and sets `why` to the
+  // loader's message.
+  static DynamicLibrary open(const std::string& file, std::string* why) noexcept {
+    void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr && why != nullptr) {
+      const char* text = ::dlerror();
+      *why = text != nullptr ? text : "cannot be loaded";
+    }
+    return DynamicLibrary(handle);
+  }
+  // Returns the copy that is in the process already (by its soname), else an empty library.
+  static DynamicLibrary already_loaded(const std::string& soname) noexcept {
+    return DynamicLibrary(::dlopen(soname.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD));
+  }
 
   explicit operator bool() const noexcept { return handle_ != nullptr; }
-  // Null where the library has no such symbol. F is a function pointer: decltype(&function).
+  // Returns null if the library has no such symbol. F is a function pointer: decltype(&function).
   template <class F>
   F find(const char* name) const noexcept {
-    return reinterpret_cast<F>(find_address(name));
+    return reinterpret_cast<F>(handle_ == nullptr ? nullptr : ::dlsym(handle_, name));
   }
-  // The file that holds `address`, symbolic links resolved; empty if none does.
-  static std::string file_of(const void* address);
+  // Returns the file that holds `address`, symbolic links resolved; empty if none does.
+  static std::string file_of(const void* address) {
+    Dl_info info{};
+    if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
+    std::array<char, PATH_MAX> resolved{};
+    return ::realpath(info.dli_fname, resolved.data()) != nullptr ? resolved.data()
+                                                                  : info.dli_fname;
+  }
 
  private:
   explicit DynamicLibrary(void* handle) noexcept : handle_(handle) {}
-  void* find_address(const char* name) const noexcept;
   void* handle_ = nullptr;
 };
 

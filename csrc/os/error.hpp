@@ -2,8 +2,10 @@
 // Cold paths only: hot paths are noexcept and count what they could not do.
 #pragma once
 
+#include <cerrno>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace oddrank {
 
@@ -19,7 +21,8 @@ class Error : public std::runtime_error {
 class SystemError : public Error {
  public:
   // `what` names the call and its object ("open /dev/shm/x"); the text of `number` is appended.
-  SystemError(const std::string& what, int number);
+  SystemError(const std::string& what, int number)
+      : Error(what + ": " + std::generic_category().message(number)), number_(number) {}
   int number() const noexcept { return number_; }
 
  private:
@@ -27,6 +30,6 @@ class SystemError : public Error {
 };
 
 // Throws SystemError with the current errno.
-[[noreturn]] void throw_errno(const std::string& what);
+[[noreturn]] inline void throw_errno(const std::string& what) { throw SystemError(what, errno); }
 
 }  // namespace oddrank

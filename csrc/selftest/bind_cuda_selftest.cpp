@@ -2,8 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/gil.hpp"
 #include "selftest/bind_selftest.hpp"
 #include "selftest/gpu_fingerprint.hpp"
 #include "selftest/gpu_memory.hpp"

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 #include "selftest/fingerprint.hpp"
 #include "selftest/folder_probe.hpp"
 #include "selftest/host_tests.hpp"

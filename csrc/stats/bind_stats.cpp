@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 #include "stats/statistics.hpp"
 
 namespace oddrank {

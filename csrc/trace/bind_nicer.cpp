@@ -1,7 +1,7 @@
 // Binds NicerTrace's text and counts: one call handles up to 4,096 events.
 #include <pybind11/stl.h>
 
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 #include "trace/bind_dicts.hpp"
 #include "trace/nicer/text.hpp"
 #include "trace/nicer/text_queue.hpp"

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 #include "os/proc.hpp"
 #include "trace/bind_dicts.hpp"
 #include "trace/export/export.hpp"

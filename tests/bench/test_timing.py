@@ -21,8 +21,6 @@ SOURCES = [
     "bench/nccl/*.cpp",
     "cuda/check.cpp",
     "cuda/devices.cpp",
-    "os/dynlib.cpp",
-    "os/error.cpp",
 ]
 RUN_US = 5.0
 

@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <string_view>
 
+#include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/gil.hpp"
 #include "printing/writer.hpp"
 
 namespace py = pybind11;

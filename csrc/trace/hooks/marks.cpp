@@ -4,7 +4,7 @@
 #include <atomic>
 #include <string_view>
 
-#include "os/static_type.hpp"
+#include "os/cpython.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {

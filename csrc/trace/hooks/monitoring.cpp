@@ -11,7 +11,7 @@
 #include <array>
 #include <utility>
 
-#include "os/static_type.hpp"
+#include "os/cpython.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {

@@ -1,5 +1,5 @@
 // The object in our threads' slots, which sys.gettrace() shows.
-#include "os/static_type.hpp"
+#include "os/cpython.hpp"
 #include "trace/hooks/hook.hpp"
 #include "trace/hooks/settrace.hpp"
 #include "trace/hooks/tracer.hpp"

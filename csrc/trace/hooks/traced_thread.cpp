@@ -1,7 +1,7 @@
 // Keeps the list of running frames and the shadow stack, and resynchronises them.
 #include "trace/hooks/traced_thread.hpp"
 
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 #include "trace/cpython/names.hpp"
 #include "trace/hooks/tracer.hpp"
 

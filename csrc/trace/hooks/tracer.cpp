@@ -8,8 +8,8 @@
 
 #include <new>
 
+#include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/gil.hpp"
 #include "trace/cpython/code.hpp"
 #include "trace/cpython/names.hpp"
 #include "trace/format/layout.hpp"

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/gil.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {

@@ -1,7 +1,7 @@
 // Bindings of the collective recorder. Includes no torch header, and so never torch's pybind11.
 #include <pybind11/pybind11.h>
 
-#include "os/gil.hpp"
+#include "os/cpython.hpp"
 #include "trace/torch/collectives.hpp"
 
 namespace py = pybind11;

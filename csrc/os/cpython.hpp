@@ -1,4 +1,5 @@
-// Guards for CPython: work without the GIL, and questions that keep the current Python error.
+// Helpers for plain CPython: work without the GIL, questions that keep the current Python error,
+// hand-written types.
 #pragma once
 
 #include <Python.h>
@@ -55,5 +56,16 @@ class KeepError {
   PyObject* value_ = nullptr;
   PyObject* trace_ = nullptr;
 };
+
+// Returns the start of a hand-written type: all fields are zero but the head. An unfinished
+// initializer list, as CPython writes it, gives a warning for each of about 48 fields.
+inline PyTypeObject blank_static_type() {
+  struct {
+    PyVarObject value;
+  } head = {PyVarObject_HEAD_INIT(nullptr, 0)};
+  PyTypeObject type{};
+  type.ob_base = head.value;
+  return type;
+}
 
 }  // namespace oddrank
