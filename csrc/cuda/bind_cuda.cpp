@@ -2,8 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "cuda/check.hpp"
-#include "cuda/devices.hpp"
+#include "cuda/runtime.hpp"
 #include "os/cpython.hpp"
 
 namespace oddrank {

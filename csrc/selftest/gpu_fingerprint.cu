@@ -6,8 +6,7 @@
 #include <map>
 #include <set>
 
-#include "cuda/buffer.hpp"
-#include "cuda/stream.hpp"
+#include "cuda/resources.hpp"
 #include "selftest/gpu_fingerprint.hpp"
 
 namespace oddrank::selftest {

@@ -2,8 +2,7 @@
 // GPU.
 #include <algorithm>
 
-#include "cuda/buffer.hpp"
-#include "cuda/stream.hpp"
+#include "cuda/resources.hpp"
 #include "selftest/gpu_memory.hpp"
 
 namespace oddrank::selftest {

@@ -17,11 +17,7 @@ from bench.fake_gpu import HERE, compiler, make_fake_gpu
 pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [
-    "bench/nccl/*.cpp",
-    "cuda/check.cpp",
-    "cuda/devices.cpp",
-]
+SOURCES = ["bench/nccl/*.cpp", "cuda/runtime.cpp"]
 RUN_US = 5.0
 
 

@@ -7,8 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "cuda/check.hpp"
-#include "cuda/devices.hpp"
+#include "cuda/runtime.hpp"
 #include "os/dynlib.hpp"
 #include "os/error.hpp"
 

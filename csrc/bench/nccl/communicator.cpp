@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "cuda/buffer.hpp"
+#include "cuda/resources.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::nccl {

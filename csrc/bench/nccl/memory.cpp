@@ -3,8 +3,7 @@
 
 #include <utility>
 
-#include "cuda/buffer.hpp"
-#include "cuda/stream.hpp"
+#include "cuda/resources.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::nccl {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "bench/nccl/communicator.hpp"
-#include "cuda/buffer.hpp"
+#include "cuda/resources.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::nccl {

@@ -9,7 +9,7 @@
 #include "bench/nccl/communicator.hpp"
 #include "bench/nccl/memory.hpp"
 #include "bench/nccl/plan.hpp"
-#include "cuda/stream.hpp"
+#include "cuda/resources.hpp"
 #include "os/clock.hpp"
 
 namespace oddrank::nccl {

@@ -4,8 +4,7 @@
 
 #include "bench/verify/table.hpp"
 #include "bench/verify/verify.hpp"
-#include "cuda/buffer.hpp"
-#include "cuda/stream.hpp"
+#include "cuda/resources.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::bench {

@@ -1,7 +1,8 @@
-// Builds the messages of CUDA errors.
-#include "cuda/check.hpp"
+// Builds the messages of CUDA errors; lists the GPUs.
+#include "cuda/runtime.hpp"
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -21,6 +22,17 @@ std::string no_device_problem() {
          (visible != nullptr ? " (CUDA_VISIBLE_DEVICES=" + std::string(visible) + ")"
                              : std::string()) +
          ". Check nvidia-smi -L and what the job scheduler or container was asked for";
+}
+
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    char hex[3];
+    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    text += hex;
+  }
+  return text;
 }
 
 }  // namespace
@@ -67,6 +79,55 @@ void throw_error(cudaError_t code, const char* call) {
   throw Error(std::string(function_name(call)) + " failed with " + ::cudaGetErrorName(code) + " (" +
               std::to_string(static_cast<int>(code)) + "): " + ::cudaGetErrorString(code) +
               (where.empty() ? "" : "; " + where));
+}
+
+std::optional<int> driver_version() {
+  int version = 0;
+  ODDRANK_CUDA_CHECK(cudaDriverGetVersion(&version));  // no driver: success and 0
+  return version == 0 ? std::nullopt : std::optional(version);
+}
+
+int runtime_version() {
+  int version = 0;
+  ODDRANK_CUDA_CHECK(cudaRuntimeGetVersion(&version));
+  return version;
+}
+
+int device_count() {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaErrorNoDevice) {
+    cudaGetLastError();
+    return 0;
+  }
+  check(code, "cudaGetDeviceCount");
+  return count;
+}
+
+std::pair<std::size_t, std::size_t> memory_info(int device) {
+  select_device(device);
+  std::size_t free = 0, total = 0;
+  ODDRANK_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return {free, total};
+}
+
+std::vector<Device> devices() {
+  std::vector<Device> list;
+  const int count = device_count();
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp device{};
+    ODDRANK_CUDA_CHECK(cudaGetDeviceProperties(&device, i));
+    char pci[32] = "";
+    ODDRANK_CUDA_CHECK(cudaDeviceGetPCIBusId(pci, sizeof pci, i));
+    list.push_back({i,
+                    device.name,
+                    uuid_text(device.uuid),
+                    pci,
+                    device.totalGlobalMem,
+                    {device.major, device.minor},
+                    device.multiProcessorCount});
+  }
+  return list;
 }
 
 }  // namespace oddrank::cuda

@@ -1,13 +1,14 @@
-// Owned CUDA streams, events and graphs, and waits for them with a deadline.
+// Owned CUDA streams, events, graphs and memory, and waits for them with a deadline.
 // C++17: included by .cu files.
 #pragma once
 
 #include <time.h>
 
+#include <cstddef>
 #include <string>
 #include <utility>
 
-#include "cuda/check.hpp"
+#include "cuda/runtime.hpp"
 #include "os/clock.hpp"
 
 namespace oddrank::cuda {
@@ -117,6 +118,53 @@ class Graph {
   };
 
   cudaGraphExec_t executable_ = nullptr;
+};
+
+// cudaMalloc memory of the current device. Freeing waits for all work of the device: see abandon().
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes) : bytes_(bytes) {
+    ODDRANK_CUDA_CHECK(cudaMalloc(&data_, bytes));
+  }
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Buffer& operator=(Buffer&&) = delete;
+  ~Buffer() {
+    if (data_ != nullptr) cudaFree(data_);
+  }
+
+  template <class T>
+  T* as() const noexcept {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const noexcept { return bytes_; }
+  // Forgets the memory. For work that does not end: cudaFree would wait for it.
+  void abandon() noexcept { data_ = nullptr; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+// Page-locked host memory that the GPU reads and writes. Freeing waits for all work of the device:
+// see abandon().
+class PinnedBuffer {
+ public:
+  explicit PinnedBuffer(std::size_t bytes) {
+    ODDRANK_CUDA_CHECK(cudaHostAlloc(&data_, bytes, cudaHostAllocDefault));
+  }
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+  ~PinnedBuffer() {
+    if (data_ != nullptr) cudaFreeHost(data_);
+  }
+
+  void* data() const noexcept { return data_; }
+  // Forgets the memory, for work that does not end.
+  void abandon() noexcept { data_ = nullptr; }
+
+ private:
+  void* data_ = nullptr;
 };
 
 // Waits until all work on `stream` is done. At the deadline it abandons the stream and what the
