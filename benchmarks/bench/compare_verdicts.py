@@ -16,7 +16,7 @@ import numpy as np
 
 import harness
 from oddrank import _native
-from oddrank.bench.compare.comparison import CONFIDENCE
+from oddrank.bench.comparison import CONFIDENCE
 
 TRIALS = 500
 NOISE = 0.05

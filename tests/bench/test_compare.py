@@ -3,7 +3,7 @@
 import pytest
 
 from oddrank import OddrankError
-from oddrank.bench.compare.comparison import compare, sentence
+from oddrank.bench.comparison import compare, sentence
 from saved_runs import report, row, saved
 
 SIZES = [1 << 10, 1 << 20, 1 << 26]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oddrank.bench.compare.saved import Matrix
 from oddrank.bench.plot.heat_map import marks
+from oddrank.bench.saved import Matrix
 from saved_runs import slow
 
 NAMES = ("n0", "n1", "n2", "n3")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank import OddrankError
-from oddrank.bench.compare.saved import Saved, names, read
+from oddrank.bench.saved import Saved, names, read
 from saved_runs import pairs, report, row, saved, write
 
 # Deeper than Python's parser allows, and more digits than int() should get.
@@ -241,8 +241,8 @@ def test_names_without_measured_links_take_no_memory_to_speak_of(names, matrices
 
 @pytest.mark.parametrize("many", ["names", "GBps"])
 def test_more_than_any_report_of_ours_has_is_refused(many, tmp_path, monkeypatch):
-    monkeypatch.setattr("oddrank.bench.compare.saved._MOST_NAMES", 5)
-    monkeypatch.setattr("oddrank.bench.compare.saved._MOST_FIGURES", 7 if many == "names" else 3)
+    monkeypatch.setattr("oddrank.bench.saved._MOST_NAMES", 5)
+    monkeypatch.setattr("oddrank.bench.saved._MOST_FIGURES", 7 if many == "names" else 3)
     one = {"names": ["a", "b"], "GBps": [[None, 1], [1, None]]}
     inside = [one | {"node": "n"}] * (2 if many == "names" else 1)
     with pytest.raises(OddrankError, match=many):

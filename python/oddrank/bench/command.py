@@ -211,7 +211,7 @@ def run(
 
 
 def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
-    from oddrank.bench.compare.comparison import FAILING
+    from oddrank.bench.comparison import FAILING
 
     chosen = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
     if chosen == {"none"}:
@@ -253,7 +253,7 @@ def compare(  # noqa: PLR0917 (click passes them by name)
 
     Exit codes: 0 no row of --fail-on; 1 such a row; 2 not readable, or different worlds.
     """
-    from oddrank.bench.compare import comparison, saved
+    from oddrank.bench import comparison, saved
 
     one, other = saved.read(a), saved.read(b)
     found = comparison.compare(one, other, within=within, force=force)
@@ -299,7 +299,7 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
 
     Exit codes: 0 drawn; 2 not readable, or nothing to draw.
     """
-    from oddrank.bench.compare import saved
+    from oddrank.bench import saved
     from oddrank.bench.plot import curves, heat_map
 
     curves.check_target(output)

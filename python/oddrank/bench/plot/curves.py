@@ -10,7 +10,7 @@ from typing import Any
 
 from oddrank import render
 from oddrank.bench.case import size_text
-from oddrank.bench.compare.saved import Saved, SavedRow, names
+from oddrank.bench.saved import Saved, SavedRow, names
 from oddrank.errors import OddrankError
 from oddrank.report import check_writable, whole_file
 

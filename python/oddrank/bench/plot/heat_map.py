@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.bench.compare.saved import Cells, Matrix, Saved
 from oddrank.bench.plot.curves import matplotlib, plain
+from oddrank.bench.saved import Cells, Matrix, Saved
 from oddrank.errors import OddrankError
 
 Box = tuple[int, int, int, int]

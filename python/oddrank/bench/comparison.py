@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from oddrank import _native
 from oddrank.bench.case import size_text
-from oddrank.bench.compare.run_differences import backends, differences
-from oddrank.bench.compare.saved import Key, Saved, SavedRow
+from oddrank.bench.run_differences import backends, differences
+from oddrank.bench.saved import Key, Saved, SavedRow
 from oddrank.errors import OddrankError
 
 Judgement = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]

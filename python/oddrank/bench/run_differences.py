@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.bench.compare.saved import Saved
+from oddrank.bench.saved import Saved
 
 _OF_A_JOB = {"job", "launcher"}  # facts about the job, not about its machines
 _NAMES = {"size": "ranks"}  # member of `world` -> its name for people

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from oddrank.bench.compare.fields import Fields, is_number, is_positive, refuse, short
+from oddrank.bench.fields import Fields, is_number, is_positive, refuse, short
 from oddrank.report import SCHEMA
 
 # Limits for all matrices together: a few times the numbers in a report of 16,384 nodes.

@@ -1,1 +1,0 @@
-"""Compares two saved reports of `bench run` row by row."""
