@@ -3,15 +3,15 @@
 import pytest
 
 from oddrank.bench.plot.heat_map import marks
-from oddrank.bench.saved import Matrix
+from oddrank.bench.saved import SavedMatrix
 from saved_runs import slow
 
 NAMES = ("n0", "n1", "n2", "n3")
 CELLS = {(i, j): 1.0 for i in range(4) for j in range(4)}
 NODES = tuple(frozenset({2 * i, 2 * i + 1}) for i in range(4))
-ONE_EACH = Matrix("", NAMES, None, CELLS, {})
-BETWEEN = Matrix("between nodes", NAMES, NODES, CELLS, CELLS)
-INSIDE = Matrix("inside n1", ("rank 2", "rank 3"), None, {(0, 1): 1.0}, {(0, 1): 1.0})
+ONE_EACH = SavedMatrix("", NAMES, None, CELLS, {})
+BETWEEN = SavedMatrix("between nodes", NAMES, NODES, CELLS, CELLS)
+INSIDE = SavedMatrix("inside n1", ("rank 2", "rank 3"), None, {(0, 1): 1.0}, {(0, 1): 1.0})
 ROW, COLUMN = (1, 0, 1, 4), (0, 1, 4, 1)
 
 
@@ -43,7 +43,7 @@ def test_who_is_named_is_framed_as_a_row_a_column_or_cells(finding, boxes):
 def test_a_node_is_found_by_its_ranks_and_without_them_by_its_host():
     finding = slow("slow-sender", [2, 3], host="n1")
     assert marks([finding], BETWEEN, 8) == [ROW]
-    assert marks([finding], Matrix("", NAMES, None, CELLS, {}), 8) == [ROW]
+    assert marks([finding], SavedMatrix("", NAMES, None, CELLS, {}), 8) == [ROW]
 
 
 def test_delays_are_framed_among_the_latencies_only():

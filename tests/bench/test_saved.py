@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank import OddrankError
-from oddrank.bench.saved import Saved, names, read
+from oddrank.bench.plot import names
+from oddrank.bench.saved import Saved, read
 from saved_runs import pairs, report, row, saved, write
 
 # Deeper than Python's parser allows, and more digits than int() should get.

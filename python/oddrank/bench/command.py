@@ -300,16 +300,16 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
     Exit codes: 0 drawn; 2 not readable, or nothing to draw.
     """
     from oddrank.bench import saved
-    from oddrank.bench.plot import curves, heat_map
+    from oddrank.bench.plot import check_kinds, check_target, curves, heat_map, matplotlib, write
 
-    curves.check_target(output)
-    curves.matplotlib()
+    check_target(output)
+    matplotlib()  # fails early without it
     runs = [saved.read(file) for file in files]
-    if curves.check_kinds(runs):
+    if check_kinds(runs):
         figure = heat_map.draw_matrices(runs[0])
     else:
         figure = curves.draw_curves(curves.collect(runs, only))
-    curves.write(figure, output)
+    write(figure, output)
     render.line(f"drawn: {output}", sys.stdout)
 
 

@@ -1,18 +1,14 @@
 """Draws curves of one or more runs: bandwidth and time against size."""
 
-import io
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from oddrank import render
 from oddrank.bench.case import size_text
-from oddrank.bench.saved import Saved, SavedRow, names
+from oddrank.bench.plot import matplotlib, names, plain
+from oddrank.bench.saved import Saved, SavedRow
 from oddrank.errors import OddrankError
-from oddrank.report import check_writable, whole_file
 
 MOST_CURVES = 10
 """Most curves in one panel: more would look alike."""
@@ -168,8 +164,6 @@ def _left_out(rows: int) -> str:
     return f"{rows} row{'s' * (rows > 1)} without a size or a time not drawn" if rows else ""
 
 
-FORMATS = (".png", ".svg", ".pdf")
-_ADVICE = "give -o a file in a folder you can write"
 # Okabe and Ito: distinct for the colour-blind too. Black is kept for marks.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C564B")
 _MARKERS = "os^Dv"  # the next one each time the colours repeat
@@ -177,51 +171,6 @@ _GREY = "#666666"
 _WRONG = "#C00000"
 _MOST_TICKS = 9
 _LARGE = 3  # up to so many collectives: one a row, large; more: two a row, small
-
-
-def check_target(path: str) -> None:
-    """Raises OddrankError if no picture can be written to `path`. Call it before drawing."""
-    if Path(path).suffix.lower() not in FORMATS:
-        raise OddrankError(f"{path} is no picture: its name must end in {', '.join(FORMATS)}")
-    check_writable(path, _ADVICE)
-
-
-def matplotlib() -> Any:
-    """Imports matplotlib and the modules used here; OddrankError if it is not installed."""
-    try:
-        import matplotlib
-        import matplotlib.backends.backend_agg
-        import matplotlib.figure
-        import matplotlib.patches
-        import matplotlib.ticker
-    except ImportError as error:
-        raise OddrankError(
-            f"pictures need matplotlib, which cannot be imported ({error}):"
-            " pip install 'oddrank[plot]'"
-        ) from None
-    return matplotlib
-
-
-def write(figure: Any, path: str) -> None:
-    """Writes the figure to `path`, whole or not at all."""
-    kind = Path(path).suffix.lower()[1:]
-    buffer = io.BytesIO()
-    # No date and no author: the same runs give the same bytes.
-    metadata = {
-        "png": {"Software": "oddrank"},
-        "svg": {"Date": None},
-        "pdf": {"CreationDate": None},
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a character of a name that the font lacks
-        figure.savefig(buffer, format=kind, dpi=figure.dpi, metadata=metadata[kind])
-    with whole_file(path, _ADVICE) as file:
-        file.write(buffer.getvalue())
-
-
-def plain(text: str) -> str:
-    """Escapes untrusted text: no formulas, no control characters."""
-    return render.safe(text).replace("$", r"\$")
 
 
 def draw_curves(picture: Picture) -> Any:
@@ -404,14 +353,3 @@ def _time(us: float) -> str:
         if us >= scale * 0.999:
             return f"{us / scale:g} {unit}"
     return f"{us * 1e3:g} ns"
-
-
-def check_kinds(runs: Sequence[Saved]) -> bool:
-    """Returns whether `runs` is one run of pairs. OddrankError if it mixes kinds."""
-    matrices = [run for run in runs if run.matrices]
-    empty = [run for run in runs if not run.matrices and not run.rows]
-    if empty:
-        raise OddrankError(f"nothing to draw: {empty[0].path} has neither rows nor pairs")
-    if matrices and len(runs) > 1:
-        raise OddrankError(f"{matrices[0].path} is of bench pairs: draw it alone")
-    return bool(matrices)

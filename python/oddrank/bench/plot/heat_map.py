@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.bench.plot.curves import matplotlib, plain
-from oddrank.bench.saved import Cells, Matrix, Saved
+from oddrank.bench.plot import matplotlib, plain
+from oddrank.bench.saved import Cells, Saved, SavedMatrix
 from oddrank.errors import OddrankError
 
 Box = tuple[int, int, int, int]
@@ -17,7 +17,11 @@ Box = tuple[int, int, int, int]
 
 
 def marks(
-    findings: Iterable[Mapping[str, Any]], matrix: Matrix, world: object, *, latency: bool = False
+    findings: Iterable[Mapping[str, Any]],
+    matrix: SavedMatrix,
+    world: object,
+    *,
+    latency: bool = False,
 ) -> list[Box]:
     """Returns the boxes to frame: a slow sender's row, a receiver's column, a rank's both, a link.
 
@@ -44,7 +48,7 @@ def marks(
     return list(dict.fromkeys(boxes))
 
 
-def _is_of_others(finding: Mapping[str, Any], matrix: Matrix) -> bool:
+def _is_of_others(finding: Mapping[str, Any], matrix: SavedMatrix) -> bool:
     """Returns whether the finding is about another kind of links than the matrix."""
     evidence = finding.get("evidence")
     first = evidence[0] if isinstance(evidence, list) and evidence else None
@@ -53,7 +57,7 @@ def _is_of_others(finding: Mapping[str, Any], matrix: Matrix) -> bool:
     return bool(kind and of[0]) and kind != of
 
 
-def _link(who: Mapping[str, Any], matrix: Matrix, members: list[set[int]] | None) -> list[Box]:
+def _link(who: Mapping[str, Any], matrix: SavedMatrix, members: list[set[int]] | None) -> list[Box]:
     """Returns the two cells of a link; one cell if one way of it is named (`n1 to n2`)."""
     device = who.get("device")
     ends = re.split(r" to | and ", device) if isinstance(device, str) else []
@@ -69,7 +73,9 @@ def _link(who: Mapping[str, Any], matrix: Matrix, members: list[set[int]] | None
     return [(i, j, 1, 1), (j, i, 1, 1)] if both else [(i, j, 1, 1)]
 
 
-def _places(who: Mapping[str, Any], matrix: Matrix, members: list[set[int]] | None) -> list[int]:
+def _places(
+    who: Mapping[str, Any], matrix: SavedMatrix, members: list[set[int]] | None
+) -> list[int]:
     """Returns the indices of the members that the finding names, by rank, else by host."""
     if members is None:
         return [i for i, name in enumerate(matrix.names) if name == who.get("host")]
@@ -82,7 +88,7 @@ def _ranks(who: Mapping[str, Any]) -> set[int]:
     return {r for r in listed if isinstance(r, int)} if isinstance(listed, list) else set()
 
 
-def _members(matrix: Matrix, world: object) -> list[set[int]] | None:
+def _members(matrix: SavedMatrix, world: object) -> list[set[int]] | None:
     """Returns the ranks of each name; None if they are unknown."""
     if matrix.ranks is not None:
         return [set(own) for own in matrix.ranks]
@@ -154,7 +160,7 @@ def _panels(run: Saved) -> tuple[list[_Panel], int]:
     return found + drawn[:room], max(0, len(drawn) - room)
 
 
-def _panels_of(run: Saved, matrix: Matrix) -> list[_Panel]:
+def _panels_of(run: Saved, matrix: SavedMatrix) -> list[_Panel]:
     """Returns the matrix's bandwidths, and its latencies if a finding names one."""
     found = []
     for values, latency in ((matrix.GBps, False), (matrix.latency_us, True)):
