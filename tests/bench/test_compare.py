@@ -3,7 +3,7 @@
 import pytest
 
 from oddrank import OddrankError
-from oddrank.bench.comparison import compare, sentence
+from oddrank.bench.comparison import compare_runs, sentence
 from saved_runs import report, row, saved
 
 SIZES = [1 << 10, 1 << 20, 1 << 26]
@@ -15,7 +15,7 @@ def verdicts(tmp_path, a, b, **options):
 
 def compared(tmp_path, a, b, within=0.05, **options):
     one, other = saved(tmp_path, a, "a.json"), saved(tmp_path, b, "b.json")
-    return compare(one, other, within=within, **options)
+    return compare_runs(one, other, within=within, **options)
 
 
 def test_two_samples_of_one_machine_are_the_same(tmp_path):
@@ -158,6 +158,16 @@ def test_other_hosts_are_told_and_not_refused_however_many_there_are(tmp_path):
 def test_what_only_one_report_tells_is_noted_and_not_refused(tmp_path):
     b = report(row(), setup={"nccl": "2.30.7"})
     assert compared(tmp_path, report(row()), b).notes == ("not compared: nccl: A does not say",)
+
+
+def test_settings_that_only_one_report_has_are_noted(tmp_path):
+    known = report(row(), setup={"settings": {"NCCL_ALGO": "Ring"}})
+    for setup in ({}, {"settings": None}, {"settings": "Ring"}):
+        silent = report(row(), setup=setup)
+        for a, b, side in ((known, silent, "B"), (silent, known, "A")):
+            notes = compared(tmp_path, a, b).notes
+            assert notes == (f"not compared: settings: {side} does not say",)
+        assert compared(tmp_path, silent, silent).notes == ()
 
 
 def test_another_back_end_is_another_world_and_compared_with_force(tmp_path):

@@ -256,7 +256,7 @@ def compare(  # noqa: PLR0917 (click passes them by name)
     from oddrank.bench import comparison, saved
 
     one, other = saved.read(a), saved.read(b)
-    found = comparison.compare(one, other, within=within, force=force)
+    found = comparison.compare_runs(one, other, within=within, force=force)
     if json_path != "-":
         render.line(f"A: {a}", sys.stdout)
         render.line(f"B: {b}", sys.stdout)
