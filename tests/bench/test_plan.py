@@ -6,9 +6,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from oddrank.bench import report
-from oddrank.bench.budget import Limits
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.plan import memory_of, reserve, tasks
+from oddrank.bench.plan import Limits, memory_of, reserve, tasks
 
 SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
 MIB, GIB = 1 << 20, 1 << 30

@@ -5,8 +5,8 @@ import statistics
 
 import pytest
 
-from oddrank.bench.budget import Budget
 from oddrank.bench.case import Case
+from oddrank.bench.plan import Budget
 from oddrank.bench.sampling import StoppingRule, error_of_passes, relative_error
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 from oddrank import peers
 from oddrank.bench import findings, topology
 from oddrank.bench.backend import Operation
-from oddrank.bench.budget import ARRIVALS, Budget
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
+from oddrank.bench.plan import ARRIVALS, Budget
 from oddrank.bench.sampling import ENOUGH, Stamps
 from oddrank.control.stages import AnyStage, Context, RunState, Stage
 from oddrank.errors import OddrankError

@@ -9,12 +9,20 @@ import click
 
 from oddrank import launch, render
 from oddrank.bench import report, sweep
-from oddrank.bench.budget import BUDGET, DEADLINE, limits
-from oddrank.bench.budget import passes as passes_within
 from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS, parse_sizes
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.pairs.command import pairs
-from oddrank.bench.plan import AUTO, BACKENDS, PLACES, in_turn, tasks
+from oddrank.bench.plan import (
+    AUTO,
+    BACKENDS,
+    BUDGET,
+    DEADLINE,
+    PLACES,
+    in_turn,
+    limits,
+    passes_within,
+    tasks,
+)
 from oddrank.bench.row import Row, Table
 from oddrank.cli import Group, Seconds, fail_on_option, json_option, share
 from oddrank.control import runner

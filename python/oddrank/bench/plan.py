@@ -1,13 +1,16 @@
-"""The plan of a sweep: its tasks, their passes, and the memory that they need."""
+"""The plan of a sweep: its tasks, their passes, the memory that they need, and their time."""
 
+import math
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
+from typing import NamedTuple
 
 from oddrank.bench.backend import capacity_of, needed
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.sampling import MOST_PASSES
+from oddrank.bench.sampling import MOST_PASSES, PASSES_THAT_TELL
 from oddrank.errors import OddrankError
 
 # Bytes of a buffer for the windows of small cases; both buffers take 64 MiB.
@@ -19,6 +22,7 @@ AUTO = "auto"
 BACKENDS = ("nccl", "c10d")
 # auto: in place or out of place as the collective is mostly used.
 PLACES = (AUTO, "in", "out")
+_FEWER = "fewer --sizes, --collectives, --dtypes, --ops or --place"
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,7 @@ def tasks(
             name = f"{name[: _LONGEST_NAME - 7]} #{len(found)}"
         found.setdefault((backend, case), Task(backend, case, name))
         if len(found) > _MOST_TASKS:
-            raise OddrankError(
-                f"this is more than {_MOST_TASKS} cases: give fewer --sizes, --collectives,"
-                " --dtypes, --ops or --place"
-            )
+            raise OddrankError(f"this is more than {_MOST_TASKS} cases: give {_FEWER}")
     return list(found.values())
 
 
@@ -116,3 +117,151 @@ def _buffer_of(case: Case, world: int) -> int:
     """Returns the bytes of the case's largest buffer, on the first and the last rank."""
     layouts = [COLLECTIVES[case.collective].layout(case, rank, world) for rank in (0, world - 1)]
     return DTYPES[case.dtype] * max(max(at.send_count, at.recv_count) for at in layouts)
+
+
+ARRIVALS = 0.4
+"""Share of the budget for the check for late ranks, and again for its recheck.
+
+The later a rank is, the longer its iterations take. If too few fit, a rank that
+seems late is shown and not named."""
+LEAST = 0.08
+"""Fewest seconds of a pass, whatever the budget."""
+BUDGET, DEADLINE = 60.0, 300.0
+"""Defaults in seconds; a longer budget or many cases lengthen the deadline."""
+_FIXED_BYTES = 1 << 20  # a run without data takes about as long as moving so many bytes
+# Seconds to start, import torch from a busy file system and connect; and its largest share of a
+# deadline.
+_START, _START_SHARE = 120.0, 0.4
+# Seconds of a case in addition to its share: to prepare, check and agree; and to read one rank's
+# result (benchmarks/bench/judge_memory.py). Then the slowest speed of the check.
+_CASE, _RANK = 0.05, 4e-5
+_CHECKED_BYTES_PER_SECOND = 50e6
+# Seconds of the shortest useful pass if there are several, and seconds that a rank adds to agree on
+# the next one.
+_PASS, _PASS_OF_A_RANK = 0.3, 1e-4
+
+
+class Limits(NamedTuple):
+    """Seconds for all measurements, and for the whole command."""
+
+    budget: float
+    deadline: float
+
+
+def limits(
+    budget: float | None, deadline: float | None, cases: Sequence[Case], world: int
+) -> Limits:
+    """Returns both limits; derives the one that is None.
+
+    OddrankError if the deadline is too short for the budget, or for the cases.
+    """
+    number = len(cases)
+    if deadline is None:
+        budget = budget or BUDGET
+        checks = sum(case.bytes for case in cases) / _CHECKED_BYTES_PER_SECOND
+        needed = _START + longest(budget, number, world) + _beside(number, world) + checks
+        return Limits(budget, max(DEADLINE, math.ceil(needed)))
+    left = _left(deadline, number, world)
+    most = _most_within(left, number, world)
+    if budget is None and most >= 1:
+        return Limits(min(BUDGET, most), deadline)
+    if budget is not None and longest(budget, number, world) <= left:
+        return Limits(budget, deadline)
+    what = f"{number} cases" + (f" and --budget {budget:g}" if budget else "")
+    needed = _least_deadline(budget or 1.0, number, world)
+    instead = f"--budget {most:g}" if most >= 1 else _FEWER
+    raise OddrankError(
+        f"--deadline {deadline:g} is too short for {what}, which may take {needed} s with start"
+        f" and checks: give --deadline {needed}, or {instead}"
+    )
+
+
+def longest(budget: float, cases: int, world: int) -> float:
+    """Returns the most seconds that measuring takes: the check for late ranks, its recheck, and
+    LEAST for each case; or the budget if that is more."""
+    looks = 2 * ARRIVALS * budget if world > 1 else 0.0
+    return max(budget, looks + LEAST * cases)
+
+
+def _beside(cases: int, world: int) -> float:
+    return cases * (_CASE + _RANK * world)
+
+
+def _left(deadline: float, cases: int, world: int) -> float:
+    """Returns the seconds left for measuring. Ignores the check of large sizes: its time is known
+    only once it runs."""
+    start = min(_START, _START_SHARE * deadline)
+    return round(deadline - start - _beside(cases, world), 6)
+
+
+def _most_within(left: float, cases: int, world: int) -> int:
+    """Returns the longest budget, in whole seconds, that fits into `left`; 0 or less: none."""
+    beyond = left - LEAST * cases
+    if world > 1:
+        return math.floor(min(left, beyond / (2 * ARRIVALS)) + 1e-6)
+    return math.floor(left) if beyond >= 0 else 0
+
+
+def _least_deadline(budget: float, cases: int, world: int) -> int:
+    """Returns the shortest deadline, in whole seconds, that leaves time for the budget."""
+    needed = longest(budget, cases, world) + _beside(cases, world)
+    return math.ceil(min(needed + _START, needed / (1 - _START_SHARE)))
+
+
+def passes_within(budget: float, cases: int, world: int) -> int:
+    """Returns how many passes each case gets: as many as fit at a useful length; one if they would
+    be too few to show how far they differ."""
+    measuring = budget * (1.0 if world == 1 else 1 - ARRIVALS)
+    fitting = int(measuring / cases / (_PASS + _PASS_OF_A_RANK * world))
+    return min(MOST_PASSES, fitting) if fitting >= PASSES_THAT_TELL else 1
+
+
+class Budget:
+    """Shares the seconds for measuring among the passes that are still to come.
+
+    A case's share grows with the square root of the time of one run: this makes the errors of all
+    cases together smallest (J. Neyman, "On the two different aspects of the representative method",
+    Journal of the Royal Statistical Society 97 (1934), p. 558, with costs). Equal shares would give
+    the large cases a hundred times fewer runs.
+    """
+
+    def __init__(self, seconds: float, cases: Iterable[Case], passes: int = 1) -> None:
+        self._seconds = seconds
+        self._weights = [math.sqrt(_FIXED_BYTES + case.bytes) for case in cases]
+        self._passes = passes
+        self._left = [passes] * len(self._weights)
+        self._began: float | None = None
+
+    def part(self, of_all: float) -> float:
+        """Returns the seconds for a stage before the cases: at most this share of the budget."""
+        return min(self._seconds * of_all, self._unused())
+
+    def share(self, index: int) -> tuple[float, float]:
+        """Returns the seconds of the case's next pass, and of all its passes that are left.
+
+        Later cases get the time that quick ones leave. LEAST is reserved for each pass to come, so
+        all end within `longest`.
+        """
+        unused, left = self._unused(), self._left
+        due = sum(weight * number for weight, number in zip(self._weights, left, strict=True))
+        one_pass = unused * self._weights[index] / due
+        whole = one_pass * left[index]
+        of_all = unused - LEAST * (sum(left) - left[index])
+        left[index] -= 1
+        of_one = of_all - LEAST * left[index]
+        return max(LEAST, min(one_pass, of_one)), max(LEAST, min(whole, of_all))
+
+    def end(self, index: int) -> None:
+        """Ends the case: no further passes."""
+        self._left[index] = 0
+
+    def is_over(self, index: int) -> bool:
+        """Returns whether the case had its last pass. Checks use time too: after the first pass,
+        another one starts only if there is time left."""
+        is_first = self._left[index] == self._passes
+        return not self._left[index] or not (is_first or self._unused() > LEAST)
+
+    def _unused(self) -> float:
+        now = time.monotonic()
+        self._began = self._began or now
+        return max(0.0, self._seconds - (now - self._began))

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oddrank.bench import arrivals, expected, findings, published, sweep, topology
-from oddrank.bench.budget import ARRIVALS, LEAST, Limits, longest
 from oddrank.bench.case import size_text
-from oddrank.bench.plan import Pass, Task, memory_of, reserve
+from oddrank.bench.plan import ARRIVALS, LEAST, Limits, Pass, Task, longest, memory_of, reserve
 from oddrank.bench.row import Row
 from oddrank.bench.sampling import ENOUGH
 from oddrank.errors import OddrankError

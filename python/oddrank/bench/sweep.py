@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, TypedDict
 
 from oddrank.bench import arrivals, expected, findings, native, topology, verify
 from oddrank.bench.arrivals import arrival
-from oddrank.bench.budget import Budget
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.plan import AUTO, Pass, Task, memory_of, reserve
+from oddrank.bench.plan import AUTO, Budget, Pass, Task, memory_of, reserve
 from oddrank.bench.published import Expected
 from oddrank.bench.row import PassResult, Row, summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
