@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from oddrank.bench.case import Case
 from oddrank.bench.expected import expected, held, judged_from
 from oddrank.bench.findings import nothing_published
-from oddrank.bench.published import Facts
+from oddrank.bench.topology import Facts
 
 GIB = 1 << 30
 H200 = Facts("NVIDIA H200", 8, 1, "nccl", nccl="2.29.7")

@@ -4,8 +4,16 @@ import pytest
 
 from measured_rows import A100, GIB, GLOO, H200, Measured, said_of_nothing
 from oddrank.bench.case import Case, parse_sizes
-from oddrank.bench.expected import expected, judged_from, nvls_wire, percent, shortfalls
-from oddrank.bench.published import Facts, gpu_named, limits
+from oddrank.bench.expected import (
+    expected,
+    figures,
+    gpu_named,
+    judged_from,
+    nvls_wire,
+    percent,
+    shortfalls,
+)
+from oddrank.bench.topology import Facts
 
 
 def facts_of(row):
@@ -25,7 +33,7 @@ def facts_of(row):
     )
 
 
-@pytest.mark.parametrize("row", limits()["published"], ids=lambda row: f"{row['gpu']} {row['n']}")
+@pytest.mark.parametrize("row", figures()["published"], ids=lambda row: f"{row['gpu']} {row['n']}")
 def test_every_published_row_is_met_within_3_percent(row):
     case = Measured(row.get("bytes", 8 * GIB), collective=row.get("collective", "all_reduce"))
     found = expected(facts_of(row), case)
@@ -35,7 +43,7 @@ def test_every_published_row_is_met_within_3_percent(row):
     assert found.source
 
 
-@pytest.mark.parametrize("row", limits()["published"], ids=lambda row: f"{row['gpu']} {row['n']}")
+@pytest.mark.parametrize("row", figures()["published"], ids=lambda row: f"{row['gpu']} {row['n']}")
 def test_no_published_row_is_called_slow_at_90_percent(row):
     collective = row.get("collective", "all_reduce")
     low = Measured(row.get("bytes", 8 * GIB), row["GBps"][0], collective, n=row["n"])
@@ -43,8 +51,8 @@ def test_no_published_row_is_called_slow_at_90_percent(row):
 
 
 def test_no_published_copy_is_faster_than_physics():
-    for copy in limits()["copies"]:
-        physical = {g["name"]: g[copy["limit"]] for g in limits()["gpus"] if g[copy["limit"]]}
+    for copy in figures()["copies"]:
+        physical = {g["name"]: g[copy["limit"]] for g in figures()["gpus"] if g[copy["limit"]]}
         assert (
             0.7
             <= copy["GBps"][0] / physical[copy["gpu"]]
@@ -53,7 +61,7 @@ def test_no_published_copy_is_faster_than_physics():
         )
 
 
-@pytest.mark.parametrize(("size", "GBps"), limits()["curves"]["H200 x8 NVLS"]["GBps"][2:])
+@pytest.mark.parametrize(("size", "GBps"), figures()["curves"]["H200 x8 NVLS"]["GBps"][2:])
 def test_the_whole_curve_of_h200_serves_from_1_mib_on(size, GBps):
     found = expected(H200, Measured(size))
     assert found.busbw_GBps == pytest.approx(GBps, rel=0.001)
@@ -159,8 +167,8 @@ def test_more_nodes_than_were_published_are_shown_and_not_judged():
 
 
 def test_the_table_names_known_products_and_collectives_only():
-    names = {gpu["name"] for gpu in limits()["gpus"]}
-    for rule in limits()["within_node"]:
+    names = {gpu["name"] for gpu in figures()["gpus"]}
+    for rule in figures()["within_node"]:
         assert rule["gpu"] in names
         assert 0.4 < rule["share"] < 1
         assert rule["source"]

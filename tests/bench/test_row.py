@@ -7,8 +7,8 @@ import pytest
 
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.expected import Expected
 from oddrank.bench.plan import Pass, Task
-from oddrank.bench.published import Expected
 from oddrank.bench.row import Table, cells, summarise
 
 CASE = Case("all_reduce", "float32", 1_000_000)

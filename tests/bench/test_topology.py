@@ -6,7 +6,7 @@ from measured_rows import Measured, said_of_nothing
 from oddrank.bench import topology
 from oddrank.bench.case import Case
 from oddrank.bench.expected import expected, shortfalls
-from oddrank.bench.published import Facts
+from oddrank.bench.topology import Facts
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
 

@@ -7,7 +7,7 @@ from oddrank import _native
 from oddrank.bench import topology
 from oddrank.bench.case import Case
 from oddrank.bench.expected import expected
-from oddrank.bench.published import Facts
+from oddrank.bench.topology import Facts
 from oddrank.errors import OddrankError
 
 HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16, "fabric": ""}

@@ -9,33 +9,47 @@ the buffer, wire = algbw (n + 1) / n, and busbw = wire * 2 (n - 1) / (n + 1) may
 rate (NVIDIA/nccl-tests, pull request 239).
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from oddrank.bench import findings
 from oddrank.bench.backend import CACHES
 from oddrank.bench.case import Case
-from oddrank.bench.published import (
-    FROM,
-    Expected,
-    Facts,
-    from_rule,
-    gpu_named,
-    is_crippled,
-    limits,
-    pcie_rule,
-    reached,
-)
+from oddrank.bench.topology import Facts
 from oddrank.finding import Finding
 
+if TYPE_CHECKING:
+    from oddrank.bench.row import Row
+
+_FROM = 1 << 30  # default of a rule: smallest size with an expected value,
+_VERDICT_FROM = 1 << 32  # and smallest size that is judged
 SMALLEST = 1 << 20
 """Bytes. Below them latency counts and no bandwidth is expected."""
 _NVLS_DTYPES = {"float32", "float16", "bfloat16"}
 _REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
 _FIRST_NVLS = (2, 17)  # first NCCL version with NVLS
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An expectation in 1e9 bytes a second; algbw if busbw is not defined (one rank)."""
+
+    busbw_GBps: float | None
+    source: str
+    note: str = ""
+    algbw_GBps: float | None = None
+    judged: bool = False
+    """Whether a row below it is a finding."""
+    physical: bool = False
+    """A limit that nothing exceeds, not the usual figure."""
+    doubt: str = ""
+    """Why the figure judges nothing here, though the topology fits."""
 
 
 def expected(facts: Facts, case: Case, footprint: int | None = None) -> Expected | None:
@@ -69,11 +83,11 @@ def nvls_wire(busbw: float, n: int) -> float:
 
 def _in_node(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expected | None:
     """Returns the figure within a node, or within one NVLink domain of several nodes."""
-    if gpu is None or not facts.together or is_crippled(facts, gpu):
+    if gpu is None or not facts.together or _is_crippled(facts, gpu):
         return None
     rules = [
         rule
-        for rule in limits()["within_node"]
+        for rule in figures()["within_node"]
         if (rule["gpu"], rule["collective"]) == (gpu["name"], case.collective)
         and facts.n in rule["n"]
         and (rule["algorithm"] != "NVLS" or _has_nvls(facts))
@@ -95,14 +109,14 @@ def _in_node(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expecte
             f": the switch adds up, so each link carries algbw (n+1)/n = {wire:.0f} GB/s of"
             f" {link:g}, and busbw may exceed that"
         )
-    return from_rule(rule, case, busbw, note)
+    return _from_rule(rule, case, busbw, note)
 
 
 def _at_size(rule: Mapping[str, Any], size: int, largest: float) -> float:
     """Interpolates the rule's curve on log axes; returns `largest` if the rule has no curve."""
     if "curve" not in rule:
         return largest
-    points = limits()["curves"][rule["curve"]]["GBps"]
+    points = figures()["curves"][rule["curve"]]["GBps"]
     if size >= points[-1][0]:
         return float(points[-1][1])
     at = next(i for i, (bytes_, _) in enumerate(points) if bytes_ > size)
@@ -113,20 +127,20 @@ def _at_size(rule: Mapping[str, Any], size: int, largest: float) -> float:
 
 def _of_system(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expected | None:
     """Returns the figure published for a whole installation of this size."""
-    for system in limits()["systems"]:
+    for system in figures()["systems"]:
         same = (system["n"], system["nodes"]) == (facts.n, facts.nodes)
         if same and (system["gpu"], system["collective"]) == (gpu and gpu["name"], case.collective):
-            return from_rule(system, case, system["GBps"], f"{system['gpu']} x {facts.n}")
+            return _from_rule(system, case, system["GBps"], f"{system['gpu']} x {facts.n}")
     return None
 
 
 def _over_pcie(facts: Facts, case: Case) -> Expected | None:
     if facts.link != "pcie" or facts.nodes > 1 or case.collective != "all_reduce":
         return None
-    rule = pcie_rule(facts)
+    rule = _pcie_rule(facts)
     if rule is None:
         return None
-    return from_rule(rule, case, reached(rule), f"PCIe {facts.pcie}", judged=False)
+    return _from_rule(rule, case, _reached(rule), f"PCIe {facts.pcie}", judged=False)
 
 
 def _on_cpu(facts: Facts, case: Case) -> Expected | None:
@@ -162,7 +176,7 @@ def _in_one_gpu(
 
 
 def _link_limit(case: Case, gpu: Mapping[str, Any]) -> Expected | None:
-    if case.collective != "sendrecv" or case.bytes < FROM:
+    if case.collective != "sendrecv" or case.bytes < _FROM:
         return None
     return Expected(
         float(gpu["link_GBps"]),
@@ -183,7 +197,7 @@ def between_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Ex
     if facts.together or not facts.nics:
         return None
     fabric = facts.fabric or "rdma"
-    for rule in limits()["between_nodes"]:
+    for rule in figures()["between_nodes"]:
         if (rule["collective"], rule["fabric"]) != (case.collective, fabric):
             continue
         rate = sum(facts.nics) / 8
@@ -193,7 +207,7 @@ def between_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Ex
         if doubt:
             note += f", and {doubt}"
         known = facts.fabric is not None and not doubt
-        found = from_rule(rule, case, busbw, note, judged=known)
+        found = _from_rule(rule, case, busbw, note, judged=known)
         return replace(found, doubt=doubt) if found else None
     return None
 
@@ -202,13 +216,13 @@ def _may_be_slower_inside(
     facts: Facts, case: Case, gpu: Mapping[str, Any] | None, busbw: float
 ) -> bool:
     """Returns whether PCIe, or the links inside a node, may be slower than the NICs."""
-    rule = pcie_rule(facts)
+    rule = _pcie_rule(facts)
     of_a_gpu = max(*facts.nics, sum(facts.nics) / facts.per_node) / 8
     if rule and of_a_gpu > rule["link_GBps"]:
         return True
-    if facts.per_node == 1 or (gpu and gpu["links"] and not is_crippled(facts, gpu)):
+    if facts.per_node == 1 or (gpu and gpu["links"] and not _is_crippled(facts, gpu)):
         return False
-    return not rule or case.collective != "all_reduce" or reached(rule) < busbw
+    return not rule or case.collective != "all_reduce" or _reached(rule) < busbw
 
 
 def _doubt(facts: Facts, nodes: Sequence[int], slow_inside: bool) -> str:
@@ -231,26 +245,7 @@ def _doubt(facts: Facts, nodes: Sequence[int], slow_inside: bool) -> str:
     return f"{which} is not known: NCCL_IB_HCA can name them"
 
 
-class Row(Protocol):
-    """A measured row, bandwidths in 1e9 bytes a second."""
-
-    @property
-    def collective(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def check(self) -> str: ...
-    @property
-    def algbw_GBps(self) -> float | None: ...
-    @property
-    def busbw_GBps(self) -> float | None: ...
-
-
-def percent(row: Row, of: Expected | None) -> float | None:
+def percent(row: "Row", of: Expected | None) -> float | None:
     """Returns the percentage of the expected bandwidth that was reached; None if unknown."""
     if of is None:
         return None
@@ -259,8 +254,8 @@ def percent(row: Row, of: Expected | None) -> float | None:
 
 
 def held(
-    rows: Sequence[Row], expectations: Sequence[Expected | None]
-) -> list[tuple[Row, Expected, float]]:
+    rows: "Sequence[Row]", expectations: Sequence[Expected | None]
+) -> list[tuple["Row", Expected, float]]:
     """Returns the rows that may be judged, each with its expectation and percentage."""
     found = []
     for row, of in zip(rows, expectations, strict=True):
@@ -278,7 +273,7 @@ def judged_from(facts: Facts, case: Case) -> int | None:
 
 
 def shortfalls(
-    rows: Sequence[Row], expectations: Sequence[Expected | None], threshold: float
+    rows: "Sequence[Row]", expectations: Sequence[Expected | None], threshold: float
 ) -> list[Finding]:
     """Returns one finding if any row that may be judged is below `threshold` (0.9 is 90 %).
 
@@ -287,3 +282,53 @@ def shortfalls(
     low = [each for each in held(rows, expectations) if each[2] < 100 * threshold]
     low.sort(key=lambda each: each[2])
     return [findings.below_expected(low, threshold)] if low else []
+
+
+@cache
+def figures() -> Mapping[str, Any]:
+    """Returns the content of limits.json."""
+    text = Path(__file__).with_name("limits.json").read_text(encoding="utf-8")
+    found: Mapping[str, Any] = json.loads(text)
+    return found
+
+
+def gpu_named(name: str) -> Mapping[str, Any] | None:
+    """Finds a product by its whole name: an H100 PCIe, an H200 NVL or a MIG slice is no H100."""
+    rows = (gpu for gpu in figures()["gpus"] if re.fullmatch(gpu["match"], name.strip()))
+    return next(rows, None)
+
+
+def _is_crippled(facts: Facts, gpu: Mapping[str, Any]) -> bool:
+    """Returns whether the GPU has other than the product's number of links: another topology."""
+    if facts.link == "pcie":
+        return gpu["links"] is not None
+    return None not in (facts.links, gpu["links"]) and facts.links != gpu["links"]
+
+
+def lacking(facts: Facts) -> str:
+    """Returns why the table does not apply to a GPU that is in it; "" if it does."""
+    gpu = gpu_named(facts.gpu or "")
+    if gpu is None or not _is_crippled(facts, gpu):
+        return ""
+    return f"{facts.links or 0} of {gpu['links']} NVLinks of a GPU are active"
+
+
+def _from_rule(
+    rule: Mapping[str, Any], case: Case, busbw: float, note: str, judged: bool = True
+) -> Expected | None:
+    """Returns a rule's figure, judged from the rule's `verdict_from` on; None below its `from`."""
+    if case.bytes < rule.get("from", _FROM):
+        return None
+    first = rule.get("verdict_from", _VERDICT_FROM)
+    judged = judged and first is not None and case.bytes >= first
+    return Expected(busbw, rule["source"], note, judged=judged)
+
+
+def _pcie_rule(facts: Facts) -> Mapping[str, Any] | None:
+    """Returns the rule for an all_reduce over PCIe within one node; None if unknown."""
+    return next((rule for rule in figures()["pcie"] if rule["generation"] == facts.pcie), None)
+
+
+def _reached(rule: Mapping[str, Any]) -> float:
+    """Returns the busbw that the rule expects: its share of the link's rate."""
+    return float(rule["share"] * rule["link_GBps"])

@@ -12,8 +12,8 @@ from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 
 if TYPE_CHECKING:
     from oddrank.bench.arrivals import Late
-    from oddrank.bench.expected import Row
-    from oddrank.bench.published import Expected
+    from oddrank.bench.expected import Expected
+    from oddrank.bench.row import Row
     from oddrank.bench.verify import MismatchData
 
 # Group that ran the case -> end of a sentence.
@@ -207,7 +207,7 @@ def nothing_published(
     """No published figure could judge any row: nothing is known to be slow or healthy.
 
     judged_from: the smallest size at which each row would be judged (`expected.judged_from`).
-    lacks: links that are down (`published.lacking`).
+    lacks: links that are down (`expected.lacking`).
     """
     whys = Counter(map(_why_not_held, rows, due, judged_from))
     larger = min((size for size in judged_from if size is not None), default=None)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, expected, findings, published, sweep, topology
+from oddrank.bench import arrivals, expected, findings, sweep, topology
 from oddrank.bench.case import size_text
 from oddrank.bench.plan import ARRIVALS, LEAST, Limits, Pass, Task, longest, memory_of, reserve
 from oddrank.bench.row import Row
@@ -134,7 +134,7 @@ def _below(
     devices = ", ".join(_devices(run))
     ranks = "1 rank" if run.world == 1 else f"{run.world} ranks"
     where = f"{ranks} ({devices}) over {', '.join(backends)}"
-    lacks = {published.lacking(known) for known in facts.values() if known} - {""}
+    lacks = {expected.lacking(known) for known in facts.values() if known} - {""}
     return [findings.nothing_published(rows, due, judged_from, threshold, where, lacks=lacks)]
 
 

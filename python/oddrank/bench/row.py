@@ -9,8 +9,8 @@ from typing import Any, TextIO, TypedDict
 from oddrank.bench import expected
 from oddrank.bench.case import Case, size_text
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.expected import Expected
 from oddrank.bench.plan import Pass
-from oddrank.bench.published import Expected
 from oddrank.bench.sampling import error_of_passes
 from oddrank.bench.verify import MismatchData
 from oddrank.finding import Who

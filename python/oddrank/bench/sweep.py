@@ -9,8 +9,8 @@ from oddrank.bench.arrivals import arrival
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.expected import Expected
 from oddrank.bench.plan import AUTO, Budget, Pass, Task, memory_of, reserve
-from oddrank.bench.published import Expected
 from oddrank.bench.row import PassResult, Row, summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
 from oddrank.control.stages import AnyStage, Context, RunState, Skip, Stage

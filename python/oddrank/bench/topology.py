@@ -1,13 +1,13 @@
-"""Facts about the ranks' hosts and GPUs that expectations need: read on every rank, then joined."""
+"""The topology of a job, which selects what to expect: read on every rank, then joined."""
 
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from oddrank import _native
-from oddrank.bench.published import Facts
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
 from oddrank.machine.device import GpuFacts
@@ -20,6 +20,45 @@ if TYPE_CHECKING:
 
 # Lanes that PCIe limits assume; fewer lanes are another topology.
 _LANES = 16
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The topology of a job; None: unknown. If ranks differ, the worst (fewest links, slowest NIC).
+
+    gpu: the driver's name of the device, None on the CPU. per_node: ranks of a node, each with its
+    own GPU. nics: line rates in Gb/s of the NICs of a node that carry the traffic. links: active
+    NVLinks of a GPU. domain: GPUs in one NVLink switch fabric, on all nodes.
+    """
+
+    gpu: str | None
+    per_node: int
+    nodes: int
+    backend: str
+    """"nccl", "c10d:nccl", "c10d:gloo"."""
+    nccl: str | None = None
+    link: Literal["nvlink", "pcie"] | None = None
+    links: int | None = None
+    pcie: int | None = None
+    """PCIe generation."""
+    nics: tuple[float, ...] = ()
+    uneven: bool = False
+    """Whether the nodes differ in their NICs."""
+    fabric: Literal["rdma", "tcp"] | None = None
+    nvls: bool | None = None
+    """False if the environment turns it off."""
+    ring: bool | None = None
+    """False if the environment turns it off."""
+    domain: int | None = None
+
+    @property
+    def n(self) -> int:
+        return self.per_node * self.nodes
+
+    @property
+    def together(self) -> bool:
+        """Returns whether NVLink or one host joins all ranks, with no NIC between them."""
+        return self.nodes == 1 or (self.domain or 0) >= self.n
 
 
 class Joined(TypedDict):
