@@ -97,7 +97,7 @@ class _Line:
 def _round(number: int, line: _Line) -> list[Stage]:
     """Returns the command's two stages with other names; the second one also sends the findings."""
     judge = Judge(_EFFECT, f"look {number}", f"again {number}")
-    options = pairs.Options(parse_size(SIZE), _EFFECT, DEADLINE)
+    options = pairs.PairOptions(parse_size(SIZE), _EFFECT, DEADLINE)
 
     def plan(run: RunState) -> Any:
         line.say(number)
@@ -138,7 +138,7 @@ def _report(found: list[Finding]) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = pairs.Options(parse_size(SIZE), _EFFECT, _A_DAY)
+    options = pairs.PairOptions(parse_size(SIZE), _EFFECT, _A_DAY)
     line, start = _Line(), pairs.stages(options, Judge(_EFFECT))[:2]
     run = [stage for number in range(int(sys.argv[1])) for stage in _round(number, line)]
 

@@ -92,7 +92,7 @@ def main() -> int:
         assert outcome.complete, outcome.why
         return 0
 
-    stages = sweep.stages(passes, sweep.Options(0.01, 60, 3600))
+    stages = sweep.stages(passes, sweep.SweepOptions(0.01, 60, 3600))
     ranks: Any = Ranks(given.ranks)
     began = time.monotonic()
     Walk(ranks, stages, began + 3600, on_stage).judge(conclude)

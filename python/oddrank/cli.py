@@ -47,7 +47,7 @@ _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Shows the whole first sentence of each command in its help."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -127,16 +127,34 @@ def json_option(command: Command) -> Command:
 
 def fail_on_option(command: Command) -> Command:
     """Adds `--fail-on LIST`, passed as `fail_on: frozenset[str]` for `Report.exit_code`."""
+    verdicts = "odd,unknown,incomplete"
     return click.option(
         "--fail-on",
         metavar="LIST",
-        default="odd,unknown,incomplete",
+        default=verdicts,
         show_default=True,
-        callback=_verdicts,
+        callback=some_of(verdicts.split(",")),
         help="Verdicts that fail the command; all others exit with 0. odd (a rank is named) and"
         " unknown (something is wrong, none can be named) fail with 1, incomplete (ended early,"
         " none named) with 3. In a scheduler's prolog: odd. Never fail: none.",
     )(command)
+
+
+def some_of(
+    known: Sequence[str],
+) -> Callable[[click.Context, click.Parameter, str], frozenset[str]]:
+    """Returns the callback of `--fail-on`: some of the known words, in any case, or `none`."""
+
+    def convert(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
+        chosen = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
+        if chosen == {"none"}:
+            return frozenset()
+        if not chosen or not chosen <= set(known):
+            text = f"{value[:60]!r} is neither none nor some of {','.join(known)}"
+            raise click.BadParameter(text)
+        return chosen
+
+    return convert
 
 
 def writable(
@@ -252,16 +270,3 @@ def _speaks() -> bool:
         return launch.current().local_rank == 0
     except LaunchError:
         return True
-
-
-def _verdicts(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
-    from oddrank.report import FAILING
-
-    chosen = frozenset(word.strip() for word in value.split(",") if word.strip())
-    if chosen == {"none"}:
-        return frozenset()
-    if not chosen or not chosen <= FAILING:
-        raise click.BadParameter(
-            f"{value!r} is neither none nor some of {','.join(sorted(FAILING))}"
-        )
-    return chosen

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 
 from oddrank import cli
+from oddrank.bench.command import command as bench
 from oddrank.report import SCHEMA_FILE
+from oddrank.selftest.command import command as selftest
 from saved_runs import report, row, write
 
 SIZES = [1 << 10, 1 << 20, 1 << 26]
@@ -122,6 +125,26 @@ def test_the_json_fits_the_schema_and_is_alone_on_stdout(run):
 def test_bad_options_are_refused_in_one_line(arguments, run):
     code, out, err = run(report(row()), report(row()), *arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize("name", ["run", "pairs", "compare", "selftest"])
+def test_fail_on_is_read_alike_by_every_command(name):
+    command = selftest if name == "selftest" else bench.commands[name]
+    option = next(one for one in command.params if one.name == "fail_on")
+    known = ("odd", "unknown") if name != "compare" else ("slower", "wrong")
+
+    def given(text):
+        return option.process_value(click.Context(command), text)
+
+    for text in (",".join(known), f" {known[0].upper()} , {known[1]},"):
+        assert given(text) == set(known)
+    assert given("NONE") == frozenset()
+    for text in ("", ",", "red", f"none,{known[0]}", "x" * 1000):
+        with pytest.raises(
+            click.BadParameter, match=r"is neither none nor some of \w+,"
+        ) as refused:
+            given(text)
+        assert len(refused.value.message) < 150
 
 
 def test_a_file_that_is_none_is_refused_in_one_line(run, tmp_path):

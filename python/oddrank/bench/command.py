@@ -1,4 +1,4 @@
-"""`oddrank bench`: how fast the collectives of these ranks are, and which rank is late."""
+"""`oddrank bench`: run and pairs measure; compare and plot read the reports of both."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from oddrank import launch, render
-from oddrank.bench import report, sweep
-from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS, parse_sizes
+from oddrank.bench import comparison, report, saved, sweep
+from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS, parse_size, parse_sizes
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.pairs.command import pairs
+from oddrank.bench.pairs import stages as pairs_stages
+from oddrank.bench.pairs.judge import Judge
+from oddrank.bench.pairs.report import of_pairs
 from oddrank.bench.plan import (
     AUTO,
     BACKENDS,
@@ -24,7 +26,7 @@ from oddrank.bench.plan import (
     tasks,
 )
 from oddrank.bench.row import Row, Table
-from oddrank.cli import Group, Seconds, fail_on_option, json_option, share
+from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, share, some_of
 from oddrank.control import runner
 from oddrank.control.stages import AnyStage, RunState
 from oddrank.control.walk import Outcome
@@ -32,13 +34,19 @@ from oddrank.errors import OddrankError
 from oddrank.report import envelope, exit_code, write_json
 
 _ALL = "all"
+_LARGEST_EFFECT = 0.95
 
 
-def _sizes(ctx: click.Context, option: click.Parameter, value: str) -> list[int]:
-    try:
-        return parse_sizes(value)
-    except OddrankError as error:
-        raise click.BadParameter(str(error)) from None
+def _parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
+    """Returns the callback of an option that `parse` reads; its OddrankError is a usage error."""
+
+    def convert(ctx: click.Context, option: click.Parameter, value: str) -> Any:
+        try:
+            return parse(value)
+        except OddrankError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return convert
 
 
 def _names(
@@ -79,7 +87,14 @@ def _share_or_none(ctx: click.Context, option: click.Parameter, value: str | Non
     return None if value is None else share(ctx, option, value)
 
 
-@click.group(cls=Group)
+def _effect(ctx: click.Context, option: click.Parameter, value: str) -> float:
+    effect = share(ctx, option, value)
+    if not 0.01 <= effect <= _LARGEST_EFFECT:
+        raise click.BadParameter(f"{value[:20]!r} is not a share from 1% to 95%, as in 20%")
+    return effect
+
+
+@click.group(cls=CommandGroup)
 def command() -> None:
     """How fast are the collectives and links of these ranks, and which rank holds them up?"""
 
@@ -88,8 +103,8 @@ _RUN_OPTIONS = (
     click.option("--collectives", default="all_reduce", show_default=True, metavar="LIST",
                  callback=_names(COLLECTIVES),
                  help=f"all, or some of {', '.join(COLLECTIVES)}."),
-    click.option("--sizes", default="8:256M:x2", show_default=True, callback=_sizes,
-                 metavar="MIN:MAX[:xN|:+N]",
+    click.option("--sizes", default="8:256M:x2", show_default=True,
+                 callback=_parsed(parse_sizes), metavar="MIN:MAX[:xN|:+N]",
                  help="Bytes, as nccl-tests counts them: a range with a factor or a step, one size,"
                  " or a list; K, M, G: powers of 1024. Rounded to what the ranks can share."),
     click.option("--dtypes", default="float32", show_default=True, metavar="LIST",
@@ -206,7 +221,7 @@ def run(
         render.deliver(found_report, json_path)
         return found_report.exit_code(fail_on)
 
-    options = sweep.Options(target, time.budget, time.deadline, graph, register)
+    options = sweep.SweepOptions(target, time.budget, time.deadline, graph, register)
     runner.run(
         sweep.stages(passes, options),
         here,
@@ -218,15 +233,56 @@ def run(
     )
 
 
-def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
-    from oddrank.bench.comparison import FAILING
+@command.command()
+@click.option("--size", default="16M", show_default=True, metavar="BYTES",
+              callback=_parsed(parse_size),
+              help="Bytes of one message; K, M, G: powers of 1024.")  # fmt: skip
+@click.option("--effect", default="20%", show_default=True, metavar="PERCENT", callback=_effect,
+              help="The smallest slowdown to look for.")  # fmt: skip
+@click.option(
+    "--deadline",
+    type=Seconds(5, 86400),
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time limit for the whole run.",
+)
+@json_option
+@fail_on_option
+def pairs(
+    size: int, effect: float, deadline: float, json_path: str | None, fail_on: frozenset[str]
+) -> None:
+    """Find the slow sender, receiver or link, between nodes and between the ranks of each node.
 
-    chosen = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
-    if chosen == {"none"}:
-        return frozenset()
-    if not chosen or not chosen <= set(FAILING):
-        raise click.BadParameter(f"{value[:60]!r} is neither none nor some of {','.join(FAILING)}")
-    return chosen
+    \b
+    Examples:
+      torchrun --nnodes 4 --nproc-per-node 8 ... -m oddrank bench pairs --json pairs.json
+      srun -N 16 --ntasks-per-node 8 python -m oddrank bench pairs --effect 10%
+
+    Up to 64 nodes each node measures with each other one, beyond that with 7 others. A suspect is
+    measured again with known-good partners before it is named.
+
+    Exit codes: 0 healthy; 1 a rank or link is named, or unknown; 2 could not run; 3 incomplete.
+    """
+    here = launch.current()
+    if here.world == 1:
+        raise OddrankError(
+            "bench pairs needs two ranks: torchrun --nproc-per-node 2 -m oddrank bench pairs"
+        )
+    options, judge = pairs_stages.PairOptions(size, effect, deadline), Judge(effect)
+
+    def conclude(outcome: Outcome) -> int:
+        report, tables = of_pairs(outcome, here, judge)
+        render.deliver(report, json_path, tables=tables)
+        return report.exit_code(fail_on)
+
+    runner.run(
+        pairs_stages.stages(options, judge),
+        here,
+        deadline=deadline,
+        conclude=conclude,
+        no_verdict=exit_code("unknown", fail_on),
+    )
 
 
 @command.command()
@@ -240,7 +296,7 @@ def _failing(ctx: click.Context, option: click.Parameter, value: str) -> frozens
     metavar="LIST",
     default="slower,wrong",
     show_default=True,
-    callback=_failing,
+    callback=some_of(comparison.FAILING),
     help="Exit with 1 if a row is any of these: slower, faster, unsure, missing (measured in A,"
     " not in B), wrong (values of B); or none.",
 )
@@ -261,8 +317,6 @@ def compare(  # noqa: PLR0917 (click passes them by name)
 
     Exit codes: 0 no row of --fail-on; 1 such a row; 2 not readable, or different worlds.
     """
-    from oddrank.bench import comparison, saved
-
     one, other = saved.read(a), saved.read(b)
     found = comparison.compare_runs(one, other, within=within, force=force)
     if json_path != "-":
@@ -307,7 +361,6 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
 
     Exit codes: 0 drawn; 2 not readable, or nothing to draw.
     """
-    from oddrank.bench import saved
     from oddrank.bench.plot import check_kinds, check_target, curves, heat_map, matplotlib, write
 
     check_target(output)
@@ -319,6 +372,3 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
         figure = curves.draw_curves(curves.collect(runs, only))
     write(figure, output)
     render.line(f"drawn: {output}", sys.stdout)
-
-
-command.add_command(pairs)

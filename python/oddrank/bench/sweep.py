@@ -38,8 +38,8 @@ _MOST_IN_ALL = 20_000
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options: `target` relative error of the median, `budget` and `deadline` in seconds.
+class SweepOptions:
+    """`target` relative error of the median, `budget` and `deadline` in seconds.
 
     For the back end nccl: `graph` operations in a CUDA graph (0: none), registered buffers.
     """
@@ -51,7 +51,7 @@ class Options:
     register: bool = False
 
 
-def stages(passes: Sequence[Pass], options: Options) -> list[AnyStage]:
+def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
     """Returns the stages of a sweep: one for each pass, named as the pass."""
     tasks = list(dict.fromkeys(one_pass.task for one_pass in passes))
     times = max((one_pass.of for one_pass in passes), default=1)
@@ -108,7 +108,7 @@ class _Plan(TypedDict):
 def _stage(
     one_pass: Pass,
     tasks: Sequence[Task],
-    options: Options,
+    options: SweepOptions,
     budget: Budget,
     reserved: dict[str, int],
 ) -> AnyStage:
@@ -169,7 +169,7 @@ def obstacle_here(launch: "Launch", backends: Sequence[str], *, needed: bool) ->
     return ""
 
 
-def _choose(name: str, run: RunState, options: "Options | None" = None) -> str:
+def _choose(name: str, run: RunState, options: "SweepOptions | None" = None) -> str:
     """Resolves "auto": nccl if every rank can use it, else c10d. Returns other names unchanged.
 
     OddrankError if nccl or an option that needs it was given and a rank can't use it. A rank
@@ -199,7 +199,7 @@ def _needs_nccl(why: str) -> OddrankError:
     )
 
 
-def _measure(context: Context[_Plan], one_pass: Pass, options: Options) -> PassResult:
+def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> PassResult:
     """Measures one pass and returns this rank's result, which all ranks publish.
 
     times and arrival cover all passes so far: there may be no time for another.
@@ -254,7 +254,7 @@ def _why_not(group: Group, backend: "Backend", case: Case, reserved: int) -> str
 
 
 def _backend(
-    context: Context[object], group: Group, parameters: _Plan, options: Options
+    context: Context[object], group: Group, parameters: _Plan, options: SweepOptions
 ) -> "Backend":
     """Returns the plan's back end with its memory; first frees the memory of the one before."""
     name = parameters["backend"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from oddrank import render
-from oddrank.cli import Group, json_option
+from oddrank.cli import CommandGroup, json_option
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.report import envelope, write_json
 
@@ -28,7 +28,7 @@ _all_runs_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Record where every rank is, and look at it: live, hung, killed or gone.
 

@@ -57,7 +57,7 @@ class Meetings(TypedDict):
 
 
 @dataclass(frozen=True)
-class Options:
+class PairOptions:
     """size: bytes of a message; effect: smallest to look for, as a share; seconds: for the run."""
 
     size: int
@@ -65,7 +65,7 @@ class Options:
     seconds: float
 
 
-def stages(options: Options, judge: Judge) -> list[AnyStage]:
+def stages(options: PairOptions, judge: Judge) -> list[AnyStage]:
     """Returns the stages of the command."""
 
     def plan(run: RunState) -> Meetings:
@@ -105,7 +105,7 @@ def _connect(context: Context[str]) -> Connected:
 
 
 def plan_of(
-    run: RunState, options: Options, games: Sequence[Game], *, again: bool = False
+    run: RunState, options: PairOptions, games: Sequence[Game], *, again: bool = False
 ) -> Meetings:
     """Plans the games; each rank works out its own meetings. OddrankError: too little memory."""
     connected: Mapping[int, Connected] = run.of("connect")

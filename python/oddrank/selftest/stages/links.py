@@ -30,11 +30,11 @@ _LONGER = (
 )
 
 
-def _options(options: Options, run: RunState) -> pairs.Options:
+def _options(options: Options, run: RunState) -> pairs.PairOptions:
     level, sizes = options.level, _SIZES[connect.backend(run)]
     # All buffers take a quarter of what every rank may take: other stages need memory, too.
     size = min(sizes[level], max(1, int(connect.free(run) / 16)))
-    return pairs.Options(size, _EFFECTS[level], _SECONDS[level])
+    return pairs.PairOptions(size, _EFFECTS[level], _SECONDS[level])
 
 
 def _suspects(run: RunState, judge: Judge) -> list[Finding]:
