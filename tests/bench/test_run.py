@@ -218,6 +218,8 @@ def run_alone(*options):
         (("--dtypes", "fp4"), "is none of float32"),
         (("--dtypes", "floa32"), "; did you mean float32?"),
         (("--ops", "xor"), "is none of sum"),
+        (("--backend", "auto,c10d"), "auto chooses one back end: give auto alone"),
+        (("--backend", "nccl,auto"), "auto chooses one back end: give auto alone"),
         (("--precision", "none"), "is not a percentage"),
         (("--sizes", "1:1000:+1", "--dtypes", "all", "--ops", "all"), "give fewer --sizes"),
         (("--sizes", "900G"), "give smaller --sizes"),

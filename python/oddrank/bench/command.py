@@ -75,6 +75,14 @@ def _names(
     return convert
 
 
+def _backends(ctx: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    """Refuses auto beside another back end: it may choose the same one, which ran twice then."""
+    names: tuple[str, ...] = _names((AUTO, *BACKENDS), all_of=BACKENDS)(ctx, option, value)
+    if AUTO in names and len(names) > 1:
+        raise click.BadParameter("auto chooses one back end: give auto alone, or both")
+    return names
+
+
 def _near(name: str, known: Sequence[str]) -> str:
     """Returns a "did you mean" with the nearest known name; "" if none is near."""
     plain = {one.replace("_", ""): one for one in known}
@@ -116,7 +124,7 @@ _RUN_OPTIONS = (
                  callback=_names(PLACES, all_of=("in", "out")),
                  help="in, out or both; auto: as the collective is mostly used."),
     click.option("--backend", "backends", default=AUTO, show_default=True, metavar="LIST",
-                 callback=_names((AUTO, *BACKENDS), all_of=BACKENDS),
+                 callback=_backends,
                  help="nccl: our own communicator; c10d: torch.distributed (nccl or gloo);"
                  " both: what the framework costs; auto: nccl if every rank can, else c10d."),
     click.option("--precision", "target", default="1%", show_default=True, callback=share,
