@@ -13,7 +13,7 @@ from bench.nccl_process import in_process, make_fake, real_nccl
 from oddrank import _native
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, Segment
-from oddrank.bench.native import split_counts
+from oddrank.bench.native import given_counts
 from oddrank.errors import OddrankError
 
 pytestmark = pytest.mark.needs("cuda-build")
@@ -61,7 +61,7 @@ RESULTS: dict[str, Callable[[int, int, int, int, list[int]], list[tuple[int, int
 def plan_of(case: Case, rank: int, world: int, **library: Any) -> dict[str, Any]:
     plan: dict[str, Any] = _native.cuda().nccl_plan(
         case.collective, case.dtype, case.op, case.bytes, rank, world,
-        root=ROOT, in_place=case.in_place, **split_counts(case, rank, world), **library,
+        root=ROOT, in_place=case.in_place, **given_counts(case, rank, world), **library,
     )  # fmt: skip
     return plan
 
@@ -151,11 +151,11 @@ def test_every_row_calls_functions_that_the_real_library_has():
     code = """
 _native.load_nccl()
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.native import split_counts
+from oddrank.bench.native import given_counts
 answer = {}
 for row in COLLECTIVES.values():
     case = row.case("float32", 4096, "sum", False, 2)
-    counts = split_counts(case, 0, 2)
+    counts = given_counts(case, 0, 2)
     plan = _native.cuda().nccl_plan(row.name, "float32", case.op, case.bytes, 0, 2, **counts)
     answer[row.name] = plan["issued"]
 """

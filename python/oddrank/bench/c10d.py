@@ -1,6 +1,6 @@
 """torch.distributed as a back end: gloo on the CPU, nccl on GPUs.
 
-`ROWS` has one row for each collective. A row makes a function without arguments that runs the
+`ISSUERS` has one row for each collective. It makes a function without arguments that runs the
 collective. With gloo it returns when the collective is done, with nccl when it is queued on the
 stream.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from oddrank import _native
 from oddrank.bench.backend import buffers, footprint, offsets, stamped
 from oddrank.bench.case import DTYPES, Case
-from oddrank.bench.collectives import COLLECTIVES, ROOT, parts_of
+from oddrank.bench.collectives import COLLECTIVES, ROOT, split_counts
 
 if TYPE_CHECKING:
     from oddrank.process_group import Group
@@ -51,7 +51,7 @@ class At:
 
 
 @dataclass(frozen=True)
-class Row:
+class Issuer:
     """make(torch.distributed, at): the call; places: out of place, in place, or both."""
 
     make: Callable[[Any, At], Call]
@@ -94,9 +94,7 @@ def _all_to_all(dist: Any, at: At) -> Call:
 
 
 def _all_to_all_v(dist: Any, at: At) -> Call:
-    unit = at.case.count // (at.world * (at.world + 1) // 2)
-    sends = [part * unit for part in parts_of(at.rank, at.world)]
-    receives = [(1 + (at.rank - source) % at.world) * unit for source in range(at.world)]
+    sends, receives = split_counts(at.case, at.rank, at.world)
     return partial(dist.all_to_all_single, at.recv, at.send, receives, sends, at.handle)
 
 
@@ -134,18 +132,18 @@ def _op(dist: Any, case: Case) -> Any:
     return getattr(dist.ReduceOp, names[case.op])
 
 
-ROWS = {
-    "all_reduce": Row(_all_reduce, (IN,)),
-    "all_gather": Row(_all_gather, (OUT, IN)),
-    "reduce_scatter": Row(_reduce_scatter, (OUT, IN)),
-    "broadcast": Row(_broadcast, (IN,)),
-    "reduce": Row(_reduce, (IN,)),
-    "gather": Row(_gather, (OUT,)),
-    "scatter": Row(_scatter, (OUT,)),
-    "all_to_all": Row(_all_to_all, (OUT,)),
-    "all_to_all_v": Row(_all_to_all_v, (OUT,)),
-    "sendrecv": Row(_ring, (OUT,)),
-    "barrier": Row(_barrier, (IN,)),
+ISSUERS = {
+    "all_reduce": Issuer(_all_reduce, (IN,)),
+    "all_gather": Issuer(_all_gather, (OUT, IN)),
+    "reduce_scatter": Issuer(_reduce_scatter, (OUT, IN)),
+    "broadcast": Issuer(_broadcast, (IN,)),
+    "reduce": Issuer(_reduce, (IN,)),
+    "gather": Issuer(_gather, (OUT,)),
+    "scatter": Issuer(_scatter, (OUT,)),
+    "all_to_all": Issuer(_all_to_all, (OUT,)),
+    "all_to_all_v": Issuer(_all_to_all_v, (OUT,)),
+    "sendrecv": Issuer(_ring, (OUT,)),
+    "barrier": Issuer(_barrier, (IN,)),
 }
 
 
@@ -178,7 +176,7 @@ class C10d:
         return part
 
     def refuses(self, case: Case) -> str | None:
-        if case.in_place not in ROWS[case.collective].places:
+        if case.in_place not in ISSUERS[case.collective].places:
             place = "in place" if case.in_place else "out of place"
             return f"torch.distributed has no {case.collective} {place}"
         if self._group.backend == "gloo":
@@ -230,7 +228,7 @@ class _Operation:
             ours = view(offset + send_at * size, layout.send_count)
             got = view(offset + behind + recv_at * size, layout.recv_count)
             self._windows.append((ours, got))
-            make = ROWS[case.collective].make
+            make = ISSUERS[case.collective].make
             at = At(case, ours, got, group.rank, group.ranks, group.handle)
             calls.append(make(group.dist, at))
         self.calls = tuple(calls)  # one a window

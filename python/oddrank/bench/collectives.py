@@ -77,7 +77,18 @@ def parts_of(rank: int, world: int) -> list[int]:
 
     Every rank sends and receives n (n + 1) / 2 units in all, so all buffers have one size.
     """
-    return [1 + (peer - rank) % world for peer in range(world)]
+    return [_units(rank, peer, world) for peer in range(world)]
+
+
+def split_counts(case: Case, rank: int, world: int) -> tuple[list[int], list[int]]:
+    """Returns the elements that `rank` sends to every rank in all_to_all_v, and receives."""
+    unit = case.count // _by_pairs(world)
+    sent = [parts * unit for parts in parts_of(rank, world)]
+    return sent, [_units(source, rank, world) * unit for source in range(world)]
+
+
+def _units(source: int, to: int, world: int) -> int:
+    return 1 + (to - source) % world
 
 
 def _units_before(source: int, rank: int, world: int) -> int:
@@ -141,11 +152,10 @@ def _all_to_all_v(case: Case, rank: int, world: int) -> Layout:
     splits 2 / (n (n + 1)) stays: busbw is (n + 1) / (n + 2) of the real traffic, 10 % below it on
     8 ranks and 25 % on 2.
     """
-    unit = case.count // (world * (world + 1) // 2)
+    unit = case.count // _by_pairs(world)
     send = (Segment(0, case.count, rank, 0),)
     recv, offset = [], 0
-    for source in range(world):
-        count = (1 + (rank - source) % world) * unit
+    for source, count in enumerate(split_counts(case, rank, world)[1]):
         recv.append(Segment(offset, count, source, _units_before(source, rank, world) * unit))
         offset += count
     return Layout(send, tuple(recv), case.count, case.count)

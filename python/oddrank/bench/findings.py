@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _AMONG = {"world": "", "node": " within its node", "across": " across nodes"}
 
 
-def wrong_values(run: RunState, stage: str, seen: Sequence["MismatchData"]) -> Finding:
+def wrong_values(stage: str, seen: Sequence["MismatchData"]) -> Finding:
     """Wrong values: the rank that sees them need not have caused them."""
     observers = Who("rank", tuple(m["observer"] for m in seen))
     return Finding(
@@ -44,7 +44,7 @@ def not_localised(
 
     suspects: ranks whose own values were wrong for every rank, too many to be named.
     """
-    first = wrong_values(run, stage, seen)
+    first = wrong_values(stage, seen)
     why, what = "no rank's values were wrong for all", first.what
     if suspects:
         who = Who("rank", tuple(suspects))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
 from oddrank.bench.backend import buffers, footprint, offsets, stamped
-from oddrank.bench.case import DTYPES, Case
-from oddrank.bench.collectives import COLLECTIVES, parts_of
+from oddrank.bench.case import Case
+from oddrank.bench.collectives import COLLECTIVES, split_counts
 
 if TYPE_CHECKING:
     from oddrank.process_group import Group
@@ -107,7 +107,7 @@ class NativeOperation:
         in_place = _in_place(case)
         self._grows = in_place and COLLECTIVES[case.collective].reduces
         self._seconds, self._world = native.seconds, native.world
-        counts = split_counts(case, native.rank, native.world)
+        counts = given_counts(case, native.rank, native.world)
         plan = _native.cuda().nccl_plan(
             case.collective, case.dtype, case.op, case.bytes, native.rank, native.world,
             in_place=in_place, **counts,
@@ -156,15 +156,12 @@ class NativeOperation:
         return mean
 
 
-def split_counts(case: Case, rank: int, world: int) -> dict[str, list[int]]:
-    """Returns the elements to and from every rank if they are not all alike, else nothing."""
+def given_counts(case: Case, rank: int, world: int) -> dict[str, list[int]]:
+    """Returns the counts that a plan needs if a rank does not send all ranks alike, else none."""
     if case.collective != "all_to_all_v":
         return {}
-    unit = case.bytes // DTYPES[case.dtype] // (world * (world + 1) // 2)
-    return {
-        "send_counts": [parts * unit for parts in parts_of(rank, world)],
-        "recv_counts": [parts_of(source, world)[rank] * unit for source in range(world)],
-    }
+    sent, received = split_counts(case, rank, world)
+    return {"send_counts": sent, "recv_counts": received}
 
 
 def _in_place(case: Case) -> bool:

@@ -107,7 +107,7 @@ def _measure(context: Context[Sizes]) -> Result:
 
 def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     seen = seen_in(run)
-    return [findings.wrong_values(run, NAME, seen)] if seen else []
+    return [findings.wrong_values(NAME, seen)] if seen else []
 
 
 def _plan_localise(run: RunState) -> First:
