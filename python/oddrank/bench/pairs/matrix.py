@@ -231,9 +231,14 @@ def below(passes: Passes, part: Part) -> float | None:
     return statistics.median(others) - statistics.median(own) if own and others else None
 
 
+def figures_of(passes: Passes) -> dict[Cell, float]:
+    """Returns the figure of each measured cell: the median of its passes' medians."""
+    return {cell: statistics.median(medians) for cell, medians in _medians(passes).items()}
+
+
 def logs(passes: Passes) -> dict[Cell, float]:
-    """Returns the logarithm of each measured cell's median."""
-    return {cell: math.log(statistics.median(seen)) for cell, seen in _medians(passes).items()}
+    """Returns the logarithm of each measured cell's figure."""
+    return {cell: math.log(figure) for cell, figure in figures_of(passes).items()}
 
 
 def _medians(passes: Passes) -> dict[Cell, list[float]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oddrank.bench.pairs.judge import PAIRS, Judge, settle
-from oddrank.bench.pairs.matrix import Cell, Passes
+from oddrank.bench.pairs.matrix import Cell, Passes, figures_of
 from oddrank.bench.pairs.measurement import Measurement
 from oddrank.bench.pairs.schedule import MOST_FOR_ALL
 from oddrank.control.stages import RunState
@@ -107,12 +107,12 @@ def squares_of(run: RunState, found: Measurement) -> Squares:
     between = None
     if len(nodes) > 1:
         rates, latencies = (
-            _cells(found.between["GB/s"]),
+            figures_of(found.between["GB/s"]),
             _both_ways(found.between["us"]),
         )
         between = Square(names, nodes, rates, latencies)
     place = {rank: (number, i) for number, node in enumerate(nodes) for i, rank in enumerate(node)}
-    rates_of = _by_node(place, _cells(found.inside("GB/s")))
+    rates_of = _by_node(place, figures_of(found.inside("GB/s")))
     latencies_of = _by_node(place, _both_ways(found.inside("us")))
     inside = [
         (names[number], _of_ranks(node, rates_of.get(number, {}), latencies_of.get(number, {})))
@@ -135,13 +135,8 @@ def _range(cells: Cells, unit: str) -> tuple[str, ...]:
     return str(len(known)), *(f"{_cell(value)} {unit}" for value in figures)
 
 
-def _cells(passes: Passes) -> Cells:
-    medians = {cell: [statistics.median(v) for v in seen if v] for cell, seen in passes.items()}
-    return {cell: statistics.median(seen) for cell, seen in medians.items() if seen}
-
-
 def _both_ways(latencies: Passes) -> Cells:
-    found = _cells(latencies)
+    found = figures_of(latencies)
     return found | {(receiver, sender): value for (sender, receiver), value in found.items()}
 
 
