@@ -45,11 +45,16 @@ def test_a_rank_that_was_not_measured_again_is_said_not_to_have_been():
     assert "no time to measure it again" in finding.what
 
 
-def test_without_a_recheck_of_ranks_each_suspect_is_mentioned():
-    states = nodes_of(4, ranks=2)
-    first = measured(states, between(2, {2: 0.65, 3: 1.15}), alone=True)
+def test_without_a_recheck_of_ranks_each_suspect_is_mentioned_and_none_is_named():
+    states = nodes_of(8, ranks=2)
+    first = measured(states, between(2, {2: 0.5, 9: 0.4}), alone=True)
     found, passed = named(states, first, {rank: {"inside": []} for rank in states})
-    assert passed or any("rank 2 " in finding.what for finding in found)
+    assert not passed
+    assert all(finding.condition == "unknown" for finding in found)
+    said = [finding.what for finding in found]
+    for rank in ("rank 2 (node1, local rank 0)", "rank 9 (node4, local rank 1)"):
+        (what,) = [text for text in said if text.startswith(rank)]
+        assert "no time to measure it again" in what
 
 
 @pytest.mark.parametrize("slow", [1, 2, 4, 8])
