@@ -3,7 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "bench/verify/table.hpp"
+#include "bench/verify/verify.hpp"
 
 namespace oddrank {
 // Returns the Python result of both checks.

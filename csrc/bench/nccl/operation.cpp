@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "bench/nccl/communicator.hpp"
 #include "cuda/resources.hpp"
 #include "os/error.hpp"
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "bench/nccl/communicator.hpp"
-#include "bench/nccl/memory.hpp"
 #include "bench/nccl/plan.hpp"
 #include "cuda/resources.hpp"
 #include "os/clock.hpp"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <string>
 
-#include "bench/verify/table.hpp"
 #include "bench/verify/verify.hpp"
 #include "cuda/resources.hpp"
 #include "os/error.hpp"

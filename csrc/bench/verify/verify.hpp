@@ -1,15 +1,42 @@
-// Fills and checks a segment in the memory of the host (host.cpp) or of a GPU (device.cu).
-// C++17: included by device.cu.
+// Fills and checks a segment of a rank's data, by a table of its pattern as bits of its dtype: in
+// the memory of the host (verify.cpp) or of a GPU (device.cu). C++17: included by device.cu.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
-#include "bench/verify/table.hpp"
+#include "bench/verify/pattern.hpp"
 #include "os/clock.hpp"
 
 namespace oddrank::bench {
 
-// `address` needs no alignment. Both throw Error if it is null and the segment is not empty.
+struct Segment {
+  Dtype dtype;
+  Op op;
+  std::uint32_t source;  // whose data it is; a check of reduced data doesn't look at it
+  std::uint32_t world;
+  std::uint64_t first;  // element k of the segment is element first + k of the data
+  std::uint64_t count;
+  std::uint64_t turn;
+
+  std::uint64_t bytes() const noexcept { return count * traits(dtype).size; }
+};
+
+// Throws Error for an unknown name or a number out of range.
+Segment make_segment(std::string_view dtype, std::string_view op, std::int64_t source,
+                     std::int64_t world, std::int64_t first, std::int64_t count, std::int64_t turn);
+
+struct Mismatch {
+  std::uint64_t wrong = 0;  // elements
+  std::int64_t index = -1;  // of the first one, from the segment's begin; -1: none
+  double expected = 0;
+  double got = 0;
+};
+
+// Both take any alignment, and throw Error if `address` is null and the segment is not empty.
 // Writes the source's contribution.
 void fill(void* address, const Segment& segment);
 // Compares with the collective's result: over all ranks, or with op none the source's data.
@@ -22,5 +49,53 @@ Mismatch check(const void* address, const Segment& segment);
 void fill_on_device(int device, std::uintptr_t address, const Segment& segment, Deadline deadline);
 Mismatch check_on_device(int device, std::uintptr_t address, const Segment& segment,
                          Deadline deadline);
+
+// The bits to write or to compare with, which device.cu copies to the GPU: all slots, twice in a
+// row, so that the successors of any slot lie behind it. Of a segment with fewer elements than
+// slots only the segment's own are set.
+class Table {
+ public:
+  // The table of the values that `source` contributes.
+  static Table of_contribution(const Segment& segment);
+  // The table of the collective's result: over all ranks, or with op none the source's data.
+  static Table of_result(const Segment& segment);
+
+  // A value is right where its bits lie between those of `low` and of `high` at its slot. The two
+  // are one array unless exact() is false: then all values are positive, and ordered as their bits.
+  const std::byte* low() const noexcept { return low_.data(); }
+  const std::byte* high() const noexcept { return exact() ? low_.data() : high_.data(); }
+  bool exact() const noexcept { return high_.empty(); }
+  std::size_t bytes() const noexcept { return low_.size(); }
+  // Returns the bits of -0.0, which equals 0 with other bits; 0 for integers.
+  std::uint64_t negative_zero() const noexcept;
+
+  // Returns the right value at an index, rounded to the dtype.
+  double value_at(std::uint64_t index) const noexcept;
+
+ private:
+  enum class Kind { kContribution, kResult };
+  Table(const Segment& segment, Kind kind);
+  double value(std::uint32_t slot) const noexcept;
+  void set(std::uint32_t slot) noexcept;
+
+  Segment segment_;
+  Pattern pattern_;
+  Kind kind_;
+  Pattern::Tolerance tolerance_;
+  std::vector<std::byte> low_, high_;
+};
+
+// Calls visit(slot, offset, count) for each run of elements that lie in one block: the slot of the
+// first (its successors' follow in the table), where it is in the segment, how many.
+template <class Visit>
+void for_each_run(const Segment& segment, Visit visit) {
+  for (std::uint64_t offset = 0; offset < segment.count;) {
+    const std::uint64_t index = segment.first + offset;
+    const std::uint64_t within = index % kSlots;
+    const std::uint64_t count = std::min(segment.count - offset, kSlots - within);
+    visit(static_cast<std::size_t>(first_slot(index / kSlots) + within), offset, count);
+    offset += count;
+  }
+}
 
 }  // namespace oddrank::bench
