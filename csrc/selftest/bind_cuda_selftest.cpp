@@ -5,8 +5,7 @@
 #include "os/cpython.hpp"
 #include "os/error.hpp"
 #include "selftest/bind_selftest.hpp"
-#include "selftest/gpu_fingerprint.hpp"
-#include "selftest/gpu_memory.hpp"
+#include "selftest/gpu_tests.hpp"
 
 namespace oddrank {
 namespace py = pybind11;

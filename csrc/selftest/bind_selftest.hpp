@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "selftest/memory_test.hpp"
+#include "selftest/host_tests.hpp"
 
 namespace oddrank {
 // Translate the arguments `thorough`, `damage` and `damage_pass` of both memory tests.

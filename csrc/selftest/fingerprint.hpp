@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "selftest/memory_test.hpp"
+#include "selftest/host_tests.hpp"
 
 #if !defined(__CUDA_ARCH__)
 #include <cmath>
@@ -134,7 +134,7 @@ ODDRANK_HOST_DEVICE inline std::uint64_t fingerprint_lane(Unit unit, std::uint32
   return integer_lane(lane);
 }
 
-// Computes all lanes on this thread, compiled without contraction (fingerprint.cpp).
+// Computes all lanes on this thread, compiled without contraction (host_tests.cpp).
 std::uint64_t host_fingerprint(Unit unit);
 
 }  // namespace oddrank::selftest

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "cuda/resources.hpp"
-#include "selftest/gpu_fingerprint.hpp"
+#include "selftest/gpu_tests.hpp"
 
 namespace oddrank::selftest {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cuda/resources.hpp"
-#include "selftest/gpu_memory.hpp"
+#include "selftest/gpu_tests.hpp"
 
 namespace oddrank::selftest {
 namespace {

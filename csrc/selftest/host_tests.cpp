@@ -1,4 +1,5 @@
-// Times memory and arithmetic by the CPU time of this thread, and checks patterns in memory.
+// Times memory and arithmetic by the CPU time of this thread, checks patterns in memory, and
+// computes the fingerprint of its core.
 #include "selftest/host_tests.hpp"
 
 #include <sys/mman.h>
@@ -14,6 +15,7 @@
 
 #include "os/clock.hpp"
 #include "os/error.hpp"
+#include "selftest/fingerprint.hpp"
 
 namespace oddrank::selftest {
 namespace {
@@ -191,6 +193,14 @@ MemoryResult verify_host_memory(std::size_t bytes, std::uint64_t seed, std::size
     result.read_seconds = faster(result.read_seconds, monotonic_ns() - written);
   }
   return result;
+}
+
+std::uint64_t host_fingerprint(Unit unit) {
+  std::uint64_t hash = 0;
+  for (std::uint32_t lane = 0; lane < kFingerprintLanes; ++lane) {
+    hash = fold(hash, fingerprint_lane(unit, lane));
+  }
+  return hash;
 }
 
 }  // namespace oddrank::selftest

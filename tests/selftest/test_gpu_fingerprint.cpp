@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "selftest/gpu_fingerprint.hpp"
+#include "selftest/gpu_tests.hpp"
 
 namespace oddrank::selftest {
 namespace {
