@@ -68,7 +68,7 @@ def test_rows_without_a_size_or_a_time_are_left_out_and_counted(tmp_path):
     skipped = row(16, median_us=None)
     made = picture(tmp_path, report(row(), skipped, row(0, collective="barrier")))
     assert len(made.panels) == 1
-    assert made.left_out == "2 rows without a size or a time not drawn"
+    assert made.left_out == "not drawn: 2 rows without a size or a time"
 
 
 @pytest.mark.parametrize(

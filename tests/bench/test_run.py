@@ -119,7 +119,7 @@ def test_looking_for_late_ranks_keeps_to_its_share_of_the_budget():
     verdict = job(2, command=command, inject=very, deadline=60)
     assert verdict.healthy(), str(verdict)
     assert verdict.report["data"]["arrival"]["iterations"] < 300  # 15 seconds
-    assert "300 of them need a longer --budget" in verdict.report["summary"]
+    assert "300 are needed, give a longer --budget" in verdict.report["summary"]
 
 
 def test_a_rank_that_seems_late_in_too_few_iterations_is_told_and_not_named():

@@ -59,9 +59,9 @@ const Api& load(const std::string& wheel);
 // The table, or Error if load() has not succeeded yet.
 const Api& loaded();
 
-// Every libnccl.so mapped into this process, by what its memory map says.
+// Returns the path of every libnccl.so in the memory map of this process.
 std::vector<std::string> mapped_libraries();
-// One sentence where there are several: torch and we may then run different code. Else empty.
+// Returns a warning if several are mapped: torch and oddrank may then use different ones; or "".
 std::string several_libraries_warning();
 // "2.28.9" of 22809.
 std::string version_text(int version);

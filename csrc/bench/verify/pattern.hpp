@@ -41,14 +41,14 @@ inline constexpr std::uint32_t kMostRanks = 1 << 20;
 // whatever tree the ranks are combined. Both functions take the same time for any world.
 //
 // A slot numbers the ranks anew: x = (a * rank + s) mod world, a a prime above any
-// world, so that x is a permutation; a and s are the slot's. Turn after turn x moves on, so that
-// within `window_turns` turns each rank is among the contributors of each slot.
+// world, so that x is a permutation; a and s are the slot's. x moves on from turn to turn, so
+// that each rank comes to contribute to each slot (turn_of).
 //
 //   sum    ranks with x < L put in 2^e, the others 0; L * 2^e comes out. L stays where sums of ones
 //          are exact: 16 (e4m3), 8 (e5m2), 256 (bf16), 2048 (fp16), 127 (int8).
 //   avg    the same, with L <= 2 where n is no power of two: L * 2^e / n comes out, within 2 ulp.
-//          Integers: n times as much, so that n divides it; int8 has room for no result but 1 from
-//          64 ranks on, and but 0 from 128 on.
+//          Integers: n times as much, so that n divides it. In int8 the result can only be 1 from
+//          64 ranks on, and only 0 from 128 ranks on.
 //   prod   ranks with x < L put in a negative number, at most four ranks 2, the others 1.
 //   max    the rank with x = 0 puts in one of 5..8 times 2^e, the others 1..4 times 2^e.
 //   min    the same, negative.
@@ -63,9 +63,9 @@ class Pattern {
   double result(std::uint32_t slot) const noexcept;
 
   // How much a right result may differ from `result`: in units of the last place, and relative.
-  // Both are 0 except for avg, and for avg if n is a power of two of which the dtype holds 1/n.
-  // relative: an implementation may multiply by 1/n in the dtype itself; e4m3 rounds it coarsely
-  // above 64 ranks, and to 0 from 1024 on, where this check therefore lets pass 0.
+  // Both are 0 unless op is avg, and also for an avg over a power of two n if the dtype holds 1/n.
+  // relative: an implementation may multiply by 1/n in the dtype itself. e4m3 rounds 1/n coarsely
+  // above 64 ranks, and to 0 from 1024 ranks on: there the check accepts 0.
   struct Tolerance {
     int ulp = 0;
     double relative = 0;

@@ -122,14 +122,15 @@ _RUN_OPTIONS = (
                  help=f"For collectives that reduce: all, or some of {', '.join(OPS)}."),
     click.option("--place", "places", default=AUTO, show_default=True, metavar="LIST",
                  callback=_names(PLACES, all_of=("in", "out")),
-                 help="in, out or both; auto: as the collective is mostly used."),
+                 help="in place, out of place, or both; auto: the usual one of each collective."),
     click.option("--backend", "backends", default=AUTO, show_default=True, metavar="LIST",
                  callback=_backends,
-                 help="nccl: our own communicator; c10d: torch.distributed (nccl or gloo);"
-                 " both: what the framework costs; auto: nccl if every rank can, else c10d."),
+                 help="nccl: NCCL with a communicator of our own; c10d: torch.distributed over nccl"
+                 " or gloo; both: the difference is what the framework costs; auto: nccl if every"
+                 " rank can, else c10d."),
     click.option("--precision", "target", default="1%", show_default=True, callback=share,
-                 metavar="PERCENT", help="Measure until the 95 % interval of the median is this"
-                 " narrow, or --budget or ten passes are used up."),
+                 metavar="PERCENT", help="A case is done when the 95 % interval of its median is"
+                 " this narrow, or after ten passes, or when --budget is used up."),
     click.option("--budget", type=Seconds(1, 86400), metavar="SECONDS",
                  show_default=f"{BUDGET:g}, or what --deadline leaves of it",
                  help="Time for all measurements: the cases, and the check for late ranks."),
@@ -141,8 +142,8 @@ _RUN_OPTIONS = (
     click.option("--register", is_flag=True,
                  help="Back end nccl: register the buffers, where the loaded NCCL can."),
     click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
-                 help="A finding (verdict unknown) if a row reaches less than this share of the"
-                 " figure published for these GPUs, or if no figure can judge any row."),
+                 help="The verdict is unknown if a row reaches less than this share of the figure"
+                 " published for these GPUs, or if no published figure fits any row."),
     click.option("--dry-run", is_flag=True,
                  help="Print the cases, their memory and time, and measure nothing."),
 )  # fmt: skip
@@ -184,9 +185,10 @@ def run(
       srun -N 4 --ntasks-per-node 8 python -m oddrank bench run --json run.json
       oddrank bench run --sizes 1K:1G --collectives all --dry-run
 
-    A time is the slowest rank's, the median over the iterations. algbw and busbw are those of
-    nccl-tests. busbw of all_to_all_v assumes even splits, as nccl-tests does; our splits are
-    uneven and move more, so it is 10 % below what crosses the bus on 8 ranks, 25 % on 2.
+    An iteration takes as long as its slowest rank; a row shows the median iteration. algbw and
+    busbw are those of nccl-tests. busbw of all_to_all_v assumes even splits, as nccl-tests does.
+    Our splits are uneven and move more: it is 10 % below what crosses the bus on 8 ranks, 25 % on
+    2.
 
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
@@ -305,8 +307,8 @@ def pairs(
     default="slower,wrong",
     show_default=True,
     callback=some_of(comparison.FAILING),
-    help="Exit with 1 if a row is any of these: slower, faster, unsure, missing (measured in A,"
-    " not in B), wrong (values of B); or none.",
+    help="Exit with 1 if any row is one of these: slower, faster, unsure, missing (measured in A,"
+    " not in B), wrong (B has wrong values). none: always exit with 0.",
 )
 @json_option
 def compare(  # noqa: PLR0917 (click passes them by name)
@@ -319,9 +321,9 @@ def compare(  # noqa: PLR0917 (click passes them by name)
       oddrank bench compare monday.json today.json
       oddrank bench compare A.json B.json --within 10% --fail-on slower,missing
 
-    Each row is SAME, FASTER, SLOWER or UNSURE, by the interval (99 %, block bootstrap) of the ratio
-    of the median times, or WRONG if B has wrong values. The interval knows the noise within a run;
-    two runs of one machine may differ by more: compare several before you blame a change.
+    A row is SAME, FASTER, SLOWER or UNSURE, by the 99 % interval (block bootstrap) of the ratio of
+    its median times. It is WRONG if B has wrong values. The interval covers the noise within a run.
+    Two runs of one machine may differ by more: compare several before you blame a change.
 
     Exit codes: 0 no row of --fail-on; 1 such a row; 2 not readable, or different worlds.
     """
@@ -354,8 +356,8 @@ _STYLES = {"SAME": "bold green", "FASTER": "bold green", "SLOWER": "bold red",
 @click.option("-o", "--output", required=True, metavar="OUT.png",
               help="The picture: .png, .svg or .pdf.")  # fmt: skip
 @click.option("--only", multiple=True, metavar="WORD",
-              help="Draw only rows with this collective, dtype, op, back end, in or out (of place);"
-              " repeat it to ask for several at once.")  # fmt: skip
+              help="Draw only rows with this word: a collective, dtype, op or back end, in or out"
+              " (of place). Given twice: rows that have both words.")  # fmt: skip
 def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
     """Draw reports of `bench run` (bandwidth and latency against size) or of `bench pairs`.
 

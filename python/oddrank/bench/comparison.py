@@ -330,14 +330,14 @@ def advice(found: RunComparison) -> list[str]:
     verdicts = {row.verdict for row in found.rows}
     if "WRONG" in verdicts:
         return [
-            "first what is wrong: B's own findings say which ranks saw it, and whose values it was",
-            "oddrank selftest several times on its hosts: it compares every rank's own values",
+            "read B's findings first: which ranks saw wrong values, and whose values were wrong",
+            "run oddrank selftest several times on B's hosts: it compares every rank's own values",
         ]
     if "UNSURE" not in verdicts:
         return []
     return [
-        "measure both again with a longer --budget and a smaller --precision: more iterations",
-        "or the same rows several times, and compare those: noise does not come again",
+        "measure both again with a longer --budget and a smaller --precision",
+        "or measure both several times: noise is different in each run, a real change is not",
     ]
 
 

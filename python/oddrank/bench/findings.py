@@ -31,7 +31,8 @@ def wrong_values(stage: str, seen: Sequence["MismatchData"]) -> Finding:
         stage=stage,
         evidence=mismatch_evidence(seen),
         confidence=Confidence(
-            "low", "all ranks contribute to the values: the one that sees them need not cause them"
+            "low",
+            "all ranks contribute to a value: the rank that sees it wrong may not have caused it",
         ),
         next=("run oddrank selftest several times: it compares every rank's own values",),
     )
@@ -45,15 +46,15 @@ def not_localised(
     suspects: ranks whose own values were wrong for every rank, too many to be named.
     """
     first = wrong_values(stage, seen)
-    why, what = "no rank's values were wrong for all", first.what
+    why, what = "no rank's own values were wrong on all ranks", first.what
     if suspects:
         who = Who("rank", tuple(suspects))
-        why = f"the values of {who} were wrong for every rank: half of the ranks or more"
+        why = f"the values of {who} were wrong on all ranks: half of the ranks or more"
         what = f"{what}: suspects are {who}, too many of {run.world} to name one"
     return replace(
         first,
         what=what,
-        confidence=Confidence("low", f"gathered without arithmetic afterwards, {why}"),
+        confidence=Confidence("low", f"in a gather without arithmetic afterwards, {why}"),
         next=(
             "run it again, several times: the fault comes and goes",
             "run it on halves of the ranks: the fault goes with one of them",
@@ -75,7 +76,7 @@ def wrong_contribution(
         stage=stage,
         evidence=mismatch_evidence(seen),
         confidence=Confidence(
-            "high", "gathered without arithmetic, the same values were wrong for every rank"
+            "high", "a gather without arithmetic showed these values wrong on all ranks"
         ),
         next=("run the self-test on its host alone; if it fails there too, take the device out",),
     )

@@ -94,11 +94,14 @@ def plan_rows(
     cases = [task.case for task in tasks]
     wanted, on_cpu = (reserve(cases, launch.world, most) for most in (math.inf, limit))
     less = f"; so it takes {size_text(on_cpu)}" if on_cpu < wanted else ""
+    ranks, local = (
+        f"{number} rank{'s' if number > 1 else ''}" for number in (launch.world, launch.local_world)
+    )
     sentence = (
-        f"{len(rows)} cases on {launch.world} rank{'s' if launch.world > 1 else ''}; for all of"
-        f" them in turn a rank takes {size_text(wanted)}. A rank on the CPU of this host may take"
-        f" {limit / 1e9:.1f} GB: a quarter of what is free here, over {launch.local_world} of them"
-        f"{less}. {_time(limits, len(rows), launch.world)}"
+        f"{len(rows)} cases on {ranks}. They use the same memory in turn: a rank takes"
+        f" {size_text(wanted)}. On the CPU of this host a rank may take {limit / 1e9:.1f} GB (a"
+        f" quarter of the free memory, divided by {local}){less}."
+        f" {_time(limits, len(rows), launch.world)}"
     )
     return rows, sentence
 
@@ -169,7 +172,7 @@ def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: "Launch", *,
     if effect is None and n > 1:
         text += "; arrivals not judged"
         if arrived:
-            text += f": {ENOUGH} of them need a longer --budget"
+            text += f": {ENOUGH} are needed, give a longer --budget"
     if effect is not None:
         text += f"; no rank arrives {effect:.0f} us or more after the others"
     return text

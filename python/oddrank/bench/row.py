@@ -24,8 +24,8 @@ _MOST_SAMPLES = 512
 _NO_BUS = "busbw is not defined for one rank: nothing crosses a bus"
 _NO_BYTES = "a barrier moves no data"
 # Here NCCL, and mostly gloo too, does nothing at all: every size takes the same time.
-_STAYS = "one rank in place has all it will have: there is nothing to move"
-_NO_TIME = "it took no time that could be measured"
+_STAYS = "one rank in place already holds the result: nothing moves"
+_NO_TIME = "its time is too short to measure"
 
 
 @dataclass(frozen=True)

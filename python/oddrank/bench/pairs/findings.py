@@ -58,7 +58,9 @@ def slow_part(
 def not_measured_again(run: RunState, suspect: Suspect, unit: Unit) -> Finding:
     """A suspect that was not measured again: no time, or too many other suspects."""
     but = "and there was no time to measure it again"
-    return _doubt(run, suspect, unit, but, "a longer --deadline, or fewer nodes")
+    return _doubt(
+        run, suspect, unit, but, "run it again with a longer --deadline, or on fewer nodes"
+    )
 
 
 def not_sure(run: RunState, suspect: Suspect, unit: Unit) -> Finding:

@@ -161,7 +161,7 @@ def _shortened(label: str) -> str:
 
 
 def _left_out(rows: int) -> str:
-    return f"{rows} row{'s' * (rows > 1)} without a size or a time not drawn" if rows else ""
+    return f"not drawn: {rows} row{'s' * (rows > 1)} without a size or a time" if rows else ""
 
 
 # Okabe and Ito: distinct for the colour-blind too. Black is kept for marks.
