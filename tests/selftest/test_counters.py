@@ -9,9 +9,8 @@ from job import job
 from oddrank import OddrankError, _native
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Skip
-from oddrank.selftest import counters
 from oddrank.selftest.choice import Options
-from oddrank.selftest.stages import counters as stage
+from oddrank.selftest.stages import counters
 
 
 @pytest.fixture
@@ -91,7 +90,7 @@ def judge(grown, *, world=8, per_node=4, seconds=30.0):
         r: {"seconds": seconds, "grown": grown.get(r, {}), "not_readable": ""} for r in range(world)
     }
     run = RunState(world, states, {"counters_recheck": results}, device="GPU")
-    return stage.recheck(Options()).conclude(run)
+    return counters.recheck(Options()).conclude(run)
 
 
 def test_counters_that_stand_still_are_no_finding():
@@ -193,7 +192,7 @@ def test_what_most_nodes_count_points_at_none_of_them():
 
 def test_without_any_counter_there_is_no_second_look():
     results = {r: {"counters": 0, "not_readable": ""} for r in range(2)}
-    plan = stage.recheck(Options()).plan
+    plan = counters.recheck(Options()).plan
     assert isinstance(plan(RunState(2, {}, {"counters": results})), Skip)
     assert isinstance(plan(RunState(2, {}, {})), Skip)
     facts = {"gpus": 0, "local_world": 1, "gpu_id": None}
@@ -214,12 +213,12 @@ def context(local_rank=0, parameters="CPU", scratch=None, master=""):
 
 
 def test_what_has_grown_between_the_two_looks_is_published(sysfs, monkeypatch):
-    monkeypatch.setattr(stage.counters, "SYSFS", sysfs)
+    monkeypatch.setattr(counters, "SYSFS", sysfs)
     here = context()
-    before = stage.stage(Options()).measure(here)
+    before = counters.stage(Options()).measure(here)
     assert before == {"counters": 6, "not_readable": ""}
     (sysfs / "class/infiniband/mlx5_0/ports/1/counters/link_downed").write_text("5\n")
-    after = stage.recheck(Options()).measure(here)
+    after = counters.recheck(Options()).measure(here)
     assert after["grown"] == {"mlx5_0/1 link_downed": 3}
     assert after["seconds"] >= 0
 
@@ -235,13 +234,13 @@ def test_what_tcp_repeats_between_nodes_is_read(sysfs, tmp_path, monkeypatch):
     snmp = tmp_path / "snmp"
     snmp.write_text(SNMP.format(sent=1000, repeated=3))
     monkeypatch.setattr(counters.of_tcp, "__defaults__", (snmp,))
-    monkeypatch.setattr(stage.counters, "SYSFS", sysfs)
+    monkeypatch.setattr(counters, "SYSFS", sysfs)
     here = context(master="10.0.0.1")
-    stage.stage(Options()).measure(here)
+    counters.stage(Options()).measure(here)
     snmp.write_text(SNMP.format(sent=3000, repeated=103))
-    after = stage.recheck(Options()).measure(here)
+    after = counters.recheck(Options()).measure(here)
     assert after["grown"] == {"TCP segments": 2000, "TCP retransmits": 100}
-    assert stage.stage(Options()).measure(context())["counters"] == 6  # without TCP's
+    assert counters.stage(Options()).measure(context())["counters"] == 6  # without TCP's
     snmp.write_text("Tcp: OutSegs\nTcp: many\n")
     assert counters.of_tcp(snmp) == {}
 
@@ -264,12 +263,12 @@ def test_a_node_whose_tcp_repeats_much_is_suspicious(sent, repeated, is_odd):
 
 
 def test_one_rank_of_a_node_reads_what_is_the_nodes(sysfs, monkeypatch):
-    monkeypatch.setattr(stage.counters, "SYSFS", sysfs)
-    assert stage.stage(Options()).measure(context(local_rank=1))["counters"] == 0
+    monkeypatch.setattr(counters, "SYSFS", sysfs)
+    assert counters.stage(Options()).measure(context(local_rank=1))["counters"] == 0
 
 
 def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
-    monkeypatch.setattr(stage.counters, "SYSFS", sysfs)
+    monkeypatch.setattr(counters, "SYSFS", sysfs)
 
     def fails(uuid):
         raise OddrankError("no NVML")
@@ -278,8 +277,8 @@ def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_counters=fails))
     monkeypatch.setattr(_native, "cuda", lambda: SimpleNamespace(devices=lambda: [gpu]))
     monkeypatch.setattr(_native, "cuda_part", lambda: SimpleNamespace(module=True))
-    monkeypatch.setattr(stage, "gpu_index", lambda launch: 0)
-    found = stage.stage(Options()).measure(context(local_rank=1, parameters="GPU"))
+    monkeypatch.setattr(counters, "gpu_index", lambda launch: 0)
+    found = counters.stage(Options()).measure(context(local_rank=1, parameters="GPU"))
     assert found == {"counters": 0, "not_readable": "no NVML"}
 
 

@@ -1,9 +1,16 @@
-"""Reads the error counters of links and devices before most other stages, and after them."""
+"""Reads the error counters of links and devices before most other stages, and after them.
 
+From NVML and sysfs. Their keys are "PLACE COUNTER": "mlx5_0/1 link_downed", "0000:1b:00.0
+aer_fatal"; for the rank's own GPU "GPU aer_fatal", "GPU pcie_replay", "NVLink 3 replay".
+"""
+
+import re
 import time
 from collections import Counter as Count
-from collections.abc import Collection, Iterable, Mapping
-from typing import TypedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.evidence import Node, node_of
@@ -11,27 +18,170 @@ from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine.device import GPU, choose, gpu_index
-from oddrank.selftest import counters, facts
+from oddrank.selftest import facts
 from oddrank.selftest.choice import Options
-from oddrank.selftest.counters import Counter, Scope
 
-# Key of the first reading in the rank's scratch.
-KEPT = "counters"
+Scope = Literal["gpu", "nvlink", "port", "pci", "tcp"]
+Read: TypeAlias = "dict[str, int]"
+
+SYSFS = Path("/sys")
+SNMP = Path("/proc/net/snmp")
+# TCP may retransmit so many segments, and this share of all: every network loses a few.
+_FEW_REPEATED, _SHARE_REPEATED = 20, 0.01
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A row of the table. InfiniBand's counters are named as in sysfs.
+
+    a_minute: tolerated growth per minute on healthy hardware; None: never judged.
+    own: the device itself is at fault; else the other end of a link may be.
+    """
+
+    name: str
+    scope: Scope
+    a_minute: float | None = 0.0
+    unit: str = ""
+    own: bool = False
+
+
+# Tolerated growth: NVIDIA's limits in DCGM for NVLink and PCIe replays, the InfiniBand
+# specification's bit error rate for symbol errors. Time of throttling is in ns: 1 % of it.
+COUNTERS = (
+    Counter("ecc_corrected", "gpu", None),
+    Counter("ecc_uncorrected", "gpu", own=True),
+    Counter("pcie_replay", "gpu", 8),
+    Counter("pcie_fatal", "gpu", own=True),
+    Counter("power_cap_ns", "gpu", None, "ns"),
+    Counter("software_thermal_ns", "gpu", 6e8, "ns"),
+    Counter("hardware_thermal_ns", "gpu", 6e8, "ns"),
+    Counter("power_brake_ns", "gpu", 6e8, "ns"),
+    Counter("replay", "nvlink"),
+    Counter("recovery", "nvlink"),
+    Counter("crc_flit", "nvlink", 6000),
+    Counter("crc_data", "nvlink", 6000),
+    Counter("ecc_data", "nvlink", None),
+    Counter("malformed", "nvlink"),
+    Counter("buffer_overrun", "nvlink"),
+    Counter("receive_errors", "nvlink", None),
+    Counter("integrity", "nvlink"),
+    Counter("discarded", "nvlink", None),
+    Counter("recovery_failed", "nvlink"),
+    Counter("link_recovery", "nvlink"),
+    Counter("effective_errors", "nvlink", None),
+    Counter("aer_correctable", "pci", 60),
+    Counter("aer_nonfatal", "pci"),
+    Counter("aer_fatal", "pci", own=True),
+    Counter("symbol_error", "port", 10),
+    Counter("link_downed", "port"),
+    Counter("link_error_recovery", "port"),
+    Counter("local_link_integrity_errors", "port"),
+    Counter("excessive_buffer_overrun_errors", "port"),
+    Counter("port_rcv_errors", "port", 10),
+    Counter("port_rcv_remote_physical_errors", "port", None),
+    Counter("port_xmit_discards", "port", None),
+    Counter("port_xmit_wait", "port", None),
+    Counter("packet_seq_err", "port", None),
+    Counter("out_of_sequence", "port", None),
+    Counter("local_ack_timeout_err", "port", None),
+    Counter("segments", "tcp", None),
+    Counter("retransmits", "tcp", _FEW_REPEATED),
+)
+BY_NAME = {counter.name: counter for counter in COUNTERS}
+
+_TOTAL = re.compile(r"TOTAL_ERR_\w+ (\d{1,19})")
+_NUMBER = re.compile(r"\d{1,19}")
+# More devices than any node has: bounds what a container may show.
+_MOST_DEVICES = 64
+
+
+def of_gpu(uuid: str) -> Read:
+    """Reads one GPU and its NVLinks. Raises OddrankError if NVML does not answer."""
+    reply: Mapping[str, Any] = _native.core().gpu_counters(uuid)
+    read = {f"GPU {name}": count for name, count in reply["gpu"].items()}
+    for link, counts in reply["links"].items():
+        read |= {f"NVLink {link} {name}": count for name, count in counts.items()}
+    return read
+
+
+def of_pci(device: str, sysfs: Path, place: str = "") -> Read:
+    """Reads the PCIe error counters of 0000:1b:00.0; empty if the kernel has none."""
+    folder = sysfs / "bus/pci/devices" / device.lower()
+    read = {}
+    for kind in ("correctable", "nonfatal", "fatal"):
+        found = _TOTAL.search(_text(folder / f"aer_dev_{kind}"))
+        if found:
+            read[f"{place or device.lower()} aer_{kind}"] = int(found[1])
+    return read
+
+
+def of_ports(sysfs: Path) -> Read:
+    """Reads all ports of this host's RDMA devices, and the PCIe counters of these devices."""
+    read: Read = {}
+    for device, number in _ports(sysfs):
+        for counter in COUNTERS:
+            if counter.scope != "port":
+                continue
+            for kind in ("counters", "hw_counters"):
+                text = _text(device / "ports" / number / kind / counter.name)
+                if _NUMBER.fullmatch(text):
+                    read[f"{device.name}/{number} {counter.name}"] = int(text)
+        slot = (device / "device").resolve().name
+        if number == "1" and re.fullmatch(r"[0-9a-f:.]{7,20}", slot):
+            read |= of_pci(slot, sysfs)
+    return read
+
+
+def of_tcp(file: Path = SNMP) -> Read:
+    """Reads how many segments this host's TCP has sent, and how many of them again."""
+    rows = [line.split() for line in _text(file).splitlines() if line.startswith("Tcp:")]
+    if len(rows) < 2 or not all(value.lstrip("-").isdigit() for value in rows[1][1:]):
+        return {}
+    read = dict(zip(rows[0][1:], map(int, rows[1][1:]), strict=False))
+    names = {"OutSegs": "TCP segments", "RetransSegs": "TCP retransmits"}
+    return {name: read[key] for key, name in names.items() if key in read}
+
+
+def _ports(sysfs: Path) -> Iterator[tuple[Path, str]]:
+    try:
+        devices = sorted((sysfs / "class/infiniband").iterdir())[:_MOST_DEVICES]
+    except OSError:
+        return
+    for device in devices:
+        try:
+            numbers = sorted(port.name for port in (device / "ports").iterdir())
+        except OSError:
+            continue
+        yield from ((device, number) for number in numbers[:4])
+
+
+def growth(before: Mapping[str, int], after: Mapping[str, int]) -> Read:
+    """Returns counters that have grown, and by how much. Skips counters that were cleared."""
+    return {
+        key: count - before[key]
+        for key, count in after.items()
+        if key in before and count > before[key]
+    }
+
+
+def split(key: str) -> tuple[str, str]:
+    """Splits a key into place and name of the counter."""
+    place, _, name = key.rpartition(" ")
+    return place, name
+
+
+def _text(file: Path) -> str:
+    """Reads a file; empty if it can't: missing, a device that is gone, no permission."""
+    try:
+        with file.open(encoding="ascii", errors="replace") as stream:
+            return stream.read(1 << 14).strip()
+    except OSError:
+        return ""
+
+
+# Key of the first reading in a rank's scratch.
+_KEPT = "counters"
 _MOST_TEXT = 100
-
-# Fewer GPUs of a node that count the same error may be chance.
-_FEW = 3
-_LOOK: dict[Scope, tuple[str, ...]] = {
-    "gpu": ("nvidia-smi -q -d ECC,PERFORMANCE", "dmesg -T | grep -i -e xid -e aer"),
-    "nvlink": ("nvidia-smi nvlink -e", "dmesg -T | grep -i xid"),
-    "pci": ("lspci -vv | grep -i -e lnksta -e uesta", "dmesg -T | grep -i aer"),
-    "tcp": (
-        "ip -s link; ethtool -S INTERFACE | grep -i -e err -e drop",
-        "ping -c 1000 -i 0.01 -s 1400 ANOTHER_NODE  (which of them loses packets)",
-    ),
-    "port": ("perfquery -x  (or: ethtool -S INTERFACE)", "ibstat", "dmesg -T | grep -i mlx"),
-}
-_MOST_PLACES = 8
 
 
 class Looked(TypedDict):
@@ -45,7 +195,7 @@ class Grown(TypedDict):
     """seconds: between the two readings. grown: by counter."""
 
     seconds: float
-    grown: counters.Read
+    grown: Read
     not_readable: str
 
 
@@ -54,30 +204,30 @@ def plan(run: RunState) -> str:
     return choose(facts.results(run).values())
 
 
-def read(context: Context[str]) -> tuple[counters.Read, str]:
+def read(context: Context[str]) -> tuple[Read, str]:
     """Returns the counters, and why its GPU's are missing. One rank reads its node's counters."""
-    sysfs = counters.SYSFS
-    found: counters.Read = {}
+    sysfs = SYSFS
+    found: Read = {}
     why = ""
     if context.parameters == GPU and _native.cuda_part().module:
         context.step("read the error counters of the GPU")
         try:
             gpu = _native.cuda().devices()[gpu_index(context.launch)]
-            found |= counters.of_gpu(gpu["uuid"].partition("-")[2])
-            found |= counters.of_pci(gpu["pci_bus_id"], sysfs, "GPU")
+            found |= of_gpu(gpu["uuid"].partition("-")[2])
+            found |= of_pci(gpu["pci_bus_id"], sysfs, "GPU")
         except OddrankError as error:
             why = str(error)[:_MOST_TEXT]
     if context.launch.local_rank == 0:
         context.step("read the error counters of the network devices")
-        found |= counters.of_ports(sysfs)
+        found |= of_ports(sysfs)
         if context.master:  # ranks on other hosts
-            found |= counters.of_tcp()
+            found |= of_tcp()
     return found, why
 
 
 def _measure(context: Context[str]) -> Looked:
     found, why = read(context)
-    context.scratch[KEPT] = (time.monotonic(), found)
+    context.scratch[_KEPT] = (time.monotonic(), found)
     return {"counters": len(found), "not_readable": why}
 
 
@@ -89,23 +239,27 @@ def _plan_again(run: RunState) -> str | Skip:
 
 
 def _measure_again(context: Context[str]) -> Grown:
-    began, before = context.scratch[KEPT]
+    began, before = context.scratch[_KEPT]
     after, why = read(context)
     return {
         "seconds": time.monotonic() - began,
-        "grown": counters.growth(before, after),
+        "grown": growth(before, after),
         "not_readable": why,
     }
 
 
+# Fewer GPUs of a node that count the same error may be chance.
+_FEW = 3
+
+
 def _too_much(key: str, grown: Mapping[str, int], seconds: float) -> bool:
     """Returns whether a counter grew by more than on healthy hardware in that time, or a minute."""
-    counter, by = counters.BY_NAME.get(counters.split(key)[1]), grown[key]
+    counter, by = BY_NAME.get(split(key)[1]), grown[key]
     if counter is None or counter.a_minute is None:
         return False
     if counter.scope == "tcp":
         sent = grown.get("TCP segments", 0)
-        return by > counters.FEW_REPEATED and by > counters.SHARE_REPEATED * sent
+        return by > _FEW_REPEATED and by > _SHARE_REPEATED * sent
     return by > counter.a_minute * max(1.0, seconds / 60)
 
 
@@ -115,12 +269,12 @@ def _judge_growth(run: RunState, results: Mapping[int, Grown]) -> list[Finding]:
     for rank, result in results.items():
         for key, by in result["grown"].items():
             if _too_much(key, result["grown"], result["seconds"]):
-                place, name = counters.split(key)
+                place, name = split(key)
                 grown.setdefault(name, {}).setdefault(rank, {})[place] = by
     found = []
     nodes = _nodes(run, results)
     for name, ranks in grown.items():
-        counter = counters.BY_NAME[name]
+        counter = BY_NAME[name]
         if len(nodes) > 2 and 2 * len(_nodes(run, ranks)) > len(nodes):
             found.append(usual_here(counter, ranks))
             continue
@@ -136,7 +290,7 @@ def _judge_growth(run: RunState, results: Mapping[int, Grown]) -> list[Finding]:
 
 
 def _most_gpus(
-    run: RunState, counter: counters.Counter, ranks: Mapping[int, Mapping[str, int]]
+    run: RunState, counter: Counter, ranks: Mapping[int, Mapping[str, int]]
 ) -> list[list[int]]:
     """Returns ranks by node, for nodes on which most GPUs, and at least _FEW, count it."""
     gpus: dict[Node, list[int]] = {}
@@ -151,6 +305,19 @@ def _most_gpus(
 
 def _nodes(run: RunState, ranks: Iterable[int]) -> set[Node]:
     return {node_of(run.states[rank]) for rank in ranks}
+
+
+_LOOK: dict[Scope, tuple[str, ...]] = {
+    "gpu": ("nvidia-smi -q -d ECC,PERFORMANCE", "dmesg -T | grep -i -e xid -e aer"),
+    "nvlink": ("nvidia-smi nvlink -e", "dmesg -T | grep -i xid"),
+    "pci": ("lspci -vv | grep -i -e lnksta -e uesta", "dmesg -T | grep -i aer"),
+    "tcp": (
+        "ip -s link; ethtool -S INTERFACE | grep -i -e err -e drop",
+        "ping -c 1000 -i 0.01 -s 1400 ANOTHER_NODE  (which of them loses packets)",
+    ),
+    "port": ("perfquery -x  (or: ethtool -S INTERFACE)", "ibstat", "dmesg -T | grep -i mlx"),
+}
+_MOST_PLACES = 8
 
 
 def grew(
