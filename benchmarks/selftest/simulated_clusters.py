@@ -24,8 +24,9 @@ import numpy as np
 import harness
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
-from oddrank.selftest import metrics, remeasure, speed_judge
+from oddrank.selftest import metrics, speed_judge
 from oddrank.selftest.metrics import SPEED, Metric
+from oddrank.selftest.stages import speed
 
 FIGURES = 20
 SIZES = (2, 3, 4, 8, 16, 64, 512, 4096)
@@ -91,7 +92,7 @@ class Cluster:
         for name, some in ranks.items():
             rates = self.rates(int(name[1:]), np.array(some), repeats[name]).tolist()
             for rank, values in zip(some, rates, strict=True):
-                results[rank][name] = remeasure.to_send(values)
+                results[rank][name] = speed.to_send(values)
         return results
 
 
@@ -111,7 +112,7 @@ def run(cluster: Cluster, state: RunState) -> tuple[set[tuple[int, ...]], bool]:
     everybody = dict.fromkeys(first_repeats, range(state.world))
     state.results[SPEED] = cluster.measured(everybody, first_repeats)
     first = speed_judge.look(state, state.of(SPEED))
-    planned = remeasure.plan(state, first)
+    planned = speed.plan_recheck(state, first)
     state.results["speed_recheck"] = cluster.measured(planned.ranks(), planned.repeats)
     again = speed_judge.look(state, state.of("speed_recheck"), first, planned.good)
     slow = planned.of_doubted(again.slow())

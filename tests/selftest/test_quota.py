@@ -23,6 +23,6 @@ def test_periods_in_which_a_cgroup_holds_its_processes_back_are_counted(tmp_path
         return host.periods(str(proc), str(tmp_path / "root"))
 
     first = periods(100, 50)
-    assert host.held_back(first, periods(110, 59)) == 0.9
-    assert host.held_back(first, first) == 0.0
-    assert host.held_back({}, periods(110, 59)) == 0.0
+    assert host.share_held_back(first, periods(110, 59)) == 0.9
+    assert host.share_held_back(first, first) == 0.0
+    assert host.share_held_back({}, periods(110, 59)) == 0.0

@@ -12,7 +12,6 @@ from oddrank.launch import Launch
 from oddrank.report import FAILING, SCHEMA_FILE, write_json
 from oddrank.selftest import report as report_module
 from oddrank.selftest.choice import Options
-from oddrank.selftest.remeasure import Remeasure
 from oddrank.selftest.report import Wanted, conclude, note_device, report_of
 from oddrank.selftest.speed_judge import Look
 from oddrank.selftest.stages import environment, speed
@@ -126,7 +125,7 @@ def test_what_a_healthy_run_has_not_tested_is_in_its_summary():
     whole, hurried, elsewhere = outcome(), outcome(), outcome()
     hurried.skipped = {"clock": "all ranks are on one host", "speed": OVER, "train": OVER}
     elsewhere.run.judged["speed"] = speed.Judged(
-        Look((), 0, ()), Remeasure(), [], {("node9", 0): {}}
+        Look((), 0, ()), speed.Remeasure(), [], {("node9", 0): {}}
     )
     assert report(whole)["summary"] == "all 4 ranks are healthy, tested on CPU"
     assert report(hurried)["summary"].startswith("no time was left for stage speed, train")

@@ -148,7 +148,7 @@ def periods(proc: str = _PROC, root: str = _ROOT) -> dict[str, tuple[int, int]]:
     return found
 
 
-def held_back(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> float:
+def share_held_back(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> float:
     """Returns the share of held-back periods between two readings, by the strictest cgroup."""
     shares = [0.0]
     for folder, (ran, stopped) in after.items():

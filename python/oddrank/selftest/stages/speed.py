@@ -1,28 +1,34 @@
-"""Compares the speed of every rank's device with its peers': memory, arithmetic, PCIe."""
+"""Compares the speed of every rank's device with its peers': memory, arithmetic, PCIe.
 
+Ranks in doubt measure again, beside peers that are not.
+"""
+
+import math
 import os
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
+from statistics import median
 from types import ModuleType
 from typing import Any, TypedDict, cast
 
+from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
 from oddrank.job import job_name
-from oddrank.peers import majority
-from oddrank.selftest import baseline, metrics, probes, remeasure
+from oddrank.peers import MANY, majority
+from oddrank.selftest import baseline, metrics, probes
 from oddrank.selftest import speed_judge as compare
 from oddrank.selftest.baseline import Before, slower_than_before
 from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Measured
 from oddrank.selftest.probes import host
-from oddrank.selftest.remeasure import Remeasure, to_send
-from oddrank.selftest.speed_judge import Look, Slow
+from oddrank.selftest.speed_judge import Class, Look, Slow
 from oddrank.selftest.stages import device
 
 RECHECK = "speed_recheck"
@@ -71,7 +77,7 @@ def measure(context: Context[Plan]) -> Measured:
         # Five digits exceed the accuracy; more would only cost messages of 10,000 ranks.
         for name, values in figures.items():
             found[name] = [float(f"{value:.5g}") for value in to_send(values)]
-    found["held_back"] = round(host.held_back(before, host.periods()), 3)
+    found["held_back"] = round(host.share_held_back(before, host.periods()), 3)
     return cast("Measured", found)
 
 
@@ -80,18 +86,69 @@ def _figures(
 ) -> dict[str, list[float]]:
     """Measures each metric as often as wanted, A_TURN repeats per turn."""
     figures: dict[str, list[float]] = defaultdict(list)
-    turns = HostSlots(context)
+    slots = HostSlots(context)
     left = dict(wanted)
     while left:
         now = {name: min(count, probe.A_TURN) for name, count in left.items()}
-        with turns.turn(f"how fast the {scope} is"):
+        with slots.turn(f"how fast the {scope} is"):
             for name, values in probe.speed(context.launch, now).items():
                 figures[name] += values
         left = {name: count - now[name] for name, count in left.items() if count > now[name]}
     return figures
 
 
-def held_back(results: Mapping[int, Measured]) -> list[int]:
+# A rank sends at most so many figures of a metric.
+_MOST_SENT = 400
+
+
+def to_send(values: Sequence[float]) -> list[float]:
+    """Returns the values, or medians of some hundred parts, which tell nearly as much.
+
+    Each part has repeats from begin to end: a drift meanwhile is alike in all parts.
+    """
+    if len(values) <= _MOST_SENT:
+        return list(values)
+    return [median(values[i::_MOST_SENT]) for i in range(_MOST_SENT)]
+
+
+class HostSlots:
+    """The turns of one rank in one stage. Waits at most _PATIENCE seconds, all turns together."""
+
+    def __init__(self, context: Context[object]) -> None:
+        self._context = context
+        self._end = time.monotonic() + min(_PATIENCE, context.seconds / 4)
+        self._places = max(1, (os.cpu_count() or 1) // _CORES_EACH)
+        # A name without a file: the kernel forgets it with the socket.
+        self._name = f"\0oddrank-{os.geteuid()}-{job_name()}"[:90]
+        self._has_had_one = False
+
+    @contextmanager
+    def turn(self, what: str) -> Iterator[None]:
+        """Waits for a free slot of the host and reports so. A rank that ends frees its slot."""
+        self._context.step(f"wait for its turn to measure {what}", waiting=True)
+        if self._has_had_one:
+            time.sleep(2 * _LOOK_EVERY)  # lets a waiting rank take it
+        self._has_had_one = True
+        place = None
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
+            while place is None and time.monotonic() < self._end:
+                here = range(self._places)
+                place = next((i for i in here if _take(lock, f"{self._name}-{i}")), None)
+                if place is None:
+                    time.sleep(_LOOK_EVERY)
+            self._context.step(f"measure {what}")
+            yield
+
+
+def _take(lock: socket.socket, name: str) -> bool:
+    try:
+        lock.bind(name)
+    except OSError:
+        return False
+    return True
+
+
+def ranks_held_back(results: Mapping[int, Measured]) -> list[int]:
     """Returns ranks that their CPU quota holds back, if most ranks have another quota."""
     quotas = majority({rank: one["facts"].get("CPU quota") for rank, one in results.items()})
     if not quotas.is_enough:
@@ -99,6 +156,96 @@ def held_back(results: Mapping[int, Measured]) -> list[int]:
     return [
         rank for rank in sorted(quotas.deviants) if results[rank].get("held_back", 0.0) > _HELD_BACK
     ]
+
+
+# Per class and metric: at most so many ranks in doubt, the slowest first, and so many partners.
+_MOST_DOUBTED = 256
+_PARTNERS = 64
+# In the recheck z standard errors are to be this share of the smallest effect looked for.
+_MARGIN = 0.1
+_MEDIAN = 1.2533  # see peers.of_median
+
+
+def _sets() -> dict[str, set[int]]:
+    return defaultdict(set)
+
+
+@dataclass(frozen=True)
+class Remeasure:
+    """The plan of the recheck, by metric.
+
+    doubted: ranks in doubt. partners: the ranks that measure beside them. good: in large
+    classes the partners, as the only peers to compare with. left: ranks that were slow in the first
+    measurement, but too many to measure again.
+    """
+
+    repeats: dict[str, int] = field(default_factory=dict)
+    doubted: dict[str, set[int]] = field(default_factory=_sets)
+    partners: dict[str, set[int]] = field(default_factory=_sets)
+    good: dict[str, set[int]] = field(default_factory=_sets)
+    left: set[int] = field(default_factory=set)
+
+    def ranks(self) -> dict[str, list[int]]:
+        """Returns the ranks that measure each metric."""
+        return {name: sorted(self.doubted[name] | self.partners[name]) for name in self.repeats}
+
+    def of_doubted(self, found: Iterable[Slow]) -> list[Slow]:
+        """Returns those of `found` that were in doubt."""
+        return [one for one in found if self.doubted[one.metric.name].issuperset(one.ranks)]
+
+
+def plan_recheck(run: RunState, first: Look) -> Remeasure:
+    """Plans the recheck of all classes in one go, since each rank measures by itself."""
+    planned = Remeasure()
+    nodes = nodes_of(run)
+    for one in first.classes:
+        doubted = one.doubted()
+        if not doubted:
+            continue
+        name = one.metric.name
+        slowest = [peer for peer in one.ranks.peers if peer.name in doubted]
+        planned.left.update(
+            peer.name for peer in slowest[_MOST_DOUBTED:] if peer.lower > one.ranks.line
+        )
+        partners = _partners(one, doubted, nodes)
+        planned.doubted[name].update(peer.name for peer in slowest[:_MOST_DOUBTED])
+        planned.partners[name] |= partners
+        if len(one.ranks.peers) >= MANY:
+            planned.good[name] |= partners
+        planned.repeats[name] = max(planned.repeats.get(name, 0), _repeats(one))
+    return planned
+
+
+def _partners(one: Class, doubted: Collection[int], nodes: Iterable[tuple[int, ...]]) -> set[int]:
+    """Returns the ranks to measure beside `doubted`: all others of a small class.
+
+    In a large class those nearest to the usual speed, as ranks without doubts are faster than
+    average. Takes whole nodes without doubts first.
+    """
+    effects = one.effects
+    if len(effects) < MANY:
+        return set(effects) - set(doubted)
+    whole: list[list[int]] = []
+    other: list[list[int]] = []
+    for node in nodes:
+        here = [rank for rank in node if rank in effects]
+        known = [rank for rank in here if rank not in doubted]
+        if here and known == here:
+            whole.append(here)
+        else:
+            other += ([rank] for rank in known)
+    for some in (whole, other):
+        some.sort(key=lambda ranks: abs(median(effects[rank] for rank in ranks)))
+    return set(list(chain(*whole, *other))[:_PARTNERS])
+
+
+def _repeats(one: Class) -> int:
+    """Returns how many repeats make the noise small against the smallest effect looked for."""
+    metric = one.metric
+    if one.ranks.noise is None:
+        return metric.most
+    wanted = (one.ranks.z * _MEDIAN * one.ranks.noise / (_MARGIN * metric.smallest)) ** 2
+    return max(metric.repeats, min(metric.most, math.ceil(wanted)))
 
 
 @dataclass(frozen=True)
@@ -170,43 +317,6 @@ def _by_quota(slow: Slow, held: Collection[int]) -> bool:
     return 2 * sum(rank in held for rank in slow.ranks) > len(slow.ranks)
 
 
-class HostSlots:
-    """The turns of one rank in one stage. Waits at most _PATIENCE seconds, all turns together."""
-
-    def __init__(self, context: Context[object]) -> None:
-        self._context = context
-        self._end = time.monotonic() + min(_PATIENCE, context.seconds / 4)
-        self._places = max(1, (os.cpu_count() or 1) // _CORES_EACH)
-        # A name without a file: the kernel forgets it with the socket.
-        self._name = f"\0oddrank-{os.geteuid()}-{job_name()}"[:90]
-        self._has_had_one = False
-
-    @contextmanager
-    def turn(self, what: str) -> Iterator[None]:
-        """Waits for a free slot of the host and reports so. A rank that ends frees its slot."""
-        self._context.step(f"wait for its turn to measure {what}", waiting=True)
-        if self._has_had_one:
-            time.sleep(2 * _LOOK_EVERY)  # lets a waiting rank take it
-        self._has_had_one = True
-        place = None
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
-            while place is None and time.monotonic() < self._end:
-                here = range(self._places)
-                place = next((i for i in here if _take(lock, f"{self._name}-{i}")), None)
-                if place is None:
-                    time.sleep(_LOOK_EVERY)
-            self._context.step(f"measure {what}")
-            yield
-
-
-def _take(lock: socket.socket, name: str) -> bool:
-    try:
-        lock.bind(name)
-    except OSError:
-        return False
-    return True
-
-
 def stage(options: Options) -> Stage[Plan, Measured, Judged]:
     """Compares all ranks once. Names nobody: ranks in doubt are measured again, see `recheck`."""
 
@@ -219,7 +329,7 @@ def stage(options: Options) -> Stage[Plan, Measured, Judged]:
     def judge(run: RunState, results: Mapping[int, Measured]) -> Judged:
         look = compare.look(run, results)
         before = baseline.load(options.baseline) if options.baseline else {}
-        return Judged(look, remeasure.plan(run, look), held_back(results), before)
+        return Judged(look, plan_recheck(run, look), ranks_held_back(results), before)
 
     return Stage(SPEED, 90, measure, judge, plan, _findings)
 

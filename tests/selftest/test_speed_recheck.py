@@ -3,10 +3,8 @@
 from random import Random
 
 from figures import measured, run_of
-from oddrank.selftest import remeasure
 from oddrank.selftest.choice import Options
 from oddrank.selftest.metrics import SPEED
-from oddrank.selftest.remeasure import to_send
 from oddrank.selftest.stages import speed
 
 
@@ -49,11 +47,11 @@ def second_look(nodes, by):
     run = run_of(nodes)
     run.results[SPEED] = measured(run, Random(1), noise=0.0001, slow={"host_copy": by})
     speed.stage(Options()).conclude(run)
-    return remeasure.plan(run, run.judged[SPEED].look)
+    return speed.plan_recheck(run, run.judged[SPEED].look)
 
 
 def test_many_repeats_are_sent_as_some_hundred_medians():
     values = [float(i) for i in range(1600)]
-    sent = to_send(values)
+    sent = speed.to_send(values)
     assert (len(sent), sent[0], sent[-1]) == (400, 600.0, 999.0)
-    assert to_send(values[:45]) == values[:45]
+    assert speed.to_send(values[:45]) == values[:45]
