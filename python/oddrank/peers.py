@@ -22,8 +22,9 @@ protects healthy peers. Simulated: benchmarks/selftest/simulated_clusters.py.
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 from oddrank import _native
@@ -45,6 +46,8 @@ _FOUND = 0.95  # share of runs that find the effect `visible`
 _QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
 _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
 _OWN = 4  # least repeats for a peer's own noise to count
+_CHANCE = 4  # standard deviations by which a figure's spread differs from the others' by chance
+_FEW = 4  # among fewer peers a single slow one makes up most of the spread
 
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value", bound=Hashable)
@@ -309,3 +312,73 @@ def spread_of(deviations: Sequence[float], usual: float) -> float:
     # One standard deviation more than the noise alone would show: chance is no spread.
     chance = 1 + 1 / math.sqrt(2 * DEGREES_OF_DEVIATION * len(deviations))
     return math.sqrt(max(0.0, deviation(deviations, 0.0) ** 2 - (chance * usual) ** 2))
+
+
+def with_common_spread(
+    found: Sequence[Comparison[Name]], smallest: float, comparisons: int, groups: int = 0
+) -> list[Comparison[Name]]:
+    """Pools the healthy spread of several figures: few peers show one figure's spread badly.
+
+    A figure whose spread is larger than the others' by more than chance keeps its own. groups: the
+    number of groups of peers that are more alike, as a node's ranks are.
+    """
+    many = len(found[0].peers) if found else 0
+    figures = _of_healthy(found, smallest)
+    if many < MANY or sum(map(len, figures)) < MANY:
+        return list(found)
+    common, noise, count = _common(found, figures, groups)
+    chance = 1 + _CHANCE / math.sqrt(2 * DEGREES_OF_DEVIATION * many)
+    line = line_of(smallest, z_of(comparisons, DEGREES_OF_DEVIATION * count), common, many - 1)
+    return [
+        one
+        if figure and deviation(figure, 0.0) > chance * math.hypot(common, noise)
+        else replace(one, line=line, spread=common, visible=one.visible + line - one.line)
+        for one, figure in zip(found, figures, strict=True)
+    ]
+
+
+def sure_line(
+    found: Sequence[Comparison[Name]], smallest: float, comparisons: int, groups: int = 0
+) -> float:
+    """Returns the line of the recheck: a peer below it may be healthy. Returns 0 if unknown.
+
+    The recheck's many repeats show the spread of few peers, too.
+    """
+    many = len(found[0].peers) if found else 0
+    figures = _of_healthy(found, smallest)
+    if many < _FEW or sum(len(figure) - 1 for figure in figures) < MANY:
+        return 0.0
+    common, _, count = _common(found, figures, groups)
+    return line_of(smallest, z_of(comparisons, DEGREES_OF_DEVIATION * count), common, many - 1)
+
+
+def _common(
+    found: Sequence[Comparison[Name]], figures: Sequence[Sequence[float]], groups: int
+) -> tuple[float, float, int]:
+    """Returns the spread, the noise of a peer's value, and the number of deviations used."""
+    errors = (
+        (one.noise or 0.0) * statistics.median(of_median(peer.repeats) for peer in one.peers)
+        for one in found
+    )
+    noise = statistics.median(errors)
+    common = spread_of([each for figure in figures for each in figure], noise)
+    if groups > 1:  # the middle of few groups is nearer to them than the true one
+        common *= math.sqrt(groups / (groups - 1))
+    return common, noise, sum(len(figure) - 1 for figure in figures)
+
+
+def _of_healthy(found: Sequence[Comparison[Name]], smallest: float) -> list[list[float]]:
+    """Returns each figure's deviations from its middle, as logarithms.
+
+    Leaves out peers that are slow in several figures: that is no chance, and many of them would
+    widen the spread.
+    """
+    slow = Counter(peer.name for one in found for peer in one.peers if peer.lower > LINE * smallest)
+    several = {name for name, count in slow.items() if count > 1}
+    return [_deviations(one, several) for one in found]
+
+
+def _deviations(found: Comparison[Name], left_out: Collection[Name]) -> list[float]:
+    logs = [math.log(peer.value) for peer in found.peers if peer.name not in left_out]
+    center = statistics.median(logs) if logs else 0.0
+    return [log - center for log in logs]

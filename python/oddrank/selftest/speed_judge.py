@@ -19,7 +19,6 @@ from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState
 from oddrank.selftest import gpus, metrics
 from oddrank.selftest.metrics import Measured, Metric
-from oddrank.selftest.spread import sure_line, with_common_spread
 
 Node = tuple[int, ...]
 
@@ -215,8 +214,8 @@ def _with_common_spreads(classes: Sequence[Class], comparisons: int) -> list[Cla
     found = []
     for same, ranks, nodes in _alike(classes):
         smallest, groups = same[0].metric.smallest, _groups(nodes)
-        by_rank = with_common_spread(ranks, smallest, comparisons, groups)
-        by_node = iter(with_common_spread(nodes, smallest, comparisons))
+        by_rank = peers.with_common_spread(ranks, smallest, comparisons, groups)
+        by_node = iter(peers.with_common_spread(nodes, smallest, comparisons))
         found += [
             replace(one, ranks=of_ranks, nodes=next(by_node, None))
             for one, of_ranks in zip(same, by_rank, strict=True)
@@ -234,10 +233,10 @@ def _with_sure_lines(classes: Sequence[Class], comparisons: int, first: Look) ->
         before = first.of(same[0].metric, same[0].name)
         whole = before is not None and len(before.ranks.peers) == len(ranks[0].peers)
         smallest, groups = same[0].metric.smallest, _groups(nodes)
-        sure_rank = sure_line(ranks, smallest, comparisons, groups) if whole else 0.0
+        sure_rank = peers.sure_line(ranks, smallest, comparisons, groups) if whole else 0.0
         sure_node = smallest if groups < _FEW else 0.0
         if whole and groups >= _FEW:
-            sure_node = sure_line(nodes, smallest, comparisons)
+            sure_node = peers.sure_line(nodes, smallest, comparisons)
         found += [replace(one, sure_rank=sure_rank, sure_node=sure_node) for one in same]
     return found
 

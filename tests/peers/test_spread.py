@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 
-from oddrank.peers import compare, z_of
-from oddrank.selftest.spread import sure_line, with_common_spread
+from oddrank.peers import compare, sure_line, with_common_spread, z_of
 
 
 def compared(*spreads, peers=20, slow=(), by=0.2):
