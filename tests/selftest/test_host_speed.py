@@ -6,9 +6,9 @@ import pytest
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.selftest import training
 from oddrank.selftest.metrics import TABLE
 from oddrank.selftest.probes import host
+from oddrank.selftest.stages import train
 
 MIB = 1 << 20
 
@@ -87,4 +87,4 @@ def test_training_and_speed_tell_cpus_apart_in_the_same_way(monkeypatch):
     cpu = SimpleNamespace(get_cpu_capability=lambda: "AVX2")
     torch = SimpleNamespace(backends=SimpleNamespace(cpu=cpu), __version__="2.9")
     group = SimpleNamespace(torch=torch, device=SimpleNamespace(type="cpu"))
-    assert training.kind_of_device(group) == "0xd4f, AVX2, torch 2.9"
+    assert train.kind_of_device(group) == "0xd4f, AVX2, torch 2.9"

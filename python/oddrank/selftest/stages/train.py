@@ -1,16 +1,26 @@
-"""Trains a small network on all ranks for a few steps: all must have the same bits."""
+"""Trains a small network on all ranks for a few steps: all must have the same bits.
 
+Does not use DistributedDataParallel: its first use imports torch's compiler, which takes as long as
+torch itself, and each rank's own gradients are hashed before they are reduced. All ranks have the
+same data: ranks of one kind of device compute the same bits.
+"""
+
+import ctypes
+import hashlib
+import math
+import time
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
 
 from oddrank.control.stages import Context, RunState, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.peers import majority
+from oddrank.process_group import Group
 from oddrank.process_group import connect as group_of
 from oddrank.selftest.choice import Level, Options
+from oddrank.selftest.probes import host
 from oddrank.selftest.stages import collectives, connect
-from oddrank.selftest.training import Training, kind_of_device
 
 NAME = "train"
 # The first step is a warm-up: its time is not reported.
@@ -20,14 +30,126 @@ _SHAPES = {"nccl": (2048, 1024), "gloo": (256, 64)}
 _SMALL = (64, 16)
 # Weights, gradients, and a flat copy of the gradients: four bytes each, in four layers.
 _COPIES = 3 * 4 * 4
-# Ranks are named if at most this share of their kind differs, or a single one of three or more. If
-# more differ, they are two kinds of device that look like one.
-_MOST_ODD = 1 / 8
+_SEED = 1
+_LAYERS = 4
+_RATE = 0.05
+# Gradients are reduced in buckets of so many bytes, as in training.
+_BUCKET = 8 << 20
 
-_STAGE = "train"
-_AGAIN = ("run it again: an intermittent fault shows in another step, or not at all",)
-_ALONE = ("run the self-test on its host alone; if it differs there too, take the device out",)
-_LESS_SURE = "data and parameters are equal, but the bits also depend on the order of computation"
+
+@dataclass
+class Bits:
+    """The bits of each step. loss and gradients are this rank's own, before they are reduced.
+
+    loss: a float's hex. gradients, parameters: hashes; the first of parameters is from before step
+    0. sound: whether loss and gradients are finite.
+    """
+
+    loss: list[str] = field(default_factory=list)
+    gradients: list[str] = field(default_factory=list)
+    sound: list[bool] = field(default_factory=list)
+    parameters: list[str] = field(default_factory=list)
+
+
+class Training:
+    """A small network of linear layers on one rank's device."""
+
+    def __init__(self, group: Group, width: int, batch: int) -> None:
+        """On the CPU uses one thread: the number of threads changes the order of sums."""
+        torch = self._torch = group.torch
+        self._group = group
+        if group.device.type == "cpu":
+            torch.set_num_threads(1)
+        dice = torch.Generator().manual_seed(_SEED)
+
+        def uniform(*shape: int) -> Any:
+            values = torch.rand(shape, generator=dice) * 2 - 1
+            return values.to(group.device)
+
+        self._weights = [
+            (uniform(width, width) * math.sqrt(3 / width)).requires_grad_() for _ in range(_LAYERS)
+        ]
+        self._data, self._target = uniform(batch, width), uniform(batch, width)
+        group.context.step("broadcast parameters", waiting=True)
+        for weight in self._weights:
+            group.dist.broadcast(weight.detach(), 0)
+        group.synchronize()
+        group.context.step("broadcast")
+        self.bits = Bits(parameters=[self._hash(self._weights)])
+        self.step_s: list[float] = []
+        self.own_s: list[float] = []
+
+    def step(self, number: int) -> None:
+        """Trains one step. own_s is the time until this rank begins to wait for the others."""
+        group = self._group
+        group.context.step(f"step {number} forward and backward")
+        began = time.perf_counter()
+        loss = self._forward()
+        loss.backward()
+        group.synchronize()
+        own = time.perf_counter()
+        gradients = [weight.grad for weight in self._weights]
+        group.context.own(gradients[0].view(-1))
+        self._note(loss, gradients)
+        group.context.step(f"step {number} reduce gradients", waiting=True)
+        reduced = time.perf_counter()
+        self._reduce(gradients)
+        self._update(gradients)
+        group.synchronize()
+        ended = time.perf_counter()
+        group.context.step(f"step {number} through")
+        self.own_s.append(own - began)
+        self.step_s.append(own - began + ended - reduced)
+        self.bits.parameters.append(self._hash(self._weights))
+
+    def _forward(self) -> Any:
+        values = self._data
+        for weight in self._weights:
+            values = self._torch.tanh(values @ weight)
+        return ((values - self._target) ** 2).mean()
+
+    def _note(self, loss: Any, gradients: list[Any]) -> None:
+        bits, value = self.bits, float(loss.detach())
+        finite = all(bool(g.isfinite().all()) for g in gradients)
+        bits.loss.append(value.hex())
+        bits.gradients.append(self._hash(gradients))
+        bits.sound.append(math.isfinite(value) and finite)
+
+    def _reduce(self, gradients: list[Any]) -> None:
+        flat = self._torch.cat([gradient.view(-1) for gradient in gradients])
+        length = _BUCKET // flat.element_size()
+        works = [self._group.dist.all_reduce(piece, async_op=True) for piece in flat.split(length)]
+        for work in works:
+            work.wait()
+        flat /= self._group.world
+        place = 0
+        for gradient in gradients:
+            gradient.copy_(flat[place : place + gradient.numel()].view_as(gradient))
+            place += gradient.numel()
+
+    def _update(self, gradients: list[Any]) -> None:
+        with self._torch.no_grad():
+            for weight, gradient in zip(self._weights, gradients, strict=True):
+                weight.sub_(gradient, alpha=_RATE)
+                weight.grad = None
+
+    def _hash(self, tensors: list[Any]) -> str:
+        digest = hashlib.blake2b(digest_size=8)
+        for tensor in tensors:
+            here = tensor.detach().cpu()  # alive until its bytes are read
+            size = here.numel() * here.element_size()
+            # Without NumPy, which may not be installed.
+            digest.update((ctypes.c_char * size).from_address(here.data_ptr()))
+        return digest.hexdigest()
+
+
+def kind_of_device(group: Group) -> str:
+    """Returns device, torch version and CPU capability: ranks with the same compute equal bits."""
+    torch = group.torch
+    if group.device.type == "cuda":
+        return f"{torch.cuda.get_device_name(group.device)}, torch {torch.__version__}"
+    uses = torch.backends.cpu.get_cpu_capability()
+    return f"{host.cpu_model()}, {uses}, torch {torch.__version__}"
 
 
 class Plan(TypedDict):
@@ -38,7 +160,7 @@ class Plan(TypedDict):
 
 
 class Result(TypedDict):
-    """kind: ranks of the same kind compute equal bits. The others: see training."""
+    """kind: ranks of the same kind compute equal bits. The others: see Training and Bits."""
 
     kind: str
     step_s: list[float]
@@ -65,6 +187,11 @@ def _measure(context: Context[Plan]) -> Result:
         "sound": training.bits.sound,
         "parameters": training.bits.parameters,
     }
+
+
+# Ranks are named if at most this share of their kind differs, or a single one of three or more. If
+# more differ, they are two kinds of device that look like one.
+_MOST_ODD = 1 / 8
 
 
 @dataclass(frozen=True)
@@ -140,6 +267,11 @@ def _replicas(
     return found
 
 
+_AGAIN = ("run it again: an intermittent fault shows in another step, or not at all",)
+_ALONE = ("run the self-test on its host alone; if it differs there too, take the device out",)
+_LESS_SURE = "data and parameters are equal, but the bits also depend on the order of computation"
+
+
 def unsound(run: RunState, ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> Finding:
     """Loss or gradients of a few ranks are not finite; those of the others are."""
     who = run.who(ranks)
@@ -150,7 +282,7 @@ def unsound(run: RunState, ranks: Sequence[int], step: int, losses: Mapping[int,
         drains_node=True,
         what=f"{who} is broken: it computes loss or gradients that are not finite in step {step},"
         " from the same data and parameters as the others",
-        stage=_STAGE,
+        stage=NAME,
         evidence=_losses(ranks, step, losses),
         confidence=Confidence("high", "computed without the others, for whom all was finite"),
         next=_ALONE,
@@ -178,7 +310,7 @@ def other_gradients(run: RunState, rank: int, step: int, others: int, kind: str)
         drains_node=True,
         what=f"{who} is different: its own gradients in step {step} are not those of the other"
         f" {others} ranks, which are equal",
-        stage=_STAGE,
+        stage=NAME,
         evidence=(Evidence(f"bits of loss and gradients in step {step}; {kind}", "own hash"),),
         confidence=Confidence("medium", _LESS_SURE),
         next=_ALONE,
@@ -204,7 +336,7 @@ def other_parameters(run: RunState, rank: int, step: int, others: int) -> Findin
         cause="other-parameters",
         what=f"{who} does not match: its parameters {_after(step)} are not those of the other"
         f" {others} ranks{_though(step)}",
-        stage=_STAGE,
+        stage=NAME,
         evidence=(Evidence(f"bits of the parameters {_after(step)}", "hash"),),
         confidence=Confidence(
             "medium", "what it received or made of it differs: the way to it may be at fault"
@@ -229,7 +361,7 @@ def _nobody(what: str, evidence: tuple[Evidence, ...], why: str, *, cause: str) 
         who=Who("rank"),
         cause=cause,
         what=what,
-        stage=_STAGE,
+        stage=NAME,
         evidence=evidence,
         confidence=Confidence("low", why),
         next=_AGAIN,
