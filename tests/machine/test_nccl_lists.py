@@ -3,7 +3,7 @@
 import pytest
 
 from oddrank.machine.interfaces import is_allowed
-from oddrank.selftest.facts import network
+from oddrank.selftest.facts import host
 from oddrank.selftest.reach.ways import NCCL, ways
 
 NAMES = ["lo", "eth0", "eth1", "eth10", "ib0", "docker0"]
@@ -54,13 +54,13 @@ def test_an_entry_may_name_one_port(told, ports):
 
 def test_one_character_is_as_if_the_variable_were_not_set(monkeypatch):
     monkeypatch.setenv(NCCL, "e")
-    assert network.nccl_interfaces(None) is None
+    assert host.nccl_interfaces(None) is None
 
 
 @pytest.mark.parametrize(("told", "names"), CASES)
 def test_the_fact_and_the_ways_mean_the_same_interfaces(told, names, monkeypatch):
     monkeypatch.setenv(NCCL, told)
-    monkeypatch.setattr(network.socket, "if_nameindex", lambda: [*enumerate(NAMES)])
-    assert network.nccl_interfaces(None) == ", ".join(names.split())
+    monkeypatch.setattr(host.socket, "if_nameindex", lambda: [*enumerate(NAMES)])
+    assert host.nccl_interfaces(None) == ", ".join(names.split())
     found = ways("", dict.fromkeys(NAMES, "10.0.0.1"), {NCCL: told})
     assert [*found.values()] == names.split()[:4]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from oddrank import launch
-from oddrank.selftest.facts import STEPS, TABLE, gpu, host, network, software
+from oddrank.selftest.facts import STEPS, TABLE, host, software
 from oddrank.selftest.facts.fact import NOT_READABLE, Fact, Here
 
 TORCH = SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="13.0"))
@@ -66,8 +66,8 @@ def test_a_dev_shm_that_is_mounted_read_only_is_seen_by_root_too(mode, writable)
 def test_settings_are_of_a_closed_list(monkeypatch):
     monkeypatch.setenv("NCCL_ALGO", "Ring")
     monkeypatch.setenv("NCCL_SECRET_TOKEN", "hidden")
-    assert "hidden" not in json.dumps([fact.value(here()) for fact in host.FACTS])
-    (settings,) = (fact.value(here()) for fact in host.FACTS if fact.name == "settings")
+    assert "hidden" not in json.dumps([fact.value(here()) for fact in host.HOST_FACTS])
+    (settings,) = (fact.value(here()) for fact in host.HOST_FACTS if fact.name == "settings")
     assert settings["NCCL_ALGO"] == "Ring"
 
 
@@ -84,11 +84,11 @@ def test_rdma_ports_have_state_rate_and_kind(tmp_path):
         port = f"{name}__ports__1__"
         files(tmp_path, **{f"{port}state": state, f"{port}rate": "400 Gb/sec (4X NDR)\n",
                            f"{port}link_layer": "InfiniBand\n"})  # fmt: skip
-    assert network.ports(here(), tmp_path) == {
+    assert host.ports(here(), tmp_path) == {
         "mlx5_0/1": "ACTIVE, 400 Gb/sec (4X NDR), InfiniBand",
         "mlx5_1/1": "DOWN, 400 Gb/sec (4X NDR), InfiniBand",
     }
-    assert network.ports(here(), tmp_path / "absent") == {}
+    assert host.ports(here(), tmp_path / "absent") == {}
 
 
 def test_cards_are_counted_by_speed_and_virtual_ones_are_not_cards(tmp_path):
@@ -96,17 +96,17 @@ def test_cards_are_counted_by_speed_and_virtual_ones_are_not_cards(tmp_path):
           eth1__device="", eth1__speed="200000\n", eth1__operstate="up\n",
           eth2__device="", eth2__speed="-1\n", eth2__operstate="down\n",
           docker0__speed="10000\n", docker0__operstate="up\n")  # fmt: skip
-    assert network.cards(here(), tmp_path) == "1 down (speed not readable), 2 up (200 Gb/s)"
+    assert host.cards(here(), tmp_path) == "1 down (speed not readable), 2 up (200 Gb/s)"
 
 
 def test_the_mtu_is_that_of_the_interface_in_use(tmp_path, monkeypatch):
     files(tmp_path, eth7__mtu="9000\n")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7,eth8")
-    assert network.mtu(here(), tmp_path) == 9000
+    assert host.mtu(here(), tmp_path) == 9000
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "../eth7")
-    assert network.mtu(here(), tmp_path) is None
+    assert host.mtu(here(), tmp_path) is None
     monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-    assert network.mtu(here(), tmp_path) is None
+    assert host.mtu(here(), tmp_path) is None
 
 
 def test_numa_nodes_are_told_with_where_a_rank_may_run(tmp_path):
@@ -142,9 +142,9 @@ def test_the_image_is_what_the_container_says(tmp_path, monkeypatch):
 
 
 def test_a_slice_of_a_gpu_is_told_from_its_neighbour(monkeypatch):
-    monkeypatch.setattr(gpu, "_own", lambda here: SimpleNamespace(uuid="u"))
-    monkeypatch.setattr(gpu, "gpu_index", lambda launch: 1)
-    (uuid,) = (fact for fact in gpu.FACTS if fact.name == "gpu_uuid")
+    monkeypatch.setattr(host, "_own_gpu", lambda here: SimpleNamespace(uuid="u"))
+    monkeypatch.setattr(host, "gpu_index", lambda launch: 1)
+    (uuid,) = (fact for fact in host.GPU_FACTS if fact.name == "gpu_uuid")
     assert uuid.value(here()) == "u"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7,MIG-8")
     assert uuid.value(here()) == "MIG-8"
@@ -155,9 +155,9 @@ def test_a_slice_of_a_gpu_is_told_from_its_neighbour(monkeypatch):
 @pytest.mark.parametrize(("text", "expected"), [("1\n", 1), ("-1\n", None)])
 def test_the_numa_node_of_a_gpu_is_the_kernels(tmp_path, monkeypatch, text, expected):
     own = SimpleNamespace(pci_domain_id=0, pci_bus_id=0x1B, pci_device_id=0)
-    monkeypatch.setattr(gpu, "_own", lambda here: own)
+    monkeypatch.setattr(host, "_own_gpu", lambda here: own)
     files(tmp_path, **{"0000:1b:00.0__numa_node": text})
-    assert gpu.numa_node(here(), str(tmp_path)) == expected
+    assert host.gpu_numa_node(here(), str(tmp_path)) == expected
 
 
 def git(path, *arguments):

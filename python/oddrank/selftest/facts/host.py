@@ -1,16 +1,23 @@
-"""The facts of a rank's host: processors, memory, limits, and where the rank may run."""
+"""The facts of a rank's host: processors, memory, limits, GPUs and network."""
 
 import os
 import re
 import resource
+import socket
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
-from oddrank.machine import settings
-from oddrank.machine.device import cgroup_cpus, cgroup_memory
+from oddrank import _native
+from oddrank.machine import settings, small_file
+from oddrank.machine.device import cgroup_cpus, cgroup_memory, gpu_index
+from oddrank.machine.interfaces import is_allowed
 from oddrank.selftest.facts.fact import Fact, Here
 
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
+_NET = Path("/sys/class/net")
+_INFINIBAND = Path("/sys/class/infiniband")
 # Firmware and kernel reserve a little, differently. A missing memory module is more than that.
 _NEAR = 0.02
 
@@ -58,7 +65,7 @@ def _settings(here: Here) -> dict[str, str]:
     return {name: os.environ[name] for name in settings.SETTINGS if os.environ.get(name)}
 
 
-FACTS = (
+HOST_FACTS = (
     Fact("hostname", lambda here: here.launch.host, "fine"),
     Fact("cpus", lambda here: os.cpu_count(), "odd"),
     Fact("memory_bytes", _memory, "odd", near=_NEAR),
@@ -97,7 +104,7 @@ def _said(value: int) -> str:
     return "unlimited" if value == resource.RLIM_INFINITY else str(value)
 
 
-LIMITS = (
+LIMIT_FACTS = (
     Fact("shm_bytes", _shm_bytes, "odd", near=_NEAR_LIMIT),
     Fact("shm_free", _shm_free, "fine"),
     Fact("shm_writable", _shm_writable, "fine"),
@@ -107,4 +114,116 @@ LIMITS = (
     _limit("core", resource.RLIMIT_CORE),
     Fact("cgroup_cpus", lambda here: cgroup_cpus(), "odd"),
     Fact("cgroup_memory", lambda here: cgroup_memory(), "odd", near=_NEAR_LIMIT),
+)
+
+
+def _own_gpu(here: Here) -> Any:
+    """Returns CUDA's properties of this rank's GPU; None if there are too few GPUs."""
+    index = gpu_index(here.launch)
+    if index >= here.gpus["gpus"]:
+        return None
+    return here.torch.cuda.get_device_properties(index)
+
+
+def _gpu_uuid(here: Here) -> str | None:
+    """Returns the GPU's UUID. Slices share it: for them returns the name of the slice."""
+    own = _own_gpu(here)
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    index = gpu_index(here.launch) if own is not None else 0
+    if own is not None and index < len(given) and given[index].startswith("MIG-"):
+        return given[index]
+    return None if own is None else str(own.uuid)
+
+
+def _gpu_bus(here: Here) -> str | None:
+    """Returns the GPU's PCI address as the kernel writes it: 0000:1b:00.0."""
+    own = _own_gpu(here)
+    if own is None:
+        return None
+    return f"{own.pci_domain_id:04x}:{own.pci_bus_id:02x}:{own.pci_device_id:02x}.0"
+
+
+def gpu_numa_node(here: Here, root: str = "/sys/bus/pci/devices") -> int | None:
+    """Returns the NUMA node of the GPU; None if the kernel does not know it."""
+    bus = _gpu_bus(here)
+    if bus is None:
+        return None
+    with open(f"{root}/{bus}/numa_node", encoding="ascii") as file:
+        node = int(file.read())
+    return node if node >= 0 else None
+
+
+GPU_FACTS = (
+    Fact("gpus", lambda here: here.gpus["gpus"], "odd"),
+    Fact("gpu", lambda here: here.gpus["gpu"], "odd"),
+    Fact("visible_gpus", lambda here: os.environ.get("CUDA_VISIBLE_DEVICES"), "fine"),
+    Fact("gpu_uuid", _gpu_uuid, "fine"),
+    Fact("gpu_bus", _gpu_bus, "fine"),
+    Fact("gpu_numa", gpu_numa_node, "fine"),
+)
+
+
+def _interface(here: Here) -> str | None:
+    """Returns gloo's interface: the one asked for, else the one that leads to rank 0."""
+    asked = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    if asked or not here.master:
+        return asked or None
+    return _native.core().control_interface_towards(here.master) or None
+
+
+def mtu(here: Here, root: Path = _NET) -> int | None:
+    name = _interface(here)
+    if not name or "/" in name or name.startswith("."):
+        return None
+    return int((root / name / "mtu").read_text(encoding="ascii"))
+
+
+def nccl_interfaces(here: Here) -> str | None:
+    """Returns interfaces that NCCL_SOCKET_IFNAME allows, "" for none; None if it is not set."""
+    listed = os.environ.get("NCCL_SOCKET_IFNAME", "")
+    if len(listed) < 2:  # NCCL ignores a single character
+        return None
+    return ", ".join(name for _, name in socket.if_nameindex() if is_allowed(name, listed))
+
+
+def cards(here: Here, root: Path = _NET) -> str | None:
+    """Counts network cards by state and speed: their names may differ on equal hosts."""
+    found: Counter[str] = Counter()
+    for folder in sorted(root.iterdir()):
+        if os.path.exists(folder / "device"):
+            found[f"{small_file(folder / 'operstate')} ({_card_speed(folder)})"] += 1
+    return ", ".join(f"{count} {card}" for card, count in sorted(found.items())) or None
+
+
+def _card_speed(folder: Path) -> str:
+    text = small_file(folder / "speed")  # in Mb/s
+    return (
+        f"{int(text) / 1000:g} Gb/s" if re.fullmatch(r"[0-9]{1,9}", text) else "speed not readable"
+    )
+
+
+def ports(here: Here, root: Path = _INFINIBAND) -> dict[str, str]:
+    """Returns RDMA port -> its link: mlx5_0/1 -> ACTIVE, 400 Gb/sec (4X NDR), InfiniBand."""
+    return {
+        f"{port.parents[1].name}/{port.name}": ", ".join(
+            filter(
+                None,
+                (_port_state(port), small_file(port / "rate"), small_file(port / "link_layer")),
+            )
+        )
+        for port in root.glob("*/ports/*")
+    }
+
+
+def _port_state(port: Path) -> str:
+    return (port / "state").read_text(encoding="ascii", errors="replace").rpartition(":")[2].strip()
+
+
+NETWORK_FACTS = (
+    Fact("network_cards", cards, "odd"),
+    Fact("interface", _interface, "fine"),
+    Fact("mtu", mtu, "odd"),
+    Fact("nccl_interfaces", nccl_interfaces, "fine"),
+    # One host with a port fewer hangs jobs silently (NVIDIA/nccl#2428).
+    Fact("rdma_ports", ports, "breaks"),
 )

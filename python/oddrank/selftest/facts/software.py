@@ -55,7 +55,7 @@ def image(here: Here, podman: Path = Path("/run/.containerenv")) -> str | None:
     return found[1] if found else None
 
 
-FACTS = (
+SOFTWARE_FACTS = (
     Fact("python", lambda here: platform.python_version(), "breaks"),
     Fact("torch", lambda here: here.torch.__version__, "breaks"),
     Fact("oddrank", lambda here: __version__, "breaks"),
@@ -113,4 +113,4 @@ def _hash(text: str) -> str | None:
     return text if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) else None
 
 
-COMMIT = (Fact("git_commit", commit, "breaks"),)
+COMMIT_FACTS = (Fact("git_commit", commit, "breaks"),)
