@@ -20,9 +20,8 @@ from netns import network, two_hosts
 from oddrank.control.stages import Skip
 from oddrank.selftest.choice import Options
 from oddrank.selftest.reach import connections
-from oddrank.selftest.reach.connections import Attempts, Listeners
+from oddrank.selftest.reach.connections import NCCL, RENDEZVOUS, Attempts, Listeners, unpack
 from oddrank.selftest.reach.matrix import both, peers
-from oddrank.selftest.reach.ways import NCCL, RENDEZVOUS, unpack
 from oddrank.selftest.stages import reach
 
 ONLY = ("selftest", "--only", "reach")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.selftest.nodes import hosts
+from oddrank.selftest.reach.connections import RENDEZVOUS, Listening
 from oddrank.selftest.reach.matrix import (
     NO_ANSWER,
     OTHER,
@@ -16,7 +17,6 @@ from oddrank.selftest.reach.matrix import (
     Link,
     Node,
 )
-from oddrank.selftest.reach.ways import RENDEZVOUS, Listening
 
 _WORDS = {
     REFUSED: "refused",

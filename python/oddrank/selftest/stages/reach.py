@@ -16,8 +16,18 @@ from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import reach as findings
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
 from oddrank.selftest.reach import matrix
-from oddrank.selftest.reach.connections import Attempts, Listeners
-from oddrank.selftest.reach.ways import GLOO, NCCL, Listening, Place, addresses, pack, unpack, ways
+from oddrank.selftest.reach.connections import (
+    GLOO,
+    NCCL,
+    Attempts,
+    Listeners,
+    Listening,
+    Place,
+    addresses,
+    pack,
+    unpack,
+    ways,
+)
 
 _LISTEN_SECONDS, _TRY_SECONDS = 10, 20
 # A node listens until the last node has made its second attempts.
