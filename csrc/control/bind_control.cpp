@@ -11,6 +11,7 @@
 #include "control/worker.hpp"
 #include "os/clock.hpp"
 #include "os/cpython.hpp"
+#include "os/utf8.hpp"
 
 namespace py = pybind11;
 
@@ -25,14 +26,6 @@ std::int64_t ns_in(double seconds) {
 
 py::object optional_int(bool present, int value) {
   return present ? py::object(py::int_(value)) : py::object(py::none());
-}
-
-// Decodes UTF-8 and replaces invalid bytes: a decoding error must not lose a verdict.
-py::str text(const std::string& bytes) {
-  PyObject* decoded =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace");
-  if (decoded == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::str>(decoded);
 }
 
 // The fields of oddrank.control.root.RankState by name.

@@ -12,8 +12,8 @@ void bind_printing(pybind11::module_& m);
 void bind_selftest(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 void bind_trace(pybind11::module_& m);
+void bind_trace_marks(pybind11::module_& m);
 void bind_trace_read(pybind11::module_& m);
-void bind_trace_nicer(pybind11::module_& m);
 }  // namespace oddrank
 
 PYBIND11_MODULE(_core, m) {
@@ -26,6 +26,6 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_selftest(m);
   oddrank::bind_stats(m);
   oddrank::bind_trace(m);
+  oddrank::bind_trace_marks(m);
   oddrank::bind_trace_read(m);
-  oddrank::bind_trace_nicer(m);
 }

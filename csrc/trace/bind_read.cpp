@@ -7,7 +7,7 @@
 
 #include "os/cpython.hpp"
 #include "os/proc.hpp"
-#include "trace/bind_dicts.hpp"
+#include "os/utf8.hpp"
 #include "trace/export/export.hpp"
 #include "trace/format/source_hash.hpp"
 #include "trace/read/history.hpp"
@@ -20,7 +20,65 @@ namespace py = pybind11;
 namespace oddrank {
 namespace {
 
-using trace::text;
+py::dict process_dict(const trace::Process& process) {
+  py::dict made;
+  made["pid"] = process.pid;
+  made["parent_pid"] = process.parent_pid;
+  made["start_time"] = process.start_time;
+  made["boot_id"] = text(process.boot_id);
+  made["rank"] = process.rank;
+  made["local_rank"] = process.local_rank;
+  made["world"] = process.world;
+  made["node"] = process.node;
+  made["python"] = process.python;
+  made["is_child"] = process.is_child;
+  made["host"] = text(process.host);
+  made["job"] = text(process.job);
+  made["hook"] = text(process.hook);
+  made["arguments"] = text(process.arguments);
+  return made;
+}
+
+const char* name_of(trace::Liveness life) {
+  switch (life) {
+    case trace::Liveness::kAlive:
+      return "alive";
+    case trace::Liveness::kDead:
+      return "dead";
+    case trace::Liveness::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+// Returns null (None in Python) if the record holds an unknown value.
+const char* name_of(trace::End end) {
+  switch (end) {
+    case trace::End::kNone:
+      return "no word";
+    case trace::End::kEnding:
+      return "ending";
+    case trace::End::kExited:
+      return "exited";
+  }
+  return nullptr;
+}
+
+// Adds whether the process is alive, how it ended, and what its record lost.
+void add_state(py::dict& made, trace::Liveness life, const trace::Counters& counters) {
+  py::dict lost;
+  lost["threads"] = counters.lost_threads;
+  lost["codes"] = counters.lost_codes;
+  lost["collectives"] = counters.lost_collectives;
+  made["life"] = name_of(life);
+  made["end"] = name_of(counters.end);
+  made["exit_code"] = counters.end == trace::End::kExited ? py::object(py::int_(counters.exit_code))
+                                                          : py::object(py::none());
+  made["raised"] = text(counters.raised);
+  made["disarmed"] = counters.hook_state == static_cast<std::uint64_t>(trace::HookState::kDisarmed);
+  made["displaced_by"] = text(counters.displaced_by);
+  made["lost"] = lost;
+}
 
 py::tuple frame_tuple(const trace::Frame& frame) {
   return py::make_tuple(text(frame.function), text(frame.file), frame.line);
@@ -67,8 +125,8 @@ py::dict snapshot(const std::string& path) {
   for (const auto& section : now.sections) {
     sections.append(py::make_tuple(text(section.mark.text), section.mark.tid, section.begin));
   }
-  py::dict made = trace::process_dict(now.process);
-  trace::add_state(made, now.life, now.counters);
+  py::dict made = process_dict(now.process);
+  add_state(made, now.life, now.counters);
   made["step"] = now.counters.step;
   made["step_ns"] = now.step;
   made["last_ns"] = now.last_event;
@@ -91,7 +149,7 @@ py::tuple history(const std::string& path, std::size_t last) {
     events.append(py::make_tuple(event.time, event.tid, static_cast<int>(event.kind),
                                  frame_tuple(event.frame), event.source_hash, text(event.mark)));
   }
-  return py::make_tuple(trace::process_dict(read.process), events, text(read.trouble));
+  return py::make_tuple(process_dict(read.process), events, text(read.trouble));
 }
 
 std::vector<std::optional<std::uint32_t>> lines(std::uint32_t version_hex,
@@ -148,8 +206,8 @@ py::dict facts(const trace::Export& record) {
   for (const trace::ClockPicture& picture : found.clocks) {
     clocks.append(py::make_tuple(picture.tsc, picture.monotonic_ns, picture.realtime_ns));
   }
-  py::dict made = trace::process_dict(found.process);
-  trace::add_state(made, found.life, found.counters);
+  py::dict made = process_dict(found.process);
+  add_state(made, found.life, found.counters);
   made["begin_ns"] = found.begin;
   made["clocks"] = clocks;
   return made;
@@ -185,8 +243,8 @@ py::dict stats(const std::string& path, std::size_t most) {
     codes.append(py::make_tuple(text(use.frame.function), text(use.frame.file), use.frame.line,
                                 use.events, use.calls, use.seconds, use.own));
   }
-  py::dict made = trace::process_dict(read.process);
-  trace::add_state(made, read.life, read.counters);
+  py::dict made = process_dict(read.process);
+  add_state(made, read.life, read.counters);
   made["threads"] = read.threads;
   made["events"] = read.events;
   made["window_events"] = read.window;

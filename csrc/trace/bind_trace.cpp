@@ -1,15 +1,16 @@
-// Bindings of csrc/trace: translate types; no logic.
+// Binds what happens in the process that records: arming, and the text of NicerTrace.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "os/cpython.hpp"
 #include "os/error.hpp"
+#include "os/utf8.hpp"
 #include "trace/format/layout.hpp"
-#include "trace/hooks/hook.hpp"
-#include "trace/hooks/marks.hpp"
 #include "trace/hooks/tracer.hpp"
+#include "trace/nicer/text.hpp"
+#include "trace/nicer/text_queue.hpp"
+#include "trace/write/collective_sink.hpp"
 #include "trace/write/record_files.hpp"
-#include "trace/write/recording_sink.hpp"
 
 namespace py = pybind11;
 
@@ -17,7 +18,10 @@ namespace oddrank {
 namespace {
 
 using trace::ArmOptions;
+using trace::FedEvent;
 using trace::Filter;
+using trace::TextQueue;
+using trace::TextWriter;
 using trace::Tracer;
 
 std::string arm(const std::vector<std::string>& bases, const std::string& job, std::size_t bytes,
@@ -31,11 +35,12 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
                     "oddrank records the main interpreter only: call arm() there");
     throw py::error_already_set();
   }
-#ifdef Py_GIL_DISABLED
-  throw Error("a Python without a GIL cannot be recorded yet: use its build with the GIL");
-#endif
-  if (!trace::cpython::kKnown)
+  if (!trace::cpython::kHasGil) {
+    throw Error("a Python without a GIL cannot be recorded yet: use its build with the GIL");
+  }
+  if (!trace::cpython::kKnown) {
     throw Error("oddrank records CPython 3.10 to 3.14, and this Python is newer: update oddrank");
+  }
   const trace::Hook* hook = trace::hook_named(hook_name);
   if (hook == nullptr) throw Error("this Python has no hook called " + hook_name);
   std::vector<trace::Rule> made;
@@ -48,7 +53,7 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   std::tie(options.process.rank, options.process.local_rank, options.process.world,
            options.process.node) = place;
   options.process.is_child = is_child;
-  options.process.python = static_cast<std::uint32_t>(PY_VERSION_HEX);
+  options.process.python = trace::cpython::kVersion;
   options.process.host = host;
   options.process.job = job;
   options.process.hook = hook->name;
@@ -67,6 +72,97 @@ py::capsule collective_sink() {
   Tracer::make();  // here, under the GIL: threads that issue collectives only read it
   const auto& sink = trace::recording_sink([]() noexcept { return Tracer::current(); });
   return py::capsule(&sink, trace::CollectiveSink::kCapsule);
+}
+
+// Most events per call. Small, so that waiting threads see progress even if stdout is read slowly.
+constexpr std::size_t kPiece = 1 << 12;
+
+TextWriter writer(bool says, bool counts, bool callers, std::optional<std::int64_t> start_ns,
+                  std::uint32_t pid, std::string script, std::vector<std::string> roots) {
+  return TextWriter({says, counts, callers, start_ns, pid, std::move(script), std::move(roots)});
+}
+
+// Looks up the code and source that the next batch needs.
+void learn(TextWriter& writer, const TextQueue& queue, const py::function& lines_of) {
+  for (const std::string& wanted : writer.learn(*queue.file(), queue.batch())) {
+    writer.add_source(wanted, lines_of(text(wanted)).cast<std::vector<std::string>>());
+  }
+}
+
+// Returns None if there is nothing more.
+py::object next_text(TextWriter& writer, const py::function& lines_of) {
+  TextQueue* queue = TextQueue::current();
+  if (queue != nullptr && queue->batch().empty()) {
+    queue->next_batch();
+    if (!queue->batch().empty()) learn(writer, *queue, lines_of);
+    queue = TextQueue::current();  // lines_of is Python: the run may have ended
+  }
+  if (queue == nullptr || queue->batch().empty()) return py::none();
+  const auto clock = trace::clock_of(*queue->file());
+  const std::vector<FedEvent> events = queue->take(kPiece);
+  std::string made;
+  {
+    const WithoutGil unlocked;
+    writer.write(events, clock, made);
+  }
+  return text(made);
+}
+
+py::tuple function_tuple(const TextWriter::Function& function) {
+  return py::make_tuple(text(function.file), text(function.name));
+}
+
+py::list line_counts(const TextWriter& writer) {
+  py::list made;
+  for (const auto& line : writer.lines()) {
+    made.append(py::make_tuple(text(line.file), line.line, line.count));
+  }
+  return made;
+}
+
+py::list called(const TextWriter& writer) {
+  py::list made;
+  for (const auto& function : writer.called()) made.append(function_tuple(function));
+  return made;
+}
+
+py::list callers(const TextWriter& writer) {
+  py::list made;
+  for (const auto& [caller, function] : writer.callers()) {
+    made.append(py::make_tuple(function_tuple(caller), function_tuple(function)));
+  }
+  return made;
+}
+
+void bind_nicer(py::module_& m) {
+  py::class_<TextWriter>(m, "TraceText", "Events as NicerTrace prints and counts them.")
+      .def(py::init(&writer), py::arg("says"), py::arg("counts"), py::arg("callers"),
+           py::arg("start_ns"), py::arg("pid"), py::arg("script"), py::arg("roots"))
+      .def("next", &next_text, py::arg("lines_of"),
+           "Returns the text of the oldest events not yet taken, None if there are none. "
+           "lines_of: path -> its source lines.")
+      .def("lines", &line_counts, "(file, line, count).")
+      .def("called", &called, "(file, qualified name).")
+      .def("callers", &callers, "(caller, called) as in called().");
+  m.def("trace_text_begin", &TextQueue::begin,
+        "Keeps all events from now on for TraceText.next().");
+  m.def("trace_text_printer", &TextQueue::set_printer, py::arg("tid"),
+        "Sets the native id of the thread that calls next(); it is not shown. 0: there is none.");
+  m.def(
+      "trace_text_wait",
+      [](unsigned ms) { TextQueue::wait_for_work(std::chrono::milliseconds(ms)); }, py::arg("ms"),
+      "Waits until there are many events, or trace_text_wake(), or so long.");
+  m.def("trace_text_wake", &TextQueue::wake);
+  m.def(
+      "trace_text_collect",
+      [] {
+        if (TextQueue* queue = TextQueue::current()) queue->collect();
+      },
+      "Collects what the threads have recorded so far.");
+  m.def("trace_text_close", &TextQueue::close, "Collects a last time and stops.");
+  m.def("trace_text_end", &TextQueue::end, "Ends the run; events not taken are lost.");
+  m.def("trace_text_forked", &TextQueue::forget_parent,
+        "In a forked child: leaves the parent's events to the parent.");
 }
 
 }  // namespace
@@ -101,9 +197,6 @@ void bind_trace(py::module_& m) {
         py::arg("keep"), py::call_guard<WithoutGil>(),
         "Removes jobs of a base folder whose processes have all ended, except the last `keep` of "
         "several ranks, the last `keep` of one rank, and `own`; returns their number.");
-  m.attr("step") = py::reinterpret_steal<py::object>(trace::make_step());
-  m.attr("mark") = py::reinterpret_steal<py::object>(trace::make_mark());
-  m.attr("section") = py::reinterpret_steal<py::object>(trace::section_type());
   m.def(
       "trace_object",
       []() -> py::object {
@@ -122,6 +215,7 @@ void bind_trace(py::module_& m) {
   m.def(
       "trace_check_result", [] { return Tracer::make().check_result(); },
       "Returns (events compared, stacks that differed from the frames).");
+  bind_nicer(m);
 }
 
 }  // namespace oddrank

@@ -13,7 +13,7 @@
 #include "trace/read/dictionary.hpp"
 #include "trace/read/record_clock.hpp"
 #include "trace/read/records.hpp"
-#include "trace/write/recording_sink.hpp"
+#include "trace/write/collective_sink.hpp"
 
 namespace oddrank::trace {
 namespace {

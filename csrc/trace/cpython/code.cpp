@@ -1,25 +1,17 @@
-// Reads code objects, as each version of CPython stores them.
+// Reads code objects and modules, as each version of CPython stores them, and threading's table.
 #include "trace/cpython/code.hpp"
 
-#include <algorithm>
+#include <pthread.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "os/utf8.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
 namespace {
-
-// Returns the UTF-8 of a str, valid while the str lives; empty if there is none. Never raises.
-std::string_view view_of(PyObject* text) noexcept {
-  Py_ssize_t size = 0;
-  const char* bytes = text == nullptr || PyUnicode_Check(text) == 0
-                          ? nullptr
-                          : PyUnicode_AsUTF8AndSize(text, &size);
-  if (bytes == nullptr) {
-    PyErr_Clear();
-    return {};
-  }
-  return {bytes, static_cast<std::size_t>(size)};
-}
 
 std::string_view view_of_bytes(PyObject* bytes) noexcept {
   if (bytes == nullptr || PyBytes_Check(bytes) == 0) return {};
@@ -33,11 +25,46 @@ PyObject* global_of(cpython::Frame frame, PyObject* key) noexcept {
   return PyDict_GetItemWithError(globals, key);
 }
 
+// Returns threading._active[ident], borrowed; nullptr if it is not there (yet).
+PyObject* registered(const PyThreadState* state) {
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "threading");
+  PyObject* active =
+      module == nullptr ? nullptr : PyDict_GetItemString(PyModule_GetDict(module), "_active");
+  if (active == nullptr || PyDict_Check(active) == 0) return nullptr;
+  PyObject* key = PyLong_FromUnsignedLong(state->thread_id);
+  PyObject* thread = key == nullptr ? nullptr : PyDict_GetItemWithError(active, key);
+  Py_XDECREF(key);
+  return thread;
+}
+
+std::string registered_name(const PyThreadState* state) {
+  static PyObject* const attribute = PyUnicode_InternFromString("_name");
+  PyObject* thread = registered(state);
+  // Generic: an override in a subclass of Thread would run Python code.
+  PyObject* name = thread == nullptr ? nullptr : PyObject_GenericGetAttr(thread, attribute);
+  std::string text(utf8_of(name));
+  Py_XDECREF(name);
+  return text;
+}
+
+// Returns the name that C++ gave this thread; empty if it has only inherited the process's name.
+std::string native_name() {
+  std::array<char, 32> own{};
+  std::array<char, 32> process{};
+  if (::pthread_getname_np(::pthread_self(), own.data(), own.size()) != 0) return {};
+  if (FILE* file = std::fopen("/proc/self/comm", "re"); file != nullptr) {
+    const std::size_t got = std::fread(process.data(), 1, process.size() - 1, file);
+    std::fclose(file);
+    if (got > 0 && process[got - 1] == '\n') process[got - 1] = 0;
+  }
+  return std::string(own.data()) == process.data() ? std::string() : std::string(own.data());
+}
+
 }  // namespace
 
 std::string_view module_of(cpython::Frame frame) noexcept {
   static PyObject* const key = PyUnicode_InternFromString("__name__");
-  return view_of(global_of(frame, key));
+  return utf8_of(global_of(frame, key));
 }
 
 std::string_view run_as_main(cpython::Frame frame) noexcept {
@@ -46,13 +73,13 @@ std::string_view run_as_main(cpython::Frame frame) noexcept {
   PyObject* spec = global_of(frame, key);
   if (spec == nullptr || spec == Py_None) return {};
   PyObject* name = PyObject_GenericGetAttr(spec, attribute);
-  const std::string_view view = view_of(name);
+  const std::string_view view = utf8_of(name);
   Py_XDECREF(name);  // the spec keeps it alive
   PyErr_Clear();
   return view;
 }
 
-bool is_module(const PyCodeObject* code) noexcept { return view_of(code->co_name) == "<module>"; }
+bool is_module(const PyCodeObject* code) noexcept { return utf8_of(code->co_name) == "<module>"; }
 
 void for_each_module(const std::function<void(std::string_view, std::string_view)>& see) {
   static PyObject* const file_key = PyUnicode_InternFromString("__file__");
@@ -64,21 +91,21 @@ void for_each_module(const std::function<void(std::string_view, std::string_view
   while (PyDict_Next(modules, &at, &name, &module) != 0) {
     if (PyModule_Check(module) == 0) continue;
     PyObject* file = PyDict_GetItemWithError(PyModule_GetDict(module), file_key);
-    if (file != nullptr && file != Py_None) see(view_of(name), view_of(file));
+    if (file != nullptr && file != Py_None) see(utf8_of(name), utf8_of(file));
     PyErr_Clear();
   }
 }
 
-std::string_view file_of(const PyCodeObject* code) noexcept { return view_of(code->co_filename); }
+std::string_view file_of(const PyCodeObject* code) noexcept { return utf8_of(code->co_filename); }
 
 CodeFacts facts_of(const PyCodeObject* code, Level level) noexcept {
   CodeFacts facts;
 #if PY_VERSION_HEX < 0x030B0000
-  facts.name = view_of(code->co_name);
+  facts.name = utf8_of(code->co_name);
 #else
-  facts.name = view_of(code->co_qualname);
+  facts.name = utf8_of(code->co_qualname);
 #endif
-  facts.file = view_of(code->co_filename);
+  facts.file = utf8_of(code->co_filename);
   facts.linetable = view_of_bytes(code->co_linetable);
   facts.first_line = static_cast<std::uint32_t>(std::max(code->co_firstlineno, 0));
   facts.level = static_cast<std::uint32_t>(level);
@@ -129,5 +156,29 @@ void watch_code(const PyCodeObject* /*code*/) noexcept {
   if (watcher < 0) PyErr_Clear();
 }
 #endif
+
+std::string thread_name(const PyThreadState* state) noexcept {
+  try {
+    std::string name = registered_name(state);
+    PyErr_Clear();
+    return name.empty() ? native_name() : name;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+std::string tool_name(PyObject* tool) noexcept {
+  try {
+    if (tool == Py_None) return "nobody";
+    if (PyUnicode_Check(tool)) return std::string(utf8_of(tool));
+    if (PyMethod_Check(tool)) tool = PyMethod_GET_FUNCTION(tool);
+    if (PyFunction_Check(tool) == 0) return Py_TYPE(tool)->tp_name;
+    const std::string module(utf8_of(PyFunction_GetModule(tool)));
+    const std::string name(utf8_of(reinterpret_cast<PyFunctionObject*>(tool)->func_qualname));
+    return module.empty() ? name : module + "." + name;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
 
 }  // namespace oddrank::trace

@@ -1,11 +1,13 @@
-// Reads code objects for the filter and the dictionary. Needs the GIL; never raises.
+// Reads code objects for the filter and the dictionary, and names of threads and tools. Needs the
+// GIL, runs no Python code, leaves no Python error.
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "trace/cpython/frames.hpp"
-#include "trace/hooks/code_ids.hpp"
+#include "trace/hooks/filter.hpp"
 #include "trace/write/dictionary_writer.hpp"
 
 namespace oddrank::trace {
@@ -25,5 +27,12 @@ bool is_module(const PyCodeObject* code) noexcept;
 void for_each_module(const std::function<void(std::string_view, std::string_view)>& see);
 // Makes the tracer forget the code object when it is destroyed.
 void watch_code(const PyCodeObject* code) noexcept;
+
+// Returns the thread's name in threading, else its native name (autograd: pt_autograd_0); empty if
+// it is not registered yet or has no name.
+std::string thread_name(const PyThreadState* state) noexcept;
+// Names the tool that took a hook: module.function or the type's name of a callable given to
+// sys.settrace(); the name given to sys.monitoring; "nobody" for None, which only removes a hook.
+std::string tool_name(PyObject* tool) noexcept;
 
 }  // namespace oddrank::trace

@@ -1,4 +1,5 @@
-// Walks a thread's frames and reads their fields, on each version of CPython.
+// What the versions of CPython have in different ways: frames, and what else one function reads.
+// PY_VERSION_HEX occurs in this folder only.
 //
 // Follows the links between frames; PyFrame_GetBack() would make a frame object for each on 3.11
 // and later. The FrameView of each pyXYZ.hpp names the leading fields of CPython's private frame
@@ -23,8 +24,13 @@
 
 namespace oddrank::trace::cpython {
 
-constexpr bool kKnown = PY_VERSION_HEX < 0x030F0000;
-constexpr bool kHasMonitoring = PY_VERSION_HEX >= 0x030C0000;
+constexpr std::uint32_t kVersion = PY_VERSION_HEX;  // sys.hexversion
+constexpr bool kKnown = kVersion < 0x030F0000;
+#ifdef Py_GIL_DISABLED
+constexpr bool kHasGil = false;
+#else
+constexpr bool kHasGil = true;
+#endif
 
 // Identifies a frame during one call.
 using Frame = const FrameView*;
@@ -66,14 +72,6 @@ inline bool is_python(Frame frame) noexcept {
          frame->instruction_ >= code->co_code_adaptive + 2 * code->_co_firsttraceable;
 }
 
-// Returns the value of a small int (a line number); no call into libpython if it is compact.
-inline std::uint32_t small_number(PyObject* number) noexcept {
-  const auto* digits = reinterpret_cast<const PyLongObject*>(number);
-  return PyUnstable_Long_IsCompact(digits) != 0
-             ? static_cast<std::uint32_t>(PyUnstable_Long_CompactValue(digits))
-             : static_cast<std::uint32_t>(PyLong_AsLong(number));
-}
-
 #else
 
 inline bool is_generators(Frame /*frame*/) noexcept { return false; }
@@ -84,6 +82,24 @@ inline Frame caller_of(Frame frame) noexcept {
   Frame at = frame->previous;
   while (at != nullptr && !is_python(at)) at = at->previous;
   return at;
+}
+
+// Returns the value of a small int (a line number); no call into libpython if it is compact.
+inline std::uint32_t small_number(PyObject* number) noexcept {
+#if PY_VERSION_HEX >= 0x030C0000
+  const auto* digits = reinterpret_cast<const PyLongObject*>(number);
+  if (PyUnstable_Long_IsCompact(digits) != 0) {
+    return static_cast<std::uint32_t>(PyUnstable_Long_CompactValue(digits));
+  }
+#endif
+  return static_cast<std::uint32_t>(PyLong_AsLong(number));
+}
+
+// Calls `see` with the state of each thread of this interpreter.
+template <class See>
+void each_thread(See see) {
+  PyThreadState* state = PyInterpreterState_ThreadHead(PyThreadState_Get()->interp);
+  for (; state != nullptr; state = PyThreadState_Next(state)) see(state);
 }
 
 }  // namespace oddrank::trace::cpython

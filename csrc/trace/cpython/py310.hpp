@@ -8,6 +8,8 @@
 
 namespace oddrank::trace::cpython {
 
+constexpr bool kHasMonitoring = false;
+
 struct FrameView {
   PyObject head_;
   Py_ssize_t size_;

@@ -7,6 +7,8 @@
 
 namespace oddrank::trace::cpython {
 
+constexpr bool kHasMonitoring = false;
+
 struct FrameView {
   void* function_;
   PyObject* globals_;

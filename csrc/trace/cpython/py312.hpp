@@ -7,6 +7,8 @@
 
 namespace oddrank::trace::cpython {
 
+constexpr bool kHasMonitoring = true;
+
 struct FrameView {
   PyCodeObject* code_;
   FrameView* previous;

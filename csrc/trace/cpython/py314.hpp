@@ -7,6 +7,8 @@
 
 namespace oddrank::trace::cpython {
 
+constexpr bool kHasMonitoring = true;
+
 struct FrameView {
   std::uintptr_t executable_;  // the low bits are tags
   FrameView* previous;

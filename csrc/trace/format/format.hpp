@@ -115,7 +115,7 @@ struct Header {
   std::uint64_t start_time;     // of the process, in clock ticks since boot: pids are reused
   std::uint64_t pid_namespace;  // inode of /proc/self/ns/pid: `pid` is valid only within it
   std::int32_t rank, local_rank, world, node;
-  std::uint32_t python;    // PY_VERSION_HEX
+  std::uint32_t python;    // sys.hexversion
   std::uint32_t is_child;  // 1: forked or spawned by a rank (a DataLoader worker)
   char host[64];
   char boot_id[40];

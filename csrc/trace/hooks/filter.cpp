@@ -1,18 +1,24 @@
-// Matches modules and files against the rules.
+// Matches modules and files against the rules; keeps the table of code objects.
 #include "trace/hooks/filter.hpp"
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <new>
+#include <utility>
 
 namespace oddrank::trace {
 namespace {
 
 constexpr std::array<std::string_view, 4> kNames = {"off", "where", "calls", "lines"};
+constexpr std::size_t kFirstSlots = 1024;
 
 bool lies_in(std::string_view file, const std::vector<std::string>& folders) noexcept {
   return std::any_of(folders.begin(), folders.end(),
                      [file](const std::string& folder) { return file.starts_with(folder); });
 }
+
+int shift_for(std::size_t slots) noexcept { return 64 - std::countr_zero(slots); }
 
 }  // namespace
 
@@ -74,6 +80,61 @@ Level Filter::level_of(std::string_view module, std::string_view run_as_main, st
   if (rule == nullptr) rule = find("*");
   const Level level = rule == nullptr ? Level::kOff : rule->level;
   return instructions > kGiant ? std::min(level, Level::kCalls) : level;
+}
+
+CodeTable::CodeTable()
+    : slots_(std::make_unique<Slot[]>(kFirstSlots)),
+      mask_(kFirstSlots - 1),
+      shift_(shift_for(kFirstSlots)) {}
+
+const CodeInfo* CodeTable::insert(const PyCodeObject* code, CodeInfo info) noexcept {
+  // Keep the table at most half full, so that failed lookups stay short.
+  if (size_ * 2 >= mask_ && !grow()) return nullptr;
+  std::size_t at = place(code);
+  while (slots_[at].code != nullptr && slots_[at].code != code) at = (at + 1) & mask_;
+  if (slots_[at].code == nullptr) ++size_;
+  slots_[at] = {code, info};
+  return &slots_[at].info;
+}
+
+void CodeTable::erase(const PyCodeObject* code) noexcept {
+  std::size_t hole = place(code);
+  while (slots_[hole].code != code) {
+    if (slots_[hole].code == nullptr) return;
+    hole = (hole + 1) & mask_;
+  }
+  --size_;
+  // Backward-shift deletion: moves later entries whose home is at or before the hole.
+  for (std::size_t at = (hole + 1) & mask_; slots_[at].code != nullptr; at = (at + 1) & mask_) {
+    const std::size_t home = place(slots_[at].code);
+    if (((at - home) & mask_) >= ((at - hole) & mask_)) {
+      slots_[hole] = slots_[at];
+      hole = at;
+    }
+  }
+  slots_[hole] = {};
+}
+
+void CodeTable::clear() noexcept {
+  for (std::size_t i = 0; i <= mask_; ++i) slots_[i] = {};
+  size_ = 0;
+}
+
+bool CodeTable::grow() noexcept {
+  const std::size_t slots = (mask_ + 1) * 2;
+  std::unique_ptr<Slot[]> larger(new (std::nothrow) Slot[slots]);
+  if (!larger) return false;
+  const std::size_t before = mask_ + 1;
+  std::swap(slots_, larger);
+  mask_ = slots - 1;
+  shift_ = shift_for(slots);
+  for (std::size_t i = 0; i < before; ++i) {
+    if (larger[i].code == nullptr) continue;
+    std::size_t at = place(larger[i].code);
+    while (slots_[at].code != nullptr) at = (at + 1) & mask_;
+    slots_[at] = larger[i];
+  }
+  return true;
 }
 
 }  // namespace oddrank::trace

@@ -1,13 +1,9 @@
-// Passes events of sys.monitoring to the tracer, on CPython 3.12 and later.
+// Passes events of sys.monitoring to the tracer. arm() needs CPython 3.12 or later.
 //
 // PY_START and PY_RESUME are global and disabled location by location in code that is not recorded:
 // such code then runs at full speed. Recorded code gets local events.
 // PY_UNWIND and PY_THROW cannot be local before 3.15: they are global, and cost time only when an
 // exception passes.
-#include "trace/hooks/hook.hpp"
-
-#if PY_VERSION_HEX >= 0x030C0000
-
 #include <array>
 #include <utility>
 
@@ -41,12 +37,6 @@ PyObject* off() noexcept {
   return disable;
 }
 
-void check(const TracedThread& thread, cpython::Frame innermost) noexcept {
-  Tracer& tracer = Tracer::get();
-  if (tracer.checks()) [[unlikely]]
-    tracer.checked(thread.is_true_of(innermost));
-}
-
 PyObject* begins(Kind kind) noexcept {
   Tracer& tracer = Tracer::get();
   TracedThread* thread = tracer.here();
@@ -54,7 +44,7 @@ PyObject* begins(Kind kind) noexcept {
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   if (tracer.info_of(frame).level == Level::kOff) return off();
   thread->enter(frame, kind);
-  check(*thread, frame);
+  tracer.check(*thread, frame);
   return none();
 }
 
@@ -64,7 +54,7 @@ PyObject* ends(Kind kind) noexcept {
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   thread->leave(frame, kind);
-  check(*thread, cpython::caller_of(frame));
+  tracer.check(*thread, cpython::caller_of(frame));
   return none();
 }
 
@@ -82,11 +72,12 @@ PyObject* on_yield(PyObject*, PyObject* const*, std::size_t, PyObject*) {
 }
 
 PyObject* on_line(PyObject*, PyObject* const* args, std::size_t, PyObject*) {
-  TracedThread* thread = Tracer::get().here();
+  Tracer& tracer = Tracer::get();
+  TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   thread->move(frame, cpython::small_number(args[1]), static_cast<std::uint8_t>(Kind::kLine));
-  check(*thread, frame);
+  tracer.check(*thread, frame);
   return none();
 }
 
@@ -97,16 +88,17 @@ PyObject* on_unwind(PyObject*, PyObject* const*, std::size_t, PyObject*) {
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   if (!thread->stands_on(frame) && tracer.info_of(frame).level == Level::kOff) return none();
   thread->leave(frame, Kind::kUnwind);
-  check(*thread, cpython::caller_of(frame));
+  tracer.check(*thread, cpython::caller_of(frame));
   return none();
 }
 
 PyObject* on_throw(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  TracedThread* thread = Tracer::get().here();
+  Tracer& tracer = Tracer::get();
+  TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
   thread->enter_by_throw(frame);
-  check(*thread, frame);
+  tracer.check(*thread, frame);
   return none();
 }
 
@@ -195,11 +187,10 @@ void look() {
 
 // Includes code that already runs in some thread.
 void include_running() {
-  PyThreadState* state = PyInterpreterState_ThreadHead(PyThreadState_Get()->interp);
-  for (; state != nullptr; state = PyThreadState_Next(state)) {
+  cpython::each_thread([](const PyThreadState* state) {
     cpython::Frame frame = cpython::innermost(state);
     for (; frame != nullptr; frame = cpython::caller_of(frame)) Tracer::get().info_of(frame);
-  }
+  });
 }
 
 bool arm() {
@@ -239,5 +230,3 @@ const Hook& monitoring_hook() noexcept {
 }
 
 }  // namespace oddrank::trace
-
-#endif

@@ -4,7 +4,7 @@
 // recorded costs one call per line, and 3.12 takes quadratic time in giant code.
 #include "trace/hooks/settrace.hpp"
 
-#include "trace/hooks/hook.hpp"
+#include "os/cpython.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
@@ -12,12 +12,6 @@ namespace {
 
 constexpr auto kLineByOffset =
     static_cast<std::uint8_t>(static_cast<std::uint8_t>(Kind::kLine) | kIsOffset);
-
-void check(const TracedThread& thread, cpython::Frame innermost) noexcept {
-  Tracer& tracer = Tracer::get();
-  if (tracer.checks()) [[unlikely]]
-    tracer.checked(thread.is_true_of(innermost));
-}
 
 // Switches our trace function on or off, never another tool's. `frame` must be the innermost.
 void want_lines(TracedThread& thread, cpython::Frame frame, bool wanted) noexcept {
@@ -30,7 +24,7 @@ void want_lines(TracedThread& thread, cpython::Frame frame, bool wanted) noexcep
 
 void begin(TracedThread& thread, cpython::Frame frame, bool toggles) noexcept {
   const CodeInfo info = thread.enter(frame, how_it_begins(frame));
-  check(thread, frame);
+  Tracer::get().check(thread, frame);
   if (toggles) want_lines(thread, frame, info.level == Level::kLines);
 }
 
@@ -38,7 +32,7 @@ void end(TracedThread& thread, cpython::Frame frame, const PyObject* result,
          bool toggles) noexcept {
   const CodeInfo info = thread.leave(frame, how_it_ends(frame, result));
   const cpython::Frame caller = cpython::caller_of(frame);
-  check(thread, caller);
+  Tracer::get().check(thread, caller);
   if (toggles) want_lines(thread, caller, info.level == Level::kLines);
 }
 
@@ -47,8 +41,31 @@ void go_on(TracedThread& thread, cpython::Frame frame) noexcept {
   if (thread.stands_on(frame)) [[likely]]
     return;
   thread.resynchronise(frame);
-  check(thread, frame);
+  Tracer::get().check(thread, frame);
   want_lines(thread, frame, thread.stands_on(frame) && thread.top().info.level == Level::kLines);
+}
+
+// Returns None, never itself: else it becomes the frame's trace function, which other tools call.
+PyObject* call_slot_object(PyObject* /*self*/, PyObject* args, PyObject* /*keywords*/) {
+  PyObject* what = PyTuple_GET_SIZE(args) == 3 ? PyTuple_GET_ITEM(args, 1) : nullptr;
+  const bool is_call = what != nullptr && PyUnicode_Check(what) != 0 &&
+                       PyUnicode_CompareWithASCIIString(what, "call") == 0;
+  if (is_call && Tracer::get().armed_with(settrace_hook()) && !take_this_thread()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyTypeObject* slot_type() {
+  static PyTypeObject type = [] {
+    PyTypeObject made = blank_static_type();
+    made.tp_name = "oddrank._core.TraceHook";
+    made.tp_basicsize = sizeof(PyObject);
+    made.tp_flags = Py_TPFLAGS_DEFAULT;
+    made.tp_doc = "oddrank's trace hook, as sys.gettrace() shows it.";
+    made.tp_call = &call_slot_object;
+    return made;
+  }();
+  static const int ready = PyType_Ready(&type);
+  return ready == 0 ? &type : nullptr;
 }
 
 PyObject* trace_object() {
@@ -71,6 +88,11 @@ bool arm() {
 
 }  // namespace
 
+PyObject* slot_object() {
+  static PyObject* const object = slot_type() == nullptr ? nullptr : _PyObject_New(slot_type());
+  return object;
+}
+
 int on_trace(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argument) {
   TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) [[unlikely]] {
@@ -80,7 +102,7 @@ int on_trace(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argu
   const cpython::Frame frame = cpython::frame_of(object);
   if (what == PyTrace_LINE) [[likely]] {
     thread->move(frame, cpython::offset_of(frame), kLineByOffset);
-    check(*thread, frame);
+    Tracer::get().check(*thread, frame);
     return 0;
   }
   if (kProfiles && PyThreadState_Get()->c_profilefunc == &on_profile) return 0;

@@ -1,4 +1,5 @@
-// Internal interface of the settrace hook: event functions, and the threads' slots.
+// Internal interface of the settrace hook: its events (settrace.cpp) and the threads' slots, which
+// each version of CPython has in its own way (eval_slots.cpp).
 #pragma once
 
 #include <Python.h>
@@ -10,12 +11,13 @@ namespace oddrank::trace {
 
 // Up to 3.11 our profile function switches the trace function on only in code whose lines are
 // recorded. From 3.12 on a profile function would add the cost of every C call.
-constexpr bool kProfiles = PY_VERSION_HEX < 0x030C0000;
+constexpr bool kProfiles = !cpython::kHasMonitoring;
 
 // CPython calls these.
 int on_trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
 int on_profile(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
 
+// Tell call, resume and throw apart; return, yield and unwind.
 Kind how_it_begins(cpython::Frame frame) noexcept;
 Kind how_it_ends(cpython::Frame frame, const PyObject* result) noexcept;
 

@@ -2,7 +2,7 @@
 #include "trace/hooks/traced_thread.hpp"
 
 #include "os/cpython.hpp"
-#include "trace/cpython/names.hpp"
+#include "trace/cpython/code.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trace/cpython/frames.hpp"
-#include "trace/hooks/code_ids.hpp"
+#include "trace/hooks/filter.hpp"
 #include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {

@@ -11,7 +11,6 @@
 #include "os/cpython.hpp"
 #include "os/error.hpp"
 #include "trace/cpython/code.hpp"
-#include "trace/cpython/names.hpp"
 #include "trace/format/layout.hpp"
 #include "trace/format/source_hash.hpp"
 #include "trace/write/record_files.hpp"

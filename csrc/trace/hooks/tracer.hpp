@@ -1,5 +1,6 @@
-// The tracer of this process: its Recorder, its Filter and each thread's state. Hooks call it; it
-// handles frames and code objects, not the events of a CPython version.
+// The tracer of this process: its Recorder, its Filter and each thread's state. A hook into CPython
+// calls it for each event: PyEval_SetTrace (settrace.cpp), the default up to 3.11, or
+// sys.monitoring (monitoring.cpp), the default from 3.12 on.
 #pragma once
 
 #include <Python.h>
@@ -14,13 +15,42 @@
 #include <vector>
 
 #include "trace/cpython/frames.hpp"
-#include "trace/hooks/code_ids.hpp"
 #include "trace/hooks/filter.hpp"
-#include "trace/hooks/hook.hpp"
 #include "trace/hooks/traced_thread.hpp"
 #include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
+
+// What the tracer needs of a hook. Call all functions with the GIL.
+struct Hook {
+  const char* name = "";
+  // Only recorded code gives events: a thread's list holds only recorded frames.
+  bool sparse = false;
+  // Asks for the events of a recorded code object; nullptr if they come anyway. Errors are ignored.
+  void (*include)(PyCodeObject* code, Level level) = nullptr;
+  // Checks whether another tool has taken the hook, and notes it. Called every 64 steps.
+  void (*look)() = nullptr;
+  // Hooks all running threads. Call after Tracer::start(). Returns false with a Python error.
+  bool (*arm)() = nullptr;
+  // Removes the hook. Call before Tracer::stop().
+  void (*disarm)() = nullptr;
+  // Returns a new reference to a callable for threading.settrace(): it hooks the thread that calls
+  // it, also by sys.settrace(sys.gettrace()). nullptr if new threads need no hook.
+  PyObject* (*trace_object)() = nullptr;
+};
+inline constexpr Hook kNoHook{};
+
+const Hook& settrace_hook() noexcept;
+const Hook& monitoring_hook() noexcept;
+
+// Returns the hook with that name; this version's default if empty; nullptr if there is none.
+inline const Hook* hook_named(std::string_view name) noexcept {
+  const bool is_default = name.empty();
+  if (cpython::kHasMonitoring && (is_default || name == monitoring_hook().name)) {
+    return &monitoring_hook();
+  }
+  return is_default || name == settrace_hook().name ? &settrace_hook() : nullptr;
+}
 
 // Everything needed to make this process's file, and later a forked child's.
 struct ArmOptions {
@@ -79,10 +109,11 @@ class Tracer {
   }
   // For tests: compare the stack with the frames after every event, and count the differences.
   void check_every_event(bool on) noexcept { checks_ = on; }
-  bool checks() const noexcept { return checks_; }
-  void checked(bool right) noexcept {
+  void check(const TracedThread& thread, cpython::Frame innermost) noexcept {
+    if (!checks_) [[likely]]
+      return;
     ++events_checked_;
-    wrong_stacks_ += right ? 0 : 1;
+    wrong_stacks_ += thread.is_true_of(innermost) ? 0 : 1;
   }
   std::pair<std::uint64_t, std::uint64_t> check_result() const noexcept {
     return {events_checked_, wrong_stacks_};

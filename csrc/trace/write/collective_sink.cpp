@@ -1,11 +1,13 @@
 // Maps each collective to the recorder that holds its begin, and sends its end to the same one.
+#include "trace/write/collective_sink.hpp"
+
 #include <pthread.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 
-#include "trace/write/recording_sink.hpp"
+#include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
 namespace {

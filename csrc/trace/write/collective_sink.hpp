@@ -34,4 +34,11 @@ struct CollectiveSink {
   void (*issued)(std::uint64_t ticket) noexcept = nullptr;
 };
 
+class Recorder;
+
+// Returns the sink that writes into this process's record file; for _core. `current` returns the
+// recorder to use, or nullptr: not armed, stopped, or in a child just after fork. It is called from
+// any thread; its recorders must never be destroyed.
+const CollectiveSink& recording_sink(Recorder* (*current)() noexcept) noexcept;
+
 }  // namespace oddrank::trace

@@ -179,18 +179,4 @@ void Recorder::refresh_clock() noexcept {
   clock_busy_.store(false, std::memory_order_release);
 }
 
-ThreadRecorder::ThreadRecorder(Recorder& recorder, ThreadSlot& slot, Event* ring,
-                               std::uint32_t room)
-    : recorder_(&recorder),
-      slot_(&slot),
-      ring_(ring == nullptr ? &spare_ : ring),
-      mask_(ring == nullptr ? 0 : slot.ring_events - 1),
-      notice_((ring == nullptr ? kClockEvery : std::min(kClockEvery, (mask_ + 1) / 2)) - 1),
-      room_(room) {}
-
-void ThreadRecorder::give_notice() noexcept {
-  if (head_ % kClockEvery == 0) recorder_->refresh_clock();
-  if (Recorder::listener != nullptr) Recorder::listener(true);
-}
-
 }  // namespace oddrank::trace

@@ -13,14 +13,13 @@
 #include "trace/format/format.hpp"
 #include "trace/write/dictionary_writer.hpp"
 #include "trace/write/rings.hpp"
-#include "trace/write/thread_recorder.hpp"
 
 namespace oddrank::trace {
 
 // The header's facts of the process.
 struct ProcessFacts {
   std::int32_t rank = 0, local_rank = 0, world = 1, node = 0;
-  std::uint32_t python = 0;  // PY_VERSION_HEX
+  std::uint32_t python = 0;  // sys.hexversion
   bool is_child = false;
   std::string host;
   std::string job;

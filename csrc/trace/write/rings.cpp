@@ -1,5 +1,7 @@
-// Writes begin and end of collectives into the ring and into the table of open ones.
+// The rarer steps of the writers, and collectives: into the ring and into the table of open ones.
 #include "trace/write/rings.hpp"
+
+#include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -26,6 +28,20 @@ CollectiveFacts facts_of(const CollectiveSlot& slot) noexcept {
 }
 
 }  // namespace
+
+ThreadRecorder::ThreadRecorder(Recorder& recorder, ThreadSlot& slot, Event* ring,
+                               std::uint32_t room)
+    : recorder_(&recorder),
+      slot_(&slot),
+      ring_(ring == nullptr ? &spare_ : ring),
+      mask_(ring == nullptr ? 0 : slot.ring_events - 1),
+      notice_((ring == nullptr ? kClockEvery : std::min(kClockEvery, (mask_ + 1) / 2)) - 1),
+      room_(room) {}
+
+void ThreadRecorder::give_notice() noexcept {
+  if (head_ % kClockEvery == 0) recorder_->refresh_clock();
+  if (Recorder::listener != nullptr) Recorder::listener(true);
+}
 
 std::uint64_t CollectiveRing::begin(const CollectiveFacts& facts) noexcept {
   const std::uint64_t number = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -1,4 +1,5 @@
-// Rings of marks and collectives: 64-byte slots that any thread claims with fetch_add. No Python.h.
+// What writes into a record while the job runs: each thread's ring of events and shadow stack, and
+// the rings of marks and collectives, whose slots any thread claims. The hot path; no Python.h.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +11,79 @@
 
 namespace oddrank::trace {
 
-// Thread-safe. If a slot is overwritten while a reader copies it, its commit word differs
-// afterwards. If its writer died in the middle, the commit word is 0 or still the old one.
+class Recorder;
+
+// One thread's writer. Only its thread writes. Nothing in it allocates, locks, calls libc or
+// throws, except give_notice().
+class ThreadRecorder {
+ public:
+  // Events between two clock readings. A killed process cannot read its clocks at its end.
+  static constexpr std::uint64_t kClockEvery = 1 << 16;
+
+  // Pushes a frame that begins or resumes: it becomes the innermost one.
+  void enter(Place place) noexcept {
+    const std::uint64_t depth = depth_++;
+    const std::uint64_t at = depth < room_ ? depth : room_ - 1;
+    slot_->stack()[at].store(place.bits, std::memory_order_relaxed);
+    publish_depth();
+  }
+  // Pops the innermost frame, which ends or is suspended.
+  void leave() noexcept {
+    if (depth_ == 0) return;
+    --depth_;
+    publish_depth();
+  }
+  // Updates the innermost frame's position. The stack must not be empty.
+  void move(Place place) noexcept {
+    const std::uint64_t at = depth_ <= room_ ? depth_ - 1 : room_ - 1;
+    slot_->stack()[at].store(place.bits, std::memory_order_release);
+  }
+  // Empties the stack; rebuild it with enter(), outermost frame first.
+  void clear_stack() noexcept {
+    depth_ = 0;
+    publish_depth();
+  }
+
+  // Order: event, then head. A thread that dies in between leaves the old head, never half an
+  // event.
+  void append(Place place) noexcept {
+    Event& event = ring_[head_ & mask_];
+    event.tsc.store(read_tsc(), std::memory_order_relaxed);
+    event.place.store(place.bits, std::memory_order_relaxed);
+    slot_->head.store(++head_, std::memory_order_release);
+    if ((head_ & notice_) == 0) [[unlikely]]
+      give_notice();
+  }
+
+  std::uint64_t depth() const noexcept { return depth_; }
+  std::uint64_t head() const noexcept { return head_; }
+  ThreadSlot& slot() noexcept { return *slot_; }
+
+ private:
+  friend class Recorder;
+  ThreadRecorder(Recorder& recorder, ThreadSlot& slot, Event* ring, std::uint32_t room);
+  void publish_depth() noexcept {
+    slot_->changes.store(++changes_, std::memory_order_relaxed);
+    slot_->depth.store(depth_, std::memory_order_release);
+  }
+  void give_notice() noexcept;
+
+  Recorder* recorder_;
+  ThreadSlot* slot_;
+  Event* ring_;  // in the file; &spare_ if this thread has no ring there
+  std::uint64_t mask_;
+  // A mask: give_notice() every half ring, and at least every kClockEvery events.
+  std::uint64_t notice_;
+  std::uint64_t head_ = 0;
+  std::uint64_t depth_ = 0;
+  std::uint64_t changes_ = 0;
+  std::uint64_t room_;
+  Event spare_{};
+};
+
+// 64-byte slots that any thread claims with fetch_add. If a slot is overwritten while a reader
+// copies it, its commit word differs afterwards. If its writer died in the middle, the commit word
+// is 0 or still the old one.
 class MarkRing {
  public:
   MarkRing(MarkSlot* slots, std::uint32_t count, Word& claimed) noexcept

@@ -1,13 +1,13 @@
-// Writes step(i), mark("text") and `with section("data")` into the ring of marks.
-#include "trace/hooks/marks.hpp"
-
+// Binds oddrank.step, mark and section, as plain CPython callables: pybind11 costs more than their
+// work. They write into the ring of marks, and do nothing while the recorder is not armed.
 #include <atomic>
 #include <string_view>
 
 #include "os/cpython.hpp"
+#include "os/utf8.hpp"
 #include "trace/hooks/tracer.hpp"
 
-namespace oddrank::trace {
+namespace oddrank::trace::marks {
 namespace {
 
 constexpr std::uint64_t kLookEvery = 64;  // steps
@@ -20,18 +20,14 @@ std::string_view mark_text(PyObject* text, const char* function) {
     PyErr_Format(PyExc_TypeError, "%s() takes a str, not %.100s", function, Py_TYPE(text)->tp_name);
     return {};
   }
-  Py_ssize_t size = 0;
-  const char* bytes = PyUnicode_AsUTF8AndSize(text, &size);
-  if (bytes == nullptr) {
-    PyErr_Clear();
-    return "?";
-  }
-  auto length = static_cast<std::size_t>(size);
+  const std::string_view bytes = utf8_of(text);
+  if (bytes.data() == nullptr) return "?";
+  std::size_t length = bytes.size();
   if (length > kLongest) {
     length = kLongest;
     while (length > 0 && (bytes[length] & 0xC0) == 0x80) --length;
   }
-  return {bytes, length};
+  return bytes.substr(0, length);
 }
 
 PyObject* none() noexcept { Py_RETURN_NONE; }
@@ -131,12 +127,7 @@ PyMethodDef section_methods[] = {
      nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
-}  // namespace
-
-PyObject* make_step() { return PyCFunction_New(&step_method, nullptr); }
-
-PyObject* make_mark() { return PyCFunction_New(&mark_method, nullptr); }
-
+// Returns a new reference; nullptr with a Python error.
 PyObject* section_type() {
   static PyTypeObject type = [] {
     PyTypeObject made = blank_static_type();
@@ -160,4 +151,19 @@ PyObject* section_type() {
   return object;
 }
 
-}  // namespace oddrank::trace
+}  // namespace
+}  // namespace oddrank::trace::marks
+
+namespace oddrank {
+
+void bind_trace_marks(pybind11::module_& m) {
+  const auto add = [&m](const char* name, PyObject* made) {
+    if (made == nullptr) throw pybind11::error_already_set();
+    m.attr(name) = pybind11::reinterpret_steal<pybind11::object>(made);
+  };
+  add("step", PyCFunction_New(&trace::marks::step_method, nullptr));
+  add("mark", PyCFunction_New(&trace::marks::mark_method, nullptr));
+  add("section", trace::marks::section_type());
+}
+
+}  // namespace oddrank
