@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace oddrank {
 
@@ -26,6 +27,8 @@ ProcStat read_stat(pid_t pid) noexcept;
 
 // Returns the id of this boot of this machine; empty if it is not readable.
 std::string boot_id();
+// Whether `id` names the current boot. False if either is unknown (empty).
+inline bool is_this_boot(std::string_view id) { return !id.empty() && id == boot_id(); }
 
 // Returns the inode of this process's pid namespace, 0 if it is not readable. A pid names a process
 // only within its namespace.

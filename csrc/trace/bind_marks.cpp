@@ -80,23 +80,23 @@ struct Section {
 
 std::atomic<std::uint64_t> sections{0};
 
-void note(const Section* section, MarkKind kind, std::uint64_t number) {
-  Recorder* recorder = Tracer::current();
-  if (recorder == nullptr) return;
-  recorder->marks().add(kind, number, mark_text(section->name, "section"), Tracer::tid());
-}
-
 PyObject* enter(PyObject* self, PyObject* /*unused*/) {
   auto* section = reinterpret_cast<Section*>(self);
   section->number = sections.fetch_add(1, std::memory_order_relaxed) + 1;
-  note(section, MarkKind::kSectionBegin, section->number);
+  if (Recorder* recorder = Tracer::current()) {
+    recorder->marks().begin_section(section->number, mark_text(section->name, "section"),
+                                    Tracer::tid());
+  }
   Py_INCREF(self);
   return self;
 }
 
 PyObject* leave(PyObject* self, PyObject* const* /*args*/, Py_ssize_t /*count*/) {
   const auto* section = reinterpret_cast<const Section*>(self);
-  note(section, MarkKind::kSectionEnd, section->number);
+  if (Recorder* recorder = Tracer::current()) {
+    recorder->marks().end_section(section->number, mark_text(section->name, "section"),
+                                  Tracer::tid());
+  }
   Py_RETURN_FALSE;
 }
 

@@ -53,3 +53,42 @@ def test_marks_from_many_threads_are_all_there(script):
     assert sorted(int(m.split()[1]) for m in marks if m.startswith("step")) == list(range(200))
     assert marks.count("begin " + "é" * 16) == 200
     assert marks.count("end " + "é" * 16) == 200
+
+
+def test_a_section_is_in_the_record_while_it_is_open_however_many_marks_follow(script):
+    script(
+        """
+        import os
+        import oddrank
+        oddrank.arm({"*": "off"})
+        with oddrank.section("training"):
+            for step in range(5000):
+                with oddrank.section("forward"):
+                    oddrank.step(step)
+            os._exit(0)
+        """
+    )
+    (rank,) = script.records()
+    assert rank.sections == ("training",)
+
+    _, events, _ = _native.core().trace_history(rank.file, 10_000)
+    marks = [event[5] for event in events if event[2] == 0]
+    assert marks[0] == "begin training"
+    assert marks.count("begin training") == 1
+    assert marks[-2:] == ["step 4999", "end forward"]
+
+
+def test_a_section_that_ends_while_nothing_is_recorded_does_not_come_back(script):
+    script(
+        """
+        import oddrank
+        armed = oddrank.arm({"*": "off"})
+        with oddrank.section("before"):
+            armed.disarm()
+        oddrank.arm({"*": "off"})
+        for step in range(5000):
+            oddrank.step(step)
+        """
+    )
+    (rank,) = script.records()
+    assert rank.sections == ()

@@ -149,6 +149,25 @@ TEST(Recorder, ThreadsBeyondTheRingsKeepTheirStacksAndBeyondTheSlotsAreCounted) 
   EXPECT_EQ(record.slot(1).head, 0U);
 }
 
+TEST(Recorder, AThreadThatGetsNoMemoryTakesNoSlot) {
+  Record record(kChildBytes);
+  const std::uint32_t slots = record.header().threads.count;
+  int refused = 0;
+  for (std::uint32_t i = 0; i < slots; ++i) {
+    out_of_memory = true;
+    try {
+      record.recorder->add_thread(i, i, "refused");
+    } catch (const std::bad_alloc&) {
+      ++refused;
+    }
+    out_of_memory = false;
+  }
+  for (std::uint32_t i = 0; refused > 0 && i < slots; ++i) {
+    EXPECT_NE(record.recorder->add_thread(i, i, "worker"), nullptr) << i;
+  }
+  EXPECT_EQ(record.header().lost_threads, 0U);
+}
+
 TEST(Dictionary, NamesOnceAndSaysWhenItIsFull) {
   Record record(kFewestBytes);
   DictionaryWriter& dictionary = record.recorder->dictionary();
@@ -173,6 +192,21 @@ TEST(Dictionary, NamesOnceAndSaysWhenItIsFull) {
   EXPECT_GT(lost, last);
   EXPECT_EQ(dictionary.lost_code(), lost);
   EXPECT_LE(record.header().dictionary_head, record.header().dictionary.count);
+}
+
+TEST(Dictionary, ACodeObjectWithoutRoomIsLostOnceAndANameIsNoCode) {
+  Record record(kFewestBytes);
+  DictionaryWriter& dictionary = record.recorder->dictionary();
+  const std::string text(4000, 'x');
+  unsigned lost = 0;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    const std::string file = std::to_string(i) + text;
+    lost += dictionary.add_code({.name = text, .file = file, .linetable = {}}) == 0 ? 1U : 0U;
+  }
+  EXPECT_GT(lost, 0U);
+  for (int i = 0; i < 100; ++i) dictionary.group(std::to_string(i) + text);
+  EXPECT_EQ(dictionary.group("a" + text), 0U);
+  EXPECT_EQ(record.header().lost_codes, lost);
 }
 
 TEST(Dictionary, EqualCodeIsOneEntryHoweverOftenItIsMade) {

@@ -72,12 +72,12 @@ class Record {
     }
   }
 
- private:
   RecordFile open(bool in_memory) const {
     if (in_memory) return RecordFile(recorder_->memory(), "in memory");
     return RecordFile(Fd(::dup(file_.get())), "of the test");
   }
 
+ private:
   Fd file_;
   std::unique_ptr<Recorder> recorder_;
 };
@@ -223,6 +223,21 @@ TEST(RecordOfManyThreads, NamesClocksAndTheHookAreWhole) {
     EXPECT_LE(latest, read_tsc());
     const std::string displaced_by = file.counters().displaced_by;
     EXPECT_TRUE(displaced_by.empty() || displaced_by == "pdb") << displaced_by;
+  });
+}
+
+TEST(RecordOfManyThreads, TheHooksNameIsWholeHoweverOftenItChanges) {
+  Record record;
+  const auto arm = [&] {
+    for (std::uint64_t i = 0; i < kTurns; ++i) {
+      (*record).set_hook(i % 2 == 0 ? "settrace" : "monitoring");
+    }
+  };
+  record.run({arm}, [&](const RecordFile&) {
+    for (const bool in_memory : {false, true}) {
+      const std::string hook = record.open(in_memory).process().hook;
+      EXPECT_TRUE(hook.empty() || hook == "settrace" || hook == "monitoring") << hook;
+    }
   });
 }
 

@@ -131,7 +131,7 @@ struct Header {
   Word step;              // last step(i) + 1; 0: no step yet
   Word hook_state;        // HookState
   Word lost_threads;      // threads without a slot
-  Word lost_codes;        // dictionary entries (all kinds) without room
+  Word lost_codes;        // code objects without room in the dictionary
   Word lost_collectives;  // collectives without a slot in Open
   char displaced_by[64];  // the tool that took the hook
   Word end;               // End 8 | 24 unused | exit code 32
@@ -188,7 +188,8 @@ struct ThreadSlot {
 };
 static_assert(sizeof(ThreadSlot) == 128);
 
-// ---- marks
+// ---- marks. The begin of a section that stays open is written again, with its old time, before
+// the ring overwrites it.
 enum class MarkKind : std::uint16_t {
   kStep = 1,
   kMark = 2,

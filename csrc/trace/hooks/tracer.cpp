@@ -60,6 +60,7 @@ void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
   static_cast<void>(registered);
   hook_ = &hook;
   options_ = std::move(options);
+  forked_ = false;  // this is the record of a child that arms itself
   Recorder* made = made_.load(std::memory_order_relaxed);
   if (made == nullptr) {
     filter_ = std::move(filter);
@@ -91,10 +92,12 @@ void Tracer::open(const ArmOptions& options) {
 void Tracer::stop() noexcept {
   if (Recorder* recorder = recorder_.exchange(nullptr, std::memory_order_acq_rel)) {
     recorder->refresh_clock();
+    recorder->marks().forget_open_sections();
     recorder->set_hook_state(HookState::kDisarmed);
   }
   generation_ = 0;
   displaced_ = false;
+  forked_ = false;
 }
 
 void Tracer::note_displaced(PyObject* tool) noexcept {

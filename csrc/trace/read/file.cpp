@@ -49,8 +49,7 @@ void copy_words(std::span<const unsigned char> from, unsigned char* to) {
 }  // namespace
 
 Liveness liveness_of(const Process& process) {
-  const bool here = !process.boot_id.empty() && process.boot_id == boot_id() &&
-                    process.pid_namespace == pid_namespace();
+  const bool here = is_this_boot(process.boot_id) && process.pid_namespace == pid_namespace();
   if (!here) return Liveness::kUnknown;
   const ProcStat stat = read_stat(static_cast<pid_t>(process.pid));
   // A different start time means that the pid was reused.
@@ -116,7 +115,7 @@ void RecordFile::open(std::uint64_t on_disk) {
   process_.host = text_of(header.host);
   process_.boot_id = text_of(header.boot_id);
   process_.job = text_of(header.job);
-  process_.hook = text_of(header.hook);
+  process_.hook = hook_of(header);
   process_.arguments = text_of(header.arguments);
 }
 
@@ -124,6 +123,13 @@ std::unique_ptr<RecordFile::Page> RecordFile::header() const {
   auto page = std::make_unique<Page>();
   copy(0, page->bytes, sizeof page->bytes);
   return page;
+}
+
+// Returns the hook's name; empty while arm() changes it.
+std::string RecordFile::hook_of(const Header& first) const {
+  const auto again = this->header();
+  const auto name = text_of(first.hook);
+  return name == text_of(again->header().hook) ? std::string(name) : std::string();
 }
 
 void RecordFile::check(const Header& header, std::uint64_t on_disk) const {

@@ -76,7 +76,7 @@ Time Clock::realtime_ns(std::uint64_t tsc) const noexcept {
 std::vector<ClockPicture> clock_pictures(const RecordFile& file) {
   std::vector<ClockPicture> pictures = file.clocks();
   // The counter runs until the machine reboots: with a reading of now, one picture gives a line.
-  if (!pictures.empty() && file.process().boot_id == boot_id()) {
+  if (!pictures.empty() && is_this_boot(file.process().boot_id)) {
     pictures.push_back(picture_of_now());
   }
   return pictures;

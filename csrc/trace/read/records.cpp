@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 
 namespace oddrank::trace {
 namespace {
@@ -101,8 +102,14 @@ void add(Collective& to, const CollectiveRecord& record) {
 }  // namespace
 
 Records<Mark> read_marks(const RecordFile& file) {
-  return read_ring<MarkSlot, Mark>(file, file.marks(),
-                                   [&file] { return file.counters().marks_claimed; });
+  auto marks = read_ring<MarkSlot, Mark>(file, file.marks(),
+                                         [&file] { return file.counters().marks_claimed; });
+  // The writer repeats the begin of an open section, so that later marks don't push it out.
+  std::unordered_set<std::uint64_t> begun;
+  std::erase_if(marks.list, [&begun](const Mark& mark) {
+    return mark.kind == MarkKind::kSectionBegin && !begun.insert(mark.value).second;
+  });
+  return marks;
 }
 
 Records<CollectiveRecord> read_collectives(const RecordFile& file) {

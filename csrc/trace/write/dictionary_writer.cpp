@@ -16,11 +16,11 @@ constexpr std::size_t kSmallestEntry = sizeof(EntryHead) + 8;
 
 }  // namespace
 
-DictionaryWriter::DictionaryWriter(char* region, std::size_t bytes, Word& head, Word& lost)
+DictionaryWriter::DictionaryWriter(char* region, std::size_t bytes, Word& head, Word& lost_codes)
     : region_(region),
       bytes_(bytes),
       head_(head),
-      lost_(lost),
+      lost_codes_(lost_codes),
       index_(std::bit_ceil(bytes / kSmallestEntry + 2)) {}
 
 std::uint32_t* DictionaryWriter::find(EntryKind kind, const Payload& payload, std::size_t bytes,
@@ -57,10 +57,7 @@ std::uint32_t DictionaryWriter::add(EntryKind kind, const Payload& payload,
     return reinterpret_cast<const EntryHead*>(region_ + (std::size_t{*indexed} - 1) * 8)->id;
   }
   const std::size_t size = (sizeof(EntryHead) + bytes + 7) / 8 * 8;
-  if (bytes_ - used_ < size + reserve) {
-    lost_.fetch_add(1, std::memory_order_relaxed);
-    return 0;
-  }
+  if (bytes_ - used_ < size + reserve) return 0;
   char* at = region_ + used_ + sizeof(EntryHead);
   for (const std::string_view part : payload) at = std::copy(part.begin(), part.end(), at);
   auto* head = reinterpret_cast<EntryHead*>(region_ + used_);
@@ -92,7 +89,9 @@ std::uint32_t DictionaryWriter::add_code_entry(const CodeFacts& code,
 
 std::uint32_t DictionaryWriter::add_code(const CodeFacts& code) noexcept {
   const std::lock_guard lock(mutex_);
-  return add_code_entry(code, kOnlyForNames);
+  const std::uint32_t id = add_code_entry(code, kOnlyForNames);
+  if (id == 0) lost_codes_.fetch_add(1, std::memory_order_relaxed);
+  return id;
 }
 
 std::uint32_t DictionaryWriter::lost_code() noexcept {

@@ -27,8 +27,9 @@ struct CodeFacts {
 class DictionaryWriter {
  public:
   // `region` must be all zeros; `head` is the header's byte count. Throws std::bad_alloc.
-  DictionaryWriter(char* region, std::size_t bytes, Word& head, Word& lost);
+  DictionaryWriter(char* region, std::size_t bytes, Word& head, Word& lost_codes);
 
+  // Counts a code object without room.
   std::uint32_t add_code(const CodeFacts& code) noexcept;
   // Returns the id of a code object named "?", shared by all that add_code() has no room for.
   std::uint32_t lost_code() noexcept;
@@ -39,8 +40,8 @@ class DictionaryWriter {
   // The parts of an entry after its head.
   using Payload = std::array<std::string_view, 3>;
 
-  // Returns the entry's id. Appends a new entry if that leaves `reserve` bytes free, else counts it
-  // as lost and returns 0. Call it with the lock held.
+  // Returns the entry's id. Appends a new entry if that leaves `reserve` bytes free, else returns
+  // 0. Call it with the lock held.
   std::uint32_t add(EntryKind kind, const Payload& payload, std::size_t reserve) noexcept;
   std::uint32_t add_code_entry(const CodeFacts& code, std::size_t reserve) noexcept;
   // Returns the slot of `index_` with this entry, or the free one where it belongs.
@@ -50,7 +51,7 @@ class DictionaryWriter {
   char* region_;
   std::size_t bytes_;
   Word& head_;
-  Word& lost_;
+  Word& lost_codes_;
   std::mutex mutex_;  // guards all below
   std::size_t used_ = 0;
   std::array<std::uint32_t, 5> last_ids_{};  // by kind

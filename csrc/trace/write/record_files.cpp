@@ -107,7 +107,7 @@ std::int64_t last_change_ns(const Header& header, const struct stat& entry) {
 
 bool is_alive(const Header& header, std::int64_t changed_ns) {
   const std::string_view boot(header.boot_id, ::strnlen(header.boot_id, sizeof header.boot_id));
-  if (header.pid_namespace != pid_namespace() || boot != boot_id()) {
+  if (header.pid_namespace != pid_namespace() || !is_this_boot(boot)) {
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
     return changed_ns / 1'000'000'000 + kForgotten > now.tv_sec;

@@ -66,8 +66,9 @@ Recorder::Recorder(const Fd& file, std::size_t bytes, const ProcessFacts& facts)
                    header_->collectives.count, header_->collectives_claimed,
                    reinterpret_cast<CollectiveSlot*>(map_ + header_->open.offset),
                    header_->open.count, header_->lost_collectives) {
-  // end_thread() must not allocate.
+  // end_thread() must not allocate, and add_thread() only before it takes a slot.
   ended_.reserve(header_->threads.count);
+  pens_.reserve(header_->threads.count);
   refresh_clock();
   std::atomic_thread_fence(std::memory_order_release);
   std::memcpy(header_->magic, kMagic, sizeof kMagic);
@@ -77,6 +78,7 @@ Recorder::~Recorder() { ::munmap(map_, header_->size); }
 
 ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
                                      std::string_view name) {
+  std::unique_ptr<ThreadRecorder> pen(new ThreadRecorder(*this));
   const std::lock_guard lock(mutex_);
   ThreadSlot* slot = nullptr;
   bool fresh = false;
@@ -121,7 +123,8 @@ ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
   publish_text(slot->name, name);
   Event* ring =
       slot->ring_events == 0 ? nullptr : reinterpret_cast<Event*>(map_ + slot->ring_offset);
-  pens_.emplace_back(new ThreadRecorder(*this, *slot, ring, slot->stack_room));
+  pen->begin(*slot, ring);
+  pens_.push_back(std::move(pen));
   slot->state.store(generation << 32 | static_cast<std::uint64_t>(ThreadState::kLive),
                     std::memory_order_release);
   return pens_.back().get();
@@ -146,6 +149,25 @@ Event* Recorder::take_blocks(std::uint32_t blocks) noexcept {
   if (taken + blocks > header_->rings.count) return nullptr;
   header_->blocks_taken.store(taken + blocks, std::memory_order_relaxed);
   return reinterpret_cast<Event*>(map_ + header_->rings.offset + taken * header_->rings.stride);
+}
+
+// Empty meanwhile, its end before its beginning: a reader that finds the same text twice has not
+// found parts of two names.
+void Recorder::set_hook(std::string_view name) noexcept {
+  static_assert(sizeof header_->hook == 2 * sizeof(std::uint64_t));
+  std::uint64_t now[2];
+  std::uint64_t wanted[2];
+  char text[sizeof header_->hook];
+  set_text(text, name);
+  std::memcpy(now, header_->hook, sizeof now);  // nobody else writes it
+  std::memcpy(wanted, text, sizeof wanted);
+  if (now[0] == wanted[0] && now[1] == wanted[1]) return;
+  auto* words = reinterpret_cast<std::uint64_t*>(header_->hook);
+  publish(words[0], std::uint64_t{0});
+  std::atomic_thread_fence(std::memory_order_release);
+  publish(words[1], wanted[1]);
+  std::atomic_thread_fence(std::memory_order_release);
+  publish(words[0], wanted[0]);
 }
 
 void Recorder::set_hook_state(HookState state, std::string_view displaced_by) noexcept {

@@ -29,18 +29,63 @@ CollectiveFacts facts_of(const CollectiveSlot& slot) noexcept {
 
 }  // namespace
 
-ThreadRecorder::ThreadRecorder(Recorder& recorder, ThreadSlot& slot, Event* ring,
-                               std::uint32_t room)
-    : recorder_(&recorder),
-      slot_(&slot),
-      ring_(ring == nullptr ? &spare_ : ring),
-      mask_(ring == nullptr ? 0 : slot.ring_events - 1),
-      notice_((ring == nullptr ? kClockEvery : std::min(kClockEvery, (mask_ + 1) / 2)) - 1),
-      room_(room) {}
+void ThreadRecorder::begin(ThreadSlot& slot, Event* ring) noexcept {
+  slot_ = &slot;
+  room_ = slot.stack_room;
+  if (ring == nullptr) return;
+  ring_ = ring;
+  mask_ = slot.ring_events - 1;
+  notice_ = std::min(kClockEvery, (mask_ + 1) / 2) - 1;
+}
 
 void ThreadRecorder::give_notice() noexcept {
   if (head_ % kClockEvery == 0) recorder_->refresh_clock();
   if (Recorder::listener != nullptr) Recorder::listener(true);
+}
+
+MarkRing::OpenSection* MarkRing::find_open(std::uint64_t number) noexcept {
+  const std::size_t most = std::min<std::size_t>(open_.size(), (mask_ + 1) / 8);
+  const auto found = std::find_if(open_.begin(), open_.begin() + most,
+                                  [&](const auto& one) { return one.number == number; });
+  return found == open_.begin() + most ? nullptr : &*found;
+}
+
+void MarkRing::begin_section(std::uint64_t number, std::string_view name,
+                             std::uint32_t tid) noexcept {
+  const std::uint64_t tsc = read_tsc();
+  {
+    const std::lock_guard lock(mutex_);
+    if (OpenSection* one = find_open(0)) {
+      const std::size_t size = std::min(name.size(), sizeof one->name);
+      *one = {number, tsc, tid, static_cast<std::uint32_t>(size), {}};
+      name.copy(one->name, size);
+    }
+  }
+  if ((write(MarkKind::kSectionBegin, number, name, tid, tsc) & (mask_ / 2)) == 0) {
+    write_open_sections();
+  }
+}
+
+void MarkRing::end_section(std::uint64_t number, std::string_view name,
+                           std::uint32_t tid) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (OpenSection* open = find_open(number)) open->number = 0;
+  }
+  add(MarkKind::kSectionEnd, number, name, tid);
+}
+
+void MarkRing::forget_open_sections() noexcept {
+  const std::lock_guard lock(mutex_);
+  open_ = {};
+}
+
+void MarkRing::write_open_sections() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const OpenSection& one : open_) {
+    if (one.number == 0) continue;
+    write(MarkKind::kSectionBegin, one.number, {one.name, one.size}, one.tid, one.tsc);
+  }
 }
 
 std::uint64_t CollectiveRing::begin(const CollectiveFacts& facts) noexcept {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <mutex>
 #include <string_view>
 
 #include "trace/format/format.hpp"
@@ -61,7 +63,9 @@ class ThreadRecorder {
 
  private:
   friend class Recorder;
-  ThreadRecorder(Recorder& recorder, ThreadSlot& slot, Event* ring, std::uint32_t room);
+  explicit ThreadRecorder(Recorder& recorder) noexcept : recorder_(&recorder) {}
+  // Gives it its slot, which is filled in, and its ring; nullptr: it has none.
+  void begin(ThreadSlot& slot, Event* ring) noexcept;
   void publish_depth() noexcept {
     slot_->changes.store(++changes_, std::memory_order_relaxed);
     slot_->depth.store(depth_, std::memory_order_release);
@@ -69,15 +73,15 @@ class ThreadRecorder {
   void give_notice() noexcept;
 
   Recorder* recorder_;
-  ThreadSlot* slot_;
-  Event* ring_;  // in the file; &spare_ if this thread has no ring there
-  std::uint64_t mask_;
+  ThreadSlot* slot_ = nullptr;
+  Event* ring_ = &spare_;  // in the file, unless this thread has no ring there
+  std::uint64_t mask_ = 0;
   // A mask: give_notice() every half ring, and at least every kClockEvery events.
-  std::uint64_t notice_;
+  std::uint64_t notice_ = kClockEvery - 1;
   std::uint64_t head_ = 0;
   std::uint64_t depth_ = 0;
   std::uint64_t changes_ = 0;
-  std::uint64_t room_;
+  std::uint64_t room_ = 0;
   Event spare_{};
 };
 
@@ -90,6 +94,33 @@ class MarkRing {
       : slots_(slots), mask_(count - 1), claimed_(claimed) {}
 
   void add(MarkKind kind, std::uint64_t value, std::string_view text, std::uint32_t tid) noexcept {
+    const std::uint64_t number = write(kind, value, text, tid, read_tsc());
+    if ((number & (mask_ / 2)) == 0) [[unlikely]]
+      write_open_sections();
+  }
+  // `number` identifies the section; no other section of this process ever has it.
+  void begin_section(std::uint64_t number, std::string_view name, std::uint32_t tid) noexcept;
+  void end_section(std::uint64_t number, std::string_view name, std::uint32_t tid) noexcept;
+  // Call it when ends will not be recorded: the open sections then go with their marks.
+  void forget_open_sections() noexcept;
+
+ private:
+  // A section that has begun and not ended.
+  struct OpenSection {
+    std::uint64_t number;  // 0: free
+    std::uint64_t tsc;
+    std::uint32_t tid;
+    std::uint32_t size;
+    char name[sizeof(MarkSlot::text)];
+  };
+  static constexpr std::size_t kMostOpen = 64;
+
+  // Writes the begins of open sections again, twice per turn of the ring: later marks would
+  // overwrite them.
+  void write_open_sections() noexcept;
+  OpenSection* find_open(std::uint64_t number) noexcept;
+  std::uint64_t write(MarkKind kind, std::uint64_t value, std::string_view text, std::uint32_t tid,
+                      std::uint64_t tsc) noexcept {
     const std::uint64_t number = claimed_.fetch_add(1, std::memory_order_relaxed);
     MarkSlot& slot = slots_[number & mask_];
     // Invalidate the old mark before overwriting it.
@@ -98,18 +129,21 @@ class MarkRing {
     std::uint64_t words[4] = {};
     const std::size_t size = text.size() < sizeof words ? text.size() : sizeof words;
     std::copy_n(text.data(), size, reinterpret_cast<char*>(words));  // text may be null and empty
-    slot.tsc.store(read_tsc(), std::memory_order_relaxed);
+    slot.tsc.store(tsc, std::memory_order_relaxed);
     slot.value.store(value, std::memory_order_relaxed);
     slot.who.store(std::uint64_t{tid} << 32 | size << 16 | static_cast<std::uint64_t>(kind),
                    std::memory_order_relaxed);
     for (int i = 0; i < 4; ++i) slot.text[i].store(words[i], std::memory_order_relaxed);
     slot.commit.store(number + 1, std::memory_order_release);
+    return number;
   }
 
- private:
   MarkSlot* slots_;
   std::uint64_t mask_;
   Word& claimed_;
+  std::mutex mutex_;  // guards open_
+  // At most an eighth of the ring is in use. Sections beyond it go with their marks.
+  std::array<OpenSection, kMostOpen> open_{};
 };
 
 // The facts of a collective, given to begin().
