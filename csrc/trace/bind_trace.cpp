@@ -24,6 +24,12 @@ using trace::TextQueue;
 using trace::TextWriter;
 using trace::Tracer;
 
+void disarm() {
+  Tracer& tracer = Tracer::make();
+  if (tracer.hook().disarm != nullptr) tracer.hook().disarm();
+  tracer.stop();
+}
+
 std::string arm(const std::vector<std::string>& bases, const std::string& job, std::size_t bytes,
                 std::tuple<int, int, int, int> place, bool is_child, const std::string& host,
                 const std::string& arguments,
@@ -62,7 +68,7 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
                        Filter(std::move(made), {std::move(stdlib), std::move(site)}), *hook);
   if (!hook->arm()) {
     const py::error_already_set error;
-    Tracer::make().stop();
+    disarm();
     throw Error(std::string("cannot hook into Python: ") + error.what());
   }
   return Tracer::make().path();
@@ -178,14 +184,7 @@ void bind_trace(py::module_& m) {
         "and later), or empty for this version's. Returns the file's path.");
   m.def(
       "trace_armed", [] { return Tracer::current() != nullptr; }, "Whether this process records.");
-  m.def(
-      "trace_disarm",
-      [] {
-        Tracer& tracer = Tracer::make();
-        if (tracer.hook().disarm != nullptr) tracer.hook().disarm();
-        tracer.stop();
-      },
-      "Removes the hooks; the record stays.");
+  m.def("trace_disarm", &disarm, "Removes the hooks; the record stays.");
   m.def(
       "trace_script_ended",
       [](const std::string& raised) {

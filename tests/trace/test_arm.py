@@ -162,6 +162,32 @@ def test_a_child_that_imports_a_script_which_arms_at_its_top_is_a_child(script):
     assert sorted(rank.is_child for rank in script.records()) == [False, True]
 
 
+# Another tool can take all events only from settrace.
+@pytest.mark.parametrize("script", ["settrace"], indirect=True)
+def test_a_child_that_arms_before_its_first_event_has_one_record(script):
+    script(
+        """
+        import os, sys
+        import oddrank
+        def nothing(*_):
+            return None
+        oddrank.arm({"*": "off"})
+        sys.settrace(nothing)
+        sys.setprofile(nothing)
+        if os.fork():
+            os.wait()
+        else:
+            sys.settrace(None)
+            sys.setprofile(None)
+            oddrank.arm({"*": "off"})
+            (lambda: 1)()
+            os._exit(0)
+        """
+    )
+    pids = [rank.pid for rank in script.records()]
+    assert len(pids) == len(set(pids)) == 2
+
+
 def test_armed_for_a_block_and_for_a_function_only(script):
     done = script(
         """

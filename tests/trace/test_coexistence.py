@@ -10,6 +10,9 @@ from oddrank.trace.arm import HOOKS
 
 # With settrace only: sys.monitoring has a slot for each tool.
 one_place_for_all = pytest.mark.parametrize("script", ["settrace"], indirect=True)
+with_monitoring = pytest.mark.parametrize(
+    "script", sorted({"monitoring"} & set(HOOKS)), indirect=True
+)
 
 
 @one_place_for_all
@@ -195,3 +198,70 @@ def test_lines_stay_in_the_record_of_a_thread_that_is_disarmed(script):
     )
     (rank,) = script.records()
     assert [frame.line for frame in rank.main.stack][:2] == [7, 6]
+
+
+@with_monitoring
+def test_a_tool_that_has_taken_our_id_keeps_its_events_when_we_disarm(script):
+    done = script(
+        """
+        import sys
+        import oddrank
+        armed = oddrank.arm()
+        tools, starts = sys.monitoring, []
+        tools.free_tool_id(4)
+        tools.use_tool_id(4, "thief")
+        tools.register_callback(4, tools.events.PY_START, lambda code, _: starts.append(code))
+        tools.set_events(4, tools.events.PY_START)
+        armed.disarm()
+        print(tools.get_tool(4), tools.get_events(4) == tools.events.PY_START)
+        starts.clear()
+        (lambda: 1)()
+        print(len(starts))
+        """
+    )
+    assert done.stdout == "thief True\n1\n"
+
+
+@with_monitoring
+def test_a_tool_whose_name_is_no_utf8_raises_nothing_in_the_script(script):
+    done = script(
+        """
+        import sys
+        import oddrank
+        armed = oddrank.arm()
+        sys.monitoring.free_tool_id(4)
+        sys.monitoring.use_tool_id(4, "\\udc80")
+        oddrank.step(64)
+        print("goes on")
+        """
+    )
+    assert done.stdout == "goes on\n"
+
+
+@pytest.mark.parametrize("script", HOOKS[:1], indirect=True)
+def test_an_arm_that_fails_half_way_leaves_nothing_behind(script):
+    done = script(
+        """
+        import sys
+        import oddrank
+        def refuse(*_):
+            if refusing:
+                raise RuntimeError("refused")
+        new = hasattr(sys, "monitoring")
+        refusing = False
+        sys.addaudithook(lambda event, _: refuse() if event == "sys.settrace" else None)
+        if new:
+            works, sys.monitoring.set_events = sys.monitoring.set_events, refuse
+        refusing = True
+        try:
+            oddrank.arm()
+        except oddrank.OddrankError as error:
+            print(error)
+        refusing = False
+        if new:
+            sys.monitoring.set_events = works
+        print(sys.getprofile(), sys.gettrace(), new and sys.monitoring.get_tool(4) or None)
+        print(bool(oddrank.arm().path))
+        """,
+    )
+    assert done.stdout.endswith("None None None\nTrue\n")

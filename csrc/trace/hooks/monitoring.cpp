@@ -166,6 +166,19 @@ bool register_callbacks() {
   return true;
 }
 
+// Returns the name under which our tool id is in use; a new reference. Another tool can displace
+// ours only by freeing its id.
+PyObject* name_of_tool() {
+  PyObject* name = PyObject_CallMethod(monitoring(), "get_tool", "i", tool);
+  if (name == nullptr) PyErr_Clear();
+  return name;
+}
+
+bool is_our_name(PyObject* name) {
+  return name != nullptr && PyUnicode_Check(name) != 0 &&
+         PyUnicode_CompareWithASCIIString(name, kName) == 0;
+}
+
 void include(PyCodeObject* code, Level level) {
   const int lines = level == Level::kLines ? bits[kLine] : 0;
   const int events = bits[kStart] | bits[kResume] | bits[kReturn] | bits[kYield] | lines;
@@ -173,12 +186,9 @@ void include(PyCodeObject* code, Level level) {
   if (!call("set_local_events", "iOi", tool, code, events)) PyErr_Clear();
 }
 
-// Another tool can displace ours only by freeing its id.
 void look() {
-  PyObject* name = PyObject_CallMethod(monitoring(), "get_tool", "i", tool);
-  const bool ours = name != nullptr && PyUnicode_Check(name) != 0 &&
-                    PyUnicode_CompareWithASCIIString(name, kName) == 0;
-  if (name == nullptr) PyErr_Clear();
+  PyObject* name = name_of_tool();
+  const bool ours = is_our_name(name);
   if (ours == Tracer::get().displaced()) {
     Tracer::get().note_displaced(ours ? nullptr : name == nullptr ? Py_None : name);
   }
@@ -211,14 +221,21 @@ bool arm() {
   return true;
 }
 
-void disarm() {
-  if (tool < 0) return;
+void release_tool() {
   if (!call("set_events", "ii", tool, 0)) PyErr_Clear();
   Tracer::get().codes().each([](const PyCodeObject* code, const CodeInfo& info) {
     if (info.level == Level::kOff) return;
     if (!call("set_local_events", "iOi", tool, code, 0)) PyErr_Clear();
   });
   if (!call("free_tool_id", "i", tool)) PyErr_Clear();
+}
+
+void disarm() {
+  if (tool < 0) return;
+  PyObject* name = name_of_tool();
+  const bool ours = is_our_name(name);
+  Py_XDECREF(name);
+  if (ours) release_tool();
   tool = -1;
 }
 
