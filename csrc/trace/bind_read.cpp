@@ -64,6 +64,30 @@ const char* name_of(trace::End end) {
   return nullptr;
 }
 
+py::str name_of(trace::Kind kind) {
+  switch (kind) {
+    case trace::Kind::kNone:
+      return "mark";
+    case trace::Kind::kCall:
+      return "call";
+    case trace::Kind::kResume:
+      return "resume";
+    case trace::Kind::kLine:
+      return "line";
+    case trace::Kind::kReturn:
+      return "return";
+    case trace::Kind::kYield:
+      return "yield";
+    case trace::Kind::kUnwind:
+      return "unwind";
+    case trace::Kind::kThrow:
+      return "throw";
+    case trace::Kind::kGap:
+      return "gap";
+  }
+  return "event " + std::to_string(static_cast<int>(kind));
+}
+
 // Adds whether the process is alive, how it ended, and what its record lost.
 void add_state(py::dict& made, trace::Liveness life, const trace::Counters& counters) {
   py::dict lost;
@@ -146,7 +170,7 @@ py::tuple history(const std::string& path, std::size_t last) {
   }
   py::list events;
   for (const auto& event : read.events) {
-    events.append(py::make_tuple(event.time, event.tid, static_cast<int>(event.kind),
+    events.append(py::make_tuple(event.time, event.tid, name_of(event.kind),
                                  frame_tuple(event.frame), event.source_hash, text(event.mark)));
   }
   return py::make_tuple(process_dict(read.process), events, text(read.trouble));
@@ -271,7 +295,10 @@ void bind_trace_read(py::module_& m) {
         "Raises OddrankError if it is no record.");
   m.def("trace_history", &history, py::arg("path"), py::arg("last"),
         "Returns (process, the last events and marks, why parts could not be read). An event is "
-        "(ns, tid, kind, (function, file, line), source hash, mark).");
+        "(ns, tid, kind, (function, file, line), source hash, mark); its kind is mark, call, "
+        "resume, line, return, yield, unwind, throw or gap.");
+  m.attr("TRACE_MAGIC") = py::bytes(trace::kMagic, sizeof trace::kMagic);
+  m.attr("TRACE_LARGEST") = trace::kLargestFile;
   m.def("trace_source_hash", &trace::source_hash, py::arg("path"), py::call_guard<WithoutGil>(),
         "Returns the hash that a record keeps of a source file; 0 if it can't be read.");
   m.def("trace_kernel_states", &kernel_states, py::arg("ids"),

@@ -26,7 +26,6 @@ KINDS = (
     "stopped", "holds_the_gil", "in_a_callback",
 )  # fmt: skip
 DEEPEST = 60
-LINE = 3  # event kind of a line
 
 
 def fatal_line(kind):
@@ -107,7 +106,7 @@ def what_is_wrong(kind, depth, record):
         return f"{stack[-1]} is not line {fatal_line(kind)}"
     (event,) = events
     last = (event[2], event[3][0], event[3][2])
-    return "" if last == (LINE, kind, fatal_line(kind)) else f"last event {last}"
+    return "" if last == ("line", kind, fatal_line(kind)) else f"last event {last}"
 
 
 def deaths(kind, times, folder):

@@ -49,7 +49,7 @@ def test_marks_from_many_threads_are_all_there(script):
     assert rank.sections == ("left open",)
 
     _, events, _ = _native.core().trace_history(rank.file, 10_000)
-    marks = [event[5] for event in events if event[2] == 0]
+    marks = [event[5] for event in events if event[2] == "mark"]
     assert sorted(int(m.split()[1]) for m in marks if m.startswith("step")) == list(range(200))
     assert marks.count("begin " + "é" * 16) == 200
     assert marks.count("end " + "é" * 16) == 200
@@ -72,7 +72,7 @@ def test_a_section_is_in_the_record_while_it_is_open_however_many_marks_follow(s
     assert rank.sections == ("training",)
 
     _, events, _ = _native.core().trace_history(rank.file, 10_000)
-    marks = [event[5] for event in events if event[2] == 0]
+    marks = [event[5] for event in events if event[2] == "mark"]
     assert marks[0] == "begin training"
     assert marks.count("begin training") == 1
     assert marks[-2:] == ["step 4999", "end forward"]

@@ -10,8 +10,6 @@ from oddrank import _native, job
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, processes
 
-_MAGIC = b"oddrank\n"  # format.hpp's kMagic
-_LARGEST = 1 << 30  # bytes: format.hpp's largest record
 _PIECE = 1 << 20
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -65,6 +63,7 @@ def _open(file: Path) -> int:
     Root may collect from a folder that others write to: all checks use the open file, which nobody
     can exchange. Raises OddrankError if it is no record.
     """
+    core = _native.core()
     try:
         source = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
@@ -74,9 +73,9 @@ def _open(file: Path) -> int:
         facts = os.fstat(source)
         if not stat.S_ISREG(facts.st_mode):
             raise _not_copied(file, "it is no record but a folder, pipe or device")
-        if facts.st_size > _LARGEST:
+        if facts.st_size > core.TRACE_LARGEST:
             raise _not_copied(file, "it is larger than any record")
-        if os.pread(source, len(_MAGIC), 0) != _MAGIC:
+        if os.pread(source, len(core.TRACE_MAGIC), 0) != core.TRACE_MAGIC:
             raise _not_copied(file, "it is no record, or its process died before it wrote any")
     except OSError as error:
         os.close(source)

@@ -14,7 +14,6 @@ from oddrank import _native
 from oddrank.trace.processes import short
 
 NEXT = 5
-_CALL, _RESUME, _MARK = 1, 2, 0  # kinds of events: format.hpp's
 _ALL = 1 << 62  # events
 
 
@@ -115,11 +114,11 @@ def read(file: Path) -> History:
     process, events, _ = core.trace_history(str(file), _ALL)
     pid = process["pid"]
     own = [event for event in events if event[1] == pid]
-    recorded = sum(1 for event in own if event[2] != _MARK)
+    recorded = sum(1 for event in own if event[2] != "mark")
     ever = max((each["events"] for each in before["threads"] if each["tid"] == pid), default=0)
     whole = recorded >= ever
     # The calls that followed marks older than the oldest event are lost.
-    oldest = next((i for i, event in enumerate(own) if event[2] != _MARK), 0)
+    oldest = next((i for i, event in enumerate(own) if event[2] != "mark"), 0)
     items = _items(own if whole else own[oldest:])
     gone = () if whole else tuple(int(item.name) for item in _items(own[:oldest]))
     since = None if whole or not own else own[oldest][0]
@@ -233,9 +232,9 @@ def _steps(steps: Sequence[int]) -> str:
 def _items(events: Sequence[tuple[Any, ...]]) -> list[Item]:
     items = []
     for ns, _, kind, (function, file, _), _, mark in events:
-        if kind in (_CALL, _RESUME):
-            items.append(Item("call" if kind == _CALL else "resume", function, file, ns))
-        elif kind == _MARK and mark.startswith("step ") and mark[5:].isdecimal():
+        if kind in ("call", "resume"):
+            items.append(Item(kind, function, file, ns))
+        elif kind == "mark" and mark.startswith("step ") and mark[5:].isdecimal():
             # A user's mark("step 7") looks the same and means the same.
             items.append(Item("step", mark[5:], "", ns))
     return items

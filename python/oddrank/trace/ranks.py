@@ -20,7 +20,6 @@ _STATES = {
     "t": "stopped by a debugger",
 }
 _HELD = {_STATES[letter] for letter in "DTt"}
-_MARK, _LINE, _UNWIND = 0, 3, 6  # kinds of events: format.hpp's
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 
@@ -176,11 +175,11 @@ def _last_place(file: Path, pid: int, *, raised: bool) -> Frame | None:
     return _way_out(own) if raised else _last_line(own)
 
 
-def _last_line(events: Sequence[tuple[int, Frame]]) -> Frame | None:
-    return next((frame for kind, frame in reversed(events) if kind == _LINE), None)
+def _last_line(events: Sequence[tuple[str, Frame]]) -> Frame | None:
+    return next((frame for kind, frame in reversed(events) if kind == "line"), None)
 
 
-def _way_out(events: Sequence[tuple[int, Frame]]) -> Frame | None:
+def _way_out(events: Sequence[tuple[str, Frame]]) -> Frame | None:
     """Goes back from the last frame that the exception left to the first one; returns its place.
 
     On its way out of a frame an exception passes lines of `with`, `except` and `finally`, each
@@ -190,19 +189,19 @@ def _way_out(events: Sequence[tuple[int, Frame]]) -> Frame | None:
     place: Frame | None = None
     line = 0
     for kind, frame in _from_last_unwind(events):
-        if kind == _UNWIND:
+        if kind == "unwind":
             place, line = frame, 0
-        elif kind == _LINE and place and _same_code(frame, place) and (frame.line or 0) > line:
+        elif kind == "line" and place and _same_code(frame, place) and (frame.line or 0) > line:
             place = place if line else frame
             line = frame.line or 0
-        elif kind != _MARK:
+        elif kind != "mark":
             break
     return place
 
 
-def _from_last_unwind(events: Sequence[tuple[int, Frame]]) -> Iterable[tuple[int, Frame]]:
+def _from_last_unwind(events: Sequence[tuple[str, Frame]]) -> Iterable[tuple[str, Frame]]:
     """Returns the events up to the last unwind, backwards: atexit functions ran later."""
-    ends = [i for i, (kind, _) in enumerate(events) if kind == _UNWIND]
+    ends = [i for i, (kind, _) in enumerate(events) if kind == "unwind"]
     return reversed(events[: ends[-1] + 1]) if ends else ()
 
 

@@ -8,16 +8,13 @@ from pathlib import Path
 from oddrank import _native
 from oddrank.trace.processes import Frame, short
 
-# Kind of event (format.hpp), except for lines -> words.
-_KINDS = {
-    1: "call",
-    2: "resume",
-    4: "return from",
-    5: "yield from",
-    6: "exception leaves",
-    7: "throw into",
+# Kind of event -> words, where they differ.
+_WORDS = {
+    "return": "return from",
+    "yield": "yield from",
+    "unwind": "exception leaves",
+    "throw": "throw into",
 }
-_MARK, _LINE, _GAP = 0, 3, 8
 
 
 def text(
@@ -32,21 +29,21 @@ def text(
     threads = {event[1] for event in events}
     for nanoseconds, tid, kind, frame, source_hash, mark in events:
         who = "" if len(threads) < 2 or tid == process["pid"] else f"[thread {tid}] "
-        said = f"=== {mark}" if kind == _MARK else _event(kind, Frame(*frame))
-        if source and kind == _LINE:
+        said = f"=== {mark}" if kind == "mark" else _event(kind, Frame(*frame))
+        if source and kind == "line":
             said += f": {_source(Frame(*frame), source_hash)}"
         yield f"{_clock(nanoseconds, microseconds)} {who}{said}"
     if trouble:
         yield f"not readable: {trouble}"
 
 
-def _event(kind: int, frame: Frame) -> str:
-    if kind == _GAP:
+def _event(kind: str, frame: Frame) -> str:
+    if kind == "gap":
         return "--- earlier events were not recorded"
     where = short(frame.file)
-    if kind == _LINE:
+    if kind == "line":
         return f"{where}:{'?' if frame.line is None else frame.line}"
-    return f"--- {_KINDS.get(kind, f'event {kind}')} {frame.function} ({where})"
+    return f"--- {_WORDS.get(kind, kind)} {frame.function} ({where})"
 
 
 def _source(frame: Frame, source_hash: int) -> str:
