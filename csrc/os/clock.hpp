@@ -11,12 +11,15 @@ namespace oddrank {
 // Nanoseconds in a millisecond.
 inline constexpr std::int64_t kMs = 1'000'000;
 
-// Nanoseconds of CLOCK_MONOTONIC: comparable between processes of one host, not between hosts.
-inline std::int64_t monotonic_ns() noexcept {
+// Nanoseconds of a clock of the system.
+inline std::int64_t clock_ns(clockid_t clock) noexcept {
   timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  ::clock_gettime(clock, &now);
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
+
+// Nanoseconds of CLOCK_MONOTONIC: comparable between processes of one host, not between hosts.
+inline std::int64_t monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC); }
 
 // A point in monotonic time. Every wait in oddrank has one.
 class Deadline {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "trace/export/export.hpp"
-#include "trace/read/history.hpp"
 #include "trace/read/records.hpp"
 #include "trace/read/snapshot.hpp"
 #include "trace/read/stats.hpp"

@@ -14,6 +14,7 @@
 #include "trace/read/record_clock.hpp"
 #include "trace/read/records.hpp"
 #include "trace/write/collective_sink.hpp"
+#include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "record_builder.hpp"
-#include "trace/nicer/feed.hpp"
 #include "trace/nicer/text.hpp"
+#include "trace/read/threads.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "os/proc.hpp"
 #include "record_builder.hpp"
-#include "trace/read/history.hpp"
 #include "trace/read/snapshot.hpp"
 
 namespace oddrank::trace {

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "os/error.hpp"
-#include "trace/format/checks.hpp"
 #include "trace/format/layout.hpp"
 #include "trace/write/recorder.hpp"
 

@@ -16,10 +16,15 @@
 // overwritten. Increase kVersion with any change to this file format.
 #pragma once
 
+#include <time.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
 
 namespace oddrank::trace {
 
@@ -225,6 +230,23 @@ struct CollectiveSlot {
   Word unused;
 };
 static_assert(sizeof(CollectiveSlot) == 64);
+
+// ---- the clock of events: the processor's counter, the cheapest. Clock pairs convert it to time.
+// Returns ticks at a constant rate, equal on all cores; nanoseconds on other processors.
+inline std::uint64_t read_tsc() noexcept {
+#if defined(__x86_64__)
+  return __rdtsc();
+#elif defined(__aarch64__)
+  std::uint64_t ticks = 0;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+  return ticks;
+#else
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(now.tv_nsec);
+#endif
+}
 
 // Copies `text` into a fixed field: cut to fit, padded with zeros, always terminated.
 template <std::size_t kSize>

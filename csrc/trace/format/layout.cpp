@@ -1,8 +1,17 @@
-// Computes the regions of a record file.
+// Computes the regions of a record file; checks headers, entries and source files.
 #include "trace/format/layout.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
+#include <iterator>
+
+#include "os/fd.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -18,10 +27,28 @@ Region take(std::uint64_t& at, std::uint32_t count, std::uint32_t stride) noexce
   return region;
 }
 
+constexpr std::array<std::uint32_t, 256> make_crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) {
+      value = (value & 1) != 0 ? value >> 1 ^ 0xEDB88320U : value >> 1;
+    }
+    table[i] = value;
+  }
+  return table;
+}
+constexpr auto kCrcTable = make_crc_table();
+
+constexpr off_t kLargestSource = 4 << 20;
+constexpr std::uint64_t kFnvOffset = 0xCBF29CE484222325;
+constexpr std::uint64_t kFnvPrime = 0x100000001B3;
+
 }  // namespace
 
 void share_out(Header& header, std::size_t bytes) noexcept {
-  const std::size_t size = std::clamp(bytes, kFewestBytes, kMostBytes) / kPage * kPage;
+  const std::size_t size =
+      std::clamp<std::size_t>(bytes, kFewestBytes, kLargestFile) / kPage * kPage;
   const auto part = [size](std::size_t divisor, std::size_t stride) {
     return static_cast<std::uint32_t>(size / divisor / stride);
   };
@@ -49,6 +76,43 @@ std::uint32_t stack_room_of(const Header& header) noexcept {
 
 std::uint32_t first_ring_blocks(const Header& header) noexcept {
   return std::max<std::uint32_t>(1, std::bit_floor(header.rings.count / 2));
+}
+
+HeaderFault check_header(const Header& header, std::uint64_t bytes_on_disk) noexcept {
+  if (bytes_on_disk < kPage) return HeaderFault::kTooShort;
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
+    const bool blank = std::all_of(std::begin(header.magic), std::end(header.magic),
+                                   [](char byte) { return byte == 0; });
+    return blank ? HeaderFault::kBlank : HeaderFault::kForeign;
+  }
+  if (header.endian != kEndian) return HeaderFault::kByteOrder;
+  if (header.version != kVersion) return HeaderFault::kOtherVersion;
+  if (header.size < kPage || header.size > kLargestFile) return HeaderFault::kSize;
+  return header.size > bytes_on_disk ? HeaderFault::kCut : HeaderFault::kNone;
+}
+
+std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t begin) noexcept {
+  std::uint32_t crc = ~begin;
+  for (const auto* at = static_cast<const unsigned char*>(data); size > 0; ++at, --size) {
+    crc = kCrcTable[(crc ^ *at) & 0xFF] ^ crc >> 8;
+  }
+  return ~crc;
+}
+
+std::uint64_t source_hash(const std::string& path) noexcept {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat found {};
+  if (!file || ::fstat(file.get(), &found) != 0) return 0;
+  if (!S_ISREG(found.st_mode) || found.st_size > kLargestSource) return 0;
+  std::uint64_t hash = kFnvOffset;
+  std::array<unsigned char, 16384> bytes{};
+  ssize_t got = 0;
+  while ((got = ::read(file.get(), bytes.data(), bytes.size())) > 0) {
+    for (ssize_t i = 0; i < got; ++i) {
+      hash = (hash ^ bytes[static_cast<std::size_t>(i)]) * kFnvPrime;
+    }
+  }
+  return got < 0 ? 0 : hash;
 }
 
 }  // namespace oddrank::trace

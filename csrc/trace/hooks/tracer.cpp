@@ -12,7 +12,6 @@
 #include "os/error.hpp"
 #include "trace/cpython/code.hpp"
 #include "trace/format/layout.hpp"
-#include "trace/format/source_hash.hpp"
 #include "trace/write/record_files.hpp"
 
 namespace oddrank::trace {

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "trace/nicer/feed.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/linetable.hpp"
 #include "trace/read/record_clock.hpp"
+#include "trace/read/threads.hpp"
 
 namespace oddrank::trace {
 

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "trace/nicer/feed.hpp"
+#include "trace/read/threads.hpp"
 
 namespace oddrank::trace {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "os/fd.hpp"
-#include "trace/format/checks.hpp"
 #include "trace/format/format.hpp"
+#include "trace/format/layout.hpp"
 
 namespace oddrank::trace {
 

@@ -1,13 +1,12 @@
 // Fits a line of ticks to the monotonic clock and shifts it to the last wall-clock reading.
 #include "trace/read/record_clock.hpp"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cmath>
 
+#include "os/clock.hpp"
 #include "os/proc.hpp"
-#include "trace/format/tsc.hpp"
+#include "trace/format/format.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -17,13 +16,6 @@ constexpr double kSlowest = 0.001;
 constexpr double kFastest = 100;
 constexpr std::uint64_t kHalfRange = 4'000'000'000'000'000'000;  // two of them fit into an int64
 
-std::uint64_t now(clockid_t clock) noexcept {
-  timespec time{};
-  ::clock_gettime(clock, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
-         static_cast<std::uint64_t>(time.tv_nsec);
-}
-
 // Reads the clocks a few times and keeps the fastest reading: in the others this thread may have
 // been interrupted between two clocks.
 ClockPicture picture_of_now() noexcept {
@@ -32,7 +24,8 @@ ClockPicture picture_of_now() noexcept {
   std::uint64_t least = ~std::uint64_t{0};
   for (int i = 0; i < kTries; ++i) {
     const std::uint64_t begin = read_tsc();
-    const ClockPicture one{begin, now(CLOCK_MONOTONIC), now(CLOCK_REALTIME)};
+    const ClockPicture one{begin, static_cast<std::uint64_t>(monotonic_ns()),
+                           static_cast<std::uint64_t>(clock_ns(CLOCK_REALTIME))};
     const std::uint64_t took = read_tsc() - begin;
     if (took >= least) continue;
     least = took;

@@ -1,4 +1,5 @@
-// Reads a record as one value: what its process does now or did last, with names and lines.
+// Reads a record as one value, with names and lines: what its process does now or did last
+// (Snapshot), and its last events (History).
 #pragma once
 
 #include <cstdint>
@@ -55,6 +56,22 @@ struct Snapshot {
   std::string trouble;                // why parts of the file could not be read; "": all could
 };
 
+struct HistoryEvent {
+  std::uint64_t tsc = 0;
+  Time time;
+  std::uint32_t tid = 0;
+  Kind kind = Kind::kNone;  // kNone: a mark
+  Frame frame;
+  std::uint64_t source_hash = 0;  // of frame.file when it ran; 0: unknown
+  std::string mark;               // its text; "step N" for a step
+};
+
+struct History {
+  Process process;
+  std::vector<HistoryEvent> events;  // oldest first
+  std::string trouble;               // fault of the dictionary; empty if there is none
+};
+
 // Maps ids to names and offsets to lines, for one record. Keeps decoded line tables.
 class Names {
  public:
@@ -79,5 +96,8 @@ std::string trouble_of(const Dictionary& dictionary, const Threads& threads);
 
 // Throws Error if there is no record. Leaves broken parts out and names them in `trouble`.
 Snapshot read_snapshot(const std::string& path);
+
+// Returns the last `last` events and marks of all threads. Throws Error if there is no record.
+History read_history(const std::string& path, std::size_t last);
 
 }  // namespace oddrank::trace

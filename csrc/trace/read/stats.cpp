@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "trace/format/tsc.hpp"
+#include "trace/format/format.hpp"
 #include "trace/read/nesting.hpp"
 
 namespace oddrank::trace {

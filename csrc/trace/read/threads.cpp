@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 namespace oddrank::trace {
 namespace {
@@ -103,6 +104,14 @@ bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsi
   return true;
 }
 
+void add_missing(std::uint64_t count, std::uint64_t tsc, std::uint32_t tid,
+                 std::vector<FedEvent>& to) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  for (; count > 0; count -= std::min(count, kMost)) {
+    to.push_back({tsc, Place{}, tid, static_cast<std::uint32_t>(std::min(count, kMost))});
+  }
+}
+
 }  // namespace
 
 Threads read_threads(const RecordFile& file, unsigned tries) {
@@ -128,20 +137,6 @@ Threads read_threads(const RecordFile& file, unsigned tries) {
     threads.list.push_back(std::move(thread));
   }
   return threads;
-}
-
-std::vector<Ring> read_rings(const RecordFile& file) {
-  std::vector<Ring> rings;
-  const std::uint32_t slots = std::min(file.threads().count, kMostSlots);
-  for (std::uint32_t slot = 0; slot < slots; ++slot) {
-    const SlotHead head = read_head(file, slot);
-    if (head.state_word() == 0) break;
-    if (!head.in_use()) continue;
-    const std::uint32_t capacity = has_good_ring(file, head) ? head.slot().ring_events : 0;
-    rings.push_back(
-        {slot, head.generation(), head.slot().tid, value_of(head.slot().head), capacity});
-  }
-  return rings;
 }
 
 Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t last) {
@@ -197,6 +192,61 @@ Events read_events(const RecordFile& file, Thread& thread) {
     thread = std::move(now);
   }
   return {};
+}
+
+EventFeed::EventFeed(RecordFile file, bool from_now) : file_(std::move(file)) {
+  if (!from_now) return;
+  for (const Ring& ring : read_rings(file_)) positions_[ring.slot] = {ring.generation, ring.events};
+}
+
+std::vector<EventFeed::Ring> EventFeed::read_rings(const RecordFile& file) {
+  std::vector<Ring> rings;
+  const std::uint32_t slots = std::min(file.threads().count, kMostSlots);
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    const SlotHead head = read_head(file, slot);
+    if (head.state_word() == 0) break;
+    if (!head.in_use()) continue;
+    rings.push_back({slot, head.generation(), head.slot().tid, value_of(head.slot().head)});
+  }
+  return rings;
+}
+
+void EventFeed::read(std::vector<FedEvent>& to, std::uint32_t silent) {
+  const auto begin = static_cast<std::ptrdiff_t>(to.size());
+  unsigned threads = 0;
+  for (const Ring& ring : read_rings(file_)) {
+    Position& position = positions_[ring.slot];
+    if (position.generation != ring.generation) position = {ring.generation, 0};
+    if (ring.events <= position.events) continue;
+    if (ring.tid == silent) {
+      position.events = ring.events;
+      continue;
+    }
+    read_ring(ring, position, to);
+    ++threads;
+  }
+  if (threads > 1)
+    std::stable_sort(to.begin() + begin, to.end(),
+                     [](const auto& a, const auto& b) { return a.tsc < b.tsc; });
+}
+
+void EventFeed::read_ring(const Ring& ring, Position& position, std::vector<FedEvent>& to) {
+  const std::uint64_t wanted = ring.events - position.events;
+  const Events events = read_events(file_, ring.slot, wanted);
+  const bool same = events.generation == ring.generation && !events.list.empty();
+  if (!same) {
+    // There is no ring, or another thread has it now. Take the time from the last other event.
+    add_missing(wanted, to.empty() ? 0 : to.back().tsc, ring.tid, to);
+    position.events = ring.events;
+    return;
+  }
+  // Events written during this read wait for the next one. The oldest wanted may be overwritten.
+  const std::uint64_t first = std::max(events.first, position.events);
+  add_missing(first - position.events, events.list.front().tsc, ring.tid, to);
+  for (std::size_t i = first - events.first; i < events.list.size(); ++i) {
+    to.push_back({events.list[i].tsc, events.list[i].place, ring.tid, 0});
+  }
+  position.events = events.first + events.list.size();
 }
 
 }  // namespace oddrank::trace

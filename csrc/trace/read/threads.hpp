@@ -1,8 +1,9 @@
-// Reads the threads of a record: current stack and last events.
+// Reads the threads of a record: current stack, last events, and new events again and again.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "trace/read/file.hpp"
@@ -35,18 +36,6 @@ struct Threads {
 constexpr unsigned kTries = 16;
 Threads read_threads(const RecordFile& file, unsigned tries = kTries);
 
-// A thread's ring, without its stack.
-struct Ring {
-  std::uint32_t slot = 0;
-  std::uint32_t generation = 0;
-  std::uint32_t tid = 0;
-  std::uint64_t events = 0;    // ever written to it
-  std::uint32_t capacity = 0;  // 0: no ring, events are only counted
-};
-
-// Returns the rings of all live and ended threads.
-std::vector<Ring> read_rings(const RecordFile& file);
-
 struct Moment {
   std::uint64_t tsc = 0;
   Place place;
@@ -74,5 +63,45 @@ Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t las
 // last one. Reads `thread` again if they are all overwritten. Empty if another thread took its
 // slot.
 Events read_events(const RecordFile& file, Thread& thread);
+
+// An event of any thread.
+struct FedEvent {
+  std::uint64_t tsc = 0;
+  Place place;
+  std::uint32_t tid = 0;
+  // If not 0, this is not an event: this many events of the thread are lost.
+  std::uint32_t missing = 0;
+};
+
+// Reads each event once, or counts it as missing if it was overwritten. Its owner calls read()
+// before a ring is full and before a thread gets the ring of an ended one (Recorder::listener).
+class EventFeed {
+ public:
+  // `from_now`: skips events that are already recorded.
+  EventFeed(RecordFile file, bool from_now);
+
+  const RecordFile& file() const noexcept { return file_; }
+  // Appends new events, oldest first (in order across threads, if no thread writes meanwhile).
+  // Skips the thread `silent`.
+  void read(std::vector<FedEvent>& to, std::uint32_t silent);
+
+ private:
+  struct Ring {
+    std::uint32_t slot = 0;
+    std::uint32_t generation = 0;
+    std::uint32_t tid = 0;
+    std::uint64_t events = 0;  // ever written to it
+  };
+  struct Position {
+    std::uint32_t generation = 0;
+    std::uint64_t events = 0;
+  };
+  // Returns the rings of all live and ended threads.
+  static std::vector<Ring> read_rings(const RecordFile& file);
+  void read_ring(const Ring& ring, Position& position, std::vector<FedEvent>& to);
+
+  RecordFile file_;
+  std::unordered_map<std::uint32_t, Position> positions_;  // by slot
+};
 
 }  // namespace oddrank::trace

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "trace/format/checks.hpp"
+#include "trace/format/layout.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -21,7 +20,6 @@
 #include "os/error.hpp"
 #include "os/private_folder.hpp"
 #include "os/proc.hpp"
-#include "trace/format/checks.hpp"
 #include "trace/format/format.hpp"
 #include "trace/format/layout.hpp"
 
@@ -108,9 +106,7 @@ std::int64_t last_change_ns(const Header& header, const struct stat& entry) {
 bool is_alive(const Header& header, std::int64_t changed_ns) {
   const std::string_view boot(header.boot_id, ::strnlen(header.boot_id, sizeof header.boot_id));
   if (header.pid_namespace != pid_namespace() || !is_this_boot(boot)) {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    return changed_ns / 1'000'000'000 + kForgotten > now.tv_sec;
+    return changed_ns / 1'000'000'000 + kForgotten > clock_ns(CLOCK_REALTIME) / 1'000'000'000;
   }
   const ProcStat stat = read_stat(static_cast<pid_t>(header.pid));
   return stat.state != 0 && stat.start_time == header.start_time;

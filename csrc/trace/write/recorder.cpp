@@ -2,25 +2,18 @@
 #include "trace/write/recorder.hpp"
 
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <new>
 
+#include "os/clock.hpp"
 #include "os/error.hpp"
 #include "os/proc.hpp"
 #include "trace/format/layout.hpp"
 
 namespace oddrank::trace {
 namespace {
-
-std::uint64_t now(clockid_t clock) noexcept {
-  timespec time{};
-  ::clock_gettime(clock, &time);
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U +
-         static_cast<std::uint64_t>(time.tv_nsec);
-}
 
 char* map_file(const Fd& file, std::size_t bytes) {
   void* memory =
@@ -195,8 +188,9 @@ void Recorder::refresh_clock() noexcept {
   pair.number.store(2 * turn + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   pair.tsc.store(read_tsc(), std::memory_order_relaxed);
-  pair.monotonic_ns.store(now(CLOCK_MONOTONIC), std::memory_order_relaxed);
-  pair.realtime_ns.store(now(CLOCK_REALTIME), std::memory_order_relaxed);
+  pair.monotonic_ns.store(static_cast<std::uint64_t>(monotonic_ns()), std::memory_order_relaxed);
+  pair.realtime_ns.store(static_cast<std::uint64_t>(clock_ns(CLOCK_REALTIME)),
+                         std::memory_order_relaxed);
   pair.number.store(2 * turn + 2, std::memory_order_release);
   clock_busy_.store(false, std::memory_order_release);
 }

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "trace/format/format.hpp"
-#include "trace/format/tsc.hpp"
 
 namespace oddrank::trace {
 
