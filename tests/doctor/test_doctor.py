@@ -1,9 +1,11 @@
 """doctor tells what is here and what is not, and never hangs on what it asks."""
 
+import copy
 import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -32,6 +34,16 @@ def examined(**environ: str):
     return report, done.stderr
 
 
+@cache
+def _this_machine():
+    return examined()
+
+
+def this_machine():
+    """Returns what doctor writes and prints without any option. Asks only once: it loads torch."""
+    return copy.deepcopy(_this_machine())
+
+
 def test_a_folder_that_cannot_be_used_is_told(tmp_path):
     open_to_all = tmp_path / "open"
     open_to_all.mkdir(mode=0o777)
@@ -56,7 +68,7 @@ def on_path(folder: Path, body: str) -> str:
 
 
 def test_the_json_is_the_envelope_and_the_table_is_beside_it():
-    report, table = examined()
+    report, table = this_machine()
     jsonschema.validate(report, json.loads(SCHEMA_FILE.read_text()))
     assert report["tool"] == "doctor"
     assert "verdict" not in report
@@ -72,7 +84,7 @@ def test_without_json_the_table_is_the_output(tmp_path: Path):
 
 
 def test_the_build_is_told():
-    report, _ = examined()
+    report, _ = this_machine()
     build = report["data"]["parts"]["_core"]["build"]
     assert build["compiler"]
     assert build["flags"].startswith("-O")
@@ -80,14 +92,14 @@ def test_the_build_is_told():
 
 @pytest.mark.needs("torch")
 def test_torch_is_told_with_its_version_and_backends():
-    report, _ = examined()
+    report, _ = this_machine()
     assert "gloo" in report["data"]["torch"]["backends"]
     assert report["data"]["torch"]["version"][0].isdigit()
 
 
 @pytest.mark.needs("cuda-build")
 def test_the_nccl_that_a_benchmark_would_load_is_told():
-    report, _ = examined()
+    report, _ = this_machine()
     assert report["data"]["nccl"]["version"] >= 22800
     assert Path(report["data"]["nccl"]["path"]).name.startswith("libnccl.so")
 
@@ -96,7 +108,7 @@ def test_the_nccl_that_a_benchmark_would_load_is_told():
 def test_without_a_driver_the_table_says_what_to_do():
     if _native.cuda().driver_version():
         pytest.skip("this machine has a driver")
-    report, table = examined()
+    report, table = this_machine()
     assert report["data"]["cuda"]["driver"] is None
     assert report["data"]["cuda"]["runtime"]
     assert "no CUDA driver: libcuda.so.1" in table
@@ -121,7 +133,7 @@ def test_the_table_fits_a_terminal_of_80_columns():
 
 @pytest.mark.parametrize("gpu", [True, False])
 def test_what_only_gpus_need_is_missing_only_where_there_is_one(gpu):
-    report, _ = examined()
+    report, _ = this_machine()
     data = report["data"] | {"gpu_expected": gpu}
     absent = {"present": False, "reason": "nvcc was not found", "advice": "Install the toolkit."}
     data["parts"] = data["parts"] | {"_cuda": absent}

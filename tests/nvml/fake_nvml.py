@@ -1,4 +1,4 @@
-"""The NVIDIA driver's library without a driver, for tests: built once a module, asked in a process.
+"""The NVIDIA driver's library without a driver, for tests: built once, asked in a process.
 
 A library is never unloaded, and what the fake says is in the environment: hence the process.
 """

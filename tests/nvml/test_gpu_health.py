@@ -5,16 +5,10 @@ import pytest
 from nvml import fake_nvml
 from oddrank import _native
 
+pytestmark = pytest.mark.xdist_group("nvml")  # the fakes are built once
+
 # Field numbers of nvml.h.
 ECC_ON, CORRECTED, UNCORRECTED, REMAP_PENDING, REMAP_FAILED, ACTION = 1, 3, 4, 144, 145, 230
-
-
-@pytest.fixture(scope="module")
-def fakes(tmp_path_factory):
-    return {
-        "new": fake_nvml.build(tmp_path_factory.mktemp("new")),
-        "old": fake_nvml.build(tmp_path_factory.mktemp("old"), old=True),
-    }
 
 
 def health(library, uuid="fake", **fake):

@@ -10,17 +10,10 @@ from oddrank.bench.expected import expected
 from oddrank.bench.topology import Facts
 from oddrank.errors import OddrankError
 
+pytestmark = pytest.mark.xdist_group("nvml")  # the fakes are built once
+
 HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16, "fabric": ""}
 NVL72 = {**HGX, "fabric": "07" * 16 + ".3"}
-
-
-@pytest.fixture(scope="module")
-def fakes(tmp_path_factory):
-    """Drivers' libraries: today's, and one from before fabrics."""
-    return {
-        "new": fake_nvml.build(tmp_path_factory.mktemp("new")),
-        "old": fake_nvml.build(tmp_path_factory.mktemp("old"), old=True),
-    }
 
 
 def ask(library, uuid="GPU-fake", **fake):
