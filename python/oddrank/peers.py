@@ -29,6 +29,7 @@ from typing import Generic, Literal, TypeVar
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.finding import Level
 
 ALARM = 0.01
 """Probability that a run names a healthy peer, over all of its comparisons."""
@@ -51,7 +52,6 @@ _FEW = 4  # among fewer peers a single slow one makes up most of the spread
 
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value", bound=Hashable)
-Level = Literal["high", "medium", "low"]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ PYTHON_LEAVES = {
     "finding": set(),
     "report": {"errors", "_version", "finding"},
     "render": {"errors", "finding", "report", "launch"},
-    "peers": {"_native", "errors"},
+    "peers": {"_native", "errors", "finding"},
     "control": {"errors", "_native", "launch", "finding", "report", "job", "machine"},
     "machine": {"_native", "launch"},
     "process_group": {"errors", "_native", "control", "machine"},

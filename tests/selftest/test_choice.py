@@ -3,21 +3,23 @@
 import pytest
 
 from oddrank.control.stages import Stage
-from oddrank.selftest.choice import Options, Row, choose, names
+from oddrank.selftest.choice import Options, StageRow, choose, names
 from oddrank.selftest.stages import TABLE as TABLE_OF_ALL
 
 
 def row(name, **changes):
     confirms = changes.pop("confirms", "")
-    return Row(lambda options: Stage(name, 1, lambda context: None, confirms=confirms), **changes)
+    return StageRow(
+        lambda options: Stage(name, 1, lambda context: None, confirms=confirms), **changes
+    )
 
 
 TABLE = (
     row("environment", always=True),
-    row("links", level="normal"),
-    row("links_recheck", confirms="links", level="normal"),
+    row("links", depth="normal"),
+    row("links_recheck", confirms="links", depth="normal"),
     row("sums"),
-    row("train", level="full"),
+    row("train", depth="full"),
 )
 
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from oddrank.control.stages import AnyStage
 
-Level = Literal["quick", "normal", "full"]
-LEVELS: tuple[Level, ...] = ("quick", "normal", "full")
+Depth = Literal["quick", "normal", "full"]
+DEPTHS: tuple[Depth, ...] = ("quick", "normal", "full")
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Options:
     baseline: path of an earlier report to compare with; "" for none.
     """
 
-    level: Level = "normal"
+    depth: Depth = "normal"
     only: frozenset[str] = frozenset()
     skip: frozenset[str] = frozenset()
     paths: tuple[str, ...] = ()
@@ -26,16 +26,17 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Row:
+class StageRow:
     """A row of the table of stages.
 
-    make: makes the stage from a run's options. level: the least thorough run that has it. always:
-    runs in every run, as others are planned from its results. needed_by: runs if one of these
-    stages runs. also_for: --only of one of these runs it, too; it can also be chosen or skipped.
+    make: makes the stage from a run's options. depth: of the least thorough run that has it.
+    always: runs in every run, as others are planned from its results. needed_by: runs if one of
+    these stages runs. also_for: --only of one of these runs it, too; it can also be chosen or
+    skipped.
     """
 
     make: Callable[[Options], AnyStage]
-    level: Level = "quick"
+    depth: Depth = "quick"
     always: bool = False
     needed_by: tuple[str, ...] = ()
     also_for: tuple[str, ...] = ()
@@ -49,7 +50,7 @@ class Choice:
     left_out: dict[str, str]
 
 
-def choose(table: Sequence[Row], options: Options) -> Choice:
+def choose(table: Sequence[StageRow], options: Options) -> Choice:
     """Chooses the stages of a run. A stage that rechecks another runs if that one runs."""
     made = [(row, row.make(options)) for row in table]
     why = {stage.name: _why_not(row, stage, options) for row, stage in made}
@@ -63,13 +64,13 @@ def choose(table: Sequence[Row], options: Options) -> Choice:
     return Choice(stages, {name: reason for name, reason in why.items() if reason})
 
 
-def names(table: Iterable[Row]) -> tuple[str, ...]:
+def names(table: Iterable[StageRow]) -> tuple[str, ...]:
     """Returns the names of the stages that can be chosen."""
     stages = [row.make(Options()) for row in table if not (row.always or row.needed_by)]
     return tuple(stage.name for stage in stages if not stage.confirms)
 
 
-def _why_not(row: Row, stage: AnyStage, options: Options) -> str:
+def _why_not(row: StageRow, stage: AnyStage, options: Options) -> str:
     if row.always:
         return ""
     name = stage.confirms or stage.name
@@ -77,6 +78,6 @@ def _why_not(row: Row, stage: AnyStage, options: Options) -> str:
         return "--skip"
     if options.only:
         return "" if name in options.only else "--only"
-    if LEVELS.index(row.level) > LEVELS.index(options.level):
-        return "--quick" if options.level == "quick" else "without --full"
+    if DEPTHS.index(row.depth) > DEPTHS.index(options.depth):
+        return "--quick" if options.depth == "quick" else "without --full"
     return ""

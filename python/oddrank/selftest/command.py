@@ -14,15 +14,15 @@ from oddrank.errors import LaunchError, OddrankError
 from oddrank.report import exit_code
 from oddrank.selftest import baseline as earlier
 from oddrank.selftest import exclude, prometheus
-from oddrank.selftest.choice import Choice, Level, Options, choose, names
+from oddrank.selftest.choice import Choice, Depth, Options, choose, names
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.report import Wanted, conclude, note_device
 from oddrank.selftest.stages import TABLE, file_system
 
-# Level -> seconds for the whole command.
-_DEADLINES: dict[Level, float] = {"quick": 120, "normal": 300, "full": 1800}
-# Level -> seconds after which no further stage begins, except those that recheck or close one.
-_ENOUGH: dict[Level, float] = {"quick": 40}
+# Depth -> seconds for the whole command.
+_DEADLINES: dict[Depth, float] = {"quick": 120, "normal": 300, "full": 1800}
+# Depth -> seconds after which no further stage begins, except those that recheck or close one.
+_ENOUGH: dict[Depth, float] = {"quick": 40}
 
 # Every node tries each path in a process of its own.
 _MOST_PATHS = 8
@@ -172,20 +172,20 @@ def command(
     if quick and full:
         raise click.UsageError("--quick and --full contradict each other: give one of them")
     here = launch.current()
-    level: Level = "quick" if quick else "full" if full else "normal"
-    options = Options(level, only, skip, paths, baseline)
+    depth: Depth = "quick" if quick else "full" if full else "normal"
+    options = Options(depth, only, skip, paths, baseline)
     choice = choose(TABLE, options)
     _refuse_unused(options, choice)
     runner.run(
         choice.stages,
         here,
-        deadline=deadline or _DEADLINES[level],
+        deadline=deadline or _DEADLINES[depth],
         conclude=partial(
             conclude,
             launch=here,
             wanted=Wanted(choice.left_out, json_path, exclude_path, prometheus_path, fail_on),
         ),
         on_stage=note_device,
-        enough=_ENOUGH.get(level, math.inf),
+        enough=_ENOUGH.get(depth, math.inf),
         no_verdict=exit_code("unknown", fail_on),
     )

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from oddrank import peers
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState
+from oddrank.finding import Level
 from oddrank.selftest import gpus, metrics
 from oddrank.selftest.metrics import Measured, Metric
 
@@ -37,7 +38,7 @@ class Slow:
     is_node: bool
     peer: peers.Peer[Any]
     spread: float
-    level: peers.Level
+    level: Level
     """Confidence in the name, by the number of peers."""
 
     @property

@@ -1,6 +1,6 @@
 """The stages of the self-test, in their order. A stage and its recheck share a file."""
 
-from oddrank.selftest.choice import Row
+from oddrank.selftest.choice import StageRow
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.stages import (
     clock,
@@ -19,23 +19,23 @@ from oddrank.selftest.stages import (
 )
 
 TABLE = (
-    Row(environment.stage, always=True),
-    Row(counters.stage),
-    Row(clock.stage),
-    Row(reach.listen, needed_by=("reach",)),
-    Row(reach.stage),
-    Row(reach.recheck),
-    Row(file_system.stage),
-    Row(health.stage, also_for=(SPEED,)),
-    Row(device.stage),
-    Row(speed.stage),
-    Row(fingerprint.stage),
-    Row(speed.recheck),
-    Row(connect.stage, needed_by=(links.NAME, collectives.NAME, train.NAME)),
-    Row(links.stage),
-    Row(links.recheck),
-    Row(collectives.stage),
-    Row(collectives.localise),
-    Row(train.stage),
-    Row(counters.recheck, needed_by=("counters",)),
+    StageRow(environment.stage, always=True),
+    StageRow(counters.stage),
+    StageRow(clock.stage),
+    StageRow(reach.listen, needed_by=("reach",)),
+    StageRow(reach.stage),
+    StageRow(reach.recheck),
+    StageRow(file_system.stage),
+    StageRow(health.stage, also_for=(SPEED,)),
+    StageRow(device.stage),
+    StageRow(speed.stage),
+    StageRow(fingerprint.stage),
+    StageRow(speed.recheck),
+    StageRow(connect.stage, needed_by=(links.NAME, collectives.NAME, train.NAME)),
+    StageRow(links.stage),
+    StageRow(links.recheck),
+    StageRow(collectives.stage),
+    StageRow(collectives.localise),
+    StageRow(train.stage),
+    StageRow(counters.recheck, needed_by=("counters",)),
 )

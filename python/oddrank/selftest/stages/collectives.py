@@ -16,14 +16,14 @@ from oddrank.bench.verify import MismatchData
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
-from oddrank.selftest.choice import Level, Options
+from oddrank.selftest.choice import Depth, Options
 from oddrank.selftest.stages import connect, device
 from oddrank.selftest.stages.connect import WORLD, made_by, teams_of
 
 NAME = "collectives"
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 _DTYPES = ("float32", "bfloat16")
-_SIZES: dict[Level, tuple[int, ...]] = {
+_SIZES: dict[Depth, tuple[int, ...]] = {
     "quick": (8, 1 << 20),
     "normal": (8, 4 << 10, 1 << 20, 64 << 20),
     "full": (8, 512, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20),
@@ -150,7 +150,7 @@ def stage(options: Options) -> Stage[Sizes, Result, list[Finding]]:
         tested = device.plan(run)
         if isinstance(tested, Skip):
             return tested
-        smallest, *larger = _SIZES[options.level]
+        smallest, *larger = _SIZES[options.depth]
         fitting = [size for size in larger if _BUFFERS * size <= connect.free(run)]
         return {"sizes": [smallest, *fitting]}
 

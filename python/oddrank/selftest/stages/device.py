@@ -9,7 +9,7 @@ from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 from oddrank.machine.device import BACKENDS, CPU, GPU, choose, free_bytes, gpu_index
 from oddrank.selftest import facts
-from oddrank.selftest.choice import Level, Options
+from oddrank.selftest.choice import Depth, Options
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
@@ -38,12 +38,12 @@ class Result(TypedDict):
     wrong: WrongWords | None
 
 
-def _measure(context: Context[str], level: Level) -> Result:
+def _measure(context: Context[str], depth: Depth) -> Result:
     """Verifies memory: with all patterns if full, or on a GPU unless quick (milliseconds)."""
-    here, full = context.parameters, level == "full"
+    here, full = context.parameters, depth == "full"
     size = memory_to_verify(here, context.launch, full=full)
     context.step(f"verify {size >> 20} MiB of {here} memory")
-    thorough = full or (here == GPU and level != "quick")
+    thorough = full or (here == GPU and depth != "quick")
     wrong = verify(here, context.launch, size, thorough=thorough)
     context.step("verified")
     return {"device": here, "bytes": size, "wrong": wrong}
@@ -141,5 +141,5 @@ def _bits(mask: int) -> str:
 
 
 def stage(options: Options) -> Stage[str, Result, list[Finding]]:
-    seconds = 300 if options.level == "full" else 60
-    return Stage("device", seconds, partial(_measure, level=options.level), _judge, plan)
+    seconds = 300 if options.depth == "full" else 60
+    return Stage("device", seconds, partial(_measure, depth=options.depth), _judge, plan)

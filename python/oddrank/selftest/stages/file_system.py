@@ -368,7 +368,7 @@ def _next(seen: Tried, host: str | None) -> tuple[str, ...]:
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
-    seconds = _QUICK_SECONDS if options.level == "quick" else _SECONDS
+    seconds = _QUICK_SECONDS if options.depth == "quick" else _SECONDS
 
     def plan(run: RunState) -> Plan:
         return {

@@ -8,12 +8,12 @@ from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.peers import Majority, majority
 from oddrank.selftest import probes
-from oddrank.selftest.choice import Level, Options
+from oddrank.selftest.choice import Depth, Options
 from oddrank.selftest.probes.prints import Prints
 from oddrank.selftest.stages import device
 
 _NAME = "fingerprint"
-_SECONDS: dict[Level, float] = {"quick": 0.3, "normal": 0.5, "full": 20}
+_SECONDS: dict[Depth, float] = {"quick": 0.3, "normal": 0.5, "full": 20}
 
 
 class Plan(TypedDict):
@@ -158,6 +158,6 @@ def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
         tested = device.plan(run)
         if isinstance(tested, Skip):
             return tested
-        return {"device": tested, "seconds": _SECONDS[options.level]}
+        return {"device": tested, "seconds": _SECONDS[options.depth]}
 
     return Stage(_NAME, 60, _measure, _judge, plan)

@@ -12,15 +12,15 @@ from oddrank.bench.pairs.stages import Meetings, Met, games_of_all, games_of_rec
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState, Skip, Stage
 from oddrank.finding import Finding
-from oddrank.selftest.choice import Level, Options
+from oddrank.selftest.choice import Depth, Options
 from oddrank.selftest.stages import connect, device
 
 NAME, RECHECK = "links", "links_recheck"
-_SECONDS: dict[Level, float] = {"quick": 10, "normal": 40, "full": 300}
+_SECONDS: dict[Depth, float] = {"quick": 10, "normal": 40, "full": 300}
 # Smallest slowdown looked for: larger in shorter measurements.
-_EFFECTS: dict[Level, float] = {"quick": 0.5, "normal": 0.3, "full": 0.2}
+_EFFECTS: dict[Depth, float] = {"quick": 0.5, "normal": 0.3, "full": 0.2}
 # Bytes of a message, so large that its time is many times the latency of these links.
-_SIZES: dict[str, dict[Level, int]] = {
+_SIZES: dict[str, dict[Depth, int]] = {
     "nccl": {"quick": 16 << 20, "normal": 16 << 20, "full": 64 << 20},
     "gloo": {"quick": 1 << 20, "normal": 4 << 20, "full": 16 << 20},
 }
@@ -31,10 +31,10 @@ _LONGER = (
 
 
 def _options(options: Options, run: RunState) -> pairs.PairOptions:
-    level, sizes = options.level, _SIZES[connect.backend(run)]
+    depth, sizes = options.depth, _SIZES[connect.backend(run)]
     # All buffers take a quarter of what every rank may take: other stages need memory, too.
-    size = min(sizes[level], max(1, int(connect.free(run) / 16)))
-    return pairs.PairOptions(size, _EFFECTS[level], _SECONDS[level])
+    size = min(sizes[depth], max(1, int(connect.free(run) / 16)))
+    return pairs.PairOptions(size, _EFFECTS[depth], _SECONDS[depth])
 
 
 def _suspects(run: RunState, judge: Judge) -> list[Finding]:
@@ -66,9 +66,9 @@ def stage(options: Options) -> Stage[Meetings, Met, Judge]:
         return pairs.plan_of(run, _options(options, run), games)
 
     def judge(run: RunState, met: Mapping[int, Met]) -> Judge:
-        return Judge(_EFFECTS[options.level], NAME, RECHECK)
+        return Judge(_EFFECTS[options.depth], NAME, RECHECK)
 
-    seconds = 2 * _SECONDS[options.level] + 60
+    seconds = 2 * _SECONDS[options.depth] + 60
     return Stage(NAME, seconds, pairs.measure, judge, plan, _suspects)
 
 
@@ -89,5 +89,5 @@ def recheck(options: Options) -> Stage[Meetings, Met, Judge]:
     def judge(run: RunState, met: Mapping[int, Met]) -> Judge:
         return _first(run)
 
-    seconds = 2 * _SECONDS[options.level] + 60
+    seconds = 2 * _SECONDS[options.depth] + 60
     return Stage(RECHECK, seconds, pairs.measure, judge, plan, _confirmed, confirms=NAME)

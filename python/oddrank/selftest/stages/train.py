@@ -18,13 +18,13 @@ from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.peers import majority
 from oddrank.process_group import Group
 from oddrank.process_group import connect as group_of
-from oddrank.selftest.choice import Level, Options
+from oddrank.selftest.choice import Depth, Options
 from oddrank.selftest.probes import host
 from oddrank.selftest.stages import collectives, connect
 
 NAME = "train"
 # The first step is a warm-up: its time is not reported.
-_STEPS: dict[Level, int] = {"quick": 4, "normal": 8, "full": 20}
+_STEPS: dict[Depth, int] = {"quick": 4, "normal": 8, "full": 20}
 # Backend -> width of the layers and size of the batch.
 _SHAPES = {"nccl": (2048, 1024), "gloo": (256, 64)}
 _SMALL = (64, 16)
@@ -386,6 +386,6 @@ def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
         shape = _SHAPES[connect.backend(run)]
         if _COPIES * shape[0] ** 2 > connect.free(run):
             shape = _SMALL
-        return {"steps": _STEPS[options.level], "shape": shape}
+        return {"steps": _STEPS[options.depth], "shape": shape}
 
     return Stage(NAME, 120, _measure, _judge, plan)
