@@ -291,7 +291,8 @@ def test_both_places_are_in_and_out_and_both_words_mean_the_same():
         run_alone("--dry-run", "--sizes", "4K", "--collectives", "all_gather", "--place", places)
         for places in ("both", "all", "in,out")
     ]
-    assert len({done.stdout for done in said}) == 1
+    # Free memory changes from one to the next.
+    assert len({done.stdout.partition("On the CPU")[0] for done in said}) == 1
     assert said[0].stdout.splitlines()[-1].startswith("2 cases on 1 rank")
 
 
