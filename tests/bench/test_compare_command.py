@@ -95,7 +95,7 @@ def test_what_is_not_decided_ends_with_what_to_do_next(run):
     lines = out.splitlines()
     assert lines[-4] == "bench compare: UNSURE"
     assert lines[-2].startswith("  next  measure both again with a longer --budget")
-    assert lines[-1].startswith("  next  or the same rows several times")
+    assert lines[-1].startswith("  next  or measure both several times")
     assert "next" not in run(report(row()), report(row(seed=1)))[1]
 
 
