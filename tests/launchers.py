@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-# Environment variables that hold a process's rank.
-RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+from oddrank.launch import launchers
+
+# Environment variables that hold a process's rank, the innermost launcher's first.
+RANK_VARIABLES = tuple(name for row in launchers.LAUNCHERS for name in row.rank.split())
 
 
 @dataclass(frozen=True)
