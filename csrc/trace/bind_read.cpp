@@ -287,8 +287,8 @@ py::dict stats(const std::string& path, std::size_t most) {
 void bind_trace_read(py::module_& m) {
   m.def("trace_lines", &lines, py::arg("version_hex"), py::arg("linetable"), py::arg("first_line"),
         py::arg("offsets"),
-        "Returns the lines at these offsets (bytes) of a code object of CPython 3.10-3.14; None "
-        "if there is none, and for a table that no CPython writes.");
+        "Returns the lines at these offsets (bytes) of a code object; None if there is none, "
+        "and for a table that no known CPython writes.");
   m.def("trace_snapshot", &snapshot, py::arg("path"),
         "Returns what the process of a record does now or did last (oddrank/trace/ranks.py). "
         "Raises OddrankError if it is no record.");

@@ -5,6 +5,7 @@
 #include "os/cpython.hpp"
 #include "os/error.hpp"
 #include "os/utf8.hpp"
+#include "trace/format/format.hpp"
 #include "trace/format/layout.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/nicer/text.hpp"
@@ -45,7 +46,8 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
     throw Error("a Python without a GIL cannot be recorded yet: use its build with the GIL");
   }
   if (!trace::cpython::kKnown) {
-    throw Error("oddrank records CPython 3.10 to 3.14, and this Python is newer: update oddrank");
+    throw Error("oddrank records CPython 3.10 to 3." + std::to_string(trace::kNewestPython & 0xff) +
+                ", and this Python is newer: update oddrank");
   }
   const trace::Hook* hook = trace::hook_named(hook_name);
   if (hook == nullptr) throw Error("this Python has no hook called " + hook_name);

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "trace/format/format.hpp"
 #include "trace/read/linetable.hpp"
 
 namespace oddrank::trace {
@@ -89,10 +90,10 @@ TEST(LineTable, no_entries_no_lines) {
 TEST(LineTable, versions_that_it_does_not_know_have_no_lines) {
   const Bytes old = {4, 1}, now = {0x80, 0x12};
   EXPECT_TRUE(has_lines(k310, old));
-  for (const std::uint32_t version : {0x030bU, 0x030cU, 0x030dU, 0x030eU}) {
+  for (std::uint32_t version = 0x030b; version <= kNewestPython; ++version) {
     EXPECT_TRUE(has_lines(version << 16, now));
   }
-  for (const std::uint32_t version : {0U, 0x0309U, 0x030fU, 0x020aU, 0x040aU, 0xffffU}) {
+  for (const std::uint32_t version : {0U, 0x0309U, kNewestPython + 1, 0x020aU, 0x040aU, 0xffffU}) {
     EXPECT_FALSE(has_lines(version << 16, old)) << version;
     EXPECT_FALSE(has_lines(version << 16, now)) << version;
   }

@@ -41,7 +41,15 @@ def truth(length: int, ranges: list[tuple[int, int, int | None]]) -> list[int | 
     return lines
 
 
-@pytest.mark.parametrize("minor", [10, 11, 12, 13, *([14] if interpreter(14) else [])])
+def minors() -> list[int]:
+    """Returns the minor versions that pyproject.toml allows; after 13 those that are here."""
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    ((oldest, beyond),) = re.findall(r'^requires-python = ">=3\.(\d+),<3\.(\d+)"$', text, re.M)
+    every = range(int(oldest), int(beyond))
+    return [minor for minor in every if minor <= 13 or interpreter(minor)]
+
+
+@pytest.mark.parametrize("minor", minors())
 def test_each_byte_of_bytecode_has_the_line_that_its_python_says(minor: int):
     python = interpreter(minor)
     if python is None:

@@ -4,13 +4,15 @@
 // Follows the links between frames; PyFrame_GetBack() would make a frame object for each on 3.11
 // and later. The FrameView of each pyXYZ.hpp names the leading fields of CPython's private frame
 // struct, which is fixed within a version's ABI; the tests compare every walk with sys._getframe().
-// A new version of Python needs such a file and a line here.
+// A new version of Python needs such a file, a line here, and kNewestPython.
 #pragma once
 
 #include <Python.h>
 
 #include <cstddef>
 #include <cstdint>
+
+#include "trace/format/format.hpp"
 
 #if PY_VERSION_HEX < 0x030B0000
 #include "trace/cpython/py310.hpp"
@@ -25,7 +27,7 @@
 namespace oddrank::trace::cpython {
 
 constexpr std::uint32_t kVersion = PY_VERSION_HEX;  // sys.hexversion
-constexpr bool kKnown = kVersion < 0x030F0000;
+constexpr bool kKnown = kVersion >> 16 <= kNewestPython;
 #ifdef Py_GIL_DISABLED
 constexpr bool kHasGil = false;
 #else

@@ -1,8 +1,10 @@
-// Decodes the two formats of co_linetable: 3.10, and 3.11-3.14.
+// Decodes the two formats of co_linetable: 3.10, and 3.11 and later.
 #include "trace/read/linetable.hpp"
 
 #include <algorithm>
 #include <limits>
+
+#include "trace/format/format.hpp"
 
 namespace oddrank::trace {
 
@@ -120,9 +122,8 @@ LineTable::LineTable(std::uint32_t python_version_hex, std::span<const std::uint
                      std::uint32_t first_line) {
   const std::uint32_t version = python_version_hex >> 16;
   LineTableDecoder decoder(linetable, first_line);
-  const bool whole = version == 0x030a                        ? decoder.decode_310()
-                     : version >= 0x030b && version <= 0x030e ? decoder.decode_311()
-                                                              : false;
+  if (version < kOldestPython || version > kNewestPython) return;
+  const bool whole = version == 0x030a ? decoder.decode_310() : decoder.decode_311();
   if (whole) ranges_ = decoder.take();
 }
 

@@ -10,7 +10,7 @@ namespace oddrank::trace {
 
 // One code object's table, decoded once for many lookups.
 //
-// The file may be hostile. A table that CPython 3.10-3.14 would not write (cut short, a line
+// The file may be hostile. A table that no known CPython would write (cut short, a line
 // outside 0..2^31-1) gives no lines at all. Decoding takes time and memory linear in the table's
 // size (most tables have 20-150 bytes, but 3.10 needs 6 MB for a dict that is written on 20,000
 // lines).
