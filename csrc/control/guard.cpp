@@ -226,17 +226,14 @@ bool Guard::resolver_slow(std::int64_t now) const {
 }
 
 State Guard::state(std::int64_t now) const {
-  const ProcessState& process = worker_.last();
   const Progress mark = page_.read();
   State state;
+  static_cast<ProcessState&>(state) = worker_.last();
   state.life = life_;
-  state.signal = process.signal;
-  state.exit_code = process.exit_code;
   const std::int32_t noted = page_.exit_noted.load();
   if (worker_dead() && state.signal == 0 && state.exit_code < 0 && noted != INT_MIN) {
     state.exit_code = noted & 0xff;
   }
-  state.wchan = process.wchan;
   state.stage = mark.stage;
   state.step = mark.step;
   state.stage_number = mark.stage_number;

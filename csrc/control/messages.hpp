@@ -53,12 +53,18 @@ struct Hello {
   }
 };
 
-// Guard to root: the worker's state.
-struct State {
+// The part of a worker's state that ProcessWatch reads.
+struct ProcessState {
   Liveness life = Liveness::kRunning;
   std::int32_t signal = 0;      // the signal that killed it; 0: none known
   std::int32_t exit_code = -1;  // -1: none known
   std::string wchan;
+
+  void fields(auto& io) { io(life, signal, exit_code, wchan); }
+};
+
+// Guard to root: the worker's state.
+struct State : ProcessState {
   std::string stage, step;
   std::uint32_t stage_number = 0;
   std::uint64_t progress = 0;
@@ -71,8 +77,9 @@ struct State {
   std::uint32_t report = 0;        // the root's question answered by this; 0: none
 
   void fields(auto& io) {
-    io(life, signal, exit_code, wchan, stage, step, stage_number, progress, waiting, published,
-       terminated, terminated_by, orphaned, resolver_slow, fault_age_ns, report);
+    ProcessState::fields(io);
+    io(stage, step, stage_number, progress, waiting, published, terminated, terminated_by, orphaned,
+       resolver_slow, fault_age_ns, report);
   }
   bool valid() const { return life <= Liveness::kUninterruptible; }
 };

@@ -19,13 +19,6 @@ const char* name_of(Liveness life) noexcept;
 // Returns the kernel function in which a process sleeps; "" if it is unreadable or not a symbol.
 std::string read_wchan(pid_t pid);
 
-struct ProcessState {
-  Liveness life = Liveness::kRunning;
-  int signal = 0;      // 0: none known
-  int exit_code = -1;  // -1: none known
-  std::string wchan;
-};
-
 // Watches one process, child or not. Keeps a pidfd, which becomes readable when the process dies
 // and, from Linux 6.15 on, gives its exit status even after its parent has reaped it.
 class ProcessWatch {
