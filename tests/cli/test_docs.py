@@ -8,6 +8,8 @@ import click
 import pytest
 
 from oddrank import cli
+from oddrank.selftest.choice import Options, choose
+from oddrank.selftest.stages import TABLE
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -72,6 +74,13 @@ def test_every_command_is_shown_on_a_page():
         for leaf in leaves(name, import_module(module).command)
     }
     assert every - shown == set()
+
+
+def test_the_self_tests_page_has_every_stage():
+    rows = re.findall(r"^\| ([a-z_, ]+) \|", (ROOT / "docs/selftest.md").read_text(), re.M)
+    shown = {name for row in rows for name in row.split(", ")}
+    stages = choose(TABLE, Options("full")).stages
+    assert {stage.name for stage in stages if stage.shown} - shown == set()
 
 
 def test_every_link_and_file_of_a_page_exists(page):
