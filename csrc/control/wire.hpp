@@ -18,8 +18,6 @@
 
 namespace oddrank::control {
 
-// First field of a knock: the root refuses a guard of another version.
-inline constexpr std::uint32_t kWireVersion = 3;
 inline constexpr std::size_t kSmallFrame = std::size_t{64} << 10;
 inline constexpr std::size_t kResultFrame = std::size_t{64} << 20;
 // Longest frame of a connection whose hello has not been accepted yet.

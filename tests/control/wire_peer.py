@@ -1,4 +1,4 @@
-"""A second implementation of a guard's protocol, from wire.hpp, for tests of the hub."""
+"""A second implementation of a guard's protocol (wire.hpp, messages.hpp), for tests of the hub."""
 
 import hmac
 import socket
