@@ -211,7 +211,7 @@ def test_where_nothing_is_published_no_size_is_named():
     found = said_of_nothing(GLOO, rows)
     assert [one.text.partition(": ")[2] for one in found.evidence] == [
         "all_reduce has a physical limit, but no published figure",
-        "no figure is published for broadcast on these GPUs",
+        "no figure is published for broadcast on these devices",
     ]
     assert not any("--sizes" in one for one in found.next)
     assert judged_from(Facts("NVIDIA L4", 8, 1, "nccl"), Case("all_reduce", "float32", 8)) is None

@@ -68,11 +68,11 @@ def test_two_of_the_files_can_not_both_be_stdout():
         ),
         (
             ["--prometheus", "{}/oddrank.txt"],
-            "would never be read: give --prometheus a file, *.prom",
+            "would never be read: give --prometheus a file named *.prom",
         ),
         (["--prometheus", "/dev/shm/oddrank.txt"], "would never be read"),
         (["--prometheus", "/dev/null", "--only", ""], "no stage is named"),
-        (["--only", ""], "no stage is named: there are"),
+        (["--only", ""], "no stage is named: choose from"),
         (["--only", "speed", "--skip", "speed"], "--skip leaves nothing of --only"),
         (["--quick", "--full"], "--quick and --full contradict each other"),
         (["--full", "--quick"], "--quick and --full contradict each other"),

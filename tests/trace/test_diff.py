@@ -73,7 +73,7 @@ def test_a_window_whose_beginning_is_overwritten_has_only_whole_steps(run_ranks,
     assert not found.a.whole
     assert found.a.steps[0] > 0
     assert next(iter(text(found))).endswith(
-        f": steps {found.a.steps[0]} to 8999 in its window, earlier events are overwritten"
+        f": steps {found.a.steps[0]} to 8999 in its record, earlier events are overwritten"
     )
     assert found.a.steps[-1] == 8999
     assert [item.name for item in found.b_next] == ["skip_batch", "backward"]
@@ -85,7 +85,7 @@ def test_a_step_longer_than_the_window_is_said_to_be_overwritten(run_ranks, tmp_
     found = compare(*map(read, jobs.find([str(run_ranks(tmp_path, busy))]).files))
     assert (found.a.steps, found.a.overwritten) == ([], (0,))
     assert next(iter(text(found))).endswith(
-        ": no step in its window, the calls of step 0 are overwritten (raise ODDRANK_TRACE_MB)"
+        ": no step in its record, the calls of step 0 are overwritten (raise ODDRANK_TRACE_MB)"
     )
 
 
@@ -148,6 +148,7 @@ def test_without_steps_it_compares_from_arm_or_from_a_collective_with_one_number
     b = history(call("f"), call("h"), rank=1, whole=True)
     assert compare(a, b).last.name == "f"
     assert compare(a, b).begin is None
+    assert list(text(compare(a, b)))[2] == "the same since arm(): one call, step or collective:"
     a = history(call("x"), collective(8), call("g"))
     b = history(collective(8), call("h"), rank=1)
     assert compare(a, b).begin == collective(8)
@@ -157,9 +158,9 @@ def test_windows_without_anything_in_common_are_described():
     found = compare(history(step(1), step(2)), history(step(7), step(8), rank=1))
     assert not found.compared
     assert list(text(found)) == [
-        "rank 0 (node1, pid 100): steps 1 to 2 in its window, earlier events are overwritten",
-        "rank 1 (node1, pid 101): steps 7 to 8 in its window, earlier events are overwritten",
-        "these windows have nothing in common: no step, no collective with the same number",
+        "rank 0 (node1, pid 100): steps 1 to 2 in its record, earlier events are overwritten",
+        "rank 1 (node1, pid 101): steps 7 to 8 in its record, earlier events are overwritten",
+        "these records have nothing in common: no step, no collective with the same number",
     ]
 
 
@@ -174,7 +175,7 @@ def test_the_command_takes_files_or_ranks_of_the_newest_job_and_writes_json(job,
     done = run(*jobs.find([str(job)]).files)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[2] == "the same since step 3: 2 calls, steps and collectives, the last one"
+    assert lines[2] == "the same since step 3: 2 calls, steps and collectives; the last one:"
     assert lines[3].startswith("  call forward (")
     assert "  call skip_batch" in done.stdout
     file = tmp_path / "diff.json"

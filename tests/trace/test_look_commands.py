@@ -149,7 +149,7 @@ def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
     export = oddrank(
         "export", "-o", tmp_path / "out.json", tmp_path, folder=tmp_path / "none"
     ).stdout
-    assert " of 2 processes of job 127.0.0.1:29500 in " in export
+    assert " of 2 processes of job 127.0.0.1:29500 to " in export
     assert shown.splitlines()[-1] == "    script.py:7  work"
 
 

@@ -246,7 +246,7 @@ def _why_not_held(row: "Row", of: "Expected | None", judged_from: int | None) ->
     if judged_from is not None and row.bytes < judged_from:
         return f"{row.collective} is judged from {size_text(judged_from)} on"
     if of is None:
-        return f"no figure is published for {row.collective} on these GPUs"
+        return f"no figure is published for {row.collective} on these devices"
     if of.physical:
         return f"{row.collective} has a physical limit, but no published figure"
     if of.doubt:

@@ -229,7 +229,7 @@ class Table:
             progress(heading, self._stream)
             left_out = [name for i, (name, *_) in enumerate(_COLUMNS) if i not in self._shown]
             if left_out:
-                progress(f"too narrow for: {', '.join(left_out)}", self._stream)
+                progress(f"not shown for lack of width: {', '.join(left_out)}", self._stream)
             progress(self._line([name for name, *_ in _COLUMNS]), self._stream)
         progress(self._line(cells(row)), self._stream)
 

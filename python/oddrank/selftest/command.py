@@ -31,11 +31,11 @@ _MOST_PATHS = 8
 def _stages(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) -> frozenset[str]:
     chosen = frozenset(name.strip() for text in value for name in text.split(",") if name.strip())
     if value and not chosen:
-        raise click.BadParameter(f"no stage is named: there are {', '.join(names(TABLE))}")
+        raise click.BadParameter(f"no stage is named: choose from {', '.join(names(TABLE))}")
     unknown = sorted(chosen - set(names(TABLE)))
     if unknown:
         raise click.BadParameter(
-            f"no stage {unknown[0][:40]!r} to choose: there are {', '.join(names(TABLE))}"
+            f"{unknown[0][:40]!r} is no stage to choose: choose from {', '.join(names(TABLE))}"
         )
     return chosen
 

@@ -11,7 +11,7 @@ from oddrank.report import EXIT_CODES, Report
 from oddrank.selftest.metrics import TABLE
 from oddrank.selftest.stages import connect
 
-ADVICE = "give --prometheus a file, *.prom in the collector's folder"
+ADVICE = "give --prometheus a file named *.prom, in the collector's folder"
 
 _PREFIX = "oddrank_selftest_"
 # Unit -> the family of its figures, and the factor to the base unit that the family's name ends

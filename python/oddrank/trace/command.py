@@ -221,8 +221,8 @@ def export(paths: tuple[str, ...], output: Path, lines: bool, all_runs: bool) ->
     written = export_.export(chosen.files, output, lines=lines, all_runs=all_runs)
     _print_lines(written.notes)
     render.line(
-        f"{written.events} events of {written.processes} processes of job {written.job}"
-        f" in {output} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
+        f"wrote {written.events} events of {written.processes} processes of job {written.job}"
+        f" to {output} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
         sys.stdout,
     )
     _print_earlier_runs(written.earlier)

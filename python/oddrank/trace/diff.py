@@ -157,11 +157,14 @@ def text(found: Difference) -> Iterable[str]:
     for side in (found.a, found.b):
         yield f"{side}: {_window(side)}"
     if not found.compared:
-        yield "these windows have nothing in common: no step, no collective with the same number"
+        yield "these records have nothing in common: no step, no collective with the same number"
         return
     since = "arm()" if found.begin is None else str(found.begin)
     if found.last is not None:
-        yield f"the same since {since}: {found.common} calls, steps and collectives, the last one"
+        common = f"{found.common} calls, steps and collectives; the last one:"
+        if found.common == 1:
+            common = "one call, step or collective:"
+        yield f"the same since {since}: {common}"
         yield f"  {found.last}"
     elif found.a_next or found.b_next:
         yield f"they part at once after {since}"
@@ -217,8 +220,8 @@ def _last_places(items: Sequence[Item], anchor: Callable[[Item], Any]) -> dict[A
 
 def _window(side: History) -> str:
     if side.whole:
-        return f"{_steps(side.steps)} in its window" if side.steps else "no step"
-    known = f"{_steps(side.steps)} in its window" if side.steps else "no step in its window"
+        return f"{_steps(side.steps)} in its record" if side.steps else "no step"
+    known = f"{_steps(side.steps)} in its record" if side.steps else "no step in its record"
     if not side.overwritten:
         return f"{known}, earlier events are overwritten"
     gone = _steps(side.overwritten)

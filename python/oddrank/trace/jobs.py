@@ -226,7 +226,7 @@ def _below(path: Path) -> list[Path]:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no path"
         raise OddrankError(
-            f"there is no record {path} ({why}), and no job here of that name: name a record file,"
+            f"there is no record {path} ({why}), and no job of that name here: give a record file,"
             " a folder, a job or the number of a rank"
         ) from None
     if not path.is_dir():

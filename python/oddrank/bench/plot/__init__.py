@@ -19,7 +19,8 @@ _ADVICE = "give -o a file in a folder you can write"
 def check_target(path: str) -> None:
     """Raises OddrankError if no picture can be written to `path`. Call it before drawing."""
     if Path(path).suffix.lower() not in FORMATS:
-        raise OddrankError(f"{path} is no picture: its name must end in {', '.join(FORMATS)}")
+        endings = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        raise OddrankError(f"{path} is no picture: its name must end in {endings}")
     check_writable(path, _ADVICE)
 
 
