@@ -139,6 +139,31 @@ def test_a_ring_whose_beginning_is_lost_nests_under_the_calls_that_were_open(lon
     )
 
 
+def test_a_section_whose_begin_is_lost_begins_with_the_oldest_mark(run_ranks, tmp_path):
+    run_ranks(
+        tmp_path,
+        """
+import os, signal
+import oddrank
+oddrank.arm({"*": "off"})
+with oddrank.section("training"):  # its begin is kept, and is older than all other marks
+    for _ in range(30):
+        with oddrank.section("data"):
+            for _ in range(150):
+                oddrank.mark("inside")
+    os.kill(os.getpid(), signal.SIGKILL)
+""",
+        range(1),
+    )
+    target = tmp_path / "sections.json"
+    export(jobs.find([str(tmp_path)]).files, target)
+    picture = ChromeTrace(target)
+    (training,) = picture.of("X", "training")
+    (lost,) = [event for event in picture.of("X", "data") if "cut" in event["args"]]
+    inside = [event["ts"] for event in picture.of("i", "inside")]
+    assert training["ts"] < min(inside) == lost["ts"]
+
+
 def test_names_that_are_no_names_stay_in_their_quotes(script):
     script(
         r"""

@@ -59,7 +59,10 @@ void write_sections(ExportText& out, const std::vector<Mark>& marks,
                     const std::vector<Thread>& threads) {
   std::map<std::uint32_t, std::vector<Slice>> rows;
   std::map<std::uint64_t, std::pair<std::uint32_t, std::size_t>> open;  // number: row, index
-  const std::int64_t first = marks.empty() ? 0 : out.time(marks.front().tsc);
+  // The oldest mark. Not a begin: it may be repeated, with a time long before the other marks.
+  const auto oldest = std::ranges::find_if(
+      marks, [](const Mark& mark) { return mark.kind != MarkKind::kSectionBegin; });
+  const std::int64_t first = oldest == marks.end() ? 0 : out.time(oldest->tsc);
   for (const Mark& mark : marks) {
     const std::int64_t now = out.time(mark.tsc);
     if (mark.kind == MarkKind::kSectionBegin) {
