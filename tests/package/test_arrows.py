@@ -171,6 +171,14 @@ NAMES_OF_SEVERAL = {
 }
 
 
+def test_no_two_files_of_csrc_have_one_name():
+    names = [
+        file.name for kind in ("cpp", "hpp", "cu") for file in (ROOT / "csrc").rglob(f"*.{kind}")
+    ]
+    assert {"bind_trace.cpp", "net.hpp", "gpu_memory.cu"} <= set(names)
+    assert [name for name in set(names) if names.count(name) > 1] == []
+
+
 def test_python_files_have_one_name_only_where_they_are_the_same_thing():
     """In the folders of the self-test the same name means the same stage or tested thing."""
     package = ROOT / "python" / "oddrank"
