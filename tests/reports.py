@@ -13,7 +13,6 @@ DATA = {
     "ranks": [],
     "compared": [],
 }
-SURE = Confidence("high", "it does not wait for anybody")
 
 
 def finding(rank=2, condition="stuck", cause="host-stopped", level="high", **changes):

@@ -1,5 +1,4 @@
 // The hub's thread: accepts connections, reads and sends frames, drops bad peers.
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 // handlers.
 #include "control/process.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -18,7 +17,6 @@
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "os/clock.hpp"
 #include "os/error.hpp"

@@ -15,7 +15,6 @@ inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidArgument = 2;
 inline constexpr Result kNotSupported = 3;
 inline constexpr Result kNotFound = 6;
-inline constexpr Result kInsufficientSize = 7;
 inline constexpr Result kGpuIsLost = 15;
 inline constexpr Result kResetRequired = 16;
 inline constexpr unsigned kMostLinks = 64;  // NVML_NVLINK_MAX_LINKS is 18 today

@@ -154,7 +154,7 @@ def test_a_kernel_without_the_address_family_is_no_traceback(said, monkeypatch):
         raise OSError(97, "Address family not supported by protocol")
 
     resolving(monkeypatch, "2001:db8::1")
-    monkeypatch.setattr(no_root, "_is_first", lambda _: True)
+    monkeypatch.setattr(no_root, "_is_first", lambda: True)
     monkeypatch.setattr(socket, "socket", refuse)
     assert "can't be reached (Address family not supported by protocol)" in said(1, "node0")
 

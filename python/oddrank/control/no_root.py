@@ -96,7 +96,7 @@ class Search:
 
     def _say(self, why: str, *, last: bool) -> None:
         launch, now = self._launch, time.monotonic()
-        if not _is_first(launch):
+        if not _is_first():
             return
         host, port = launch.master or ("", 0)
         finds = "opens no store for the others" if launch.rank == 0 else "finds no rank 0"
@@ -125,7 +125,7 @@ def _is_taken(error: Exception) -> bool:
     return "EADDRINUSE" in str(error)
 
 
-def _is_first(launch: "Launch") -> bool:
+def _is_first() -> bool:
     """Returns whether this rank is the first of the job on this host to print: one is enough."""
     if _held:
         return True

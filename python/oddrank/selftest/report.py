@@ -49,7 +49,7 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
         {"name": name, "seconds": round(seconds, 3), "ranks": outcome.came[name]}
         for name, seconds in outcome.seconds.items()
     ]
-    facts, own = _made(outcome, "data.environment", ({}, {}), _data_of_facts, outcome.run)
+    environment, own = _made(outcome, "data.environment", ({}, {}), _data_of_facts, outcome.run)
     nodes = _made(outcome, "data.nodes", [], _data_of_nodes, outcome)
     figures = _made(outcome, "data.ranks", [], _data_of_ranks, outcome, own)
     compared = _made(outcome, "data.compared", [], _compared, outcome.run)
@@ -68,7 +68,7 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
                 **outcome.skipped,
                 **dict.fromkeys(outcome.not_begun, _NOT_BEGUN),
             },
-            "environment": facts,
+            "environment": environment,
             "nodes": nodes,
             "ranks": figures,
             "compared": compared,

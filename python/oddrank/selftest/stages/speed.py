@@ -279,7 +279,7 @@ def judged(run: RunState) -> Judged | None:
 
 
 def _first(run: RunState) -> Judged:
-    """Returns it where there was one: the recheck runs only then."""
+    """Returns the judgement of the first measurement, for the recheck: there was one then."""
     first: Judged = run.judged[SPEED]
     return first
 
