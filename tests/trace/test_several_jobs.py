@@ -95,7 +95,7 @@ def test_a_job_is_named_as_it_is_shown_or_by_the_beginning_of_its_name(two_jobs,
         assert run("stats", name).stdout.startswith("job 127.0.0.1:29500\n")
         assert "2 records of job 127.0.0.1:29500" in run("collect", tmp_path / name, name).stdout
         exported = run("export", "-o", "out.json", name).stdout
-        assert " of 2 processes of job 127.0.0.1:29500 in " in exported
+        assert " of 2 processes of job 127.0.0.1:29500 to " in exported
     for name in ("127.0.0.1:29600", "127.0.0.1:296"):
         tail = run("tail", name)
         assert (tail.returncode, tail.stderr) == (0, "")
