@@ -84,7 +84,7 @@ def test_wrong_values_that_nobody_can_be_blamed_for_name_nobody():
     assert verdict.report["verdict"] == "unknown", str(verdict)
     assert verdict.names(rank=[], stage="collectives")
     (finding,) = verdict.report["findings"]
-    assert "gathered" in finding["confidence"]["why"]
+    assert "a gather without arithmetic" in finding["confidence"]["why"]
     told = [e["text"] for e in finding["evidence"]]
     assert told[0].startswith("ranks 0-2: ")
     assert len({text.partition(": ")[2] for text in told}) == len(told)
