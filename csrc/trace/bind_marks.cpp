@@ -72,27 +72,31 @@ PyMethodDef mark_method = {
     "Notes `text` (its first 32 bytes of UTF-8) with the time, from any thread.\n\n"
     "Does nothing if the recorder is not armed. Raises TypeError if `text` is not a str."};
 
-// A section. May be entered again after its end.
+// A section. Entered again while it is open (recursion, threads), it stays one until its last exit.
+// The GIL guards its fields.
 struct Section {
   PyObject_HEAD PyObject* name;
-  std::uint64_t number;  // set by each __enter__
+  std::uint64_t number;   // set when it begins
+  std::uint64_t entries;  // without their exits
 };
 
 std::atomic<std::uint64_t> sections{0};
 
 PyObject* enter(PyObject* self, PyObject* /*unused*/) {
   auto* section = reinterpret_cast<Section*>(self);
+  Py_INCREF(self);
+  if (section->entries++ != 0) return self;
   section->number = sections.fetch_add(1, std::memory_order_relaxed) + 1;
   if (Recorder* recorder = Tracer::current()) {
     recorder->marks().begin_section(section->number, mark_text(section->name, "section"),
                                     Tracer::tid());
   }
-  Py_INCREF(self);
   return self;
 }
 
 PyObject* leave(PyObject* self, PyObject* const* /*args*/, Py_ssize_t /*count*/) {
-  const auto* section = reinterpret_cast<const Section*>(self);
+  auto* section = reinterpret_cast<Section*>(self);
+  if (section->entries == 0 || --section->entries != 0) Py_RETURN_FALSE;
   if (Recorder* recorder = Tracer::current()) {
     recorder->marks().end_section(section->number, mark_text(section->name, "section"),
                                   Tracer::tid());
@@ -118,6 +122,7 @@ PyObject* make_section(PyObject* type, PyObject* const* args, std::size_t flags,
   Py_INCREF(args[0]);
   section->name = args[0];
   section->number = 0;
+  section->entries = 0;
   return reinterpret_cast<PyObject*>(section);
 }
 

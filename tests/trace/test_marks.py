@@ -78,6 +78,28 @@ def test_a_section_is_in_the_record_while_it_is_open_however_many_marks_follow(s
     assert marks[-2:] == ["step 4999", "end forward"]
 
 
+def test_a_section_entered_again_while_it_is_open_ends_with_its_last_exit(script):
+    script(
+        """
+        import os
+        import oddrank
+        oddrank.arm({"*": "off"})
+        inner = oddrank.section("forward")
+        def descend(depth):
+            with inner:
+                if depth:
+                    descend(depth - 1)
+        descend(3)
+        with oddrank.section("backward") as outer:
+            with outer:
+                pass
+            os._exit(0)
+        """
+    )
+    (rank,) = script.records()
+    assert rank.sections == ("backward",)
+
+
 def test_a_section_that_ends_while_nothing_is_recorded_does_not_come_back(script):
     script(
         """
