@@ -1,5 +1,6 @@
 """A rank's measurements of its host: rates, and the memory used for them."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.selftest.metrics import TABLE
 from oddrank.selftest.probes import host
-from oddrank.selftest.stages import train
+from oddrank.selftest.stages import speed, train
 
 MIB = 1 << 20
 
@@ -46,6 +47,20 @@ def test_every_metric_of_a_host_has_its_figures(monkeypatch):
     monkeypatch.setattr(host, "_bytes", lambda launch: MIB)
     names = {row.name for row in TABLE if row.scope == "host"}
     assert set(host.speed(SimpleNamespace(), dict.fromkeys(names, 1))) == names
+
+
+def test_ranks_that_share_cores_measure_on_the_same_ones_in_turn(monkeypatch):
+    used = []
+    monkeypatch.setattr(
+        host, "speed", lambda *_: {"host_copy": [used.append(os.sched_getaffinity(0)) or 1.0]}
+    )
+    context = SimpleNamespace(
+        step=lambda *a, **b: None, seconds=40, launch=SimpleNamespace(local_rank=3)
+    )
+    mine = sorted(os.sched_getaffinity(0))
+    speed._figures(context, "host", host, {"host_copy": len(mine) + 1})
+    assert used == [{core} for core in [*mine, mine[0]]]
+    assert sorted(os.sched_getaffinity(0)) == mine
 
 
 def test_host_figures_are_rates():

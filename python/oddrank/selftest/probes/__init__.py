@@ -11,6 +11,8 @@ from oddrank.selftest.probes import gpu, host
 #   A_TURN: repeats that a rank makes before others of its host have their turn;
 #   speed(launch, repeats) -> dict[str, list[float]]: metric -> figures, for wanted metrics that can
 #       be measured here; repeats: metric -> number of repeats;
+#   at(number): context manager, around a turn's measurements: chooses the part of the device that
+#       they use; ranks that measure at the same time have different numbers;
 #   fingerprint(launch, seconds) -> dict: see prints.summary.
 
 

@@ -1,6 +1,7 @@
 """Measures a rank's GPU, with the same functions as probes.host."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
@@ -11,8 +12,9 @@ from oddrank.selftest.probes import gemm, prints
 if TYPE_CHECKING:
     from oddrank.launch import Launch
 
-# All repeats in one turn: no other rank uses the GPU.
+# All repeats in one turn, and no part to choose: no other rank uses the GPU.
 A_TURN = 1 << 30
+at = nullcontext
 # Metric -> its name in the native part.
 _MEMORY = {"gpu_read": "read", "gpu_write": "write", "gpu_copy": "copy"}
 _TRANSFERS = {"pcie_to_device": "to_device", "pcie_to_host": "to_host"}

@@ -5,7 +5,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from oddrank import _native
@@ -58,6 +58,16 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
         times = core.time_host_compute(_COMPUTE_SECONDS, count)
         found["host_compute"] = [times["operations"] / one / 1e9 for one in times["seconds"]]
     return {name: values for name, values in found.items() if name in repeats}
+
+
+def at(number: int) -> AbstractContextManager[None]:
+    """Measures on this core of the rank's, counted in a circle.
+
+    Ranks that may use the same cores then measure on the same ones: a core that is slow meanwhile,
+    as with a busy neighbour on its other hardware thread, slows all of these ranks alike.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    return _pinned(cores[number % len(cores)])
 
 
 def fingerprint(launch: "Launch", seconds: float) -> prints.Prints:

@@ -3,6 +3,7 @@
 Ranks in doubt measure again, beside peers that are not.
 """
 
+import itertools
 import math
 import os
 import socket
@@ -11,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
 from statistics import median
 from types import ModuleType
 from typing import Any, TypedDict, cast
@@ -88,9 +88,11 @@ def _figures(
     figures: dict[str, list[float]] = defaultdict(list)
     slots = HostSlots(context)
     left = dict(wanted)
-    while left:
+    for number in itertools.count():
+        if not left:
+            break
         now = {name: min(count, probe.A_TURN) for name, count in left.items()}
-        with slots.turn(f"how fast the {scope} is"):
+        with slots.turn(f"how fast the {scope} is") as place, probe.at(number + place):
             for name, values in probe.speed(context.launch, now).items():
                 figures[name] += values
         left = {name: count - now[name] for name, count in left.items() if count > now[name]}
@@ -123,8 +125,11 @@ class HostSlots:
         self._has_had_one = False
 
     @contextmanager
-    def turn(self, what: str) -> Iterator[None]:
-        """Waits for a free slot of the host and reports so. A rank that ends frees its slot."""
+    def turn(self, what: str) -> Iterator[int]:
+        """Waits for a free slot of the host and reports so. A rank that ends frees its slot.
+
+        Yields the slot's number; the rank's number on its host if none came free in time.
+        """
         self._context.step(f"wait for its turn to measure {what}", waiting=True)
         if self._has_had_one:
             time.sleep(2 * _LOOK_EVERY)  # lets a waiting rank take it
@@ -137,7 +142,7 @@ class HostSlots:
                 if place is None:
                     time.sleep(_LOOK_EVERY)
             self._context.step(f"measure {what}")
-            yield
+            yield self._context.launch.local_rank if place is None else place
 
 
 def _take(lock: socket.socket, name: str) -> bool:
@@ -236,7 +241,7 @@ def _partners(one: Class, doubted: Collection[int], nodes: Iterable[tuple[int, .
             other += ([rank] for rank in known)
     for some in (whole, other):
         some.sort(key=lambda ranks: abs(median(effects[rank] for rank in ranks)))
-    return set(list(chain(*whole, *other))[:_PARTNERS])
+    return set(list(itertools.chain(*whole, *other))[:_PARTNERS])
 
 
 def _repeats(one: Class) -> int:
