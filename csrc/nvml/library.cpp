@@ -51,10 +51,12 @@ Result Library::field(Device device, unsigned id, unsigned scope, std::uint64_t*
   const Result told =
       call<Result(Device, int, FieldValue*)>("nvmlDeviceGetFieldValues", device, 1, &field);
   if (told != kSuccess) return told;
+  // First: a driver sets no type for a value that it could not read.
+  if (field.result != kSuccess) return field.result;
   if (field.type == kDouble) return kNotSupported;  // no counter is one
   const bool narrow = field.type == kUnsigned || field.type == kSigned;
   *found = narrow ? field.value.number : field.value.large;
-  return field.result;
+  return kSuccess;
 }
 
 Result Library::link_is_up(Device device, unsigned link, bool* up) const {

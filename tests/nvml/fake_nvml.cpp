@@ -43,6 +43,7 @@ struct FabricInfo {
 EXPORT int nvmlInit_v2() { return static_cast<int>(asked("FAKE_INIT", 0)); }
 EXPORT int nvmlShutdown() { return 0; }
 EXPORT const char* nvmlErrorString(int error) {
+  if (error == 999) return "Unknown Error";
   return error == 9 ? "Driver Not Loaded" : error == 6 ? "Not Found" : "a fake error";
 }
 EXPORT int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
@@ -71,10 +72,13 @@ EXPORT int nvmlDeviceGetNvLinkState(void* handle, unsigned link, int* active) {
 EXPORT int nvmlDeviceGetFieldValues(void* handle, int count, FieldValue* values) {
   if (count != 1 || handle != &device) return 2;
   const std::string id = std::to_string(values->id);
-  values->type = 3;  // unsigned long long
-  values->value = 0;
-  values->result = told("field_" + id + "_" + std::to_string(values->scope), &values->value);
-  if (values->result == 3) values->result = told("field_" + id, &values->value);
+  unsigned long long found = 0;
+  values->result = told("field_" + id + "_" + std::to_string(values->scope), &found);
+  if (values->result == 3) values->result = told("field_" + id, &found);
+  if (values->result == 0) {  // drivers leave type and value unset if they fail
+    values->type = 3;         // unsigned long long
+    values->value = found;
+  }
   if (values->id == 90) {
     values->type = 1;  // unsigned int: the rest of the union is not written
     values->result = 0;

@@ -75,6 +75,13 @@ def test_a_gpu_that_is_gone_is_lost_whenever_it_says_so(fakes, how):
     assert health(fakes["new"], **how)["lost"] == "a fake error"
 
 
+def test_a_field_that_the_driver_fails_to_read_keeps_its_error(fakes):
+    told = health(fakes["new"], **fields(corrected="e999", uncorrected=0))
+    assert told["unreadable"]["ecc_corrected"] == "Unknown Error"
+    assert told["readings"]["ecc_uncorrected"] == 0
+    assert told["lost"] == ""
+
+
 def test_a_missing_driver_library_or_gpu_is_an_error_in_words(fakes):
     assert health("libnothing.so").startswith(
         "NVML, the library of the NVIDIA driver, cannot be loaded: libnothing"
