@@ -216,26 +216,32 @@ def test_in_a_container_the_rank_itself_is_one_of_the_processes_it_does_not_know
 
 
 def test_what_is_on_most_gpus_is_told_once_and_of_nobody():
-    profiled, mps = {"readings": {"profiled": 1}}, {"mps_clients": [7]}
-    (finding,) = judge(**{f"r{r}": profiled for r in range(4)}, r6=mps)
+    strangers, mps = {"processes": [8, 9]}, {"mps_clients": [7]}
+    (finding,) = judge(**{f"r{r}": strangers for r in range(4)}, r6=mps)
     assert (finding.condition, finding.cause, finding.who.ranks) == ("unknown", "gpu-shared", ())
-    assert "of ranks 0-3, 6 are shared (a profiler (DCGM), MPS shares it)" in finding.what
+    assert "of ranks 0-3, 6 are shared (1 other process, MPS shares it)" in finding.what
     assert [one.text for one in finding.evidence] == [
-        "a profiler (DCGM): ranks 0-3",
+        "1 other process: ranks 0-3",
         "MPS shares it: rank 6",
     ]
 
 
 def test_half_of_the_gpus_or_the_only_one_are_named_with_who_shares_them():
-    profiled = {"readings": {"profiled": 1}}
-    found = judged(**{f"r{r}": profiled for r in range(4)})
+    mps = {"mps_clients": [7]}
+    found = judged(**{f"r{r}": mps for r in range(4)})
     assert found == [("suspicious", "gpu-shared", (r,)) for r in range(4)]
-    assert judged(1, r0=profiled) == [("suspicious", "gpu-shared", (0,))]
+    assert judged(1, r0=mps) == [("suspicious", "gpu-shared", (0,))]
 
 
-def test_mps_and_a_profiler_share_a_gpu_as_well():
+def test_mps_shares_a_gpu_as_well():
     assert gpus.others(run(r1={"mps_clients": [101]})) == {1: "MPS shares it"}
-    assert gpus.others(run(r1={"readings": {"profiled": 1}})) == {1: "a profiler (DCGM)"}
+
+
+def test_a_profiler_is_known_but_shares_no_gpu():
+    profiled = {"readings": {"profiled": 1}}
+    assert gpus.others(run(r1=profiled)) == {}
+    assert gpus.profiled(run(r1=profiled)) == {1}
+    assert judged(**{f"r{r}": profiled for r in range(8)}) == []
 
 
 def test_ten_thousand_gpus_are_judged_in_no_time():

@@ -77,9 +77,16 @@ def others(run: RunState) -> dict[int, str]:
             found[rank] = "MPS shares it"
         elif strangers > 0:
             found[rank] = f"{strangers} other process{'es' * (strangers > 1)}"
-        elif reply.get("readings", {}).get("profiled"):
-            found[rank] = "a profiler (DCGM)"
     return found
+
+
+def profiled(run: RunState) -> set[int]:
+    """Returns the ranks whose GPU streams its performance counters to a profiler (DCGM).
+
+    Most fleets monitor all GPUs so: it may explain a slow GPU, and excludes none from a comparison.
+    """
+    every = results(run).items()
+    return {rank for rank, reply in every if reply.get("readings", {}).get("profiled")}
 
 
 def xids(pci: str, path: str = "/dev/kmsg") -> Counts | str:

@@ -7,7 +7,7 @@ from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.peers import majority
-from oddrank.selftest import metrics
+from oddrank.selftest import gpus, metrics
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.nodes import node_or_rank
 from oddrank.selftest.speed_judge import Look, Slow
@@ -50,6 +50,7 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
     different = _different_facts(run, worst.ranks)
     cause = "slow-node" if worst.is_node else "slow-cores" if own_cores else "slow-rank"
     likely = [_CORES] if own_cores else []
+    streaming = sorted(gpus.profiled(run).intersection(worst.ranks)) if on_gpu else []
     return Finding(
         condition="slow",
         who=who,
@@ -60,10 +61,16 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
         evidence=(
             *(_evidence(one) for one in found),
             *(Evidence(fact, "facts of the rank") for fact in different),
+            *([_by_profiler(streaming)] if streaming else []),
         ),
         confidence=_confidence(worst),
         next=_GPU if on_gpu else _WHO_ELSE if own_cores else _HOST,
     )
+
+
+def _by_profiler(ranks: Sequence[int]) -> Evidence:
+    text = f"a profiler (DCGM) reads the performance counters of {ranks_text(ranks)} meanwhile"
+    return Evidence(text, "NVML profiled")
 
 
 def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
