@@ -109,7 +109,16 @@ def test_xids_of_hardware_are_named_and_those_of_programs_are_not():
 
 
 def test_a_log_that_is_not_readable_says_nothing():
-    assert judged(r5={"xid": "not readable: Operation not permitted"}) == []
+    why = "not readable: Operation not permitted"
+    assert judged(r5={"xid": why, "sxid": why}) == []
+
+
+def test_fatal_errors_of_a_switch_are_its_nodes_and_told_once():
+    logged = {"sxid": {"0000:c3:00.0": {"24007": 2}}}
+    (finding,) = judge(8, 4, **{f"r{r}": logged for r in range(4, 8)})
+    assert (finding.condition, finding.cause) == ("suspicious", "sxid")
+    assert (finding.who.kind, finding.who.ranks) == ("node", (4, 5, 6, 7))
+    assert "of its NVSwitches: 0000:c3:00.0: SXid 24007 x2" in finding.what
 
 
 @pytest.mark.parametrize(
@@ -295,6 +304,7 @@ def measured(monkeypatch, cuda, answers):
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_health=gpu_health))
     monkeypatch.setattr(health, "gpu_index", lambda launch: 0)
     monkeypatch.setattr(health.gpus, "xids", lambda pci: {})
+    monkeypatch.setattr(health.gpus, "sxids", lambda: {})
     steps = []
     context = SimpleNamespace(launch=SimpleNamespace(rank=3), step=steps.append, parameters="GPU")
     result = health.stage(Options()).measure(context)

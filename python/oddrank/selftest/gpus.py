@@ -1,4 +1,4 @@
-"""Finds ranks that share their GPU, and a GPU's errors in the kernel's log."""
+"""Finds ranks that share their GPU, and errors of GPUs and NVSwitches in the kernel's log."""
 
 import os
 import re
@@ -19,23 +19,41 @@ HARDWARE = {
     79: "it fell off the bus",
     92: "many single-bit ECC errors",
     95: "an uncontained memory error",
+    110: "a security fault",
     119: "its system processor (GSP) did not answer",
     120: "its system processor (GSP) failed",
     140: "an unrecovered ECC error",
     143: "it could not be initialised",
+    144: "an NVLink error (SAW)",
+    145: "an NVLink error (RLW)",
+    146: "an NVLink error (TLW)",
+    147: "an NVLink error (TREX)",
+    148: "an NVLink error (NVLPW_CTRL)",
+    149: "an NVLink error (NETIR)",
+    150: "an NVLink error (MSE)",
+    154: "the driver asks for a reset or a reboot",
 }
-_LINE = re.compile(
-    rb"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[^)]*\): (\d+)"
+_XID = re.compile(
+    rb"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[^)]*\): (\d+)([^\n]*)"
 )
+# Lines that tell of no fault: NVLink 5 corrects some errors itself, and a recovery that has ended is
+# an Xid 154, too.
+_NONFATAL, _RECOVERED = re.compile(rb"\bNonfatal\b"), re.compile(rb" to 0x0 ")
+_HARMLESS = {**{str(code): _NONFATAL for code in range(144, 151)}, "154": _RECOVERED}
+# The first line about an error of an NVSwitch: other lines ("Severity", "Data") repeat it, and what
+# is not fatal happens to healthy switches.
+_SXID = re.compile(rb"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), Fatal")
 _MOST = 32 << 20
 Counts: TypeAlias = dict[str, int]
+SwitchCounts: TypeAlias = dict[str, Counts]
 
 
 class Health(TypedDict, total=False):
     """A rank's result of stage health: NVML's reply, or `unknown` and `pci`.
 
     unknown: why NVML could not be asked. lost: NVML's text if the GPU no longer answers. pid: the
-    rank's own. xid: Xid -> how often the kernel has logged it, or why its log can't be read.
+    rank's own. xid: Xid -> how often the kernel has logged it, or why its log can't be read. sxid:
+    the same for fatal errors of the node's NVSwitches, by their PCI addresses.
     """
 
     unknown: str
@@ -48,6 +66,7 @@ class Health(TypedDict, total=False):
     mps_clients: list[int] | None
     pid: int
     xid: Counts | str
+    sxid: SwitchCounts | str
 
 
 def results(run: RunState) -> Mapping[int, Health]:
@@ -90,36 +109,62 @@ def profiled(run: RunState) -> set[int]:
 
 
 def xids(pci: str, path: str = "/dev/kmsg") -> Counts | str:
-    """Counts each Xid logged for the GPU 0000:9b:00.0. Returns a text if the log can't be read."""
-    try:
-        log = _read(path)
-    except OSError as error:
-        return f"not readable: {error.strerror}"
+    """Counts each Xid logged for the GPU 0000:9b:00.0. Returns a text if the log can't be read.
+
+    Leaves out lines that tell of no fault.
+    """
+    log = _read(path)
+    if isinstance(log, str):
+        return log
     slot = pci.lower().rpartition(".")[0]
     counts: Counts = {}
-    for found in _LINE.finditer(log):
-        if found[1].decode().lower()[-len(slot) :] == slot:
-            code = found[2].decode()
+    for found in _XID.finditer(log):
+        code = found[2].decode()
+        harmless = code in _HARMLESS and _HARMLESS[code].search(found[3])
+        if found[1].decode().lower()[-len(slot) :] == slot and not harmless:
             counts[code] = counts.get(code, 0) + 1
     return counts
 
 
-def _read(path: str) -> bytes:
-    """Reads the kernel's log. Each read gives one record and must not wait for the next."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+def sxids(path: str = "/dev/kmsg") -> SwitchCounts | str:
+    """Counts the fatal SXids of each NVSwitch of this host. Returns a text as `xids` does."""
+    log = _read(path)
+    if isinstance(log, str):
+        return log
+    counts: SwitchCounts = {}
+    for found in _SXID.finditer(log):
+        of_switch = counts.setdefault(found[1].decode().lower(), {})
+        code = found[2].decode()
+        of_switch[code] = of_switch.get(code, 0) + 1
+    return counts
+
+
+def _read(path: str) -> bytes | str:
+    """Returns the kernel's log, or why it can't be read."""
     try:
-        parts, size = [], 0
-        while size < _MOST:
-            try:
-                part = os.read(descriptor, 1 << 16)
-            except BrokenPipeError:  # the kernel has overwritten the next records
-                continue
-            except BlockingIOError:
-                break
-            if not part:
-                break
-            parts.append(part)
-            size += len(part)
-        return b"".join(parts)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        return f"not readable: {error.strerror}"
+    try:
+        return _records(descriptor)
+    except OSError as error:
+        return f"not readable: {error.strerror}"
     finally:
         os.close(descriptor)
+
+
+def _records(descriptor: int) -> bytes:
+    """Reads to the end of the log. Each read gives one record and must not wait for the next."""
+    parts, size = [], 0
+    while size < _MOST:
+        try:
+            part = os.read(descriptor, 1 << 16)
+        except BrokenPipeError:  # the kernel has overwritten the next records
+            continue
+        except BlockingIOError:
+            break
+        if not part:
+            break
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)

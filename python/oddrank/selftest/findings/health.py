@@ -17,6 +17,7 @@ _ACTIONS = {
     5: "a recovery of the IMEX domain",
 }
 _BY_NVML = Confidence("high", "the GPU itself counts it")
+_LOGGED = Confidence("medium", "logged since boot: it may have been repaired since")
 _MOST_VALUES = 8
 
 
@@ -159,7 +160,28 @@ def logged(run: RunState, rank: int, reply: Health, codes: Mapping[int, int]) ->
         cause="xid",
         evidence=Evidence(words, "kernel log"),
         next=("dmesg -T | grep -i xid", _smi(reply, "-q")),
-        confidence=Confidence("medium", "logged since boot: it may have been repaired since"),
+        confidence=_LOGGED,
+    )
+
+
+def switches_logged(
+    run: RunState, ranks: tuple[int, ...], logged: Mapping[str, Mapping[str, int]]
+) -> Finding:
+    """The kernel has logged fatal errors of the node's NVSwitches, which may be reset since."""
+    who = node_or_rank(run, ranks)
+    words = "; ".join(
+        f"{switch}: " + ", ".join(f"SXid {code} x{n}" for code, n in counts.items())
+        for switch, counts in logged.items()
+    )
+    return Finding(
+        condition="suspicious",
+        who=who,
+        cause="sxid",
+        what=f"{who} is suspicious: the kernel has logged fatal errors of its NVSwitches: {words}",
+        stage="health",
+        evidence=(Evidence(words, "kernel log"),),
+        confidence=_LOGGED,
+        next=("dmesg -T | grep -i sxid", "systemctl status nvidia-fabricmanager  (on that host)"),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from oddrank import _native
-from oddrank.control.evidence import Node, node_of
+from oddrank.control.evidence import Node, node_of, nodes_of
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
@@ -56,6 +56,7 @@ def _measure(context: Context[str]) -> Health:
         "pci": gpu["pci_bus_id"].lower(),
         "pid": os.getpid(),
         "xid": gpus.xids(gpu["pci_bus_id"]),
+        "sxid": gpus.sxids(),
     }
 
 
@@ -183,6 +184,7 @@ def _judge(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
             kinds.setdefault(values["gpu"], []).append(rank)
     for kind, ranks in kinds.items():
         found += _unlike_others(run, reply, kind, ranks)
+    found += _of_switches(run, reply)
     found += _shared(run, reply)
     unread: dict[str, list[int]] = {}
     for rank, values in reply.items():
@@ -190,6 +192,15 @@ def _judge(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
             unread.setdefault(values["unknown"], []).append(rank)
     found += [findings.not_readable(ranks, why) for why, ranks in unread.items()]
     return found
+
+
+def _of_switches(run: RunState, reply: Mapping[int, Health]) -> Iterable[Finding]:
+    """Finds nodes whose NVSwitches had fatal errors: all ranks of a node read the same log."""
+    for ranks in nodes_of(run):
+        told = (reply[rank].get("sxid") for rank in ranks if rank in reply)
+        logged = next((one for one in told if one and isinstance(one, dict)), None)
+        if logged:
+            yield findings.switches_logged(run, ranks, logged)
 
 
 def _shared(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
