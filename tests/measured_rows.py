@@ -8,7 +8,7 @@ from oddrank.bench.findings import nothing_published
 from oddrank.bench.topology import Facts
 
 GIB = 1 << 30
-H200 = Facts("NVIDIA H200", 8, 1, "nccl", nccl="2.29.7")
+H200 = Facts("NVIDIA H200", 8, 1, "nccl", nccl="2.29.7", nvls=True)
 A100 = Facts("NVIDIA A100-SXM4-80GB", 8, 1, "nccl")
 GLOO = Facts(None, 2, 2, "c10d:gloo", nics=(25.0,))
 

@@ -22,6 +22,7 @@ py::dict to_dict(const cuda::Device& device) {
   d["compute_capability"] =
       py::make_tuple(device.compute_capability[0], device.compute_capability[1]);
   d["multiprocessors"] = device.multiprocessors;
+  d["multicast"] = device.multicast;
   return d;
 }
 

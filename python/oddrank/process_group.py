@@ -91,7 +91,7 @@ class Group:
         context.step("connected")
 
     @property
-    def placement(self) -> str:
+    def computes_on(self) -> str:
         """Where its tensors are: machine.device.GPU or CPU."""
         return GPU if self.backend == "nccl" else CPU
 

@@ -84,7 +84,8 @@ def test_busbw_above_the_line_rate_is_explained_by_the_wire():
 def test_without_nvls_a_ring_is_expected():
     for facts in (
         Facts("NVIDIA H200", 8, 1, "nccl", nvls=False),
-        Facts("NVIDIA H200", 8, 1, "c10d:nccl", nccl="2.16.2"),
+        Facts("NVIDIA H200", 8, 1, "nccl"),
+        Facts("NVIDIA H200", 8, 1, "c10d:nccl", nccl="2.16.2", nvls=True),
     ):
         assert expected(facts, Measured()).busbw_GBps == pytest.approx(367.6, rel=0.01)
 

@@ -225,8 +225,8 @@ BOTH, NO_NVLS, NEITHER = ("nvls", "ring"), ("ring",), ()
     ],
 )
 def test_an_algorithm_that_nccl_may_not_use_is_not_expected_of_it(settings, left):
-    told = topology.algorithms(settings)
-    assert tuple(name for name, off in told.items() if off is None) == left
+    told = topology.algorithms(settings, True)
+    assert tuple(name for name, off in told.items() if off is not False) == left
     node = Facts("NVIDIA H200", 8, 1, "nccl", "2.27.7", **told)
     found = due(node)
     assert (found and found.note.split(",")[0]) == {
@@ -234,3 +234,23 @@ def test_an_algorithm_that_nccl_may_not_use_is_not_expected_of_it(settings, left
         NO_NVLS: "ring",
         NEITHER: None,
     }[left]
+
+
+@pytest.mark.parametrize(
+    ("multicast", "algorithm"),
+    [([True] * 8, "NVLS"), ([True] * 7 + [False], "ring"), ([False] * 8, "ring"),
+     ([True] * 7 + [None], "ring"), ([None] * 8, "ring")],
+)  # fmt: skip
+def test_nvls_is_expected_only_where_every_gpu_has_multicast(multicast, algorithm):
+    states = {r: RankState(r, host="n0", node=0) for r in range(8)}
+    rest = {"nics": {}, "fabric": None, "nccl": "2.27.7", "links": None}
+    results = {
+        "devices": {r: {"gpu": "NVIDIA H100 80GB HBM3"} for r in range(8)},
+        "connect": {
+            r: {**rest, **topology.algorithms({}, one)} for r, one in enumerate(multicast)
+        },
+    }
+    found = due(topology.facts(RunState(8, states, results), "nccl"))
+    assert found.note.split(",")[0] == algorithm
+    reached = {"NVLS": 480, "ring": 370}
+    assert found.busbw_GBps == pytest.approx(reached[algorithm], rel=0.03)

@@ -273,11 +273,14 @@ def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
     def fails(uuid):
         raise OddrankError("no NVML")
 
-    gpu = {"uuid": "GPU-ab", "pci_bus_id": "0000:9B:00.0"}
+    gpu = {
+        "name": "NVIDIA H200", "uuid": "GPU-ab", "pci_bus_id": "0000:9B:00.0",
+        "compute_capability": (9, 0), "multicast": True,
+    }  # fmt: skip
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_counters=fails))
     monkeypatch.setattr(_native, "cuda", lambda: SimpleNamespace(devices=lambda: [gpu]))
     monkeypatch.setattr(_native, "cuda_part", lambda: SimpleNamespace(module=True))
-    monkeypatch.setattr(counters, "gpu_index", lambda launch: 0)
+    monkeypatch.setattr(counters.placement, "gpu_index", lambda launch: 0)
     found = counters.stage(Options()).measure(context(local_rank=1, parameters="GPU"))
     assert found == {"counters": 0, "not_readable": "no NVML"}
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from oddrank import launch
+from oddrank.machine import placement
 from oddrank.selftest.facts import STEPS, TABLE, host, software
 from oddrank.selftest.facts.fact import NOT_READABLE, Fact, Here
 
@@ -157,7 +158,8 @@ def test_the_numa_node_of_a_gpu_is_the_kernels(tmp_path, monkeypatch, text, expe
     own = SimpleNamespace(pci_domain_id=0, pci_bus_id=0x1B, pci_device_id=0)
     monkeypatch.setattr(host, "_own_gpu", lambda here: own)
     files(tmp_path, **{"0000:1b:00.0__numa_node": text})
-    assert host.gpu_numa_node(here(), str(tmp_path)) == expected
+    monkeypatch.setattr(placement, "PCI_DEVICES", tmp_path)
+    assert host.gpu_numa_node(here()) == expected
 
 
 def git(path, *arguments):

@@ -26,7 +26,11 @@ class FakeCuda:
         assert rank == 3
 
     def devices(self):
-        return [None, {"name": "NVIDIA H200", "uuid": "GPU-ab", "compute_capability": (9, 0)}]
+        return [
+            None,
+            {"name": "NVIDIA H200", "uuid": "GPU-ab", "pci_bus_id": "ffff:9b:00.0",
+             "compute_capability": (9, 0), "multicast": True},
+        ]  # fmt: skip
 
     def memory_info(self, index):
         return self.free, 80 << 30
@@ -56,7 +60,7 @@ def use(monkeypatch):
 
         monkeypatch.setattr(_native, "cuda", lambda: cuda)
         monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_health=asked))
-        monkeypatch.setattr(gpu, "gpu_index", lambda launch: 1)
+        monkeypatch.setattr(gpu.placement, "gpu_index", lambda launch: 1)
         monkeypatch.setattr(gemm, "rates", lambda index, repeats: {})
         return cuda
 

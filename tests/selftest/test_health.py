@@ -279,7 +279,10 @@ class FakeCuda:
         pass
 
     def devices(self):
-        return [{"name": "NVIDIA H200", "uuid": "GPU-ab-12", "pci_bus_id": "0000:9B:00.0"}]
+        return [
+            {"name": "NVIDIA H200", "uuid": "GPU-ab-12", "pci_bus_id": "0000:9B:00.0",
+             "compute_capability": (9, 0), "multicast": True}
+        ]  # fmt: skip
 
     def time_transfers(self, *arguments, **options):
         self.transfers += 1
@@ -302,7 +305,7 @@ def measured(monkeypatch, cuda, answers):
 
     monkeypatch.setattr(_native, "cuda", lambda: cuda)
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_health=gpu_health))
-    monkeypatch.setattr(health, "gpu_index", lambda launch: 0)
+    monkeypatch.setattr(health.placement, "gpu_index", lambda launch: 0)
     monkeypatch.setattr(health.gpus, "xids", lambda pci: {})
     monkeypatch.setattr(health.gpus, "sxids", lambda: {})
     steps = []

@@ -1,4 +1,4 @@
-"""One thing to measure: a collective, a dtype, an operation, a size, a placement."""
+"""One thing to measure: a collective, a dtype, an operation, a size, in place or not."""
 
 import re
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class Case:
         return self.bytes // DTYPES[self.dtype]
 
     def __str__(self) -> str:
-        """Names the case for people, without its placement."""
+        """Names the case for people, without whether it is in place."""
         words = [self.collective, self.dtype]
         words += [self.op] if self.op not in ("sum", NO_OP) else []
         return " ".join([*words, size_text(self.bytes)])

@@ -187,9 +187,10 @@ def _link_limit(case: Case, gpu: Mapping[str, Any]) -> Expected | None:
 
 
 def _has_nvls(facts: Facts) -> bool:
+    """Returns whether NCCL can reduce in the switch. Unknown is no: a ring is slower."""
     version = re.match(r"(\d+)\.(\d+)", facts.nccl or "")
     old = version is not None and (int(version[1]), int(version[2])) < _FIRST_NVLS
-    return facts.nvls is not False and not old
+    return facts.nvls is True and not old
 
 
 def between_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expected | None:

@@ -92,7 +92,7 @@ def _plan_transport(run: RunState) -> str:
 
 def _connect(context: Context[str]) -> topology.Connected:
     group = connect(context, context.parameters)
-    (limit,) = group.smallest([usable_bytes(group.placement, context.launch)])
+    (limit,) = group.smallest([usable_bytes(group.computes_on, context.launch)])
     return {"transport": group.backend, "limit": limit, **topology.of_rank(group)}
 
 

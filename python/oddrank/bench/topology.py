@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from oddrank import _native
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
+from oddrank.machine import placement
 from oddrank.machine.device import GpuFacts
 from oddrank.machine.interfaces import INFINIBAND, NET, infiniband_rates, line_rate, line_rates
 from oddrank.machine.settings import Setup
@@ -46,7 +47,7 @@ class Facts:
     """Whether the nodes differ in their NICs."""
     fabric: Literal["rdma", "tcp"] | None = None
     nvls: bool | None = None
-    """False if the environment turns it off."""
+    """Whether the NVLink switches can add up for every GPU, and no setting forbids it."""
     ring: bool | None = None
     """False if the environment turns it off."""
     domain: int | None = None
@@ -71,9 +72,9 @@ class Joined(TypedDict):
 
 
 class Algorithms(TypedDict):
-    """Of Facts: False if the settings forbid it in an all_reduce, else None."""
+    """Of Facts: False if the settings forbid it in an all_reduce. NVLS needs multicast, too."""
 
-    nvls: Literal[False] | None
+    nvls: bool | None
     ring: Literal[False] | None
 
 
@@ -125,7 +126,7 @@ def of_rank(group: "Group") -> RankFacts:
         "fabric": fabric if nics else None,
         "gloo_interface": names if group.backend == "gloo" else None,
         "nccl": ".".join(map(str, nccl)) if nccl else None,
-        **algorithms(os.environ),
+        **algorithms(os.environ, _multicast(group) if group.backend == "nccl" else None),
         "links": _links(group) if group.backend == "nccl" else None,
     }
 
@@ -147,9 +148,10 @@ def tcp_rates(backend: str, settings: Mapping[str, str], root: Path = NET) -> di
     return {name: rate} if rate else {}
 
 
-def algorithms(settings: Mapping[str, str]) -> Algorithms:
+def algorithms(settings: Mapping[str, str], multicast: bool | None) -> Algorithms:
     """Returns whether NCCL's settings forbid an algorithm in an all_reduce.
 
+    multicast: whether this rank's GPU supports it, which NVLS needs; None: unknown.
     NCCL_ALGO has lists separated by `;`, each for the function before its colon; a list without a
     colon is for all other functions; ^ inverts a list (NCCL's user guide, "Environment Variables").
     """
@@ -161,7 +163,16 @@ def algorithms(settings: Mapping[str, str]) -> Algorithms:
     listed, inverted = names.removeprefix("^").split(","), names.startswith("^")
     left = {name: not names or (name in listed) != inverted for name in ("nvls", "ring")}
     left["nvls"] &= settings.get("NCCL_NVLS_ENABLE") != "0"
-    return Algorithms(nvls=None if left["nvls"] else False, ring=None if left["ring"] else False)
+    return Algorithms(
+        nvls=multicast if left["nvls"] else False, ring=None if left["ring"] else False
+    )
+
+
+def _multicast(group: "Group") -> bool | None:
+    """Returns whether this rank's GPU supports multicast; None if nothing here can ask."""
+    if not _native.cuda_part().module:
+        return None
+    return placement.of_gpu(group.device.index).multicast
 
 
 def _links(group: "Group") -> dict[str, Any]:
@@ -195,8 +206,8 @@ def facts(run: RunState, backend: str) -> Facts | None:
         nics=_nics(slowest),
         uneven=len({tuple(sorted(_nics(node))) for node in nodes}) > 1,
         fabric=fabrics.pop() if len(fabrics) == 1 else None,
-        nvls=_off("nvls", connected.values()),
-        ring=_off("ring", connected.values()),
+        nvls=_everywhere([rank["nvls"] for rank in connected.values()]),
+        ring=_everywhere([rank["ring"] for rank in connected.values()]),
         **joined([rank["links"] for rank in connected.values()]),
     )
 
@@ -209,8 +220,9 @@ def _nics(node: Sequence[Connected]) -> tuple[float, ...]:
     return tuple(rates.values())
 
 
-def _off(algorithm: Literal["nvls", "ring"], ranks: Iterable[Algorithms]) -> Literal[False] | None:
-    return False if any(rank[algorithm] is False for rank in ranks) else None
+def _everywhere(ranks: Collection[bool | None]) -> bool | None:
+    """Returns False if any rank lacks it, True if all have it, None if that is unknown."""
+    return False if False in ranks else None if None in ranks else True
 
 
 def joined(ranks: Collection[Mapping[str, Any] | None]) -> Joined:

@@ -101,7 +101,7 @@ def _plan_backend(run: RunState) -> str:
 def _connect(context: Context[str]) -> Connected:
     group = connect(context, context.parameters)
     group.barrier()  # all ranks have arrived, and nccl has its communicator
-    return {"backend": group.backend, "free": usable_bytes(group.placement, context.launch)}
+    return {"backend": group.backend, "free": usable_bytes(group.computes_on, context.launch)}
 
 
 def plan_of(

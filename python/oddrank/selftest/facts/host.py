@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native
-from oddrank.machine import settings, small_file
+from oddrank.machine import placement, settings, small_file
 from oddrank.machine.device import cgroup_cpus, cgroup_memory, gpu_index
 from oddrank.machine.interfaces import is_allowed
 from oddrank.selftest.facts.fact import Fact, Here
@@ -47,18 +47,10 @@ def numa_nodes(cpus: set[int], root: Path = _NODES) -> dict[str, str]:
     """Returns the host's NUMA nodes with processors: "used" if this rank may run there."""
     nodes = {}
     for folder in root.glob("node[0-9]*"):
-        held = _listed((folder / "cpulist").read_text(encoding="ascii").strip())
+        held = placement.numbers((folder / "cpulist").read_text(encoding="ascii"))
         if held:  # a node may have memory alone
             nodes[folder.name.removeprefix("node")] = "used" if held & cpus else "not used"
     return nodes
-
-
-def _listed(text: str) -> set[int]:
-    """Parses `0-3,8` into numbers."""
-    numbers: set[int] = set()
-    for low, high in re.findall(r"(\d+)(?:-(\d+))?", text):
-        numbers.update(range(int(low), int(high or low) + 1))
-    return numbers
 
 
 def _settings(here: Here) -> dict[str, str]:
@@ -143,14 +135,10 @@ def _gpu_bus(here: Here) -> str | None:
     return f"{own.pci_domain_id:04x}:{own.pci_bus_id:02x}:{own.pci_device_id:02x}.0"
 
 
-def gpu_numa_node(here: Here, root: str = "/sys/bus/pci/devices") -> int | None:
+def gpu_numa_node(here: Here) -> int | None:
     """Returns the NUMA node of the GPU; None if the kernel does not know it."""
     bus = _gpu_bus(here)
-    if bus is None:
-        return None
-    with open(f"{root}/{bus}/numa_node", encoding="ascii") as file:
-        node = int(file.read())
-    return node if node >= 0 else None
+    return None if bus is None else placement.numa_node(bus)
 
 
 GPU_FACTS = (

@@ -13,6 +13,8 @@ from oddrank.selftest.probes import gpu, host
 #       be measured here; repeats: metric -> number of repeats;
 #   at(number): context manager, around a turn's measurements: chooses the part of the device that
 #       they use; ranks that measure at the same time have different numbers;
+#   alone(launch, metric) -> str: a part of the host that only one rank at a time may use while it
+#       measures the metric; "": none;
 #   fingerprint(launch, seconds) -> dict: see prints.summary.
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.machine.device import gpu_index
+from oddrank.machine import placement
 from oddrank.selftest.probes import gemm, prints
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ _TRANSFER_BYTES = 256 << 20
 
 def kind(launch: "Launch") -> str:
     """Returns the GPU's model or MIG profile, and its power cap: a lower cap makes it slower."""
-    gpu = _gpu(launch)
+    gpu = placement.of_rank(launch)
     reply = _asked(gpu)
-    name = reply.get("gpu") or gpu["name"]
+    name = reply.get("gpu") or gpu.name
     cap = reply.get("readings", {}).get("power_cap_mW")
     return f"{name}, {cap // 1000} W" if cap else str(name)
 
@@ -36,17 +36,22 @@ def kind(launch: "Launch") -> str:
 def facts(launch: "Launch") -> dict[str, str]:
     """Returns facts, read right after work: an idle link falls to a lower generation."""
     found = {"not measured": ", ".join(f"{k}: {v}" for k, v in gemm.reasons.items()) or "nothing"}
-    readings = _asked(_gpu(launch)).get("readings", {})
+    gpu = placement.of_rank(launch)
+    readings = _asked(gpu).get("readings", {})
     if "pcie" in readings and "pcie_width" in readings:
         found["PCIe"] = f"gen{readings['pcie']} x{readings['pcie_width']}"
     if "throttle" in readings:
         found["throttle reasons"] = f"{readings['throttle'] & ~1:#x}"  # 1: idle
+    if gpu.cpus:
+        with placement.bound_to(gpu.cpus) as near:
+            found["cores near its GPU"] = "allowed" if near else "not allowed"
     return found
 
 
 def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]]:
     """Measures GB/s of the GPU's memory and its link to the host, TFLOP/s of matrix products."""
-    cuda, index = _native.cuda(), gpu_index(launch)
+    cuda, place = _native.cuda(), placement.of_rank(launch)
+    index = place.index
     cuda.set_rank(launch.rank)
     found: dict[str, list[float]] = {}
     if count := _most(repeats, _MEMORY):
@@ -54,17 +59,29 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
         size = min(_MOST_BYTES, 1 << (max(free // _SHARE, 1 << 20).bit_length() - 1))
         found |= _rates(cuda.time_device_memory(index, size, count), _MEMORY)
     if count := _most(repeats, _TRANSFERS):
-        found |= _rates(cuda.time_transfers(index, _TRANSFER_BYTES, count), _TRANSFERS)
+        with placement.bound_to(place.cpus):  # else pinned memory may be far from the GPU
+            times = cuda.time_transfers(index, _TRANSFER_BYTES, count)
+        found |= _rates(times, _TRANSFERS)
     found |= gemm.rates(index, repeats)
     return {name: values for name, values in found.items() if name in repeats}
 
 
+def alone(launch: "Launch", metric: str) -> str:
+    """Returns the PCIe switch of a figure of its link: GPUs below one share it.
+
+    If the kernel shows no switch, the GPUs of a host take turns: any two may share one.
+    """
+    if metric not in _TRANSFERS:
+        return ""
+    return placement.of_rank(launch).switch or "PCIe"
+
+
 def fingerprint(launch: "Launch", seconds: float) -> prints.GpuPrints:
     """Computes the fingerprint of every multiprocessor, repeatedly for so many seconds."""
-    cuda, index = _native.cuda(), gpu_index(launch)
+    cuda, place = _native.cuda(), placement.of_rank(launch)
     cuda.set_rank(launch.rank)
-    reply = cuda.gpu_fingerprint(index, seconds, seconds=seconds + 20)
-    major, minor = cuda.devices()[index]["compute_capability"]
+    reply = cuda.gpu_fingerprint(place.index, seconds, seconds=seconds + 20)
+    major, minor = place.architecture
     seen = ((f"SM {sm}", repeat, hashes) for sm, repeat, hashes in reply["seen"])
     code = f"compute capability {major}.{minor}, code of {reply['code'] / 10:g}"
     code += f", {cuda.build_info['nvcc']}"
@@ -72,15 +89,10 @@ def fingerprint(launch: "Launch", seconds: float) -> prints.GpuPrints:
     return {**summary, "computed": reply["computed"], "places_there": reply["multiprocessors"]}
 
 
-def _gpu(launch: "Launch") -> dict[str, Any]:
-    gpu: dict[str, Any] = _native.cuda().devices()[gpu_index(launch)]
-    return gpu
-
-
-def _asked(gpu: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(gpu: placement.Placement) -> dict[str, Any]:
     """Returns NVML's reply; empty without NVML, which stage health reports."""
     try:
-        reply: dict[str, Any] = _native.core().gpu_health(gpu["uuid"].partition("-")[2])
+        reply: dict[str, Any] = _native.core().gpu_health(gpu.uuid.partition("-")[2])
     except OddrankError:
         return {}
     return reply

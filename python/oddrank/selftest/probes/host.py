@@ -4,12 +4,13 @@ import glob
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from oddrank import _native
 from oddrank.machine.device import CPU, cgroup_cpus, cgroups, free_bytes
+from oddrank.machine.placement import bound_to
 from oddrank.selftest.probes import prints
 
 if TYPE_CHECKING:
@@ -60,14 +61,18 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
     return {name: values for name, values in found.items() if name in repeats}
 
 
-def at(number: int) -> AbstractContextManager[None]:
+def at(number: int) -> AbstractContextManager[object]:
     """Measures on this core of the rank's, counted in a circle.
 
     Ranks that may use the same cores then measure on the same ones: a core that is slow meanwhile,
     as with a busy neighbour on its other hardware thread, slows all of these ranks alike.
     """
     cores = sorted(os.sched_getaffinity(0))
-    return _pinned(cores[number % len(cores)])
+    return bound_to({cores[number % len(cores)]})
+
+
+def alone(launch: "Launch", metric: str) -> str:
+    return ""
 
 
 def fingerprint(launch: "Launch", seconds: float) -> prints.Prints:
@@ -78,7 +83,7 @@ def fingerprint(launch: "Launch", seconds: float) -> prints.Prints:
     repeat = 0
     while repeat == 0 or time.monotonic() < end:
         for place in _own_cores(launch):
-            with _pinned(place):
+            with bound_to({place}):
                 seen.append((f"core {place}", repeat, core.host_fingerprint()))
         repeat += 1
     return prints.summary(platform.machine(), core.golden_fingerprint(), seen)
@@ -122,21 +127,6 @@ def _own_cores(launch: "Launch") -> list[int]:
     """Returns the cores that this rank tests: ranks that share cores divide them."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[launch.local_rank :: launch.local_world] or [cores[launch.local_rank % len(cores)]]
-
-
-@contextmanager
-def _pinned(core: int) -> Iterator[None]:
-    """Pins this thread to a core, if the kernel allows it."""
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {core})
-    except OSError:  # taken away meanwhile
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def quota_text(proc: str = _PROC, root: str = _ROOT) -> str:

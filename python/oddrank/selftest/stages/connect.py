@@ -53,7 +53,7 @@ def _measure(context: Context[Plan]) -> Result:
     group = Groups(context, params["backend"], unpack_teams(params["nodes"])).world
     return {
         "backend": group.backend,
-        "free": usable_bytes(group.placement, context.launch),
+        "free": usable_bytes(group.computes_on, context.launch),
         "seconds": round(time.monotonic() - began, 3),
     }
 

@@ -17,7 +17,8 @@ from oddrank.control.evidence import Node, node_of
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
-from oddrank.machine.device import GPU, choose, gpu_index
+from oddrank.machine import placement
+from oddrank.machine.device import GPU, choose
 from oddrank.selftest import facts
 from oddrank.selftest.choice import Options
 
@@ -212,9 +213,9 @@ def read(context: Context[str]) -> tuple[Read, str]:
     if context.parameters == GPU and _native.cuda_part().module:
         context.step("read the error counters of the GPU")
         try:
-            gpu = _native.cuda().devices()[gpu_index(context.launch)]
-            found |= of_gpu(gpu["uuid"].partition("-")[2])
-            found |= of_pci(gpu["pci_bus_id"], sysfs, "GPU")
+            gpu = placement.of_rank(context.launch)
+            found |= of_gpu(gpu.uuid.partition("-")[2])
+            found |= of_pci(gpu.pci, sysfs, "GPU")
         except OddrankError as error:
             why = str(error)[:_MOST_TEXT]
     if context.launch.local_rank == 0:

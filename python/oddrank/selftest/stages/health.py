@@ -12,7 +12,8 @@ from oddrank.control.evidence import Node, node_of, nodes_of
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
-from oddrank.machine.device import GPU, gpu_index
+from oddrank.machine import placement
+from oddrank.machine.device import GPU
 from oddrank.peers import majority
 from oddrank.selftest import gpus
 from oddrank.selftest.choice import Options
@@ -39,23 +40,21 @@ def _plan(run: RunState) -> str | Skip:
 
 
 def _measure(context: Context[str]) -> Health:
-    index = gpu_index(context.launch)
-    cuda = _native.cuda()
+    cuda, gpu = _native.cuda(), placement.of_rank(context.launch)
     cuda.set_rank(context.launch.rank)
-    gpu = cuda.devices()[index]
     context.step("ask NVML, under a little load")
     try:
-        reply = _under_load(cuda, index, gpu["uuid"].partition("-")[2])
+        reply = _under_load(cuda, gpu.index, gpu.uuid.partition("-")[2])
     except OddrankError as error:
-        return {"unknown": str(error)[:_MOST_TEXT], "pci": gpu["pci_bus_id"].lower()}
+        return {"unknown": str(error)[:_MOST_TEXT], "pci": gpu.pci}
     context.step("read the kernel's log")
     return {
         **reply,
-        "gpu": (reply["gpu"] or gpu["name"])[:_MOST_TEXT],
+        "gpu": (reply["gpu"] or gpu.name)[:_MOST_TEXT],
         "unreadable": {name: why[:_MOST_TEXT] for name, why in reply["unreadable"].items()},
-        "pci": gpu["pci_bus_id"].lower(),
+        "pci": gpu.pci,
         "pid": os.getpid(),
-        "xid": gpus.xids(gpu["pci_bus_id"]),
+        "xid": gpus.xids(gpu.pci),
         "sxid": gpus.sxids(),
     }
 

@@ -87,15 +87,18 @@ def _figures(
     """Measures each metric as often as wanted, A_TURN repeats per turn."""
     figures: dict[str, list[float]] = defaultdict(list)
     slots = HostSlots(context)
-    left = dict(wanted)
-    for number in itertools.count():
-        if not left:
-            break
-        now = {name: min(count, probe.A_TURN) for name, count in left.items()}
-        with slots.turn(f"how fast the {scope} is") as place, probe.at(number + place):
-            for name, values in probe.speed(context.launch, now).items():
-                figures[name] += values
-        left = {name: count - now[name] for name, count in left.items() if count > now[name]}
+    together: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, count in wanted.items():
+        together[probe.alone(context.launch, name)][name] = count
+    for alone, left in together.items():
+        for number in itertools.count():
+            if not left:
+                break
+            now = {name: min(count, probe.A_TURN) for name, count in left.items()}
+            with slots.turn(f"how fast the {scope} is", alone) as place, probe.at(number + place):
+                for name, values in probe.speed(context.launch, now).items():
+                    figures[name] += values
+            left = {name: count - now[name] for name, count in left.items() if count > now[name]}
     return figures
 
 
@@ -121,15 +124,17 @@ class HostSlots:
         self._end = time.monotonic() + min(_PATIENCE, context.seconds / 4)
         self._places = max(1, (os.cpu_count() or 1) // _CORES_EACH)
         # A name without a file: the kernel forgets it with the socket.
-        self._name = f"\0oddrank-{os.geteuid()}-{job_name()}"[:90]
+        self._name = f"\0oddrank-{os.geteuid()}-{job_name()}"[:80]
         self._has_had_one = False
 
     @contextmanager
-    def turn(self, what: str) -> Iterator[int]:
+    def turn(self, what: str, alone: str = "") -> Iterator[int]:
         """Waits for a free slot of the host and reports so. A rank that ends frees its slot.
 
-        Yields the slot's number; the rank's number on its host if none came free in time.
+        alone: a part of the host, which then has one slot; "": any slot. Yields the slot's number;
+        the rank's number on its host if none came free in time.
         """
+        slots = [alone] if alone else [str(place) for place in range(self._places)]
         self._context.step(f"wait for its turn to measure {what}", waiting=True)
         if self._has_had_one:
             time.sleep(2 * _LOOK_EVERY)  # lets a waiting rank take it
@@ -137,8 +142,8 @@ class HostSlots:
         place = None
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
             while place is None and time.monotonic() < self._end:
-                here = range(self._places)
-                place = next((i for i in here if _take(lock, f"{self._name}-{i}")), None)
+                taken = (i for i, one in enumerate(slots) if _take(lock, f"{self._name}-{one}"))
+                place = next(taken, None)
                 if place is None:
                     time.sleep(_LOOK_EVERY)
             self._context.step(f"measure {what}")
