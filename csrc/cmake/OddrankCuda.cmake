@@ -5,7 +5,7 @@
 # oddrank_library() leaves them out; the static library oddrank_cuda holds exactly these. A subject's bindings to them
 # are its bind_cuda*.cpp. All are globs: a new kernel needs no line here.
 set(ODDRANK_CUDA_ARCHITECTURES "" CACHE STRING
-    "GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES; empty: all that nvcc knows from sm_80 to sm_120")
+    "GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES; empty: all that nvcc knows from sm_75 to sm_120")
 set(ODDRANK_NCCL_INCLUDE "" CACHE PATH "Folder of nccl.h; empty: toolkit, system, nvidia-nccl wheel")
 
 # Sets CUDACXX for check_language(), which by itself looks at CUDACXX and PATH only.
@@ -30,7 +30,7 @@ function(oddrank_cuda_architectures result)
     return()
   endif()
   execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
-  foreach(number 80 86 89 90 100 103 120)
+  foreach(number 75 80 86 89 90 100 103 120)
     if(known MATCHES "compute_${number}[\r\n]")
       list(APPEND list ${number}-real)
       set(newest ${number})

@@ -24,6 +24,21 @@ std::string no_device_problem() {
          ". Check nvidia-smi -L and what the job scheduler or container was asked for";
 }
 
+// Returns what to do if the module has no machine code for the GPU.
+std::string no_kernel_problem() {
+  cudaDeviceProp gpu{};
+  int device = 0;
+  const bool known = ::cudaGetDevice(&device) == cudaSuccess &&
+                     ::cudaGetDeviceProperties(&gpu, device) == cudaSuccess;
+  ::cudaGetLastError();
+  const std::string number = std::to_string(10 * gpu.major + gpu.minor);
+  return ". This oddrank has no code for the GPU" +
+         (known ? " (" + std::string(gpu.name) + ", sm_" + number + ")" : std::string()) +
+         ": `oddrank doctor` lists what it was built for. Install it again with "
+         "CMAKE_ARGS=-DODDRANK_CUDA_ARCHITECTURES=" +
+         (known ? number : "NUMBER") + " and an nvcc that knows that architecture";
+}
+
 std::string uuid_text(const cudaUUID_t& uuid) {
   std::string text = "GPU-";
   for (int i = 0; i < 16; ++i) {
@@ -91,7 +106,8 @@ void throw_error(cudaError_t code, const char* call) {
   const std::string where = place();
   throw Error(std::string(function_name(call)) + " failed with " + ::cudaGetErrorName(code) + " (" +
               std::to_string(static_cast<int>(code)) + "): " + ::cudaGetErrorString(code) +
-              (where.empty() ? "" : "; " + where));
+              (where.empty() ? "" : "; " + where) +
+              (code == cudaErrorNoKernelImageForDevice ? no_kernel_problem() : ""));
 }
 
 std::optional<int> driver_version() {

@@ -12,16 +12,19 @@ namespace py = pybind11;
 
 namespace {
 
-py::dict by_unit(const std::uint64_t* hashes) {
+// code: the architecture that the code was compiled for.
+py::dict by_unit(const std::uint64_t* hashes, int code) {
   py::dict d;
-  for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) d[selftest::kGpuUnits[i]] = hashes[i];
+  for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) {
+    if (selftest::has_unit(i, code)) d[selftest::kGpuUnits[i]] = hashes[i];
+  }
   return d;
 }
 
 py::dict to_dict(const selftest::GpuPrints& prints) {
   py::list seen;
   for (const selftest::BlockPrint& print : prints.prints) {
-    seen.append(py::make_tuple(print.multiprocessor, print.repeat, by_unit(print.hashes)));
+    seen.append(py::make_tuple(print.multiprocessor, print.repeat, by_unit(print.hashes, prints.code)));
   }
   std::uint64_t golden[selftest::kGpuUnitCount];
   for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) golden[i] = selftest::gpu_golden(i);
@@ -29,7 +32,7 @@ py::dict to_dict(const selftest::GpuPrints& prints) {
   d["code"] = prints.code;
   d["multiprocessors"] = prints.multiprocessors;
   d["computed"] = prints.computed;
-  d["golden"] = by_unit(golden);
+  d["golden"] = by_unit(golden, prints.code);
   d["seen"] = seen;
   return d;
 }

@@ -110,12 +110,17 @@ __device__ std::uint64_t lane_of(unsigned unit, Arena& arena) {
       return shared_lane(arena.words);
     case 4:
       return tensor_lane<__half, __half, float, 16>(tiles);
+// Formats that this architecture lacks are left out: see has_unit().
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     case 5:
       return tensor_lane<__nv_bfloat16, __nv_bfloat16, float, 16>(tiles);
     case 6:
       return tensor_lane<float, wmma::precision::tf32, float, 8>(tiles);
+#endif
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 720
     case 7:
       return tensor_lane<signed char, signed char, int, 16>(tiles);
+#endif
     default:
       return fingerprint_lane(static_cast<Unit>(unit), threadIdx.x);
   }
@@ -174,7 +179,7 @@ GpuPrints gpu_fingerprint(int device, Deadline enough, Deadline deadline, int sp
   result.multiprocessors = attribute(cudaDevAttrMultiProcessorCount, device);
   cudaFuncAttributes code{};
   ODDRANK_CUDA_CHECK(cudaFuncGetAttributes(&code, fingerprint_blocks));
-  result.code = code.binaryVersion;
+  result.code = code.ptxVersion;
   const unsigned blocks = kPrintBlocksPerProcessor * static_cast<unsigned>(result.multiprocessors);
   cuda::Buffer buffer(blocks * sizeof(BlockPrint));
   // Destroyed first: its work ends before the memory is freed.

@@ -85,6 +85,13 @@ constexpr std::uint64_t gpu_golden(std::size_t unit) {
   return unit < kUnitCount ? kGolden[unit] : unit == kUnitCount ? kGoldenShared : kGoldenTensor;
 }
 
+// Returns whether code compiled for the architecture `code` (90 = sm_90) computes the unit. Else its
+// hashes mean nothing.
+constexpr bool has_unit(std::size_t unit, int code) {
+  constexpr int kOldest[kGpuUnitCount] = {0, 0, 0, 0, 70, 80, 80, 72};
+  return code >= kOldest[unit];
+}
+
 // One block of threads on one multiprocessor.
 struct BlockPrint {
   std::uint32_t multiprocessor;
@@ -93,7 +100,7 @@ struct BlockPrint {
 };
 
 struct GpuPrints {
-  int code = 0;                // architecture of the machine code that ran: 90 = sm_90
+  int code = 0;                // architecture that the code was compiled for: 90 = sm_90
   int multiprocessors = 0;     // of the GPU
   std::uint64_t computed = 0;  // blocks in all repeats
   // One block per multiprocessor from the first repeat, preferably one that differs from most; from

@@ -80,7 +80,8 @@ def test_each_pattern_finds_a_flipped_bit(damage_pass):
 
 def test_every_multiprocessor_computes_what_is_known_beforehand():
     told = _native.cuda().gpu_fingerprint(0, 0.0)
-    assert tuple(told["golden"]) == UNITS
+    lacking = {"tensor_bf16", "tensor_tf32"} if told["code"] < 80 else set()
+    assert tuple(told["golden"]) == tuple(unit for unit in UNITS if unit not in lacking)
     assert len({sm for sm, _, _ in told["seen"]}) == told["multiprocessors"]
     for sm, _, hashes in told["seen"]:
         assert hashes == told["golden"], f"SM {sm}"

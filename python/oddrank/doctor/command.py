@@ -9,6 +9,7 @@ from oddrank import launch, render
 from oddrank.cli import Seconds, json_option
 from oddrank.doctor.probes import Facts, examine
 from oddrank.errors import LaunchError, OddrankError
+from oddrank.machine.device import without_code
 from oddrank.report import envelope, write_json
 
 # Part, state, details.
@@ -75,7 +76,8 @@ def _all_rows(data: Facts) -> Iterator[Row]:
     for name, part in data["parts"].items():
         yield _part_row(name, part)
     yield _torch_row(data["torch"])
-    yield from _cuda_rows(data["cuda"])
+    build = data["parts"]["_cuda"].get("build", {})
+    yield from _cuda_rows(data["cuda"], build.get("architectures", ""))
     yield _nccl_row(data["nccl"])
     if data["nccl"].get("warning"):
         yield "NCCL", "warning", data["nccl"]["warning"]
@@ -105,7 +107,7 @@ def _torch_row(torch: Facts) -> Row:
     return "torch", "ok", f"{known}, {cuda}, backends {backends}, {took}, {torch['folder']}"
 
 
-def _cuda_rows(cuda: Facts) -> Iterator[Row]:
+def _cuda_rows(cuda: Facts, architectures: str) -> Iterator[Row]:
     problem = cuda.get("problem", "")
     if "runtime" in cuda:
         yield "CUDA runtime", "ok", f"{_dotted(cuda['runtime'])}, inside _cuda"
@@ -123,7 +125,11 @@ def _cuda_rows(cuda: Facts) -> Iterator[Row]:
         major, minor = gpu["compute_capability"]
         memory = f"{gpu['memory_bytes'] / 2**30:.1f} GiB"
         said = f"{gpu['name']}, {memory}, sm_{major}{minor}, {gpu['uuid']}, {gpu['pci_bus_id']}"
-        yield f"GPU {gpu['index']}", "ok", said
+        why = without_code(gpu["name"], gpu["compute_capability"], architectures)
+        if why:
+            yield f"GPU {gpu['index']}", "unsupported", f"_cuda: {why}. {said}"
+        else:
+            yield f"GPU {gpu['index']}", "ok", said
 
 
 def _nccl_row(nccl: Facts) -> Row:

@@ -4,7 +4,8 @@ Ranks compute on GPUs if each of them has one to itself, else on the CPU.
 """
 
 import os
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from oddrank import _native
@@ -31,7 +32,7 @@ class GpuFacts(TypedDict):
     gpu: str | None
     local_world: int
     gpu_id: str | None
-    cuda_part: str  # why the part _cuda is missing; "" if it is there or there is no GPU
+    cuda_part: str  # why the part _cuda can't use the GPU; "" if it can or there is no GPU
     obstacle: str  # why the part _cuda can't use NCCL
 
 
@@ -47,9 +48,44 @@ def facts(launch: "Launch") -> GpuFacts:
         "local_world": launch.local_world,
         # A launcher that gives each rank one GPU shows it to that rank alone, as number 0.
         "gpu_id": _gpu_id() if gpus == 1 else None,
-        "cuda_part": "" if part.module or not gpus else f"_cuda: {part.reason}. {part.advice}",
+        "cuda_part": _cuda_problem(part, gpu_index(launch) % gpus) if gpus else "",
         "obstacle": part.module.nccl_obstacle() if part.module and gpus else "",
     }
+
+
+def _cuda_problem(part: _native.Part, index: int) -> str:
+    """Returns why the part _cuda can't use CUDA's GPU `index`; "" if it can."""
+    import torch
+
+    if part.module is None:
+        return f"_cuda: {part.reason}. {part.advice}"
+    name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
+    why = without_code(name, capability, part.module.build_info["architectures"])
+    return f"_cuda: {why}" if why else ""
+
+
+def without_code(name: str, capability: Sequence[int], architectures: str) -> str:
+    """Returns why a build has no code for a GPU, and what to do; "" if it has.
+
+    architectures: as CMake has them. "75-real" is machine code, for GPUs of the same major number
+    and at least this minor one; "120-virtual" is PTX, which newer GPUs compile; "90" is both. Code
+    for "90a" fits no other number, code for "100f" none of another major number.
+    """
+    number = 10 * capability[0] + capability[1]
+    for one in architectures.split():
+        found = re.fullmatch(r"(\d+)([af]?)(-real|-virtual)?", one)
+        if found is None or number == int(found[1]):  # "native" and "all" fit this machine's GPUs
+            return ""
+        built, only, kind = int(found[1]), found[2], found[3]
+        same_major = built // 10 == number // 10 and only != "a"
+        if number > built and (same_major or (not only and kind != "-real")):
+            return ""
+    if not architectures:
+        return ""
+    return (
+        f"it has no code for {name} (sm_{number}), only for sm {architectures}. Install oddrank"
+        f" again with CMAKE_ARGS=-DODDRANK_CUDA_ARCHITECTURES={number} and an nvcc that knows it"
+    )
 
 
 def choose(ranks: Collection[GpuFacts]) -> str:
