@@ -51,19 +51,22 @@ int unit_of(const std::string& name) {
 void bind_cuda_selftest(py::module_& m) {
   m.def(
       "verify_memory",
-      [](int device, std::size_t bytes, std::uint64_t seed, double seconds, bool thorough,
-         std::optional<std::size_t> damage, std::size_t damage_pass) {
+      [](int device, std::size_t bytes, std::uint64_t seed, double seconds, double enough,
+         bool thorough, std::optional<std::size_t> damage, std::size_t damage_pass) {
         selftest::MemoryResult result;
         {
           const WithoutGil unlocked;
-          result = selftest::verify_memory(device, bytes, seed, Deadline::after_seconds(seconds),
-                                           passes_of(thorough), damage_of(damage, damage_pass));
+          result = selftest::verify_memory(device, bytes, seed, Deadline::after_seconds(enough),
+                                           Deadline::after_seconds(seconds), passes_of(thorough),
+                                           damage_of(damage, damage_pass));
         }
         return memory_dict(result);
       },
       py::arg("device"), py::arg("bytes"), py::arg("seed"), py::kw_only(),
-      py::arg("seconds") = 30.0, py::arg("thorough") = false, py::arg("damage") = py::none(),
-      py::arg("damage_pass") = 0, "As verify_host_memory, in the memory of a GPU.");
+      py::arg("seconds") = 30.0, py::arg("enough") = 30.0, py::arg("thorough") = false,
+      py::arg("damage") = py::none(), py::arg("damage_pass") = 0,
+      "As verify_host_memory, in the memory of a GPU. Begins no further pass after `enough` "
+      "seconds; result: passes, how many were done.");
   m.def(
       "time_copies",
       [](int device, std::size_t bytes, int repeats, double seconds) {

@@ -28,6 +28,7 @@ inline pybind11::dict memory_dict(const selftest::MemoryResult& result) {
   mismatches["got"] = result.mismatches.got;
   pybind11::dict d;
   d["bytes"] = result.bytes;
+  d["passes"] = result.passes;
   d["mismatches"] = mismatches;
   d["write_seconds"] = result.write_seconds;
   d["read_seconds"] = result.read_seconds;

@@ -17,11 +17,11 @@
 
 namespace oddrank::selftest {
 
-// Tests `bytes` (rounded down to 16) of `device` in the first `passes` of kPasses. `bytes` should
-// be several times the L2 cache. Throws Error if the allocation or a kernel fails, or the deadline
+// Tests `bytes` (rounded down to 16) of `device` in the first `passes` of kPasses, but begins no
+// further pass once `enough` has passed. `bytes` should be several times the L2 cache. Throws Error if the allocation or a kernel fails, or the deadline
 // passes: memory that the GPU still uses then stays allocated.
-MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, Deadline deadline,
-                           std::size_t passes = kQuickPasses,
+MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, Deadline enough,
+                           Deadline deadline, std::size_t passes = kQuickPasses,
                            std::optional<Damage> damage = std::nullopt);
 
 // Returns the GPU's seconds of each of `repeats` copies of `bytes` within `device` by cudaMemcpy,

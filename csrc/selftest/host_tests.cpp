@@ -191,6 +191,7 @@ MemoryResult verify_host_memory(std::size_t bytes, std::uint64_t seed, std::size
     find_mismatches(memory.words(), count, seed, pass, result.mismatches);
     result.write_seconds = faster(result.write_seconds, written - begin);
     result.read_seconds = faster(result.read_seconds, monotonic_ns() - written);
+    ++result.passes;
   }
   return result;
 }

@@ -77,7 +77,8 @@ struct Mismatches {
 };
 
 struct MemoryResult {
-  std::size_t bytes = 0;  // tested: whole blocks only
+  std::size_t bytes = 0;   // tested: whole blocks only
+  std::size_t passes = 0;  // of kPasses, that were done
   Mismatches mismatches;
   double write_seconds = 0;  // of the faster pass
   double read_seconds = 0;

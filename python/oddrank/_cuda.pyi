@@ -148,6 +148,7 @@ def verify_memory(
     seed: int,
     *,
     seconds: float = 30.0,
+    enough: float = 30.0,
     thorough: bool = False,
     damage: int | None = None,
     damage_pass: int = 0,

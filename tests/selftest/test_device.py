@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from job import job
-from oddrank import _native
+from oddrank import OddrankError, _native
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Skip
 from oddrank.machine.device import CPU, GPU
@@ -30,9 +30,21 @@ def test_a_quarter_of_what_is_free_is_shared_by_the_ranks_of_the_host(
 def test_a_full_test_takes_more_of_the_host(monkeypatch):
     monkeypatch.setattr("oddrank.machine.device.free_host_memory", lambda: 8192 * MIB)
     here = SimpleNamespace(local_world=2)
-    assert device.memory_to_verify(CPU, here, full=True) == 512 * MIB
+    assert device.memory_to_verify(CPU, here, "full") == 512 * MIB
     here.local_world = 16
-    assert device.memory_to_verify(CPU, here, full=True) == 128 * MIB
+    assert device.memory_to_verify(CPU, here, "full") == 128 * MIB
+
+
+@pytest.mark.parametrize(
+    ("depth", "alone", "expected"),
+    [("quick", True, 1024), ("normal", True, 129_024), ("full", True, 129_024),
+     ("normal", False, 1024), ("full", False, 1024)],
+)  # fmt: skip
+def test_a_gpu_is_tested_nearly_whole_unless_the_test_is_quick_or_others_use_it(
+    monkeypatch, depth, alone, expected
+):
+    monkeypatch.setattr(device, "free_bytes", lambda *_: 140 * 1024 * MIB)
+    assert device.memory_to_verify(GPU, SimpleNamespace(), depth, alone=alone) == expected * MIB
 
 
 @pytest.mark.parametrize(
@@ -46,17 +58,78 @@ def test_all_patterns_are_written_where_they_take_no_time_or_that_is_asked_for(
     monkeypatch, level, kind, thorough
 ):
     asked = {}
-    monkeypatch.setattr(device, "memory_to_verify", lambda *a, full: asked.update(full=full) or MIB)
-    monkeypatch.setattr(device, "verify", lambda *a, thorough: asked.update(thorough=thorough))
-    context = SimpleNamespace(launch=None, parameters=kind, step=lambda text: None)
-    device.stage(Options(level)).measure(context)
-    assert asked == {"full": level == "full", "thorough": thorough}
+
+    def to_verify(kind, launch, depth, *, alone):
+        asked.update(depth=depth, alone=alone)
+        return MIB
+
+    def verify(*arguments, thorough, enough):
+        assert enough > 0
+        asked.update(thorough=thorough)
+        return {}
+
+    monkeypatch.setattr(device, "memory_to_verify", to_verify)
+    monkeypatch.setattr(device, "verify", verify)
+    plan = {"device": kind, "shared": [5]}
+    for rank in (3, 5):
+        launch = SimpleNamespace(rank=rank)
+        context = SimpleNamespace(launch=launch, parameters=plan, step=lambda text: None)
+        device.stage(Options(level)).measure(context)
+        assert asked == {"depth": level, "alone": rank != 5, "thorough": thorough}
+
+
+class FakeCuda:
+    """A GPU of 80 GiB that other programs have taken a part of, and that is fast or not."""
+
+    def __init__(self, left, passes=6):
+        self.left, self.passes, self.sizes = left, passes, []
+
+    def set_rank(self, rank):
+        pass
+
+    def memory_info(self, index):
+        return 72 << 30, 80 << 30
+
+    def verify_memory(self, index, size, seed, *, thorough, enough, seconds):
+        assert seconds > enough
+        self.sizes.append(size)
+        if size > self.left:
+            raise OddrankError("cudaMalloc failed with cudaErrorMemoryAllocation (2): no memory")
+        return {"bytes": size, "passes": self.passes, "mismatches": {"count": 0}}
+
+
+def verified(monkeypatch, cuda, size):
+    monkeypatch.setattr(_native, "cuda", lambda: cuda)
+    monkeypatch.setattr(device, "gpu_index", lambda launch: 0)
+    return device.verify(GPU, SimpleNamespace(rank=0), size, thorough=True)
+
+
+def test_memory_that_was_taken_meanwhile_is_not_tested_and_the_result_says_how_much_was(
+    monkeypatch,
+):
+    cuda = FakeCuda(50 << 30)
+    found = verified(monkeypatch, cuda, 72 << 30)
+    assert cuda.sizes == [72 << 30, 54 << 30, 41472 << 20]
+    assert found == {"bytes": 41472 << 20, "total": 80 << 30, "patterns": 6, "wrong": None}
+    with pytest.raises(OddrankError, match="cudaErrorMemoryAllocation"):
+        verified(monkeypatch, FakeCuda(0), 72 << 30)
+
+
+def test_the_summary_says_how_much_of_the_gpus_was_tested():
+    states = {r: RankState(r, host="node0", node=0, local_rank=r, contact="ok") for r in (0, 1)}
+    result = {"device": "GPU", "bytes": 72 << 30, "total": 80 << 30, "patterns": 6, "wrong": None}
+    run = RunState(2, states, {"device": {0: result, 1: result}})
+    assert device.covered(run) == "; GPU memory tested: 90%, 6 patterns"
+    run.results["device"][1] = {**result, "bytes": 40 << 30, "patterns": 2}
+    assert device.covered(run) == "; GPU memory tested: at least 50%, 2 patterns"
+    on_host = {**result, "device": "CPU", "total": None}
+    assert device.covered(RunState(2, states, {"device": {0: on_host}})) == ""
 
 
 def test_a_word_that_came_back_wrong_is_a_finding_against_its_rank():
     wrong = _native.core().verify_host_memory(MIB, 7, damage=1000)["mismatches"]
     states = {r: RankState(r, host="node0", node=0, local_rank=r, contact="ok") for r in (0, 1)}
-    result = {"device": "CPU", "bytes": MIB, "wrong": None}
+    result = {"device": "CPU", "bytes": MIB, "total": None, "patterns": 2, "wrong": None}
     results = {0: result, 1: {**result, "wrong": wrong}}
     (finding,) = device.stage(Options()).conclude(RunState(2, states, {"device": results}))
     assert (finding.condition, finding.cause) == ("broken", "bad-memory")

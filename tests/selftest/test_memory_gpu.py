@@ -32,6 +32,18 @@ def test_sizes_that_are_no_multiple_of_16_are_rounded_down():
     assert verify(0, 1000, 7)["bytes"] == 992
 
 
+def test_nearly_all_of_the_memory_is_tested_in_all_patterns():
+    free, _ = _native.cuda().memory_info(0)
+    size = int(free * 0.9) >> 20 << 20
+    result = verify(0, size, 7, thorough=True, seconds=120)
+    assert (result["bytes"], result["passes"]) == (size, 6)
+    assert result["mismatches"]["count"] == 0
+
+
+def test_once_it_is_enough_no_further_pattern_begins():
+    assert verify(0, GIB, 7, thorough=True, enough=0.0)["passes"] == 1
+
+
 def test_more_memory_than_there_is_fails_in_words_and_the_next_call_works():
     with pytest.raises(OddrankError, match=r"cudaMalloc failed with cudaErrorMemoryAllocation"):
         verify(0, 1 << 50, 7)

@@ -22,7 +22,7 @@ from oddrank.selftest import baseline, exclude, facts, prometheus
 from oddrank.selftest.facts.compare import group, not_readable
 from oddrank.selftest.findings.speed import smallest_seen
 from oddrank.selftest.speed_judge import as_data
-from oddrank.selftest.stages import speed
+from oddrank.selftest.stages import device, speed
 
 _NOT_BEGUN = "not begun"
 _COLUMNS = ("stage", "ranks", "seconds", "result")
@@ -101,6 +101,7 @@ def _all_well(outcome: Outcome, launch: Launch) -> str:
     unread = not_readable(environment)
     texts = [f"{name} ({ranks_text(who)})" for name, who in unread.items()]
     first = speed.judged(outcome.run)
+    well += device.covered(outcome.run)
     well += smallest_seen(first.look) if first else ""
     if first and first.before and not baseline.compared(outcome.run, first.before):
         well += "; not compared with the baseline, which has none of these hosts and local ranks"

@@ -1,27 +1,34 @@
 """Allocate memory on every rank's device, write a pattern, read it back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 from oddrank.machine.device import BACKENDS, CPU, GPU, choose, free_bytes, gpu_index
-from oddrank.selftest import facts
+from oddrank.selftest import facts, gpus
 from oddrank.selftest.choice import Depth, Options
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
 
+_NAME = "device"
 _CPU_BYTES = 64 << 20
-_GPU_BYTES = 1 << 30
 _CPU_BYTES_FULL = 512 << 20
+# On a GPU in a quick test, or if other processes use the GPU, too.
+_GPU_BYTES = 1 << 30
 # Share of a rank's free memory that it takes.
 _SHARE = 0.25
-# The same on a GPU in a full test. Not all: other programs may still be about to end.
-_SHARE_FULL = 0.9
+# The same of a GPU's. Not all: the driver needs some, and other programs may be about to end.
+_GPU_SHARE = 0.9
 _SMALLEST = 1 << 20
+# A GPU's patterns take half a second. After so many seconds no further one begins.
+_ENOUGH: dict[Depth, float] = {"quick": 5.0, "normal": 20.0, "full": 200.0}
+# A pattern that has begun must end within this time more.
+_PATIENCE = 30.0
 
 
 WrongWords = TypedDict(
@@ -30,23 +37,52 @@ WrongWords = TypedDict(
 )
 
 
-class Result(TypedDict):
-    """A rank's result. wrong: None if its memory kept every word."""
+class Verified(TypedDict):
+    """What was tested. patterns: how many of them. wrong: None if the memory kept every word.
 
-    device: str
+    total: bytes of the GPU's memory; None on the CPU.
+    """
+
     bytes: int
+    total: int | None
+    patterns: int
     wrong: WrongWords | None
 
 
-def _measure(context: Context[str], depth: Depth) -> Result:
-    """Verifies memory: with all patterns if full, or on a GPU unless quick (milliseconds)."""
-    here, full = context.parameters, depth == "full"
-    size = memory_to_verify(here, context.launch, full=full)
+class Result(Verified):
+    """A rank's result."""
+
+    device: str
+
+
+class Plan(TypedDict):
+    """shared: the ranks that other processes share their GPU with: these need memory, too."""
+
+    device: str
+    shared: list[int]
+
+
+def _plan(run: RunState) -> Plan | Skip:
+    here = plan(run)
+    if isinstance(here, Skip):
+        return here
+    return {"device": here, "shared": sorted(gpus.others(run))}
+
+
+def _measure(context: Context[Plan], depth: Depth) -> Result:
+    """Verifies memory: with all patterns if full, or on a GPU unless quick (half a second)."""
+    here, launch = context.parameters["device"], context.launch
+    size = memory_to_verify(
+        here, launch, depth, alone=launch.rank not in context.parameters["shared"]
+    )
     context.step(f"verify {size >> 20} MiB of {here} memory")
-    thorough = full or (here == GPU and depth != "quick")
-    wrong = verify(here, context.launch, size, thorough=thorough)
+    thorough = depth == "full" or (here == GPU and depth != "quick")
+    result: Result = {
+        "device": here,
+        **verify(here, launch, size, thorough=thorough, enough=_ENOUGH[depth]),
+    }
     context.step("verified")
-    return {"device": here, "bytes": size, "wrong": wrong}
+    return result
 
 
 def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
@@ -80,34 +116,73 @@ def backend(run: RunState) -> str:
     return BACKENDS[tested(run)]
 
 
-def memory_to_verify(device: str, launch: "Launch", *, full: bool = False) -> int:
+def memory_to_verify(
+    device: str, launch: "Launch", depth: Depth = "normal", *, alone: bool = True
+) -> int:
     """Returns the bytes to verify, which do not endanger the host; whole MiB.
 
-    full: most of a GPU's memory that is free, and more of the host's.
+    Most of the free memory of a GPU that this rank has alone, unless quick; a full test takes more
+    of the host's, too.
     """
     share = _SHARE
     left = free_bytes(device, launch)
     if device == CPU:
-        wanted = _CPU_BYTES_FULL if full else _CPU_BYTES
-    elif full:
-        wanted, share = int(left), _SHARE_FULL
+        wanted = _CPU_BYTES_FULL if depth == "full" else _CPU_BYTES
+    elif depth != "quick" and alone:
+        wanted, share = int(left), _GPU_SHARE
     else:
         wanted = _GPU_BYTES
     return max(_SMALLEST, min(wanted, int(left * share)) >> 20 << 20)
 
 
 def verify(
-    device: str, launch: "Launch", size: int, *, thorough: bool = False
-) -> WrongWords | None:
-    """Writes and reads patterns (thorough: all of them). Returns the wrong words, or None."""
+    device: str, launch: "Launch", size: int, *, thorough: bool = False, enough: float = _PATIENCE
+) -> Verified:
+    """Writes and reads patterns (thorough: all of them, as far as `enough` seconds allow)."""
+    total = None
     if device == GPU:
-        cuda = _native.cuda()
+        cuda, index = _native.cuda(), gpu_index(launch)
         cuda.set_rank(launch.rank)
-        result = cuda.verify_memory(gpu_index(launch), size, launch.rank, thorough=thorough)
+        total = cuda.memory_info(index)[1]
+        options = {"thorough": thorough, "enough": enough, "seconds": enough + _PATIENCE}
+        result = _as_much_as_there_is(
+            lambda most: cuda.verify_memory(index, most, launch.rank, **options), size
+        )
     else:
         result = _native.core().verify_host_memory(size, launch.rank, thorough=thorough)
-    mismatches: WrongWords = result["mismatches"]
-    return mismatches if mismatches["count"] else None
+    wrong: WrongWords = result["mismatches"]
+    return {
+        "bytes": result["bytes"],
+        "total": total,
+        "patterns": result["passes"],
+        "wrong": wrong if wrong["count"] else None,
+    }
+
+
+def _as_much_as_there_is(test: Callable[[int], dict[str, Any]], size: int) -> dict[str, Any]:
+    """Tests less than `size` bytes if others have taken a part of them: nothing reserves memory."""
+    while True:
+        try:
+            return test(size)
+        except OddrankError as error:
+            if "cudaErrorMemoryAllocation" not in str(error) or size <= _GPU_BYTES:
+                raise
+            size = size * 3 // 4 >> 20 << 20
+
+
+def covered(run: RunState) -> str:
+    """Returns the part of the summary that says how much of the GPUs' memory was tested."""
+    results: Mapping[int, Result] = run.of(_NAME)
+    known = [
+        (one["bytes"] / one["total"], one["patterns"])
+        for one in results.values()
+        if one.get("total")
+    ]
+    if not known:
+        return ""
+    share, patterns = min(share for share, _ in known), min(count for _, count in known)
+    least = "at least " if len(set(known)) > 1 else ""
+    return f"; GPU memory tested: {least}{share:.0%}, {patterns} patterns"
 
 
 def bad_memory(run: RunState, rank: int, device: str, size: int, wrong: WrongWords) -> Finding:
@@ -119,7 +194,7 @@ def bad_memory(run: RunState, rank: int, device: str, size: int, wrong: WrongWor
         cause="bad-memory",
         drains_node=True,
         what=f"{who} is broken: its {device} memory does not keep what is written to it",
-        stage="device",
+        stage=_NAME,
         evidence=(
             Evidence(
                 f"{wrong['count']} wrong words in {size >> 20} MiB, the first at {wrong['index']}:"
@@ -140,6 +215,6 @@ def _bits(mask: int) -> str:
     return fold(bit for bit in range(64) if mask >> bit & 1)
 
 
-def stage(options: Options) -> Stage[str, Result, list[Finding]]:
+def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
     seconds = 300 if options.depth == "full" else 60
-    return Stage("device", seconds, partial(_measure, depth=options.depth), _judge, plan)
+    return Stage(_NAME, seconds, partial(_measure, depth=options.depth), _judge, _plan)
