@@ -246,9 +246,7 @@ def test_nvls_is_expected_only_where_every_gpu_has_multicast(multicast, algorith
     rest = {"nics": {}, "fabric": None, "nccl": "2.27.7", "links": None}
     results = {
         "devices": {r: {"gpu": "NVIDIA H100 80GB HBM3"} for r in range(8)},
-        "connect": {
-            r: {**rest, **topology.algorithms({}, one)} for r, one in enumerate(multicast)
-        },
+        "connect": {r: {**rest, **topology.algorithms({}, one)} for r, one in enumerate(multicast)},
     }
     found = due(topology.facts(RunState(8, states, results), "nccl"))
     assert found.note.split(",")[0] == algorithm

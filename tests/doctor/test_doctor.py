@@ -147,9 +147,15 @@ def test_what_only_gpus_need_is_missing_only_where_there_is_one(gpu):
 
 
 def test_a_gpu_that_the_build_has_no_code_for_is_told_with_what_to_do():
-    gpu = {"index": 0, "name": "Tesla V100-SXM2-32GB", "memory_bytes": 32 << 30,
-           "compute_capability": [7, 0], "uuid": "GPU-ab", "pci_bus_id": "0000:1B:00.0"}  # fmt: skip
-    cuda = {"runtime": [13, 0], "driver": [13, 0], "gpus": [gpu, {**gpu, "compute_capability": [7, 5]}]}
+    gpu = {
+        "index": 0, "name": "Tesla V100-SXM2-32GB", "memory_bytes": 32 << 30,
+        "compute_capability": [7, 0], "uuid": "GPU-ab", "pci_bus_id": "0000:1B:00.0",
+    }  # fmt: skip
+    cuda = {
+        "runtime": [13, 0],
+        "driver": [13, 0],
+        "gpus": [gpu, {**gpu, "compute_capability": [7, 5]}],
+    }
     old, new = [row for row in command._cuda_rows(cuda, "75-real 120-virtual") if "GPU" in row[0]]
     assert old[1] == "unsupported"
     assert "no code for Tesla V100-SXM2-32GB (sm_70)" in old[2]

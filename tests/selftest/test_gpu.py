@@ -19,6 +19,16 @@ def test_every_gpu_is_tested_by_a_rank_of_its_own(gpus):
     verdict = job(gpus, deadline=120)
     assert verdict.healthy(), str(verdict)
     assert verdict.report["data"]["device"] == "GPU"
+    assert "GPU memory tested" in verdict.report["summary"]
+    every = [rank["metrics"] for rank in verdict.report["data"]["ranks"]]
+    for one in every:
+        assert one["device"]["patterns"] == 6
+        assert one["device"]["bytes"] > 0.8 * one["device"]["total"]
+    kinds = {}
+    for one in every:
+        prints = one["fingerprint"]["products"]
+        kinds.setdefault(prints["kind"], []).append(prints["hashes"])
+    assert all(hashes[0] == one for hashes in kinds.values() for one in hashes)
     assert verdict.gone()
 
 

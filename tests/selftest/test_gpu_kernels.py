@@ -6,7 +6,7 @@ import pytest
 
 from oddrank import OddrankError, _native
 from oddrank.selftest import metrics
-from oddrank.selftest.probes import gemm, gpu
+from oddrank.selftest.probes import gemm, gpu, products
 
 pytestmark = [pytest.mark.gpu, pytest.mark.needs("cuda-build")]
 
@@ -129,6 +129,21 @@ def test_a_spoilt_multiprocessor_is_in_what_a_rank_publishes(monkeypatch):
     assert spoilt["odd_count"] == 1
     assert spoilt["odd"][0]["unit"] == "fp64"
     assert spoilt["odd"][0]["place"].startswith("SM ")
+
+
+@pytest.mark.needs("torch")
+def test_products_have_the_same_bits_again_and_again():
+    first, second = (products.fingerprint(HERE, seconds) for seconds in (0.0, 1.0))
+    assert first["computed"] == 1 < second["computed"]
+    assert first["kind"] == second["kind"]
+    assert "cuBLAS unknown" not in first["kind"]
+    assert first["hashes"] == second["hashes"]
+    assert second["odd_count"] == 0
+    major, minor = _native.cuda().devices()[0]["compute_capability"]
+    wanted = {(8, 0): "cublas_bf16", (8, 9): "cublas_fp8"}
+    assert {name for oldest, name in wanted.items() if (major, minor) >= oldest} <= set(
+        first["hashes"]
+    )
 
 
 @pytest.mark.needs("torch")

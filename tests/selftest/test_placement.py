@@ -12,7 +12,7 @@ from oddrank.machine.placement import bound_to, of_gpu, topmost_bridge
 from oddrank.selftest.probes import gpu
 from oddrank.selftest.stages import speed
 
-# The GPUs of an HGX H100 host: below switches of two, below a root port alone, in a virtual machine.
+# GPUs below a switch of two, below a root port alone, and in a virtual machine.
 PAIRED = "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0"
 ITS_PEER = "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1b:00.0"
 ALONE = "pci0000:38/0000:38:01.0/0000:3a:00.0"

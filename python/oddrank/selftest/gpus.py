@@ -36,8 +36,8 @@ HARDWARE = {
 _XID = re.compile(
     rb"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[^)]*\): (\d+)([^\n]*)"
 )
-# Lines that tell of no fault: NVLink 5 corrects some errors itself, and a recovery that has ended is
-# an Xid 154, too.
+# Lines that tell of no fault: NVLink 5 corrects some errors itself, and the end of a recovery is an
+# Xid 154, too.
 _NONFATAL, _RECOVERED = re.compile(rb"\bNonfatal\b"), re.compile(rb" to 0x0 ")
 _HARMLESS = {**{str(code): _NONFATAL for code in range(144, 151)}, "154": _RECOVERED}
 # The first line about an error of an NVSwitch: other lines ("Severity", "Data") repeat it, and what

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.machine import placement
-from oddrank.selftest.probes import gemm, prints
+from oddrank.selftest.probes import gemm, prints, products
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
@@ -107,3 +107,6 @@ def _rates(times: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list
         name: [times["bytes"] * _MOVED[way] / seconds / 1e9 for seconds in times[way]]
         for name, way in names.items()
     }
+
+
+FINGERPRINTS = {"gpu": fingerprint, "products": products.fingerprint}

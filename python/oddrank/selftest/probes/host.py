@@ -156,3 +156,6 @@ def share_held_back(before: dict[str, tuple[int, int]], after: dict[str, tuple[i
         if ran > first[0]:
             shares.append((stopped - first[1]) / (ran - first[0]))
     return max(shares)
+
+
+FINGERPRINTS = {"host": fingerprint}

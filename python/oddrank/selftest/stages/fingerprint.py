@@ -21,7 +21,7 @@ class Plan(TypedDict):
     seconds: float
 
 
-# By scope.
+# By name: host, gpu, and products for a GPU's matrix products.
 Result: TypeAlias = "dict[str, Prints]"
 
 
@@ -41,21 +41,22 @@ class Wrong(_Wrong, total=False):
 def _measure(context: Context[Plan]) -> Result:
     found: Result = {}
     for scope, probe in probes.of(context.parameters["device"]).items():
-        context.step(f"compute fingerprints of the {scope}")
-        print_ = probe.fingerprint(context.launch, context.parameters["seconds"])
-        if print_ is not None:
-            found[scope] = print_
+        for name, compute in probe.FINGERPRINTS.items():
+            context.step(f"compute fingerprints of the {scope}" + f": {name}" * (name != scope))
+            print_ = compute(context.launch, context.parameters["seconds"])
+            if print_ is not None:
+                found[name] = print_
     return found
 
 
 def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     prints: dict[tuple[str, str], dict[int, Prints]] = defaultdict(dict)
     for rank, result in results.items():
-        for scope, one in result.items():
-            prints[scope, one["kind"]][rank] = one
+        for name, one in result.items():
+            prints[name, one["kind"]][rank] = one
     found = []
-    for (scope, _), ranks in prints.items():
-        found += _judge_kind(run, scope, ranks)
+    for (name, _), ranks in prints.items():
+        found += _judge_kind(run, "host" if name == "host" else "gpu", ranks)
     return found
 
 

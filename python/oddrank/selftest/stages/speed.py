@@ -92,13 +92,16 @@ def _figures(
         together[probe.alone(context.launch, name)][name] = count
     for alone, left in together.items():
         for number in itertools.count():
-            if not left:
-                break
             now = {name: min(count, probe.A_TURN) for name, count in left.items()}
             with slots.turn(f"how fast the {scope} is", alone) as place, probe.at(number + place):
                 for name, values in probe.speed(context.launch, now).items():
                     figures[name] += values
-            left = {name: count - now[name] for name, count in left.items() if count > now[name]}
+            for name, count in now.items():
+                left[name] -= count
+                if not left[name]:
+                    del left[name]
+            if not left:
+                break
     return figures
 
 
