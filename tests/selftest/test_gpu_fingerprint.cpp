@@ -33,6 +33,18 @@ TEST(GpuFingerprint, SharedMemoryIsFilledWholeInEveryRound) {
   }
 }
 
+TEST(GpuFingerprint, OldArchitecturesLackFormatsOfTheirTensorCores) {
+  const auto units = [](int code) {
+    std::size_t count = 0;
+    for (std::size_t unit = 0; unit < kGpuUnitCount; ++unit) count += has_unit(unit, code) ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(units(90), kGpuUnitCount);
+  EXPECT_EQ(units(80), kGpuUnitCount);
+  EXPECT_EQ(units(75), kGpuUnitCount - 2);  // no bf16, no tf32
+  EXPECT_EQ(units(70), kGpuUnitCount - 3);  // no int8 either
+}
+
 TEST(GpuFingerprint, TheHashOfSharedMemoryIsKnown) {
   Lanes lanes = numbered();
   std::vector<std::uint64_t> words(kSharedWords);

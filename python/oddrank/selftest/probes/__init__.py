@@ -15,7 +15,7 @@ from oddrank.selftest.probes import gpu, host
 #       they use; ranks that measure at the same time have different numbers;
 #   alone(launch, metric) -> str: a part of the host that only one rank at a time may use while it
 #       measures the metric; "": none;
-#   FINGERPRINTS: name -> f(launch, seconds) -> prints.summary's dict, or None if it can't be had.
+#   FINGERPRINTS: name -> prints.Compute.
 
 
 def of(device: str) -> dict[str, ModuleType]:

@@ -109,4 +109,7 @@ def _rates(times: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list
     }
 
 
-FINGERPRINTS = {"gpu": fingerprint, "products": products.fingerprint}
+FINGERPRINTS: dict[str, prints.Compute] = {
+    "gpu": fingerprint,
+    "products": products.fingerprint,
+}

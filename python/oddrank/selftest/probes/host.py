@@ -158,4 +158,4 @@ def share_held_back(before: dict[str, tuple[int, int]], after: dict[str, tuple[i
     return max(shares)
 
 
-FINGERPRINTS = {"host": fingerprint}
+FINGERPRINTS: dict[str, prints.Compute] = {"host": fingerprint}

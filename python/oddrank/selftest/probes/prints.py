@@ -1,8 +1,11 @@
 """Sums up fingerprints of many places (cores, multiprocessors) and repeats: which are odd."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from oddrank.launch import Launch
 
 # A rank reports at most this many odd fingerprints.
 _TOLD = 8
@@ -36,6 +39,10 @@ class GpuPrints(Prints):
     """places_there: the GPU's multiprocessors."""
 
     places_there: int
+
+
+# Computes a rank's fingerprints for so many seconds; None if they can't be had here.
+Compute: TypeAlias = "Callable[[Launch, float], Prints | None]"
 
 
 def summary(
