@@ -24,7 +24,8 @@ py::dict by_unit(const std::uint64_t* hashes, int code) {
 py::dict to_dict(const selftest::GpuPrints& prints) {
   py::list seen;
   for (const selftest::BlockPrint& print : prints.prints) {
-    seen.append(py::make_tuple(print.multiprocessor, print.repeat, by_unit(print.hashes, prints.code)));
+    seen.append(
+        py::make_tuple(print.multiprocessor, print.repeat, by_unit(print.hashes, prints.code)));
   }
   std::uint64_t golden[selftest::kGpuUnitCount];
   for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) golden[i] = selftest::gpu_golden(i);

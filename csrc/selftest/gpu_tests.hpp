@@ -18,8 +18,9 @@
 namespace oddrank::selftest {
 
 // Tests `bytes` (rounded down to 16) of `device` in the first `passes` of kPasses, but begins no
-// further pass once `enough` has passed. `bytes` should be several times the L2 cache. Throws Error if the allocation or a kernel fails, or the deadline
-// passes: memory that the GPU still uses then stays allocated.
+// further pass once `enough` has passed. `bytes` should be several times the L2 cache. Throws Error
+// if the allocation or a kernel fails, or the deadline passes: memory that the GPU still uses then
+// stays allocated.
 MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, Deadline enough,
                            Deadline deadline, std::size_t passes = kQuickPasses,
                            std::optional<Damage> damage = std::nullopt);
@@ -85,8 +86,8 @@ constexpr std::uint64_t gpu_golden(std::size_t unit) {
   return unit < kUnitCount ? kGolden[unit] : unit == kUnitCount ? kGoldenShared : kGoldenTensor;
 }
 
-// Returns whether code compiled for the architecture `code` (90 = sm_90) computes the unit. Else its
-// hashes mean nothing.
+// Returns whether code compiled for the architecture `code` (90 = sm_90) computes the unit. If not,
+// its hashes mean nothing.
 constexpr bool has_unit(std::size_t unit, int code) {
   constexpr int kOldest[kGpuUnitCount] = {0, 0, 0, 0, 70, 80, 80, 72};
   return code >= kOldest[unit];

@@ -12,7 +12,7 @@ from oddrank.control.walk import Outcome
 
 SETUP = {"torch": "2.11.0", "cuda": None, "driver": None, "settings": {}}
 CONNECTED = {
-    "nics": {}, "fabric": None, "gloo_interface": None, "nccl": None, "nvls": None, "ring": None,
+    "nics": {}, "fabric": None, "gloo_interface": None, "nccl": None, "nvls": True, "ring": None,
     "links": None,
 }  # fmt: skip
 

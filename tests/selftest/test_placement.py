@@ -43,7 +43,8 @@ def cuda(monkeypatch):
             {"name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-ab", "pci_bus_id": address,
              "compute_capability": (9, 0), "multicast": True} for address in addresses
         ]  # fmt: skip
-        monkeypatch.setattr(_native, "cuda", lambda: SimpleNamespace(devices=lambda: gpus))
+        module = SimpleNamespace(devices=lambda: gpus)
+        monkeypatch.setattr(_native, "cuda", lambda: module)
 
     return listed
 

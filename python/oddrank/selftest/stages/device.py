@@ -174,9 +174,9 @@ def covered(run: RunState) -> str:
     """Returns the part of the summary that says how much of the GPUs' memory was tested."""
     results: Mapping[int, Result] = run.of(_NAME)
     known = [
-        (one["bytes"] / one["total"], one["patterns"])
+        (one["bytes"] / total, one["patterns"])
         for one in results.values()
-        if one.get("total")
+        if (total := one.get("total"))
     ]
     if not known:
         return ""
