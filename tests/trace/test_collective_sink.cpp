@@ -11,7 +11,7 @@
 
 #include "trace/format/layout.hpp"
 #include "trace/read/dictionary.hpp"
-#include "trace/read/record_clock.hpp"
+#include "trace/read/file.hpp"
 #include "trace/read/records.hpp"
 #include "trace/write/collective_sink.hpp"
 #include "trace/write/recorder.hpp"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trace/read/record_clock.hpp"
+#include "trace/read/file.hpp"
 
 namespace oddrank::trace {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "trace/read/dictionary.hpp"
+#include "trace/read/file.hpp"
 #include "trace/read/linetable.hpp"
-#include "trace/read/record_clock.hpp"
 #include "trace/read/threads.hpp"
 
 namespace oddrank::trace {
