@@ -10,7 +10,7 @@
 #include "os/utf8.hpp"
 #include "trace/export/export.hpp"
 #include "trace/format/layout.hpp"
-#include "trace/read/linetable.hpp"
+#include "trace/read/dictionary.hpp"
 #include "trace/read/snapshot.hpp"
 #include "trace/read/stats.hpp"
 

@@ -13,7 +13,6 @@
 
 #include "trace/read/dictionary.hpp"
 #include "trace/read/file.hpp"
-#include "trace/read/linetable.hpp"
 #include "trace/read/threads.hpp"
 
 namespace oddrank::trace {

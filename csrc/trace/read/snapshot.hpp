@@ -10,7 +10,6 @@
 
 #include "trace/read/dictionary.hpp"
 #include "trace/read/file.hpp"
-#include "trace/read/linetable.hpp"
 #include "trace/read/records.hpp"
 #include "trace/read/threads.hpp"
 
