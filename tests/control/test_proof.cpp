@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "control/proof.hpp"
+#include "control/wire.hpp"
 
 namespace oddrank::control::proof_test {
 namespace {
