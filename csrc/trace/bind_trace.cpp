@@ -10,7 +10,7 @@
 #include "trace/hooks/tracer.hpp"
 #include "trace/nicer/text.hpp"
 #include "trace/nicer/text_queue.hpp"
-#include "trace/write/collective_sink.hpp"
+#include "trace/torch/collectives.hpp"
 #include "trace/write/record_files.hpp"
 
 namespace py = pybind11;

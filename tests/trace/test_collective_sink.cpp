@@ -13,7 +13,7 @@
 #include "trace/read/dictionary.hpp"
 #include "trace/read/file.hpp"
 #include "trace/read/records.hpp"
-#include "trace/write/collective_sink.hpp"
+#include "trace/torch/collectives.hpp"
 #include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
