@@ -9,7 +9,6 @@
 #include "trace/format/layout.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/nicer/text.hpp"
-#include "trace/nicer/text_queue.hpp"
 #include "trace/torch/collectives.hpp"
 #include "trace/write/record_files.hpp"
 
