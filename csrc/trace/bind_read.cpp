@@ -9,7 +9,7 @@
 #include "os/proc.hpp"
 #include "os/utf8.hpp"
 #include "trace/export/export.hpp"
-#include "trace/format/layout.hpp"
+#include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/snapshot.hpp"
 #include "trace/read/stats.hpp"

@@ -6,7 +6,6 @@
 #include "os/error.hpp"
 #include "os/utf8.hpp"
 #include "trace/format/format.hpp"
-#include "trace/format/layout.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/nicer/text.hpp"
 #include "trace/torch/collectives.hpp"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "trace/format/layout.hpp"
+#include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/file.hpp"
 #include "trace/read/records.hpp"

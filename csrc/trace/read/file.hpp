@@ -12,7 +12,6 @@
 
 #include "os/fd.hpp"
 #include "trace/format/format.hpp"
-#include "trace/format/layout.hpp"
 
 namespace oddrank::trace {
 
