@@ -12,7 +12,6 @@
 #include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/snapshot.hpp"
-#include "trace/read/stats.hpp"
 
 namespace py = pybind11;
 
