@@ -23,7 +23,6 @@ HERE = Path(__file__).parent
 SOURCES = [
     "os/proc.cpp",
     "control/wire.cpp",
-    "control/proof.cpp",
     "control/net.cpp",
     "control/clock_exchange.cpp",
 ]

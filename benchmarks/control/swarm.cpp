@@ -15,7 +15,6 @@
 #include "control/clock_exchange.hpp"
 #include "control/messages.hpp"
 #include "control/net.hpp"
-#include "control/proof.hpp"
 #include "control/wire.hpp"
 #include "os/clock.hpp"
 

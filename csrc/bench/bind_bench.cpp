@@ -1,5 +1,5 @@
 // Bindings of csrc/bench that run everywhere: translate types, release the GIL; no logic.
-#include "bench/bind_bench.hpp"
+#include <pybind11/pybind11.h>
 
 #include <bit>
 #include <string_view>
@@ -32,7 +32,7 @@ void bind_bench(py::module_& m) {
           const WithoutGil unlocked;
           found = bench::check(std::bit_cast<const void*>(address), segment);
         }
-        return mismatch_tuple(found);
+        return py::make_tuple(found.wrong, found.index, found.expected, found.got);
       },
       py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"), py::arg("world"),
       py::arg("first"), py::arg("count"), py::arg("turn"),

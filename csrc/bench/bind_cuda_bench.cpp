@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "bench/bind_bench.hpp"
 #include "bench/nccl/operation.hpp"
 #include "bench/verify/verify.hpp"
 #include "os/cpython.hpp"
@@ -77,7 +76,7 @@ void bind_verify(py::module_& m) {
           found =
               bench::check_on_device(device, address, segment, Deadline::after_seconds(seconds));
         }
-        return mismatch_tuple(found);
+        return py::make_tuple(found.wrong, found.index, found.expected, found.got);
       },
       py::arg("device"), py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"),
       py::arg("world"), py::arg("first"), py::arg("count"), py::arg("turn"), py::kw_only(),

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "control/hub.hpp"
-#include "control/proof.hpp"
+#include "control/wire.hpp"
 #include "os/clock.hpp"
 
 namespace oddrank::control {

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "control/proof.hpp"
+#include "control/wire.hpp"
 #include "os/clock.hpp"
 
 namespace oddrank::control {

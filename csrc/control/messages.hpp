@@ -31,7 +31,7 @@ struct Knock {
 // Root to guard: proves that the root knows the token, without sending it.
 struct Proof {
   std::string nonce;
-  std::string proof;  // see root_proof() in proof.hpp
+  std::string proof;  // see root_proof() in wire.hpp
 
   void fields(auto& io) { io(nonce, proof); }
 };

@@ -1,4 +1,5 @@
-// The control plane's frames: little-endian, bounded in length, safe to read from unknown peers.
+// What the control plane sends: frames, little-endian, bounded in length, safe to read from unknown
+// peers; and the proofs by which peers get to know each other.
 //
 //   u32 length of kind and payload | u8 kind | payload
 //
@@ -158,5 +159,18 @@ class FrameReader {
   std::size_t at_ = 0;
   bool broken_ = false;
 };
+
+// Guards and root prove that they know the job's token, without sending it: HMAC-SHA256 (RFC 2104,
+// FIPS 180-4) of both sides' nonces.
+std::string root_proof(std::string_view token, std::string_view guard_nonce,
+                       std::string_view root_nonce);
+std::string guard_proof(std::string_view token, std::string_view guard_nonce,
+                        std::string_view root_nonce);
+
+// Returns the 32 bytes of the code.
+std::string hmac_sha256(std::string_view key, std::string_view message);
+
+// Compares in a time that depends only on the sizes.
+bool same_secret(std::string_view a, std::string_view b) noexcept;
 
 }  // namespace oddrank::control

@@ -9,10 +9,9 @@
 #include "os/proc.hpp"
 #include "os/utf8.hpp"
 #include "trace/export/export.hpp"
-#include "trace/format/layout.hpp"
-#include "trace/read/linetable.hpp"
+#include "trace/format/format.hpp"
+#include "trace/read/dictionary.hpp"
 #include "trace/read/snapshot.hpp"
-#include "trace/read/stats.hpp"
 
 namespace py = pybind11;
 

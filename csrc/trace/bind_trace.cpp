@@ -6,11 +6,9 @@
 #include "os/error.hpp"
 #include "os/utf8.hpp"
 #include "trace/format/format.hpp"
-#include "trace/format/layout.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/nicer/text.hpp"
-#include "trace/nicer/text_queue.hpp"
-#include "trace/write/collective_sink.hpp"
+#include "trace/torch/collectives.hpp"
 #include "trace/write/record_files.hpp"
 
 namespace py = pybind11;

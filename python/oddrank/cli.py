@@ -181,6 +181,16 @@ def writable(
     return check
 
 
+def near(name: str, known: Sequence[str]) -> str:
+    """Returns a "did you mean" with the nearest known name; "" if none is near."""
+    from difflib import get_close_matches
+
+    plain = {one.replace("_", ""): one for one in known}
+    wanted = name[:40].lower().replace("_", "").replace("-", "")
+    found = get_close_matches(wanted, plain, n=1, cutoff=0.75)
+    return f"; did you mean {plain[found[0]]}?" if found else ""
+
+
 def share(ctx: click.Context, option: click.Parameter, value: str) -> float:
     """Converts the percentage of an option: 1% or 1 becomes 0.01."""
     try:
@@ -258,7 +268,8 @@ def _refuse(error: click.ClickException | OddrankError) -> int:
     elif _speaks():
         path = context.command_path if context else "oddrank"
         message = error.format_message().rstrip(".")
-        render.line(f"{path}: {message}; see {path} --help", sys.stderr)
+        then = " See" if message.endswith("?") else "; see"  # a question ends its sentence
+        render.line(f"{path}: {message}{then} {path} --help", sys.stderr)
     return OddrankError.exit_code
 
 

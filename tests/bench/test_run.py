@@ -228,7 +228,7 @@ def run_alone(*options):
         (("--sizes", "1M:2M:2"), "as in 8:256M:x2"),
         (("--sizes", "lots"), "as in 8:256M:x2"),
         (("--collectives", "all_the_things"), "is none of all_reduce"),
-        (("--collectives", "allreduce"), "; did you mean all_reduce?"),
+        (("--collectives", "allreduce"), "; did you mean all_reduce? See "),
         (("--collectives", "AllToAll-v"), "; did you mean all_to_all_v?"),
         (("--dtypes", "fp4"), "is none of float32"),
         (("--dtypes", "floa32"), "; did you mean float32?"),

@@ -32,11 +32,15 @@ def venv(tmp_path: Path) -> Path:
 
 
 def pip(venv: Path, *arguments: object, path: str | None = None, **environ: str) -> None:
-    """Runs pip; builds in a fresh folder outside the tree."""
+    """Runs pip; builds in a fresh folder, as deep as that of the first build.
+
+    So the compiler cache, where there is one, recognizes the files.
+    """
     environ = {**os.environ, "ODDRANK_CUDA": "OFF", "ODDRANK_TORCH": "OFF", **environ}
     environ["PATH"] = path or environ["PATH"]
     command = [venv / "bin" / "python", "-m", "pip", *arguments]
-    with tempfile.TemporaryDirectory() as build:
+    (ROOT / "build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as build:
         environ["SKBUILD_BUILD_DIR"] = build
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -73,6 +73,7 @@ def test_two_of_the_files_can_not_both_be_stdout():
         (["--prometheus", "/dev/shm/oddrank.txt"], "would never be read"),
         (["--prometheus", "/dev/null", "--only", ""], "no stage is named"),
         (["--only", ""], "no stage is named: choose from"),
+        (["--only", "rech"], "; did you mean reach? See "),
         (["--only", "speed", "--skip", "speed"], "--skip leaves nothing of --only"),
         (["--quick", "--full"], "--quick and --full contradict each other"),
         (["--full", "--quick"], "--quick and --full contradict each other"),

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "trace/format/layout.hpp"
+#include "trace/format/format.hpp"
 
 // Mutates some bytes as libFuzzer does; returns their new number.
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);

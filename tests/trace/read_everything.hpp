@@ -8,7 +8,6 @@
 #include "trace/export/export.hpp"
 #include "trace/read/records.hpp"
 #include "trace/read/snapshot.hpp"
-#include "trace/read/stats.hpp"
 #include "trace/read/threads.hpp"
 
 namespace oddrank::trace {

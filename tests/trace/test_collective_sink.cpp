@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "trace/format/layout.hpp"
+#include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
-#include "trace/read/record_clock.hpp"
+#include "trace/read/file.hpp"
 #include "trace/read/records.hpp"
-#include "trace/write/collective_sink.hpp"
+#include "trace/torch/collectives.hpp"
 #include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {

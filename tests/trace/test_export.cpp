@@ -6,7 +6,6 @@
 
 #include "record_builder.hpp"
 #include "trace/export/export.hpp"
-#include "trace/export/export_text.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "trace/format/format.hpp"
-#include "trace/read/linetable.hpp"
+#include "trace/read/dictionary.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -16,7 +16,6 @@
 #include "os/proc.hpp"
 #include "record_builder.hpp"
 #include "trace/read/file.hpp"
-#include "trace/read/record_clock.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -8,7 +8,7 @@
 #include "read_everything.hpp"
 #include "record_builder.hpp"
 #include "trace/read/dictionary.hpp"
-#include "trace/read/stats.hpp"
+#include "trace/read/snapshot.hpp"
 #include "trace/read/threads.hpp"
 
 namespace oddrank::trace {

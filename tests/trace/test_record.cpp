@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "os/error.hpp"
-#include "trace/format/layout.hpp"
+#include "trace/format/format.hpp"
 #include "trace/write/recorder.hpp"
 
 namespace oddrank::trace::record_test {

@@ -24,7 +24,6 @@
 #include "os/error.hpp"
 #include "os/proc.hpp"
 #include "trace/format/format.hpp"
-#include "trace/format/layout.hpp"
 #include "trace/write/record_files.hpp"
 
 namespace oddrank::trace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "os/error.hpp"
-#include "trace/format/layout.hpp"
+#include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/records.hpp"
 #include "trace/read/threads.hpp"

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "trace/hooks/settrace.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {

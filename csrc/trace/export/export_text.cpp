@@ -1,8 +1,8 @@
 // Builds events from texts and numbers. Escapes and formats without locale.
-#include "trace/export/export_text.hpp"
-
 #include <algorithm>
 #include <charconv>
+
+#include "trace/export/export.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -2,8 +2,6 @@
 //
 // From 3.12 on CPython builds them on sys.monitoring, for all code and all lines: code that is not
 // recorded costs one call per line, and 3.12 takes quadratic time in giant code.
-#include "trace/hooks/settrace.hpp"
-
 #include "os/cpython.hpp"
 #include "trace/hooks/tracer.hpp"
 

@@ -1,6 +1,4 @@
 // Keeps the list of running frames and the shadow stack, and resynchronises them.
-#include "trace/hooks/traced_thread.hpp"
-
 #include "os/cpython.hpp"
 #include "trace/cpython/code.hpp"
 #include "trace/hooks/tracer.hpp"

@@ -11,7 +11,7 @@
 #include "os/cpython.hpp"
 #include "os/error.hpp"
 #include "trace/cpython/code.hpp"
-#include "trace/format/layout.hpp"
+#include "trace/format/format.hpp"
 #include "trace/write/record_files.hpp"
 
 namespace oddrank::trace {

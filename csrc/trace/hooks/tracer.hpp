@@ -16,7 +16,6 @@
 
 #include "trace/cpython/frames.hpp"
 #include "trace/hooks/filter.hpp"
-#include "trace/hooks/traced_thread.hpp"
 #include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
@@ -51,6 +50,72 @@ inline const Hook* hook_named(std::string_view name) noexcept {
   }
   return is_default || name == settrace_hook().name ? &settrace_hook() : nullptr;
 }
+
+// A running frame. Under a sparse hook only recorded frames are listed.
+struct Running {
+  cpython::Frame frame = nullptr;
+  CodeInfo info;
+};
+
+// A traced thread: the list of its frames, and the writer that shows them to readers. Only its
+// thread uses it.
+class TracedThread {
+ public:
+  ~TracedThread();
+
+  // The innermost listed frame. The list must not be empty.
+  const Running& top() const noexcept { return running_.back(); }
+  bool stands_on(cpython::Frame frame) const noexcept {
+    return !running_.empty() && running_.back().frame == frame;
+  }
+  bool empty() const noexcept { return running_.empty(); }
+
+  // Pushes a frame that begins or resumes. Returns its CodeInfo.
+  CodeInfo enter(cpython::Frame frame, Kind kind) noexcept;
+  // Pops a frame that ends or is suspended. Returns its caller's CodeInfo.
+  CodeInfo leave(cpython::Frame frame, Kind kind) noexcept;
+  // Moves the top frame to a position: a line or an offset. Inline: the most frequent event.
+  void move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
+    if (!stands_on(frame) || lines_lost_) [[unlikely]]
+      resynchronise(frame);
+    if (running_.empty() || pen_ == nullptr) [[unlikely]]
+      return;
+    const CodeInfo info = running_.back().info;
+    if (info.level != Level::kLines) return;
+    const Place place = Place::of(info.id, position, kind);
+    pen_->move(place);
+    pen_->append(place);
+  }
+
+  // Rebuilds list and shadow stack from the frames up to and including `innermost`.
+  void resynchronise(cpython::Frame innermost) noexcept;
+  // Another tool takes this thread's line events: removes the positions from the shadow stack until
+  // resynchronise() restores them.
+  void lose_lines() noexcept;
+  bool lines_lost() const noexcept { return lines_lost_; }
+  // throw() resumes a frame, and possibly frames that it awaits, which send no event.
+  void enter_by_throw(cpython::Frame frame) noexcept;
+  // For tests: whether list and shadow stack match the frames from `innermost` outwards.
+  bool is_true_of(cpython::Frame innermost) const noexcept;
+
+ private:
+  friend class Tracer;
+  // For a sparse hook: whether the nearest recorded caller is the top of the list. False if frames
+  // ended without an event (delegated throw()) or a greenlet was switched to.
+  bool reaches_top(cpython::Frame caller) const noexcept;
+  void push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept;
+  void find_name() noexcept;
+
+  ThreadRecorder* pen_ = nullptr;
+  Recorder* owner_ = nullptr;  // of pen_
+  // Tracer generation at the last prepare(). Starts at a value that no tracer has, not even 0.
+  std::uint64_t generation_ = ~std::uint64_t{0};
+  // Calls left in which to look for the thread's name: threading registers it a little late.
+  unsigned nameless_ = 0;
+  bool lines_lost_ = false;
+  bool doubtful_ = false;  // frames may run that are not in the list
+  std::vector<Running> running_;
+};
 
 // Everything needed to make this process's file, and later a forked child's.
 struct ArmOptions {
@@ -142,7 +207,6 @@ class Tracer {
   // Initial-exec: read without a call. The two take 12 bytes of the space that glibc reserves for
   // libraries loaded late.
   static __thread TracedThread* this_thread __attribute__((tls_model("initial-exec")));
-
   static __thread std::uint32_t this_tid __attribute__((tls_model("initial-exec")));
 
   std::atomic<Recorder*> recorder_ = nullptr;
@@ -165,5 +229,38 @@ class Tracer {
   // may have changed, and a file server that hangs would stop this rank.
   std::map<std::string, std::uint64_t, std::less<>> hashes_;
 };
+
+// Below: what the two files of the settrace hook share, its events (settrace.cpp) and the threads'
+// slots, which each version of CPython has in its own way (eval_slots.cpp).
+
+// Up to 3.11 our profile function switches the trace function on only in code whose lines are
+// recorded. From 3.12 on a profile function would add the cost of every C call.
+constexpr bool kProfiles = !cpython::kHasMonitoring;
+
+// CPython calls these.
+int on_trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
+int on_profile(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
+
+// Tell call, resume and throw apart; return, yield and unwind.
+Kind how_it_begins(cpython::Frame frame) noexcept;
+Kind how_it_ends(cpython::Frame frame, const PyObject* result) noexcept;
+
+// Returns the object in our slots, which sys.gettrace() shows; the same one for all threads. Called
+// as a trace function, it hooks the calling thread. Borrowed; nullptr with a Python error.
+PyObject* slot_object();
+
+// Takes the free slots of all threads. Another thread's stack becomes known at its next event.
+// Returns false with a Python error.
+bool take_slots();
+// Releases the slots that are still ours.
+void release_slots();
+// Takes the calling thread's slots and reads its stack. Returns false with a Python error.
+bool take_this_thread();
+// Releases the calling thread's slot if it still calls us after release_slots().
+void release_this_thread();
+// Returns whether the calling thread's trace slot is ours, and notes a change.
+bool is_ours(PyThreadState* state) noexcept;
+// Audit hook: runs before a slot changes.
+int on_audit(const char* event, PyObject* args, void* unused);
 
 }  // namespace oddrank::trace

@@ -1,6 +1,4 @@
 // Collects events in the recorder's listener; waits for the printing thread.
-#include "trace/nicer/text_queue.hpp"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "os/cpython.hpp"
 #include "os/error.hpp"
 #include "trace/hooks/tracer.hpp"
+#include "trace/nicer/text.hpp"
 
 namespace oddrank::trace {
 namespace {

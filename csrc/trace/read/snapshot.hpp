@@ -1,5 +1,5 @@
 // Reads a record as one value, with names and lines: what its process does now or did last
-// (Snapshot), and its last events (History).
+// (Snapshot), its last events (History), its counts and times by code (Stats).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,6 @@
 
 #include "trace/read/dictionary.hpp"
 #include "trace/read/file.hpp"
-#include "trace/read/linetable.hpp"
-#include "trace/read/record_clock.hpp"
 #include "trace/read/records.hpp"
 #include "trace/read/threads.hpp"
 
@@ -72,6 +70,30 @@ struct History {
   std::string trouble;               // fault of the dictionary; empty if there is none
 };
 
+// One code object in the window: the events left in the rings of all threads.
+struct CodeUse {
+  Frame frame;  // `line` is the code's first line
+  std::uint64_t events = 0;
+  std::uint64_t calls = 0;        // begun in the window, including resumed generators
+  std::optional<double> seconds;  // between call and return, callees included
+  std::optional<double> own;      // without recorded callees
+};
+
+struct Stats {
+  Process process;
+  Liveness life = Liveness::kUnknown;
+  Counters counters;
+  std::uint64_t threads = 0;
+  std::uint64_t events = 0;    // ever recorded by threads that still have a slot
+  std::uint64_t window = 0;    // events still in the rings
+  std::uint64_t lines = 0;     // line events still in the rings
+  Time begin;                  // when it was armed
+  Time end;                    // now, or a dead process's last event or mark
+  Time window_begin;           // oldest event in the main thread's ring
+  std::vector<CodeUse> codes;  // the busiest by own time and by events
+  std::string trouble;         // why parts could not be read; empty if all could
+};
+
 // Maps ids to names and offsets to lines, for one record. Keeps decoded line tables.
 class Names {
  public:
@@ -99,5 +121,8 @@ Snapshot read_snapshot(const std::string& path);
 
 // Returns the last `last` events and marks of all threads. Throws Error if there is no record.
 History read_history(const std::string& path, std::size_t last);
+
+// Returns the statistics, with up to `most` codes by each of the two measures.
+Stats read_stats(const RecordFile& file, std::size_t most);
 
 }  // namespace oddrank::trace

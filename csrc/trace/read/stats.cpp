@@ -1,6 +1,4 @@
 // Counts events and adds up the time of calls, thread by thread.
-#include "trace/read/stats.hpp"
-
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
@@ -8,6 +6,7 @@
 
 #include "trace/format/format.hpp"
 #include "trace/read/nesting.hpp"
+#include "trace/read/snapshot.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -1,12 +1,42 @@
-// The collective recorder: reports the begin and end of every c10d operation of this process to a
-// sink. Includes no torch header.
+// The border between _torch, which sees the collectives, and _core, which records them. The two
+// share only CollectiveSink, by a capsule: their symbols are hidden. Includes no header of Python
+// or torch.
 #pragma once
 
-#include "trace/write/collective_sink.hpp"
+#include <cstdint>
+#include <string_view>
 
 namespace oddrank::trace {
 
-// Reports to `sink` from now on; it must live as long as the process. The first call adds our
+// An operation about to be issued. The views must live only during the call.
+struct CollectiveCall {
+  std::string_view group;
+  std::string_view operation;
+  std::uint64_t bytes = 0;
+  std::uint32_t tid = 0;
+  std::uint16_t type = 0xFFFF;  // torch's ScalarType; all ones: no data
+};
+
+// Call from any thread, with or without the GIL, also while the process ends and in a forked child.
+// The functions never throw, never wait for Python and never call back.
+struct CollectiveSink {
+  // Increase with every change of layout or meaning: the modules may come from different builds.
+  static constexpr std::uint32_t kVersion = 1;
+  static constexpr const char* kCapsule = "oddrank.collective_sink";
+
+  std::uint32_t version = kVersion;
+  // Returns a ticket; 0 if nothing records: then don't call the others.
+  std::uint64_t (*begin)(const CollectiveCall& call) noexcept = nullptr;
+  // Sets the collective's sequence number in its group, if it has one. Call it before end().
+  void (*numbered)(std::uint64_t ticket, std::uint64_t sequence) noexcept = nullptr;
+  // Call exactly one of the two, once. end: the collective ended or failed. issued: a device runs
+  // it, and its end will not be reported.
+  void (*end)(std::uint64_t ticket) noexcept = nullptr;
+  void (*issued)(std::uint64_t ticket) noexcept = nullptr;
+};
+
+// The collective recorder in _torch: reports the begin and end of every c10d operation of this
+// process to `sink` from now on; it must live as long as the process. The first call adds our
 // kernels to torch's dispatcher, where they stay: call it while no other thread issues a
 // collective. Throws Error for a sink of another version.
 void start_collectives(const CollectiveSink& sink);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "trace/format/layout.hpp"
+#include "trace/format/format.hpp"
 
 namespace oddrank::trace {
 namespace {

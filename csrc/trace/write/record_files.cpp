@@ -21,7 +21,6 @@
 #include "os/private_folder.hpp"
 #include "os/proc.hpp"
 #include "trace/format/format.hpp"
-#include "trace/format/layout.hpp"
 
 namespace oddrank::trace {
 namespace {

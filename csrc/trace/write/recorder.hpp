@@ -16,6 +16,8 @@
 
 namespace oddrank::trace {
 
+struct CollectiveSink;
+
 // The header's facts of the process.
 struct ProcessFacts {
   std::int32_t rank = 0, local_rank = 0, world = 1, node = 0;
@@ -92,5 +94,10 @@ class Recorder {
   std::vector<ThreadSlot*> ended_;
   std::vector<std::unique_ptr<ThreadRecorder>> pens_;  // of live threads
 };
+
+// Returns the sink that writes into this process's record file; for _core. `current` returns the
+// recorder to use, or nullptr: not armed, stopped, or in a child just after fork. It is called from
+// any thread; its recorders must never be destroyed.
+const CollectiveSink& recording_sink(Recorder* (*current)() noexcept) noexcept;
 
 }  // namespace oddrank::trace

@@ -1,8 +1,7 @@
 """`oddrank bench`: run and pairs measure; compare and plot read the reports of both."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -26,7 +25,7 @@ from oddrank.bench.plan import (
     tasks,
 )
 from oddrank.bench.row import Row, Table
-from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, share, some_of
+from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, near, share, some_of
 from oddrank.control import runner
 from oddrank.control.stages import AnyStage, RunState
 from oddrank.control.walk import Outcome
@@ -68,7 +67,7 @@ def _names(
         for name in names:
             if name not in words and name not in every:
                 raise click.BadParameter(
-                    f"{name[:40]!r} is none of {', '.join(every)}{_near(name, every)}"
+                    f"{name[:40]!r} is none of {', '.join(every)}{near(name, every)}"
                 )
         return all_names if words.intersection(names) else names
 
@@ -81,14 +80,6 @@ def _backends(ctx: click.Context, option: click.Parameter, value: str) -> tuple[
     if AUTO in names and len(names) > 1:
         raise click.BadParameter("auto chooses one back end: give auto alone, or both")
     return names
-
-
-def _near(name: str, known: Sequence[str]) -> str:
-    """Returns a "did you mean" with the nearest known name; "" if none is near."""
-    plain = {one.replace("_", ""): one for one in known}
-    wanted = name[:40].lower().replace("_", "").replace("-", "")
-    found = get_close_matches(wanted, plain, n=1, cutoff=0.75)
-    return f"; did you mean {plain[found[0]]}?" if found else ""
 
 
 def _share_or_none(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:

@@ -4,6 +4,7 @@ Without rank 0 there is no judge and no report: these lines are all that a user 
 do not use torch's store: it says nothing before its timeout, and overruns that.
 """
 
+import math
 import os
 import socket
 import sys
@@ -104,7 +105,7 @@ class Search:
         tried = f"tried for {now - self._began:.0f} s"
         if not last:
             finds += " yet"
-            tried += f", at most {self._end - now:.0f} s more"
+            tried += f", at most {max(1, math.ceil(self._end - now))} s more"
         line = f"oddrank: rank {launch.rank} ({launch.host}) {finds}: {where}, {tried}: {why}\n"
         with suppress(OSError):
             sys.stderr.write(line)

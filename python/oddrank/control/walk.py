@@ -284,7 +284,7 @@ class Walk:
         ]
         _say(
             f"{now.stage:<{self._width}}  {now.results}/{now.world}  not through yet:"
-            f" {Who('rank', tuple(missing))}, at most {now.remaining:.0f} s more"
+            f" {Who('rank', tuple(missing))}, at most {max(1, math.ceil(now.remaining))} s more"
         )
 
     def _note_joined(self, states: Iterable[RankState]) -> None:

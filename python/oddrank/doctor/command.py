@@ -65,7 +65,7 @@ def rows(data: Facts) -> Iterator[Row]:
     """Yields the rows of the table. The row of a missing part says why, and what to type."""
     for part, state, text in _all_rows(data):
         if part in _FOR_GPUS and state in ("missing", "unknown") and not data["gpu_expected"]:
-            yield part, "not needed", f"no GPU here ({text.partition('. ')[0]})"
+            yield part, "not needed", f"no GPU here; {text.partition('. ')[0]}"
         else:
             yield part, state, text
 

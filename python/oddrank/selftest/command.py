@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from oddrank import launch
-from oddrank.cli import Seconds, fail_on_option, json_option, writable
+from oddrank.cli import Seconds, fail_on_option, json_option, near, writable
 from oddrank.control import runner
 from oddrank.control.walk import JOIN_SHARE
 from oddrank.errors import LaunchError, OddrankError
@@ -36,6 +36,7 @@ def _stages(ctx: click.Context, option: click.Parameter, value: tuple[str, ...])
     if unknown:
         raise click.BadParameter(
             f"{unknown[0][:40]!r} is no stage to choose: choose from {', '.join(names(TABLE))}"
+            + near(unknown[0], names(TABLE))
         )
     return chosen
 

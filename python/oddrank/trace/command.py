@@ -1,5 +1,6 @@
 """`oddrank trace`: record what ranks do, and see where each one is or was."""
 
+import math
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -220,9 +221,11 @@ def export(paths: tuple[str, ...], output: Path, lines: bool, all_runs: bool) ->
     chosen = jobs.find(paths)
     written = export_.export(chosen.files, output, lines=lines, all_runs=all_runs)
     _print_lines(written.notes)
+    kib = math.ceil(written.bytes / (1 << 10))
+    size = f"{kib} KiB" if kib < 1 << 10 else f"{kib / (1 << 10):.1f} MiB"
     render.line(
         f"wrote {written.events} events of {written.processes} processes of job {written.job}"
-        f" to {output} ({written.bytes / (1 << 20):.1f} MiB): open it in https://ui.perfetto.dev",
+        f" to {output} ({size}): open it in https://ui.perfetto.dev",
         sys.stdout,
     )
     _print_earlier_runs(written.earlier)

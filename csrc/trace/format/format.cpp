@@ -1,5 +1,5 @@
 // Computes the regions of a record file; checks headers, entries and source files.
-#include "trace/format/layout.hpp"
+#include "trace/format/format.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <iterator>
 
 #include "os/fd.hpp"
