@@ -61,18 +61,27 @@ def test_one_rank_has_no_arrivals_to_compare():
     assert told(1, 8) == ["enter", ("block", 8), "leave"]
 
 
-CUDA = "_cuda: nvcc was not found. Install it"
 BLOCKING = "NCCL_COMM_BLOCKING is set: unset it"
+WELL = {"gpus": 2, "gpu_id": None, "local_world": 2, "cuda_part": "", "obstacle": ""}
 
 
-@pytest.mark.parametrize("facts", [{"cuda_part": CUDA}, {"obstacle": BLOCKING}])
-def test_what_keeps_one_rank_from_nccl_itself_is_told_where_it_was_asked_for(facts):
-    well = {"cuda_part": "", "obstacle": ""}
-    ranks = {"devices": {0: well, 1: {**well, **facts}}, "connect": {0: {"transport": "nccl"}}}
-    run = RunState(2, results=ranks)
+def of_two_gpus(**facts: str) -> RunState:
+    """Returns a run whose rank 1 has these facts."""
+    return RunState(2, results={"devices": {0: WELL, 1: {**WELL, **facts}}})
+
+
+def test_what_keeps_one_rank_from_nccl_itself_is_told_where_it_was_asked_for():
+    run = of_two_gpus(obstacle=BLOCKING)
     with pytest.raises(OddrankError) as told:
         _choose("nccl", run)
-    assert str(told.value) == f"the back end nccl can't be used: {next(iter(facts.values()))}"
+    assert str(told.value) == f"the back end nccl can't be used: {BLOCKING}"
     assert _choose("auto", run) == "c10d"
-    ranks["devices"][1] = well
-    assert _choose("auto", run) == _choose("nccl", run) == "nccl"
+    assert _choose("auto", of_two_gpus()) == _choose("nccl", of_two_gpus()) == "nccl"
+
+
+@pytest.mark.parametrize("name", ["auto", "nccl", "c10d"])
+def test_gpus_whose_values_nobody_could_check_are_refused_over_every_back_end(name: str):
+    why = "_cuda: nvcc was not found. Install it"
+    with pytest.raises(OddrankError, match="checks every value on the GPU") as told:
+        _choose(name, of_two_gpus(cuda_part=why))
+    assert str(told.value).endswith(why)

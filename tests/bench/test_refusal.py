@@ -41,6 +41,41 @@ def test_ranks_that_could_run_a_case_do_not_wait_for_those_that_cannot():
     assert "skipped: ranks 1-2: this GPU has no int8" in verdict.output
 
 
+# Runs the command on ranks whose facts say: a GPU each, and a build without nvcc.
+WITHOUT_CUDA = """
+import sys
+from oddrank import cli
+from oddrank.machine import device
+
+facts = device.facts
+def on_gpus(launch):
+    why = "_cuda: nvcc was not found. Install the CUDA toolkit"
+    return {**facts(launch), "gpus": launch.local_world, "gpu_id": None, "cuda_part": why}
+device.facts = on_gpus
+sys.argv[0] = "oddrank"
+cli.main()
+"""
+
+
+def without_cuda(order):
+    return env(replace(order, tool=["-c", WITHOUT_CUDA, *order.tool[2:]]))
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("backend", ["auto", "c10d"])
+def test_gpus_without_the_part_that_checks_their_values_are_refused_in_one_line(backend):
+    command = ("bench", "run", "--sizes", "1K", "--backend", backend)
+    verdict = job(2, command=command, launcher=without_cuda, deadline=40)
+    assert set(verdict.codes) == {2}, str(verdict)
+    assert verdict.report is None, "no rank is blamed"
+    told = [line for line in verdict.output.splitlines() if "nvcc was not found" in line]
+    assert told == [
+        "oddrank: bench run checks every value on the GPU, over c10d too, and can't here: "
+        "_cuda: nvcc was not found. Install the CUDA toolkit"
+    ]
+    assert "Traceback" not in verdict.output
+
+
 @pytest.mark.parametrize(
     ("reasons", "said"),
     [

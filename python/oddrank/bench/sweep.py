@@ -1,6 +1,6 @@
 """The stages of `bench run` on the ranks: connect, compare arrivals, then each pass."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
@@ -57,9 +57,15 @@ def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
     times = max((one_pass.of for one_pass in passes), default=1)
     budget = Budget(options.budget, [task.case for task in tasks], times)
     reserved: dict[str, int] = {}
+
+    def plan_transport(run: RunState) -> str:
+        for name in dict.fromkeys(task.backend for task in tasks):
+            _choose(name, run, options)  # refuses before the ranks connect
+        return device.BACKENDS[device.choose(topology.devices_of(run).values())]
+
     return [
         Stage("devices", options.deadline, measure=_see_devices),
-        Stage("connect", options.deadline, measure=_connect, plan=_plan_transport),
+        Stage("connect", options.deadline, measure=_connect, plan=plan_transport),
         *arrivals.stages(options.deadline, budget),
         *(_stage(one_pass, tasks, options, budget, reserved) for one_pass in passes),
     ]
@@ -84,10 +90,6 @@ def expectation(task: Task, run: RunState, row: Row) -> Expected | None:
 def _see_devices(context: Context[object]) -> topology.Devices:
     context.step("import torch")
     return {**device.facts(context.launch), **settings.of_rank()}
-
-
-def _plan_transport(run: RunState) -> str:
-    return device.BACKENDS[device.choose(topology.devices_of(run).values())]
 
 
 def _connect(context: Context[str]) -> topology.Connected:
@@ -164,7 +166,9 @@ def obstacle_here(launch: "Launch", backends: Sequence[str], *, needed: bool) ->
         if set(backends) == {"nccl"}:
             raise OddrankError(f"{NO_GPU}; {ADVICE[NO_GPU]}")
         return NO_GPU
-    if why := facts["cuda_part"] or facts["obstacle"]:
+    if facts["cuda_part"]:
+        raise _no_check(facts["cuda_part"])
+    if why := facts["obstacle"]:
         raise _needs_nccl(why) if needed else _no_nccl(why)
     return ""
 
@@ -172,21 +176,35 @@ def obstacle_here(launch: "Launch", backends: Sequence[str], *, needed: bool) ->
 def _choose(name: str, run: RunState, options: "SweepOptions | None" = None) -> str:
     """Resolves "auto": nccl if every rank can use it, else c10d. Returns other names unchanged.
 
-    OddrankError if nccl or an option that needs it was given and a rank can't use it. A rank
-    without a GPU of its own skips its nccl cases instead.
+    OddrankError if the ranks compute on GPUs and one lacks the part _cuda, which checks values
+    there; if nccl or an option that needs it was given and a rank can't use it. A rank without a
+    GPU of its own skips its nccl cases instead.
     """
-    on_gpus = topology.connected_of(run)[0]["transport"] == "nccl"
     ranks = topology.devices_of(run).values()
-    lacking = [why for facts in ranks if (why := facts["cuda_part"] or facts["obstacle"])]
-    if name == "nccl" and on_gpus and lacking:
-        raise _no_nccl(lacking[0])
+    on_gpus = device.choose(ranks) == device.GPU
+    if on_gpus and (lacking := _first(facts["cuda_part"] for facts in ranks)):
+        raise _no_check(lacking)
+    obstacle = _first(facts["obstacle"] for facts in ranks)
+    if name == "nccl" and on_gpus and obstacle:
+        raise _no_nccl(obstacle)
     if name != AUTO:
         return name
-    if on_gpus and not lacking:
+    if on_gpus and not obstacle:
         return "nccl"
     if options and (options.graph or options.register):
-        raise _needs_nccl(lacking[0] if on_gpus else NO_GPU)
+        raise _needs_nccl(obstacle if on_gpus else NO_GPU)
     return "c10d"
+
+
+def _first(reasons: Iterable[str]) -> str:
+    """Returns the first reason that is not empty; "" if there is none."""
+    return next(filter(None, reasons), "")
+
+
+def _no_check(why: str) -> OddrankError:
+    return OddrankError(
+        f"bench run checks every value on the GPU, over c10d too, and can't here: {why}"
+    )
 
 
 def _no_nccl(why: str) -> OddrankError:
