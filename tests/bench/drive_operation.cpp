@@ -43,11 +43,12 @@ int main(int count, char** options) {
   fake.survives_abort = given["survives_abort"] != 0;
   fake.fails = given["fails"] != 0;
   fake.cannot_split = given["cannot_split"] != 0;
+  fake.device = static_cast<int>(given["device"]);
 
   nccl::load("");
   const auto windows = static_cast<std::size_t>(given["windows"]);
-  auto communicator = std::make_shared<nccl::Communicator>(nccl::make_unique_id(), 0, 1, -1,
-                                                           Deadline::after_ms(5000));
+  auto communicator = std::make_shared<nccl::Communicator>(nccl::make_unique_id(), 0, 1,
+                                                           fake.device, Deadline::after_ms(5000));
   auto memory = std::make_shared<nccl::Memory>(communicator, 2 * 512 * windows, false,
                                                Deadline::after_ms(5000));
   nccl::Request request;
@@ -103,11 +104,12 @@ int main(int count, char** options) {
       "{\"said\": \"%s\", \"after\": \"%s\", \"took\": %.3f, \"values\": %zu, \"low\": %.4f, "
       "\"high\": %.4f, \"mean\": %.4f, \"operations\": %zu, \"places\": %zu, "
       "\"most_in_flight\": %llu, \"graph_launches\": %llu, \"graphs_at_the_end\": %d, "
-      "\"aborts\": %d, \"freed_in_use\": %d, \"right\": %d, \"direct\": %d}\n",
+      "\"aborts\": %d, \"freed_in_use\": %d, \"right\": %d, \"direct\": %d, "
+      "\"wrong_device\": %d}\n",
       said.c_str(), after.c_str(), took, times.each.size(), low, high, times.mean,
       fake.windows.size(), places.size(), static_cast<unsigned long long>(fake.most_in_flight),
       static_cast<unsigned long long>(fake.graph_launches), fake.graphs_at_the_end, fake.aborts,
-      fake.freed_in_use, right ? 1 : 0, direct ? 1 : 0);
+      fake.freed_in_use, right ? 1 : 0, direct ? 1 : 0, fake.wrong_device);
   std::fflush(stdout);
   std::_Exit(0);  // a thread may still be inside NCCL
 }

@@ -42,6 +42,9 @@ double clock_us = 0;
 std::uint64_t operations = 0, in_flight = 0;
 int group_depth = 0;
 int first, twin;
+int splitting = 0;  // queries until the twin is handed out
+ncclComm_t* handed_out = nullptr;
+thread_local int current_device = 0;  // as CUDA has it: each thread begins on GPU 0
 
 bool stuck(const Item& item) {
   return item.is_operation && item.number == state.hangs_at &&
@@ -70,7 +73,14 @@ void put(FakeStream& stream, std::function<void()> work, bool is_operation) {
 
 FakeStream& fake(cudaStream_t stream) { return *reinterpret_cast<FakeStream*>(stream); }
 
+// A real NCCL would make a context on the thread's GPU.
+void enter_nccl() {
+  const std::lock_guard lock(mutex);
+  if (current_device != state.device) ++state.wrong_device;
+}
+
 ncclResult_t operate(const void* from, void* to, std::size_t bytes, cudaStream_t stream) {
+  enter_nccl();
   while (operations == state.blocks_at) ::pause();  // hangs inside NCCL
   const std::lock_guard lock(mutex);
   state.windows.push_back(reinterpret_cast<std::uintptr_t>(to));
@@ -95,12 +105,12 @@ extern "C" std::uintptr_t fake_window(std::size_t number) {
 extern "C" int fake_nccl_allocations() { return state.nccl_allocations; }
 
 #define CUDA_FAKE extern "C" __attribute__((visibility("default"))) cudaError_t CUDARTAPI
-CUDA_FAKE cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-CUDA_FAKE cudaSetDevice(int) { return cudaSuccess; }
+CUDA_FAKE cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
+CUDA_FAKE cudaSetDevice(int device) { return current_device = device, cudaSuccess; }
 CUDA_FAKE cudaGetLastError() { return cudaSuccess; }
 CUDA_FAKE cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 CUDA_FAKE cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
-CUDA_FAKE cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+CUDA_FAKE cudaGetDeviceCount(int* count) { return *count = 2, cudaSuccess; }
 CUDA_FAKE cudaGetDeviceProperties(cudaDeviceProp*, int) { return cudaSuccess; }
 CUDA_FAKE cudaDeviceGetPCIBusId(char*, int, int) { return cudaSuccess; }
 CUDA_FAKE cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = 1, cudaSuccess; }
@@ -218,18 +228,25 @@ NCCL_FAKE ncclMemAlloc(void** data, size_t bytes) {
 NCCL_FAKE ncclCommGetAsyncError(ncclComm_t, ncclResult_t* result) {
   const std::lock_guard lock(mutex);
   const bool failed = state.fails && operations > state.hangs_at;
-  return *result = failed ? ncclRemoteError : ncclSuccess, ncclSuccess;
+  const bool busy = splitting > 0;
+  if (busy && --splitting == 0 && !state.cannot_split) {
+    *handed_out = reinterpret_cast<ncclComm_t>(&twin);
+  }
+  *result = failed ? ncclRemoteError : busy ? ncclInProgress : ncclSuccess;
+  return ncclSuccess;
 }
 NCCL_FAKE ncclCommSplit(ncclComm_t, int, int, ncclComm_t* made, ncclConfig_t*) {
-  if (!state.cannot_split) *made = reinterpret_cast<ncclComm_t>(&twin);
-  return ncclInProgress;
+  splitting = 3;
+  handed_out = made;
+  return ncclSuccess;  // and goes on, as the real one does
 }
 NCCL_FAKE ncclCommFinalize(ncclComm_t) {
+  enter_nccl();
   state.graphs_at_the_end = state.graphs;
   return ncclSuccess;
 }
-NCCL_FAKE ncclCommDestroy(ncclComm_t) { return ncclSuccess; }
-NCCL_FAKE ncclCommAbort(ncclComm_t) { return ++state.aborts, ncclSuccess; }
+NCCL_FAKE ncclCommDestroy(ncclComm_t) { return enter_nccl(), ncclSuccess; }
+NCCL_FAKE ncclCommAbort(ncclComm_t) { return enter_nccl(), ++state.aborts, ncclSuccess; }
 NCCL_FAKE ncclCommCount(ncclComm_t, int*) { return ncclSuccess; }
 NCCL_FAKE ncclCommUserRank(ncclComm_t, int*) { return ncclSuccess; }
 NCCL_FAKE ncclGroupStart() { return ++group_depth, ncclSuccess; }

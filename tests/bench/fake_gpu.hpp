@@ -11,10 +11,12 @@ struct FakeState {
   bool survives_abort = false;
   bool fails = false;  // NCCL reports an error at the operation that hangs
   bool cannot_split = false;
+  int device = 0;  // of the communicator
 
   // Counts.
   std::uint64_t most_in_flight = 0, graph_launches = 0;
   int aborts = 0, freed_in_use = 0, events = 0, nccl_allocations = 0;
+  int wrong_device = 0;  // calls of NCCL in a thread on another device
   int graphs = 0, graphs_at_the_end = -1;
   std::vector<std::uintptr_t> windows;
 };

@@ -1,6 +1,8 @@
 // A fake NCCL without a GPU: its communicators never become ready, as if a rank were missing. With
-// FAKE_NCCL_READY they do, and can be split into a twin. With FAKE_NCCL_ENDS_LATE the twin works
-// for some time after it is finalized. The test compiles it.
+// FAKE_NCCL_READY they do, and can be split into a twin: the split returns success, goes on for some
+// queries, and only then hands out the twin. With FAKE_NCCL_ENDS_LATE the twin works for some time
+// after it is finalized. FAKE_NCCL_DESTROY_HANGS names the one whose destruction never returns. The
+// test compiles it.
 #include <unistd.h>
 
 #include <cstdio>
@@ -13,13 +15,18 @@ struct UniqueId {
   char bytes[128];
 };
 int first, twin;
-bool splitting;
-int left = 0;  // queries until the twin has ended
+void** handed_out = nullptr;
+int splitting = 0;  // queries until the twin is handed out
+int left = 0;       // queries until the twin has ended
 
 bool asked(const char* name) { return std::getenv(name) != nullptr; }
 
+const char* name_of(const void* comm) {
+  return comm == &first ? "first" : comm == &twin ? "twin" : "unknown";
+}
+
 void say(const char* what, const void* comm) {
-  std::printf("%s %s\n", what, comm == &first ? "first" : comm == &twin ? "twin" : "unknown");
+  std::printf("%s %s\n", what, name_of(comm));
   std::fflush(stdout);
 }
 }  // namespace
@@ -46,15 +53,16 @@ EXPORT int ncclCommGetAsyncError(void* comm, int* state) {
     *state = kInProgress;
     return 0;
   }
-  const bool ready = asked("FAKE_NCCL_READY") && !(splitting && asked("FAKE_NCCL_SPLIT_HANGS"));
+  const bool ready = asked("FAKE_NCCL_READY") && splitting == 0;
+  if (splitting > 0 && !asked("FAKE_NCCL_SPLIT_HANGS") && --splitting == 0) *handed_out = &twin;
   *state = ready ? 0 : kInProgress;
   return 0;
 }
 #if !defined(WITHOUT_SPLIT)
 EXPORT int ncclCommSplit(void*, int, int, void** made, void*) {
-  splitting = true;
-  if (!asked("FAKE_NCCL_SPLIT_HANGS")) *made = &twin;
-  return kInProgress;
+  splitting = 3;
+  handed_out = made;
+  return 0;
 }
 #endif
 EXPORT int ncclCommFinalize(void* comm) {
@@ -66,6 +74,8 @@ EXPORT int ncclCommFinalize(void* comm) {
 }
 EXPORT int ncclCommDestroy(void* comm) {
   say("destroyed", comm);
+  const char* hangs = std::getenv("FAKE_NCCL_DESTROY_HANGS");
+  if (hangs != nullptr && std::strcmp(hangs, name_of(comm)) == 0) ::pause();
   return 0;
 }
 #if !defined(WITHOUT_ABORT)

@@ -104,6 +104,25 @@ def test_an_end_that_hangs_does_not_hold_us(tmp_path: Path):
     assert "was not ended before the deadline" in said
 
 
+def test_a_destruction_that_hangs_does_not_hold_us(tmp_path: Path):
+    """NCCL makes it blocking, whatever the communicator is."""
+    code = "answer = error_of(made.close, seconds=0.2)\nmade.close()"
+    for number, (comm, *flags) in enumerate([("first", "-DWITHOUT_SPLIT"), ("twin",)]):
+        fake = make_fake(tmp_path / str(number), *flags)
+        said, printed = live(code, fake, FAKE_NCCL_DESTROY_HANGS=comm)
+        assert "was not ended before the deadline (rank 0); it is left behind" in said
+        assert printed.split("\n")[-1] == f"destroyed {comm}"
+
+
+def test_a_communicator_whose_twin_is_ready_is_not_waited_for_longer(tmp_path: Path):
+    environ = {"FAKE_NCCL_READY": "1", "FAKE_NCCL_DESTROY_HANGS": "first"}
+    fake = make_fake(tmp_path)
+    (said, took, _), printed = make(seconds=0.3, ODDRANK_NCCL_LIBRARY=str(fake), **environ)
+    assert "ncclCommDestroy: the communicator was not ended before the deadline" in said
+    assert took >= 0.3
+    assert printed.split("\n") == ["finalized first", "destroyed first", "aborted twin"]
+
+
 def test_a_twin_that_ends_in_its_own_time_is_destroyed_only_after_that(tmp_path: Path):
     code = "answer = made.direct\nmade.close()"
     _, printed = live(code, make_fake(tmp_path), FAKE_NCCL_ENDS_LATE="1")

@@ -115,6 +115,21 @@ def test_a_first_run_that_stays_inside_of_nccl_does_not_hold_us(driver: Path):
     assert "was closed or aborted" in seen["after"]
 
 
+def test_a_capture_that_stays_inside_of_nccl_does_not_hold_us(driver: Path):
+    # Operation 0 connects; captured ones don't count.
+    seen = drive(driver, graph=4, blocks_at=1, ms=300)
+    assert "did not come back from the capture of a graph before the deadline" in seen["said"]
+    assert (seen["aborts"], seen["freed_in_use"]) == (0, 0), "a thread is still in there"
+    assert "was closed or aborted" in seen["after"]
+
+
+@pytest.mark.parametrize("more", [{}, {"graph": 4}, {"hangs_at": 138, "ms": 2000, "n": 1000}])
+def test_every_thread_that_calls_nccl_has_selected_the_gpu_first(driver: Path, more):
+    seen = drive(driver, device=1, **more)
+    assert (seen["aborts"] == 1) == ("hangs_at" in more)
+    assert seen["wrong_device"] == 0
+
+
 def test_what_nccl_s_own_threads_run_into_ends_the_wait_before_the_deadline(driver: Path):
     seen = drive(driver, n=1000, hangs_at=138, fails=1)
     assert "failed with NCCL error 6" in seen["said"]

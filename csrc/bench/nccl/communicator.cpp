@@ -96,7 +96,17 @@ void Communicator::make_direct(Deadline deadline) {
   direct_ = true;
   check(api_.CommFinalize(first), "ncclCommFinalize", first);
   wait_until_ready(first, "ncclCommFinalize", deadline);
-  check(api_.CommDestroy(first), "ncclCommDestroy");
+  destroy(first, deadline);
+}
+
+// NCCL waits inside this call, whatever the communicator's configuration says.
+void Communicator::destroy(ncclComm_t comm, Deadline deadline) const {
+  const bool ended = finished_by(deadline, device_, [&api = api_, comm] {
+    check(api.CommDestroy(comm), "ncclCommDestroy");
+  });
+  if (ended) return;
+  throw Error("ncclCommDestroy: the communicator was not ended before the deadline (rank " +
+              std::to_string(rank_) + "); it is left behind");
 }
 
 bool Communicator::ready(const char* call) const { return is_ready(api_, comm_, call); }
@@ -135,8 +145,7 @@ void Communicator::close(Deadline deadline) {
     const std::string late =
         "ncclCommFinalize: the communicator was not ended before the deadline (rank " +
         std::to_string(rank_) + "); it is left behind";
-    const bool ended = finished_by(deadline, [&api = api_, comm, device = device_, deadline, late] {
-      if (device >= 0) cuda::select_device(device);
+    const bool ended = finished_by(deadline, device_, [&api = api_, comm, deadline, late] {
       check(api.CommFinalize(comm), "ncclCommFinalize", comm);
       // NCCL's own files of settings (nccl.conf) can make it non-blocking, too.
       while (!is_ready(api, comm, "ncclCommFinalize")) {
@@ -155,28 +164,30 @@ void Communicator::close(Deadline deadline) {
     abort();
     throw;
   }
-  check(api_.CommDestroy(comm_.exchange(nullptr)), "ncclCommDestroy");
+  destroy(comm_.exchange(nullptr), deadline);
 }
 
 void Communicator::abort() noexcept {
   const ncclComm_t comm = comm_.exchange(nullptr);
   if (comm == nullptr) return;
   try {
-    finished_by(Deadline::after_ms(kAbortPatienceMs),
+    finished_by(Deadline::after_ms(kAbortPatienceMs), device_,
                 [abort = api_.CommAbort, comm] { abort(comm); });
   } catch (const std::exception&) {
-    // No thread can be started: leave the communicator as it is rather than risk a hang.
+    // No thread can be started, or the GPU is lost: leave the communicator as it is rather than
+    // risk a hang.
     return;
   }
 }
 
-bool finished_by(Deadline deadline, std::function<void()> call) {
+bool finished_by(Deadline deadline, int device, std::function<void()> call) {
   // A promise, not std::async: the future of async waits for its thread.
   std::promise<void> promise;
   auto done = promise.get_future();
   try {
-    std::thread([call = std::move(call), promise = std::move(promise)]() mutable {
+    std::thread([device, call = std::move(call), promise = std::move(promise)]() mutable {
       try {
+        if (device >= 0) cuda::select_device(device);
         call();
         call = nullptr;  // frees what it owns before the waiter goes on
         promise.set_value();

@@ -14,10 +14,11 @@
 
 namespace oddrank::nccl {
 
-// Runs `call` in its own thread. Returns whether it ended in time, and throws what it threw. A call
-// that did not end goes on alone, so it must own (share) all that it touches. Throws Error if no
-// thread can be started; `call` has not run then.
-bool finished_by(Deadline deadline, std::function<void()> call);
+// Runs `call` in its own thread, on `device` (-1: none is selected). A thread begins on GPU 0, and
+// NCCL would make a context there. Returns whether the call ended in time, and throws what it threw.
+// A call that did not end goes on alone, so it must own (share) all that it touches. Throws Error
+// if no thread can be started; `call` has not run then.
+bool finished_by(Deadline deadline, int device, std::function<void()> call);
 
 using UniqueId = std::array<char, NCCL_UNIQUE_ID_BYTES>;
 
@@ -78,6 +79,7 @@ class Communicator {
   void wait_until_ready(ncclComm_t comm, const char* call, Deadline deadline);
   void settle(ncclResult_t result, const char* call, Deadline deadline);
   void make_direct(Deadline deadline);
+  void destroy(ncclComm_t comm, Deadline deadline) const;
 
   const Api& api_;
   std::atomic<ncclComm_t> comm_ = nullptr;  // a thread left behind may still ask for it

@@ -90,25 +90,33 @@ void Operation::issue(std::size_t turn, Deadline deadline) {
                         name_.c_str(), deadline);
 }
 
-// The first run of a size may connect ranks inside the call, which then waits for them without a
-// deadline of its own. So it is called in a thread that can be left behind, with all it holds.
-void Operation::connect(std::size_t turn, Deadline deadline) {
-  if (!communicator_->direct()) return issue(turn, deadline);
-  const bool back = finished_by(deadline, [self = shared_from_this(), turn, deadline] {
-    cuda::select_device(self->communicator_->device());
-    self->issue(turn, deadline);
-  });
+// The first run of a size may connect ranks inside the call, and a capture may register buffers with
+// them: NCCL then waits for the others without a deadline of its own. So `call(self)` runs in a
+// thread that can be left behind, with all it holds.
+template <class Call>
+void Operation::within(Deadline deadline, const char* what, const Call& call) {
+  const bool back = finished_by(deadline, communicator_->device(),
+                                [self = shared_from_this(), call] { call(*self); });
   if (back) return;
   // No abort: it would free what that thread is using.
   memory_->abandon();
   communicator_->abandon();
-  throw Error(name_ + ": NCCL did not come back from the first run before the deadline; " +
+  throw Error(name_ + ": NCCL did not come back from " + what + " before the deadline; " +
               cuda::place() + ". A rank is missing or can't be reached: run with NCCL_DEBUG=INFO");
 }
 
+void Operation::connect(std::size_t turn, Deadline deadline) {
+  if (!communicator_->direct()) return issue(turn, deadline);
+  within(deadline, "the first run",
+         [turn, deadline](Operation& self) { self.issue(turn, deadline); });
+}
+
 void Operation::capture(Deadline deadline) {
-  graph_ = cuda::Graph::capture(stream_, [&](cudaStream_t) {
-    for (std::size_t i = 0; i < in_graph_; ++i) issue(i, deadline);
+  // In one thread from begin to end: CUDA wants the thread that began a capture to end it.
+  within(deadline, "the capture of a graph", [deadline](Operation& self) {
+    self.graph_ = cuda::Graph::capture(self.stream_, [&](cudaStream_t) {
+      for (std::size_t i = 0; i < self.in_graph_; ++i) self.issue(i, deadline);
+    });
   });
 }
 

@@ -59,6 +59,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
  private:
   void enter() const;
   void issue(std::size_t turn, Deadline deadline);
+  template <class Call>
+  void within(Deadline deadline, const char* what, const Call& call);
   void connect(std::size_t turn, Deadline deadline);
   void capture(Deadline deadline);
   void launch(std::size_t turn, Deadline deadline);
