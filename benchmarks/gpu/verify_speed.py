@@ -22,11 +22,11 @@ DTYPES = {"float32": 4, "bfloat16": 2, "int8": 1, "float64": 8}
 def rates(data: torch.Tensor, dtype: str) -> dict[str, float]:
     """Returns the GB/s of a fill, a check and a copy."""
     cuda, bytes_ = _native.cuda(), data.numel()
-    segment = (0, data.data_ptr(), dtype, "sum", 0, 1, 0, bytes_ // DTYPES[dtype], 0)
+    segment = (0, dtype, "sum", 1, 0, [(data.data_ptr(), 0, 0, bytes_ // DTYPES[dtype])])
     start = time.perf_counter()
     cuda.gpu_fill(*segment)
     filled = time.perf_counter()
-    wrong, *_ = cuda.gpu_check(*segment)
+    ((wrong, *_),) = cuda.gpu_check(*segment)
     checked = time.perf_counter()
     if wrong:
         raise OddrankError(f"{wrong} elements of {dtype} are not what was written")

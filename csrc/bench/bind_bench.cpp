@@ -4,6 +4,7 @@
 #include <bit>
 #include <string_view>
 
+#include "bench/verify/noise.hpp"
 #include "bench/verify/verify.hpp"
 #include "os/cpython.hpp"
 
@@ -37,6 +38,17 @@ void bind_bench(py::module_& m) {
       py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"), py::arg("world"),
       py::arg("first"), py::arg("count"), py::arg("turn"),
       "Returns (number wrong, index of the first in the buffer or -1, expected, got).");
+  m.def(
+      "bench_noise",
+      [](std::uintptr_t address, std::size_t bytes, std::string_view dtype, std::string_view op,
+         bool low) {
+        const auto noise = bench::noise_of(bench::dtype_of(dtype), bench::op_of(op), low);
+        const WithoutGil unlocked;
+        bench::fill_with_noise(std::bit_cast<void*>(address), bytes, noise);
+      },
+      py::arg("address"), py::arg("bytes"), py::arg("dtype"), py::arg("op"), py::kw_only(),
+      py::arg("low"),
+      "Writes random values of a dtype; low: small ones, whose sums stay finite for longest.");
   m.def(
       "bench_turns",
       [](std::string_view dtype, std::string_view op, std::int64_t world, std::int64_t count,

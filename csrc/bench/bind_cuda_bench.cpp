@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "bench/nccl/operation.hpp"
+#include "bench/verify/noise.hpp"
 #include "bench/verify/verify.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
@@ -51,36 +54,64 @@ nccl::UniqueId to_unique_id(const py::bytes& bytes) {
   return id;
 }
 
+// Address, source, first element, count.
+using Place = std::tuple<std::uintptr_t, std::int64_t, std::int64_t, std::int64_t>;
+
+std::vector<bench::Placed> placed(std::string_view dtype, std::string_view op, std::int64_t world,
+                                  std::int64_t turn, const std::vector<Place>& places) {
+  std::vector<bench::Placed> all;
+  all.reserve(places.size());
+  for (const auto& [address, source, first, count] : places) {
+    all.push_back({address, bench::make_segment(dtype, op, source, world, first, count, turn)});
+  }
+  return all;
+}
+
 void bind_verify(py::module_& m) {
   m.def(
       "gpu_fill",
-      [](int device, std::uintptr_t address, std::string_view dtype, std::string_view op,
-         std::int64_t source, std::int64_t world, std::int64_t first, std::int64_t count,
-         std::int64_t turn, double seconds) {
-        const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
+      [](int device, std::string_view dtype, std::string_view op, std::int64_t world,
+         std::int64_t turn, const std::vector<Place>& places, double seconds) {
         const WithoutGil unlocked;
-        bench::fill_on_device(device, address, segment, Deadline::after_seconds(seconds));
+        bench::fill_on_device(device, placed(dtype, op, world, turn, places),
+                              Deadline::after_seconds(seconds));
       },
-      py::arg("device"), py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"),
-      py::arg("world"), py::arg("first"), py::arg("count"), py::arg("turn"), py::kw_only(),
-      py::arg("seconds") = 60.0, "As bench_fill, in the memory of a GPU.");
+      py::arg("device"), py::arg("dtype"), py::arg("op"), py::arg("world"), py::arg("turn"),
+      py::arg("places"), py::kw_only(), py::arg("seconds") = 60.0,
+      "As bench_fill, in the memory of a GPU, for all places (address, source, first, count) in "
+      "one launch.");
   m.def(
       "gpu_check",
-      [](int device, std::uintptr_t address, std::string_view dtype, std::string_view op,
-         std::int64_t source, std::int64_t world, std::int64_t first, std::int64_t count,
-         std::int64_t turn, double seconds) {
-        const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
-        bench::Mismatch found;
+      [](int device, std::string_view dtype, std::string_view op, std::int64_t world,
+         std::int64_t turn, const std::vector<Place>& places, double seconds) {
+        std::vector<bench::Mismatch> found;
         {
           const WithoutGil unlocked;
-          found =
-              bench::check_on_device(device, address, segment, Deadline::after_seconds(seconds));
+          found = bench::check_on_device(device, placed(dtype, op, world, turn, places),
+                                         Deadline::after_seconds(seconds));
         }
-        return py::make_tuple(found.wrong, found.index, found.expected, found.got);
+        py::list mismatches;
+        for (const bench::Mismatch& one : found) {
+          mismatches.append(py::make_tuple(one.wrong, one.index, one.expected, one.got));
+        }
+        return mismatches;
       },
-      py::arg("device"), py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"),
-      py::arg("world"), py::arg("first"), py::arg("count"), py::arg("turn"), py::kw_only(),
-      py::arg("seconds") = 60.0, "As bench_check, in the memory of a GPU.");
+      py::arg("device"), py::arg("dtype"), py::arg("op"), py::arg("world"), py::arg("turn"),
+      py::arg("places"), py::kw_only(), py::arg("seconds") = 60.0,
+      "As bench_check, in the memory of a GPU, for all places in one launch. Returns a result for "
+      "each.");
+  m.def(
+      "gpu_noise",
+      [](int device, std::uintptr_t address, std::size_t bytes, std::string_view dtype,
+         std::string_view op, bool low, double seconds) {
+        const auto noise = bench::noise_of(bench::dtype_of(dtype), bench::op_of(op), low);
+        const WithoutGil unlocked;
+        bench::fill_with_noise_on_device(device, address, bytes, noise,
+                                         Deadline::after_seconds(seconds));
+      },
+      py::arg("device"), py::arg("address"), py::arg("bytes"), py::arg("dtype"), py::arg("op"),
+      py::kw_only(), py::arg("low"), py::arg("seconds") = 60.0,
+      "As bench_noise, in the memory of a GPU.");
 }
 
 void bind_library(py::module_& m) {

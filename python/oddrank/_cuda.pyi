@@ -19,30 +19,34 @@ def nccl_unique_id() -> bytes: ...
 def nccl_obstacle() -> str: ...
 def gpu_fill(
     device: int,
-    address: int,
     dtype: str,
     op: str,
-    source: int,
     world: int,
-    first: int,
-    count: int,
     turn: int,
+    places: Sequence[tuple[int, int, int, int]],
     *,
     seconds: float = 60.0,
 ) -> None: ...
 def gpu_check(
     device: int,
-    address: int,
     dtype: str,
     op: str,
-    source: int,
     world: int,
-    first: int,
-    count: int,
     turn: int,
+    places: Sequence[tuple[int, int, int, int]],
     *,
     seconds: float = 60.0,
-) -> tuple[int, int, float, float]: ...
+) -> list[tuple[int, int, float, float]]: ...
+def gpu_noise(
+    device: int,
+    address: int,
+    bytes: int,
+    dtype: str,
+    op: str,
+    *,
+    low: bool,
+    seconds: float = 60.0,
+) -> None: ...
 def nccl_collectives() -> list[str]: ...
 def nccl_refusal(
     collective: str,

@@ -41,6 +41,11 @@ class Segment:
         place = (self.first, self.count, self.turn)
         return (self.dtype, self.op, self.source, self.world, *place)
 
+    def at(self, address: int) -> tuple[Any, ...]:
+        """Returns the arguments after the device of the native functions for GPUs."""
+        place = (address, self.source, self.first, self.count)
+        return (self.dtype, self.op, self.world, self.turn, [place])
+
     def empty(self, device: str = "cpu"):
         return torch.empty(self.count, dtype=DTYPES[self.dtype], device=device)
 

@@ -2,7 +2,7 @@
 
 import statistics
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -43,6 +43,11 @@ class NoTimestamps:
 
     def leave(self) -> None: ...
 
+    def starts(self) -> bytes:
+        return b""
+
+    durations = starts
+
 
 def cases() -> Iterator[Case]:
     for collective in COLLECTIVES.values():
@@ -57,19 +62,16 @@ def wrong_values(case: Case, operation: Any, *, turn: int, checked_turn: int | N
     cuda = _native.cuda()
     layout = COLLECTIVES[case.collective].layout(case, 0, 1)
 
-    def place(address: int, segment: Segment) -> tuple[int, str, str, int, int, int, int]:
-        at = address + segment.offset * DTYPES[case.dtype]
-        source = max(0, segment.source)
-        return at, case.dtype, case.op, source, 1, segment.first, segment.count
+    def places(address: int, segments: Iterable[Segment]) -> list[tuple[int, int, int, int]]:
+        size = DTYPES[case.dtype]
+        return [(address + s.offset * size, max(0, s.source), s.first, s.count) for s in segments]
 
-    for segment in layout.send:
-        cuda.gpu_fill(DEVICE, *place(operation.send, segment), turn)
+    what = (DEVICE, case.dtype, case.op, 1)
+    cuda.gpu_fill(*what, turn, places(operation.send, layout.send))
     operation.once()
     checked = turn if checked_turn is None else checked_turn
-    return sum(
-        cuda.gpu_check(DEVICE, *place(operation.recv, segment), checked)[0]
-        for segment in layout.recv
-    )
+    told = cuda.gpu_check(*what, checked, places(operation.recv, layout.recv))
+    return sum(wrong for wrong, *_ in told)
 
 
 def test_it_launches_in_our_thread(native: Native):
@@ -113,7 +115,7 @@ def test_a_cuda_graph_runs_the_same_and_counts_launches(collective: str, graph: 
     case = COLLECTIVES[collective].case("float32", 4 * ODD_COUNT, "sum", False, 1)
     operation = native.prepare(case)
     assert wrong_values(case, operation, turn=3) == 0
-    assert len(operation.block(NoTimestamps(), 20)) == -(-20 // graph)
+    assert len(operation.block(NoTimestamps(), 20).samples) == -(-20 // graph)
     assert wrong_values(case, operation, turn=4) == 0
     del operation  # NCCL waits for its graphs
     native.close()
@@ -133,7 +135,7 @@ def test_windows_take_turns_and_the_first_is_the_one_that_is_checked(native: Nat
     operation = native.prepare(case)
     assert wrong_values(case, operation, turn=6) == 0
     operation.ready()
-    assert len(operation.block(NoTimestamps(), 500)) == 500
+    assert len(operation.block(NoTimestamps(), 500).samples) == 500
     assert wrong_values(case, operation, turn=7) == 0
 
 
@@ -141,7 +143,7 @@ def test_the_runs_one_by_one_add_up_to_the_one_figure_of_all(native: Native):
     native.reserve(512 * MIB)
     operation = native.prepare(Case("all_reduce", "float32", 256 * MIB, "sum", in_place=False))
     ratios = [
-        statistics.median(operation.block(NoTimestamps(), 100)) / operation.mean(100)
+        statistics.median(operation.block(NoTimestamps(), 100).samples) / operation.mean(100)
         for _ in range(5)
     ]
     assert 0.9 < statistics.median(ratios) < 1.1

@@ -15,13 +15,14 @@ FIRSTS = (0, 4092, (1 << 31) - 7, (1 << 40) + 3)
 def gpu_filled(segment: Segment):
     data = segment.empty("cuda:0")
     torch.cuda.synchronize()
-    _native.cuda().gpu_fill(0, data.data_ptr(), *segment.arguments)
+    _native.cuda().gpu_fill(0, *segment.at(data.data_ptr()))
     return data
 
 
 def gpu_check(segment: Segment, data):
     torch.cuda.synchronize()
-    return _native.cuda().gpu_check(0, data.data_ptr(), *segment.arguments)
+    (told,) = _native.cuda().gpu_check(0, *segment.at(data.data_ptr()))
+    return told
 
 
 @pytest.mark.parametrize("op", [*OPS, "none"])
@@ -72,10 +73,45 @@ def test_a_segment_may_begin_at_any_element(dtype):
     for shift in range(5):
         begin = shift * DTYPES[dtype].itemsize
         torch.cuda.synchronize()
-        _native.cuda().gpu_fill(0, room.data_ptr() + begin, *segment.arguments)
-        told = _native.cuda().gpu_check(0, room.data_ptr() + begin, *segment.arguments)
-        assert told == RIGHT
+        _native.cuda().gpu_fill(0, *segment.at(room.data_ptr() + begin))
+        told = _native.cuda().gpu_check(0, *segment.at(room.data_ptr() + begin))
+        assert told == [RIGHT]
         assert torch.equal(room[begin : begin + len(wanted)].cpu(), wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_segments_are_told_apart_though_one_launch_checks_them_all(dtype):
+    """600 segments, of no element up to three blocks of the pattern: more than one launch holds."""
+    counts = [(31 * i * i) % 13_000 if i % 7 else 0 for i in range(600)]
+    begins = [sum(counts[:i]) for i in range(600)]
+    room = torch.zeros(sum(counts), dtype=DTYPES[dtype], device="cuda:0")
+    torch.cuda.synchronize()
+    size = DTYPES[dtype].itemsize
+    places = [
+        (room.data_ptr() + begin * size, i, 5 * i, count)
+        for i, (begin, count) in enumerate(zip(begins, counts, strict=True))
+    ]
+    every = (dtype, "none", 600, 3, places)
+    _native.cuda().gpu_fill(0, *every)
+    for i in (1, 2, 299, 598):
+        segment = Segment(dtype, "none", 600, 5 * i, counts[i], turn=3, source=i)
+        assert segment.check(room[begins[i] : begins[i] + counts[i]].cpu()) == RIGHT
+    assert _native.cuda().gpu_check(0, *every) == [RIGHT] * 600
+    spoilt = room.view(torch.uint8)
+    spoilt[(begins[299] + 17) * size] ^= 1
+    torch.cuda.synchronize()
+    told = _native.cuda().gpu_check(0, *every)
+    assert [(i, one[:2]) for i, one in enumerate(told) if one != RIGHT] == [(299, (1, 17))]
+
+
+def test_a_check_takes_no_memory_beyond_the_first_one():
+    segment = Segment("float32", "sum", 4, count=1 << 20)
+    data = gpu_filled(segment)
+    gpu_check(segment, data)
+    before = torch.cuda.mem_get_info()[0]
+    for _ in range(20):
+        gpu_check(segment, data)
+    assert torch.cuda.mem_get_info()[0] == before
 
 
 def test_more_than_2_to_the_31_elements():
@@ -93,12 +129,12 @@ def test_addresses_that_would_break_the_context_are_refused():
     cuda = _native.cuda()
     host = torch.empty(100)
     with pytest.raises(OddrankError, match="not in the memory of GPU 0"):
-        cuda.gpu_fill(0, host.data_ptr(), "float32", "sum", 0, 1, 0, 100, 0)
+        cuda.gpu_fill(0, "float32", "sum", 1, 0, [(host.data_ptr(), 0, 0, 100)])
     data = torch.empty(100, device="cuda:0")
     with pytest.raises(OddrankError, match="no multiple of 4 bytes"):
-        cuda.gpu_fill(0, data.data_ptr() + 1, "float32", "sum", 0, 1, 0, 10, 0)
+        cuda.gpu_fill(0, "float32", "sum", 1, 0, [(data.data_ptr() + 1, 0, 0, 10)])
     with pytest.raises(OddrankError, match="not in the memory of GPU 0"):
-        cuda.gpu_fill(0, 0, "float32", "sum", 0, 1, 0, 100, 0)
+        cuda.gpu_fill(0, "float32", "sum", 1, 0, [(0, 0, 0, 100)])
     assert (
         gpu_check(Segment("float32", "sum", 1), gpu_filled(Segment("float32", "sum", 1))) == RIGHT
     )
@@ -107,7 +143,7 @@ def test_addresses_that_would_break_the_context_are_refused():
 def test_a_deadline_that_has_passed_ends_the_fill():
     data = torch.empty(4 << 30, dtype=torch.int8, device="cuda:0")
     torch.cuda.synchronize()
-    arguments = (0, data.data_ptr(), "int8", "none", 0, 1, 0, data.numel(), 0)
+    arguments = (0, "int8", "none", 1, 0, [(data.data_ptr(), 0, 0, data.numel())])
     with pytest.raises(OddrankError, match="did not finish before the deadline"):
         _native.cuda().gpu_fill(*arguments, seconds=0.0)
     _native.cuda().gpu_fill(*arguments)

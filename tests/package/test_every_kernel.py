@@ -16,6 +16,7 @@ LAUNCHES = {
     "gpu_fingerprint": {"fingerprint_blocks"},
     "gpu_fill": {"write_table"},
     "gpu_check": {"compare_table"},
+    "gpu_noise": {"write_noise"},
 }
 # Each kernel once, on little data: the tools are slow. Allocates by the driver, without torch.
 EVERY_KERNEL = """
@@ -29,11 +30,12 @@ cuda.gpu_fingerprint(0, 0.0, seconds=400)
 address = ctypes.c_uint64()
 assert ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(address), 1 << 20) == 0
 for dtype in ("int8", "bfloat16", "float32", "int64"):
-    place, some = (0, address.value, dtype), (4000, 20_000, 1)
-    cuda.gpu_fill(*place, "sum", 0, 1, *some, seconds=100)
-    right = cuda.gpu_check(*place, "sum", 0, 1, *some, seconds=100)[0]
-    wrong = cuda.gpu_check(*place, "avg", 0, 3, *some, seconds=100)[0]
+    places = [(address.value, 0, 4000, 20_000), (address.value + 160_000, 0, 0, 300)]
+    cuda.gpu_fill(0, dtype, "sum", 1, 1, places, seconds=100)
+    right = cuda.gpu_check(0, dtype, "sum", 1, 1, places, seconds=100)[1][0]
+    wrong = cuda.gpu_check(0, dtype, "avg", 3, 1, places, seconds=100)[0][0]
     assert right == 0 < wrong, (dtype, right, wrong)
+    cuda.gpu_noise(0, address.value, 10_003, dtype, "sum", low=True, seconds=100)
 """
 
 

@@ -42,13 +42,21 @@ void fill(void* address, const Segment& segment);
 // Compares with the collective's result: over all ranks, or with op none the source's data.
 Mismatch check(const void* address, const Segment& segment);
 
-// The same on `device`, on an own stream, until the work is done. No other work may use the
-// memory meanwhile. They take less than 1 MiB of the GPU besides the data. Throw Error if the
-// address is not memory of that GPU or not aligned to the dtype's size, and if the deadline passes:
-// memory that the GPU still uses then stays allocated.
-void fill_on_device(int device, std::uintptr_t address, const Segment& segment, Deadline deadline);
-Mismatch check_on_device(int device, std::uintptr_t address, const Segment& segment,
-                         Deadline deadline);
+// A segment and where it begins in memory.
+struct Placed {
+  std::uintptr_t address;
+  Segment segment;
+};
+
+// The same for segments of one dtype on `device`, all of them in one launch, until the work is
+// done; check_on_device returns a Mismatch for each. No other work may use their memory meanwhile.
+// Both use a stream and memory that stay from call to call, one set for each device: as much as the
+// largest call needed, at most 34 MiB. Throw Error if an address is not memory of that GPU or not
+// aligned to the dtype's size, and if the deadline passes: memory that the GPU still uses then
+// stays allocated.
+void fill_on_device(int device, const std::vector<Placed>& placed, Deadline deadline);
+std::vector<Mismatch> check_on_device(int device, const std::vector<Placed>& placed,
+                                      Deadline deadline);
 
 // The bits to write or to compare with, which device.cu copies to the GPU: all slots, twice in a
 // row, so that the successors of any slot lie behind it. Of a segment with fewer elements than

@@ -3,9 +3,9 @@
 csrc/bench/verify fills and compares the values in place, on the host or on the GPU.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from oddrank import _native
 from oddrank.bench.c10d import all_gather
@@ -57,34 +57,45 @@ class MismatchData(TypedDict):
 
 
 class Values:
-    """Fills and checks segments of an operation's buffers: on the host, or on the GPU."""
+    """Fills and checks segments of a buffer: on the host, or on the GPU, all in one launch."""
 
     def __init__(self, device: int, world: int) -> None:
-        if device < 0:
-            core = _native.core()
-            self._fill: Callable[..., Any] = core.bench_fill
-            self._check: Callable[..., Any] = core.bench_check
-        else:
-            cuda = _native.cuda()
-            self._fill = lambda *args: cuda.gpu_fill(device, *args)
-            self._check = lambda *args: cuda.gpu_check(device, *args)
-        self._world = world
+        self._device, self._world = device, world
+        self._native = _native.core() if device < 0 else _native.cuda()
 
-    def fill(self, address: int, case: Case, op: str, segment: Segment, turn: int) -> None:
-        at = address + segment.offset * DTYPES[case.dtype]
-        source, first, count = segment.source, segment.first, segment.count
-        self._fill(at, case.dtype, op, source, self._world, first, count, turn)
+    def fill(
+        self, address: int, case: Case, op: str, segments: Iterable[Segment], turn: int
+    ) -> None:
+        places = _places(address, case, segments)
+        if self._device >= 0:
+            self._native.gpu_fill(self._device, case.dtype, op, self._world, turn, places)
+            return
+        for at, source, first, count in places:
+            self._native.bench_fill(at, case.dtype, op, source, self._world, first, count, turn)
 
     def check(
-        self, address: int, case: Case, op: str, segment: Segment, turn: int
-    ) -> tuple[int, int, float, float]:
-        """Returns (how many are wrong, index of the first in the segment, expected, got)."""
-        at = address + segment.offset * DTYPES[case.dtype]
-        source, first, count = max(0, segment.source), segment.first, segment.count
-        found: tuple[int, int, float, float] = self._check(
-            at, case.dtype, op, source, self._world, first, count, turn
-        )
+        self, address: int, case: Case, op: str, segments: Iterable[Segment], turn: int
+    ) -> list[tuple[int, int, float, float]]:
+        """Returns (how many are wrong, index of the first, expected, got) of each segment."""
+        places = _places(address, case, segments)
+        found: list[tuple[int, int, float, float]]
+        if self._device >= 0:
+            found = self._native.gpu_check(self._device, case.dtype, op, self._world, turn, places)
+        else:
+            check = self._native.bench_check
+            found = [
+                check(at, case.dtype, op, source, self._world, first, count, turn)
+                for at, source, first, count in places
+            ]
         return found
+
+
+def _places(
+    address: int, case: Case, segments: Iterable[Segment]
+) -> list[tuple[int, int, int, int]]:
+    """Returns (address, source, first element, count) of each segment, for the native checks."""
+    size = DTYPES[case.dtype]
+    return [(address + s.offset * size, max(0, s.source), s.first, s.count) for s in segments]
 
 
 def verify(
@@ -100,15 +111,14 @@ def verify(
     for _ in range(turns or turns_of(case, group.world)):
         # A new pattern each time: an earlier case's results must not pass for this one's.
         turn = group.next_turn()
-        for segment in layout.send:
-            values.fill(operation.send, case, case.op, segment, turn)
+        values.fill(operation.send, case, case.op, layout.send, turn)
         if layout.send:
             group.context.own(operation.sent())
         group.context.step(f"verify {case}", waiting=True)
         operation.once()
         group.context.step(f"verified {case}")
-        for segment in layout.recv:
-            wrong, index, expected, got = values.check(operation.recv, case, case.op, segment, turn)
+        found = values.check(operation.recv, case, case.op, layout.recv, turn)
+        for segment, (wrong, index, expected, got) in zip(layout.recv, found, strict=True):
             if wrong and seen is None:
                 at, element = segment.offset + index, segment.first + index
                 seen = Mismatch(
@@ -169,17 +179,12 @@ def gathered_wrong(
     mine = torch.empty(count * size, dtype=torch.uint8, device=group.device)
     pieces = torch.empty(group.world * count * size, dtype=torch.uint8, device=group.device)
     own = Segment(0, count, group.rank, start)
-    values.fill(mine.data_ptr(), case, NO_OP, own, turn)
+    values.fill(mine.data_ptr(), case, NO_OP, [own], turn)
     group.context.own(mine.view(dtype))
     group.context.step(f"gather {case}", waiting=True)
     all_gather(group.dist)(pieces, mine, group.handle)
     group.synchronize()
     group.context.step(f"gathered {case}")
-    return [
-        group.ranks[rank]
-        for rank in range(group.world)
-        if values.check(
-            pieces.data_ptr(), case, NO_OP, Segment(rank * count, count, rank, start), turn
-        )[0]
-        != 0
-    ]
+    every = [Segment(rank * count, count, rank, start) for rank in range(group.world)]
+    found = values.check(pieces.data_ptr(), case, NO_OP, every, turn)
+    return [group.ranks[rank] for rank, (wrong, *_) in enumerate(found) if wrong]
