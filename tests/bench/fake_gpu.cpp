@@ -120,6 +120,7 @@ CUDA_FAKE cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 extern "C" const char* cudaGetErrorName(cudaError_t) { return "cudaErrorFake"; }
 extern "C" const char* cudaGetErrorString(cudaError_t) { return "a fake error"; }
 CUDA_FAKE cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  ++state.streams;
   return *stream = reinterpret_cast<cudaStream_t>(new FakeStream), cudaSuccess;
 }
 CUDA_FAKE cudaStreamDestroy(cudaStream_t stream) { return delete &fake(stream), cudaSuccess; }
@@ -133,7 +134,9 @@ CUDA_FAKE cudaStreamQuery(cudaStream_t stream) {
   advance(fake(stream));
   return fake(stream).queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
-CUDA_FAKE cudaMalloc(void** data, size_t bytes) { return *data = std::malloc(bytes), cudaSuccess; }
+CUDA_FAKE cudaMalloc(void** data, size_t bytes) {
+  return ++state.allocations, *data = std::malloc(bytes), cudaSuccess;
+}
 CUDA_FAKE cudaFree(void* data) {
   if (in_flight > 0) ++state.freed_in_use;
   return std::free(data), cudaSuccess;

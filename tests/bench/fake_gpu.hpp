@@ -15,6 +15,7 @@ struct FakeState {
 
   // Counts.
   std::uint64_t most_in_flight = 0, graph_launches = 0;
+  int allocations = 0, streams = 0;  // by the CUDA runtime
   int aborts = 0, freed_in_use = 0, events = 0, nccl_allocations = 0;
   int wrong_device = 0;  // calls of NCCL in a thread on another device
   int graphs = 0, graphs_at_the_end = -1;
