@@ -8,6 +8,7 @@ from oddrank.bench.expected import (
     expected,
     figures,
     gpu_named,
+    held,
     judged_from,
     nvls_wire,
     percent,
@@ -62,10 +63,25 @@ def test_no_published_copy_is_faster_than_physics():
 
 
 @pytest.mark.parametrize(("size", "GBps"), figures()["curves"]["H200 x8 NVLS"]["GBps"][2:])
-def test_the_whole_curve_of_h200_serves_from_1_mib_on(size, GBps):
+def test_the_whole_curve_of_h200_shows_from_1_mib_on_and_judges_from_64_mib_on(size, GBps):
+    """torch has measured it: its own cost is in the small sizes."""
+    assert not figures()["curves"]["H200 x8 NVLS"]["native"]
     found = expected(H200, Measured(size))
     assert found.busbw_GBps == pytest.approx(GBps, rel=0.001)
-    assert found.judged
+    assert found.judged == (size >= 64 << 20)
+
+
+def test_a_curve_of_native_nccl_judges_small_sizes_too(monkeypatch):
+    curve = figures()["curves"]["H200 x8 NVLS"]
+    monkeypatch.setitem(curve, "native", True)
+    assert expected(H200, Measured(1 << 20)).judged
+
+
+def test_a_curve_of_torch_judges_no_small_size():
+    """NCCL itself is faster there than the curve, by how much is unknown."""
+    row = Measured(4 << 20, 20.0)
+    assert shortfalls([row], [expected(H200, row)], 0.9) == []
+    assert held([row], [expected(H200, row)]) == []
 
 
 def test_between_its_points_the_curve_rises():

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _FROM = 1 << 30  # default of a rule: smallest size with an expected value,
 _VERDICT_FROM = 1 << 32  # and smallest size that is judged
+# Smallest size that is judged by a curve that was not measured with NCCL itself: below it a
+# framework's cost hides in the curve, and NCCL at twice its usual time would still reach it.
+_VERDICT_FROM_OTHERS = 64 << 20
 SMALLEST = 1 << 20
 """Bytes. Below them latency counts and no bandwidth is expected."""
 _NVLS_DTYPES = {"float32", "float16", "bfloat16"}
@@ -321,6 +324,9 @@ def _from_rule(
     if case.bytes < rule.get("from", _FROM):
         return None
     first = rule.get("verdict_from", _VERDICT_FROM)
+    curve = figures()["curves"].get(rule.get("curve"))
+    if first is not None and curve is not None and not curve["native"]:
+        first = max(first, _VERDICT_FROM_OTHERS)
     judged = judged and first is not None and case.bytes >= first
     return Expected(busbw, rule["source"], note, judged=judged)
 
