@@ -60,7 +60,8 @@ def answer(stage: str, rank: int) -> Any:
         return None
     arrival = {"n": 400, "median": 10.0 + rank / 7, "spread": 3.1, "error": rank / 9}
     times = [[100.0 + i / 3 for i in range(ITERATIONS)]] if rank == 0 else []
-    found = {"skipped": None, "mismatch": None, "wrong_ranks": [], "times": times}
+    found = {"skipped": None, "mismatch": None, "wrong_ranks": [], "times": times,
+             "mean": 100.0 + ITERATIONS / 6, "iterations": ITERATIONS}  # fmt: skip
     return {"backend": "c10d:gloo", **found, "arrival": arrival, "over": True, "footprint": 8}
 
 

@@ -292,14 +292,7 @@ void bind_operation(py::module_& m) {
           },
           py::arg("n"), py::kw_only(), py::arg("each") = true, py::arg("seconds") = 60.0,
           "Runs n times. Returns (microseconds of each, mean). each=False: the mean alone, by one "
-          "pair of events around all. With a graph: one value per launch, per operation in it.")
-      .def(
-          "spread",
-          [](nccl::Operation& self, bool zeros, double seconds) {
-            self.spread(zeros, Deadline::after_seconds(seconds));
-          },
-          py::arg("zeros"), py::kw_only(), py::arg("seconds") = 60.0, Unlocked(),
-          "Copies the first window's contribution to all, or zeroes all.");
+          "pair of events around all. With a graph: one value per launch, per operation in it.");
 }
 
 }  // namespace

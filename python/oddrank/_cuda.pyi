@@ -122,7 +122,6 @@ class Operation:
     def block(
         self, n: int, *, each: bool = True, seconds: float = 60.0
     ) -> tuple[list[float], float]: ...
-    def spread(self, zeros: bool, *, seconds: float = 60.0) -> None: ...
 
 class Communicator:
     def __init__(

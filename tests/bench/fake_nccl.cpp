@@ -1,8 +1,8 @@
 // A fake NCCL without a GPU: its communicators never become ready, as if a rank were missing. With
-// FAKE_NCCL_READY they do, and can be split into a twin: the split returns success, goes on for some
-// queries, and only then hands out the twin. With FAKE_NCCL_ENDS_LATE the twin works for some time
-// after it is finalized. FAKE_NCCL_DESTROY_HANGS names the one whose destruction never returns. The
-// test compiles it.
+// FAKE_NCCL_READY they do, and can be split into a twin: the split returns success, goes on for
+// some queries, and only then hands out the twin. With FAKE_NCCL_ENDS_LATE the twin works for some
+// time after it is finalized. FAKE_NCCL_DESTROY_HANGS names the one whose destruction never
+// returns. The test compiles it.
 #include <unistd.h>
 
 #include <cstdio>

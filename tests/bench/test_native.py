@@ -1,25 +1,30 @@
 """The back end nccl: its choice, and how its operations run."""
 
+from array import array
 from typing import Any
 
 import pytest
 
-from oddrank.bench.backend import stamped
+from oddrank.bench.backend import Block, stamped
+from oddrank.bench.case import Case
 from oddrank.bench.native import NativeOperation
+from oddrank.bench.random_data import Noise, runs_of
 from oddrank.bench.sweep import _choose
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
 
+CASE = Case("all_reduce", "float32", 8, in_place=False)
+
 
 class Gpu:
-    """Records what it is asked to run."""
+    """Records what it is asked to run. A run takes 1 us, with an event after it 3."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def block(self, n: int, *, seconds: float) -> tuple[list[float], float]:
-        self.told.append(("block", n))
-        return [1.0] * n, 1.0
+    def block(self, n: int, *, each: bool, seconds: float) -> tuple[list[float], float]:
+        self.told.append(("each" if each else "mean", n))
+        return [3.0] * n if each else [], 3.0 if each else 1.0
 
     def run(self, turn: int, *, seconds: float) -> float:
         self.told.append(("run", turn))
@@ -38,13 +43,27 @@ class Timestamps:
     def leave(self) -> None:
         self._told.append("leave")
 
+    def starts(self) -> bytes:
+        return array("q", range(self._told.count("enter"))).tobytes()
 
-def told(world: int, n: int) -> list[Any]:
+    durations = starts
+
+
+def told(world: int, n: int, case: Case = CASE, windows: int = 1) -> tuple[Block, list[Any]]:
+    """Returns a block of `n` runs, and what the GPU was asked for, fills of its memory too."""
     operation = NativeOperation.__new__(NativeOperation)
     gpu = Gpu()
     operation._native, operation._seconds, operation._world = gpu, 1.0, world
-    assert operation.block(Timestamps(gpu), n) == [1.0] * n
-    return gpu.told
+    operation._graph = 0
+    operation._noise = Noise(0, case, world, [(0, 8)] * windows)
+    operation._noise.write = lambda: told_of(operation._noise, gpu)  # type: ignore[method-assign]
+    operation.ready()
+    return operation.block(Timestamps(gpu), n), gpu.told
+
+
+def told_of(noise: Noise, gpu: Gpu) -> None:
+    gpu.told.append("noise")
+    noise._left = noise._lasts
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 100, 1000])
@@ -52,13 +71,40 @@ def test_timestamps_made_for_a_block_hold_all_its_stamps(n: int):
     assert 0 <= stamped(n) < n
 
 
-def test_the_timed_runs_are_one_pair_and_those_for_the_arrivals_one_each():
-    around = ["enter", ("block", 8), "leave"]
-    assert told(2, 8) == [*around, "enter", ("run", 0), "leave", "enter", ("run", 1), "leave"]
+def test_few_runs_are_timed_once_and_stamped_ones_follow_for_the_arrivals():
+    block, order = told(2, 8)
+    assert (block.mean, block.samples) == (3.0, [3.0] * 8)
+    around = ["enter", ("each", 8), "leave"]
+    runs = [[("run", turn)] for turn in range(2)]
+    assert order == ["noise", *around, *(one for run in runs for one in ["enter", *run, "leave"])]
+    assert len(block.arrivals.starts) == stamped(8)
+
+
+def test_the_mean_of_short_runs_has_no_events_between_them():
+    block, order = told(1, 100)
+    assert (block.mean, block.samples) == (1.0, [3.0] * 100)
+    assert order == ["noise", "enter", ("mean", 100), ("each", 100), "leave"]
 
 
 def test_one_rank_has_no_arrivals_to_compare():
-    assert told(1, 8) == ["enter", ("block", 8), "leave"]
+    assert told(1, 8)[1] == ["noise", "enter", ("each", 8), "leave"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float8_e4m3fn", "int32"])
+@pytest.mark.parametrize("world", [2, 8, 512])
+@pytest.mark.parametrize("windows", [1, 5])
+def test_sums_in_place_get_new_values_before_they_overflow(dtype: str, world: int, windows: int):
+    case = Case("all_reduce", dtype, 64)
+    block, order = told(world, 30, case, windows)
+    assert len(block.samples) == 30
+    stands = windows * runs_of(case, world)
+    beside, runs = 2, 0
+    for one in order:
+        if one == "noise":
+            runs = 0
+        elif one not in ("enter", "leave"):
+            runs += one[1] + beside if one[0] == "each" else 1
+            assert runs <= max(stands, 1 + beside), (one, order)
 
 
 BLOCKING = "NCCL_COMM_BLOCKING is set: unset it"

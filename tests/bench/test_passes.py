@@ -1,16 +1,19 @@
 """Cases are measured in several passes: a disturbance hurts one pass, not a case's result."""
 
 import io
+import math
 import re
+import statistics
 from array import array
 
 import pytest
 
 from job import job
+from oddrank.bench.backend import Stamps
 from oddrank.bench.case import Case
 from oddrank.bench.plan import Task, in_turn
 from oddrank.bench.row import Table, summarise
-from oddrank.bench.sampling import Series, Stamps, Timings
+from oddrank.bench.sampling import Series, Timings
 
 
 def task(backend, size):
@@ -30,7 +33,8 @@ def test_all_cases_of_a_back_end_come_between_two_passes_to_one():
 
 
 def timings(*us, starts=(0,)):
-    return Timings(array("d", us), Stamps(array("q", starts), array("q", starts)))
+    stamps = Stamps(array("q", starts), array("q", starts))
+    return Timings(len(us), math.fsum(us), array("d", us), stamps)
 
 
 def test_stamps_of_all_passes_are_on_one_clock_and_as_sure_as_the_worst():
@@ -55,8 +59,10 @@ def test_what_two_passes_agree_on_may_be_chance():
 
 def row_of(one, *us):
     """Returns a case's row. us: a list of times per pass."""
+    times = [time for one_pass in us for time in one_pass]
     result = {"backend": one.backend, "times": list(us), "mismatch": None, "skipped": None,
-              "arrival": None, "footprint": 0}  # fmt: skip
+              "mean": statistics.median(times), "iterations": len(times), "arrival": None,
+              "footprint": 0}  # fmt: skip
     return summarise(one.case, {0: result, 1: result}, 2)
 
 

@@ -25,7 +25,7 @@ class Machine:
 
     def run(self, target, seconds, **more):
         """Returns (all counted times, number of uncounted iterations)."""
-        rule = StoppingRule(target, seconds, clock=lambda: self.now, **more)
+        began, rule = self.now, StoppingRule(target, seconds, **more)
         kept, dropped, count, counts = [], 0, rule.first(), False
         while count:
             block = [self.iteration() for _ in range(count)]
@@ -33,7 +33,7 @@ class Machine:
                 kept += block
             else:
                 dropped += count
-            count, counts = rule.after(block)
+            count, counts = rule.after(block, self.now - began)
         return kept, dropped
 
 
@@ -72,10 +72,10 @@ def test_long_noisy_iterations_take_the_time_that_there_is():
 
 
 def test_what_is_not_warm_does_not_count():
-    rule = StoppingRule(0.01, 60, clock=lambda: 0.0)
+    rule = StoppingRule(0.01, 60)
     slow_start = [9000.0, 5000.0, 2000.0, 1010.0, 1000.0]
     for value in slow_start:
-        count, counts = rule.after([value])
+        count, counts = rule.after([value], 0.0)
     assert (count > 0, counts) == (True, True)
 
 
@@ -121,21 +121,23 @@ def test_few_times_have_no_error():
 def test_where_few_iterations_fit_into_a_pass_it_takes_the_time_of_all():
     for one, takes_all in ((1000, False), (100_000, True)):
         machine = Machine(one, 3.0)
-        rule = StoppingRule(1e-9, 0.3, 1.5, clock=lambda machine=machine: machine.now)
+        rule = StoppingRule(1e-9, 0.3, 1.5)
         count = rule.first()
         while count:
-            count, _ = rule.after([machine.iteration() for _ in range(count)])
+            block = [machine.iteration() for _ in range(count)]
+            count, _ = rule.after(block, machine.now)
         assert rule.takes_all == takes_all
         assert machine.now == pytest.approx(1.5 if takes_all else 0.3, rel=0.3)
 
 
 def test_one_long_iteration_takes_no_time_from_later_passes():
     machine = Machine(1000, 3.0)
-    rule = StoppingRule(1e-9, 0.3, 1.5, clock=lambda: machine.now)
+    rule = StoppingRule(1e-9, 0.3, 1.5)
     machine.now = 0.1
-    count, _ = rule.after([100_000])
+    count, _ = rule.after([100_000], machine.now)
     while count:
-        count, _ = rule.after([machine.iteration() for _ in range(count)])
+        block = [machine.iteration() for _ in range(count)]
+        count, _ = rule.after(block, machine.now)
     assert not rule.takes_all
     assert machine.now < 0.4
 
@@ -154,3 +156,14 @@ def test_the_error_of_few_passes_covers_what_they_have_in_common_in_95_percent(n
         assert 0.92 <= held / 300 <= 0.98
     else:  # two passes are too few
         assert held / 300 < 0.9
+
+
+@pytest.mark.parametrize(("agreement", "wanted"), [(0.0, 20), (0.05, 200)])
+def test_blocks_that_count_are_long_beside_the_agreement_after_them(agreement, wanted):
+    rule, spent, count, counts = StoppingRule(1e-9, 60), 0.0, 1, False
+    dice = random.Random(3)
+    while not counts:
+        spent += count * 1e-3 + agreement
+        block = [1000 * dice.uniform(0.9, 1.1) for _ in range(count)]
+        count, counts = rule.after(block, spent, agreement)
+    assert count == pytest.approx(wanted, rel=0.2)

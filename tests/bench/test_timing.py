@@ -64,8 +64,8 @@ def test_a_bounded_number_of_runs_is_under_way(driver: Path, each: int):
     assert 32 <= drive(driver, n=5000, each=each)["most_in_flight"] <= 65
 
 
-def test_runs_take_turns_over_the_windows_and_spread_fills_them(driver: Path):
-    seen = drive(driver, n=100, windows=7, spread=1)
+def test_runs_take_turns_over_all_windows(driver: Path):
+    seen = drive(driver, n=100, windows=7)
     assert seen["places"] == 7
     assert seen["right"]
 

@@ -101,9 +101,8 @@ void Communicator::make_direct(Deadline deadline) {
 
 // NCCL waits inside this call, whatever the communicator's configuration says.
 void Communicator::destroy(ncclComm_t comm, Deadline deadline) const {
-  const bool ended = finished_by(deadline, device_, [&api = api_, comm] {
-    check(api.CommDestroy(comm), "ncclCommDestroy");
-  });
+  const bool ended = finished_by(
+      deadline, device_, [&api = api_, comm] { check(api.CommDestroy(comm), "ncclCommDestroy"); });
   if (ended) return;
   throw Error("ncclCommDestroy: the communicator was not ended before the deadline (rank " +
               std::to_string(rank_) + "); it is left behind");

@@ -15,9 +15,9 @@
 namespace oddrank::nccl {
 
 // Runs `call` in its own thread, on `device` (-1: none is selected). A thread begins on GPU 0, and
-// NCCL would make a context there. Returns whether the call ended in time, and throws what it threw.
-// A call that did not end goes on alone, so it must own (share) all that it touches. Throws Error
-// if no thread can be started; `call` has not run then.
+// NCCL would make a context there. Returns whether the call ended in time, and throws what it
+// threw. A call that did not end goes on alone, so it must own (share) all that it touches. Throws
+// Error if no thread can be started; `call` has not run then.
 bool finished_by(Deadline deadline, int device, std::function<void()> call);
 
 using UniqueId = std::array<char, NCCL_UNIQUE_ID_BYTES>;

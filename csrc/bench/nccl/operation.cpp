@@ -90,9 +90,9 @@ void Operation::issue(std::size_t turn, Deadline deadline) {
                         name_.c_str(), deadline);
 }
 
-// The first run of a size may connect ranks inside the call, and a capture may register buffers with
-// them: NCCL then waits for the others without a deadline of its own. So `call(self)` runs in a
-// thread that can be left behind, with all it holds.
+// The first run of a size may connect ranks inside the call, and a capture may register buffers
+// with them: NCCL then waits for the others without a deadline of its own. So `call(self)` runs in
+// a thread that can be left behind, with all it holds.
 template <class Call>
 void Operation::within(Deadline deadline, const char* what, const Call& call) {
   const bool back = finished_by(deadline, communicator_->device(),
@@ -260,20 +260,6 @@ double Operation::segment(const Part& part, bool each, Deadline deadline, Times&
     times.each.push_back(cuda::seconds_between(events_[i], events_[i + 1]) * 1e6);
   }
   return cuda::seconds_between(events_[0], last) * 1e6;
-}
-
-void Operation::spread(bool zeros, Deadline deadline) {
-  guarded([&] {
-    const bool in_place = send_ == recv_;
-    const std::size_t bytes = in_place ? window_bytes_ : plan_.send_count * plan_.element;
-    for (std::size_t i = zeros ? 0 : 1; bytes > 0 && i < windows_.number; ++i) {
-      char* to = send_ + i * windows_.stride;
-      ODDRANK_CUDA_CHECK(
-          zeros ? cudaMemsetAsync(to, 0, bytes, stream_.get())
-                : cudaMemcpyAsync(to, send_, bytes, cudaMemcpyDeviceToDevice, stream_.get()));
-    }
-    wait_for_all(deadline, [] { return std::string("filling the windows"); });
-  });
 }
 
 }  // namespace oddrank::nccl

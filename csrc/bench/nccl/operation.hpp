@@ -53,8 +53,6 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // `n` runs in turn over the windows, enqueued ahead of the GPU (64 launches at most) and waited
   // for at the end. each: with an event after every launch; else one pair around all.
   Times block(std::size_t n, bool each, Deadline deadline);
-  // Gives all windows the first one's contribution; zeros: or zeros, where in place results grow.
-  void spread(bool zeros, Deadline deadline);
 
  private:
   void enter() const;

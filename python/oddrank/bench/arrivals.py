@@ -9,15 +9,16 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from oddrank import peers
 from oddrank.bench import findings, topology
-from oddrank.bench.backend import Operation
+from oddrank.bench.backend import Block, Operation, Stamps, one_by_one
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.plan import ARRIVALS, Budget
-from oddrank.bench.sampling import ENOUGH, Stamps
+from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import AnyStage, Context, RunState, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
@@ -69,15 +70,21 @@ def arrival(group: "Group", stamps: Stamps, clock: tuple[int, int]) -> Arrival |
     clock: nanoseconds from this rank's clock to rank 0's, and the error bound.
     """
     offset, error = clock
-    (worst,) = group.largest([float(error)])
-    if not stamps.starts or worst >= UNKNOWN_NS:
+    if not stamps.starts:
         return None
     came = array("d", ((ns + offset) / 1e3 for ns in stamps.starts))
-    first = group.smallest(came)
-    behind = sorted(mine - one for mine, one in zip(came, first, strict=True))
     own = statistics.median(stamps.gaps) / 1e3
     levelled = array("d", (at - own for at in came))
-    last, earliest = group.largest(levelled), group.smallest(levelled)
+    n = len(came)
+    # One agreement for all: the smallest value is minus the largest of the negatives.
+    agreed = group.largest(
+        array("d", [float(error), *(-at for at in came), *levelled, *(-at for at in levelled)])
+    )
+    worst, first = agreed[0], [-at for at in agreed[1 : n + 1]]
+    if worst >= UNKNOWN_NS:
+        return None
+    behind = sorted(mine - one for mine, one in zip(came, first, strict=True))
+    last, earliest = agreed[n + 1 : 2 * n + 1], [-at for at in agreed[2 * n + 1 :]]
     return Arrival(
         n=len(behind),
         median=statistics.median(behind),
@@ -168,7 +175,8 @@ def _share_above(a: Arrival, line: float) -> float:
 NAME, RECHECK = "arrival", "arrival_recheck"
 # None: one rank, or clocks that could not be compared.
 _Result: TypeAlias = "dict[str, Any] | None"
-_CASE = Case("all_reduce", "float32", 4)
+# The maximum stays what it is however often it is reduced in place; a sum would grow.
+_CASE = Case("all_reduce", "float32", 4, "max")
 _WARMUP = 20
 _ITERATIONS = ENOUGH + 100
 _FEWEST = 3
@@ -248,27 +256,19 @@ def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival |
     if warmup:
         fitting = seconds / _one_run(group, operation, warmup) - _FEWEST - warmup
     (count,) = group.said_by(0, [max(_FEWEST, min(_ITERATIONS, int(fitting)))])
-    stamps = Stamps()
-    stamps.add(_run(group, operation, count))
-    return arrival(group, stamps, offset)
+    return arrival(group, _run(group, operation, count).arrivals, offset)
 
 
 def _one_run(group: Group, operation: Operation, count: int) -> float:
     """Times `count` runs; returns the median seconds of one, on the slowest rank."""
-    durations = array("q", _run(group, operation, count).durations())
-    (slowest,) = group.largest([statistics.median(durations)])
-    return float(max(1.0, slowest)) / 1e9
+    (slowest,) = group.largest([statistics.median(_run(group, operation, count).samples)])
+    return float(max(1e-3, slowest)) / 1e6
 
 
-def _run(group: Group, operation: Operation, count: int) -> Any:
+def _run(group: Group, operation: Operation, count: int) -> Block:
     """Runs it `count` times and waits for each end, on GPUs too: a queue would hide a late rank."""
     group.context.step("all_reduces of 4 bytes")
-    timestamps = group.context.timestamps(count)
-    for _ in range(count):
-        timestamps.enter()
-        operation.once()
-        timestamps.leave()
-    return timestamps
+    return one_by_one(group.context.timestamps(count), repeat(operation.once, count))
 
 
 def _judge(run: RunState, results: Mapping[int, _Result]) -> list[Finding]:

@@ -1,13 +1,20 @@
-"""The interface of a back end, and the windows into which its memory is cut for a case.
+"""The interface of a back end, its times, and the windows into which it cuts its memory.
 
 A case sends and receives in turn in several parts of the memory, its windows, so that caches serve
 it less. As many windows as fit are used. The memory holds the sweep's largest case and little more:
 smaller cases may still find all their windows in the cache.
 """
 
-from typing import Any, Protocol
+import statistics
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from oddrank.bench.case import Case
+
+if TYPE_CHECKING:
+    from oddrank.control import Timestamps
 
 # Stamped runs in one block of a back end that queues; a case has many blocks.
 _MOST_STAMPED = 32
@@ -20,6 +27,70 @@ def stamped(n: int) -> int:
     It waits for each of them. Timestamps with room for `n` hold them and one for all queued runs.
     """
     return min(n - 1, max(1, n // _STAMPED_SHARE), _MOST_STAMPED)
+
+
+# Sampling cuts blocks of 20 ms: in longer blocks a run takes less than 0.6 ms.
+_FEW = 32
+
+
+def are_short(n: int) -> bool:
+    """Returns whether the iterations of a block of `n` are so short that an event between them
+    would lengthen them: then their mean and their samples are taken one after the other."""
+    return n > _FEW
+
+
+@dataclass
+class Stamps:
+    """When this rank arrived at iterations, except for the first of each block.
+
+    starts: nanoseconds of this rank's CLOCK_MONOTONIC; gaps: nanoseconds since it left the
+    iteration before.
+    """
+
+    starts: "array[int]" = field(default_factory=lambda: array("q"))
+    gaps: "array[int]" = field(default_factory=lambda: array("q"))
+
+    @staticmethod
+    def of(timestamps: "Timestamps") -> "Stamps":
+        """Returns a block without its first iteration: none before it aligned the ranks."""
+        starts, durations = array("q", timestamps.starts()), array("q", timestamps.durations())
+        left = (at + took for at, took in zip(starts, durations, strict=True))
+        gaps = (at - before for at, before in zip(starts[1:], left, strict=False))
+        return Stamps(starts[1:], array("q", gaps))
+
+    def follow(self, later: "Stamps", offset: int = 0) -> None:
+        """Adds later stamps. offset: nanoseconds from their clock to this one."""
+        self.starts += array("q", (ns + offset for ns in later.starts))
+        self.gaps += later.gaps
+
+
+@dataclass(frozen=True)
+class Block:
+    """One rank's times of a block of iterations, in microseconds: what every measurement returns.
+
+    mean: from the first one's begin to the last one's end, for each. A back end that queues does
+    not look at its queue meanwhile: an event between short iterations would lengthen them. samples:
+    single iterations; on GPUs others than those of the mean, if they are short. arrivals: this
+    rank's at some iterations.
+    """
+
+    mean: float
+    samples: Sequence[float]
+    arrivals: Stamps = field(default_factory=Stamps)
+
+
+def one_by_one(timestamps: "Timestamps", runs: Iterable[Callable[[], Any]]) -> Block:
+    """Times runs that return at their end. The hot loop: two stamps around the call, nothing else.
+
+    timestamps: empty, with room for all runs.
+    """
+    enter, leave = timestamps.enter, timestamps.leave
+    for run in runs:
+        enter()
+        run()
+        leave()
+    samples = [ns / 1e3 for ns in array("q", timestamps.durations())]
+    return Block(statistics.fmean(samples), samples, Stamps.of(timestamps))
 
 
 class Operation(Protocol):
@@ -36,8 +107,8 @@ class Operation(Protocol):
     def once(self) -> None:
         """Runs the case once in the first window and waits for its end, for the check by value."""
 
-    def block(self, timestamps: Any, n: int) -> list[float]:
-        """Times `n` runs, in turn over all windows. Returns this rank's microseconds of each.
+    def block(self, timestamps: Any, n: int) -> Block:
+        """Times `n` runs, in turn over all windows.
 
         timestamps (oddrank.control.stages.Context.timestamps): one pair around each run; if runs
         are queued, one pair around all of them, then around each of `stamped(n)` further ones.
@@ -47,7 +118,10 @@ class Operation(Protocol):
         """Returns this rank's send buffer as a tensor, for tests that spoil it, or None."""
 
     def ready(self) -> None:
-        """Fills all windows with values that don't grow when they are reduced again and again."""
+        """Fills all windows with random values: zeros take less power, and GPUs run faster on them.
+
+        `block` writes them again, outside its clock, before reducing in place makes them infinite.
+        """
 
 
 class Backend(Protocol):

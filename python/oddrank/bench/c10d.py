@@ -5,8 +5,7 @@ collective. With gloo it returns when the collective is done, with nccl when it 
 stream.
 """
 
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +13,19 @@ from itertools import cycle, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
-from oddrank.bench.backend import buffers, footprint, offsets, stamped
+from oddrank.bench.backend import (
+    Block,
+    Stamps,
+    are_short,
+    buffers,
+    footprint,
+    offsets,
+    one_by_one,
+    stamped,
+)
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, ROOT, split_counts
+from oddrank.bench.random_data import Noise
 
 if TYPE_CHECKING:
     from oddrank.process_group import Group
@@ -236,6 +245,10 @@ class _Operation:
         ours, got = self._windows[0]
         self.send, self.recv = ours.data_ptr(), got.data_ptr()
         self.footprint = footprint(whole, len(calls), case.in_place)
+        device = -1 if group.device.type == "cpu" else int(group.device.index)
+        begin, sent = memory.data_ptr(), whole if case.in_place else layout.send_count * size
+        windows = [(begin + offset, sent) for offset in offsets(whole, capacity)]
+        self._noise = Noise(device, case, group.world, windows)
 
     def sent(self) -> Any:
         return self._windows[0][0]
@@ -245,48 +258,54 @@ class _Operation:
         self._group.synchronize()
 
     def ready(self) -> None:
-        """Fills all windows: zeros if results are reduced again and again, else checked values."""
-        first, _ = self._windows[0]
-        grows = self._case.in_place and COLLECTIVES[self._case.collective].reduces
-        for ours, got in self._windows:
-            if grows:
-                ours.zero_()
-            elif ours is not first:
-                ours.copy_(first)
-                if not self._case.in_place:
-                    got.zero_()  # touches its pages before the clock runs
+        self._noise.write()
+        if not self._case.in_place:
+            for _, got in self._windows:
+                got.zero_()  # touches its pages before the clock runs
         self._group.synchronize()
 
-    def block(self, timestamps: Any, n: int) -> list[float]:
-        return (
-            self._on_gpu(timestamps, n)
-            if self._group.device.type == "cuda"
-            else self._on_cpu(timestamps, n)
-        )
+    def block(self, timestamps: Any, n: int) -> Block:
+        if self._group.device.type == "cuda":
+            return self._on_gpu(timestamps, n)
+        parts = self._noise.parts(n)
+        return one_by_one(timestamps, (call for part in parts for call in self._next(part)))
 
-    def _on_cpu(self, timestamps: Any, n: int) -> list[float]:
-        """Times runs on the CPU. The hot loop: two stamps around the call, nothing else."""
-        enter, leave = timestamps.enter, timestamps.leave
-        for call in islice(self._in_turn, n):
-            enter()
-            call()
-            leave()
-        return [ns / 1e3 for ns in array("q", timestamps.durations())]
+    def _next(self, n: int) -> Iterator[Call]:
+        return islice(self._in_turn, n)
 
-    def _on_gpu(self, timestamps: Any, n: int) -> list[float]:
-        """Times queued runs by the events between them, then stamps a few runs one by one."""
-        cuda = self._group.torch.cuda
-        events = [cuda.Event(enable_timing=True) for _ in range(n + 1)]
+    def _on_gpu(self, timestamps: Any, n: int) -> Block:
+        """Times queued runs between events, then stamps a few runs one by one."""
         timestamps.enter()
-        events[0].record()
-        for call, event in zip(islice(self._in_turn, n), events[1:], strict=True):
-            call()
-            event.record()
-        self._group.synchronize()
+        mean, samples = self._queued(n, each=not are_short(n))
+        if not samples:
+            _, samples = self._queued(n, each=True)
         timestamps.leave()
-        for call in islice(self._in_turn, stamped(n)):
-            timestamps.enter()
-            call()
+        for part in self._noise.parts(stamped(n)):
+            for call in self._next(part):
+                timestamps.enter()
+                call()
+                self._group.synchronize()
+                timestamps.leave()
+        return Block(mean, samples, Stamps.of(timestamps))
+
+    def _queued(self, n: int, *, each: bool) -> tuple[float, list[float]]:
+        """Returns the mean microseconds of `n` runs and, if wanted, those of each.
+
+        A run before the first event keeps the GPU busy while the host queues the others.
+        """
+        total, samples = 0.0, list[float]()
+        for part in self._noise.parts(n, beside=1):
+            marks = part if each else 1
+            events = [self._group.torch.cuda.Event(enable_timing=True) for _ in range(marks + 1)]
+            first, *calls = self._next(part + 1)
+            first()
+            events[0].record()
+            for number, call in enumerate(calls, 1):
+                call()
+                if each or number == part:
+                    events[number if each else 1].record()
             self._group.synchronize()
-            timestamps.leave()
-        return [before.elapsed_time(after) * 1e3 for before, after in pairwise(events)]
+            total += events[0].elapsed_time(events[-1]) * 1e3
+            if each:
+                samples += [a.elapsed_time(b) * 1e3 for a, b in pairwise(events)]
+        return total / n, samples

@@ -7,9 +7,10 @@ latency. Then it stamps a few further runs one by one, for the arrivals.
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
-from oddrank.bench.backend import buffers, footprint, offsets, stamped
-from oddrank.bench.case import Case
-from oddrank.bench.collectives import COLLECTIVES, split_counts
+from oddrank.bench.backend import Block, Stamps, are_short, buffers, footprint, offsets, stamped
+from oddrank.bench.case import NO_OP, Case
+from oddrank.bench.collectives import split_counts
+from oddrank.bench.random_data import Noise
 
 if TYPE_CHECKING:
     from oddrank.process_group import Group
@@ -94,6 +95,15 @@ class Native:
             self.reserve(_LEAST_BYTES)
         return NativeOperation(self, self._communicator, self._memory, case)
 
+    def link(self, peer: int, sent: int, received: int) -> Any:
+        """Returns an operation that sends so many bytes to one rank and receives from it: a _cuda
+        Operation, whose runs the peer must mirror. One of both may be 0."""
+        _, behind = buffers(self._memory.bytes, in_place=False)
+        return _native.cuda().Operation(
+            self._communicator, self._memory, "all_to_all_v", "int8", NO_OP, max(sent, received),
+            recv_from=behind, **_counts_of(peer, self.world, sent, received),
+        )  # fmt: skip
+
     def close(self) -> None:
         """Ends the communicator; all ranks call it together. No operation may exist any more."""
         self.reserve(0)
@@ -105,8 +115,7 @@ class NativeOperation:
 
     def __init__(self, native: Native, communicator: Any, memory: Any, case: Case) -> None:
         in_place = _in_place(case)
-        self._grows = in_place and COLLECTIVES[case.collective].reduces
-        self._seconds, self._world = native.seconds, native.world
+        self._seconds, self._world, self._graph = native.seconds, native.world, native.graph
         counts = given_counts(case, native.rank, native.world)
         plan = _native.cuda().nccl_plan(
             case.collective, case.dtype, case.op, case.bytes, native.rank, native.world,
@@ -124,6 +133,9 @@ class NativeOperation:
         self.send: int = self._native.send
         self.recv: int = self._native.recv
         self.footprint = footprint(window, len(places), in_place)
+        sent = window if in_place else plan["send_count"] * plan["element"]
+        windows = [(memory.data + at, sent) for at in places]
+        self._noise = Noise(native.device, case, native.world, windows)
 
     def once(self) -> None:
         self._native.run(seconds=self._seconds)
@@ -132,28 +144,42 @@ class NativeOperation:
         """Returns None: the buffer is no tensor."""
 
     def ready(self) -> None:
-        """Fills all windows: zeros if results are reduced again and again, else checked values."""
-        self._native.spread(self._grows, seconds=self._seconds)
+        self._noise.write()
 
-    def block(self, timestamps: Any, n: int) -> list[float]:
-        """Returns microseconds between the events of `n` runs; with a graph, one value a launch.
+    def block(self, timestamps: Any, n: int) -> Block:
+        """Times `n` runs; with a graph, samples are one value a launch.
 
         timestamps: one pair around all of them, then one around each of a few further runs and the
         wait for its end, for the arrivals. With one rank there are no further runs.
         """
         timestamps.enter()
-        times: list[float] = self._native.block(n, seconds=self._seconds)[0]
+        mean, samples = self._timed(n, each=not are_short(n))
+        if not samples:
+            _, samples = self._timed(n, each=True)
         timestamps.leave()
-        for turn in range(stamped(n) if self._world > 1 else 0):
-            timestamps.enter()
-            self._native.run(turn, seconds=self._seconds)
-            timestamps.leave()
-        return times
+        further = stamped(n) if self._world > 1 else 0
+        for part in self._noise.parts(further):
+            for turn in range(part):
+                timestamps.enter()
+                self._native.run(turn, seconds=self._seconds)
+                timestamps.leave()
+        return Block(mean, samples, Stamps.of(timestamps))
 
     def mean(self, n: int) -> float:
         """Returns the mean microseconds of `n` runs, between one pair of events around them all."""
-        mean: float = self._native.block(n, each=False, seconds=self._seconds)[1]
-        return mean
+        return self._timed(n, each=False)[0]
+
+    def _timed(self, n: int, *, each: bool) -> tuple[float, list[float]]:
+        """Returns the mean microseconds of `n` runs, and those of each run, or graph's launch."""
+        total, samples = 0.0, list[float]()
+        # The run that connects, the launch that fills the queue, and what rounding up to whole
+        # graphs adds.
+        beside = 2 + 2 * self._graph
+        for part in self._noise.parts(n, beside):
+            times, mean = self._native.block(part, each=each, seconds=self._seconds)
+            total += mean * part
+            samples += times
+        return total / n, samples
 
 
 def given_counts(case: Case, rank: int, world: int) -> dict[str, list[int]]:
@@ -162,6 +188,15 @@ def given_counts(case: Case, rank: int, world: int) -> dict[str, list[int]]:
         return {}
     sent, received = split_counts(case, rank, world)
     return {"send_counts": sent, "recv_counts": received}
+
+
+def _counts_of(peer: int, world: int, sent: int, received: int) -> dict[str, list[int]]:
+    """Returns the counts of a link: all of them 0, but for the peer's."""
+    ranks = range(world)
+    return {
+        "send_counts": [sent if rank == peer else 0 for rank in ranks],
+        "recv_counts": [received if rank == peer else 0 for rank in ranks],
+    }
 
 
 def _in_place(case: Case) -> bool:

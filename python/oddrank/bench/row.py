@@ -16,8 +16,8 @@ from oddrank.bench.verify import MismatchData
 from oddrank.finding import Who
 from oddrank.render import progress, terminal_width
 
-# With fewer samples the 99th percentile (nearest rank) is the largest one.
-_ENOUGH_FOR_P99 = 100
+# With fewer samples a percentile (nearest rank) is the largest one.
+_ENOUGH_FOR_P95, _ENOUGH_FOR_P99 = 20, 100
 # Samples saved in every row, to compare two runs.
 _MOST_SAMPLES = 512
 
@@ -32,11 +32,14 @@ _NO_TIME = "its time is too short to measure"
 class Row:
     """Times in microseconds, bandwidths in 1e9 bytes a second; None: unknown, see reason.
 
-    n: ranks. passes: passes in which the iterations were made. error: half the 95 % confidence
-    interval of the median, relative to it. samples_us: the slowest rank's time of iterations, in
-    their order, evenly thinned. arrival: every rank's median microseconds behind the first rank, in
-    the order of ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if
-    they are few.
+    n: ranks. mean_us: the time of an iteration, as nccl-tests has it: of each block of iterations
+    its mean on the slowest rank. algbw and busbw come from it. iterations: how many it is the mean
+    of; passes: in how many passes they were made. median_us, p95_us, p99_us, min_us, cv: of single
+    iterations, each as long as its slowest rank; stalls show here, and jitter makes them longer
+    than the mean. error: half the 95 % confidence interval of the median, relative to it.
+    samples_us: these iterations, in their order, evenly thinned. arrival: every rank's median
+    microseconds behind the first rank, in the order of ranks. footprint: bytes that a rank's runs
+    use in turn; caches may serve them if they are few.
     """
 
     backend: str
@@ -50,7 +53,9 @@ class Row:
     check: str  # "ok", "wrong", or "skipped"
     iterations: int = 0
     passes: int = 0
+    mean_us: float | None = None
     median_us: float | None = None
+    p95_us: float | None = None
     p99_us: float | None = None
     min_us: float | None = None
     cv: float | None = None
@@ -87,14 +92,17 @@ class Row:
 class PassResult(TypedDict):
     """A rank's result of a pass, for all passes of the case so far.
 
-    skipped: why the case was not measured. times: the slowest rank's microseconds, one list a pass;
-    only rank 0 has them. over: no further pass is needed.
+    skipped: why the case was not measured. mean: microseconds of `iterations`; times: the slowest
+    rank's microseconds of single ones, one list a pass; only rank 0 has them. over: no further pass
+    is needed.
     """
 
     backend: str
     skipped: str | None
     mismatch: MismatchData | None
     wrong_ranks: list[int]
+    mean: float | None
+    iterations: int
     times: list[list[float]]
     arrival: dict[str, float] | None
     over: bool
@@ -102,7 +110,7 @@ class PassResult(TypedDict):
 
 
 def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
-    """Returns the row of a case: medians over iterations, each as long as its slowest rank."""
+    """Returns the row of a case. Its bandwidths come from the mean, which is the headline."""
     first = results[min(results)]
     row = Row(
         first["backend"], case.collective, case.dtype, case.op, case.bytes, case.count,
@@ -113,29 +121,31 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         return replace(row, check="skipped", reason=_why_skipped(results))
     passes = first["times"]
     times = [time for one_pass in passes for time in one_pass]
-    if not times:
+    mean = first["mean"]
+    if not times or mean is None:
         return replace(row, reason="no iteration was timed")
-    median = statistics.median(times)
     algbw, busbw, reason = None, None, None
     if not case.bytes:
         reason = _NO_BYTES
     elif world == 1 and case.in_place:
         reason = _STAYS
-    elif median <= 0:
+    elif mean <= 0:
         reason = _NO_TIME
     else:
-        algbw = case.bytes / median / 1e3
+        algbw = case.bytes / mean / 1e3
         busbw = algbw * COLLECTIVES[case.collective].bus_factor(world) if world > 1 else None
         reason = None if world > 1 else _NO_BUS
-    error, mean = error_of_passes(passes), statistics.fmean(times)
+    error, usual = error_of_passes(passes), statistics.fmean(times)
     return replace(
         row,
-        iterations=len(times),
+        iterations=first["iterations"],
         passes=len(passes),
-        median_us=median,
+        mean_us=mean,
+        median_us=statistics.median(times),
+        p95_us=_percentile(times, 0.95) if len(times) >= _ENOUGH_FOR_P95 else None,
         p99_us=_percentile(times, 0.99) if len(times) >= _ENOUGH_FOR_P99 else None,
         min_us=min(times),
-        cv=statistics.pstdev(times) / mean if len(times) > 1 and mean > 0 else None,
+        cv=statistics.pstdev(times) / usual if len(times) > 1 and usual > 0 else None,
         error=error if math.isfinite(error) else None,
         algbw_GBps=algbw,
         busbw_GBps=busbw,
@@ -181,9 +191,10 @@ def _arrivals(results: Mapping[int, PassResult]) -> dict[str, Any] | None:
 # Heading, width, and order of leaving on a narrow terminal (highest first; 0 never leaves): the
 # columns of nccl-tests and some more.
 _COLUMNS = (
-    ("size", 10, 0), ("count", 12, 9), ("type", 10, 3), ("redop", 5, 5), ("place", 5, 4),
-    ("median us", 11, 0), ("p99 us", 11, 7), ("algbw GB/s", 10, 6), ("busbw GB/s", 10, 0),
-    ("+- %", 6, 1), ("% exp", 6, 2), ("CV %", 6, 10), ("iters", 6, 8), ("check", 7, 0),
+    ("size", 10, 0), ("count", 12, 10), ("type", 10, 3), ("redop", 5, 5), ("place", 5, 4),
+    ("mean us", 11, 0), ("median us", 11, 7), ("p95 us", 11, 11), ("p99 us", 11, 8),
+    ("min us", 11, 12), ("algbw GB/s", 10, 6), ("busbw GB/s", 10, 0), ("+- %", 6, 1),
+    ("% exp", 6, 2), ("CV %", 6, 13), ("iters", 6, 9), ("check", 7, 0),
 )  # fmt: skip
 
 
@@ -252,7 +263,8 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         size_text(row.bytes), str(row.count), row.dtype, row.op,
         "in" if row.inplace else "out",
-        _number(row.median_us, 1), _number(row.p99_us, 1), _number(row.algbw_GBps, 3),
+        _number(row.mean_us, 1), _number(row.median_us, 1), _number(row.p95_us, 1),
+        _number(row.p99_us, 1), _number(row.min_us, 1), _number(row.algbw_GBps, 3),
         _number(row.busbw_GBps, 3), _hundredfold(row.error), _percent(row),
         _hundredfold(row.cv), str(row.iterations),
         f"skipped: {row.reason}" if row.check == "skipped" else row.check,

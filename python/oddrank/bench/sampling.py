@@ -9,14 +9,15 @@ import math
 import statistics
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from oddrank.bench.backend import Stamps
 
 if TYPE_CHECKING:
     from oddrank.bench.backend import Operation
     from oddrank.bench.case import Case
-    from oddrank.control import Timestamps
     from oddrank.process_group import Group
 
 # A case is warm if two blocks in a row agree to this share, or after this many blocks: caches,
@@ -26,6 +27,9 @@ _MOST_WARM_BLOCKS = 6
 # A block is long enough to tell the machine's noise from its trend.
 _BLOCK_SECONDS = 0.02
 _MOST_IN_BLOCK = 1000
+# A counted block lasts at least this many times as long as the agreement after it, which hundreds
+# of ranks may need longer for than for the block.
+_AGREEMENTS = 4
 _MOST = 20_000
 _FEWEST = 20
 # Fewest iterations if one takes longer than a block.
@@ -75,9 +79,10 @@ def error_of_passes(passes: Sequence[Sequence[float]]) -> float:
 class StoppingRule:
     """Sizes the blocks of one pass: first until warm, then until `target` or `seconds` is reached.
 
-    whole: seconds of all passes that are left; this pass takes them all if iterations are so long
-    that few fit into `seconds`. least: fewest iterations, whatever the error, while there is time;
-    most: most iterations.
+    Every rank has its own; all decide alike, for all get the same agreed figures. whole: seconds
+    of all passes that are left; this pass takes them all if iterations are so long that few fit
+    into `seconds`. least: fewest iterations, whatever the error, while there is time; most: most
+    iterations.
     """
 
     def __init__(
@@ -88,13 +93,12 @@ class StoppingRule:
         *,
         least: int = _FEWEST,
         most: int = _MOST,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._target, self._seconds, self._clock = target, seconds, clock
+        self._target, self._seconds = target, seconds
         self._whole = seconds if whole is None else whole
         self._least, self._most = least, most
         self.takes_all = False  # whether this pass takes the time of all passes
-        self._began = clock()
+        self._spent = 0.0
         self._warm = False
         self._blocks: list[float] = []  # medians while not warm
         self._times: list[float] = []
@@ -103,11 +107,15 @@ class StoppingRule:
         """Returns the iterations of the first block, which shows how long one takes."""
         return 1
 
-    def after(self, block: Sequence[float]) -> tuple[int, bool]:
+    def after(
+        self, block: Sequence[float], spent: float, agreement: float = 0.0
+    ) -> tuple[int, bool]:
         """Returns (iterations of the next block, 0 at the end; whether they count).
 
-        block: microseconds of the last block's iterations, the slowest rank of each.
+        block: microseconds of the last block's iterations, the slowest rank of each. spent: seconds
+        from the pass's begin to the block's end. agreement: seconds that agreeing takes.
         """
+        self._spent = spent
         if self._warm:
             self._times += block
         # A block may be a single iteration, and an uncommonly short one.
@@ -121,9 +129,10 @@ class StoppingRule:
         size = max(1, min(_MOST_IN_BLOCK, math.ceil(_BLOCK_SECONDS / one)))
         if not self._warm:
             return size, False
-        left = self._seconds - (self._clock() - self._began)
+        left = self._seconds - spent
         if self._times and left <= 0:
             return 0, True
+        size = max(size, min(_MOST_IN_BLOCK, math.ceil(_AGREEMENTS * agreement / one)))
         fitting = max(1, int(left / one))
         return min(fitting, self._wanted(size, one)), True
 
@@ -132,8 +141,7 @@ class StoppingRule:
             return True
         if len(self._blocks) < _FEWEST_WARM_BLOCKS:
             return False
-        spent = self._clock() - self._began
-        if len(self._blocks) >= _MOST_WARM_BLOCKS or spent > _WARM_SHARE * self._seconds:
+        if len(self._blocks) >= _MOST_WARM_BLOCKS or self._spent > _WARM_SHARE * self._seconds:
             return True
         before, now = self._blocks[-2:]
         return abs(now - before) <= _AGREES * before
@@ -159,79 +167,73 @@ ENOUGH = 300
 
 
 @dataclass
-class Stamps:
-    """When this rank arrived at iterations, except for the first of each block.
-
-    starts: nanoseconds of this rank's CLOCK_MONOTONIC; gaps: nanoseconds since it left the
-    iteration before.
-    """
-
-    starts: "array[int]" = field(default_factory=lambda: array("q"))
-    gaps: "array[int]" = field(default_factory=lambda: array("q"))
-
-    def add(self, timestamps: "Timestamps") -> None:
-        """Adds a block but for its first iteration: no iteration before it aligned the ranks."""
-        starts, durations = array("q", timestamps.starts()), array("q", timestamps.durations())
-        self.starts += starts[1:]
-        self.gaps += array(
-            "q",
-            (starts[i] - starts[i - 1] - durations[i - 1] for i in range(1, len(starts))),
-        )
-
-    def follow(self, later: "Stamps", offset: int) -> None:
-        """Adds a later pass's stamps. offset: nanoseconds from this rank's clock to rank 0's."""
-        self.starts += array("q", (ns + offset for ns in later.starts))
-        self.gaps += later.gaps
-
-
-@dataclass(frozen=True)
 class Timings:
-    """slowest: the slowest rank's microseconds of every counted iteration.
+    """The counted iterations of a pass, or of several; the same on all ranks, but for `stamps`.
 
-    stamps: this rank's arrivals at some of them, on all ranks the same ones.
+    iterations: how many the means are of; total: their microseconds, by each block's mean on its
+    slowest rank. samples: the slowest rank's microseconds of single iterations. stamps: this rank's
+    arrivals at some of them, on all ranks the same ones.
     """
 
-    slowest: "array[float]"
-    stamps: Stamps
+    iterations: int = 0
+    total: float = 0.0
+    samples: "array[float]" = field(default_factory=lambda: array("d"))
+    stamps: Stamps = field(default_factory=Stamps)
 
 
-def measure(group: "Group", operation: "Operation", case: "Case", rule: "StoppingRule") -> Timings:
-    """Times blocks until rank 0's `rule` ends it; all ranks call it together."""
-    slowest, stamps = array("d"), Stamps()
+def measure(group: "Group", operation: "Operation", case: "Case", rule: StoppingRule) -> Timings:
+    """Times blocks until `rule` ends them, with one agreement after each; all ranks call it
+    together."""
+    timings, context = Timings(), group.context
     count, counts = rule.first(), False
-    context = group.context
+    began, agreement = time.monotonic(), 0.0
     while count:
         context.step(f"time {case}")
-        timestamps = context.timestamps(count)
-        agreed = group.largest(operation.block(timestamps, count))
+        block = operation.block(context.timestamps(count), count)
+        ended = time.monotonic()
+        # The last rank to come waits for no other: its agreement, the shortest, is the true one.
+        own = array("d", [*block.samples, block.mean, ended - began, -agreement])
+        agreed = group.largest(own)
+        agreement = time.monotonic() - ended
+        mean, spent, shortest = agreed[-3:]
+        del agreed[-3:]
         if counts:
-            slowest += agreed
-            stamps.add(timestamps)
-        decided = rule.after(agreed) if group.rank == 0 else (0, False)
-        count, word = group.said_by(0, [decided[0], int(decided[1])])
-        counts = bool(word)
-    return Timings(slowest, stamps)
+            timings.iterations += count
+            timings.total += mean * count
+            timings.samples += agreed
+            timings.stamps.follow(block.arrivals)
+        count, counts = rule.after(agreed, spent, -shortest)
+    return timings
 
 
 @dataclass
 class Series:
     """The times and arrivals of a case that a rank keeps from pass to pass.
 
-    times: the slowest rank's microseconds of each iteration, one list a pass. stamps: on rank 0's
+    samples: as in Timings, one list a pass; iterations, total: of all passes. stamps: on rank 0's
     clock; clock_error: the largest error bound of the offset to it, in nanoseconds.
     """
 
-    times: list[list[float]] = field(default_factory=list)
+    iterations: int = 0
+    total: float = 0.0
+    samples: list[list[float]] = field(default_factory=list)
     stamps: Stamps = field(default_factory=Stamps)
     clock_error: int = 0
+
+    @property
+    def mean(self) -> float | None:
+        """Returns microseconds: the headline of a row."""
+        return self.total / self.iterations if self.iterations else None
 
     def add(self, timings: Timings, clock: tuple[int, int]) -> None:
         """Adds a pass. clock: nanoseconds from this rank's clock to rank 0's, and error bound."""
         offset, error = clock
-        self.times.append(list(timings.slowest))
+        self.iterations += timings.iterations
+        self.total += timings.total
+        self.samples.append(list(timings.samples))
         self.stamps.follow(timings.stamps, offset)
         self.clock_error = max(self.clock_error, error)
 
     def is_known(self, target: float) -> bool:
         """Returns whether there are enough passes and they differ by no more than `target`."""
-        return len(self.times) >= PASSES_THAT_TELL and error_of_passes(self.times) <= target
+        return len(self.samples) >= PASSES_THAT_TELL and error_of_passes(self.samples) <= target

@@ -45,6 +45,8 @@ class SavedRow:
     n: int
     check: str
     reason: str
+    mean_us: float | None
+    """None in reports of older versions too."""
     median_us: float | None
     p99_us: float | None
     algbw_GBps: float | None
@@ -55,6 +57,11 @@ class SavedRow:
     @property
     def is_skipped(self) -> bool:
         return self.check.startswith("skipped")
+
+    @property
+    def us(self) -> float | None:
+        """Returns the headline: the mean, or the median in reports without one."""
+        return self.mean_us or self.median_us
 
     @property
     def key(self) -> Key:
@@ -178,6 +185,7 @@ def _row(path: str, where: str, members: object) -> SavedRow:
         n=field.count("n"),
         check=field.text("check", ""),
         reason=str(members.get("reason") or "")[:_MOST_REASON],
+        mean_us=field.positive("mean_us"),
         median_us=field.positive("median_us"),
         p99_us=field.positive("p99_us"),
         algbw_GBps=field.positive("algbw_GBps"),

@@ -21,7 +21,7 @@ from oddrank.machine.device import usable_bytes
 from oddrank.process_group import Group, connect
 
 if TYPE_CHECKING:
-    from oddrank.bench.backend import Backend
+    from oddrank.bench.backend import Backend, Operation
     from oddrank.launch import Launch
 
 TOO_LARGE = "not enough free memory"
@@ -220,43 +220,59 @@ def _needs_nccl(why: str) -> OddrankError:
 def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> PassResult:
     """Measures one pass and returns this rank's result, which all ranks publish.
 
-    times and arrival cover all passes so far: there may be no time for another.
+    times and arrival cover all passes so far: there may be no time for another. Checks the values
+    in the first pass, and again after the last one.
     """
     parameters, case = context.parameters, one_pass.task.case
     result: PassResult = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
-        "times": [], "arrival": None, "over": True, "footprint": None,
+        "times": [], "mean": None, "iterations": 0, "arrival": None, "over": True,
+        "footprint": None,
     }  # fmt: skip
     group = connect(context, parameters["transport"])
     if parameters["backend"] == "nccl" and group.backend != "nccl":
         return {**result, "skipped": NO_GPU}
     backend = _backend(context, group, parameters, options)
     result["backend"] = backend.name
-    result["skipped"] = _why_not(group, backend, case, parameters["reserve"])
-    if result["skipped"] is not None:
-        return result
+    every: dict[str, Series] = context.scratch.setdefault(_SERIES, {})
+    series = every.get(one_pass.task.name)
+    if series is None:
+        result["skipped"] = _why_not(group, backend, case, parameters["reserve"])
+        if result["skipped"] is not None:
+            return result
+        series = every[one_pass.task.name] = Series()
     operation = backend.prepare(case)
     result["footprint"] = operation.footprint
-    seen = verify.verify(group, backend, case, operation)
-    result["wrong_ranks"] = verify.localise(group, backend, case, seen)
-    result["mismatch"] = verify.as_payload(seen)
+    is_wrong = one_pass.number == 1 and _verify(group, backend, case, operation, result)
     operation.ready()
     group.barrier()
     rule = StoppingRule(options.target, *parameters["seconds"], most=_MOST_IN_ALL // one_pass.of)
-    every: dict[str, Series] = context.scratch.setdefault(_SERIES, {})
-    series = every.setdefault(one_pass.task.name, Series())
     series.add(measure(group, operation, case, rule), arrivals.clock(context))
-    over = seen is not None or one_pass.number == one_pass.of
+    # All ranks agreed on the figures: they decide alike.
+    is_last = one_pass.number == one_pass.of or rule.takes_all or series.is_known(options.target)
+    if is_last and one_pass.number > 1:
+        _verify(group, backend, case, operation, result)
+    result["over"] = is_wrong or is_last
     if group.rank == 0:
-        over = over or rule.takes_all or series.is_known(options.target)
-        result["times"] = series.times
-    (result["over"],) = map(bool, group.largest([over]))
+        result["times"] = series.samples
+    result["mean"], result["iterations"] = series.mean, series.iterations
     if COLLECTIVES[case.collective].together and group.world > 1:
         came = arrival(group, series.stamps, (0, series.clock_error))
         result["arrival"] = came.in_short() if came else None
     if result["over"]:
         del every[one_pass.task.name]
     return result
+
+
+def _verify(
+    group: Group, backend: "Backend", case: Case, operation: "Operation", result: PassResult
+) -> bool:
+    """Checks the values and puts what this rank found into its result. Returns whether any rank saw
+    a wrong one; all ranks call it together."""
+    seen = verify.verify(group, backend, case, operation)
+    wrong = verify.localise(group, backend, case, seen)
+    result["mismatch"], result["wrong_ranks"] = verify.as_payload(seen), wrong or []
+    return wrong is not None
 
 
 def _why_not(group: Group, backend: "Backend", case: Case, reserved: int) -> str | None:

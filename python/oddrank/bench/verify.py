@@ -128,15 +128,17 @@ def verify(
     return seen
 
 
-def localise(group: "Group", backend: "Backend", case: Case, seen: Mismatch | None) -> list[int]:
-    """Returns the ranks whose own values look wrong from here, after a wrong value on any rank.
+def localise(
+    group: "Group", backend: "Backend", case: Case, seen: Mismatch | None
+) -> list[int] | None:
+    """Returns the ranks whose own values look wrong from here; None if no rank saw a wrong value.
 
-    All ranks call it together. Does nothing and returns none if no rank saw a wrong value.
+    All ranks call it together.
     """
     no_rank = group.world
     (observer,) = group.smallest([group.rank if seen else no_rank])
     if int(observer) == no_rank:
-        return []
+        return None
     place = [seen.element, seen.turn] if seen else [0, 0]
     element, turn = group.said_by(int(observer), place)
     return gathered_wrong(group, backend, case, element, turn)

@@ -79,7 +79,7 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     """
     all_rows = [(number, row) for number, run in enumerate(runs) for row in run.rows]
     chosen = [(i, row) for i, row in all_rows if all(_has(row, word) for word in only)]
-    drawn = [(i, row) for i, row in chosen if row.bytes > 0 and row.median_us]
+    drawn = [(i, row) for i, row in chosen if row.bytes > 0 and row.us]
     if not drawn:
         where = f" with {' '.join(only)}" if only else ""
         raise OddrankError(f"nothing to draw: no row{where} has a size and a time")
@@ -135,9 +135,9 @@ def _listed(facts: dict[str, str]) -> str:
 
 
 def _point(row: SavedRow, bandwidth: str) -> Point:
-    assert row.median_us is not None
+    assert row.us is not None
     GBps = row.busbw_GBps if bandwidth == "busbw" else row.algbw_GBps
-    return Point(row.bytes, row.median_us, row.p99_us, GBps, row.check.startswith("wrong"))
+    return Point(row.bytes, row.us, row.p99_us, GBps, row.check.startswith("wrong"))
 
 
 def _has(row: SavedRow, word: str) -> bool:
@@ -199,7 +199,7 @@ def draw_curves(picture: Picture) -> Any:
         left.set_axis_off()
     figure.suptitle(plain(picture.common), fontsize=11, fontweight="bold")
     several = any(len(panel.curves) > 1 for panel in picture.panels)
-    notes = [f"line: median, {'dotted' if several else 'shaded'}: up to p99", picture.left_out]
+    notes = [f"line: mean, {'dotted' if several else 'shaded'}: up to p99", picture.left_out]
     note = "; ".join(filter(None, notes))
     if legend:
         _add_legend(figure, legend, note)
