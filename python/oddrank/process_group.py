@@ -78,6 +78,9 @@ class Group:
             if interface:
                 os.environ["GLOO_SOCKET_IFNAME"] = interface
         _refuse_unknown_interfaces()
+        # Connects two ranks when they first exchange something: hundreds of ranks need few of all
+        # their connections, and open them once for each group.
+        os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
         # Longer than the command: a rank that waits is not at fault and must not raise.
         self._timeout = timedelta(seconds=context.seconds + 60)
         context.step("connect", waiting=True)
