@@ -7,10 +7,11 @@ from queue import SimpleQueue
 
 import pytest
 
-from oddrank.bench.pairs.exchange import Effort, Exchange
-from oddrank.bench.pairs.schedule import Game
+torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.needs("torch")
+from oddrank.bench.pairs.exchange import Effort, Exchange  # noqa: E402 (after the skip)
+from oddrank.bench.pairs.schedule import Game  # noqa: E402
+from oddrank.bench.pairs.wire import TorchWire  # noqa: E402
 
 SMALL = 8
 DEADLINE = 20
@@ -44,9 +45,10 @@ class Network:
 class Rank:
     """Replaces a Group and its backend."""
 
-    device, isend, irecv = "cpu", "send", "receive"
+    isend, irecv = "send", "receive"
 
     def __init__(self, network, rank):
+        self.torch, self.device, self.dist = torch, torch.device("cpu"), self
         self.network, self.rank = network, rank
         self.context = Context()
 
@@ -78,9 +80,7 @@ class Rank:
         return []
 
     def exchange(self, effort):
-        made = Exchange(self.context, self, effort)
-        made._dist = self
-        return made
+        return Exchange(self.context, self, effort, TorchWire(self, effort.size))
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 
 from bench.nccl_process import in_process, make_fake, real_nccl
 from oddrank import _native
-from oddrank.bench.case import DTYPES, Case
+from oddrank.bench.case import DTYPES, NO_OP, Case
 from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, Segment
-from oddrank.bench.native import given_counts
+from oddrank.bench.native import _counts_of, given_counts
 from oddrank.errors import OddrankError
 
 pytestmark = pytest.mark.needs("cuda-build")
@@ -151,7 +151,7 @@ def test_every_row_calls_functions_that_the_real_library_has():
     code = """
 _native.load_nccl()
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.native import given_counts
+from oddrank.bench.native import _counts_of, given_counts
 answer = {}
 for row in COLLECTIVES.values():
     case = row.case("float32", 4096, "sum", False, 2)
@@ -275,3 +275,14 @@ def test_counts_that_do_not_fit_are_errors(counts: list[int]):
             "all_to_all_v", "float32", "none", 16, 0, 2,
             send_counts=counts, recv_counts=[2, 2], **NEW,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "received"), [(64, 0), (0, 64), (8, 8)])
+def test_a_link_is_one_send_or_one_receive_or_both_at_once(sent: int, received: int):
+    counts = _counts_of(2, 4, sent, received)
+    plan = _native.cuda().nccl_plan(
+        "all_to_all_v", "int8", NO_OP, max(sent, received), 1, 4, version=22809, **counts
+    )
+    wanted = [("send", 0, 0, sent, 2)] * bool(sent) + [("recv", 0, 0, received, 2)] * bool(received)
+    assert plan["calls"] == wanted
+    assert (plan["send_count"], plan["recv_count"]) == (sent, received)

@@ -37,11 +37,12 @@ _LARGEST_EFFECT = 0.95
 
 
 def _parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
-    """Returns the callback of an option that `parse` reads; its OddrankError is a usage error."""
+    """Returns the callback of an option that `parse` reads, or None if it is not given. Its
+    OddrankError is a usage error."""
 
-    def convert(ctx: click.Context, option: click.Parameter, value: str) -> Any:
+    def convert(ctx: click.Context, option: click.Parameter, value: str | None) -> Any:
         try:
-            return parse(value)
+            return None if value is None else parse(value)
         except OddrankError as error:
             raise click.BadParameter(str(error)) from None
 
@@ -176,10 +177,10 @@ def run(
       srun -N 4 --ntasks-per-node 8 python -m oddrank bench run --json run.json
       oddrank bench run --sizes 1K:1G --collectives all --dry-run
 
-    An iteration takes as long as its slowest rank; a row shows the median iteration. algbw and
-    busbw are those of nccl-tests. busbw of all_to_all_v assumes even splits, as nccl-tests does.
-    Our splits are uneven and move more: it is 10 % below what crosses the bus on 8 ranks, 25 % on
-    2.
+    A row shows the mean time of an iteration on the slowest rank; median, p95, p99 and min are of
+    single iterations. algbw and busbw are those of nccl-tests. busbw of all_to_all_v assumes even
+    splits, as nccl-tests does. Our splits are uneven and move more: it is 10 % below what crosses
+    the bus on 8 ranks, 25 % on 2.
 
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
@@ -235,7 +236,7 @@ def run(
 
 
 @command.command()
-@click.option("--size", default="16M", show_default=True, metavar="BYTES",
+@click.option("--size", default=None, show_default="16M, on GPUs 256M", metavar="BYTES",
               callback=_parsed(parse_size),
               help="Bytes of one message; K, M, G: powers of 1024.")  # fmt: skip
 @click.option("--effect", default="20%", show_default=True, metavar="PERCENT", callback=_effect,
@@ -251,7 +252,7 @@ def run(
 @json_option
 @fail_on_option
 def pairs(
-    size: int, effect: float, deadline: float, json_path: str | None, fail_on: frozenset[str]
+    size: int | None, effect: float, deadline: float, json_path: str | None, fail_on: frozenset[str]
 ) -> None:
     """Find the slow sender, receiver or link, between nodes and between the ranks of each node.
 

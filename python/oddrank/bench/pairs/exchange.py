@@ -1,28 +1,22 @@
-"""Times data between two ranks, one way at a time.
-
-The receiver's clock counts: it starts when the receiver sends the number of messages it wants, and
-stops at the last byte of the last message. A sender's clock would stop when a buffer has taken the
-data; a clock that starts at the first byte would miss data that was under way before.
-"""
+"""One rank's side of its meetings: latency, then data one way at a time, until it is known."""
 
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
+from oddrank.bench.backend import Block
 from oddrank.bench.pairs.noise import error_of_median
 from oddrank.bench.pairs.schedule import Meeting
+from oddrank.bench.pairs.wire import Wire
 from oddrank.control.stages import Context
 from oddrank.process_group import Group
 
 MOST = 41
 # A repeat has as many messages as fit into this time, at least one.
 _REPEAT_SECONDS = 0.02
-_MOST_MESSAGES = 16
 _WARMUP = 2
-_TRIPS = 25
 # Most seconds for a latency, however noisy it is.
 _LATENCY_SECONDS = 0.25
 # Repeats of the slowest rank for each figure, if ranks share a network card.
@@ -51,15 +45,10 @@ class Effort:
 
 
 class Exchange:
-    """One rank's buffers, and its side of each meeting."""
+    """One rank's wire, and its side of each meeting."""
 
-    def __init__(self, context: Context[object], group: Group, effort: Effort) -> None:
-        import torch
-        import torch.distributed as dist
-
-        self._context, self._group, self._effort, self._dist = context, group, effort, dist
-        self._large = torch.zeros(effort.size, dtype=torch.uint8, device=group.device)
-        self._small = torch.zeros(1, dtype=torch.int64, device=group.device)
+    def __init__(self, context: Context[object], group: Group, effort: Effort, wire: Wire) -> None:
+        self._context, self._group, self._effort, self._wire = context, group, effort, wire
         self._marks = 0
 
     def meet(self, met: Meeting, shared: bool) -> tuple[list[float], list[float]]:
@@ -94,9 +83,8 @@ class Exchange:
         until = time.monotonic() + self._effort.seconds
         rates: list[float] = []
         while self._goes_on(rates, until):
-            took = self._timed(peer, messages)
-            rates.append(self._effort.size * messages / took / 1e9)
-        self._say(peer, 0)
+            rates.append(self._effort.size / self._timed(peer, messages).mean / 1e3)
+        self._wire.end(peer)
         return rates
 
     def _share(self, peer: int | None, sends: bool) -> list[float]:
@@ -124,7 +112,7 @@ class Exchange:
         while ends[-1] < window:
             self._timed(peer, messages)
             ends.append(time.perf_counter() - began)
-        self._say(peer, 0)
+        self._wire.end(peer)
         return rates_of(ends, self._effort.size * messages / 1e9, window, self._effort.fewest)
 
     def _warm_up(self, peer: int, sends: bool) -> float:
@@ -134,49 +122,36 @@ class Exchange:
             if sends:
                 self._serve(peer)
             else:
-                took = self._timed(peer, 1)
+                took = self._timed(peer, 1).mean / 1e6
         return took
 
     def _messages(self, took: float) -> int:
         """Returns the number of messages in a repeat, from the seconds that one took."""
-        return min(_MOST_MESSAGES, max(1, round(_REPEAT_SECONDS / took)))
+        return min(self._wire.most, max(1, round(_REPEAT_SECONDS / took)))
 
     def _serve(self, peer: int) -> int:
         """Sends as many messages as the peer asks for; returns how many, 0 at the end."""
         self._mark(f"send to rank {peer}")
-        messages = self._hear(peer)
-        if messages:
-            self._move(self._dist.isend, [self._large] * messages, peer)
-        return messages
+        return self._wire.serve(peer)
 
-    def _timed(self, peer: int, messages: int) -> float:
-        """Receives `messages` messages; returns seconds from the request to the last byte."""
+    def _timed(self, peer: int, messages: int) -> Block:
         self._mark(f"receive from rank {peer}")
-        began = time.perf_counter()
-        self._say(peer, messages)
-        self._move(self._dist.irecv, [self._large] * messages, peer)
-        return time.perf_counter() - began
+        return self._wire.fetch(peer, messages)
 
     def _latency(self, peer: int, asks: bool) -> list[float]:
-        """Returns half of each block's shortest round trip: a real delay shows there too."""
+        """Returns each block's shortest way: a real delay shows there too."""
         self._mark(f"latency with rank {peer}")
         if not asks:
-            while self._hear(peer):
-                self._say(peer, 1)
+            while self._wire.answer(peer):
+                pass
             return []
         until = time.monotonic() + min(_LATENCY_SECONDS, self._effort.seconds)
-        self._trip(peer)
+        self._wire.latency(peer)  # connects
         blocks: list[float] = []
         while self._goes_on(blocks, until):
-            blocks.append(min(self._trip(peer) for _ in range(_TRIPS)) * 1e6 / 2)
-        self._say(peer, 0)
+            blocks.append(self._wire.latency(peer))
+        self._wire.end(peer)
         return blocks
-
-    def _trip(self, peer: int) -> float:
-        began = time.perf_counter()
-        self._say(peer, 1)
-        self._hear(peer)
-        return time.perf_counter() - began
 
     def _goes_on(self, values: Sequence[float], until: float) -> bool:
         """Returns whether the median needs more repeats and there is time for them."""
@@ -191,22 +166,6 @@ class Exchange:
         if self._marks > 1:
             self._marks -= 1
             self._context.step(text, waiting=True)
-
-    def _say(self, peer: int, number: int) -> None:
-        self._small.fill_(number)
-        self._move(self._dist.isend, [self._small], peer)
-
-    def _hear(self, peer: int) -> int:
-        self._move(self._dist.irecv, [self._small], peer)
-        return int(self._small[0])
-
-    def _move(self, operation: Any, tensors: Sequence[Any], peer: int) -> None:
-        """Moves all tensors in one batch: without a batch, nccl would make a new communicator for
-        each pair."""
-        operations = [self._dist.P2POp(operation, tensor, peer) for tensor in tensors]
-        for work in self._dist.batch_isend_irecv(operations):
-            work.wait()
-        self._group.synchronize()
 
 
 def rates_of(ends: Sequence[float], each: float, window: float, parts: int) -> list[float]:

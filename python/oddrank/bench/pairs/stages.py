@@ -14,6 +14,7 @@ from oddrank.bench.pairs.exchange import Effort, Exchange
 from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge
 from oddrank.bench.pairs.noise import error_wanted
 from oddrank.bench.pairs.schedule import Game, Teams, pack, panel, passes_of, unpack
+from oddrank.bench.pairs.wire import wire_of
 from oddrank.control.evidence import nodes_of
 from oddrank.control.stages import AnyStage, Context, RunState, Stage
 from oddrank.errors import OddrankError
@@ -32,6 +33,9 @@ _MOST_TURNS_ALONE = 24
 _MATES = 1
 # Fewest repeats in a pass.
 _FEWEST, _FEWEST_IN_RECHECK = 4, 6
+# Bytes of a message by default. On GPUs the launch of a message takes some microseconds, in which
+# an NVLink moves a megabyte.
+_SIZES = {"gloo": 16 << 20, "nccl": 256 << 20}
 # Memory in messages: those under way to a rank that has not taken them yet, and torch's own.
 _BUFFERS = 4
 
@@ -58,9 +62,10 @@ class Meetings(TypedDict):
 
 @dataclass(frozen=True)
 class PairOptions:
-    """size: bytes of a message; effect: smallest to look for, as a share; seconds: for the run."""
+    """size: bytes of a message, None: as fits the backend; effect: smallest to look for, as a
+    share; seconds: for the run."""
 
-    size: int
+    size: int | None
     effect: float
     seconds: float
 
@@ -110,14 +115,15 @@ def plan_of(
     """Plans the games; each rank works out its own meetings. OddrankError: too little memory."""
     connected: Mapping[int, Connected] = run.of("connect")
     rank, free = min(((r, c["free"]) for r, c in connected.items()), key=lambda pair: pair[1])
-    if options.size * _BUFFERS > free:
+    size = options.size or _SIZES[connected[0]["backend"]]
+    if size * _BUFFERS > free:
         fits = max(1, int(free / _BUFFERS) >> 20)
         raise OddrankError(f"rank {rank} has no memory for messages this large: try --size {fits}M")
     turns = sum(game.turns() for game in games)
     passes = passes_of(turns)
     comparisons = sum(game.comparisons() for game in games)
     effort = Effort(
-        options.size,
+        size,
         error_wanted(options.effect, comparisons) * math.sqrt(passes),
         _SHARE_FOR_REPEATS * options.seconds / max(1, 2 * turns * passes),
         _FEWEST_IN_RECHECK if again else _FEWEST,
@@ -134,7 +140,8 @@ def measure(context: Context[Meetings]) -> Met:
     """Returns this rank's meetings."""
     params = context.parameters
     group = connect(context, params["backend"])
-    exchange = Exchange(context, group, Effort(**params["effort"]))
+    effort = Effort(**params["effort"])
+    exchange = Exchange(context, group, effort, wire_of(context, group, effort.size))
     games = unpack(params["games"])
     met: Met = {}
     for one_pass in range(params["passes"]):

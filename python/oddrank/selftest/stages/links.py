@@ -21,7 +21,7 @@ _SECONDS: dict[Depth, float] = {"quick": 10, "normal": 40, "full": 300}
 _EFFECTS: dict[Depth, float] = {"quick": 0.5, "normal": 0.3, "full": 0.2}
 # Bytes of a message, so large that its time is many times the latency of these links.
 _SIZES: dict[str, dict[Depth, int]] = {
-    "nccl": {"quick": 16 << 20, "normal": 16 << 20, "full": 64 << 20},
+    "nccl": {"quick": 64 << 20, "normal": 128 << 20, "full": 256 << 20},
     "gloo": {"quick": 1 << 20, "normal": 4 << 20, "full": 16 << 20},
 }
 
