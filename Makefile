@@ -5,8 +5,15 @@ REPEATS ?= 20
 RUNS ?= 10000000
 # Tests that run at a time. Jobs mostly wait: two of them on two cores do not disturb each other.
 WORKERS ?= 2
-# Tools of compute-sanitizer; each takes up to ten minutes.
-TOOLS ?= memcheck racecheck initcheck synccheck
+# gpu-check: some of its parts, the seconds of one call (the next one goes on), 1 for a run without a GPU, the folder of
+# results, and the folder of packages that `make gpu-wheels` has fetched.
+PARTS ?=
+LIMIT ?= 0
+DRY ?=
+RESULTS ?= build/gpu-check
+WHEELS ?= build/gpu-wheels
+# Python of the machine that gpu-wheels fetches packages for.
+TARGET_PYTHON ?= 3.12
 # Pythons to build wheels for; by default each CPython of this machine.
 PYTHONS ?=
 # Ranks of the self-test; by default one per GPU, or 4 on the CPU.
@@ -18,15 +25,13 @@ python := $(VENV)/bin/python
 pytest := $(python) -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart 0
 # Inputs of the compiled parts. Folders of python/ are in it for their mtime: an editable install must see new files.
 sources := CMakeLists.txt pyproject.toml $(shell find csrc -type f) $(shell find python -type d -not -name __pycache__)
-# The parts of gpu-check; run them one by one if a command may take only ten minutes.
-gpu_parts := gpu-build gpu-jobs gpu-tests gpu-benchmarks gpu-sanitizer
-gpu_jobs := tests/selftest/test_gpu.py
-gpu_sanitizer := tests/package/test_every_kernel.py
-gpu_test := $(python) -m pytest -m gpu --require=gpu,cuda-build,torch
+# Of the GPUs that are here: seven architectures would take minutes of a lease.
+gpu_architectures = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | sed 's/$$/-real/' | paste -sd ';')
+began := $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help selftest test jobs check test-needs lint-needs builds wheel soak fuzz gpu-check $(gpu_parts) lint format venv clean
+.PHONY: help selftest test jobs check test-needs lint-needs builds wheel soak fuzz gpu-check gpu-wheels lint format venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,26 +64,14 @@ fuzz: $(VENV)/.ready  ## feed RUNS changed records to the trace reader under san
 	.ci/build-fuzzer $(python) build/fuzz-coverage coverage
 	$(python) benchmarks/trace/fuzz.py build/fuzz --coverage build/fuzz-coverage --runs $(RUNS) --json benchmarks/results/trace_fuzz.json
 
-gpu-check $(gpu_parts): export PIP_NO_INDEX = 1
-gpu-check:  ## on a machine with a GPU, offline: gpu-build, gpu-jobs, gpu-tests, gpu-benchmarks and gpu-sanitizer
-	for part in $(gpu_parts); do $(MAKE) $$part || exit 1; done
+gpu-check: export PIP_NO_INDEX = $(if $(DRY),,1)
+gpu-check: export PIP_FIND_LINKS = $(if $(DRY),,$(wildcard $(WHEELS)))
+gpu-check: export CMAKE_ARGS ?= $(if $(gpu_architectures),-DODDRANK_CUDA_ARCHITECTURES=$(gpu_architectures))
+gpu-check: $(VENV)/.built-gpu  ## on a machine with a GPU, offline: tests, figures, sanitizers (PARTS, LIMIT; DRY=1: without a GPU)
+	$(python) .ci/gpu_check.py $(RESULTS) --parts "$(PARTS)" --limit $(LIMIT) --began $(began) $(if $(DRY),--dry)
 
-gpu-build: $(VENV)/.built
-	$(python) -m oddrank doctor
-
-# In a separate pytest process: a CUDA context left by other tests would look like a foreign process to the self-test.
-gpu-jobs: $(VENV)/.built
-	$(gpu_test) $(gpu_jobs)
-
-gpu-tests: $(VENV)/.built
-	@# Only files with GPU tests: the machine may lack packages that other files import.
-	$(gpu_test) $$(grep -lr --include='test_*.py' 'mark.gpu' tests | grep -v -e $(gpu_jobs) -e $(gpu_sanitizer))
-
-gpu-benchmarks: $(VENV)/.built
-	for script in benchmarks/gpu/*.py; do $(python) $$script --json benchmarks/results/$$(basename $$script .py).json || exit 1; done
-
-gpu-sanitizer: $(VENV)/.built
-	for tool in $(TOOLS); do $(gpu_test),compute-sanitizer $(gpu_sanitizer) -k $$tool || exit 1; done
+gpu-wheels:  ## fetch into WHEELS what gpu-check may lack on a machine offline (TARGET_PYTHON=3.12)
+	.ci/gpu-wheels "$(PYTHON)" $(WHEELS) $(TARGET_PYTHON)
 
 lint: lint-needs $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy
 	.ci/lint $(python)
@@ -89,7 +82,7 @@ format: lint-needs $(VENV)/.lint-tools  ## rewrite the sources in the house styl
 venv: $(VENV)/.ready  ## only make the virtual environment, with torch in it
 
 clean:  ## remove what was built (not the virtual environment)
-	rm -rf build dist $(VENV)/.built $(VENV)/.built-test $(VENV)/.lint-tools
+	rm -rf build dist $(VENV)/.built $(VENV)/.built-test $(VENV)/.built-gpu $(VENV)/.lint-tools
 
 # Runs before anything is downloaded.
 test-needs lint-needs: %-needs:
@@ -111,6 +104,12 @@ $(VENV)/.built: $(VENV)/.ready $(sources)
 $(VENV)/.built-test: $(VENV)/.built
 	@echo "installing what the tests need"
 	@$(python) .ci/progress.py build/test-extra.log $(python) -m pip install 'oddrank[test]'
+	@touch $@
+
+# Not the whole extra: a machine offline may lack packages that only other tests need.
+$(VENV)/.built-gpu: $(VENV)/.built requirements-gpu-check.txt
+	@echo "installing what gpu-check needs"
+	@$(python) .ci/progress.py build/gpu-extra.log $(python) -m pip install -r requirements-gpu-check.txt
 	@touch $@
 
 $(VENV)/.lint-tools: $(VENV)/.built-test

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -80,6 +81,26 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], file: str | None, **mor
     temporary = Path(file + ".new")
     temporary.write_text(text + "\n", encoding="utf-8")
     temporary.replace(file)
+
+
+def end(main: Callable[[], None], name: str) -> None:
+    """Runs a benchmark of a GPU and exits. What it lacks ends it with one line, not a traceback.
+
+    Exit codes: 0 done; 2 it could not run. An error of its own keeps its traceback.
+    """
+    from oddrank import OddrankError
+
+    try:
+        main()
+    except OddrankError as error:
+        sys.exit(_told(name, error, error.exit_code))
+    except subprocess.TimeoutExpired as error:
+        sys.exit(_told(name, f"{error.cmd[0]} did not end within {error.timeout:g} s", 2))
+
+
+def _told(name: str, error: object, code: int) -> int:
+    print(f"{name}: {error}", file=sys.stderr)
+    return code
 
 
 def rows_of(text: str) -> list[dict[str, Any]]:

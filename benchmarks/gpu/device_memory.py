@@ -53,8 +53,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except OddrankError as error:
-        print(f"device_memory: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    harness.end(main, "device_memory")

@@ -132,8 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except OddrankError as error:
-        print(f"nccl_launch_cost: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    harness.end(main, "nccl_launch_cost")

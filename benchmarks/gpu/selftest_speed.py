@@ -25,6 +25,7 @@ from oddrank.selftest.probes import gemm
 BYTES = 2 << 30
 ROWS = 8192
 PASSES = 10
+QUICK = ("selftest", "--quick")
 
 
 def timed(work: Callable[[], Any], calls: int) -> float:
@@ -84,6 +85,17 @@ def our_product(name: str) -> Callable[[], float]:
     return rate
 
 
+def verdict(report: Path, done: "subprocess.CompletedProcess[str]") -> str:
+    """Returns the verdict of a self-test that has ended; OddrankError if it left no report."""
+    try:
+        return str(json.loads(report.read_text(encoding="utf-8"))["verdict"])
+    except (OSError, ValueError, KeyError):
+        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+        raise OddrankError(
+            f"oddrank {' '.join(QUICK)} left no report (exit code {done.returncode}): {said}"
+        ) from None
+
+
 def quick_run(repetitions: int) -> dict[str, Any]:
     """Times a whole `selftest --quick` of one rank, including the interpreter's start."""
     seconds, verdicts = [], set()
@@ -91,18 +103,12 @@ def quick_run(repetitions: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder, "report.json")
             begin = time.monotonic()
-            command = [
-                sys.executable,
-                "-m",
-                "oddrank",
-                "selftest",
-                "--quick",
-                "--json",
-                str(report),
-            ]
-            subprocess.run(command, check=False, capture_output=True, timeout=150)
+            done = subprocess.run(
+                [sys.executable, "-m", "oddrank", *QUICK, "--json", str(report)],
+                check=False, capture_output=True, text=True, timeout=150,
+            )  # fmt: skip
             seconds.append(time.monotonic() - begin)
-            verdicts.add(json.loads(report.read_text(encoding="utf-8"))["verdict"])
+            verdicts.add(verdict(report, done))
     row = {"what": "selftest --quick, s", "ours": harness.spread(seconds), "goal": "<= 30"}
     return {**row, "yardstick": ", ".join(sorted(verdicts)), "ratio": ""}
 
@@ -173,8 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except OddrankError as error:
-        print(f"selftest_speed: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    harness.end(main, "selftest_speed")

@@ -62,8 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except OddrankError as error:
-        print(f"verify_speed: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    harness.end(main, "verify_speed")

@@ -1,4 +1,4 @@
-"""Runs every kernel under compute-sanitizer (make gpu-sanitizer)."""
+"""Runs every kernel under compute-sanitizer (make gpu-check)."""
 
 import os
 import re
@@ -57,10 +57,11 @@ def test_no_kernel_is_left_out():
 @pytest.mark.timeout(540)
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
 def test_compute_sanitizer_finds_nothing_in_any_kernel(tool: str):
+    # --report-api-errors no: calls whose failure is expected, and the driver's own, are no finding.
     path = f"{os.environ['PATH']}{os.pathsep}/usr/local/cuda/bin"
     done = subprocess.run(
-        ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", sys.executable, "-c",
-         EVERY_KERNEL],
+        ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9",
+         sys.executable, "-c", EVERY_KERNEL],
         env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

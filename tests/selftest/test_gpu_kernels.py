@@ -44,7 +44,7 @@ def test_transfers_go_both_ways():
     "call",
     [
         lambda cuda: cuda.time_device_memory(0, 4096 * MIB, 50, seconds=0.0),
-        lambda cuda: cuda.time_transfers(0, 1024 * MIB, 50, seconds=0.0),
+        lambda cuda: cuda.time_transfers(0, 256 * MIB, 50, seconds=0.0),
         lambda cuda: cuda.gpu_fingerprint(0, 0.0, seconds=0.0),
     ],
 )
