@@ -1,7 +1,8 @@
 # Decides whether _torch is built: needs torch >= 2.11 in the environment that oddrank is installed into. torch is never
 # imported here and find_package(Torch) never used: that of a CUDA build wants the whole CUDA toolkit.
 set(oddrank_torch_minimum 2.11)
-set(oddrank_torch_tested 2.13)
+# Minor versions with which all tests have passed; `oddrank doctor` shows them.
+set(oddrank_torch_proven 2.13)
 
 # Asks the target's interpreter: first as it is (--no-build-isolation, a torch on PYTHONPATH), then without the variables
 # by which pip's build isolation hides the environment's own packages.
@@ -13,11 +14,13 @@ function(oddrank_find_torch)
       COMMAND ${CMAKE_COMMAND} -E env --unset=PYTHONPATH --unset=PYTHONNOUSERSITE -- ${finder}
       OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE)
   endif()
-  list(APPEND found "" "")
+  list(APPEND found "" "" "")
   list(GET found 0 root)
   list(GET found 1 version)
+  list(GET found 2 rocm)
   set(oddrank_torch_root "${root}" PARENT_SCOPE)
   set(oddrank_torch_version "${version}" PARENT_SCOPE)
+  set(oddrank_torch_rocm "${rocm}" PARENT_SCOPE)
 endfunction()
 
 # Sets oddrank_torch_reason (empty: build it) and oddrank_torch_advice.
@@ -35,6 +38,10 @@ macro(oddrank_judge_torch)
   elseif(oddrank_torch_version VERSION_LESS oddrank_torch_minimum)
     set(oddrank_torch_reason
         "torch ${oddrank_torch_version} is too old, ${oddrank_torch_minimum} is needed")
+  elseif(oddrank_torch_rocm)
+    set(oddrank_torch_reason "torch ${oddrank_torch_version} is built for ROCm ${oddrank_torch_rocm}: \
+ROCm (AMD GPUs) is not supported")
+    set(oddrank_torch_advice "The parts for the CPU work. For the recorder install a torch for CUDA or the CPU, then: ${again}")
   elseif(NOT EXISTS ${oddrank_torch_root}/include/torch/csrc/distributed/c10d/ProcessGroup.hpp
          OR NOT EXISTS ${oddrank_torch_root}/lib/libtorch_cpu.so)
     set(oddrank_torch_reason
@@ -63,12 +70,15 @@ function(oddrank_build_torch)
   target_compile_definitions(oddrank_torch PUBLIC ODDRANK_TORCH_VERSION="${oddrank_torch_version}")
   oddrank_module(_torch modules/torch.cpp SOURCES ${bindings} BUILT_AGAINST torch ${oddrank_torch_version})
   target_link_libraries(_torch PRIVATE oddrank_torch)
+  list(JOIN oddrank_torch_proven " " proven)
+  target_compile_definitions(_torch PRIVATE ODDRANK_TORCH_PROVEN="${proven}")
   set_target_properties(_torch PROPERTIES SKIP_BUILD_RPATH ON)
 endfunction()
 
-# c10d's C++ interface changes between minor versions: with an unknown one AUTO first compiles a file.
-function(oddrank_try_newer_torch)
+# c10d's C++ interface may differ between minor versions: with one that is not proven AUTO first compiles a file.
+function(oddrank_try_torch)
   set(log ${CMAKE_BINARY_DIR}/try_torch.log)
+  list(JOIN oddrank_torch_proven ", " proven)
   execute_process(
     COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only -I${PROJECT_SOURCE_DIR}/csrc
             -isystem ${oddrank_torch_root}/include
@@ -76,18 +86,20 @@ function(oddrank_try_newer_torch)
             ${PROJECT_SOURCE_DIR}/csrc/trace/torch/collectives.cpp
     RESULT_VARIABLE failed ERROR_FILE ${log} OUTPUT_QUIET)
   if(failed)
-    set(oddrank_torch_reason "torch ${oddrank_torch_version} is newer than ${oddrank_torch_tested}, \
-the newest that this oddrank knows, and its C++ interface differs" PARENT_SCOPE)
-    set(oddrank_torch_advice "Take a newer oddrank, or torch ${oddrank_torch_tested}" PARENT_SCOPE)
+    set(oddrank_torch_reason "torch ${oddrank_torch_version} has another C++ interface than the versions \
+that this oddrank is proven with (${proven})" PARENT_SCOPE)
+    set(oddrank_torch_advice "Take a newer oddrank, or torch ${proven}" PARENT_SCOPE)
+  else()
+    message(STATUS "oddrank: torch ${oddrank_torch_version} is not one of the proven versions (${proven}), but it compiles")
   endif()
 endfunction()
 
 oddrank_find_torch()
 oddrank_judge_torch()
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" oddrank_torch_minor "${oddrank_torch_version}")
-if(NOT oddrank_torch_reason AND oddrank_torch_minor VERSION_GREATER oddrank_torch_tested
+if(NOT oddrank_torch_reason AND NOT oddrank_torch_minor IN_LIST oddrank_torch_proven
    AND ODDRANK_TORCH STREQUAL "AUTO")
-  oddrank_try_newer_torch()
+  oddrank_try_torch()
 endif()
 
 if(NOT oddrank_torch_reason)

@@ -1,4 +1,7 @@
-"""Prints `folder;version` of the torch that this interpreter would import; does not import it."""
+"""Prints `folder;version;rocm` of the torch that this interpreter would import; doesn't import it.
+
+rocm: the version of ROCm that it is built for; empty if it is built for CUDA or the CPU.
+"""
 
 import importlib.util
 import os
@@ -12,11 +15,13 @@ def main() -> None:
     folder = os.path.dirname(found.origin)
     try:
         with open(os.path.join(folder, "version.py"), encoding="utf-8") as file:
-            version = re.search(r"""^__version__ *= *['"]([^'"]+)""", file.read(), re.MULTILINE)
+            text = file.read()
     except OSError:
         return
+    version = re.search(r"""^__version__ *= *['"]([^'"]+)""", text, re.MULTILINE)
+    rocm = re.search(r"""^(?:hip|rocm)\b[^=\n]*= *['"]([^'"]+)""", text, re.MULTILINE)
     if version:
-        print(f"{folder};{version[1]}")
+        print(f"{folder};{version[1]};{rocm[1] if rocm else ''}")
 
 
 main()

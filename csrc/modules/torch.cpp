@@ -14,5 +14,6 @@ PYBIND11_MODULE(_torch, m) {
       "`oddrank.trace.collectives` instead.";
   oddrank::begin_module(m);
   m.attr("build_info")["torch"] = ODDRANK_TORCH_VERSION;
+  m.attr("build_info")["proven"] = ODDRANK_TORCH_PROVEN;
   oddrank::bind_collectives(m);
 }

@@ -127,10 +127,10 @@ def torch_part() -> Part:
     try:
         import torch
     except (ImportError, OSError) as error:  # OSError: one of torch's own libraries is missing
-        install = f"Type: pip install 'torch=={_minor(against)}.*'"
+        install = f"Type: pip install 'torch=={minor_version(against)}.*'"
         return Part("_torch", None, f"torch cannot be imported: {error}", install)
     running = str(torch.__version__)
-    if _minor(running) != _minor(against):
+    if minor_version(running) != minor_version(against):
         reason = f"it was built against torch {against or 'unknown'}, but this is torch {running}"
         return Part("_torch", None, reason, advice)
     part = _load("_torch")
@@ -142,7 +142,7 @@ def torch() -> Any:
     return _require(torch_part())
 
 
-def _minor(version: str) -> str:
+def minor_version(version: str) -> str:
     """Returns the minor version, 2.13 of 2.13.0+cpu, which decides whether a build fits."""
     return ".".join(version.split(".")[:2])
 

@@ -125,6 +125,33 @@ def test_a_missing_part_says_why_and_what_to_type(monkeypatch: pytest.MonkeyPatc
     )
 
 
+@pytest.mark.parametrize(("version", "state"), [("2.13.0+cu130", "ok"), ("2.11.0", "warning")])
+def test_the_versions_of_torch_that_are_proven_are_told(version: str, state: str):
+    build = {"compiler": "GNU 12", "flags": "-O2", "torch": version, "proven": "2.12 2.13"}
+    row = command._part_row("_torch", {"present": True, "build": build})
+    assert row[1] == state
+    assert f"for torch {version}, proven with 2.12, 2.13" in row[2]
+    assert ("tests have not run" in row[2]) == (state == "warning")
+
+
+@pytest.mark.needs("torch-build")
+def test_the_torch_of_this_machine_is_a_proven_one():
+    report, _ = this_machine()
+    assert "2.13" in report["data"]["parts"]["_torch"]["build"]["proven"].split()
+
+
+def test_a_torch_for_rocm_is_told_not_to_be_supported():
+    report, _ = this_machine()
+    torch = {**report["data"]["torch"], "version": "2.11.0+rocm7.1", "cuda": None, "rocm": "7.1"}
+    torch |= {"problem": "", "backends": ["gloo", "nccl"], "import_seconds": 1.0, "folder": "/t"}
+    rows = {
+        part: (state, text) for part, state, text in command.rows(report["data"] | {"torch": torch})
+    }
+    assert "ROCm 7.1" in rows["torch"][1]
+    assert rows["ROCm"][0] == "missing"
+    assert "AMD GPUs are not supported" in rows["ROCm"][1]
+
+
 def test_the_table_fits_a_terminal_of_80_columns():
     lines = doctor(COLUMNS="80").stdout.splitlines()
     assert len(lines) > 10

@@ -94,10 +94,23 @@ def test_a_torch_without_headers_is_skipped(tmp_path: Path):
     assert "no C++ headers" in done.part["reason"]
 
 
-def test_a_newer_torch_is_tried_first_and_skipped_where_its_interface_differs(tmp_path: Path):
-    done = configure(tmp_path, "AUTO", version="2.99.0a0+git1", header="#error another interface")
+@pytest.mark.parametrize("version", ["2.99.0a0+git1", "2.11.0"])
+def test_a_torch_that_is_not_proven_is_tried_and_skipped_where_its_interface_differs(
+    tmp_path: Path, version: str
+):
+    done = configure(tmp_path, "AUTO", version=version, header="#error another interface")
     assert not done.failed, done.log
-    assert "torch 2.99.0a0+git1 is newer" in done.part["reason"]
+    assert f"torch {version} has another C++ interface" in done.part["reason"]
+    assert "proven with (2.13)" in done.part["reason"]
+
+
+@pytest.mark.parametrize("name", ["hip", "rocm"])
+def test_a_torch_for_rocm_is_refused_in_words(tmp_path: Path, name: str):
+    version = f"2.13.0+rocm7.1'\n{name}: Optional[str] = '7.1.25424"
+    done = configure(tmp_path, "AUTO", version=version, header="")
+    assert not done.failed, done.log
+    assert "ROCm 7.1.25424: ROCm (AMD GPUs) is not supported" in done.part["reason"]
+    assert "parts for the CPU work" in done.part["advice"]
 
 
 def test_off_builds_none_and_says_how_to_get_it(tmp_path: Path):
@@ -106,11 +119,14 @@ def test_off_builds_none_and_says_how_to_get_it(tmp_path: Path):
     assert done.part["advice"].startswith("Type: ODDRANK_TORCH=ON pip install --no-cache-dir")
 
 
-def test_the_tested_version_is_the_newest_that_the_build_trusts():
+def test_the_tested_version_is_the_newest_of_the_proven():
     tested = next(
         line.removeprefix("torch==")
         for line in (ROOT / "requirements-torch.txt").read_text().splitlines()
         if line.startswith("torch==")
     )
     cmake = (ROOT / "csrc/cmake/OddrankTorch.cmake").read_text()
-    assert f"set(oddrank_torch_tested {'.'.join(tested.split('.')[:2])})" in cmake
+    proven = next(
+        line for line in cmake.splitlines() if line.startswith("set(oddrank_torch_proven")
+    )
+    assert proven.rstrip(")").split()[-1] == ".".join(tested.split(".")[:2])

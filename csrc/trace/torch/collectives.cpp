@@ -12,6 +12,7 @@
 #include <c10/core/TensorOptions.h>
 #include <sys/syscall.h>
 #include <torch/library.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -26,6 +27,12 @@
 #include <utility>
 
 #include "os/error.hpp"
+
+// The one place that knows of torch's versions. No function that we call changed between 2.8 and
+// 2.13. Operations and their arguments did: install() reads them from their schemas. The type of
+// Work's mutex did too: WorkEnd deduces it.
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11,
+              "oddrank's collective recorder needs torch 2.11 or newer");
 
 namespace oddrank::trace {
 namespace {

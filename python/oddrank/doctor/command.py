@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import click
 
 from oddrank import launch, render
+from oddrank._native import minor_version
 from oddrank.cli import Seconds, json_option
 from oddrank.doctor.probes import Facts, examine
 from oddrank.errors import LaunchError, OddrankError
@@ -16,6 +17,7 @@ from oddrank.report import envelope, write_json
 Row = tuple[str, str, str]
 
 _COLUMNS = ("part", "state", "")
+_NO_ROCM = "AMD GPUs are not supported; oddrank's parts for the CPU work"
 # Parts that only GPUs need.
 _FOR_GPUS = {"_cuda", "CUDA driver", "GPUs", "NCCL"}
 
@@ -76,6 +78,8 @@ def _all_rows(data: Facts) -> Iterator[Row]:
     for name, part in data["parts"].items():
         yield _part_row(name, part)
     yield _torch_row(data["torch"])
+    if rocm := data["torch"].get("rocm"):
+        yield "ROCm", "missing", f"torch is built for ROCm {rocm}: {_NO_ROCM}"
     build = data["parts"]["_cuda"].get("build", {})
     yield from _cuda_rows(data["cuda"], build.get("architectures", ""))
     yield _nccl_row(data["nccl"])
@@ -92,9 +96,14 @@ def _part_row(name: str, part: Facts) -> Row:
     known = [f"{build['compiler']} {build['flags']}"]
     if "nvcc" in build:
         known += [build["nvcc"], f"nccl.h {build['nccl_header']}", f"sm {build['architectures']}"]
-    if "torch" in build:
-        known.append(f"for torch {build['torch']}")
-    return name, "ok", ", ".join(known)
+    if "torch" not in build:
+        return name, "ok", ", ".join(known)
+    known.append(f"for torch {build['torch']}")
+    proven = build["proven"].split()
+    known.append(f"proven with {', '.join(proven)}")
+    if minor_version(build["torch"]) in proven:
+        return name, "ok", ", ".join(known)
+    return name, "warning", f"{', '.join(known)}: it compiles, but its tests have not run with it"
 
 
 def _torch_row(torch: Facts) -> Row:
@@ -102,6 +111,7 @@ def _torch_row(torch: Facts) -> Row:
     if torch.get("problem"):
         return "torch", "missing", ", ".join(filter(None, [known, torch["problem"]]))
     cuda = f"CUDA {torch['cuda']}" if torch["cuda"] else "CPU build"
+    cuda = f"ROCm {torch['rocm']}" if torch.get("rocm") else cuda
     backends = " ".join(torch["backends"]) or "none"
     took = f"imported in {torch['import_seconds']} s"
     return "torch", "ok", f"{known}, {cuda}, backends {backends}, {took}, {torch['folder']}"

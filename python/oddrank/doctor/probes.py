@@ -136,6 +136,7 @@ def _torch() -> Facts:
     facts["import_seconds"] = round(time.monotonic() - started, 2)
     facts["version"] = str(torch.__version__)
     facts["cuda"] = torch.version.cuda
+    facts["rocm"] = torch.version.hip
     facts["folder"] = str(Path(torch.__file__).parent)
     distributed = torch.distributed
     facts["backends"] = (
