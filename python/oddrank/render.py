@@ -110,15 +110,17 @@ def deliver(
     rows: Iterable[Sequence[object]] = (),
     *,
     tables: Sequence[tuple[str, Sequence[str], Iterable[Sequence[object]]]] = (),
+    stdout_is_taken: bool = False,
 ) -> None:
     """Ends a command that judges: prints tables and verdict, then writes the JSON of --json.
 
-    tables: (title, columns, rows) of further ones.
+    tables: (title, columns, rows) of further ones. stdout_is_taken: all of this goes to stderr.
 
     If a reader leaves early (`| head`), the JSON is still written. If stdout can't be written, the
     verdict goes to stderr. The JSON comes last: file systems may be slow.
     """
-    stream = sys.stderr if json_path == "-" or _stdout_is_closed else sys.stdout
+    taken = stdout_is_taken or json_path == "-"
+    stream = sys.stderr if taken or _stdout_is_closed else sys.stdout
     if report_.verdict != "healthy":
         where = f"; report: {os.path.abspath(json_path)}" if json_path and json_path != "-" else ""
         said = f"{report_.tool}: {report_.verdict}: {report_.summary}{where}"

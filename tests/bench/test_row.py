@@ -77,7 +77,8 @@ def test_one_rank_in_place_has_a_time_and_no_bandwidth_and_is_told_why():
 
 
 def test_wrong_values_anywhere_are_shown_in_the_row():
-    row = summarise(CASE, {0: result(1), 1: result(1, mismatch={"index": 3})}, 2)
+    row = summarise(CASE, {0: result(1), 1: result(1, mismatch={"index": 3, "wrong": 5})}, 2)
+    assert row.wrong == 5
     assert row.check == "wrong"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from oddrank import launch, render
-from oddrank.bench import comparison, report, saved, sweep
+from oddrank.bench import comparison, nccl_tests, report, saved, sweep
 from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS, parse_size, parse_sizes
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.pairs import stages as pairs_stages
@@ -33,6 +33,7 @@ from oddrank.errors import OddrankError
 from oddrank.report import envelope, exit_code, write_json
 
 _ALL = "all"
+TABLE, NCCL_TESTS = "table", "nccl-tests"
 _LARGEST_EFFECT = 0.95
 
 
@@ -136,6 +137,10 @@ _RUN_OPTIONS = (
     click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
                  help="The verdict is unknown if a row reaches less than this share of the figure"
                  " published for these GPUs, or if no published figure fits any row."),
+    click.option("--format", "layout", default=TABLE, show_default=True,
+                 type=click.Choice((TABLE, NCCL_TESTS)),
+                 help="nccl-tests: stdout has what nccl-tests prints, for programs that read it,"
+                 " out of place and in place; all else goes to stderr."),
     click.option("--dry-run", is_flag=True,
                  help="Print the cases, their memory and time, and measure nothing."),
 )  # fmt: skip
@@ -165,6 +170,7 @@ def run(
     graph: int,
     register: bool,
     fail_below: float | None,
+    layout: str,
     dry_run: bool,
     json_path: str | None,
     fail_on: frozenset[str],
@@ -185,6 +191,13 @@ def run(
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
     here = launch.current()
+    as_nccl_tests = layout == NCCL_TESTS
+    if as_nccl_tests and json_path == "-":
+        raise click.UsageError(
+            "--format nccl-tests and --json - both want stdout: give --json FILE"
+        )
+    if as_nccl_tests and places == (AUTO,):
+        places = ("out", "in")
     todo = tasks(
         backends=backends,
         collectives=collectives,
@@ -204,7 +217,7 @@ def run(
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
             render.line(sentence, sys.stdout)
         return 0
-    stream = sys.stderr if json_path == "-" else sys.stdout
+    stream = sys.stderr if json_path == "-" or as_nccl_tests else sys.stdout
     passes = in_turn(todo, passes_within(time.budget, len(todo), here.world))
     by_stage = {one_pass.name: one_pass for one_pass in passes}
     table = Table(stream)
@@ -220,7 +233,10 @@ def run(
         table.end(measured.values())
         found_report = report.of_sweep(passes, here, outcome, measured, fail_below)
         render.progress("", stream)
-        render.deliver(found_report, json_path)
+        if as_nccl_tests:
+            for line in nccl_tests.text(measured.values(), report.members(outcome.run)):
+                render.progress(line, sys.stdout)
+        render.deliver(found_report, json_path, stdout_is_taken=as_nccl_tests)
         return found_report.exit_code(fail_on)
 
     options = sweep.SweepOptions(target, time.budget, time.deadline, graph, register)

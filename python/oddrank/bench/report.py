@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from oddrank.bench import arrivals, expected, findings, sweep, topology
 from oddrank.bench.case import size_text
+from oddrank.bench.nccl_tests import Member
 from oddrank.bench.plan import ARRIVALS, LEAST, Limits, Pass, Task, longest, memory_of, reserve
 from oddrank.bench.row import Row
 from oddrank.bench.sampling import ENOUGH
@@ -189,6 +190,18 @@ def _arrival_data(arrived: dict[int, Any]) -> dict[str, Any] | None:
         "clock_error_us": round(max(a.error for a in arrived.values()), 2),
         "smallest_effect_us": arrivals.smallest_effect(arrived),
     }
+
+
+def members(run: "RunState") -> list[Member]:
+    """Returns every rank with its host and device."""
+    known = topology.devices_of(run)
+    on_cpu = any(rank["transport"] == "gloo" for rank in topology.connected_of(run).values())
+    found = []
+    for rank, state in sorted(run.states.items()):
+        gpu = known[rank]["gpu"] if rank in known and not on_cpu else None
+        device = f"device {state.local_rank:2} {gpu}" if gpu else "CPU"
+        found.append(Member(rank, state.host, device))
+    return found
 
 
 def _devices(run: "RunState") -> dict[str, int]:

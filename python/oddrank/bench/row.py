@@ -32,7 +32,7 @@ _NO_TIME = "its time is too short to measure"
 class Row:
     """Times in microseconds, bandwidths in 1e9 bytes a second; None: unknown, see reason.
 
-    n: ranks. mean_us: the time of an iteration, as nccl-tests has it: of each block of iterations
+    n: ranks. wrong: wrong values, as all ranks saw them together. mean_us: the time of an iteration, as nccl-tests has it: of each block of iterations
     its mean on the slowest rank. algbw and busbw come from it. iterations: how many it is the mean
     of; passes: in how many passes they were made. median_us, p95_us, p99_us, min_us, cv: of single
     iterations, each as long as its slowest rank; stalls show here, and jitter makes them longer
@@ -51,6 +51,7 @@ class Row:
     inplace: bool
     n: int
     check: str  # "ok", "wrong", or "skipped"
+    wrong: int = 0
     iterations: int = 0
     passes: int = 0
     mean_us: float | None = None
@@ -116,6 +117,7 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         first["backend"], case.collective, case.dtype, case.op, case.bytes, case.count,
         case.in_place, world,
         "wrong" if any(result["mismatch"] for result in results.values()) else "ok",
+        sum(seen["wrong"] for result in results.values() if (seen := result["mismatch"])),
     )  # fmt: skip
     if first["skipped"] is not None:
         return replace(row, check="skipped", reason=_why_skipped(results))
