@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from oddrank import launch, render
-from oddrank.bench import comparison, nccl_tests, report, saved, sweep
+from oddrank.bench import comparison, nccl_tests, report, saved, split, sweep
 from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS, parse_size, parse_sizes
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.pairs import stages as pairs_stages
@@ -25,6 +25,7 @@ from oddrank.bench.plan import (
     tasks,
 )
 from oddrank.bench.row import Row, Table
+from oddrank.bench.split import Split
 from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, near, share, some_of
 from oddrank.control import runner
 from oddrank.control.stages import AnyStage, RunState
@@ -48,6 +49,12 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
             raise click.BadParameter(str(error)) from None
 
     return convert
+
+
+def _parsed_or_none(parse: Callable[[str], Any]) -> Callable[..., Any]:
+    """Returns the callback of an option without a default that `parse` reads."""
+    convert = _parsed(parse)
+    return lambda ctx, option, value: None if value is None else convert(ctx, option, value)
 
 
 def _names(
@@ -134,6 +141,11 @@ _RUN_OPTIONS = (
                  help="Back end nccl: operations in one CUDA graph; 0: no graph."),
     click.option("--register", is_flag=True,
                  help="Back end nccl: register the buffers, where the loaded NCCL can."),
+    click.option("--split", "divided", metavar="HOW", default=None,
+                 callback=_parsed_or_none(split.parse),
+                 help="Groups of ranks that measure at once: node (the ranks of each node), rail"
+                 " (the first rank of all nodes, the second, ...), or NCCL_TESTS_SPLIT's AND, OR,"
+                 " MOD, DIV with a number, as in 'DIV 8'. The report names a slow group."),
     click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
                  help="The verdict is unknown if a row reaches less than this share of the figure"
                  " published for these GPUs, or if no published figure fits any row."),
@@ -169,6 +181,7 @@ def run(
     deadline: float | None,
     graph: int,
     register: bool,
+    divided: Split | None,
     fail_below: float | None,
     layout: str,
     dry_run: bool,
@@ -198,6 +211,7 @@ def run(
         )
     if as_nccl_tests and places == (AUTO,):
         places = ("out", "in")
+    ranks = divided.size(here) if divided else here.world
     todo = tasks(
         backends=backends,
         collectives=collectives,
@@ -205,14 +219,14 @@ def run(
         ops=ops,
         sizes=sizes,
         places=places,
-        world=here.world,
+        world=ranks,
     )
     if (graph or register) and not {"nccl", AUTO}.intersection(backends):
         raise click.UsageError("--graph and --register need the back end nccl: add --backend nccl")
     time = limits(budget, deadline, [task.case for task in todo], here.world)
     if dry_run:
         obstacle = sweep.obstacle_here(here, needed=graph > 0 or register, backends=backends)
-        rows, sentence = report.plan_rows(todo, here, time, obstacle)
+        rows, sentence = report.plan_rows(todo, here, time, obstacle, ranks=ranks)
         if here.rank == 0:
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
             render.line(sentence, sys.stdout)
@@ -239,7 +253,7 @@ def run(
         render.deliver(found_report, json_path, stdout_is_taken=as_nccl_tests)
         return found_report.exit_code(fail_on)
 
-    options = sweep.SweepOptions(target, time.budget, time.deadline, graph, register)
+    options = sweep.SweepOptions(target, time.budget, time.deadline, graph, register, divided)
     runner.run(
         sweep.stages(passes, options),
         here,

@@ -1,5 +1,6 @@
 """The causes that a sweep and the self-test's collectives can name."""
 
+import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from oddrank.bench.arrivals import Late
     from oddrank.bench.expected import Expected
     from oddrank.bench.row import Row
+    from oddrank.bench.split import SlowGroup
     from oddrank.bench.verify import MismatchData
 
 # Group that ran the case -> end of a sentence.
@@ -140,6 +142,42 @@ def late_in_few(run: RunState, stage: str, one: "Late") -> Finding:
     )
 
 
+def slow_group(run: RunState, slow: "SlowGroup") -> Finding:
+    """A group of --split takes longer than the others, in every pass of most cases."""
+    who, row = run.who(slow.ranks), slow.row
+    own = row.groups[slow.number]
+    others = [group["median_us"] for i, group in enumerate(row.groups) if i != slow.number]
+    case = f"{row.collective} {row.dtype} {size_text(row.bytes)}"
+    found = Finding(
+        condition="slow",
+        who=who,
+        cause="slow-group",
+        what=f"group {slow.number} ({who}) takes {slow.by:.0%} longer than the other groups",
+        stage="sweep",
+        evidence=(
+            Evidence(
+                f"{case}, the others' median beside it", "median time",
+                own["median_us"], "us", statistics.median(others),
+            ),
+            Evidence(f"slower in every pass of {slow.cases} of {slow.of} cases", "groups at once"),
+        ),
+        confidence=Confidence("medium", f"{slow.groups} groups at once, {slow.passes} passes"),
+        next=(
+            "oddrank bench pairs, launched in the same way: which link or rank of the group",
+            "oddrank selftest on its hosts: GPUs, links and clocks",
+        ),
+    )  # fmt: skip
+    if slow.sure:
+        return found
+    return replace(
+        found,
+        condition="unknown",
+        who=Who("rank"),
+        confidence=Confidence("low", "two groups: no third tells what is usual"),
+        next=("divide the ranks into more groups",),
+    )
+
+
 def mismatch_evidence(seen: Sequence["MismatchData"]) -> tuple[Evidence, ...]:
     """Lists each observer's first mismatch, then the second ones; equal ones share a line."""
     nth: Counter[int] = Counter()
@@ -157,8 +195,9 @@ def mismatch_evidence(seen: Sequence["MismatchData"]) -> tuple[Evidence, ...]:
 
 
 def _mismatch(m: "MismatchData") -> str:
+    among = _AMONG.get(m["among"], f" in {m['among']}")  # or "group 2", of --split
     return (
-        f"{m['case']}{_AMONG[m['among']]}: {m['wrong']} wrong values,"
+        f"{m['case']}{among}: {m['wrong']} wrong values,"
         f" the first at {m['index']}: expected {m['expected']:g}, got {m['got']:g}"
     )
 

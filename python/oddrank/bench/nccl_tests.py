@@ -27,11 +27,12 @@ _OUT, _IN = False, True
 
 
 class Member(NamedTuple):
-    """A rank: its host, and its device as people name it."""
+    """A rank: its host, its device as people name it, and the number of its group."""
 
     rank: int
     host: str
     device: str
+    group: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class _Line:
         return [row for row in (self.out, self.within) if row is not None]
 
 
-def text(rows: Iterable[Row], members: Sequence[Member], group: int = 0) -> Iterator[str]:
+def text(rows: Iterable[Row], members: Sequence[Member]) -> Iterator[str]:
     """Yields the lines of all blocks. rows: in the order of the sweep."""
     blocks: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         blocks.setdefault((row.collective, row.backend), []).append(row)
     for (collective, backend), block in blocks.items():
-        yield from _block(collective, backend, _lines(block), members, group)
+        yield from _block(collective, backend, _lines(block), members)
 
 
 def _lines(rows: Iterable[Row]) -> list[_Line]:
@@ -63,7 +64,7 @@ def _lines(rows: Iterable[Row]) -> list[_Line]:
 
 
 def _block(
-    collective: str, backend: str, lines: Sequence[_Line], members: Sequence[Member], group: int
+    collective: str, backend: str, lines: Sequence[_Line], members: Sequence[Member]
 ) -> Iterator[str]:
     program = f"{_PROGRAMS.get(collective, collective)}_perf"
     rows = [row for line in lines for row in line.rows]
@@ -73,7 +74,8 @@ def _block(
     yield "#"
     yield "# Using devices"
     for member in members:
-        yield f"#  Rank {member.rank:2} Group {group:2} on {member.host:>10} {member.device}"
+        where = f"Group {member.group:2} on {member.host:>10}"
+        yield f"#  Rank {member.rank:2} {where} {member.device}"
     yield "#"
     front = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}"
     figures = "  {:>7}  {:>6}  {:>6}  {:>6}"

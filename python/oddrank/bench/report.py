@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oddrank.bench import arrivals, expected, findings, sweep, topology
+from oddrank.bench import arrivals, expected, findings, split, sweep, topology
 from oddrank.bench.case import size_text
 from oddrank.bench.nccl_tests import Member
 from oddrank.bench.plan import ARRIVALS, LEAST, Limits, Pass, Task, longest, memory_of, reserve
@@ -49,6 +49,8 @@ def of_sweep(
     with_data = [row for row in rows if row.bytes]
     unseen = bool(with_data) and all(row.median_us is None for row in with_data)
     why = outcome.why or (_unseen(with_data) if unseen else "")
+    if slow := split.slow_group(rows):
+        outcome.findings.append(findings.slow_group(run, slow))
     well = not outcome.findings and not unseen
     if fail_below is not None:
         outcome.findings += _below(done, rows, outcome, fail_below)
@@ -72,16 +74,23 @@ def of_sweep(
 
 
 def plan_rows(
-    tasks: Sequence[Task], launch: "Launch", limits: Limits, obstacle: str = ""
+    tasks: Sequence[Task],
+    launch: "Launch",
+    limits: Limits,
+    obstacle: str = "",
+    *,
+    ranks: int | None = None,
 ) -> tuple[list[tuple[str, ...]], str]:
     """Returns the table of --dry-run, and sentences on memory and time.
 
-    obstacle: why the back end nccl can't be used here, as sweep.obstacle_here says.
+    obstacle: why the back end nccl can't be used here, as sweep.obstacle_here says. ranks: of each
+    group with --split; None: all.
     """
+    ranks = ranks or launch.world
     limit = usable_bytes(CPU, launch)
     rows: list[tuple[str, ...]] = []
     for task in tasks:
-        case, memory = task.case, memory_of(task.case, launch.world)
+        case, memory = task.case, memory_of(task.case, ranks)
         note = "" if memory <= limit else f"skipped on the CPU: {sweep.TOO_LARGE}"
         if obstacle and task.backend == "nccl":
             note = f"skipped: {obstacle}"
@@ -93,18 +102,22 @@ def plan_rows(
             )
         )  # fmt: skip
     cases = [task.case for task in tasks]
-    wanted, on_cpu = (reserve(cases, launch.world, most) for most in (math.inf, limit))
+    wanted, on_cpu = (reserve(cases, ranks, most) for most in (math.inf, limit))
     less = f"; so it takes {size_text(on_cpu)}" if on_cpu < wanted else ""
-    ranks, local = (
+    every, local = (
         f"{number} rank{'s' if number > 1 else ''}" for number in (launch.world, launch.local_world)
     )
     sentence = (
-        f"{len(rows)} cases on {ranks}. They use the same memory in turn: a rank takes"
-        f" {size_text(wanted)}. On the CPU of this host a rank may take {limit / 1e9:.1f} GB (a"
-        f" quarter of the free memory, divided by {local}){less}."
+        f"{len(rows)} cases on {every}{_in_groups(launch.world, ranks)}. They use the same memory"
+        f" in turn: a rank takes {size_text(wanted)}. On the CPU of this host a rank may take"
+        f" {limit / 1e9:.1f} GB (a quarter of the free memory, divided by {local}){less}."
         f" {_time(limits, len(rows), launch.world)}"
     )
     return rows, sentence
+
+
+def _in_groups(world: int, ranks: int) -> str:
+    return "" if ranks == world else f", in {world // ranks} groups of {ranks}"
 
 
 def _time(limits: Limits, cases: int, world: int) -> str:
@@ -163,7 +176,10 @@ def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: "Launch", *,
     skipped = len(rows) - len(measured)
     n = measured[0].n
     cases = "1 case" if len(measured) == 1 else f"{len(measured)} cases"
-    text = f"{cases} measured on {n} rank{'s' if n > 1 else ''}{launch.note}"
+    ranks = f"{n} rank{'s' if n > 1 else ''}"
+    if measured[0].groups:
+        ranks = f"{len(measured[0].groups)} groups of {ranks}, all at once"
+    text = f"{cases} measured on {ranks}{launch.note}"
     if skipped:
         text += f", {skipped} skipped"
     if not well:
@@ -196,11 +212,12 @@ def members(run: "RunState") -> list[Member]:
     """Returns every rank with its host and device."""
     known = topology.devices_of(run)
     on_cpu = any(rank["transport"] == "gloo" for rank in topology.connected_of(run).values())
+    groups = {rank: i for i, ranks in enumerate(split.groups_of(run)) for rank in ranks}
     found = []
     for rank, state in sorted(run.states.items()):
         gpu = known[rank]["gpu"] if rank in known and not on_cpu else None
         device = f"device {state.local_rank:2} {gpu}" if gpu else "CPU"
-        found.append(Member(rank, state.host, device))
+        found.append(Member(rank, state.host, device, groups.get(rank, 0)))
     return found
 
 

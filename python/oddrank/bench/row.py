@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO, TypedDict
 
-from oddrank.bench import expected
+from oddrank.bench import expected, split
 from oddrank.bench.case import Case, size_text
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expected import Expected
@@ -32,14 +32,16 @@ _NO_TIME = "its time is too short to measure"
 class Row:
     """Times in microseconds, bandwidths in 1e9 bytes a second; None: unknown, see reason.
 
-    n: ranks. wrong: wrong values, as all ranks saw them together. mean_us: the time of an iteration, as nccl-tests has it: of each block of iterations
-    its mean on the slowest rank. algbw and busbw come from it. iterations: how many it is the mean
-    of; passes: in how many passes they were made. median_us, p95_us, p99_us, min_us, cv: of single
-    iterations, each as long as its slowest rank; stalls show here, and jitter makes them longer
-    than the mean. error: half the 95 % confidence interval of the median, relative to it.
-    samples_us: these iterations, in their order, evenly thinned. arrival: every rank's median
-    microseconds behind the first rank, in the order of ranks. footprint: bytes that a rank's runs
-    use in turn; caches may serve them if they are few.
+    n: ranks. wrong: wrong values, as all ranks saw them together. mean_us: the time of an
+    iteration, as nccl-tests has it: of each block of iterations its mean on the slowest rank. algbw
+    and busbw come from it. iterations: how many it is the mean of; passes: in how many passes they
+    were made. median_us, p95_us, p99_us, min_us, cv: of single iterations, each as long as its
+    slowest rank; stalls show here, and jitter makes them longer than the mean. error: half the 95 %
+    confidence interval of the median, relative to it. samples_us: these iterations, in their order,
+    evenly thinned. arrival: every rank's median microseconds behind the first rank, in the order of
+    ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if they are few.
+    groups: with --split each group's ranks and figures; then the row's own figures are those of the
+    slowest group, and n is the ranks of one group.
     """
 
     backend: str
@@ -72,6 +74,7 @@ class Row:
     samples_us: tuple[float, ...] = ()
     arrival: Mapping[str, Any] | None = None
     footprint: int | None = None
+    groups: tuple[Mapping[str, Any], ...] = ()
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -234,7 +237,10 @@ class Table:
                 self._show(row)
 
     def _show(self, row: Row) -> None:
-        heading = f"{row.collective} over {row.backend}, {row.n} rank{'s' if row.n > 1 else ''}"
+        ranks = f"{row.n} rank{'s' if row.n > 1 else ''}"
+        if row.groups:
+            ranks = f"{len(row.groups)} groups of {ranks} at once, figures of the slowest group"
+        heading = f"{row.collective} over {row.backend}, {ranks}"
         if heading != self._heading:
             if self._heading:
                 progress("", self._stream)
@@ -245,6 +251,8 @@ class Table:
                 progress(f"not shown for lack of width: {', '.join(left_out)}", self._stream)
             progress(self._line([name for name, *_ in _COLUMNS]), self._stream)
         progress(self._line(cells(row)), self._stream)
+        if row.groups:
+            progress(f"{'':12}{split.groups_text(row)}", self._stream)
 
     def _line(self, texts: Sequence[str]) -> str:
         padded = [texts[i].rjust(_COLUMNS[i][1]) for i in self._shown]

@@ -181,9 +181,18 @@ class Timings:
     stamps: Stamps = field(default_factory=Stamps)
 
 
-def measure(group: "Group", operation: "Operation", case: "Case", rule: StoppingRule) -> Timings:
+def measure(
+    group: "Group",
+    operation: "Operation",
+    case: "Case",
+    rule: StoppingRule,
+    world: "Group | None" = None,
+) -> Timings:
     """Times blocks until `rule` ends them, with one agreement after each; all ranks call it
-    together."""
+    together.
+
+    world: the ranks of `group` and of others that measure at once: all decide together.
+    """
     timings, context = Timings(), group.context
     count, counts = rule.first(), False
     began, agreement = time.monotonic(), 0.0
@@ -194,15 +203,16 @@ def measure(group: "Group", operation: "Operation", case: "Case", rule: Stopping
         # The last rank to come waits for no other: its agreement, the shortest, is the true one.
         own = array("d", [*block.samples, block.mean, ended - began, -agreement])
         agreed = group.largest(own)
+        common = agreed if world is None else world.largest(own)
         agreement = time.monotonic() - ended
-        mean, spent, shortest = agreed[-3:]
-        del agreed[-3:]
+        mean, (spent, shortest) = agreed[-3], common[-2:]
+        agreed, common = agreed[:-3], common[:-3]
         if counts:
             timings.iterations += count
             timings.total += mean * count
             timings.samples += agreed
             timings.stamps.follow(block.arrivals)
-        count, counts = rule.after(agreed, spent, -shortest)
+        count, counts = rule.after(common, spent, -shortest)
     return timings
 
 

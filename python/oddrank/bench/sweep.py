@@ -1,10 +1,10 @@
 """The stages of `bench run` on the ranks: connect, compare arrivals, then each pass."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from oddrank.bench import arrivals, expected, findings, native, topology, verify
+from oddrank.bench import arrivals, expected, findings, native, split, topology, verify
 from oddrank.bench.arrivals import arrival
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
@@ -13,6 +13,7 @@ from oddrank.bench.expected import Expected
 from oddrank.bench.plan import AUTO, Budget, Pass, Task, memory_of, reserve
 from oddrank.bench.row import PassResult, Row, summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
+from oddrank.bench.split import Split
 from oddrank.control.stages import AnyStage, Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
@@ -28,7 +29,7 @@ TOO_LARGE = "not enough free memory"
 NO_GPU = "the back end nccl needs a GPU for every rank"
 # Reason why a case was not measured -> the option to change.
 ADVICE = {TOO_LARGE: "give smaller --sizes", NO_GPU: "give --backend c10d"}
-_BACKEND, _SERIES = "backend", "series"
+_BACKEND, _SERIES, _MEASURED = "backend", "series", "measured"
 # A pass's own deadline: the whole budget, this many seconds more, and the time of its bytes at the
 # speed below.
 _PATIENCE = 60.0
@@ -42,6 +43,7 @@ class SweepOptions:
     """`target` relative error of the median, `budget` and `deadline` in seconds.
 
     For the back end nccl: `graph` operations in a CUDA graph (0: none), registered buffers.
+    split: divides the ranks into groups that measure at once; None: one group of all.
     """
 
     target: float
@@ -49,6 +51,7 @@ class SweepOptions:
     deadline: float
     graph: int = 0
     register: bool = False
+    split: Split | None = None
 
 
 def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
@@ -65,7 +68,7 @@ def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
 
     return [
         Stage("devices", options.deadline, measure=_see_devices),
-        Stage("connect", options.deadline, measure=_connect, plan=plan_transport),
+        Stage("connect", options.deadline, _connect_as(options.split), plan=plan_transport),
         *arrivals.stages(options.deadline, budget),
         *(_stage(one_pass, tasks, options, budget, reserved) for one_pass in passes),
     ]
@@ -73,8 +76,13 @@ def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
 
 def row_of(one_pass: Pass, run: RunState) -> Row:
     """Returns the row of a case from all its passes up to this one, with its expectation."""
-    row = summarise(one_pass.task.case, _results(one_pass, run), run.world)
-    return row.expecting(expectation(one_pass.task, run, row))
+    results, groups = _results(one_pass, run), split.groups_of(run)
+    if len(groups) == 1:
+        row = summarise(one_pass.task.case, results, run.world)
+        return row.expecting(expectation(one_pass.task, run, row))
+    of_groups = [{rank: results[rank] for rank in ranks} for ranks in groups]
+    rows = [summarise(one_pass.task.case, of, len(of)) for of in of_groups]
+    return split.joined(rows, groups, [of[min(of)]["times"] for of in of_groups])
 
 
 def _results(one_pass: Pass, run: RunState) -> Mapping[int, PassResult]:
@@ -82,7 +90,9 @@ def _results(one_pass: Pass, run: RunState) -> Mapping[int, PassResult]:
 
 
 def expectation(task: Task, run: RunState, row: Row) -> Expected | None:
-    """Returns what this case should reach on this job's topology, if known."""
+    """Returns what this case should reach on this job's topology, if known; None with --split."""
+    if row.groups:
+        return None
     facts = topology.facts(run, row.backend)
     return expected.expected(facts, task.case, row.footprint) if facts else None
 
@@ -92,10 +102,16 @@ def _see_devices(context: Context[object]) -> topology.Devices:
     return {**device.facts(context.launch), **settings.of_rank()}
 
 
-def _connect(context: Context[str]) -> topology.Connected:
-    group = connect(context, context.parameters)
-    (limit,) = group.smallest([usable_bytes(group.computes_on, context.launch)])
-    return {"transport": group.backend, "limit": limit, **topology.of_rank(group)}
+def _connect_as(wanted: Split | None) -> Callable[[Context[str]], topology.Connected]:
+    def measure(context: Context[str]) -> topology.Connected:
+        world = connect(context, context.parameters)
+        (limit,) = world.smallest([usable_bytes(world.computes_on, context.launch)])
+        group, number = split.divide(world, wanted) if wanted else (world, 0)
+        context.scratch[_MEASURED] = group
+        facts = topology.of_rank(world)
+        return {"transport": world.backend, "limit": limit, "group": number, **facts}
+
+    return measure
 
 
 class _Plan(TypedDict):
@@ -122,7 +138,8 @@ def _stage(
         connected = topology.connected_of(run)[0]
         if task.backend not in reserved:
             same = [other.case for other in tasks if other.backend == task.backend]
-            reserved[task.backend] = reserve(same, run.world, connected["limit"])
+            ranks = len(split.groups_of(run)[0])
+            reserved[task.backend] = reserve(same, ranks, connected["limit"])
         return {
             "transport": connected["transport"],
             "backend": _choose(task.backend, run, options),
@@ -140,8 +157,12 @@ def _stage(
         if not seen:
             return []
         # A rank that receives badly sees all others wrong: only ranks that all see wrong count.
-        agreed = set.intersection(*(set(r["wrong_ranks"]) for r in results.values()))
-        if verify.can_be_named(agreed, run.world):
+        agreed, named = set[int](), True
+        for ranks in split.groups_of(run):
+            wrong = set.intersection(*(set(results[rank]["wrong_ranks"]) for rank in ranks))
+            named = named and (not wrong or verify.can_be_named(wrong, len(ranks)))
+            agreed |= wrong
+        if agreed and named:
             return [findings.wrong_contribution(run, task.name, sorted(agreed), seen)]
         return [findings.not_localised(run, task.name, seen, sorted(agreed))]
 
@@ -229,7 +250,8 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
         "times": [], "mean": None, "iterations": 0, "arrival": None, "over": True,
         "footprint": None,
     }  # fmt: skip
-    group = connect(context, parameters["transport"])
+    world = connect(context, parameters["transport"])
+    group: Group = context.scratch[_MEASURED]
     if parameters["backend"] == "nccl" and group.backend != "nccl":
         return {**result, "skipped": NO_GPU}
     backend = _backend(context, group, parameters, options)
@@ -237,7 +259,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     every: dict[str, Series] = context.scratch.setdefault(_SERIES, {})
     series = every.get(one_pass.task.name)
     if series is None:
-        result["skipped"] = _why_not(group, backend, case, parameters["reserve"])
+        result["skipped"] = _why_not(world, group, backend, case, parameters["reserve"])
         if result["skipped"] is not None:
             return result
         series = every[one_pass.task.name] = Series()
@@ -245,11 +267,15 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     result["footprint"] = operation.footprint
     is_wrong = one_pass.number == 1 and _verify(group, backend, case, operation, result)
     operation.ready()
-    group.barrier()
+    world.barrier()  # all groups measure at once
     rule = StoppingRule(options.target, *parameters["seconds"], most=_MOST_IN_ALL // one_pass.of)
-    series.add(measure(group, operation, case, rule), arrivals.clock(context))
-    # All ranks agreed on the figures: they decide alike.
-    is_last = one_pass.number == one_pass.of or rule.takes_all or series.is_known(options.target)
+    others = None if group is world else world
+    series.add(measure(group, operation, case, rule, others), arrivals.clock(context))
+    # All ranks agreed on the figures: they decide alike. Groups must agree on each group's own.
+    is_known = series.is_known(options.target)
+    if others is not None:
+        is_known, is_wrong = others.smallest([is_known])[0] > 0, others.largest([is_wrong])[0] > 0
+    is_last = one_pass.number == one_pass.of or rule.takes_all or is_known
     if is_last and one_pass.number > 1:
         _verify(group, backend, case, operation, result)
     result["over"] = is_wrong or is_last
@@ -275,7 +301,9 @@ def _verify(
     return wrong is not None
 
 
-def _why_not(group: Group, backend: "Backend", case: Case, reserved: int) -> str | None:
+def _why_not(
+    world: Group, group: Group, backend: "Backend", case: Case, reserved: int
+) -> str | None:
     """Returns None if every rank can run the case, else why this rank can't, "" if it could.
 
     All ranks call it together: another rank's GPU or NCCL may be older.
@@ -283,7 +311,7 @@ def _why_not(group: Group, backend: "Backend", case: Case, reserved: int) -> str
     refused = backend.refuses(case)
     if refused is None and memory_of(case, group.world) > reserved:
         refused = TOO_LARGE
-    (anywhere,) = group.largest([refused is not None])
+    (anywhere,) = world.largest([refused is not None])
     return refused or "" if anywhere else None
 
 

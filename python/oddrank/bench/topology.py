@@ -97,10 +97,12 @@ class RankFacts(Algorithms):
 
 
 class Connected(RankFacts):
-    """A rank's result of stage connect. limit: bytes that every rank may take."""
+    """A rank's result of stage connect. limit: bytes that every rank may take. group: the number of
+    its group with --split, else 0."""
 
     transport: str
     limit: float
+    group: int
 
 
 def devices_of(run: RunState) -> Mapping[int, Devices]:

@@ -1,0 +1,236 @@
+"""`bench run --split`: groups of ranks that measure at once, and whether one of them is slow."""
+
+import re
+import statistics
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from oddrank.bench import topology
+from oddrank.errors import OddrankError
+
+if TYPE_CHECKING:
+    from oddrank.bench.row import Row
+    from oddrank.control.stages import RunState
+    from oddrank.launch import Launch
+    from oddrank.process_group import Group
+
+NODE, RAIL = "node", "rail"
+# NCCL_TESTS_SPLIT's operations, by both of their names.
+_OPERATIONS = {"AND": "&", "OR": "|", "MOD": "%", "DIV": "/"}
+_FORMS = "node, rail, or AND, OR, MOD, DIV and a number, as in 'AND 0x7' or 'DIV 8'"
+# Smallest slowdown that names a group: of hosts, which other jobs use too, and of GPUs. The line
+# lies at two thirds of it: a line at the effect itself would find it half of the time.
+_EFFECT_HOST, _EFFECT_GPU = 0.3, 0.1
+_LINE = 2 / 3
+# Share of the cases in which a slow group is slow.
+_MOST_CASES = 2 / 3
+FEWEST_PASSES = 3
+
+
+@dataclass(frozen=True)
+class Split:
+    """How ranks are divided. operation: NODE, RAIL, or one of & | % / with `number`."""
+
+    operation: str
+    number: int = 0
+
+    def __str__(self) -> str:
+        names = {sign: name for name, sign in _OPERATIONS.items()}
+        sign = names.get(self.operation)
+        return f"{sign} {self.number}" if sign else self.operation
+
+    def color(self, rank: int, node: int, local_rank: int) -> int:
+        """Returns the number that all ranks of a group share."""
+        return {
+            NODE: lambda: node,
+            RAIL: lambda: local_rank,
+            "&": lambda: rank & self.number,
+            "|": lambda: rank | self.number,
+            "%": lambda: rank % self.number,
+            "/": lambda: rank // self.number,
+        }[self.operation]()
+
+    def size(self, launch: "Launch") -> int:
+        """Returns the ranks of each group; OddrankError if groups have different sizes.
+
+        For node and rail it trusts the launcher; `divide` looks.
+        """
+        if self.operation in (NODE, RAIL):
+            whole = launch.nodes * launch.local_world == launch.world
+            sizes = {launch.local_world if self.operation == NODE else launch.nodes}
+            if not whole:
+                raise _uneven(self, "nodes have different numbers of ranks")
+        else:
+            colors = Counter(self.color(rank, 0, 0) for rank in range(launch.world))
+            sizes = set(colors.values())
+        if len(sizes) > 1:
+            text = " and ".join(map(str, sorted(sizes)))
+            raise _uneven(self, f"of {launch.world} ranks it makes groups of {text}")
+        return sizes.pop()
+
+
+def parse(text: str) -> Split:
+    """Reads --split; OddrankError if it is none of the forms. A number alone is a mask: AND."""
+    word = text.strip()
+    if word.lower() in (NODE, RAIL):
+        return Split(word.lower())
+    signs = "|".join(map(re.escape, (*_OPERATIONS, *_OPERATIONS.values())))
+    number = "0x[0-9a-f]{1,8}|0b[01]{1,32}|[0-9]{1,9}"
+    match = re.fullmatch(rf"({signs})?\s*({number})", word, re.IGNORECASE | re.ASCII)
+    if match is None:
+        raise OddrankError(f"{text[:40]!r} is not a split: write {_FORMS}")
+    sign = (match[1] or "AND").upper()
+    digits = match[2].lower()
+    value = int(digits, {"0x": 16, "0b": 2}.get(digits[:2], 10))
+    operation = _OPERATIONS.get(sign, sign)
+    if operation in "%/" and value == 0:
+        raise OddrankError(f"{text[:40]!r}: a division by 0; write {_FORMS}")
+    return Split(operation, value)
+
+
+def divide(world: "Group", split: Split) -> tuple["Group", int]:
+    """Returns this rank's group and its number. All ranks call it together.
+
+    OddrankError on all ranks if the groups have not the size that the plan assumes.
+    """
+    launch = world.context.launch
+    mine = array("d", [-1.0] * world.world)
+    mine[world.rank] = split.color(world.rank, launch.node, launch.local_rank)
+    teams = teams_of(world.largest(mine))
+    sizes = {len(team) for team in teams}
+    if sizes != {split.size(launch)}:
+        raise _uneven(split, f"groups have {' and '.join(map(str, sorted(sizes)))} ranks")
+    (number,) = (i for i, team in enumerate(teams) if world.rank in team)
+    return world.part(f"group {number}", 1, teams[number]), number
+
+
+def teams_of(colors: Sequence[float]) -> list[tuple[int, ...]]:
+    """Returns the ranks of each group, in the order of their colours."""
+    return [
+        tuple(rank for rank, color in enumerate(colors) if color == wanted)
+        for wanted in sorted(set(colors))
+    ]
+
+
+def _uneven(split: Split, why: str) -> OddrankError:
+    return OddrankError(f"--split {split}: {why}; groups need equally many ranks to be compared")
+
+
+def groups_of(run: "RunState") -> list[tuple[int, ...]]:
+    """Returns the ranks of each group, by its number; one group of all ranks without --split."""
+    found: dict[int, list[int]] = {}
+    for rank, connected in sorted(topology.connected_of(run).items()):
+        found.setdefault(connected.get("group", 0), []).append(rank)
+    return [tuple(found[number]) for number in sorted(found)]
+
+
+def joined(
+    rows: Sequence["Row"],
+    groups: Sequence[tuple[int, ...]],
+    passes: Sequence[Sequence[Sequence[float]]],
+) -> "Row":
+    """Returns the row of a case from those of its groups: the slowest one's, with all figures.
+
+    passes: times of each pass, by group.
+    """
+    timed = [row for row in rows if row.mean_us is not None]
+    slowest = max(timed, key=lambda row: row.mean_us or 0.0) if timed else rows[0]
+    figures = tuple(
+        {
+            "ranks": list(ranks),
+            "mean_us": row.mean_us,
+            "median_us": row.median_us,
+            "algbw_GBps": row.algbw_GBps,
+            "busbw_GBps": row.busbw_GBps,
+            "check": row.check,
+            "passes_us": [round(statistics.median(one), 3) for one in times if one],
+        }
+        for row, ranks, times in zip(rows, groups, passes, strict=True)
+    )
+    wrong = any(row.check == "wrong" for row in rows)
+    return replace(
+        slowest,
+        check="wrong" if wrong else slowest.check,
+        wrong=sum(row.wrong for row in rows),
+        arrival=None,  # arrivals are compared within a group, and a row has those of all ranks
+        groups=figures,
+    )
+
+
+@dataclass(frozen=True)
+class SlowGroup:
+    """A slow group. by: how much longer its cases take, as a share, median of cases. cases: cases
+    in which it is slow, of `of`. sure: a third group tells what is usual."""
+
+    number: int
+    ranks: tuple[int, ...]
+    by: float
+    cases: int
+    of: int
+    groups: int
+    passes: int
+    row: "Row"
+
+    @property
+    def sure(self) -> bool:
+        return self.groups > 2
+
+
+def slow_group(rows: Sequence["Row"]) -> SlowGroup | None:
+    """Returns the slowest group if it is slower than the others' median in every pass of most
+    cases, by more than the line; else None. Fewer passes than FEWEST_PASSES show only noise."""
+    cases = [row for row in rows if row.bytes and len(row.groups) > 1 and _all_timed(row.groups)]
+    if not cases:
+        return None
+    found: list[SlowGroup] = []
+    for number, one in enumerate(cases[0].groups):
+        lasting = [_least_and_usual(row.groups, number) for row in cases]
+        effects = [_EFFECT_HOST if "gloo" in row.backend else _EFFECT_GPU for row in cases]
+        slow = [
+            row
+            for row, (least, _), effect in zip(cases, lasting, effects, strict=True)
+            if least > effect * _LINE
+        ]
+        if len(slow) >= _MOST_CASES * len(cases):
+            by = statistics.median(usual for _, usual in lasting)
+            passes = min(len(row.groups[number]["passes_us"]) for row in slow)
+            found.append(
+                SlowGroup(number, tuple(one["ranks"]), by, len(slow), len(cases),
+                          len(cases[0].groups), passes, slow[-1])
+            )  # fmt: skip
+    return max(found, key=lambda group: group.by, default=None)
+
+
+def _all_timed(groups: Sequence[Mapping[str, Any]]) -> bool:
+    return all(group["median_us"] and len(group["passes_us"]) >= FEWEST_PASSES for group in groups)
+
+
+def _least_and_usual(groups: Sequence[Mapping[str, Any]], number: int) -> tuple[float, float]:
+    """Returns how much longer this group takes than the others' median, as a share: in its best
+    pass, and over all passes."""
+    own = groups[number]
+    others = [group for i, group in enumerate(groups) if i != number]
+    shares = [
+        time / statistics.median(other) - 1
+        for time, *other in zip(
+            own["passes_us"], *(group["passes_us"] for group in others), strict=False
+        )
+    ]
+    usual = own["median_us"] / statistics.median(group["median_us"] for group in others) - 1
+    return min(shares, default=0.0), usual
+
+
+def groups_text(row: "Row", most: int = 16) -> str:
+    """Returns each group's busbw as text, or the slowest and the fastest if they are many."""
+    figures = [(group["busbw_GBps"], i) for i, group in enumerate(row.groups)]
+    known = [(busbw, i) for busbw, i in figures if busbw is not None]
+    if not known:
+        return ""
+    shown = known
+    if len(known) > most:
+        shown = [min(known), max(known)]
+    text = ", ".join(f"{i}: {busbw:.3f}" for busbw, i in shown)
+    return f"busbw GB/s of groups {text}" + (f" of {len(known)}" if len(known) > most else "")
