@@ -157,13 +157,14 @@ void bind_communicator(py::module_& m) {
   py::class_<nccl::Memory, std::shared_ptr<nccl::Memory>>(
       m, "Memory", "The memory that a rank sends from and receives into: one allocation, zeroed.")
       .def(py::init([](std::shared_ptr<nccl::Communicator> communicator, std::size_t bytes,
-                       bool registered, double seconds) {
+                       const std::string& registered, double seconds) {
              const WithoutGil unlocked;
-             return std::make_shared<nccl::Memory>(std::move(communicator), bytes, registered,
+             return std::make_shared<nccl::Memory>(std::move(communicator), bytes,
+                                                   nccl::registration_of(registered),
                                                    Deadline::after_seconds(seconds));
            }),
            py::arg("communicator").none(false), py::arg("bytes"), py::kw_only(),
-           py::arg("register") = false, py::arg("seconds") = 60.0)
+           py::arg("register") = "", py::arg("seconds") = 60.0)
       .def_property_readonly("data", [](const nccl::Memory& self) { return address(self.data()); })
       .def_property_readonly("bytes", &nccl::Memory::bytes)
       .def_property_readonly("allocator", &nccl::Memory::allocator)

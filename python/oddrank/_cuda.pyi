@@ -80,7 +80,7 @@ class Memory:
         communicator: Communicator,
         bytes: int,
         *,
-        register: bool = False,
+        register: str = "",
         seconds: float = 60.0,
     ) -> None: ...
     @property

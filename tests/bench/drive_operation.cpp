@@ -49,8 +49,19 @@ int main(int count, char** options) {
   const auto windows = static_cast<std::size_t>(given["windows"]);
   auto communicator = std::make_shared<nccl::Communicator>(nccl::make_unique_id(), 0, 1,
                                                            fake.device, Deadline::after_ms(5000));
-  auto memory = std::make_shared<nccl::Memory>(communicator, 2 * 512 * windows, false,
-                                               Deadline::after_ms(5000));
+  fake.no_window = given["no_window"] != 0;
+  fake.window_hangs = given["window_hangs"] != 0;
+  std::shared_ptr<nccl::Memory> memory;
+  const std::string refused = error_of([&] {
+    memory = std::make_shared<nccl::Memory>(
+        communicator, 2 * 512 * windows, static_cast<nccl::Registration>(given["register"]),
+        given.count("window_hangs") != 0 ? Deadline::after_ms(300) : Deadline::after_ms(5000));
+  });
+  if (memory == nullptr) {
+    std::printf("{\"said\": \"%s\", \"windows\": %d}\n", refused.c_str(), fake.windows_made);
+    std::fflush(stdout);
+    std::_Exit(0);  // a thread may still be inside NCCL
+  }
   nccl::Request request;
   request.collective = "all_reduce";
   request.dtype = "float32";
@@ -101,11 +112,13 @@ int main(int count, char** options) {
       "\"high\": %.4f, \"mean\": %.4f, \"operations\": %zu, \"places\": %zu, "
       "\"most_in_flight\": %llu, \"graph_launches\": %llu, \"graphs_at_the_end\": %d, "
       "\"aborts\": %d, \"freed_in_use\": %d, \"right\": %d, \"direct\": %d, "
-      "\"wrong_device\": %d}\n",
+      "\"wrong_device\": %d, \"windows\": %d, "
+      "\"window_bytes\": %zu}\n",
       said.c_str(), after.c_str(), took, times.each.size(), low, high, times.mean,
       fake.windows.size(), places.size(), static_cast<unsigned long long>(fake.most_in_flight),
       static_cast<unsigned long long>(fake.graph_launches), fake.graphs_at_the_end, fake.aborts,
-      fake.freed_in_use, right ? 1 : 0, direct ? 1 : 0, fake.wrong_device);
+      fake.freed_in_use, right ? 1 : 0, direct ? 1 : 0, fake.wrong_device, fake.windows_made,
+      fake.window_bytes);
   std::fflush(stdout);
   std::_Exit(0);  // a thread may still be inside NCCL
 }

@@ -243,6 +243,24 @@ NCCL_FAKE ncclCommSplit(ncclComm_t, int, int, ncclComm_t* made, ncclConfig_t*) {
   handed_out = made;
   return ncclSuccess;  // and goes on, as the real one does
 }
+#if !defined(WITHOUT_WINDOWS)
+NCCL_FAKE ncclCommWindowRegister(ncclComm_t, void* data, size_t bytes, ncclWindow_t* window,
+                                 int flags) {
+  while (state.window_hangs) ::pause();
+  if (flags != NCCL_WIN_COLL_SYMMETRIC) return ncclInvalidArgument;
+  state.window_bytes = bytes;
+  if (state.no_window) return *window = nullptr, ncclSuccess;
+  ++state.windows_made;
+  return *window = reinterpret_cast<ncclWindow_t>(data), ncclSuccess;
+}
+NCCL_FAKE ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
+  return --state.windows_made, ncclSuccess;
+}
+#endif
+NCCL_FAKE ncclMemFree(void* data) {
+  if (in_flight > 0) ++state.freed_in_use;
+  return std::free(data), ncclSuccess;
+}
 NCCL_FAKE ncclCommFinalize(ncclComm_t) {
   enter_nccl();
   state.graphs_at_the_end = state.graphs;

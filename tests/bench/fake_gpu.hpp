@@ -11,7 +11,9 @@ struct FakeState {
   bool survives_abort = false;
   bool fails = false;  // NCCL reports an error at the operation that hangs
   bool cannot_split = false;
-  int device = 0;  // of the communicator
+  int device = 0;             // of the communicator
+  bool no_window = false;     // NCCL succeeds and makes none
+  bool window_hangs = false;  // another rank never registers
 
   // Counts.
   std::uint64_t most_in_flight = 0, graph_launches = 0;
@@ -20,5 +22,7 @@ struct FakeState {
   int wrong_device = 0;  // calls of NCCL in a thread on another device
   int graphs = 0, graphs_at_the_end = -1;
   std::vector<std::uintptr_t> windows;
+  int windows_made = 0;  // registered less deregistered
+  std::size_t window_bytes = 0;
 };
 FakeState& fake_state();

@@ -23,9 +23,9 @@ def compiler() -> list[str]:
     return [os.environ.get("CXX", "c++"), *flags]
 
 
-def make_fake_gpu(folder: Path) -> Path:
-    """Builds one library for both, libnccl.so.2."""
+def make_fake_gpu(folder: Path, *flags: str) -> Path:
+    """Builds one library for both, libnccl.so.2. flags: -DWITHOUT_WINDOWS: an older NCCL."""
     made = folder / "libnccl.so.2"
     options = ["-shared", "-fPIC", "-Wl,-soname,libnccl.so.2"]
-    subprocess.run([*compiler(), *options, HERE / "fake_gpu.cpp", "-o", made], check=True)
+    subprocess.run([*compiler(), *flags, *options, HERE / "fake_gpu.cpp", "-o", made], check=True)
     return made

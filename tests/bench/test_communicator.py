@@ -145,6 +145,6 @@ def test_memory_on_a_closed_communicator_is_refused(tmp_path: Path):
 
 
 def test_registration_that_the_library_lacks_is_refused(tmp_path: Path):
-    code = "answer = error_of(_native.cuda().Memory, made, 16, register=True)\nmade.close()"
+    code = 'answer = error_of(_native.cuda().Memory, made, 16, register="buffer")\nmade.close()'
     said, _ = live(code, make_fake(tmp_path))
     assert said.startswith("NCCL 2.23.4 can't register buffers")

@@ -259,7 +259,7 @@ def test_without_gpus_nccl_is_refused_with_the_back_end_to_take_instead(monkeypa
     assert done.stderr.splitlines()[-1].endswith("for every rank; give --backend c10d")
 
 
-@pytest.mark.parametrize("option", [("--graph", "4"), ("--register",)])
+@pytest.mark.parametrize("option", [("--graph", "4"), ("--register",), ("--register", "window")])
 def test_options_of_nccl_are_refused_where_it_cannot_be_used(option, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for more in ((), ("--dry-run",), ("--backend", "c10d"), ("--backend", "c10d", "--dry-run")):

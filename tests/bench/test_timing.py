@@ -141,3 +141,35 @@ def test_a_communicator_that_could_not_be_split_works_too(driver: Path):
     seen = drive(driver, cannot_split=1)
     assert not seen["direct"]
     assert (seen["said"], seen["values"]) == ("", 100)
+
+
+NONE, BUFFER, WINDOW = range(3)
+
+
+def test_a_symmetric_window_has_whole_pages_and_is_taken_back(driver: Path):
+    seen = drive(driver, n=5, register=WINDOW)
+    assert (seen["said"], seen["values"]) == ("", 5)
+    assert seen["windows"] == 0
+    assert seen["window_bytes"] == 4096
+    assert drive(driver, n=5, register=NONE)["window_bytes"] == 0
+
+
+def test_where_nccl_makes_no_window_it_says_what_may_be_missing(driver: Path):
+    said = drive(driver, register=WINDOW, no_window=1)["said"]
+    assert "made no window" in said
+    assert "NCCL_CUMEM_ENABLE=0" in said
+
+
+def test_a_rank_that_never_registers_ends_the_wait_at_the_deadline(driver: Path):
+    said = drive(driver, register=WINDOW, window_hangs=1)["said"]
+    assert "ncclCommWindowRegister did not end before the deadline" in said
+
+
+def test_an_nccl_without_windows_is_refused_in_words(driver: Path, tmp_path: Path):
+    old = make_fake_gpu(tmp_path, "-DWITHOUT_WINDOWS")
+    done = subprocess.run(
+        [driver, f"register={WINDOW}"],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "ODDRANK_NCCL_LIBRARY": str(old)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "has no symmetric windows, 2.27 has: leave out --register window" in done.stdout

@@ -25,13 +25,20 @@ namespace oddrank::nccl {
 #define ODDRANK_NCCL_OPTIONAL(X) \
   X(CommSplit) X(MemAlloc) X(MemFree) X(CommRegister) X(CommDeregister)
 
-// Newer than the oldest nccl.h (2.28): their types are ours. Null where the library lacks them.
+// Newer than the oldest nccl.h (2.27, 2.28): their types are ours. Null where the library lacks
+// them.
 using AlltoAllFunction = ncclResult_t (*)(const void*, void*, std::size_t, ncclDataType_t,
                                           ncclComm_t, cudaStream_t);
 using RootedFunction = ncclResult_t (*)(const void*, void*, std::size_t, ncclDataType_t, int,
                                         ncclComm_t, cudaStream_t);
+using WindowRegisterFunction = ncclResult_t (*)(ncclComm_t, void*, std::size_t, void** window,
+                                                int flags);
+using WindowDeregisterFunction = ncclResult_t (*)(ncclComm_t, void* window);
+// clang-format off
 #define ODDRANK_NCCL_NEWER(X) \
-  X(AlltoAll, AlltoAllFunction) X(Gather, RootedFunction) X(Scatter, RootedFunction)
+  X(AlltoAll, AlltoAllFunction) X(Gather, RootedFunction) X(Scatter, RootedFunction) \
+  X(CommWindowRegister, WindowRegisterFunction) X(CommWindowDeregister, WindowDeregisterFunction)
+// clang-format on
 
 // api.AllReduce(...) is ncclAllReduce(...) of the loaded library.
 struct Api {

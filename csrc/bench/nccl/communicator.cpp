@@ -205,19 +205,33 @@ bool finished_by(Deadline deadline, int device, std::function<void()> call) {
   return true;
 }
 
-Memory::Memory(std::shared_ptr<Communicator> communicator, std::size_t bytes, bool registered,
-               Deadline deadline)
-    : communicator_(std::move(communicator)), registered_(registered) {
+Registration registration_of(const std::string& name) {
+  if (name.empty()) return Registration::kNone;
+  if (name == "buffer") return Registration::kBuffer;
+  if (name == "window") return Registration::kWindow;
+  throw Error("registration \"" + name + "\" is neither buffer nor window");
+}
+
+Memory::Memory(std::shared_ptr<Communicator> communicator, std::size_t bytes,
+               Registration registration, Deadline deadline)
+    : communicator_(std::move(communicator)), registration_(registration) {
   const Api& api = communicator_->api();
   if (communicator_->get() == nullptr) throw Error("the communicator is closed");
   by_nccl_ = api.MemAlloc != nullptr && api.MemFree != nullptr;
-  if (registered && (api.CommRegister == nullptr || api.CommDeregister == nullptr)) {
+  if (registration_ == Registration::kBuffer &&
+      (api.CommRegister == nullptr || api.CommDeregister == nullptr)) {
     throw Error("NCCL " + version_text(api.version) +
                 " can't register buffers, 2.19 can: leave out --register");
+  }
+  if (registration_ == Registration::kWindow &&
+      (!by_nccl_ || api.CommWindowRegister == nullptr || api.CommWindowDeregister == nullptr)) {
+    throw Error("NCCL " + version_text(api.version) +
+                " has no symmetric windows, 2.27 has: leave out --register window");
   }
   if (communicator_->device() >= 0) cuda::select_device(communicator_->device());
   try {
     allocate(bytes);
+    make_known(deadline);
     try {
       zero(*communicator_, data_, bytes_, deadline);
     } catch (...) {
@@ -241,12 +255,46 @@ void Memory::allocate(std::size_t bytes) {
   }
   data_ = static_cast<char*>(data);
   bytes_ = bytes;
-  if (registered_) {
-    const ncclResult_t result = api.CommRegister(comm, data, bytes, &handle_);
-    if (result != ncclSuccess) {
-      handle_ = nullptr;
-      check(result, "ncclCommRegister", comm);
-    }
+}
+
+void Memory::make_known(Deadline deadline) {
+  if (registration_ == Registration::kWindow) make_window(deadline);
+  if (registration_ != Registration::kBuffer) return;
+  const ncclComm_t comm = communicator_->get();
+  const ncclResult_t result = communicator_->api().CommRegister(comm, data_, bytes_, &handle_);
+  if (result != ncclSuccess) {
+    handle_ = nullptr;
+    check(result, "ncclCommRegister", comm);
+  }
+}
+
+// Waits inside the call until all ranks have called it, so it runs in a thread that can be left
+// behind. NCCL wants whole pages: its allocation has them.
+void Memory::make_window(Deadline deadline) {
+  constexpr const char* kCall = "ncclCommWindowRegister";
+  constexpr std::size_t kPage = 4096;  // NCCL_WIN_REQUIRED_ALIGNMENT
+  constexpr int kSymmetric = 1;        // NCCL_WIN_COLL_SYMMETRIC
+  const std::size_t size = (bytes_ + kPage - 1) / kPage * kPage;
+  auto window = std::make_shared<void*>(nullptr);
+  const bool back = finished_by(
+      deadline, communicator_->device(),
+      [communicator = communicator_, data = data_, size, window, deadline] {
+        const auto call = communicator->api().CommWindowRegister;
+        communicator->issued(call(communicator->get(), data, size, window.get(), kSymmetric), kCall,
+                             deadline);
+      });
+  if (!back) {
+    abandon();
+    communicator_->abandon();
+    throw Error(std::string(kCall) + " did not end before the deadline; " + cuda::place() +
+                ". A rank is missing or asks for another registration");
+  }
+  handle_ = *window;
+  if (handle_ == nullptr) {
+    throw Error(std::string(kCall) +
+                " made no window: these GPUs or settings have no symmetric memory "
+                "(NCCL_CUMEM_ENABLE=0, NCCL_WIN_ENABLE=0, no NVLink between them): leave out "
+                "--register window");
   }
 }
 
@@ -256,7 +304,13 @@ void Memory::free() noexcept {
   const Api& api = communicator_->api();
   // An aborted communicator has let go of its registrations.
   const ncclComm_t comm = communicator_->get();
-  if (handle_ != nullptr && comm != nullptr) api.CommDeregister(comm, handle_);
+  if (handle_ != nullptr && comm != nullptr) {
+    if (registration_ == Registration::kWindow) {
+      api.CommWindowDeregister(comm, handle_);
+    } else {
+      api.CommDeregister(comm, handle_);
+    }
+  }
   if (by_nccl_) {
     api.MemFree(data_);
   } else {

@@ -89,14 +89,21 @@ class Communicator {
   bool direct_ = false;
 };
 
+// How memory is made known to NCCL. buffer: ncclCommRegister, for zero-copy. window: symmetric, by
+// ncclCommWindowRegister, for kernels that address all ranks' memory directly.
+enum class Registration { kNone, kBuffer, kWindow };
+
+// "", "buffer" or "window"; Error for another name.
+Registration registration_of(const std::string& name);
+
 // Allocated by ncclMemAlloc where the library has it (what registration needs), else by cudaMalloc;
 // zeroed. Keeps the communicator. The peak is what was asked for, rounded up to the granularity of
 // such memory (2 MiB). Not thread-safe.
 class Memory {
  public:
-  // registered: with the communicator, for zero-copy; Error where the library has no registration.
-  // All ranks must ask for the same.
-  Memory(std::shared_ptr<Communicator> communicator, std::size_t bytes, bool registered,
+  // Error where the library lacks that registration, or makes no window of this memory. All ranks
+  // must ask for the same, and equally many bytes: a window is made by all together.
+  Memory(std::shared_ptr<Communicator> communicator, std::size_t bytes, Registration registration,
          Deadline deadline);
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -107,7 +114,7 @@ class Memory {
   std::size_t bytes() const noexcept { return bytes_; }
   // "ncclMemAlloc" or "cudaMalloc".
   const char* allocator() const noexcept { return by_nccl_ ? "ncclMemAlloc" : "cudaMalloc"; }
-  bool registered() const noexcept { return registered_; }
+  bool registered() const noexcept { return registration_ != Registration::kNone; }
 
   // No work may use it any more: NCCL frees without waiting.
   void free() noexcept;
@@ -120,10 +127,12 @@ class Memory {
 
  private:
   void allocate(std::size_t bytes);
+  void make_known(Deadline deadline);
+  void make_window(Deadline deadline);
 
   std::shared_ptr<Communicator> communicator_;
   bool by_nccl_ = false;
-  bool registered_ = false;
+  Registration registration_;
   char* data_ = nullptr;
   std::size_t bytes_ = 0;
   void* handle_ = nullptr;  // of the registration; null if NCCL sees no use in one

@@ -139,8 +139,10 @@ _RUN_OPTIONS = (
                  help="Time limit for the whole run; what was measured by then is printed."),
     click.option("--graph", type=click.IntRange(0, 64), default=0, show_default=True,
                  help="Back end nccl: operations in one CUDA graph; 0: no graph."),
-    click.option("--register", is_flag=True,
-                 help="Back end nccl: register the buffers, where the loaded NCCL can."),
+    click.option("--register", is_flag=False, flag_value="buffer", default="",
+                 type=click.Choice(("", "buffer", "window")), metavar="[buffer|window]",
+                 help="Back end nccl: register the buffers; window: as symmetric windows (NCCL"
+                 " 2.27 and newer), which its low-latency kernels need."),
     click.option("--split", "divided", metavar="HOW", default=None,
                  callback=_parsed_or_none(split.parse),
                  help="Groups of ranks that measure at once: node (the ranks of each node), rail"
@@ -180,7 +182,7 @@ def run(
     budget: float | None,
     deadline: float | None,
     graph: int,
-    register: bool,
+    register: str,
     divided: Split | None,
     fail_below: float | None,
     layout: str,
@@ -225,7 +227,7 @@ def run(
         raise click.UsageError("--graph and --register need the back end nccl: add --backend nccl")
     time = limits(budget, deadline, [task.case for task in todo], here.world)
     if dry_run:
-        obstacle = sweep.obstacle_here(here, needed=graph > 0 or register, backends=backends)
+        obstacle = sweep.obstacle_here(here, needed=graph > 0 or register != "", backends=backends)
         rows, sentence = report.plan_rows(todo, here, time, obstacle, ranks=ranks)
         if here.rank == 0:
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)

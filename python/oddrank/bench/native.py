@@ -20,7 +20,7 @@ _UNIQUE_ID_BYTES = 128
 _LEAST_BYTES = 512
 
 
-def connect(group: "Group", *, graph: int = 0, register: bool = False) -> "Native":
+def connect(group: "Group", *, graph: int = 0, register: str = "") -> "Native":
     """Makes the back end; all ranks call it together. The id travels over the group."""
     _native.load_nccl()
     cuda = _native.cuda()
@@ -40,7 +40,8 @@ def connect(group: "Group", *, graph: int = 0, register: bool = False) -> "Nativ
 class Native:
     """A Backend. seconds: deadline of every wait; graph: operations in a CUDA graph, 0: no graph.
 
-    register: registers the buffers with the communicator. OddrankError if NCCL is missing or can't.
+    register: "buffer" or "window" registers the memory with the communicator; "": no. OddrankError
+    if NCCL is missing or can't.
     """
 
     name = "nccl"
@@ -54,7 +55,7 @@ class Native:
         *,
         seconds: float = 60.0,
         graph: int = 0,
-        register: bool = False,
+        register: str = "",
     ) -> None:
         _native.load_nccl()
         cuda = _native.cuda()

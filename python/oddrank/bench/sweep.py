@@ -42,7 +42,8 @@ _MOST_IN_ALL = 20_000
 class SweepOptions:
     """`target` relative error of the median, `budget` and `deadline` in seconds.
 
-    For the back end nccl: `graph` operations in a CUDA graph (0: none), registered buffers.
+    For the back end nccl: `graph` operations in a CUDA graph (0: none); `register`: how memory is
+    registered, "buffer", "window" or "".
     split: divides the ranks into groups that measure at once; None: one group of all.
     """
 
@@ -50,7 +51,7 @@ class SweepOptions:
     budget: float
     deadline: float
     graph: int = 0
-    register: bool = False
+    register: str = ""
     split: Split | None = None
 
 
