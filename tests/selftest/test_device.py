@@ -78,6 +78,12 @@ def test_all_patterns_are_written_where_they_take_no_time_or_that_is_asked_for(
         assert asked == {"depth": level, "alone": rank != 5, "thorough": thorough}
 
 
+def test_ranks_whose_gpu_others_use_are_known_when_the_test_is_planned():
+    run = on_gpus(())
+    run.results["health"] = {r: {"processes": [7, 8] if r == 2 else [7]} for r in range(4)}
+    assert device.stage(Options()).plan(run) == {"device": "GPU", "shared": [2]}
+
+
 class FakeCuda:
     """A GPU of 80 GiB that other programs have taken a part of, and that is fast or not."""
 

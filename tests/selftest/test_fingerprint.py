@@ -8,7 +8,7 @@ import pytest
 
 from figures import run_of
 from oddrank.selftest.choice import Options
-from oddrank.selftest.probes import host, prints
+from oddrank.selftest.probes import gpu, host, prints
 from oddrank.selftest.probes.products import hash_of as hash_products
 from oddrank.selftest.probes.products import numbers
 from oddrank.selftest.stages import fingerprint
@@ -116,6 +116,22 @@ def test_a_product_that_is_wrong_once_is_told_with_its_repeat_even_of_one_gpu():
         (found,) = judged(products(odd={"cublas_fp8": 1}), *[products()] * peers, scope="products")
         assert found.who.ranks == (0,)
         assert found.evidence[0].text.startswith("cublas_fp8 on the GPU, repeat 4: 00000000000000")
+
+
+@pytest.mark.parametrize("depth", ["quick", "normal", "full"])
+def test_all_fingerprints_of_a_rank_end_within_the_stages_limit(depth, monkeypatch):
+    stage, took = fingerprint.stage(Options(depth)), []
+
+    def compute(launch, seconds):
+        took.append(seconds + 20)  # a kernel may be that late
+
+    for probe in (host, gpu):
+        monkeypatch.setattr(probe, "FINGERPRINTS", dict.fromkeys(probe.FINGERPRINTS, compute))
+    plan = {"device": "GPU", "seconds": fingerprint._SECONDS[depth]}
+    context = SimpleNamespace(parameters=plan, launch=None, step=lambda text: None)
+    assert stage.measure(context) == {}
+    assert len(took) == 3
+    assert sum(took) <= stage.seconds
 
 
 def test_a_format_that_some_gpus_lack_is_compared_among_the_others():

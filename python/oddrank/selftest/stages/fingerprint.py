@@ -161,4 +161,6 @@ def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
             return tested
         return {"device": tested, "seconds": _SECONDS[options.depth]}
 
-    return Stage(_NAME, 60, _measure, _judge, plan)
+    # Host, GPU and products one after the other, and each may be late.
+    seconds = 150 if options.depth == "full" else 90
+    return Stage(_NAME, seconds, _measure, _judge, plan)
