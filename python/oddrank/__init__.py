@@ -11,8 +11,7 @@ from oddrank.errors import LaunchError, MissingPartError, OddrankError
 
 if TYPE_CHECKING:  # the same names as in _LAZY
     from oddrank.finding import Finding
-    from oddrank.printing.install import install_printing
-    from oddrank.printing.printflock import printflock
+    from oddrank.printing import install_printing, printflock
     from oddrank.report import Report
     from oddrank.trace.arm import arm
     from oddrank.trace.marks import mark, section, step
@@ -25,8 +24,8 @@ _LAZY = {
     "step": "oddrank.trace.marks",
     "mark": "oddrank.trace.marks",
     "section": "oddrank.trace.marks",
-    "printflock": "oddrank.printing.printflock",
-    "install_printing": "oddrank.printing.install",
+    "printflock": "oddrank.printing",
+    "install_printing": "oddrank.printing",
     "Finding": "oddrank.finding",
     "Report": "oddrank.report",
 }
