@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from oddrank import _native
-from oddrank.control.evidence import Node, node_of
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine.device import GPU, choose, gpu_index

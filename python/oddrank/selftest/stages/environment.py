@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import Context, RunState, Stage
+from oddrank.control.stages import Context, RunState, Stage, nodes_of
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine import device
 from oddrank.selftest.choice import Options

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from oddrank import _native
-from oddrank.control.evidence import Node, node_of
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine.device import GPU, gpu_index

@@ -16,8 +16,7 @@ from statistics import median
 from types import ModuleType
 from typing import Any, TypedDict, cast
 
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Finding
 from oddrank.job import job_name
 from oddrank.peers import MANY, majority
