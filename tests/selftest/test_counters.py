@@ -9,7 +9,7 @@ from job import job
 from oddrank import OddrankError, _native
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Skip
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import counters
 
 

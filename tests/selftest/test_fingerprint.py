@@ -4,7 +4,7 @@ import os
 from types import SimpleNamespace
 
 from figures import run_of
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.probes import host, prints
 from oddrank.selftest.stages import fingerprint
 

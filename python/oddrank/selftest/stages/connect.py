@@ -12,7 +12,7 @@ from oddrank.control.stages import Context, RunState, Stage, nodes_of
 from oddrank.finding import Finding
 from oddrank.machine.device import usable_bytes
 from oddrank.process_group import connect
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import device
 
 NAME = "connect"

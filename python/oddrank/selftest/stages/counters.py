@@ -17,8 +17,7 @@ from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine.device import GPU, choose, gpu_index
-from oddrank.selftest import facts
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options, facts
 
 Scope = Literal["gpu", "nvlink", "port", "pci", "tcp"]
 Read: TypeAlias = "dict[str, int]"

@@ -8,8 +8,7 @@ from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 from oddrank.machine.device import BACKENDS, CPU, GPU, choose, free_bytes, gpu_index
-from oddrank.selftest import facts
-from oddrank.selftest.choice import Depth, Options
+from oddrank.selftest import Depth, Options, facts
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch

@@ -6,7 +6,7 @@ from typing import Any, cast
 from oddrank.control.stages import Context, RunState, Stage, nodes_of
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine import device
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.facts import Fact, Facts, Here, host, software
 from oddrank.selftest.facts.compare import (
     SHM_NEEDED,

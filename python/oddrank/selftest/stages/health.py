@@ -13,8 +13,7 @@ from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine.device import GPU, gpu_index
 from oddrank.peers import majority
-from oddrank.selftest import gpus
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options, gpus
 from oddrank.selftest.findings import health as findings
 from oddrank.selftest.gpus import Health
 from oddrank.selftest.stages import device

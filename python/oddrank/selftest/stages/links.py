@@ -11,7 +11,7 @@ from oddrank.bench.pairs.judge import Judge, settle
 from oddrank.bench.pairs.stages import Meetings, Met, games_of_all, games_of_recheck
 from oddrank.control.stages import RunState, Skip, Stage, nodes_of
 from oddrank.finding import Finding
-from oddrank.selftest.choice import Depth, Options
+from oddrank.selftest import Depth, Options
 from oddrank.selftest.stages import connect, device
 
 NAME, RECHECK = "links", "links_recheck"

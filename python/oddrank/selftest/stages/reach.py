@@ -12,7 +12,7 @@ from typing import TypeAlias, TypedDict
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.findings import reach as findings
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
 from oddrank.selftest.reach import matrix
