@@ -20,8 +20,8 @@ from harness import machine
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
 from oddrank.selftest import Options
-from oddrank.selftest.reach.connections import RENDEZVOUS, unpack
-from oddrank.selftest.reach.matrix import PEERS, peers
+from oddrank.selftest.connections import RENDEZVOUS, unpack
+from oddrank.selftest.reach_matrix import PEERS, peers
 from oddrank.selftest.stages import clock, file_system, reach
 
 FAULTS: dict[str, Callable[[int, int], bool]] = {
