@@ -16,6 +16,7 @@ from oddrank import _native
 from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.machine import small_file
 from oddrank.machine.device import GPU, choose, gpu_index
 from oddrank.selftest import Options, facts
 
@@ -87,8 +88,8 @@ COUNTERS = (
 )
 BY_NAME = {counter.name: counter for counter in COUNTERS}
 
-_TOTAL = re.compile(r"TOTAL_ERR_\w+ (\d{1,19})")
-_NUMBER = re.compile(r"\d{1,19}")
+_TOTAL = re.compile(r"TOTAL_ERR_\w+ ([0-9]{1,19})")
+_NUMBER = re.compile(r"[0-9]{1,19}")
 # More devices than any node has: bounds what a container may show.
 _MOST_DEVICES = 64
 
@@ -107,7 +108,7 @@ def of_pci(device: str, sysfs: Path, place: str = "") -> Read:
     folder = sysfs / "bus/pci/devices" / device.lower()
     read = {}
     for kind in ("correctable", "nonfatal", "fatal"):
-        found = _TOTAL.search(_text(folder / f"aer_dev_{kind}"))
+        found = _TOTAL.search(small_file(folder / f"aer_dev_{kind}"))
         if found:
             read[f"{place or device.lower()} aer_{kind}"] = int(found[1])
     return read
@@ -121,7 +122,7 @@ def of_ports(sysfs: Path) -> Read:
             if counter.scope != "port":
                 continue
             for kind in ("counters", "hw_counters"):
-                text = _text(device / "ports" / number / kind / counter.name)
+                text = small_file(device / "ports" / number / kind / counter.name)
                 if _NUMBER.fullmatch(text):
                     read[f"{device.name}/{number} {counter.name}"] = int(text)
         slot = (device / "device").resolve().name
@@ -132,8 +133,8 @@ def of_ports(sysfs: Path) -> Read:
 
 def of_tcp(file: Path = SNMP) -> Read:
     """Reads how many segments this host's TCP has sent, and how many of them again."""
-    rows = [line.split() for line in _text(file).splitlines() if line.startswith("Tcp:")]
-    if len(rows) < 2 or not all(value.lstrip("-").isdigit() for value in rows[1][1:]):
+    rows = [line.split() for line in small_file(file).splitlines() if line.startswith("Tcp:")]
+    if len(rows) < 2 or not all(_NUMBER.fullmatch(v.removeprefix("-")) for v in rows[1][1:]):
         return {}
     read = dict(zip(rows[0][1:], map(int, rows[1][1:]), strict=False))
     names = {"OutSegs": "TCP segments", "RetransSegs": "TCP retransmits"}
@@ -168,15 +169,6 @@ def split(key: str) -> tuple[str, str]:
     return place, name
 
 
-def _text(file: Path) -> str:
-    """Reads a file; empty if it can't: missing, a device that is gone, no permission."""
-    try:
-        with file.open(encoding="ascii", errors="replace") as stream:
-            return stream.read(1 << 14).strip()
-    except OSError:
-        return ""
-
-
 # Key of the first reading in a rank's scratch.
 _KEPT = "counters"
 _MOST_TEXT = 100
@@ -204,7 +196,6 @@ def plan(run: RunState) -> str:
 
 def read(context: Context[str]) -> tuple[Read, str]:
     """Returns the counters, and why its GPU's are missing. One rank reads its node's counters."""
-    sysfs = SYSFS
     found: Read = {}
     why = ""
     if context.parameters == GPU and _native.cuda_part().module:
@@ -212,12 +203,12 @@ def read(context: Context[str]) -> tuple[Read, str]:
         try:
             gpu = _native.cuda().devices()[gpu_index(context.launch)]
             found |= of_gpu(gpu["uuid"].partition("-")[2])
-            found |= of_pci(gpu["pci_bus_id"], sysfs, "GPU")
+            found |= of_pci(gpu["pci_bus_id"], SYSFS, "GPU")
         except OddrankError as error:
             why = str(error)[:_MOST_TEXT]
     if context.launch.local_rank == 0:
         context.step("read the error counters of the network devices")
-        found |= of_ports(sysfs)
+        found |= of_ports(SYSFS)
         if context.master:  # ranks on other hosts
             found |= of_tcp()
     return found, why
