@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from oddrank.bench.backend import Operation
     from oddrank.bench.case import Case
-    from oddrank.control import Timestamps
+    from oddrank.control.session import Timestamps
     from oddrank.process_group import Group
 
 # A case is warm if two blocks in a row agree to this share, or after this many blocks: caches,
