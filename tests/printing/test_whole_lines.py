@@ -150,7 +150,9 @@ sys.exit(os.waitpid(child, 0)[1])
 """
     with open(tmp_path / "output", "w") as output:
         holder = people.hold(tmp_path, output.fileno())
-        process = people.start(code, output.fileno())
+        # CPython 3.12 and newer warn of every fork beside a thread.
+        quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
+        process = people.start(code, output.fileno(), **quiet)
     assert process.stderr.read(1) == b"f", process.stderr.read()
     people.end(holder)
     assert people.finish(process) == b""
