@@ -186,13 +186,13 @@ def main(script: str) -> None:
 
     from oddrank import _native
     from oddrank.bench import native
-    from oddrank.selftest.probes import gemm
+    from oddrank.selftest.probes import gpu
 
     _on_the_host(torch)
     cuda = Cuda()
     _native.cuda = lambda: cuda
     native.Native = Native  # type: ignore[misc,assignment]
-    gemm.rates = lambda device, wanted, **_: {name: [1.0] * n for name, n in wanted.items()}
+    gpu.products = lambda device, wanted, **_: {name: [1.0] * n for name, n in wanted.items()}
     if Path(script).stem == "nccl_launch_cost":
         library, os.environ["CUDACXX"] = fake_nccl(Path(os.environ["ODDRANK_DRY_GPU"]))
         _native.load_nccl = lambda: {"path": library, "version_text": "a fake"}

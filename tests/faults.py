@@ -8,8 +8,8 @@ from itertools import cycle
 
 from job import Live, Verdict, job
 from netns import Host, two_hosts
-from oddrank.selftest.choice import Options, choose
-from oddrank.selftest.stages import TABLE
+from oddrank.selftest import Options
+from oddrank.selftest.stages import TABLE, choose
 
 # These stages measure nothing on one host without a GPU; they have tests of their own.
 _NOT_HERE = ("clock", "listen", "reach", "health", "counters_recheck")

@@ -8,8 +8,7 @@ from unittest.mock import patch
 from made_up import states_of
 from oddrank.control.stages import RunState
 from oddrank.finding import Finding
-from oddrank.selftest import metrics
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options, metrics
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.stages import speed
 

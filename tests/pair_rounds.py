@@ -25,8 +25,7 @@ from oddrank.bench.pairs import stages as pairs
 from oddrank.bench.pairs.judge import Judge, settle
 from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
 from oddrank.control import runner
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import RunState, Skip, Stage
+from oddrank.control.stages import RunState, Skip, Stage, nodes_of
 from oddrank.control.walk import Outcome
 from oddrank.finding import Finding
 from pair_faults import DEADLINE, SIZE

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank import _native
-from oddrank.control import Root
+from oddrank.control.root import Root
 
 HERE = Path(__file__).parent
 SOURCES = [

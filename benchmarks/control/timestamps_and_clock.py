@@ -17,7 +17,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
-from oddrank.control import Member, Root, Session, start
+from oddrank.control.root import Root
+from oddrank.control.session import Member, Session, start
 
 DEADLINE = 60.0
 TIMESTAMPS = 200_000

@@ -20,7 +20,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank import OddrankError, _native
-from oddrank.selftest.probes import gemm
+from oddrank.selftest.probes import gpu
 
 BYTES = 2 << 30
 ROWS = 8192
@@ -77,9 +77,9 @@ def torch_product(dtype: torch.dtype) -> Callable[[], float]:
 
 def our_product(name: str) -> Callable[[], float]:
     def rate() -> float:
-        found = gemm.rates(0, {name: 5})
+        found = gpu.products(0, {name: 5})
         if name not in found:
-            raise OddrankError(f"{name}: {gemm.reasons[name]}")
+            raise OddrankError(f"{name}: {gpu.reasons[name]}")
         return statistics.median(found[name])
 
     return rate

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness import machine
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
-from oddrank.selftest.choice import Options
-from oddrank.selftest.reach.connections import RENDEZVOUS, unpack
-from oddrank.selftest.reach.matrix import PEERS, peers
+from oddrank.selftest import Options
+from oddrank.selftest.connections import RENDEZVOUS, unpack
+from oddrank.selftest.reach_matrix import PEERS, peers
 from oddrank.selftest.stages import clock, file_system, reach
 
 FAULTS: dict[str, Callable[[int, int], bool]] = {

@@ -28,11 +28,10 @@ from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
 from oddrank.launch import Launch
-from oddrank.selftest import exclude, prometheus
-from oddrank.selftest.choice import Options, choose
+from oddrank.selftest import Options, exclude, prometheus
 from oddrank.selftest.metrics import TABLE as COMPARED
 from oddrank.selftest.report import deliver, report_of, rows_of
-from oddrank.selftest.stages import TABLE
+from oddrank.selftest.stages import TABLE, choose
 
 PER_NODE = 8
 # Stage -> metrics that a rank publishes, repeats of each.

@@ -18,8 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import figures
 import harness
 from oddrank.report import Report
-from oddrank.selftest import metrics
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options, metrics
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.probes import prints
 from oddrank.selftest.stages import fingerprint, speed

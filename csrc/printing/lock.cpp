@@ -134,10 +134,12 @@ constexpr std::int64_t kLongestNapNs = 250'000;
 
 std::atomic<std::uint32_t> cached_pid{0};
 
+// Registers when the library is loaded. A thread that did so while it prints would wait for a fork
+// in another thread, and the child would wait for that thread, which it does not have.
+[[maybe_unused]] const int registered =
+    ::pthread_atfork(nullptr, nullptr, [] { cached_pid.store(0, std::memory_order_relaxed); });
+
 std::uint32_t own_pid() noexcept {
-  static const int registered =
-      ::pthread_atfork(nullptr, nullptr, [] { cached_pid.store(0, std::memory_order_relaxed); });
-  static_cast<void>(registered);
   std::uint32_t pid = cached_pid.load(std::memory_order_relaxed);
   if (pid == 0) {
     pid = static_cast<std::uint32_t>(::getpid());

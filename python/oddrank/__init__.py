@@ -11,22 +11,20 @@ from oddrank.errors import LaunchError, MissingPartError, OddrankError
 
 if TYPE_CHECKING:  # the same names as in _LAZY
     from oddrank.finding import Finding
-    from oddrank.printing.install import install_printing
-    from oddrank.printing.printflock import printflock
+    from oddrank.printing import install_printing, printflock
     from oddrank.report import Report
-    from oddrank.trace.arm import arm
-    from oddrank.trace.marks import mark, section, step
+    from oddrank.trace.arm import arm, mark, section, step
     from oddrank.trace.nicer import NicerTrace
 
 # Public name -> its module, imported on first use.
 _LAZY = {
     "arm": "oddrank.trace.arm",
     "NicerTrace": "oddrank.trace.nicer",
-    "step": "oddrank.trace.marks",
-    "mark": "oddrank.trace.marks",
-    "section": "oddrank.trace.marks",
-    "printflock": "oddrank.printing.printflock",
-    "install_printing": "oddrank.printing.install",
+    "step": "oddrank.trace.arm",
+    "mark": "oddrank.trace.arm",
+    "section": "oddrank.trace.arm",
+    "printflock": "oddrank.printing",
+    "install_printing": "oddrank.printing",
     "Finding": "oddrank.finding",
     "Report": "oddrank.report",
 }

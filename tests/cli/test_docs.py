@@ -8,8 +8,8 @@ import click
 import pytest
 
 from oddrank import cli
-from oddrank.selftest.choice import Options, choose
-from oddrank.selftest.stages import TABLE
+from oddrank.selftest import Options
+from oddrank.selftest.stages import TABLE, choose
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

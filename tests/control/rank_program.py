@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from oddrank.control import Member, Root, Session, SessionEnded, start
+from oddrank.control.root import Root
+from oddrank.control.session import Member, Session, SessionEnded, start
 from oddrank.errors import OddrankError
 
 STAGES = ("first", "second", "third")

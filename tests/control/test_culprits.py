@@ -32,13 +32,6 @@ def blamed(*changed, world=4, through=(), reason="fault", stage="all_reduce"):
     return [(c.cause, c.ranks) for c in found]
 
 
-def test_where_rank_0_never_came_and_one_of_three_nodes_speaks_the_silent_ones_are_named():
-    absent = [rank(r, contact="never", host="", node=-1) for r in range(2)]
-    silent = [rank(r, contact="silent") for r in range(2, 6)]
-    spoken = blamed(*absent, *silent, world=8)
-    assert spoken == [("link-cut", (2, 3)), ("link-cut", (4, 5))]
-
-
 KILLED = {"state": "dead", "signal": signal.SIGKILL}
 ABORTED = {"state": "dead", "signal": signal.SIGABRT}
 EXITED = {"state": "dead", "exit_code": 0}
@@ -124,81 +117,6 @@ def test_a_complete_round_names_nobody():
     assert blamed(through=(0, 1, 2, 3), reason="complete") == []
 
 
-# No process ended: the stage's deadline came.
-
-
-def test_the_rank_that_waits_for_nobody_and_came_least_far_is_stuck():
-    assert blamed(rank(2, progress=7), reason="deadline") == [("no-progress", (2,))]
-
-
-def test_a_slower_rank_that_waits_is_not_blamed_for_the_one_that_does_not():
-    late = rank(1, progress=7, waiting=True)
-    assert blamed(rank(2, progress=7), late, reason="deadline") == [("no-progress", (2,))]
-
-
-def test_of_two_that_wait_for_nobody_the_one_behind_is_named():
-    ahead, behind = rank(1, progress=9), rank(3, progress=4)
-    assert blamed(ahead, behind, reason="deadline") == [("no-progress", (3,))]
-    assert blamed(rank(1, progress=4), behind, reason="deadline") == [
-        ("no-progress", (1,)),
-        ("no-progress", (3,)),
-    ]
-
-
-def test_the_only_rank_without_a_result_is_stuck():
-    assert blamed(rank(2), through=(0, 1, 3), reason="deadline") == [("no-progress", (2,))]
-
-
-def test_all_waiting_for_each_other_is_unknown_and_names_nobody():
-    assert blamed(reason="deadline") == [("all-wait", ())]
-
-
-def test_a_waiter_behind_everybody_who_works_is_unknown_and_names_nobody():
-    behind = rank(1, progress=5, waiting=True)
-    assert blamed(rank(2, progress=8), behind, reason="deadline") == [("all-wait", ())]
-
-
-def test_ranks_that_all_raise_the_same_differ_in_nothing_and_need_no_deadline():
-    all_of_them = [rank(r, waiting=True, **RAISED) for r in range(4)]
-    assert blamed(*all_of_them) == [("all-raised", ())]
-    lost = [rank(r, waiting=True, failed=f"connection to {r} lost") for r in range(4)]
-    assert blamed(*lost) == []
-    assert blamed(*all_of_them[:3]) == []
-
-
-def test_a_minority_in_another_place_is_not_blamed_for_being_few():
-    """Three ranks hang in step 7, one waits in step 9: the one is ahead."""
-    assert blamed(rank(2, progress=9, waiting=True), reason="deadline") == [("all-wait", ())]
-
-
-def test_nobody_is_named_before_the_deadline_for_being_behind():
-    assert blamed(rank(2, progress=7), rank(1, waiting=True, **RAISED)) == []
-
-
-def test_a_stuck_rank_explains_those_that_gave_up_waiting_for_it():
-    gave_up = [rank(r, waiting=True, **RAISED) for r in (0, 1, 3)]
-    assert blamed(rank(2, progress=7), *gave_up, reason="deadline") == [("no-progress", (2,))]
-
-
-def test_the_only_one_that_left_the_collective_is_waited_for_and_waits_for_nobody():
-    left = rank(2, waiting=True, **RAISED)
-    assert blamed(left) == []  # another rank may still explain it
-    assert blamed(left, reason="deadline") == [("raised", (2,))]
-
-
-def test_several_that_left_the_collective_for_no_visible_reason_name_nobody():
-    left = [rank(r, waiting=True, **RAISED) for r in (1, 2)]
-    assert blamed(*left, reason="deadline") == [("all-wait", ())]
-
-
-def test_uninterruptible_counts_only_at_the_deadline():
-    assert blamed(rank(2, state="uninterruptible")) == []
-    stuck = rank(2, state="uninterruptible", waiting=True)
-    assert blamed(stuck, reason="deadline") == [("uninterruptible", (2,))]
-    reading = rank(2, state="uninterruptible")
-    assert blamed(reading, through=(0, 1, 2, 3), reason="deadline") == []
-
-
 # Join: which ranks came?
 
 NEVER = {"contact": "never", "host": "", "node": -1, "stage": ""}
@@ -274,6 +192,13 @@ def test_the_survivors_of_a_lost_node_are_victims_also_when_they_raise():
 def test_when_every_other_node_is_silent_the_roots_own_link_is_named():
     others = [rank(r, contact="silent") for r in range(2, 8)]
     assert blamed(*others, world=8) == [("link-cut", (0, 1))]
+
+
+def test_where_rank_0_never_came_and_one_of_three_nodes_speaks_the_silent_ones_are_named():
+    absent = [rank(r, contact="never", host="", node=-1) for r in range(2)]
+    silent = [rank(r, contact="silent") for r in range(2, 6)]
+    spoken = blamed(*absent, *silent, world=8)
+    assert spoken == [("link-cut", (2, 3)), ("link-cut", (4, 5))]
 
 
 def test_when_every_other_node_has_ended_they_are_named():

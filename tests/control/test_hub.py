@@ -14,7 +14,7 @@ import pytest
 from control import wire_peer as wire
 from control.wire_peer import Peer
 from oddrank import _native
-from oddrank.control import Root
+from oddrank.control.root import Root
 from processes import until
 
 TOKEN = "a-secret"

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from oddrank.control import runner
-from oddrank.control.evidence import nodes_of
 from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RunState, nodes_of
 from oddrank.launch import Launch
 
 HERE = Launch("env", 0, 0, 4, 2, 0, 2, "localhost", None, "job", node_is_known=False)

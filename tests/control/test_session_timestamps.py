@@ -4,8 +4,9 @@ import json
 import signal
 import statistics
 
-from oddrank.control import RankState, StageRound, inject
+from oddrank.control import inject
 from oddrank.control.culprits import Culprit, culprits
+from oddrank.control.root import RankState, StageRound
 
 TIMESTAMPS = {"TEST_TIMESTAMPS": "6"}
 

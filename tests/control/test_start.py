@@ -18,8 +18,9 @@ import pytest
 from control import wire_peer as wire
 from control.ranks import Ranks
 from oddrank import _native
-from oddrank.control import Member, inject, start
+from oddrank.control import inject
 from oddrank.control.rendezvous import Rendezvous
+from oddrank.control.session import Member, start
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 from processes import until
@@ -93,7 +94,7 @@ def test_a_stranger_at_the_roots_address_learns_no_secret_and_ends_no_rank(job):
 
 _LATE_ROOT = """
 import sys, time
-from oddrank.control import Member, start
+from oddrank.control.session import Member, start
 member = Member(rank=1, local_rank=1, world=2, local_world=2, node=0, host="h")
 session = start(member, deadline=40, join_seconds=2, judge=lambda root: 0)
 print(session.guard, time.monotonic() + 2, flush=True)
@@ -121,7 +122,7 @@ def test_a_root_that_welcomes_just_after_the_join_deadline_is_followed():
 
 
 _TOO_LONG = """
-from oddrank.control import Member, start
+from oddrank.control.session import Member, start
 from oddrank.errors import OddrankError
 
 def judge(root):
@@ -152,7 +153,7 @@ def test_a_result_that_is_too_long_is_not_published():
 _CHILDREN = """
 import os, signal, subprocess, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as commands of ranks begin
-from oddrank.control import Member, start
+from oddrank.control.session import Member, start
 through, done = os.pipe()
 
 def judge(root):

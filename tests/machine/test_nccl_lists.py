@@ -3,8 +3,8 @@
 import pytest
 
 from oddrank.machine.interfaces import is_allowed
+from oddrank.selftest.connections import NCCL, ways
 from oddrank.selftest.facts import host
-from oddrank.selftest.reach.connections import NCCL, ways
 
 NAMES = ["lo", "eth0", "eth1", "eth10", "ib0", "docker0"]
 CASES = [

@@ -167,7 +167,6 @@ NAMES_OF_SEVERAL = {
     "findings": "the causes and sentences of a subject",
     "report": "the report, and what a subject puts into it",
     "collectives": "the collectives: their table, their stage, those in a trace",
-    "matrix": "a value for each pair of ranks or nodes: rates, reach",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import oddrank
 from oddrank import OddrankError, printflock
-from oddrank.printing.install import set_prefix
+from oddrank.printing import set_prefix
 from printing import people
 
 PLAIN_PRINT = builtins.print

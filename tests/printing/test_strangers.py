@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from oddrank import job
-from oddrank.printing.printflock import lock_path, timeout_s
+from oddrank.printing import lock_path, timeout_s
 from printing import people
 
-TELL = "from oddrank.printing.printflock import lock_path, printflock\nprintflock(lock_path)"
+TELL = "from oddrank.printing import lock_path, printflock\nprintflock(lock_path)"
 
 
 def test_the_lock_is_in_a_private_folder():

@@ -126,6 +126,39 @@ sys.exit(any(os.waitpid(pid, 0)[1] for pid in children))
     assert checker.whole == 2 * 200 + 10 * 20
 
 
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_child_forked_while_a_thread_gets_its_first_lock_prints(tmp_path, attempt):
+    # A fork of many mappings takes tens of milliseconds. Meanwhile the lock becomes free.
+    code = """
+import mmap, os, signal, sys, threading, time
+from oddrank import printflock
+ways = (mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE)  # unlike neighbours stay two mappings
+kept = [
+    mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=ways[number % 2])
+    for number in range(40_000)
+]
+thread = threading.Thread(target=printflock, args=("thread",))
+thread.start()
+time.sleep(0.1)  # the thread waits for the lock by now, or the test shows less
+os.write(2, b"f")
+child = os.fork()
+if child == 0:
+    signal.alarm(30)  # ends a child that hangs
+    printflock("child", file=open(os.devnull, "w"))
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+    with open(tmp_path / "output", "w") as output:
+        holder = people.hold(tmp_path, output.fileno())
+        # CPython 3.12 and newer warn of every fork beside a thread.
+        quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
+        process = people.start(code, output.fileno(), **quiet)
+    assert process.stderr.read(1) == b"f", process.stderr.read()
+    people.end(holder)
+    assert people.finish(process) == b""
+    assert (tmp_path / "output").read_text() == "thread\n"
+
+
 def test_through_a_file_object_of_their_own_in_each_process(tmp_path):
     # Buffered files, opened by name: the whole line is written while the lock is held.
     code = (

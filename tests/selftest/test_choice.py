@@ -3,8 +3,9 @@
 import pytest
 
 from oddrank.control.stages import Stage
-from oddrank.selftest.choice import Options, StageRow, choose, names
+from oddrank.selftest import Options
 from oddrank.selftest.stages import TABLE as TABLE_OF_ALL
+from oddrank.selftest.stages import StageRow, choose, names
 
 
 def row(name, **changes):

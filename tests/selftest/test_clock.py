@@ -9,7 +9,7 @@ import pytest
 from job import job
 from made_up import causes_and_hosts, run_by_node
 from netns import network
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import clock
 
 NOW = 1_790_000_000_000_000_000

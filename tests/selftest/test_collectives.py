@@ -6,7 +6,7 @@ from job import job
 from launchers import Order, Plan, env
 from made_up import run_by_rank
 from oddrank.bench.findings import mismatch_evidence
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import collectives
 
 STAGE = collectives.localise(Options())

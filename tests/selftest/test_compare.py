@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oddrank.selftest.facts import Fact
 from oddrank.selftest.facts.compare import compare, group, not_readable
-from oddrank.selftest.facts.fact import Fact
 
 TABLE = (
     Fact("version", lambda here: None, "breaks"),

@@ -9,7 +9,7 @@ from job import job
 from oddrank import OddrankError, _native
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Skip
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import counters
 
 
@@ -241,8 +241,9 @@ def test_what_tcp_repeats_between_nodes_is_read(sysfs, tmp_path, monkeypatch):
     after = counters.recheck(Options()).measure(here)
     assert after["grown"] == {"TCP segments": 2000, "TCP retransmits": 100}
     assert counters.stage(Options()).measure(context())["counters"] == 6  # without TCP's
-    snmp.write_text("Tcp: OutSegs\nTcp: many\n")
-    assert counters.of_tcp(snmp) == {}
+    for odd in ("many", "--5", "\u00b2"):
+        snmp.write_text(f"Tcp: OutSegs\nTcp: {odd}\n")
+        assert counters.of_tcp(snmp) == {}
 
 
 def test_tcp_of_this_host_has_sent_something():

@@ -9,7 +9,7 @@ from oddrank import OddrankError, _native
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Skip
 from oddrank.machine.device import CPU, GPU
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import device, environment
 
 MIB = 1 << 20

@@ -4,7 +4,7 @@ import pytest
 
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import environment
 
 FACTS = {

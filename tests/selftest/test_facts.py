@@ -10,8 +10,8 @@ import pytest
 
 from oddrank import launch
 from oddrank.machine import placement
-from oddrank.selftest.facts import STEPS, TABLE, host, software
-from oddrank.selftest.facts.fact import NOT_READABLE, Fact, Here
+from oddrank.selftest.facts import NOT_READABLE, Fact, Here, host, software
+from oddrank.selftest.stages.environment import FACTS, STEPS
 
 TORCH = SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="13.0"))
 
@@ -36,7 +36,7 @@ def test_what_is_not_there_is_none_and_what_can_not_be_read_is_said():
 
 def test_every_fact_of_this_host_is_read_and_is_json():
     said = {fact.name: fact.value(here()) for facts in STEPS.values() for fact in facts}
-    assert len(said) == len(TABLE)
+    assert len(said) == len(FACTS)
     assert json.loads(json.dumps(said)) == said
     assert (said["torch"], said["cuda"], said["gpus"]) == ("2.13.0", "13.0", 0)
     assert said["kernel"] == os.uname().release

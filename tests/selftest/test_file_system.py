@@ -15,7 +15,7 @@ from dead_fuse import dead_file_system
 from job import job
 from made_up import causes_and_hosts, run_by_node
 from oddrank import _native
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages import file_system
 from processes import until

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from figures import run_of
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.probes import gpu, host, prints
-from oddrank.selftest.probes.products import hash_of as hash_products
-from oddrank.selftest.probes.products import numbers
+from oddrank.selftest.probes.cublas import hash_of as hash_products
+from oddrank.selftest.probes.cublas import numbers
 from oddrank.selftest.stages import fingerprint
 
 GOLDEN = {"fp32": 1, "fp64": 2}

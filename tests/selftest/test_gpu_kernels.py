@@ -6,7 +6,7 @@ import pytest
 
 from oddrank import OddrankError, _native
 from oddrank.selftest import metrics
-from oddrank.selftest.probes import gemm, gpu, products
+from oddrank.selftest.probes import cublas, gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.needs("cuda-build")]
 
@@ -133,7 +133,7 @@ def test_a_spoilt_multiprocessor_is_in_what_a_rank_publishes(monkeypatch):
 
 @pytest.mark.needs("torch")
 def test_products_have_the_same_bits_again_and_again():
-    first, second = (products.fingerprint(HERE, seconds) for seconds in (0.0, 1.0))
+    first, second = (cublas.fingerprint(HERE, seconds) for seconds in (0.0, 1.0))
     assert first["computed"] == 1 < second["computed"]
     assert first["kind"] == second["kind"]
     assert "cuBLAS unknown" not in first["kind"]
@@ -150,7 +150,7 @@ def test_products_have_the_same_bits_again_and_again():
 def test_every_figure_of_the_table_is_measured_or_has_a_reason():
     wanted = {m.name: 3 for m in metrics.of_stage(metrics.SPEED) if m.scope == "gpu"}
     found = gpu.speed(HERE, wanted)
-    assert set(found) | set(gemm.reasons) == set(wanted), gemm.reasons
+    assert set(found) | set(gpu.reasons) == set(wanted), gpu.reasons
     assert all(len(values) == 3 and min(values) > 0 for values in found.values())
     assert {"gpu_read", "gpu_write", "gpu_copy", "gemm_bf16", "gemm_fp32"} <= set(found)
     assert found["gemm_bf16"][0] > found["gemm_fp32"][0]

@@ -10,7 +10,7 @@ import pytest
 
 from oddrank import OddrankError, _native
 from oddrank.selftest import metrics
-from oddrank.selftest.probes import gemm, gpu
+from oddrank.selftest.probes import gpu
 
 HERE = SimpleNamespace(rank=3, local_rank=1, local_world=4)
 GOLDEN = {"fp32": 1, "tensor_fp16": 2}
@@ -61,7 +61,7 @@ def use(monkeypatch):
         monkeypatch.setattr(_native, "cuda", lambda: cuda)
         monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_health=asked))
         monkeypatch.setattr(gpu.placement, "gpu_index", lambda launch: 1)
-        monkeypatch.setattr(gemm, "rates", lambda index, repeats: {})
+        monkeypatch.setattr(gpu, "products", lambda index, repeats: {})
         return cuda
 
     return used
@@ -103,11 +103,11 @@ def test_peers_have_the_same_gpu_or_slice_and_the_same_power_cap(use):
 
 
 def test_what_may_explain_a_slow_one_is_told(use, monkeypatch):
-    monkeypatch.setattr(gemm, "reasons", {})
+    monkeypatch.setattr(gpu, "reasons", {})
     use(FakeCuda(), {"gpu": "H200", "readings": {"pcie": 4, "pcie_width": 8, "throttle": 0x41}})
     told = {"PCIe": "gen4 x8", "throttle reasons": "0x40", "not measured": "nothing"}
     assert gpu.facts(HERE) == told
-    monkeypatch.setattr(gemm, "reasons", {"gemm_fp8": "no such thing"})
+    monkeypatch.setattr(gpu, "reasons", {"gemm_fp8": "no such thing"})
     use(FakeCuda())
     assert gpu.facts(HERE) == {"not measured": "gemm_fp8: no such thing"}
 
@@ -124,16 +124,16 @@ def test_an_odd_multiprocessor_is_told_by_its_number(use):
 
 def test_formats_of_products_are_those_of_the_table():
     table = {m.name for m in metrics.of_stage(metrics.SPEED) if m.name.startswith("gemm_")}
-    assert table == set(gemm._FORMATS)
+    assert table == set(gpu._FORMATS)
 
 
 def test_a_format_that_is_not_to_be_had_has_a_reason(monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(gemm, "reasons", {})
+    monkeypatch.setattr(gpu, "reasons", {})
     if torch.cuda.is_available():
         monkeypatch.setattr(torch.cuda, "device", lambda index: _fails())
-    assert gemm.rates(0, {"gemm_bf16": 2}) == {}
-    assert gemm.reasons["gemm_bf16"]
+    assert gpu.products(0, {"gemm_bf16": 2}) == {}
+    assert gpu.reasons["gemm_bf16"]
 
 
 def _fails():
@@ -165,7 +165,7 @@ def test_a_rate_is_operations_over_the_gpus_own_time():
         get_float32_matmul_precision=lambda: "highest",
         set_float32_matmul_precision=calls.append,
     )
-    rates = gemm._rates(torch, None, 1000, prepare, 4)
+    rates = gpu._products(torch, None, 1000, prepare, 4)
     # 3 products in 10 ms: 6 of them fill 20 ms, and 6 products of 2 GFLOP in 10 ms are 1.2 TFLOP/s.
     assert rates == pytest.approx([1.2] * 4)
     assert calls.count(1000) == 1 + 3 + 4 * 6
@@ -173,11 +173,11 @@ def test_a_rate_is_operations_over_the_gpus_own_time():
 
 
 def test_products_that_do_not_end_are_given_up(monkeypatch):
-    monkeypatch.setattr(gemm, "_PATIENCE", 0.01)
+    monkeypatch.setattr(gpu, "_PATIENCE", 0.01)
     monkeypatch.setattr(FakeEvent, "query", lambda self: False)
     torch = SimpleNamespace(cuda=SimpleNamespace(Event=FakeEvent))
     with pytest.raises(OddrankError, match="did not end in"):
-        gemm._timed(torch, lambda: None, 1)
+        gpu._timed(torch, lambda: None, 1)
 
 
 WITHOUT_A_GPU = """

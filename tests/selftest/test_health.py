@@ -7,8 +7,7 @@ import pytest
 from oddrank import OddrankError, _native
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Skip
-from oddrank.selftest import gpus
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options, gpus
 from oddrank.selftest.stages import health
 
 READINGS = {

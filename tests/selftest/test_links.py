@@ -5,7 +5,7 @@ import pytest
 from job import job
 from netns import network
 from oddrank.control.stages import RunState, Skip
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import links
 from pair_measurements import measured, nodes_of
 

@@ -117,7 +117,7 @@ def test_transfers_are_measured_by_a_thread_near_the_gpu(devices, cuda, monkeypa
         return {"bytes": 1, "to_device": [1.0], "to_host": [1.0]}
 
     _native.cuda().time_transfers, _native.cuda().set_rank = time_transfers, lambda rank: None
-    monkeypatch.setattr(gpu.gemm, "rates", lambda index, repeats: {})
+    monkeypatch.setattr(gpu, "products", lambda index, repeats: {})
     gpu.speed(SimpleNamespace(rank=0), {"pcie_to_host": 1})
     assert used == [near]
 

@@ -18,10 +18,9 @@ from job import job
 from made_up import causes_and_hosts, run_by_node
 from netns import network, two_hosts
 from oddrank.control.stages import Skip
-from oddrank.selftest.choice import Options
-from oddrank.selftest.reach import connections
-from oddrank.selftest.reach.connections import NCCL, RENDEZVOUS, Attempts, Listeners, unpack
-from oddrank.selftest.reach.matrix import both, peers
+from oddrank.selftest import Options, connections
+from oddrank.selftest.connections import NCCL, RENDEZVOUS, Attempts, Listeners, unpack
+from oddrank.selftest.reach_matrix import both, peers
 from oddrank.selftest.stages import reach
 
 ONLY = ("selftest", "--only", "reach")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oddrank.selftest.reach.matrix import PEERS, both, distances, judge, peers
+from oddrank.selftest.reach_matrix import PEERS, both, distances, judge, peers
 
 
 def rows(nodes, broken, letter="t"):

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from oddrank.selftest.reach.connections import GLOO, NCCL, addresses, matching, pack, unpack, ways
+from oddrank.selftest.connections import GLOO, NCCL, addresses, matching, pack, unpack, ways
 
 NAMES = ["lo", "eth0", "eth1", "eth10", "ib0", "docker0"]
 KNOWN = {name: f"10.0.0.{number}" for number, name in enumerate(NAMES)}

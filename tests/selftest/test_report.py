@@ -10,8 +10,8 @@ from oddrank.control.stages import RunState
 from oddrank.control.walk import OVER, Outcome
 from oddrank.launch import Launch
 from oddrank.report import FAILING, SCHEMA_FILE, write_json
+from oddrank.selftest import Options
 from oddrank.selftest import report as report_module
-from oddrank.selftest.choice import Options
 from oddrank.selftest.report import Wanted, conclude, note_device, report_of
 from oddrank.selftest.speed_judge import Look
 from oddrank.selftest.stages import environment, speed

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from figures import measured, run_of
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.stages import speed
 

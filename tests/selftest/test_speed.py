@@ -8,8 +8,7 @@ import pytest
 from figures import measured, run_of, verdict
 from oddrank import peers
 from oddrank.report import Report
-from oddrank.selftest import exclude, metrics
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options, exclude, metrics
 from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.stages import speed

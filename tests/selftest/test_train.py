@@ -6,7 +6,7 @@ import time
 import pytest
 
 from made_up import run_by_rank
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import train
 
 STEPS = 4

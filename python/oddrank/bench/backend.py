@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from oddrank.bench.case import Case
 
 if TYPE_CHECKING:
-    from oddrank.control import Timestamps
+    from oddrank.control.session import Timestamps
 
 # Stamped runs in one block of a back end that queues; a case has many blocks.
 _MOST_STAMPED = 32

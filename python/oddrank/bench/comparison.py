@@ -104,12 +104,12 @@ def compare_runs(a: Saved, b: Saved, *, within: float, force: bool = False) -> R
         if not side.rows:
             what = "it is of bench pairs" if side.matrices else "it has no rows"
             raise OddrankError(f"cannot compare {side.path}: {what}; name reports of bench run")
-    apart = _differences(a, b)
-    if apart.worlds and not force:
+    worlds, notes = _differences(a, b)
+    if worlds and not force:
         raise OddrankError(
-            f"not the same world: {'; '.join(apart.worlds)}; --force compares them all the same"
+            f"not the same world: {'; '.join(worlds)}; --force compares them all the same"
         )
-    notes = (*(f"not the same world: {what}" for what in apart.worlds), *apart.notes)
+    notes = [*(f"not the same world: {what}" for what in worlds), *notes]
     # Compares different back ends only if each run has a single one.
     across = not _backends(a) & _backends(b) and len(_backends(a)) == len(_backends(b)) == 1
     ours, theirs = _by_key(a, across), _by_key(b, across)
@@ -119,17 +119,16 @@ def compare_runs(a: Saved, b: Saved, *, within: float, force: bool = False) -> R
     skipped = [key for key in both if ours[key].is_skipped and theirs[key].is_skipped]
     if len(skipped) == len(both):
         raise OddrankError(f"{a.path} and {b.path} skipped every row that they have in common")
-    notes += tuple(
-        f"skipped in A and B: {name_text(ours[key].key)}: {ours[key].reason or 'no reason saved'}"
-        for key in skipped
-    )
+    notes += [
+        f"skipped in A and B: {name_text(ours[key].key)}: {_reason(ours[key])}" for key in skipped
+    ]
     rows = tuple(_judge(ours[key], theirs[key], within) for key in both if key not in skipped)
     return RunComparison(
         rows,
         tuple(row for key, row in ours.items() if key not in theirs),
         tuple(row for key, row in theirs.items() if key not in ours),
         within,
-        notes,
+        tuple(notes),
     )
 
 
@@ -159,7 +158,7 @@ def _judge(a: SavedRow, b: SavedRow, within: float) -> Compared:
 def _useless(row: SavedRow, side: str) -> str:
     """Returns why the row can't be judged; "" if it can."""
     if row.is_skipped:
-        return f"skipped in {side}: {row.reason or 'no reason saved'}"
+        return f"skipped in {side}: {_reason(row)}"
     if row.median_us is None:
         return f"not measured in {side}"
     if _is_wrong(row):
@@ -169,6 +168,10 @@ def _useless(row: SavedRow, side: str) -> str:
         many = "1 iteration" if count == 1 else f"{count or 'no times of single'} iterations"
         return f"{many} (at least {_FEWEST} are needed) in {side}"
     return ""
+
+
+def _reason(row: SavedRow) -> str:
+    return row.reason or "no reason saved"
 
 
 def _is_wrong(row: SavedRow) -> bool:
@@ -192,20 +195,13 @@ def _by_key(side: Saved, any_backend: bool) -> dict[tuple[Any, ...], SavedRow]:
     return found
 
 
-@dataclass(frozen=True)
-class _Differences:
-    """Texts. worlds: differences that make the times incomparable.
+def _differences(a: Saved, b: Saved) -> tuple[list[str], list[str]]:
+    """Compares two runs, except for job name and launcher, which always differ.
 
-    notes: differing versions, links and settings, which may explain a change; other hosts; and
-    facts that only one report has.
+    Returns differences of the worlds, which make the times incomparable, and notes: differing
+    versions, links and settings, which may explain a change; other hosts; and facts that only one
+    report has.
     """
-
-    worlds: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def _differences(a: Saved, b: Saved) -> _Differences:
-    """Compares two runs, except for job name and launcher, which always differ."""
     differing: list[str] = []
     if not _backends(a) & _backends(b):
         sides = (", ".join(sorted(_backends(side))) for side in (a, b))
@@ -222,7 +218,7 @@ def _differences(a: Saved, b: Saved) -> _Differences:
             if names
         ),
     ]
-    return _Differences(tuple(differing), tuple(notes))
+    return differing, notes
 
 
 def _backends(side: Saved) -> set[str]:
@@ -350,8 +346,7 @@ def text(found: RunComparison) -> Iterable[str]:
         for alone in rows:
             name = name_text(alone.key)
             if alone.is_skipped:
-                why = alone.reason or "no reason saved"
-                yield f"skipped in {side}: {name}: {why}; not in {other}"
+                yield f"skipped in {side}: {name}: {_reason(alone)}; not in {other}"
             else:
                 yield f"only in {side}: {name}"
     yield from found.notes

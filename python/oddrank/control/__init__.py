@@ -1,19 +1,5 @@
 """The control plane: every rank has a guard, rank 0 a judge, and every wait a deadline.
 
-Worker side: `start` and `Session`. Judge side: `Root`, `StageRound`, `RankState`.
+Worker side: `start` and `Session`, in session.py. Judge side: `Root`, `StageRound`, `RankState`, in
+root.py.
 """
-
-from oddrank.control.root import RankState, Root, Snapshot, StageRound
-from oddrank.control.session import Member, Session, SessionEnded, Timestamps, start
-
-__all__ = [
-    "Member",
-    "RankState",
-    "Root",
-    "Session",
-    "SessionEnded",
-    "Snapshot",
-    "StageRound",
-    "Timestamps",
-    "start",
-]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from oddrank.control.evidence import (
+from oddrank.control.stages import (
     JOIN,
     PUBLISHING,
     RankEvidence,

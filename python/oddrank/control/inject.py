@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from oddrank.control.evidence import JOIN
+from oddrank.control.stages import JOIN
 from oddrank.errors import OddrankError
 
 if TYPE_CHECKING:

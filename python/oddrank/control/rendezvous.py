@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from oddrank import _native, job
 from oddrank.control import no_root
-from oddrank.control.evidence import JOIN
+from oddrank.control.stages import JOIN
 from oddrank.errors import OddrankError
 from oddrank.launch import current, refuse_half
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oddrank.control.evidence import JOIN, RankEvidence, RoundEvidence
+from oddrank.control.stages import JOIN, RankEvidence, RoundEvidence
 
 # Stages end this long before the deadline (or 10 % of the run), for the verdict to be out by then.
 VERDICT_SECONDS = 1.0

@@ -17,11 +17,10 @@ from typing import Any, NoReturn
 
 from oddrank import _native
 from oddrank.control import rendezvous
-from oddrank.control.evidence import PUBLISHING
 from oddrank.control.inject import check
 from oddrank.control.root import VERDICT_SECONDS
 from oddrank.control.session import Member, Session, SessionEnded, Timestamps, start
-from oddrank.control.stages import AnyStage, RunState
+from oddrank.control.stages import PUBLISHING, AnyStage, RunState
 from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
 from oddrank.job import job_folder

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from oddrank import _native
-from oddrank.control.evidence import JOIN
 from oddrank.control.inject import Injector
 from oddrank.control.rendezvous import leave_address
 from oddrank.control.root import Root
+from oddrank.control.stages import JOIN
 from oddrank.errors import OddrankError
 
 # The judge ends by the deadline; the kernel kills it this many seconds later.

@@ -14,10 +14,9 @@ from typing import Any
 from oddrank import launch
 from oddrank.control import findings
 from oddrank.control.culprits import Culprit, Motion, culprits, torn_down
-from oddrank.control.evidence import JOIN, Node, node_of
 from oddrank.control.rendezvous import TAKEN
 from oddrank.control.root import RankState, Root, Snapshot, StageRound
-from oddrank.control.stages import AnyStage, RunState, Skip
+from oddrank.control.stages import JOIN, AnyStage, Node, RunState, Skip, node_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who
 

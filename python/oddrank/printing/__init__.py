@@ -13,4 +13,208 @@ or in a container: ranks of one job, of two jobs in one terminal, and the proces
   does nothing for ten timeouts, the others go on, too: only then can lines mix.
 - While a pipe is full or a terminal is held, all wait, as print() does.
 - printflock cannot see a newline= given to sys.stdout.reconfigure().
+
+Importing this module opens the lock file, once.
 """
+
+import builtins
+import logging
+import os
+import socket
+import string
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from oddrank import _native
+from oddrank.errors import OddrankError
+from oddrank.job import base_folders
+
+DEFAULT_TIMEOUT_S = 1.0
+# What a prefix may name.
+_FIELDS = ("host", "rank", "local_rank", "world", "pid")
+
+
+def timeout_s(text: str | None) -> float:
+    """Returns the seconds to wait for a stuck holder, from ODDRANK_PRINT_TIMEOUT's text."""
+    if not text:
+        return DEFAULT_TIMEOUT_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if 0 <= seconds <= 3600:
+        return seconds
+    _warn(f"ODDRANK_PRINT_TIMEOUT={text!r} is not between 0 and 3600: using {DEFAULT_TIMEOUT_S} s")
+    return DEFAULT_TIMEOUT_S
+
+
+def _warn(text: str) -> None:
+    # Warns and never raises: print() works despite a bad configuration.
+    if sys.stderr is not None:
+        sys.stderr.write(f"oddrank: printflock: {text}\n")
+
+
+def _open() -> str:
+    """Opens the lock file that all processes of this user on this host share; returns its path."""
+    path, refused = _native.core().printing_open(
+        [str(folder) for folder in base_folders()],
+        timeout_s(os.environ.get("ODDRANK_PRINT_TIMEOUT")),
+    )
+    if not path:
+        _warn(f"no folder for a lock file, lines of other processes may mix in: {refused}")
+    elif refused and os.environ.get("ODDRANK_DIR"):
+        _warn(f"ODDRANK_DIR is not used: {refused}")
+    return str(path)
+
+
+lock_path = _open()
+if TYPE_CHECKING:
+    printflock = print
+else:
+    printflock = _native.core().printflock
+
+_plain_print = builtins.print
+_plain_emit = logging.StreamHandler.emit
+
+
+def _emit(self: "logging.StreamHandler[Any]", record: logging.LogRecord) -> None:
+    """Replaces StreamHandler.emit: one whole write instead of stream.write()."""
+    if self.stream is None:
+        return _plain_emit(self, record)
+    try:
+        printflock(self.format(record), end=self.terminator, file=self.stream)
+        self.flush()
+    except RecursionError:
+        raise
+    except Exception:
+        self.handleError(record)
+
+
+class Installed:
+    """The changes of install_printing(). `undo()`, or leaving its `with` block, takes them back."""
+
+    def __init__(self, print: bool, logging: bool, prefix: str | None) -> None:
+        # Sets the prefix first: a bad template changes nothing.
+        self._prefix = None if prefix is None else set_prefix(prefix)
+        self._print = print and _install_print()
+        self._logging = logging and _install_logging()
+
+    def undo(self) -> None:
+        """Takes this call's changes back, once; what was installed before stays."""
+        if self._print and builtins.print is printflock:
+            builtins.print = _plain_print
+        if self._logging and logging.StreamHandler.emit is _emit:
+            logging.StreamHandler.emit = _plain_emit  # type: ignore[method-assign]
+        if self._prefix is not None:
+            set_prefix(self._prefix)
+        self._print, self._logging, self._prefix = False, False, None
+
+    def __enter__(self) -> "Installed":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.undo()
+
+
+def _install_print() -> bool:
+    if builtins.print is printflock:
+        return False
+    builtins.print = printflock
+    return True
+
+
+def _install_logging() -> bool:
+    if logging.StreamHandler.emit is _emit:
+        return False
+    # Patches the class: this covers present and future handlers, and FileHandler.
+    logging.StreamHandler.emit = _emit  # type: ignore[method-assign,assignment]
+    return True
+
+
+def install_printing(
+    print: bool = True, logging: bool = True, prefix: str | None = None
+) -> Installed:
+    """Keeps every print() and logging line of this process whole, with `prefix` before each line.
+
+    `prefix` is a template of host, rank, local_rank, world and pid, e.g. "[{host}:{rank}] "; None
+    keeps the present one, "" removes it. Safe to call again. Not covered: logging handlers with
+    their own emit(), sys.stdout.write() and the output of C libraries.
+    """
+    return Installed(print, logging, prefix)
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """A checked template."""
+
+    template: str
+
+    def __post_init__(self) -> None:
+        try:
+            names = [
+                name
+                for _, name, _, _ in string.Formatter().parse(self.template)
+                if name is not None
+            ]
+        except ValueError as error:
+            raise OddrankError(
+                f"prefix {self.template!r}: {error}; write {{{{ for a brace"
+            ) from None
+        for name in names:
+            if name not in _FIELDS:
+                raise OddrankError(
+                    f"prefix {self.template!r}: no field {name!r}; known: {', '.join(_FIELDS)}"
+                )
+
+    def text(self) -> str:
+        """Returns the template with this process's values."""
+        if not self.template:
+            return ""
+        try:
+            return self.template.format(**_values())
+        except ValueError as error:
+            raise OddrankError(f"prefix {self.template!r}: {error}") from None
+
+
+def _values() -> dict[str, int | str]:
+    from oddrank import launch
+
+    me = launch.current()
+    return {
+        "host": me.host or socket.gethostname(),
+        "rank": me.rank,
+        "local_rank": me.local_rank,
+        "world": me.world,
+        "pid": os.getpid(),
+    }
+
+
+_current = Prefix("")
+
+
+def set_prefix(template: str) -> str:
+    """Puts `template` before each line of printflock from now on. Returns the former one.
+
+    Raises OddrankError for an unknown field, LaunchError for a contradicting environment.
+    """
+    global _current
+    before = _current.template
+    fresh = Prefix(template)
+    _native.core().printing_prefix(fresh.text())
+    _current = fresh
+    return before
+
+
+def _after_fork() -> None:
+    if _current.template:
+        _native.core().printing_prefix(_current.text())
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -12,12 +12,11 @@ from oddrank.control import runner
 from oddrank.control.walk import JOIN_SHARE
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.report import exit_code
+from oddrank.selftest import Depth, Options, exclude, prometheus
 from oddrank.selftest import baseline as earlier
-from oddrank.selftest import exclude, prometheus
-from oddrank.selftest.choice import Choice, Depth, Options, choose, names
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.report import Wanted, conclude, note_device
-from oddrank.selftest.stages import TABLE, file_system
+from oddrank.selftest.stages import TABLE, Choice, choose, file_system, names
 
 # Depth -> seconds for the whole command.
 _DEADLINES: dict[Depth, float] = {"quick": 120, "normal": 300, "full": 1800}

@@ -5,8 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeAlias, TypedDict
 
-from oddrank.control.evidence import Node, node_of
-from oddrank.control.stages import RunState
+from oddrank.control.stages import Node, RunState, node_of
 
 # Xid -> its meaning, for broken hardware only. Other codes are mostly a program's own fault, or say
 # less than NVML. Source: docs.nvidia.com/deploy/xid-errors.

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RunState, nodes_of
 from oddrank.finding import Who, ranks_text
 
 _MOST_NAMED = 4

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from oddrank.control.evidence import nodes_of
 from oddrank.control.findings import part_failed
-from oddrank.control.stages import AnyStage, RunState
+from oddrank.control.stages import AnyStage, RunState, nodes_of
 from oddrank.control.walk import OVER, Outcome
 from oddrank.errors import LaunchError
 from oddrank.finding import fold, ranks_text

@@ -15,8 +15,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from oddrank import peers
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RunState, nodes_of
 from oddrank.finding import Level
 from oddrank.selftest import gpus, metrics
 from oddrank.selftest.metrics import Measured, Metric

@@ -1,4 +1,7 @@
-"""`arm()`: records where this process is, in a file that survives it."""
+"""`arm()`: records where this process is, in a file that survives it.
+
+`step`, `mark` and `section`: a training script notes its own progress in that file.
+"""
 
 import atexit
 import functools
@@ -7,10 +10,10 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar, overload
+from types import ModuleType, TracebackType
+from typing import Any, SupportsIndex, TypeVar, overload
 
 from oddrank import _native, job, launch
 from oddrank.errors import LaunchError, OddrankError
@@ -311,3 +314,16 @@ def warn(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__") in _OURS:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, RuntimeWarning, stacklevel=level)
+
+
+step: Callable[[SupportsIndex], None] = _native.core().step
+mark: Callable[[str], None] = _native.core().mark
+section: "Callable[[str], AbstractContextManager[object, None]]" = _native.core().section
+
+
+def _let_compile(dynamo_config: ModuleType) -> None:
+    """Makes torch.compile keep step() and mark() in its graph; a section breaks the graph."""
+    dynamo_config.ignore_logging_functions.update((step, mark))
+
+
+collectives.after_import("torch._dynamo.config", _let_compile)

@@ -16,8 +16,7 @@ from oddrank.bench.pairs import matrix
 from oddrank.bench.pairs.matrix import Cell, Judgement, Part, Passes, Suspect, logs, parts_of
 from oddrank.bench.pairs.noise import Noise, log_effect
 from oddrank.bench.pairs.schedule import Teams, Where
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RunState, nodes_of
 from oddrank.peers import LINE
 
 # Bandwidths, or latencies one way, which one rank of a pair measures.

@@ -15,8 +15,7 @@ from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge
 from oddrank.bench.pairs.noise import error_wanted
 from oddrank.bench.pairs.schedule import Game, Teams, pack, panel, passes_of, unpack
 from oddrank.bench.pairs.wire import wire_of
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import AnyStage, Context, RunState, Stage
+from oddrank.control.stages import AnyStage, Context, RunState, Stage, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine import device

@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oddrank.control.culprits import Culprit
-from oddrank.control.evidence import JOIN
 from oddrank.control.findings import coming, several
 from oddrank.control.findings.several import evidence, host_of, there
-from oddrank.control.stages import RunState
+from oddrank.control.stages import JOIN, RunState
 from oddrank.finding import Condition, Confidence, Finding
 
 if TYPE_CHECKING:

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from oddrank.control.culprits import Culprit
-from oddrank.control.evidence import JOIN
 from oddrank.control.findings.several import SOURCE, evidence, there
-from oddrank.control.stages import RunState
+from oddrank.control.stages import JOIN, RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold, ranks_text
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from oddrank.control.culprits import Culprit
-from oddrank.control.evidence import node_of
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RunState, node_of
 from oddrank.errors import type_and_text
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 

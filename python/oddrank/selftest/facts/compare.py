@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oddrank.peers import Majority, majority
-from oddrank.selftest.facts.fact import NOT_READABLE, Fact, Facts
+from oddrank.selftest.facts import NOT_READABLE, Fact, Facts
 
 _MOST = 2 / 3
 # From three of four on: beyond doubt.

@@ -12,7 +12,7 @@ from oddrank import _native
 from oddrank.machine import placement, settings, small_file
 from oddrank.machine.device import cgroup_cpus, cgroup_memory, gpu_index
 from oddrank.machine.interfaces import is_allowed
-from oddrank.selftest.facts.fact import Fact, Here
+from oddrank.selftest.facts import Fact, Here
 
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")

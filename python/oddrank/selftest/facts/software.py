@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oddrank._version import __version__
 from oddrank.machine import settings
-from oddrank.selftest.facts.fact import Fact, Here
+from oddrank.selftest.facts import Fact, Here
 
 # Variables in which a container's runtime or image names the image.
 _IMAGE_VARIABLES = (

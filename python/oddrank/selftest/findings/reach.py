@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.selftest.connections import RENDEZVOUS, Listening
 from oddrank.selftest.nodes import hosts
-from oddrank.selftest.reach.connections import RENDEZVOUS, Listening
-from oddrank.selftest.reach.matrix import (
+from oddrank.selftest.reach_matrix import (
     NO_ANSWER,
     OTHER,
     REFUSED,

@@ -3,8 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RunState, nodes_of
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.peers import majority
 from oddrank.selftest import gpus, metrics

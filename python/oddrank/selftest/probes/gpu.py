@@ -1,13 +1,14 @@
 """Measures a rank's GPU, with the same functions as probes.host."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.machine import placement
-from oddrank.selftest.probes import gemm, prints, products
+from oddrank.selftest.probes import cublas, prints
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
@@ -23,6 +24,14 @@ _MOVED = {"read": 1, "write": 1, "copy": 2, "to_device": 1, "to_host": 1}
 _MOST_BYTES, _SHARE = 2 << 30, 16
 _TRANSFER_BYTES = 256 << 20
 
+# Matrix products: rows of the matrices. A repeat takes about so many seconds: a GPU's clocks follow
+# its power within milliseconds.
+_LARGE, _SMALL = 8192, 4096
+_SECONDS, _MOST_CALLS = 0.02, 200
+_PATIENCE = 30.0
+# Number format -> why its products could not be measured here.
+reasons: dict[str, str] = {}
+
 
 def kind(launch: "Launch") -> str:
     """Returns the GPU's model or MIG profile, and its power cap: a lower cap makes it slower."""
@@ -35,7 +44,7 @@ def kind(launch: "Launch") -> str:
 
 def facts(launch: "Launch") -> dict[str, str]:
     """Returns facts, read right after work: an idle link falls to a lower generation."""
-    found = {"not measured": ", ".join(f"{k}: {v}" for k, v in gemm.reasons.items()) or "nothing"}
+    found = {"not measured": ", ".join(f"{k}: {v}" for k, v in reasons.items()) or "nothing"}
     gpu = placement.of_rank(launch)
     readings = _asked(gpu).get("readings", {})
     if "pcie" in readings and "pcie_width" in readings:
@@ -62,7 +71,7 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
         with placement.bound_to(place.cpus):  # else pinned memory may be far from the GPU
             times = cuda.time_transfers(index, _TRANSFER_BYTES, count)
         found |= _rates(times, _TRANSFERS)
-    found |= gemm.rates(index, repeats)
+    found |= products(index, repeats)
     return {name: values for name, values in found.items() if name in repeats}
 
 
@@ -109,7 +118,91 @@ def _rates(times: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list
     }
 
 
+def products(index: int, repeats: Mapping[str, int]) -> dict[str, list[float]]:
+    """Returns the TFLOP/s of torch's products, for wanted formats that this GPU and torch have."""
+    import torch
+
+    found = {}
+    device = torch.device("cuda", index)
+    for name, (rows, prepare) in _FORMATS.items():
+        if name not in repeats:
+            continue
+        try:
+            with torch.cuda.device(device):
+                found[name] = _products(torch, device, rows, prepare, repeats[name])
+        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+            if isinstance(error, OddrankError):
+                raise
+            reasons[name] = str(error).partition("\n")[0][:100]
+    torch.cuda.empty_cache()
+    return found
+
+
+def _products(torch: Any, device: Any, rows: int, prepare: Any, repeats: int) -> list[float]:
+    precision = torch.get_float32_matmul_precision()
+    try:
+        multiply = prepare(torch, device, rows)
+        _timed(torch, multiply, 1)  # warm-up: cuBLAS's setup, clocks
+        once = _timed(torch, multiply, 3) / 3
+        calls = max(1, min(_MOST_CALLS, round(_SECONDS / once)))
+        operations = 2.0 * rows**3 * calls
+        return [operations / _timed(torch, multiply, calls) / 1e12 for _ in range(repeats)]
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def _timed(torch: Any, multiply: Callable[[], Any], calls: int) -> float:
+    """Returns the GPU's seconds for so many products. Polls: synchronize() has no deadline."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(calls):
+        multiply()
+    end.record()
+    until = time.monotonic() + _PATIENCE
+    while not end.query():
+        if time.monotonic() > until:
+            raise OddrankError(f"a product of matrices on the GPU did not end in {_PATIENCE:g} s")
+        time.sleep(5e-5)
+    return float(begin.elapsed_time(end)) * 1e-3
+
+
+def _plain(name: str, precision: str = "") -> Callable[..., Callable[[], Any]]:
+    """Uses random numbers: a GPU's power, and so its clock, depends on the data."""
+
+    def prepare(torch: Any, device: Any, rows: int) -> Callable[[], Any]:
+        if precision:
+            torch.set_float32_matmul_precision(precision)
+        dtype = getattr(torch, name)
+        a, b = (torch.randn(rows, rows, device=device).to(dtype) for _ in range(2))
+        out = torch.empty(rows, rows, device=device, dtype=dtype)
+        return lambda: torch.mm(a, b, out=out)
+
+    return prepare
+
+
+def _fp8(torch: Any, device: Any, rows: int) -> Callable[[], Any]:
+    dtype = torch.float8_e4m3fn
+    a, b = (torch.randn(rows, rows, device=device).to(dtype) for _ in range(2))
+    one = torch.ones((), device=device)
+
+    def multiply() -> Any:
+        return torch._scaled_mm(
+            a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+        )
+
+    return multiply
+
+
+# Metric -> (rows of the square matrices, a function that prepares their product).
+_FORMATS: dict[str, tuple[int, Callable[..., Callable[[], Any]]]] = {
+    "gemm_bf16": (_LARGE, _plain("bfloat16")),
+    "gemm_fp16": (_LARGE, _plain("float16")),
+    "gemm_tf32": (_LARGE, _plain("float32", "high")),
+    "gemm_fp32": (_SMALL, _plain("float32", "highest")),
+    "gemm_fp8": (_LARGE, _fp8),
+}
+
 FINGERPRINTS: dict[str, prints.Compute] = {
     "gpu": fingerprint,
-    "products": products.fingerprint,
+    "products": cublas.fingerprint,
 }

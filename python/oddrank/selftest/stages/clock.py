@@ -11,7 +11,7 @@ from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, number_text
 from oddrank.peers import majority
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
 
 # Seconds. NTP keeps hosts within 10 ms: a clock that is off by a hundred times that is not

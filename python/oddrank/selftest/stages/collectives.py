@@ -13,10 +13,9 @@ from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.verify import MismatchData
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Finding
-from oddrank.selftest.choice import Depth, Options
+from oddrank.selftest import Depth, Options
 from oddrank.selftest.stages import connect, device
 from oddrank.selftest.stages.connect import WORLD, made_by, teams_of
 

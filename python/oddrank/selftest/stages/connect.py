@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from oddrank.bench.pairs.schedule import pack_teams, unpack_teams
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import Context, RunState, Stage
+from oddrank.control.stages import Context, RunState, Stage, nodes_of
 from oddrank.finding import Finding
 from oddrank.machine.device import usable_bytes
 from oddrank.process_group import connect
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.stages import device
 
 NAME = "connect"

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from oddrank import _native
-from oddrank.control.evidence import Node, node_of
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
-from oddrank.machine import placement
+from oddrank.machine import placement, small_file
 from oddrank.machine.device import GPU, choose
-from oddrank.selftest import facts
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options, facts
 
 Scope = Literal["gpu", "nvlink", "port", "pci", "tcp"]
 Read: TypeAlias = "dict[str, int]"
@@ -90,8 +88,8 @@ COUNTERS = (
 )
 BY_NAME = {counter.name: counter for counter in COUNTERS}
 
-_TOTAL = re.compile(r"TOTAL_ERR_\w+ (\d{1,19})")
-_NUMBER = re.compile(r"\d{1,19}")
+_TOTAL = re.compile(r"TOTAL_ERR_\w+ ([0-9]{1,19})")
+_NUMBER = re.compile(r"[0-9]{1,19}")
 # More devices than any node has: bounds what a container may show.
 _MOST_DEVICES = 64
 
@@ -110,7 +108,7 @@ def of_pci(device: str, sysfs: Path, place: str = "") -> Read:
     folder = sysfs / "bus/pci/devices" / device.lower()
     read = {}
     for kind in ("correctable", "nonfatal", "fatal"):
-        found = _TOTAL.search(_text(folder / f"aer_dev_{kind}"))
+        found = _TOTAL.search(small_file(folder / f"aer_dev_{kind}"))
         if found:
             read[f"{place or device.lower()} aer_{kind}"] = int(found[1])
     return read
@@ -124,7 +122,7 @@ def of_ports(sysfs: Path) -> Read:
             if counter.scope != "port":
                 continue
             for kind in ("counters", "hw_counters"):
-                text = _text(device / "ports" / number / kind / counter.name)
+                text = small_file(device / "ports" / number / kind / counter.name)
                 if _NUMBER.fullmatch(text):
                     read[f"{device.name}/{number} {counter.name}"] = int(text)
         slot = (device / "device").resolve().name
@@ -135,8 +133,8 @@ def of_ports(sysfs: Path) -> Read:
 
 def of_tcp(file: Path = SNMP) -> Read:
     """Reads how many segments this host's TCP has sent, and how many of them again."""
-    rows = [line.split() for line in _text(file).splitlines() if line.startswith("Tcp:")]
-    if len(rows) < 2 or not all(value.lstrip("-").isdigit() for value in rows[1][1:]):
+    rows = [line.split() for line in small_file(file).splitlines() if line.startswith("Tcp:")]
+    if len(rows) < 2 or not all(_NUMBER.fullmatch(v.removeprefix("-")) for v in rows[1][1:]):
         return {}
     read = dict(zip(rows[0][1:], map(int, rows[1][1:]), strict=False))
     names = {"OutSegs": "TCP segments", "RetransSegs": "TCP retransmits"}
@@ -171,15 +169,6 @@ def split(key: str) -> tuple[str, str]:
     return place, name
 
 
-def _text(file: Path) -> str:
-    """Reads a file; empty if it can't: missing, a device that is gone, no permission."""
-    try:
-        with file.open(encoding="ascii", errors="replace") as stream:
-            return stream.read(1 << 14).strip()
-    except OSError:
-        return ""
-
-
 # Key of the first reading in a rank's scratch.
 _KEPT = "counters"
 _MOST_TEXT = 100
@@ -207,7 +196,6 @@ def plan(run: RunState) -> str:
 
 def read(context: Context[str]) -> tuple[Read, str]:
     """Returns the counters, and why its GPU's are missing. One rank reads its node's counters."""
-    sysfs = SYSFS
     found: Read = {}
     why = ""
     if context.parameters == GPU and _native.cuda_part().module:
@@ -215,12 +203,12 @@ def read(context: Context[str]) -> tuple[Read, str]:
         try:
             gpu = placement.of_rank(context.launch)
             found |= of_gpu(gpu.uuid.partition("-")[2])
-            found |= of_pci(gpu.pci, sysfs, "GPU")
+            found |= of_pci(gpu.pci, SYSFS, "GPU")
         except OddrankError as error:
             why = str(error)[:_MOST_TEXT]
     if context.launch.local_rank == 0:
         context.step("read the error counters of the network devices")
-        found |= of_ports(sysfs)
+        found |= of_ports(SYSFS)
         if context.master:  # ranks on other hosts
             found |= of_tcp()
     return found, why

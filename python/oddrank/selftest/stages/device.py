@@ -9,8 +9,7 @@ from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold
 from oddrank.machine.device import BACKENDS, CPU, GPU, choose, free_bytes, gpu_index
-from oddrank.selftest import facts, gpus
-from oddrank.selftest.choice import Depth, Options
+from oddrank.selftest import Depth, Options, facts, gpus
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import Context, RunState, Stage
+from oddrank.control.stages import Context, RunState, Stage, nodes_of
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine import device
-from oddrank.selftest import facts
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
+from oddrank.selftest.facts import Fact, Facts, Here, host, software
 from oddrank.selftest.facts.compare import (
     SHM_NEEDED,
     Difference,
@@ -21,7 +20,6 @@ from oddrank.selftest.facts.compare import (
     without_shm,
     without_shm_to_write,
 )
-from oddrank.selftest.facts.fact import Facts, Here
 from oddrank.selftest.nodes import Places, node_or_rank
 from oddrank.selftest.stages.device import without_part
 
@@ -36,6 +34,18 @@ _LOOK = {
     "gpu": "nvidia-smi -L",
 }
 
+# Step that a rank shows -> the facts that it reads then. The git commit has a step of its own, the
+# last one: it may lie on a file system that does not answer.
+STEPS: dict[str, tuple[Fact, ...]] = {
+    "read versions": software.SOFTWARE_FACTS,
+    "ask for its GPU": host.GPU_FACTS,
+    "read limits": host.LIMIT_FACTS,
+    "read what the host is": host.HOST_FACTS,
+    "read what the network is": host.NETWORK_FACTS,
+    "read the git commit of the working directory": software.COMMIT_FACTS,
+}
+FACTS = tuple(fact for facts in STEPS.values() for fact in facts)
+
 
 def _measure(context: Context[object]) -> Facts:
     context.step("import torch")
@@ -45,7 +55,7 @@ def _measure(context: Context[object]) -> Facts:
     gpus = device.facts(context.launch)
     here = Here(context.launch, torch, context.master, gpus)
     found: dict[str, Any] = {**gpus}
-    for step, read in facts.STEPS.items():
+    for step, read in STEPS.items():
         context.step(step)
         found |= {fact.name: fact.value(here) for fact in read}
     return cast("Facts", found)
@@ -59,7 +69,7 @@ def _differences(run: RunState, results: Mapping[int, Facts]) -> Iterator[Findin
     """Yields one finding for all facts in which the same ranks differ: an image changes many."""
     deviants: dict[tuple[int, ...], list[tuple[Difference, Group]]] = {}
     parted: dict[frozenset[tuple[int, ...]], list[Difference]] = {}
-    for difference in compare(facts.TABLE, results, nodes_of(run)):
+    for difference in compare(FACTS, results, nodes_of(run)):
         if difference.common is None:
             parts = frozenset(ranks for _, ranks in difference.groups)
             parted.setdefault(parts, []).append(difference)

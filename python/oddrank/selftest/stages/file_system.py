@@ -14,7 +14,7 @@ from oddrank import _native
 from oddrank.control.stages import Context, RunState, Stage
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Who
 from oddrank.machine import small_file
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts
 
 NAME = "file_system"

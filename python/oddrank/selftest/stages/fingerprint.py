@@ -7,8 +7,7 @@ from typing import TypeAlias, TypedDict
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.peers import Majority, majority
-from oddrank.selftest import probes
-from oddrank.selftest.choice import Depth, Options
+from oddrank.selftest import Depth, Options, probes
 from oddrank.selftest.probes.prints import Prints
 from oddrank.selftest.stages import device
 

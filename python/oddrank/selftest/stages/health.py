@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from oddrank import _native
-from oddrank.control.evidence import Node, node_of, nodes_of
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine import placement
 from oddrank.machine.device import GPU
 from oddrank.peers import majority
-from oddrank.selftest import gpus
-from oddrank.selftest.choice import Options
+from oddrank.selftest import Options, gpus
 from oddrank.selftest.findings import health as findings
 from oddrank.selftest.gpus import Health
 from oddrank.selftest.stages import device

@@ -9,10 +9,9 @@ from dataclasses import replace
 from oddrank.bench.pairs import stages as pairs
 from oddrank.bench.pairs.judge import Judge, settle
 from oddrank.bench.pairs.stages import Meetings, Met, games_of_all, games_of_recheck
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import RunState, Skip, Stage
+from oddrank.control.stages import RunState, Skip, Stage, nodes_of
 from oddrank.finding import Finding
-from oddrank.selftest.choice import Depth, Options
+from oddrank.selftest import Depth, Options
 from oddrank.selftest.stages import connect, device
 
 NAME, RECHECK = "links", "links_recheck"

@@ -12,11 +12,8 @@ from typing import TypeAlias, TypedDict
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Finding
-from oddrank.selftest.choice import Options
-from oddrank.selftest.findings import reach as findings
-from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
-from oddrank.selftest.reach import matrix
-from oddrank.selftest.reach.connections import (
+from oddrank.selftest import Options, reach_matrix
+from oddrank.selftest.connections import (
     GLOO,
     NCCL,
     Attempts,
@@ -28,6 +25,8 @@ from oddrank.selftest.reach.connections import (
     unpack,
     ways,
 )
+from oddrank.selftest.findings import reach as findings
+from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
 
 _LISTEN_SECONDS, _TRY_SECONDS = 10, 20
 # A node listens until the last node has made its second attempts.
@@ -96,7 +95,7 @@ class Plan(TypedDict):
 
 
 class Reached(TypedDict):
-    """rows: way -> a letter for each peer, see matrix. errors: letter -> the kernel's text."""
+    """rows: way -> letters of the peers, see reach_matrix. errors: letter -> the kernel's text."""
 
     rows: dict[str, str]
     errors: dict[str, str]
@@ -126,7 +125,7 @@ def _measure(context: Context[Plan]) -> Result:
     if context.launch.rank not in ranks:
         return None
     own, nodes = ranks.place(context.launch.rank), len(ranks)
-    others = matrix.peers(own, nodes)
+    others = reach_matrix.peers(own, nodes)
     found = zip(params["ways"], unpack(params["places"], nodes), strict=True)
     places = {way: [every[peer] if every[own] else None for peer in others] for way, every in found}
     context.step("connect to the other nodes")
@@ -147,7 +146,7 @@ def _judge_recheck(run: RunState, results: Mapping[int, Result]) -> list[Finding
     before: Mapping[int, Result] = run.of("reach")
     second = _rows(results)
     failed_twice = {
-        rank: {way: matrix.both(row, second[rank][way]) for way, row in rows.items()}
+        rank: {way: reach_matrix.both(row, second[rank][way]) for way, row in rows.items()}
         for rank, rows in _rows(before).items()
     }
     return _judged(run, before, failed_twice)
@@ -170,7 +169,7 @@ def _judged(
     )
     found = _without_interface(network)
     for way in next(iter(rows.values()), {}):
-        judgement = matrix.judge([rows[rank][way] for rank in listening])
+        judgement = reach_matrix.judge([rows[rank][way] for rank in listening])
         found += findings.of_way(network, way, judgement)
     return found
 

@@ -16,15 +16,13 @@ from statistics import median
 from types import ModuleType
 from typing import Any, TypedDict, cast
 
-from oddrank.control.evidence import nodes_of
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Finding
 from oddrank.job import job_name
 from oddrank.peers import MANY, majority
-from oddrank.selftest import baseline, metrics, probes
+from oddrank.selftest import Options, baseline, metrics, probes
 from oddrank.selftest import speed_judge as compare
 from oddrank.selftest.baseline import Before, slower_than_before
-from oddrank.selftest.choice import Options
 from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Measured
 from oddrank.selftest.probes import host

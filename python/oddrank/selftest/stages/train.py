@@ -18,7 +18,7 @@ from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.peers import majority
 from oddrank.process_group import Group
 from oddrank.process_group import connect as group_of
-from oddrank.selftest.choice import Depth, Options
+from oddrank.selftest import Depth, Options
 from oddrank.selftest.probes import host
 from oddrank.selftest.stages import collectives, connect
 

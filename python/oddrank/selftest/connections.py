@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from oddrank.machine.interfaces import is_allowed
-from oddrank.selftest.reach.matrix import (
+from oddrank.selftest.reach_matrix import (
     CONNECTED,
     NO_ANSWER,
     NOT_TRIED,

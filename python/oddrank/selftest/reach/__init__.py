@@ -1,1 +1,0 @@
-"""TCP connections between nodes: interfaces, attempts, and the matrix of results."""
