@@ -1,0 +1,322 @@
+"""What evidence says, as typed facts. Readers make them; judges know these and no kind of file.
+
+The way: sniff -> read -> facts -> judges -> Suspect -> findings -> Report. Times are Unix seconds on
+the clock of the process's host; None: unknown. A rank is a global rank, never one of a group.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a fact was read: a file as the user named it, and its line from 1."""
+
+    file: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Who a fact is about, as far as its source says. Identities join what several sources say."""
+
+    rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A source names one process in several ways: its rank and host, its pid."""
+
+    process: Process
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The size of the job, as a source says it."""
+
+    size: int
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group. Names repeat across disjoint groups: name and ranks together are the key.
+
+    ranks: global, in the order of the group's own ranks; empty: unknown. text: its description.
+    """
+
+    name: str
+    ranks: tuple[int, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a stack. native: C or C++, else Python."""
+
+    function: str
+    file: str = ""
+    line: int | None = None
+    native: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operation that a rank issued in a group and that has not completed.
+
+    seq: its number in the group, from 1; of send and recv the number among those of the two ranks.
+    op: the name as users call it: all_reduce, all_to_all, send, ... peer: the global rank that a
+    send or recv is meant for. sizes: input and output, as text such as 2048x5120. root: global.
+    state: enqueued (by the host), started (the GPU or gloo works on it). site: innermost first.
+    """
+
+    seq: int | None
+    op: str
+    peer: int | None = None
+    root: int | None = None
+    dtype: str = ""
+    sizes: str = ""
+    bytes: int | None = None
+    state: Literal["enqueued", "started", "unknown"] = "unknown"
+    since: float | None = None
+    site: tuple[Frame, ...] = ()
+    thread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a rank has come in a group: the fact that waits are judged by.
+
+    enqueued, started, completed: last sequence numbers; None: unknown. open: calls that have not
+    completed, oldest first, perhaps not all: open_count is their number. whole: the source shows
+    all that this rank has open in all its groups, so that what is not here is not open. backend:
+    nccl, gloo, ...; progress of different back ends is never compared.
+    """
+
+    process: Process
+    group: Group
+    source: Source
+    backend: str = ""
+    enqueued: int | None = None
+    started: int | None = None
+    completed: int | None = None
+    open: tuple[Call, ...] = ()
+    open_count: int = 0
+    whole: bool = False
+    time: float | None = None
+    """When this was true: the moment of the dump or of the line."""
+    timed_out: bool = False
+    """A watchdog gave this group's oldest call up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What some ranks issued at one sequence number."""
+
+    call: Call
+    ranks: tuple[int, ...]
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Ranks issued different operations at the same sequence number of a group.
+
+    differs: op, dtype, sizes, root, peer or order (the same operations, in another order).
+    variants: the commonest first.
+    """
+
+    group: Group
+    seq: int
+    differs: Literal["op", "dtype", "sizes", "root", "peer", "order"]
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread whose stack was seen. state: as the source says (active, idle, D, ...)."""
+
+    process: Process
+    name: str = ""
+    id: int | None = None
+    state: str = ""
+    gil: bool | None = None
+    """Whether it holds the GIL; None: not said."""
+    source: Source = field(default_factory=lambda: Source(""))
+    time: float | None = None
+    cpu: float | None = None
+    """Seconds of CPU time between two looks, if the source looked twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One stack and all threads that stood in it. frames: innermost first."""
+
+    frames: tuple[Frame, ...]
+    threads: tuple[Thread, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the kernel or a guard says of a process at a moment."""
+
+    process: Process
+    state: Literal["running", "stopped", "uninterruptible", "zombie", "dead"]
+    source: Source
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """When a process last did something that its source records. step: of the training loop."""
+
+    process: Process
+    source: Source
+    last: float | None = None
+    step: int | None = None
+    section: str = ""
+    seen: float | None = None
+    """When the source was written or read; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A process ended, or says that it is about to.
+
+    how: exception (it raised), signal, exit (a code), oom (the kernel or cgroup killed it), abort
+    (a library gave up: NCCL's watchdog, CUDA's assert), evicted (a scheduler). by: who ended it, if
+    the source says: launcher, watchdog, scheduler, kernel, "". text: its own last words.
+    """
+
+    process: Process
+    how: Literal["exception", "signal", "exit", "oom", "abort", "evicted"]
+    source: Source
+    time: float | None = None
+    coarse: bool = False
+    """The time is in whole seconds or was read from another clock: ties order nothing."""
+    signal: int | None = None
+    code: int | None = None
+    by: str = ""
+    text: str = ""
+    site: tuple[Frame, ...] = ()
+    """Frames of the traceback, innermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A fault of a device, link, host or file system that a log reports.
+
+    kind: xid, sxid, nvlink, ib-flap, ecc, thermal, oom, disk, network, node, power ... fatal: jobs
+    do not survive it. device: as users name it: GPU 0000:9b:00, ib6.
+    """
+
+    kind: str
+    text: str
+    source: Source
+    host: str | None = None
+    device: str | None = None
+    code: str = ""
+    fatal: bool = False
+    count: int = 1
+    time: float | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Operation counts that a library's own watcher reports of a communicator (NCCL RAS).
+
+    counts: rank -> operations launched. dead, silent: ranks that it calls dead, or could not ask.
+    """
+
+    communicator: str
+    op: str
+    counts: tuple[tuple[int, int], ...]
+    source: Source
+    time: float | None = None
+    dead: tuple[int, ...] = ()
+    silent: tuple[int, ...] = ()
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A source says that something was off that would have shown more: flight-recorder, ..."""
+
+    key: str
+    source: Source
+
+
+Fact: TypeAlias = (
+    Identity | World | Progress | Mismatch | Stack | State | Activity | Death | Trouble
+    | Counts | Advice
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One thing that supports or contradicts a suspicion, as a sentence."""
+
+    text: str
+    source: Source | None = None
+
+
+Cause = Literal[
+    "host-stopped",  # SIGSTOP, a debugger, a frozen container
+    "gpu-stopped",  # its host goes on, its GPU completes nothing
+    "not-entered",  # the others wait in a call that it has not issued
+    "inside-call",  # it is in the call with the others, and is the only one not to get out
+    "not-entered-or-inside",  # counters can't tell the two apart: a stack is needed
+    "host-stuck",  # its host stands in code that is no collective: the leaf says which
+    "gil-held",  # a thread holds the GIL and does not give it back
+    "infinite-loop",  # it runs, and never comes to the next collective
+    "dead",  # it ended: signal, exit, exception, out of memory
+    "mismatch",  # ranks issued different calls
+    "cycle",  # ranks wait for each other in a circle
+    "outside",  # no call is open anywhere: all stand in code that is no collective
+    "moving",  # stalled, but moving: slow
+    "slow",  # late in every collective
+    "device",  # a fault of its GPU, link or host
+    "unknown",
+]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """What a judge found: pure data, no sentence.
+
+    processes: the culprits; empty: nobody can be named. waiting: those who wait for them. at: the
+    call in which these wait. leaf: where the culprit's host stands. group: the group of the call.
+    rule: the name of the rule that fired, for --explain. certainty: 2 high, 1 medium, 0 low.
+    """
+
+    cause: Cause
+    processes: tuple[Process, ...]
+    rule: str
+    certainty: int
+    support: tuple[Point, ...] = ()
+    against: tuple[Point, ...] = ()
+    waiting: tuple[Process, ...] = ()
+    at: Call | None = None
+    group: Group | None = None
+    leaf: Frame | None = None
+    leaf_class: str = ""
+    """peers, data, gpu, disk, lock, network, running, or "" if unknown."""
+    mismatch: Mismatch | None = None
+    death: Death | None = None
+    trouble: tuple[Trouble, ...] = ()
+    cycle: tuple[tuple[Process, ...], ...] = ()
+    """Of a circle: sets of ranks, each waiting for the next."""
+    time: float | None = None
+
+
+def ranks(processes: Sequence[Process]) -> tuple[int, ...]:
+    """Returns the known ranks, sorted, each once."""
+    return tuple(sorted({p.rank for p in processes if p.rank is not None}))
