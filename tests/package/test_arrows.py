@@ -15,6 +15,8 @@ CPP = {
     "control": {"os"},
     "printing": {"os"},
     "trace": {"os"},
+    "logs": {"os"},
+    "triage": {"os", "logs"},
     "bench": {"os", "cuda"},
     "selftest": {"os", "cuda", "bench"},
     "modules": {"os"},
@@ -39,6 +41,7 @@ PYTHON_LEAVES = {
 PYTHON_SUBJECTS: dict[str, set[str]] = {
     "printing": set(),
     "trace": set(),
+    "triage": {"trace"},
     "bench": set(),
     "selftest": {"bench"},
     "doctor": set(),

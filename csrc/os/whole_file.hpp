@@ -1,0 +1,39 @@
+// Reads a whole file into memory, up to a limit. Not mapped: a file that another process cuts off
+// would end this one by SIGBUS.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <string>
+
+#include "os/error.hpp"
+#include "os/fd.hpp"
+
+namespace oddrank {
+
+// Returns the file's bytes, at most `most`. Throws SystemError if it cannot be opened or read,
+// Error if it is no regular file.
+inline std::string read_whole_file(const std::string& path, std::size_t most) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) throw_errno("open " + path);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) throw_errno("stat " + path);
+  if (!S_ISREG(info.st_mode)) throw Error(path + " is no regular file");
+  std::string bytes(std::min(static_cast<std::size_t>(info.st_size), most), '\0');
+  std::size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t got = ::read(fd.get(), bytes.data() + filled, bytes.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_errno("read " + path);
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  bytes.resize(filled);
+  return bytes;
+}
+
+}  // namespace oddrank
