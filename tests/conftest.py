@@ -175,12 +175,6 @@ def _required(config: pytest.Config) -> list[str]:
     return [name for name in config.getoption("--require").split(",") if name]
 
 
-@pytest.fixture
-def samples() -> Path:
-    """The folder of real dumps and logs. Its tests are marked needs("samples")."""
-    return SAMPLES
-
-
 def _needs(item: pytest.Item) -> list[str]:
     marked = [name for mark in item.iter_markers("needs") for name in mark.args]
     return marked + ["gpu"] * (item.get_closest_marker("gpu") is not None)

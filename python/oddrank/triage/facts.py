@@ -1,7 +1,7 @@
 """What evidence says, as typed facts. Readers make them; judges know these and no kind of file.
 
-The way: sniff -> read -> facts -> judges -> Suspect -> findings -> Report. Times are Unix seconds on
-the clock of the process's host; None: unknown. A rank is a global rank, never one of a group.
+The way: sniff -> read -> facts -> judges -> Suspect -> findings -> Report. Times are Unix seconds
+on the clock of the process's host; None: unknown. A rank is a global rank, never one of a group.
 """
 
 from collections.abc import Sequence
