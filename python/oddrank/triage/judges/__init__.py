@@ -1,0 +1,1 @@
+"""Judges: facts in, suspects out. Pure: no files, no clocks, no sentences."""

@@ -1,0 +1,207 @@
+"""One view of all facts: processes joined over their sources, groups by name and ranks."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from oddrank.triage.facts import (
+    Activity,
+    Counts,
+    Death,
+    Fact,
+    Group,
+    Identity,
+    Mismatch,
+    Process,
+    Progress,
+    Stack,
+    State,
+    Trouble,
+    World,
+)
+
+T = TypeVar("T")
+
+
+@dataclass
+class View:
+    """All facts of a job. `progress`: group -> rank -> the most telling source of that rank.
+
+    processes: every process that any source names. heard: ranks with evidence of their own.
+    """
+
+    progress: dict[Group, dict[int, Progress]] = field(default_factory=dict)
+    mismatches: list[Mismatch] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
+    states: dict[Process, State] = field(default_factory=dict)
+    activities: dict[Process, Activity] = field(default_factory=dict)
+    deaths: list[Death] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
+    counts: list[Counts] = field(default_factory=list)
+    facts: tuple[Fact, ...] = ()
+    world: int | None = None
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def heard(self) -> frozenset[int]:
+        """Ranks with evidence of their own, not only named by others."""
+        own = {rank for members in self.progress.values() for rank in members}
+        own |= {
+            t.process.rank for s in self.stacks for t in s.threads if t.process.rank is not None
+        }
+        own |= {p.rank for p in (*self.states, *self.activities) if p.rank is not None}
+        own |= {d.process.rank for d in self.deaths if d.process.rank is not None}
+        return frozenset(own)
+
+
+def view(facts: Iterable[Fact]) -> View:
+    """Joins facts: a pid and a rank of one process become one, group names get their ranks."""
+    facts = tuple(facts)
+    join = Joiner(facts)
+    found = View(facts=facts, world=_world(facts))
+    groups = _Groups(facts, found.world)
+    progress: dict[Group, dict[int, list[Progress]]] = defaultdict(lambda: defaultdict(list))
+    for fact in facts:
+        if isinstance(fact, Progress):
+            process = join(fact.process)
+            if process.rank is not None:
+                group = groups.of(fact.group, process.rank)
+                progress[group][process.rank].append(replace(fact, process=process, group=group))
+        elif isinstance(fact, Mismatch):
+            first = next((v.ranks[0] for v in fact.variants if v.ranks), None)
+            group = groups.of(fact.group, first)
+            found.mismatches.append(replace(fact, group=group))
+        elif isinstance(fact, Stack):
+            threads = tuple(replace(t, process=join(t.process)) for t in fact.threads)
+            found.stacks.append(Stack(fact.frames, threads))
+        elif isinstance(fact, State):
+            process = join(fact.process)
+            found.states[process] = _newer(
+                found.states.get(process), replace(fact, process=process)
+            )
+        elif isinstance(fact, Activity):
+            found.activities[join(fact.process)] = replace(fact, process=join(fact.process))
+        elif isinstance(fact, Death):
+            found.deaths.append(replace(fact, process=join(fact.process)))
+        elif isinstance(fact, Trouble):
+            found.troubles.append(fact)
+        elif isinstance(fact, Counts):
+            found.counts.append(fact)
+    found.progress = {
+        group: {rank: merged(several) for rank, several in members.items()}
+        for group, members in progress.items()
+    }
+    found.processes = join.all()
+    return found
+
+
+def _newer(one: State | None, other: State) -> State:
+    if one is None or one.time is None or other.time is None:
+        return other
+    return other if other.time >= one.time else one
+
+
+def _world(facts: Sequence[Fact]) -> int | None:
+    """Returns the size that most sources say, the larger of two equally common ones."""
+    sizes = [fact.size for fact in facts if isinstance(fact, World)]
+    return max(sizes, key=lambda size: (sizes.count(size), size), default=None)
+
+
+def merged(several: Sequence[Progress]) -> Progress:
+    """Returns one rank's progress in one group out of what its sources say.
+
+    The source that shows most counts; what it lacks comes from the others. Numbers only grow, so
+    of two numbers the larger one is the later one.
+    """
+    if len(several) == 1:
+        return several[0]
+    best = max(several, key=lambda p: (p.whole, bool(p.open), p.time or 0.0))
+    completed = _most(p.completed for p in several)
+    calls = tuple(
+        call for call in best.open if call.seq is None or completed is None or call.seq > completed
+    )
+    return replace(
+        best,
+        enqueued=_most(p.enqueued for p in several),
+        started=_most(p.started for p in several),
+        completed=completed,
+        open=calls,
+        open_count=max(best.open_count - (len(best.open) - len(calls)), len(calls)),
+        timed_out=any(p.timed_out for p in several),
+        whole=any(p.whole for p in several),
+    )
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+class _Groups:
+    """Gives a group that a source knows by name only the ranks that another source knows."""
+
+    def __init__(self, facts: Sequence[Fact], world: int | None) -> None:
+        self._world = world
+        self._known: dict[str, dict[tuple[int, ...], Group]] = defaultdict(dict)
+        for fact in facts:
+            if isinstance(fact, (Progress, Mismatch)) and fact.group.ranks:
+                for name in {fact.group.name, *(fact.group.text,)} - {""}:
+                    self._known[name].setdefault(fact.group.ranks, fact.group)
+
+    def of(self, group: Group, rank: int | None) -> Group:
+        if group.ranks:
+            return self._known[group.name].get(group.ranks, group)
+        for name in (group.name, group.text):
+            fitting = [
+                known
+                for ranks, known in self._known.get(name, {}).items()
+                if rank is None or rank in ranks
+            ]
+            if len(fitting) == 1:
+                return fitting[0]
+        if self._world and "default_pg" in (group.name, group.text):
+            return replace(group, ranks=tuple(range(self._world)))
+        return group
+
+
+class Joiner:
+    """Joins what sources call one process: by rank, or by host and pid, or by a pid seen once."""
+
+    def __init__(self, facts: Sequence[Fact]) -> None:
+        named = [p for p in map(_process_of, facts) if p is not None]
+        named += [t.process for f in facts if isinstance(f, Stack) for t in f.threads]
+        self._by_rank: dict[int, Process] = {}
+        self._by_pid: dict[tuple[str | None, int], Process] = {}
+        self._seen: dict[Process, None] = {}
+        for process in named:
+            if process.rank is not None:
+                old = self._by_rank.get(process.rank, Process(process.rank))
+                # A second life of a rank has another pid: the one seen last counts.
+                self._by_rank[process.rank] = Process(
+                    process.rank, process.host or old.host, process.pid or old.pid
+                )
+        for process in named:
+            if process.rank is not None and process.pid is not None:
+                for host in {process.host, None}:
+                    self._by_pid.setdefault((host, process.pid), Process(process.rank))
+        for process in named:
+            self._seen.setdefault(self(process))
+
+    def __call__(self, process: Process) -> Process:
+        if process.rank is None and process.pid is not None:
+            known = self._by_pid.get((process.host, process.pid))
+            if known is None and process.host is None:
+                known = self._by_pid.get((None, process.pid))
+            process = known or process
+        if process.rank is not None:
+            return self._by_rank.get(process.rank, process)
+        return process
+
+    def all(self) -> tuple[Process, ...]:
+        return tuple(self._seen)
+
+
+def _process_of(fact: Fact) -> Process | None:
+    if isinstance(fact, (Identity, Progress, State, Activity, Death)):
+        return fact.process
+    return None
