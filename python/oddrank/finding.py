@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Kind = Literal["rank", "gpu", "link", "node", "file", "line"]
+Kind = Literal["rank", "gpu", "link", "node", "file", "line", "process"]
 Level = Literal["high", "medium", "low"]
 Condition = Literal[
     "stuck", "slow", "late", "broken", "dead",
@@ -30,6 +30,8 @@ class Who:
         place = ", ".join(part for part in (self.host, self.device) if part)
         ranks = ranks_text(self.ranks)
         name, detail = (ranks, place) if self.kind in ("rank", "gpu") else (self.kind, ranks)
+        if self.kind == "process":  # known by its pid alone, which `device` holds
+            return f"{self.device} ({self.host})" if self.host else str(self.device)
         if not self.ranks:
             return f"{self.kind} {place}".rstrip()
         if name == self.kind and place:

@@ -1,5 +1,31 @@
-"""All kinds of evidence, a row each. A new kind is one file and one row."""
+"""All kinds of evidence, a row each, and the loop that reads them."""
 
-from oddrank.triage.evidence import Kind
+from collections.abc import Iterator, Sequence
+
+from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = ()
+_MOST_STRANGE = 8
+
+
+def read(
+    items: Sequence[Item], notes: Notes, kinds: Sequence[Kind] | None = None
+) -> Iterator[tuple[Kind, list[Item], list[Fact]]]:
+    """Yields each kind that was found, its files and its facts. Files of no kind get a note."""
+    left = list(items)
+    known: set[str] = set()
+    kinds = KINDS if kinds is None else kinds
+    for kind in sorted(kinds, key=lambda kind: not kind.binary):
+        chosen = [item for item in left if kind.sniff(item)]
+        if kind.binary:
+            names = {item.name for item in chosen}
+            left = [item for item in left if item.name not in names]
+        if chosen:
+            known |= {item.name for item in chosen}
+            yield kind, chosen, list(kind.read(chosen, notes))
+    strange = [item for item in items if item.name not in known]
+    for item in strange[:_MOST_STRANGE]:
+        notes.add(item, "nothing found that oddrank can read" if item.size else "empty")
+    if len(strange) > _MOST_STRANGE:
+        notes.add(f"{len(strange) - _MOST_STRANGE} more files", "nothing found in them")

@@ -1,0 +1,56 @@
+"""`oddrank triage`: names the rank that stuck or ended a job, from the files that the job left."""
+
+import sys
+
+import click
+
+from oddrank import render
+from oddrank.cli import fail_on_option, json_option
+from oddrank.triage import report
+from oddrank.triage.evidence import Notes, files
+
+_EXAMPLES = """Says which rank stuck or ended a job, why, how sure that is, and what to do next.
+
+\b
+PATHs are files and folders that the job left, of any kind and in any mix: oddrank's
+records, Flight Recorder dumps, stacks (py-spy, faulthandler, gdb, pystack), logs of
+ranks and launchers, kernel logs, output of ncclras, nvidia-smi -q and kubectl; also
+packed (tar, zip, gz, bz2, xz, zst). - is stdin. Without a PATH: the newest job of
+this host that recorded itself (oddrank.arm() or oddrank trace run).
+
+\b
+  oddrank triage /dev/shm/nccl_trace_rank_* slurm-123.out
+  oddrank triage job.tar.gz --explain
+  dmesg -T | oddrank triage - logs/
+"""
+
+
+@click.command(help=_EXAMPLES)
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option(
+    "--explain", is_flag=True, help="Show the rule that fired and what speaks against it."
+)
+@click.option("--tree", is_flag=True, help="Show the stacks of all ranks as one tree.")
+@json_option
+@fail_on_option
+def command(
+    paths: tuple[str, ...],
+    explain: bool,
+    tree: bool,
+    json_path: str | None,
+    fail_on: frozenset[str],
+) -> int:
+    notes = Notes()
+    chosen = list(paths) or report.newest()
+    with files.opened(chosen, notes) as items:
+        found = report.triage(items, notes)
+    stream = sys.stderr if json_path == "-" else sys.stdout
+    if tree:
+        for line in report.tree_lines(found):
+            render.line(line, stream)
+    if explain:
+        for line in report.explanation(found):
+            render.line(line, stream)
+    made = report.made(found)
+    render.deliver(made, json_path)
+    return made.exit_code(fail_on)

@@ -1,0 +1,191 @@
+"""Opens what the user gave: files, folders, archives and compressed files, to any depth of both."""
+
+import bz2
+import gzip
+import importlib
+import lzma
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from oddrank.errors import OddrankError
+from oddrank.triage.evidence import HEAD, Item, Notes
+
+# Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
+_MOST_UNPACKED = 64 << 30
+_MOST_FILES = 1 << 20
+_DEEPEST = 4  # archives inside archives
+_CHUNK = 1 << 20
+_BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+@contextmanager
+def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Item]]:
+    """Yields all files below the paths; unpacked copies live until the end. "-" is stdin.
+
+    OddrankError if a path does not exist. What can't be read becomes a line of `notes`.
+    """
+    for path in paths:
+        if path != "-" and not os.path.exists(path):
+            raise OddrankError(f"there is no {path}; give files or folders that a job left")
+    with tempfile.TemporaryDirectory(prefix="oddrank-triage-") as folder:
+        unpacker = _Unpacker(Path(folder), notes)
+        yield list(unpacker.items(paths))
+
+
+class _Unpacker:
+    def __init__(self, folder: Path, notes: Notes) -> None:
+        self._folder, self._notes = folder, notes
+        self._left = min(_MOST_UNPACKED, shutil.disk_usage(folder).free // 2)
+        self._copies = self._files = 0
+
+    def items(self, paths: Iterable[str]) -> Iterator[Item]:
+        for path in paths:
+            if path == "-":
+                copy = self._copy(sys.stdin.buffer, "stdin")
+                if copy is not None:
+                    yield from self._file("stdin", copy, 0)
+            else:
+                for file in self._walk(Path(path)):
+                    yield from self._file(str(file), file, 0)
+
+    def _walk(self, path: Path) -> Iterator[Path]:
+        if not path.is_dir():
+            yield path
+            return
+        for folder, inner, names in os.walk(path, onerror=self._unreadable):
+            inner.sort()
+            for name in sorted(names):
+                yield Path(folder, name)
+
+    def _unreadable(self, error: OSError) -> None:
+        self._notes.add(str(error.filename), f"not readable: {error.strerror}")
+
+    def _file(self, name: str, path: Path, depth: int) -> Iterator[Item]:
+        self._files += 1
+        if self._files > _MOST_FILES:
+            if self._files == _MOST_FILES + 1:
+                self._notes.add(name, f"left out with all after it: more than {_MOST_FILES} files")
+            return
+        try:
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                self._notes.add(name, "left out: it is no regular file")
+                return
+            with path.open("rb") as file:
+                head = file.read(HEAD)
+        except OSError as error:
+            self._notes.add(name, f"not readable: {error.strerror}")
+            return
+        unpack = _packing(head)
+        if unpack is None:
+            yield Item(name, path, found.st_size, head)
+        elif depth >= _DEEPEST:
+            self._notes.add(name, f"left out: packed more than {_DEEPEST} times")
+        else:
+            try:
+                yield from unpack(self, name, path, depth + 1)
+            except _BROKEN as error:
+                self._notes.add(name, f"unpacked only in part: {error}")
+
+    def _copy(self, source: IO[bytes], name: str) -> Path | None:
+        """Copies to a file of the folder what `source` yields until its end or an error."""
+        self._copies += 1
+        path = self._folder / str(self._copies)
+        with path.open("wb") as file:
+            try:
+                while chunk := source.read(_CHUNK):
+                    self._left -= len(chunk)
+                    if self._left < 0:
+                        self._notes.add(name, "unpacked only in part: too large for the disk here")
+                        break
+                    file.write(chunk)
+            except _BROKEN as error:
+                self._notes.add(name, f"unpacked only in part: {error}")
+        return path if path.stat().st_size else None
+
+    def compressed(self, opener: Callable[[Path], Any], name: str, path: Path, depth: int) -> Any:
+        with opener(path) as source:
+            copy = self._copy(source, name)
+        if copy is not None:
+            yield from self._file(name, copy, depth)
+
+    def tar(self, name: str, path: Path, depth: int) -> Iterator[Item]:
+        with tarfile.open(path, "r:") as archive:
+            for member in archive:
+                if member.isfile():
+                    source = archive.extractfile(member)
+                    copy = self._copy(source, name) if source else None
+                    if copy is not None:
+                        yield from self._file(f"{name}:{member.name}", copy, depth)
+
+    def zip(self, name: str, path: Path, depth: int) -> Iterator[Item]:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if member.is_dir() or member.flag_bits & 1:  # 1: encrypted
+                    continue
+                with archive.open(member) as source:
+                    copy = self._copy(source, name)
+                if copy is not None:
+                    yield from self._file(f"{name}:{member.filename}", copy, depth)
+
+
+_Unpack = Callable[[_Unpacker, str, Path, int], Iterator[Item]]
+
+
+def _packing(head: bytes) -> _Unpack | None:
+    """Returns how to unpack a file that begins so; None if it is not packed."""
+    if head[257:262] == b"ustar":
+        return _Unpacker.tar
+    if head.startswith(b"PK\x03\x04"):
+        return _Unpacker.zip
+    for magic, opener in _OPENERS.items():
+        if head.startswith(magic):
+            return lambda self, *where: self.compressed(opener, *where)
+    return None
+
+
+def _zstd(path: Path) -> AbstractContextManager[IO[bytes]]:
+    for module in ("compression.zstd", "zstandard", "backports.zstd"):
+        try:
+            made: AbstractContextManager[IO[bytes]] = importlib.import_module(module).open(
+                path, "rb"
+            )
+        except ImportError:
+            continue
+        return made
+    if shutil.which("zstd") is None:
+        raise OSError("it takes the command zstd, or: pip install zstandard")
+    return _zstd_command(path)
+
+
+@contextmanager
+def _zstd_command(path: Path) -> Iterator[IO[bytes]]:
+    command = ["zstd", "-dcq", "--", str(path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout
+        finally:
+            process.kill()
+
+
+_OPENERS: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    _ZSTD: _zstd,
+}

@@ -1,0 +1,346 @@
+"""The sentences of triage: one function a cause, the only place with these texts."""
+
+import signal
+from collections.abc import Callable, Sequence
+
+from oddrank.finding import (
+    Condition,
+    Confidence,
+    Evidence,
+    Finding,
+    Kind,
+    Level,
+    Who,
+    fold,
+    ranks_text,
+)
+from oddrank.triage.facts import Call, Frame, Group, Point, Process, Suspect, ranks
+
+_LEVELS: tuple[Level, Level, Level] = ("low", "medium", "high")
+_MOST_POINTS = 12
+_MOST_PIDS = 4
+# Class of a leaf -> what a host does that stands there.
+_DOING = {
+    "data": "waits for data",
+    "gpu": "waits for its GPU",
+    "disk": "waits for a file",
+    "lock": "waits for a lock",
+    "network": "waits for the network",
+    "peers": "waits for other ranks",
+    "running": "runs",
+}
+_NOT_TOLD = "what was read does not tell"
+
+
+def finding(suspect: Suspect, next_: Sequence[str] = ()) -> Finding:
+    """Returns the finding of a suspect. next_: commands to type."""
+    condition, text = _CAUSES[suspect.cause](suspect)
+    return Finding(
+        condition=condition,
+        who=who(suspect.processes or suspect.waiting[:1])
+        if condition != "unknown"
+        else _nobody(suspect),
+        cause=suspect.cause,
+        what=text,
+        stage=call_text(suspect.at) or None,
+        evidence=tuple(map(_evidence, (*suspect.support, *_against(suspect))))[:_MOST_POINTS],
+        confidence=_confidence(suspect),
+        next=tuple(next_),
+    )
+
+
+def who(processes: Sequence[Process]) -> Who:
+    """Returns the subject: ranks with the host they share, else processes by their pids."""
+    known = ranks(processes)
+    hosts = {p.host for p in processes if p.host}
+    host = hosts.pop() if len(hosts) == 1 else None
+    if known:
+        return Who("rank", known, host)
+    pids = sorted({p.pid for p in processes if p.pid is not None})
+    if pids:
+        few = ", ".join(map(str, pids[:_MOST_PIDS])) + (", ..." if len(pids) > _MOST_PIDS else "")
+        return Who("process", (), host, f"{'pids' if len(pids) > 1 else 'pid'} {few}")
+    kind: Kind = "node" if host else "rank"
+    return Who(kind, (), host)
+
+
+def count(processes: Sequence[Process]) -> str:
+    """Returns processes as the object of a sentence: ranks 0-5, 7; or 3 processes."""
+    known = ranks(processes)
+    if known:
+        return ranks_text(known)
+    return f"{len(processes)} process{'es' if len(processes) != 1 else ''}"
+
+
+def call_text(call: Call | None) -> str:
+    """Returns a call with its number: all_reduce 15118."""
+    if call is None:
+        return ""
+    return call.op if call.seq is None else f"{call.op} {call.seq}"
+
+
+def group_text(group: Group | None) -> str:
+    """Returns a group by its description or name, with its ranks if they are few."""
+    if group is None or not (group.name or group.text or group.ranks):
+        return ""
+    name = group.text or group.name
+    folded = fold(group.ranks)
+    members = f" (ranks {folded})" if group.ranks and len(folded) <= 32 else ""
+    return f"group {name}{members}"
+
+
+def place_text(frame: Frame | None) -> str:
+    """Returns a frame as _try_get_data (dataloader.py:1011)."""
+    if frame is None:
+        return ""
+    file = frame.file.rpartition("/")[2]
+    line = f":{frame.line}" if frame.line is not None else ""
+    return f"{frame.function} ({file}{line})" if file else frame.function
+
+
+def _nobody(suspect: Suspect) -> Who:
+    return who(suspect.processes or suspect.waiting)
+
+
+def _subject(suspect: Suspect) -> tuple[str, str, str]:
+    """Returns the subject, its verb "to be", and its pronoun as an object."""
+    name = who(suspect.processes)
+    several = len(suspect.processes) > 1
+    return str(name), "are" if several else "is", "them" if several else "it"
+
+
+def _waiters(suspect: Suspect) -> str:
+    """Returns who waits for the culprits, and where: the last part of a sentence."""
+    if not suspect.waiting:
+        return ""
+    *_, them = _subject(suspect)
+    verb = "wait" if len(suspect.waiting) > 1 else "waits"
+    at, group = call_text(suspect.at), group_text(suspect.group)
+    where = f" in {at}" if at else ""
+    where += f" of {group}" if at and group else ""
+    return f"; {count(suspect.waiting)} {verb} for {them}{where}"
+
+
+def _stuck(suspect: Suspect, how: str) -> tuple[Condition, str]:
+    name, be, _ = _subject(suspect)
+    return "stuck", f"{name} {be} stuck: {how}{_waiters(suspect)}"
+
+
+def _host_stopped(suspect: Suspect) -> tuple[Condition, str]:
+    return _stuck(suspect, "stopped by a signal, a debugger or a frozen container")
+
+
+def _gpu_stopped(suspect: Suspect) -> tuple[Condition, str]:
+    several = len(suspect.processes) > 1
+    own = "their GPUs complete" if several else "its GPU completes"
+    return _stuck(suspect, f"the host has issued more calls, but {own} none of them")
+
+
+def _not_entered(suspect: Suspect) -> tuple[Condition, str]:
+    have = "have" if len(suspect.processes) > 1 else "has"
+    at = call_text(suspect.at) or "the call that the others are in"
+    return _stuck(suspect, f"{have} not entered {at}")
+
+
+def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
+    at = call_text(suspect.at) or "a call"
+    return _stuck(suspect, f"inside {at}, or in one before it, and nobody else is behind")
+
+
+def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
+    name, be, them = _subject(suspect)
+    at = call_text(suspect.at) or "the call"
+    if suspect.certainty == 0:
+        text = f"{count(suspect.waiting)} wait in {at}, and {name} left no evidence"
+        return "unknown", f"{text}: whether they wait for {them} can't be told"
+    how = f"has not entered {at}, or {be} inside it (a stack would tell)"
+    if len(suspect.processes) > 1:
+        how = how.replace("has", "have", 1)
+    return _stuck(suspect, how)
+
+
+def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
+    doing = _DOING.get(suspect.leaf_class, "stands")
+    if len(suspect.processes) > 1 and doing.endswith("s"):
+        first, _, rest = doing.partition(" ")
+        doing = f"{first[:-1]} {rest}".rstrip()
+    place = place_text(suspect.leaf)
+    return _stuck(suspect, f"{doing} in {place}" if place else doing)
+
+
+def _gil_held(suspect: Suspect) -> tuple[Condition, str]:
+    place = place_text(suspect.leaf)
+    where = f" in {place}" if place else ""
+    return _stuck(suspect, f"one thread keeps the GIL{where}, and no other Python code can run")
+
+
+def _infinite_loop(suspect: Suspect) -> tuple[Condition, str]:
+    place = place_text(suspect.leaf)
+    where = f" in {place}" if place else ""
+    verb = "run" if len(suspect.processes) > 1 else "runs"
+    return _stuck(suspect, f"{verb} on{where} and does not come to the next call")
+
+
+def _dead(suspect: Suspect) -> tuple[Condition, str]:
+    name, _, _ = _subject(suspect)
+    death = suspect.death
+    if death is None:
+        return "dead", f"{name} died{_waiters(suspect)}"
+    text = death.text.strip().partition("\n")[0][:300]
+    place = place_text(death.site[0] if death.site else suspect.leaf)
+    at = f" at {place}" if place else ""
+    by = f" by the {death.by}" if death.by else ""
+    if death.how == "exception":
+        how = f"raised {text or 'an exception'}{at}"
+    elif death.how == "signal":
+        how = f"was killed{by} with {_signal_name(death.signal)}{at}"
+    elif death.how == "oom":
+        how = f"ran out of memory and was killed{by}" if death.by else "ran out of memory"
+    elif death.how == "exit":
+        how = "exited" if death.code is None else f"exited with code {death.code}"
+    elif death.how == "evicted":
+        how = f"was evicted{by}"
+    else:
+        how = f"aborted{at}" + (f": {text}" if text else "")
+    if death.how in ("signal", "oom", "exit", "evicted") and text:
+        how += f" ({text})"
+    if len(suspect.processes) > 1:
+        how = how.replace("was ", "were ", 1)
+    return "dead", f"{name} {how}{_waiters(suspect)}"
+
+
+def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
+    found = suspect.mismatch
+    name, _, _ = _subject(suspect)
+    if found is None:
+        return "mismatch", f"{name} issued another call than the others"
+    usual, *others = found.variants
+    of = group_text(suspect.group or found.group)
+    where = f"call {found.seq}" + (f" of {of}" if of else "")
+    says = _same if found.differs in ("op", "order") else _with
+    odd = "; ".join(f"{ranks_text(v.ranks)} issued {says(v.call, found.differs)}" for v in others)
+    text = f"{odd} as {where}, {ranks_text(usual.ranks)} {says(usual.call, found.differs)}"
+    if found.differs == "order":
+        text += ": the same calls, in another order"
+    return "mismatch", text
+
+
+def _same(call: Call, _: str) -> str:
+    return f"{call.op}{f' of {call.sizes}' if call.sizes else ''}"
+
+
+def _with(call: Call, differs: str) -> str:
+    value = {
+        "dtype": call.dtype,
+        "sizes": call.sizes or f"{call.bytes} bytes",
+        "root": call.root,
+        "peer": call.peer,
+    }[differs]
+    name = {"sizes": "sizes", "dtype": "dtype"}.get(differs, differs)
+    return f"{call.op} with {name} {value}"
+
+
+def _cycle(suspect: Suspect) -> tuple[Condition, str]:
+    parts = "; ".join(point.text for point in suspect.support)
+    name, _, _ = _subject(suspect)
+    return "stuck", f"{name} wait for each other in a circle: {parts}"
+
+
+def _outside(suspect: Suspect) -> tuple[Condition, str]:
+    place = place_text(suspect.leaf)
+    text = "no rank waits in a call: a stall, if there is one, is in code that is no collective"
+    if suspect.processes and place:
+        name, be, _ = _subject(suspect)
+        doing = _DOING.get(suspect.leaf_class, "stands")
+        return "stuck", f"no rank waits in a call; {name} {be} in {place}: it {doing}"
+    return "unknown", text
+
+
+def _moving(suspect: Suspect) -> tuple[Condition, str]:
+    name, be, _ = _subject(suspect)
+    place = place_text(suspect.leaf)
+    where = f" in {place}" if place else ""
+    return "slow", f"{name} {be} slow, but moves{where}{_waiters(suspect)}"
+
+
+def _slow(suspect: Suspect) -> tuple[Condition, str]:
+    name, be, _ = _subject(suspect)
+    return "slow", f"{name} {be} slow{_waiters(suspect)}"
+
+
+def _device(suspect: Suspect) -> tuple[Condition, str]:
+    trouble = suspect.trouble[0] if suspect.trouble else None
+    text = trouble.text.strip()[:300] if trouble else "a fault of a device"
+    device = trouble.device if trouble else None
+    place = f"{device}: " if device and device not in text else ""
+    if not suspect.processes:
+        where = f"node {trouble.host}" if trouble and trouble.host else "a host"
+        return "broken", f"{where}: {place}{text}"
+    name, _, _ = _subject(suspect)
+    several = len(suspect.processes) > 1
+    return (
+        "broken",
+        f"{name} {'have' if several else 'has'} a fault: {place}{text}{_waiters(suspect)}",
+    )
+
+
+def _unknown(suspect: Suspect) -> tuple[Condition, str]:
+    if not suspect.waiting:
+        return "unknown", f"something went wrong, and {_NOT_TOLD} which rank began it"
+    verb = "wait" if len(suspect.waiting) > 1 else "waits"
+    at, group = call_text(suspect.at), group_text(suspect.group)
+    where = f" in {at}" if at else ""
+    where += f" of {group}" if at and group else ""
+    return "unknown", f"{count(suspect.waiting)} {verb}{where}, and {_NOT_TOLD} for whom"
+
+
+def _signal_name(number: int | None) -> str:
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}" if number else "a signal"
+
+
+def _confidence(suspect: Suspect) -> Confidence:
+    level = _LEVELS[max(0, min(suspect.certainty, 2))]
+    if suspect.against:
+        return Confidence(level, suspect.against[0].text)
+    return Confidence(level, RULES.get(suspect.rule, suspect.rule))
+
+
+def _against(suspect: Suspect) -> Sequence[Point]:
+    return [Point(f"against it: {point.text}", point.source) for point in suspect.against]
+
+
+def _evidence(point: Point) -> Evidence:
+    return Evidence(point.text, str(point.source) if point.source else "triage")
+
+
+# Rule -> what it means, for the report and --explain.
+RULES = {
+    "awaited-and-waits-for-nobody": "other ranks wait for it, and it waits for none",
+    "awaited-and-silent": "other ranks wait in calls with it, and it left no evidence",
+    "all-inside": "every rank is inside the call: nobody is behind",
+    "circle": "ranks wait for each other, each inside a call that the next has not entered",
+    "different-calls": "ranks issued different calls as the same call of a group",
+    "no-open-call": "every rank has completed what it issued",
+}
+
+_CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
+    "host-stopped": _host_stopped,
+    "gpu-stopped": _gpu_stopped,
+    "not-entered": _not_entered,
+    "inside-call": _inside_call,
+    "not-entered-or-inside": _entered_or_inside,
+    "host-stuck": _host_stuck,
+    "gil-held": _gil_held,
+    "infinite-loop": _infinite_loop,
+    "dead": _dead,
+    "mismatch": _mismatch,
+    "cycle": _cycle,
+    "outside": _outside,
+    "moving": _moving,
+    "slow": _slow,
+    "device": _device,
+    "unknown": _unknown,
+}

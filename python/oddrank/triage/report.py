@@ -1,0 +1,117 @@
+"""From files to the report: reads the evidence, asks the judges, and says what they found."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oddrank.errors import OddrankError
+from oddrank.report import Report
+from oddrank.triage import findings, verdict
+from oddrank.triage.evidence import Item, Notes, kinds
+from oddrank.triage.facts import Fact, Suspect
+from oddrank.triage.view import View, view
+
+_MOST_NOTES = 64
+
+
+@dataclass
+class Triage:
+    """What was read and what the judges made of it. read: kind -> (files, facts)."""
+
+    view: View
+    suspects: list[Suspect]
+    notes: Notes
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def newest() -> list[str]:
+    """Returns the record files of this host's newest job. OddrankError if there is none."""
+    raise OddrankError("give the files or folders that the job left")
+
+
+def triage(items: Sequence[Item], notes: Notes) -> Triage:
+    """Reads all files and judges them. OddrankError if none of them is evidence."""
+    facts: list[Fact] = []
+    read: dict[str, tuple[int, int]] = {}
+    for kind, chosen, found in kinds.read(items, notes):
+        read[kind.name] = (len(chosen), len(found))
+        facts += found
+    if not facts:
+        why = f" ({notes.lines[0]})" if notes.lines else ""
+        raise OddrankError(
+            f"nothing in these {len(items)} files tells what happened{why}; give logs, stacks,"
+            " dumps or records of the job"
+        )
+    seen = view(facts)
+    return Triage(seen, verdict.suspects(seen), notes, read)
+
+
+def made(triage: Triage) -> Report:
+    """Makes the report. Its `data` holds what was read, what was not, and each suspect's rule."""
+    seen = triage.view
+    size = seen.world or (max(seen.heard) + 1 if seen.heard else None)
+    world: dict[str, Any] = {"size": size}
+    return Report.of(
+        "triage",
+        world,
+        _data(triage),
+        [findings.finding(suspect) for suspect in triage.suspects],
+        complete=True,
+        why=_why(triage),
+    )
+
+
+def _why(triage: Triage) -> str:
+    read = ", ".join(f"{files} {name}" for name, (files, _) in triage.read.items())
+    skipped = len(triage.notes.lines)
+    rest = f"; not read: {skipped} (see skipped in the JSON, or --explain)" if skipped else ""
+    if triage.suspects:
+        return f"read: {read}{rest}"
+    return f"nothing in what was read tells of a stall or a death; read: {read}{rest}"
+
+
+def _data(triage: Triage) -> dict[str, Any]:
+    return {
+        "evidence": [
+            {"kind": name, "files": files, "facts": facts}
+            for name, (files, facts) in triage.read.items()
+        ],
+        "skipped": triage.notes.lines[:_MOST_NOTES],
+        "heard": sorted(triage.view.heard),
+        "suspects": [_suspect(suspect) for suspect in triage.suspects],
+    }
+
+
+def _suspect(suspect: Suspect) -> dict[str, Any]:
+    return {
+        "cause": suspect.cause,
+        "rule": suspect.rule,
+        "processes": [{"rank": p.rank, "host": p.host, "pid": p.pid} for p in suspect.processes],
+        "waiting": [{"rank": p.rank, "host": p.host, "pid": p.pid} for p in suspect.waiting],
+        "call": findings.call_text(suspect.at) or None,
+        "group": suspect.group.name if suspect.group else None,
+        "leaf": findings.place_text(suspect.leaf) or None,
+        "leaf_class": suspect.leaf_class or None,
+    }
+
+
+def explanation(triage: Triage) -> Iterator[str]:
+    """Yields the lines of --explain: what was read, each rule that fired, for and against."""
+    for name, (files, facts) in triage.read.items():
+        yield f"read {files} file{'s' if files != 1 else ''} of {name}: {facts} facts"
+    for line in triage.notes.lines[:_MOST_NOTES]:
+        yield f"not read: {line}"
+    for suspect in triage.suspects:
+        yield ""
+        meaning = findings.RULES.get(suspect.rule, "")
+        yield f"rule {suspect.rule}" + (f": {meaning}" if meaning else "")
+        for point in suspect.support:
+            yield f"  for it      {point.text}" + (f" [{point.source}]" if point.source else "")
+        for point in suspect.against:
+            yield f"  against it  {point.text}" + (f" [{point.source}]" if point.source else "")
+    yield ""
+
+
+def tree_lines(triage: Triage) -> Iterator[str]:
+    """Yields the lines of --tree."""
+    yield from ()

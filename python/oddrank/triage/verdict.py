@@ -1,0 +1,213 @@
+"""Joins what the judges found: pieces of evidence that support or contradict each other.
+
+Deterministic: the same facts give the same suspects. Every rule has a name, which --explain shows.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+
+from oddrank.finding import ranks_text
+from oddrank.triage.facts import Cause, Point, Process, Source, Suspect, ranks
+from oddrank.triage.judges import waits
+from oddrank.triage.view import View
+
+_NAMES_NOBODY = frozenset({"unknown", "outside"})
+# Causes that only say that a call was not entered: a stack or a state can say why.
+_OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"})
+_HIGH, _MEDIUM, _LOW = 2, 1, 0
+
+
+def suspects(view: View) -> list[Suspect]:
+    """Returns what is wrong, the surest and most telling first; empty if nothing is."""
+    died, waited, stood, broken, counted = (judge(view) for judge in _JUDGES)
+    waited = [_with_state(suspect, view) for suspect in waited]
+    found = _hang(waited, stood, counted)
+    found = _with_deaths(found, died)
+    found = _with_devices(found, broken)
+    return sorted(_distinct(found), key=_weight)
+
+
+def _weight(suspect: Suspect) -> tuple[int, bool, float]:
+    return (
+        -suspect.certainty,
+        suspect.cause in _NAMES_NOBODY,
+        suspect.time if suspect.time is not None else float("inf"),
+    )
+
+
+def _hang(
+    waited: Sequence[Suspect], stood: Sequence[Suspect], counted: Sequence[Suspect]
+) -> list[Suspect]:
+    """Joins progress, stacks and operation counts of a stall."""
+    found = list(waited)
+    for suspect in stood:
+        found = _join(found, suspect, "stacks")
+    for suspect in counted:
+        found = _join(found, suspect, "operation counts")
+    return found
+
+
+def _join(found: list[Suspect], new: Suspect, what: str) -> list[Suspect]:
+    """Adds a suspect of another kind of evidence: it supports, fills in, or contradicts."""
+    if new.cause in _NAMES_NOBODY:
+        if not found:
+            return [new]
+        return [_supported(found[0], new.support), *found[1:]]
+    same = [s for s in found if _overlap(s.processes, new.processes) and _names(s)]
+    if same:
+        return [_refined(s, new) if s in same else s for s in found]
+    named = [s for s in found if _names(s) and s.certainty > _LOW]
+    if not named:
+        silent = [s for s in found if _names(s)]
+        carried = tuple(p for s in found if s not in silent for p in s.support)
+        return [_supported(new, carried), *silent] if silent else [_supported(new, carried)]
+    if new.certainty > named[0].certainty:
+        named, new = [new], named[0]
+        rest: list[Suspect] = []
+    else:
+        rest = [s for s in found if s not in named]
+    other = Point(f"{what} point at {_named(new)}", _first_source(new))
+    lowered = [
+        replace(s, certainty=min(s.certainty, max(_LOW, s.certainty - (new.certainty == _HIGH))),
+                against=(*s.against, other))
+        for s in named
+    ]  # fmt: skip
+    return [*lowered, *rest]
+
+
+def _refined(suspect: Suspect, new: Suspect) -> Suspect:
+    """Says more precisely what the named processes do: progress shows who, a stack shows where."""
+    cause: Cause = new.cause if suspect.cause in _OPEN_CAUSES else suspect.cause
+    both = max(suspect.certainty, new.certainty)
+    return replace(
+        suspect,
+        cause=cause,
+        leaf=new.leaf or suspect.leaf,
+        leaf_class=new.leaf_class or suspect.leaf_class,
+        certainty=_HIGH if suspect.certainty and new.certainty else both,
+        support=(*suspect.support, *new.support),
+        against=() if both == _HIGH else (*suspect.against, *new.against),
+        waiting=suspect.waiting or new.waiting,
+        at=suspect.at or new.at,
+        group=suspect.group or new.group,
+        processes=suspect.processes if ranks(suspect.processes) else new.processes,
+        death=suspect.death or new.death,
+    )
+
+
+def _with_state(suspect: Suspect, view: View) -> Suspect:
+    """Adds what the kernel said of the named processes: stopped, in D state."""
+    states = [view.states[p] for p in suspect.processes if p in view.states]
+    for word, cause in _STATE_CAUSES.items():
+        told = [state for state in states if state.state == word]
+        if told and suspect.cause in _OPEN_CAUSES:
+            points = tuple(Point(f"{_one(s.process)} is {_WORDS[word]}", s.source) for s in told)
+            only = tuple(s.process for s in told)
+            return replace(
+                suspect, cause=cause, certainty=_HIGH, processes=only,
+                support=(*points, *suspect.support),
+            )  # fmt: skip
+    return suspect
+
+
+_STATE_CAUSES: dict[str, Cause] = {"stopped": "host-stopped", "uninterruptible": "host-stuck"}
+_WORDS = {"stopped": "stopped (state T)", "uninterruptible": "inside the kernel (state D)"}
+
+
+def _with_deaths(found: list[Suspect], died: Sequence[Suspect]) -> list[Suspect]:
+    """A rank that died first explains those that wait for it, and those that lost it."""
+    for death in died:
+        same = [s for s in found if _overlap(s.processes, death.processes)]
+        if same:
+            merged = replace(
+                death,
+                support=(*death.support, *same[0].support),
+                waiting=death.waiting or same[0].waiting,
+                at=death.at or same[0].at,
+                group=death.group or same[0].group,
+                certainty=max(death.certainty, same[0].certainty),
+            )
+            found = [merged, *(s for s in found if s not in same)]
+        elif death.certainty > _LOW:
+            point = Point(f"{_named(death)} died", _first_source(death))
+            later = [replace(s, certainty=_LOW, against=(*s.against, point)) for s in found]
+            found = [death, *(s for s in later if s.cause == "mismatch" or _names(s))]
+        elif not found:
+            found = [death]
+        else:
+            found = [_supported(found[0], death.support), *found[1:]]
+    return found
+
+
+def _with_devices(found: list[Suspect], broken: Sequence[Suspect]) -> list[Suspect]:
+    """A fault of the device of a rank that others wait for is why it is stuck."""
+    for fault in broken:
+        same = [s for s in found if s.processes and _overlap(s.processes, fault.processes)]
+        if same:
+            first = same[0]
+            joined = replace(
+                first,
+                support=(*first.support, *fault.support),
+                trouble=(*first.trouble, *fault.trouble),
+                certainty=max(first.certainty, fault.certainty),
+            )
+            found = [joined if s is first else s for s in found]
+        else:
+            found = [*found, fault]
+    return found
+
+
+def _distinct(found: Iterable[Suspect]) -> list[Suspect]:
+    """Drops suspects of low certainty whose processes a surer one names."""
+    kept: list[Suspect] = []
+    for suspect in sorted(found, key=lambda s: -s.certainty):
+        surer = [s for s in kept if _names(s) and s.certainty > _LOW]
+        says_less = not _names(suspect) or any(
+            _overlap(s.processes, suspect.processes) for s in surer
+        )
+        if suspect.certainty > _LOW or suspect.cause == "device" or not (surer and says_less):
+            kept.append(suspect)
+    return kept
+
+
+def _names(suspect: Suspect) -> bool:
+    return bool(suspect.processes) and suspect.cause not in _NAMES_NOBODY
+
+
+def _supported(suspect: Suspect, points: Sequence[Point]) -> Suspect:
+    return replace(suspect, support=(*suspect.support, *points))
+
+
+def _overlap(one: Collection[Process], other: Collection[Process]) -> bool:
+    return bool(_keys(one) & _keys(other))
+
+
+def _keys(processes: Collection[Process]) -> set[object]:
+    return {p.rank if p.rank is not None else (p.host, p.pid) for p in processes}
+
+
+def _one(process: Process) -> str:
+    return f"rank {process.rank}" if process.rank is not None else f"pid {process.pid}"
+
+
+def _named(suspect: Suspect) -> str:
+    known = ranks(suspect.processes)
+    return ranks_text(known) if known else _one(suspect.processes[0])
+
+
+def _first_source(suspect: Suspect) -> Source | None:
+    return next((point.source for point in suspect.support if point.source), None)
+
+
+def _nobody(view: View) -> list[Suspect]:
+    return []
+
+
+# In this order: deaths, waits, stacks, devices, counts.
+_JUDGES: tuple[Callable[[View], list[Suspect]], ...] = (
+    _nobody,
+    waits.judge,
+    _nobody,
+    _nobody,
+    _nobody,
+)
