@@ -50,7 +50,7 @@ def made(triage: Triage) -> Report:
     """Makes the report. Its `data` holds what was read, what was not, and each suspect's rule."""
     seen = triage.view
     size = seen.world or (max(seen.heard) + 1 if seen.heard else None)
-    world: dict[str, Any] = {"size": size}
+    world: dict[str, Any] = {"size": size} if size else {}
     return Report.of(
         "triage",
         world,

@@ -130,7 +130,7 @@ def judge(view: View) -> list[Suspect]:
         return [_cycle(view, waits, circle)]
     if not waits.inside():
         return _outside(view)
-    return _unheard(view, waits, ends, maybe)
+    return _unheard(view, waits, maybe)
 
 
 def _waits(view: View) -> _Waits:
@@ -290,9 +290,7 @@ def _outside(view: View) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def _unheard(
-    view: View, waits: _Waits, ends: set[int], maybe: Mapping[int, set[int]]
-) -> list[Suspect]:
+def _unheard(view: View, waits: _Waits, maybe: Mapping[int, set[int]]) -> list[Suspect]:
     """All that left evidence wait: for ranks without evidence, or for nobody known."""
     inside = waits.inside()
     missing = set().union(*(maybe.get(rank, set()) for rank in inside)) - view.heard
@@ -312,7 +310,7 @@ def _unheard(
                 "not-entered-or-inside",
                 _processes(view, sorted(missing)),
                 rule="awaited-and-silent",
-                certainty=1 if len(missing) == 1 and not ends else 0,
+                certainty=1 if len(missing) == 1 else 0,
                 support=(Point(text, source),),
                 against=(Point("a missing dump means only that nobody wrote it"),),
                 waiting=_processes(view, sorted(waiting or inside)),

@@ -1,0 +1,190 @@
+"""Whoever is waited for and waits for nobody is the culprit; progress decides, never a vote."""
+
+import random
+
+from oddrank.triage.facts import Call, Group, Identity, Process, Source, State, World
+from oddrank.triage.findings import finding
+from oddrank.triage.judges import waits
+from oddrank.triage.verdict import suspects
+from oddrank.triage.view import view
+from progress import ALL4, differ, done, inside, judged, messages, progress
+
+
+def test_a_rank_that_did_not_enter_the_call_of_the_others_is_named():
+    facts = [inside(0, 7), inside(1, 7), done(2, 6), inside(3, 7)]
+    assert judged(*facts) == [("not-entered", (2,), 2)]
+    (found,) = suspects(view(facts))
+    assert [p.rank for p in found.waiting] == [0, 1, 3]
+    told = finding(found)
+    assert (told.condition, told.who.ranks) == ("stuck", (2,))
+    assert "rank 2 is stuck" in told.what
+    assert "ranks 0-1, 3 wait for it in all_reduce 7" in told.what
+
+
+def test_the_rank_that_is_ahead_is_not_named_when_most_are_behind():
+    # 2 of 4 wait in call 641, which the other 2 have not entered.
+    facts = [done(0, 640), done(1, 640), inside(2, 641), inside(3, 641)]
+    assert judged(*facts) == [("not-entered", (0, 1), 2)]
+
+
+def test_a_gpu_that_completes_nothing_while_its_host_goes_on():
+    facts = [inside(0, 9), inside(1, 9), inside(2, 7, pending=20), inside(3, 9)]
+    assert judged(*facts) == [("gpu-stopped", (2,), 2)]
+
+
+def test_who_waits_in_one_group_is_no_culprit_in_another():
+    rows, columns = [Group("r0", (0, 1)), Group("r1", (2, 3))], [Group("c", (1, 3))]
+    # 0 waits for 1 in its row; 1 waits for 3 in the column; 3 has entered neither.
+    facts = [
+        inside(0, 5, group=rows[0]), done(1, 4, group=rows[0]), inside(1, 3, group=columns[0]),
+        done(3, 2, group=columns[0]), inside(2, 5, group=rows[1]), done(3, 4, group=rows[1]),
+    ]  # fmt: skip
+    assert judged(*facts) == [("not-entered", (3,), 2)]
+
+
+def test_groups_of_one_name_and_other_ranks_are_not_compared():
+    one, other = Group("1", (0, 1)), Group("1", (2, 3))
+    facts = [inside(0, 90, group=one), done(1, 89, group=one)]
+    facts += [inside(2, 3, group=other), inside(3, 3, group=other)]
+    assert judged(*facts)[0] == ("not-entered", (1,), 2)
+
+
+def test_two_orders_of_two_groups_are_a_circle():
+    a, b = Group("a", (0, 1)), Group("b", (0, 1))
+    facts = [
+        inside(0, 4, group=a), done(0, 8, group=b),
+        inside(1, 9, group=b), done(1, 3, group=a),
+    ]  # fmt: skip
+    assert judged(*facts) == [("cycle", (0, 1), 2)]
+    (found,) = suspects(view(facts))
+    assert "rank 0 waits for rank 1 in all_reduce of group a" in finding(found).what
+
+
+def test_a_circle_of_three_through_messages():
+    facts = [
+        messages(0, ("recv", 2, 1)), messages(1, ("recv", 0, 1)), messages(2, ("recv", 1, 1)),
+    ]  # fmt: skip
+    assert judged(*facts) == [("cycle", (0, 1, 2), 2)]
+
+
+def test_a_receive_whose_send_never_came():
+    facts = [messages(0, ("recv", 1, 3)), done(1, 5), done(2, 5), done(3, 5)]
+    assert judged(*facts) == [("not-entered", (1,), 2)]
+
+
+def test_a_message_that_both_sides_are_in_makes_nobody_wait():
+    # 0 and 1 are inside one message; 1 also waits for 2.
+    facts = [
+        messages(0, ("send", 1, 3)), messages(1, ("recv", 0, 3), ("send", 2, 9)), done(2, 5),
+    ]  # fmt: skip
+    assert judged(*facts) == [("not-entered", (2,), 2)]
+
+
+def test_messages_of_a_rank_that_is_behind_name_it_not_its_peer():
+    # 1 has sent message 6, as far as it knows not yet completed; 0 has got it and waits for 7.
+    facts = [messages(0, ("recv", 1, 7)), messages(1, ("send", 0, 6))]
+    assert judged(*facts)[0][1] == (1,)
+
+
+def test_one_rank_without_evidence_is_named_with_less_confidence():
+    facts = [inside(0, 7), inside(1, 7), inside(3, 7)]
+    assert judged(*facts) == [("not-entered-or-inside", (2,), 1)]
+
+
+def test_several_ranks_without_evidence_are_not_named():
+    facts = [inside(0, 7), inside(1, 7)]
+    ((cause, ranks, certainty),) = judged(*facts)
+    assert (cause, ranks, certainty) == ("not-entered-or-inside", (2, 3), 0)
+    assert finding(suspects(view(facts))[0]).condition == "unknown"
+
+
+def test_a_rank_that_waits_for_a_rank_without_evidence_is_no_culprit():
+    pair = Group("pair", (1, 2))
+    facts = [inside(0, 7), done(1, 6), inside(1, 4, group=pair), inside(3, 7)]
+    assert judged(*facts) == [("not-entered-or-inside", (2,), 1)]
+
+
+def test_all_inside_one_call_names_nobody():
+    facts = [inside(rank, 7) for rank in range(4)]
+    ((cause, ranks, certainty),) = judged(*facts)
+    assert (cause, ranks, certainty) == ("unknown", (), 0)
+
+
+def test_a_healthy_job_and_a_stall_outside_collectives_name_nobody():
+    facts = [done(rank, 7) for rank in range(4)]
+    assert judged(*facts) == [("outside", (), 0)]
+
+
+def test_different_sizes_name_the_minority_of_a_call_that_is_open():
+    usual, odd = Call(7, "all_reduce", sizes="1024"), Call(7, "all_reduce", sizes="1000")
+    facts = [inside(rank, 7) for rank in range(4)]
+    mismatch = differ(7, "sizes", (usual, (0, 1, 3)), (odd, (2,)))
+    assert judged(*facts, mismatch) == [("mismatch", (2,), 2)]
+    what = finding(suspects(view([*facts, mismatch]))[0]).what
+    assert "rank 2" in what
+    assert "1000" in what
+    assert "1024" in what
+
+
+def test_two_sides_of_equal_size_are_both_shown():
+    one, other = Call(7, "all_reduce"), Call(7, "broadcast")
+    facts = [inside(rank, 7) for rank in range(4)]
+    mismatch = differ(7, "op", (one, (0, 1)), (other, (2, 3)))
+    assert judged(*facts, mismatch) == [("mismatch", (0, 1, 2, 3), 1)]
+
+
+def test_a_difference_that_all_ranks_have_completed_is_none():
+    one, other = Call(5, "gather", sizes="10"), Call(5, "gather", sizes="0")
+    facts = [done(rank, 7) for rank in range(4)]
+    assert judged(*facts, differ(5, "sizes", (one, (0, 1, 2)), (other, (3,)))) == [
+        ("outside", (), 0)
+    ]
+
+
+def test_a_stopped_process_is_said_to_be_stopped():
+    facts = [inside(0, 7), inside(1, 7), done(2, 6), inside(3, 7)]
+    stopped = State(Process(2, "node1", 77), "stopped", Source("guard"))
+    assert judged(*facts, stopped)[0] == ("host-stopped", (2,), 2)
+
+
+def test_a_pid_and_a_rank_of_one_process_are_joined():
+    facts = [inside(0, 7), inside(1, 7), done(2, 6), inside(3, 7)]
+    same = Identity(Process(2, "node1", 77), Source("log"))
+    stopped = State(Process(None, "node1", 77), "stopped", Source("guard"))
+    assert judged(*facts, same, stopped)[0] == ("host-stopped", (2,), 2)
+
+
+def test_counters_of_a_watchdog_alone_name_nobody():
+    # Rank 9 timed out in a group whose other members said nothing.
+    lone = progress(
+        9, Group("37", (), "TENSOR_MODEL_PARALLEL_GROUP"), whole=False, timed_out=True,
+        enqueued=49406, completed=49386, open=(Call(49387, "_allgather_base"),), open_count=20,
+    )  # fmt: skip
+    ((cause, ranks, certainty),) = judged(lone, World(16, Source("log")))
+    assert (cause, ranks, certainty) == ("unknown", (), 0)
+
+
+def test_a_group_known_by_its_name_gets_the_ranks_that_another_source_knows():
+    nameless = Group("0", (), "default_pg")
+    facts = [inside(0, 7), done(2, 6), inside(1, 7, group=nameless), inside(3, 7, group=nameless)]
+    assert judged(*facts) == [("not-entered", (2,), 2)]
+
+
+def test_every_order_of_the_same_facts_gives_the_same_verdict():
+    facts = [inside(0, 7), inside(1, 7), done(2, 6), inside(3, 7)]
+    facts += [inside(0, 3, group=Group("p", (0, 2))), done(2, 2, group=Group("p", (0, 2)))]
+    expected = judged(*facts)
+    chance = random.Random(1)
+    for _ in range(20):
+        chance.shuffle(facts)
+        assert judged(*facts) == expected
+
+
+def test_a_large_job_is_judged_without_n_times_n_edges():
+    everyone = Group("0", tuple(range(20_000)))
+    facts = [inside(rank, 7, group=everyone) for rank in range(19_999)]
+    facts.append(done(19_999, 6, group=everyone))
+    (found,) = waits.judge(view(facts))
+    assert [p.rank for p in found.processes] == [19_999]
+    assert len(found.waiting) == 19_999
+    assert ALL4.ranks == (0, 1, 2, 3)
