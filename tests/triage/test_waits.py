@@ -147,6 +147,15 @@ def test_a_stopped_process_is_said_to_be_stopped():
     assert judged(*facts, stopped)[0] == ("host-stopped", (2,), 2)
 
 
+def test_a_rank_that_was_stopped_inside_the_call_is_named_by_its_state():
+    facts = [inside(rank, 7, backend="gloo") for rank in range(4)]
+    stopped = State(Process(2), "stopped", Source("guard"))
+    running = [State(Process(rank), "running", Source("guard")) for rank in (0, 1, 3)]
+    assert judged(*facts, stopped, *running) == [("host-stopped", (2,), 2)]
+    (found,) = suspects(view([*facts, stopped, *running]))
+    assert [p.rank for p in found.waiting] == [0, 1, 3]
+
+
 def test_a_pid_and_a_rank_of_one_process_are_joined():
     facts = [inside(0, 7), inside(1, 7), done(2, 6), inside(3, 7)]
     same = Identity(Process(2, "node1", 77), Source("log"))

@@ -323,6 +323,7 @@ RULES = {
     "all-inside": "every rank is inside the call: nobody is behind",
     "circle": "ranks wait for each other, each inside a call that the next has not entered",
     "different-calls": "ranks issued different calls as the same call of a group",
+    "held": "the kernel keeps it from running",
     "no-open-call": "every rank has completed what it issued",
 }
 

@@ -20,8 +20,7 @@ _HIGH, _MEDIUM, _LOW = 2, 1, 0
 def suspects(view: View) -> list[Suspect]:
     """Returns what is wrong, the surest and most telling first; empty if nothing is."""
     died, waited, stood, broken, counted = (judge(view) for judge in _JUDGES)
-    waited = [_with_state(suspect, view) for suspect in waited]
-    found = _hang(waited, stood, counted)
+    found = _with_states(_hang(waited, stood, counted), view)
     found = _with_deaths(found, died)
     found = _with_devices(found, broken)
     return sorted(_distinct(found), key=_weight)
@@ -95,19 +94,42 @@ def _refined(suspect: Suspect, new: Suspect) -> Suspect:
     )
 
 
-def _with_state(suspect: Suspect, view: View) -> Suspect:
-    """Adds what the kernel said of the named processes: stopped, in D state."""
-    states = [view.states[p] for p in suspect.processes if p in view.states]
+def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
+    """Adds what the kernel or a guard saw: a process that is stopped, or in D state."""
     for word, cause in _STATE_CAUSES.items():
-        told = [state for state in states if state.state == word]
-        if told and suspect.cause in _OPEN_CAUSES:
-            points = tuple(Point(f"{_one(s.process)} is {_WORDS[word]}", s.source) for s in told)
-            only = tuple(s.process for s in told)
-            return replace(
-                suspect, cause=cause, certainty=_HIGH, processes=only,
-                support=(*points, *suspect.support),
+        told = [state for state in view.states.values() if state.state == word]
+        if not told or len(told) == len(view.states) > 1:
+            continue  # all of them: it was a person who looked, or the scheduler
+        held = tuple(state.process for state in told)
+        points = tuple(Point(f"{_one(s.process)} is {_WORDS[word]}", s.source) for s in told)
+        same = [s for s in found if _names(s) and _overlap(s.processes, held)]
+        if same:
+            found = [
+                _held(s, cause, held, points) if s in same and s.cause in _OPEN_CAUSES else s
+                for s in found
+            ]
+        elif not any(_names(s) and s.certainty == _HIGH for s in found):
+            victims = next((s for s in found if s.waiting), None)
+            waiting = tuple(
+                p for p in (victims.waiting if victims else ()) if not _overlap([p], held)
+            )
+            new = Suspect(
+                cause, held, rule="held", certainty=_HIGH if waiting else _MEDIUM,
+                support=(*points, *(victims.support if victims else ())), waiting=waiting,
+                at=victims.at if victims else None, group=victims.group if victims else None,
             )  # fmt: skip
-    return suspect
+            found = [new, *(s for s in found if s.certainty > _LOW and _names(s))]
+    return found
+
+
+def _held(
+    suspect: Suspect, cause: Cause, held: Collection[Process], points: Sequence[Point]
+) -> Suspect:
+    only = tuple(p for p in suspect.processes if _overlap([p], held))
+    return replace(
+        suspect, cause=cause, certainty=_HIGH, processes=only,
+        support=(*points, *suspect.support),
+    )  # fmt: skip
 
 
 _STATE_CAUSES: dict[str, Cause] = {"stopped": "host-stopped", "uninterruptible": "host-stuck"}
