@@ -103,9 +103,11 @@ class _Unpacker:
         """Copies to a file of the folder what `source` yields until its end or an error."""
         self._copies += 1
         path = self._folder / str(self._copies)
+        # Gives what came before the place where a file is cut off; read() would raise instead.
+        read = getattr(source, "read1", source.read)
         with path.open("wb") as file:
             try:
-                while chunk := source.read(_CHUNK):
+                while chunk := read(_CHUNK):
                     self._left -= len(chunk)
                     if self._left < 0:
                         self._notes.add(name, "unpacked only in part: too large for the disk here")
