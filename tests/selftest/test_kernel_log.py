@@ -5,7 +5,8 @@ from threading import Thread
 
 import pytest
 
-from oddrank.selftest.gpus import HARDWARE, sxids, xids
+from oddrank.machine.xid import HARDWARE
+from oddrank.selftest.gpus import sxids, xids
 
 LOG = """\
 4,1,100,-;NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', GPU has fallen off the bus.

@@ -6,42 +6,9 @@ from collections.abc import Mapping
 from typing import TypeAlias, TypedDict
 
 from oddrank.control.stages import Node, RunState, node_of
+from oddrank.machine.xid import SXID, XID, harmless, pci_slot
 
-# Xid -> its meaning, for broken hardware only. Other codes are mostly a program's own fault, or say
-# less than NVML. Source: docs.nvidia.com/deploy/xid-errors.
-HARDWARE = {
-    46: "it stopped processing",
-    48: "a double-bit ECC error",
-    62: "its microcontroller halted",
-    64: "a bad row of memory could not be replaced",
-    74: "an NVLink error",
-    79: "it fell off the bus",
-    92: "many single-bit ECC errors",
-    95: "an uncontained memory error",
-    110: "a security fault",
-    119: "its system processor (GSP) did not answer",
-    120: "its system processor (GSP) failed",
-    140: "an unrecovered ECC error",
-    143: "it could not be initialised",
-    144: "an NVLink error (SAW)",
-    145: "an NVLink error (RLW)",
-    146: "an NVLink error (TLW)",
-    147: "an NVLink error (TREX)",
-    148: "an NVLink error (NVLPW_CTRL)",
-    149: "an NVLink error (NETIR)",
-    150: "an NVLink error (MSE)",
-    154: "the driver asks for a reset or a reboot",
-}
-_XID = re.compile(
-    rb"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})[^)]*\): (\d+)([^\n]*)"
-)
-# Lines that tell of no fault: NVLink 5 corrects some errors itself, and the end of a recovery is an
-# Xid 154, too.
-_NONFATAL, _RECOVERED = re.compile(rb"\bNonfatal\b"), re.compile(rb" to 0x0 ")
-_HARMLESS = {**{str(code): _NONFATAL for code in range(144, 151)}, "154": _RECOVERED}
-# The first line about an error of an NVSwitch: other lines ("Severity", "Data") repeat it, and what
-# is not fatal happens to healthy switches.
-_SXID = re.compile(rb"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), Fatal")
+_XID, _SXID = re.compile(XID.encode()), re.compile(SXID.encode())
 _MOST = 32 << 20
 Counts: TypeAlias = dict[str, int]
 SwitchCounts: TypeAlias = dict[str, Counts]
@@ -115,12 +82,12 @@ def xids(pci: str, path: str = "/dev/kmsg") -> Counts | str:
     log = _read(path)
     if isinstance(log, str):
         return log
-    slot = pci.lower().rpartition(".")[0]
+    slot = pci_slot(pci)
     counts: Counts = {}
     for found in _XID.finditer(log):
         code = found[2].decode()
-        harmless = code in _HARMLESS and _HARMLESS[code].search(found[3])
-        if found[1].decode().lower()[-len(slot) :] == slot and not harmless:
+        rest = found[3].decode(errors="replace")
+        if pci_slot(found[1].decode()) == slot and not harmless(int(code), rest):
             counts[code] = counts.get(code, 0) + 1
     return counts
 
@@ -132,6 +99,8 @@ def sxids(path: str = "/dev/kmsg") -> SwitchCounts | str:
         return log
     counts: SwitchCounts = {}
     for found in _SXID.finditer(log):
+        if found[3] != b"Fatal":  # such errors happen to healthy switches
+            continue
         of_switch = counts.setdefault(found[1].decode().lower(), {})
         code = found[2].decode()
         of_switch[code] = of_switch.get(code, 0) + 1

@@ -31,10 +31,16 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A source names one process in several ways: its rank and host, its pid."""
+    """A source names one process in several ways: its rank and host, its pid.
+
+    gpu: the PCI address of its GPU as 0000:9b:00 (oddrank.machine.xid.pci_slot); "": unknown.
+    gpu_index: that GPU's number on its host, as NVML counts.
+    """
 
     process: Process
     source: Source
+    gpu: str = ""
+    gpu_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +215,18 @@ class Death:
     """Frames of the traceback, innermost first."""
 
 
+Whose: TypeAlias = Literal["hardware", "application", "cleanup", "notice", "unknown"]
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A fault of a device, link, host or file system that a log reports.
 
-    kind: xid, sxid, nvlink, ib-flap, ecc, thermal, oom, disk, network, node, power ... fatal: jobs
-    do not survive it. device: as users name it: GPU 0000:9b:00, ib6.
+    kind: xid, sxid, gpu, nvlink, ib-flap, link-flap, network, pcie, ecc, mce, thermal, power, oom,
+    hung-task, lockup, file-system, disk, node. fatal: jobs do not survive it. device: as users name
+    it: GPU 0000:9b:00, ib6. whose: hardware, an application's error (a consequence, never the cause
+    of a stall), cleanup after another fault, or a notice. count, time, last: how often, first and
+    last. pids: of processes that it hit; pid: the first of them.
     """
 
     kind: str
@@ -227,6 +239,11 @@ class Trouble:
     count: int = 1
     time: float | None = None
     pid: int | None = None
+    last: float | None = None
+    pids: tuple[int, ...] = ()
+    whose: Whose = "hardware"
+    coarse: bool = False
+    """The source does not say the zone or the year: a time far from others proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +251,9 @@ class Counts:
     """Operation counts that a library's own watcher reports of a communicator (NCCL RAS).
 
     counts: rank -> operations launched. dead, silent: ranks that it calls dead, or could not ask.
+    Ranks are those of the communicator unless `whole`: it holds all ranks of the job, so that they
+    are global. members: what is known of its ranks; `Process.rank` is global or None. A watcher
+    names the rarest count, which may be ahead: counts blame nobody.
     """
 
     communicator: str
@@ -244,6 +264,8 @@ class Counts:
     dead: tuple[int, ...] = ()
     silent: tuple[int, ...] = ()
     size: int | None = None
+    whole: bool = False
+    members: tuple[tuple[int, Process], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

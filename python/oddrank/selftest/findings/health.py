@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from oddrank.control.stages import RunState
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Level, Who, ranks_text
+from oddrank.machine.xid import HARDWARE
 from oddrank.peers import Majority
-from oddrank.selftest.gpus import HARDWARE, Health, results
+from oddrank.selftest.gpus import Health, results
 from oddrank.selftest.nodes import node_or_rank
 
 # NVML_GPU_RECOVERY_ACTION_*

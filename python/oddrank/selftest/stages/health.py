@@ -13,6 +13,7 @@ from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine import placement
 from oddrank.machine.device import GPU
+from oddrank.machine.xid import HARDWARE
 from oddrank.peers import majority
 from oddrank.selftest import Options, gpus
 from oddrank.selftest.findings import health as findings
@@ -114,7 +115,7 @@ def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
         yield findings.slowed_down(run, rank, reply, reasons, hardware=hardware)
     logged = reply.get("xid")
     if isinstance(logged, dict):
-        codes = {int(code): n for code, n in logged.items() if int(code) in gpus.HARDWARE}
+        codes = {int(code): n for code, n in logged.items() if int(code) in HARDWARE}
         if codes:
             yield findings.logged(run, rank, reply, codes)
 

@@ -1,0 +1,317 @@
+"""Reads kernel logs: dmesg, journalctl -k, syslog, /dev/kmsg. Faults of devices, and kills."""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any
+
+from oddrank.machine.xid import UNKNOWN, XIDS, harmless, pci_slot
+from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence.kernel_lines import RULES, VIRTUAL, WORDS, Rule
+from oddrank.triage.evidence.lines import anchors, is_text, matching, occurs
+from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble, Whose
+
+_WANTED = anchors(WORDS)
+_MOST_PIDS = 64
+_TEXT = 200
+_BY_WORD: dict[str, list[Rule]] = {}
+for _each in RULES:
+    for _word in _each.words:
+        _BY_WORD.setdefault(_word, []).append(_each)
+
+_MONTHS = {name: number for number, name in enumerate(
+    ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1
+)}  # fmt: skip
+_ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?)"
+_PROGRAM = r"(?P<program>[\w.@/-]+)(?:\[\d+\])?:"
+_BOOT = r"(?:\[ *\d+\.\d{3,9}(?:\]|, *[TC]\d+\]) ?)"
+# What stands before the message, per program that writes such logs.
+_HEADERS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\[\w{3} (?P<month>\w{3}) +(?P<day>\d+) (?P<clock>\d\d:\d\d:\d\d) (?P<year>\d{4})\] ",
+        rf"(?:\w+ *:\w+ *: )?\[?{_ISO}\]? (?:(?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?)?",
+        rf"(?:<\d+>)?(?P<month>[A-Z][a-z]{{2}}) +(?P<day>\d+) (?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)? "
+        rf"(?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?",
+        r"\[(?P<month>\w{3}) (?P<day>\d+) (?P<year>\d{4}) (?P<clock>\d\d:\d\d:\d\d)\] "
+        r"\[\w+\] \[tid \d+\] ",
+        rf"(?P<unix>\d{{9,11}}\.\d{{3,6}}) (?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?",
+        r"\d+,\d+,\d+,[-c][^;]{0,200};",
+        rf"(?:<\d+>|\w+ *:\w+ *: )?{_BOOT}(?:(?P<host>[\w.-]+) kernel: )?",
+    )
+)  # fmt: skip
+# Other programs may repeat a kernel's line: theirs is not counted.
+_PROGRAMS = re.compile(r"(kernel|systemd|NetworkManager|nv-?|nvidia|mce|edac|rasdaemon|dhclient)")
+_LOG = re.compile(
+    rb"^(?:\[\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}\] |\[ *\d+\.\d{6}\] |kern +:\w+ *: |"
+    rb"\d+,\d+,\d+,[-c][^;\n]*;|(?:<\d+>)?\w{3} +\d+ \d\d:\d\d:\d\d [\w.-]+ (?:kernel|systemd)|"
+    rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* [\w.-]+ (?:kernel|systemd))",
+    re.MULTILINE,
+)
+
+
+_WHOSE: dict[str, Whose] = {
+    "gpu": "hardware", "application": "application", "cleanup": "cleanup", "notice": "notice",
+    "either": "unknown",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line without its header. log: it has the header of a kernel log."""
+
+    text: str
+    log: bool = False
+    host: str | None = None
+    time: float | None = None
+    coarse: bool = False
+
+
+def _line(text: str, newest: float) -> _Line:
+    """Takes the header off. newest: when the file was written, for dates without a year."""
+    if text.startswith("{") and '"MESSAGE"' in text:
+        return _journal(text)
+    for header in _HEADERS:
+        if found := header.match(text):
+            groups = found.groupdict()
+            if groups.get("program") and not _PROGRAMS.match(groups["program"]):
+                return _Line("")
+            when, coarse = _when(groups, newest)
+            return _Line(text[found.end() :], True, groups.get("host"), when, coarse)
+    return _Line(text)
+
+
+def _journal(text: str) -> _Line:
+    """Reads a line of `journalctl -o json`."""
+    try:
+        entry = json.loads(text)
+        message, program = entry["MESSAGE"], str(entry.get("SYSLOG_IDENTIFIER", "kernel"))
+        when = float(entry["__REALTIME_TIMESTAMP"]) / 1e6
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return _Line("")
+    if not isinstance(message, str) or not _PROGRAMS.match(program):
+        return _Line("")
+    return _Line(message, True, str(entry.get("_HOSTNAME") or "") or None, when)
+
+
+def _when(groups: dict[str, Any], newest: float) -> tuple[float | None, bool]:
+    """Returns Unix seconds, and whether zone or year is a guess (UTC; the file's)."""
+    with suppress(ValueError, OverflowError, KeyError):
+        if groups.get("unix"):
+            return float(groups["unix"]), False
+        if groups.get("iso"):
+            iso = groups["iso"].replace(",", ".").replace("Z", "+00:00")
+            iso = re.sub(r"(\.\d{1,6})\d*", lambda m: m[1].ljust(7, "0"), iso)
+            iso = re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", iso)
+            read = datetime.fromisoformat(iso)
+            if read.tzinfo is None:
+                return read.replace(tzinfo=timezone.utc).timestamp(), True
+            return read.timestamp(), False
+        if groups.get("month"):
+            month, day = _MONTHS[groups["month"]], int(groups["day"])
+            hour, minute, second = (int(part) for part in groups["clock"].split(":"))
+            clock = partial(datetime, month=month, day=day, hour=hour, minute=minute,
+                            second=second, tzinfo=timezone.utc)  # fmt: skip
+            if groups.get("year"):
+                return clock(int(groups["year"])).timestamp(), True
+            year = datetime.fromtimestamp(newest, timezone.utc).year
+            for guess in range(year, year - 5, -1):  # 29 February is not in every year
+                with suppress(ValueError):
+                    read = clock(guess)
+                    if read.timestamp() < newest + 86400:
+                        return read.timestamp(), True
+    return None, False
+
+
+@dataclass
+class _Fold:
+    """Troubles of one kind, device and host: one fact with a count."""
+
+    found: dict[tuple[Any, ...], Trouble] = field(default_factory=dict)
+    over: set[tuple[Any, ...]] = field(default_factory=set)
+    """Kind, device and host of what has come back since it was last lost."""
+
+    def add(self, new: Trouble) -> None:
+        # An SXid's text tells of each link; an application's errors are those of its process.
+        text = "" if new.kind == "sxid" else new.text
+        pid = new.pid if new.whose == "application" else None
+        key = (new.kind, new.code, new.device, new.host, new.fatal, new.whose, text, pid)
+        self.over.discard((new.kind, new.device, new.host))
+        old = self.found.get(key)
+        if old is None:
+            self.found[key] = new
+            return
+        times = [t for t in (old.time, old.last, new.time, new.last) if t is not None]
+        pids = tuple(dict.fromkeys((*old.pids, *new.pids)))[:_MOST_PIDS]
+        self.found[key] = replace(
+            old, count=old.count + new.count, pids=pids, pid=pids[0] if pids else None,
+            time=min(times, default=None), last=max(times, default=None),
+        )  # fmt: skip
+
+    def end(self, kind: str, device: str | None, host: str | None) -> None:
+        self.over.add((kind, device, host))
+
+    def troubles(self) -> Iterator[Trouble]:
+        for each in self.found.values():
+            lasts = (each.kind, each.device, each.host) not in self.over
+            if lasts and each.kind in {"ib-flap", "link-flap", "file-system"}:
+                yield replace(each, text=f"{each.text}, and did not come back in this log")
+            else:
+                yield each
+
+
+def _xid(code: int, rest: str, device: str) -> Trouble | None:
+    if harmless(code, rest):
+        return None
+    row = XIDS.get(code, UNKNOWN)
+    return Trouble(
+        "xid", f"Xid {code}: {row.text}", Source(""), device=f"GPU {pci_slot(device)}",
+        code=str(code), fatal=row.fatal, whose=_WHOSE[row.whose],
+    )  # fmt: skip
+
+
+def _trouble(rule: Rule, found: re.Match[str]) -> Trouble | None:
+    """Makes the fact of a line, without its place. None: the line tells of no fault."""
+    groups = found.groupdict()
+    device, source = groups.get("device"), Source("")
+    if rule.kind == "xid":
+        return _xid(int(found[2][:6]), found[3], found[1])
+    if rule.kind == "fallen":
+        return _xid(79, "", device or "")
+    if rule.kind == "sxid":
+        fatal, words = found[3] == "Fatal", f"SXid {found[2]}{found[4]}"[:_TEXT]
+        return Trouble(
+            "sxid", words, source, None, f"NVSwitch {pci_slot(found[1])}", found[2], fatal
+        )
+    if rule.kind == "sxid-fm":
+        fatal, code = groups["name"] == "fatal", groups["code"]
+        shown = f"NVSwitch {pci_slot(device or '')}"
+        return Trouble("sxid", f"SXid {code}", source, None, shown, code, fatal)
+    kind, name = rule.kind, device
+    if kind == "link":
+        if device is None or VIRTUAL.match(device):
+            return None
+        kind = "ib-flap" if re.match(r"ib|mlx5|roce|bnxt_re|hsn|efa", device) else "link-flap"
+    if device is not None:
+        slot = pci_slot(device) if rule.device.startswith("GPU") else device
+        name = rule.device.format(slot)
+    said = rule.text or found[0].strip()[:_TEXT]
+    if kind == "oom":
+        said = f"out of memory: the kernel killed {groups.get('name') or 'a process'}"
+    elif kind == "hung-task":
+        said = f"{groups['name']} was stuck in the kernel for over {groups['code']} s"
+    pid = int(groups["pid"][:18]) if groups.get("pid") else None
+    return Trouble(
+        kind, said, source, device=name, fatal=rule.fatal, pid=pid,
+        code=str(groups.get("code") or "") if kind in {"oom", "pcie"} else "",
+    )  # fmt: skip
+
+
+def _deaths(
+    rule: Rule, found: re.Match[str], trouble: Trouble, line: _Line, place: Source
+) -> Iterator[Fact]:
+    """What a line says of one process: that it was killed, crashed, or is stuck in the kernel."""
+    process = Process(host=line.host, pid=trouble.pid)
+    if trouble.pid is None:
+        return
+    if rule.kind == "oom":
+        yield Death(
+            process, "oom", place, time=line.time, coarse=True, signal=9, by="kernel",
+            text=line.text[:_TEXT],
+        )  # fmt: skip
+    elif rule.kind == "segfault":
+        signals = {"trap invalid opcode": 4, "trap divide error": 8}
+        yield Death(
+            process, "signal", place, time=line.time, coarse=True, by="kernel",
+            signal=signals.get(found.groupdict().get("code") or "", 11), text=line.text[:_TEXT],
+        )  # fmt: skip
+    elif rule.kind == "hung-task":
+        yield State(process, "uninterruptible", place, line.time)
+
+
+def _sniff(item: Item) -> bool:
+    if not is_text(item):
+        return False
+    if _LOG.search(item.head):
+        return True
+    if not occurs(item, _WANTED):
+        return False
+    return any(_match(line) for _, line in matching(item, _WANTED))
+
+
+def _match(text: str, newest: float = 0.0) -> tuple[_Line, Rule, re.Match[str]] | None:
+    """Returns the line without its header, the rule for it and the match; None if none is."""
+    line = _line(text, newest)
+    for word in dict.fromkeys(_words(line.text)):
+        for rule in _BY_WORD[word]:
+            if (line.log or rule.alone) and (found := rule.pattern.search(line.text)):
+                return line, rule, found
+    return None
+
+
+def _words(text: str) -> Iterator[str]:
+    for found in _WANTED.finditer(text.encode(errors="replace")):
+        yield found[0].decode()
+
+
+def _facts(item: Item, notes: Notes, fold: _Fold) -> Iterator[Fact]:
+    newest = time.time()
+    with suppress(OSError):
+        newest = item.path.stat().st_mtime
+    killed: set[tuple[str | None, int | None]] = set()
+    fallen: dict[str | None, float | None] = {}
+    lines, booted = 0, False
+    for number, text in matching(item, _WANTED, notes):
+        lines += 1
+        if (matched := _match(text, newest)) is None:
+            continue
+        line, rule, found = matched
+        trouble = _trouble(rule, found)
+        if trouble is None:
+            continue
+        if trouble.text == "it booted" and not booted:  # a log begins with the boot before the job
+            booted = True
+            if number < 50:
+                continue
+        booted = True
+        place = Source(item.name, number)
+        if rule.ends:
+            fold.end(trouble.kind, trouble.device, line.host)
+            continue
+        if trouble.code == "79":  # the driver says it in up to three lines
+            fresh = trouble.device not in fallen or fallen[trouble.device] != line.time
+            fallen[trouble.device] = line.time
+            if not fresh:
+                continue
+        if rule.kind == "oom":  # two lines a victim
+            if (line.host, trouble.pid) in killed:
+                continue
+            killed.add((line.host, trouble.pid))
+        yield from _deaths(rule, found, trouble, line, place)
+        if rule.kind == "segfault":
+            continue
+        said = re.search(r"pid=(\d{1,18})", line.text) if trouble.kind == "xid" else None
+        pid = int(said[1]) if said else trouble.pid
+        fold.add(
+            replace(
+                trouble, source=place, host=line.host, time=line.time, last=line.time, pid=pid,
+                pids=() if pid is None else (pid,), coarse=line.coarse,
+            )
+        )  # fmt: skip
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    facts: list[Fact] = []
+    for item in items:
+        fold = _Fold()
+        facts += _facts(item, notes, fold)
+        facts += fold.troubles()
+    return facts
+
+
+KIND = Kind("kernel log", binary=False, sniff=_sniff, read=_read)

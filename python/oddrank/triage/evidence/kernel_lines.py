@@ -1,0 +1,361 @@
+"""The table of kernel messages that tell of faults. A new message is one row.
+
+Sources: the kernel's own format strings (mm/oom_kill.c, kernel/hung_task.c, arch/x86/mm/fault.c,
+drivers/pci/pcie/aer.c, net/sunrpc, mlx5), NVIDIA's Xid catalog and Fabric Manager guide.
+"""
+
+import re
+from dataclasses import dataclass
+
+from oddrank.machine.xid import SXID, XID
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of message.
+
+    kind: of the Trouble; xid, sxid, oom, segfault and hung-task are treated by name in kernel.py.
+    words: a line holds one of them, if the pattern can match. pattern: its groups device, pid, name
+    and code are used. device: how it is shown; {} is what the group found. text: the sentence's
+    end; "": the message itself. alone: the message is recognised without a kernel log's header.
+    ends: the message says that it is over.
+    """
+
+    kind: str
+    words: tuple[str, ...]
+    pattern: re.Pattern[str]
+    text: str = ""
+    device: str = "{}"
+    fatal: bool = False
+    alone: bool = False
+    ends: bool = False
+
+
+def _rule(
+    kind: str, words: str, pattern: str, text: str = "", device: str = "{}", *, fatal: bool = False,
+    alone: bool = False, ends: bool = False,
+) -> Rule:  # fmt: skip
+    pieces = tuple(words.split("|"))
+    return Rule(kind, pieces, re.compile(pattern), text, device, fatal, alone, ends)
+
+
+_NIC = r"(?P<device>[\w.-]{1,40})"
+_PCI = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+_SLOT = r"(?P<device>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
+_SERVER = r"(?P<device>[^\s,]{1,120})"
+# Networks that come and go with containers and virtual machines.
+VIRTUAL = re.compile(r"(veth|docker|br-|cali|cni|tap|tun|lxc|virbr|flannel|vxlan|dummy|lo$)")
+
+RULES: tuple[Rule, ...] = (
+    # GPUs and NVSwitches
+    _rule("xid", "NVRM: Xid", XID, alone=True),
+    _rule(
+        "fallen",
+        "fallen off the bus",
+        rf"NVRM: +GPU (?:at )?(?:PCI:)?{_SLOT}(?:\.\d)?: GPU has fallen off the bus",
+        alone=True,
+    ),
+    _rule(
+        "fallen",
+        "The NVIDIA GPU",
+        rf"NVRM: +The NVIDIA GPU {_SLOT}\.\d\s*$",
+        alone=True,
+    ),
+    _rule("sxid", "SXid", SXID, alone=True),
+    _rule(
+        "sxid-fm",
+        "detected NVSwitch",
+        r"detected NVSwitch (?P<name>fatal|non-fatal) error (?P<code>\d+) on fid \d+ on "
+        r"NVSwitch pci bus id (?P<device>[0-9a-fA-F:.]+)",
+        alone=True,
+    ),
+    _rule(
+        "gpu",
+        "RmInitAdapter failed",
+        r"NVRM: GPU (?P<device>[0-9a-fA-F:.]+): RmInitAdapter failed",
+        "it could not be initialised",
+        "GPU {}",
+        fatal=True,
+        alone=True,
+    ),
+    _rule(
+        "nvlink",
+        "knvlink",
+        r"NVRM: (?P<name>knvlink\w+: .*(?:[Ff]ailed|error))",
+        "an NVLink could not be set up",
+        alone=True,
+    ),
+    _rule(
+        "gpu",
+        "amdgpu",
+        r"amdgpu " + _PCI + r": (?:amdgpu: )?(?:ring \S+ timeout|GPU reset begin|.*uncorrectable "
+        r"hardware errors? detected)",
+        "",
+        "GPU {}",
+        fatal=True,
+        alone=True,
+    ),
+    # Links
+    _rule("link", "lost carrier|Lost carrier", rf"^{_NIC}: [Ll]ost carrier", "it lost its link"),
+    _rule("link", "ained carrier", rf"^{_NIC}: [Gg]ained carrier", ends=True),
+    _rule(
+        "link",
+        "ink down|ink Down|ink is down|ink is Down|ink DOWN",
+        rf"(?:^|\s){_NIC}:? (?:Port: \d+ )?(?:NIC )?[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b",
+        "it lost its link",
+    ),
+    _rule(
+        "link",
+        "ink up|ink Up|ink is up|ink is Up|ink UP",
+        rf"(?:^|\s){_NIC}:? (?:Port: \d+ )?(?:NIC )?[Ll]ink (?:is )?(?:[Uu]p|UP)\b",
+        ends=True,
+    ),
+    _rule(
+        "link",
+        "link disconnected",
+        rf"device \({_NIC}\): (?:carrier: )?link disconnected",
+        "it lost its link",
+    ),
+    _rule("link", "link connected", rf"device \({_NIC}\): (?:carrier: )?link connected", ends=True),
+    _rule(
+        "link",
+        "link status definitely down",
+        r"\(slave (?P<device>\S+)\): link status definitely down",
+        "it lost its link",
+    ),
+    _rule(
+        "power",
+        "insufficient power",
+        rf"{_PCI}: .*Detected insufficient power on the PCIe slot",
+        "its PCIe slot gives too little power",
+        "network card {}",
+        alone=True,
+    ),
+    _rule(
+        "ib-flap",
+        "Port module event",
+        r"(?:" + _PCI + r": .*)?Port module event\[error\]: .*",
+        "",
+        "network card {}",
+        alone=True,
+    ),
+    _rule(
+        "network",
+        "health compromised|Health issue observed|assert_var|in fatal state",
+        rf"mlx5_core {_PCI}: .*(?:health compromised|Health issue observed|assert_var|fatal state)",
+        "its firmware reports a failure",
+        "network card {}",
+        fatal=True,
+        alone=True,
+    ),
+    _rule(
+        "network",
+        "transmit timeout|transmit queue",
+        r"(?:NETDEV WATCHDOG: (?:CPU: \d+: )?)?"
+        + _NIC
+        + r":? ?(?:\([\w-]+\): )?transmit (?:timeout|"
+        r"queue \d+ timed out)",
+        "it stopped sending",
+    ),
+    _rule(
+        "network",
+        "dump error cqe",
+        r"(?P<device>mlx\d_\d+): ?(?:dump_cqe:\d+:)?.*dump error cqe",
+        "it completed work with an error (a remote side that ended does that, too)",
+    ),
+    # PCIe, memory, heat
+    _rule(
+        "pcie",
+        "AER:|error message received from",
+        rf"(?:pcieport {_PCI}: )?AER: (?:Multiple )?(?P<code>Uncorrect\w+ \((?:Fatal|Non-Fatal)\))",
+        "an uncorrected PCIe error",
+        "PCIe port {}",
+    ),
+    _rule(
+        "pcie",
+        "DPC: containment event|DPC: ",
+        rf"pcieport {_PCI}: DPC: (?:containment event|.*error)",
+        "its link was shut after an error (DPC)",
+        "PCIe port {}",
+        fatal=True,
+    ),
+    _rule(
+        "pcie",
+        "pciehp",
+        rf"pcieport {_PCI}: pciehp: Slot\(\S+\): (?:Link Down|Card not present)",
+        "its card was lost",
+        "PCIe port {}",
+        fatal=True,
+    ),
+    _rule(
+        "ecc",
+        "EDAC MC",
+        r"EDAC (?P<device>MC\d+): \d+ UE ",
+        "an uncorrected memory error",
+        "host memory {}",
+        fatal=True,
+    ),
+    _rule(
+        "ecc",
+        "EDAC MC",
+        r"EDAC (?P<device>MC\d+): \d+ CE ",
+        "corrected memory errors",
+        "host memory {}",
+    ),
+    _rule(
+        "mce",
+        "Machine Check|achine check",
+        r"\[Hardware Error\]: .*Machine Check(?: Exception)?: |[Ff]atal machine check",
+        "the processor reports a hardware error (machine check)",
+        fatal=True,
+    ),
+    _rule(
+        "mce",
+        "Memory failure",
+        r"Memory failure: 0x[0-9a-f]+: ",
+        "a page of memory failed",
+    ),
+    _rule(
+        "thermal",
+        "temperature above threshold|temperature/speed above|critical temperature",
+        r"(?:CPU\d+: (?:Core|Package) temperature(?:/speed)? above threshold)",
+        "its processors slow down for heat",
+    ),
+    _rule(
+        "thermal",
+        "critical temperature",
+        r"critical temperature reached",
+        "it reached its critical temperature",
+        fatal=True,
+    ),
+    # The operating system
+    _rule(
+        "oom",
+        "oom-kill:constraint",
+        r"oom-kill:constraint=(?P<code>\w+),.*task=(?P<name>[^,]*),pid=(?P<pid>\d+)",
+        alone=True,
+    ),
+    _rule(
+        "oom",
+        "Killed process|Kill process",
+        r"(?P<code>Memory cgroup out of memory|Out of memory)[^:]*: Kill(?:ed)? process "
+        r"(?P<pid>\d+),? (?:UID \d+,? )?\((?P<name>[^)]*)\)",
+        alone=True,
+    ),
+    _rule("oom", "Killed process", r"^Killed process (?P<pid>\d+) \((?P<name>[^)]*)\)"),
+    _rule(
+        "segfault",
+        "segfault at",
+        r"(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at \S+ ip ",
+        alone=True,
+    ),
+    _rule(
+        "segfault",
+        "traps:",
+        r"traps: (?P<name>[^\[]+)\[(?P<pid>\d+)\] "
+        r"(?P<code>general protection|trap [\w ]+?)(?: fault)? ip:",
+    ),
+    _rule(
+        "hung-task",
+        "blocked for more than",
+        r"(?:INFO: )?task (?P<name>.+):(?P<pid>\d+) (?:is )?blocked for more than "
+        r"(?P<code>\d+) seconds",
+    ),
+    _rule(
+        "lockup",
+        "soft lockup|hard LOCKUP",
+        r"(?:soft lockup - CPU#\d+ stuck for \d+s! \[(?P<name>.+):(?P<pid>\d+)\]|"
+        r"hard LOCKUP on cpu)",
+        "a processor is stuck in the kernel",
+    ),
+    _rule(
+        "lockup",
+        "detected stall on CPU|self-detected stall",
+        r"rcu: INFO: \w+ (?:self-)?detected stall",
+        "a processor is stuck in the kernel",
+    ),
+    _rule(
+        "node",
+        "Kernel panic|Kernel Panic",
+        r"Kernel [Pp]anic - not syncing",
+        "its kernel panicked",
+        fatal=True,
+    ),
+    _rule("node", "Linux version ", r"^Linux version \d", "it booted", fatal=True),
+    _rule("node", "file-max limit", r"VFS: file-max limit \d+ reached", "it ran out of open files"),
+    _rule(
+        "node",
+        "reboot: |System is rebooting|System is powering down",
+        r"reboot: (?:Restarting system|Power down)|System is (?:rebooting|powering down)",
+        "it was shut down",
+        fatal=True,
+    ),
+    # File systems and disks
+    _rule(
+        "file-system",
+        "not responding",
+        rf"nfs4?: server {_SERVER} not responding",
+        "it does not respond",
+        "NFS server {}",
+    ),
+    _rule(
+        "file-system",
+        "nfs: server|nfs4: server",
+        rf"nfs4?: server {_SERVER} OK",
+        "",
+        "NFS server {}",
+        ends=True,
+    ),
+    _rule(
+        "file-system",
+        "was lost; in progress",
+        r"Lustre: \S+: Connection to (?P<device>\S+) \(at \S+\) was lost",
+        "its connection was lost",
+        "Lustre target {}",
+    ),
+    _rule(
+        "file-system",
+        "Connection restored to",
+        r"Lustre: \S+: Connection restored to (?P<device>\S+)",
+        "",
+        "Lustre target {}",
+        ends=True,
+    ),
+    _rule(
+        "file-system",
+        "has not responded in",
+        r"CIFS:.* (?P<device>\S+) has not responded in \d+ seconds",
+        "it does not respond",
+        "SMB server {}",
+    ),
+    _rule(
+        "file-system",
+        "hunting for new mon|libceph: osd",
+        r"libceph: (?P<device>(?:mon|osd)\d+) .*(?:session lost|down)",
+        "it was lost",
+        "Ceph {}",
+    ),
+    _rule(
+        "disk",
+        "emounting filesystem read-only",
+        r"(?P<device>\([\w-]+\)): Remounting filesystem read-only",
+        "it is read-only after errors",
+        "file system {}",
+    ),
+    _rule(
+        "disk",
+        "Buffer I/O error on dev|I/O error, dev|EXT4-fs error",
+        r"(?:Buffer I/O error on dev|I/O error, dev|EXT4-fs error \(device) (?P<device>[\w-]+)",
+        "it has I/O errors",
+        "disk {}",
+    ),
+    _rule(
+        "disk",
+        "timeout, reset controller|Disabling device after reset|controller is down",
+        r"nvme (?P<device>nvme\d+): (?:I/O .*timeout, reset controller|Disabling device after reset"
+        r"|controller is down)",
+        "it stopped answering",
+        "disk {}",
+    ),
+)
+WORDS = tuple(sorted({word for rule in RULES for word in rule.words}))
