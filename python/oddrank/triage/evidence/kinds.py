@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import Item, Kind, Notes, kernel
 from oddrank.triage.facts import Fact
 
-KINDS: tuple[Kind, ...] = ()
+KINDS: tuple[Kind, ...] = (kernel.KIND,)
 _MOST_STRANGE = 8
 
 
