@@ -15,12 +15,15 @@ _NAMES_NOBODY = frozenset({"unknown", "outside"})
 # Causes that only say that a call was not entered: a stack or a state can say why.
 _OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"})
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
+# Seconds since the last event of a process that goes on. Recorders see each line of its own code.
+_JUST_NOW = 1.0
 
 
 def suspects(view: View) -> list[Suspect]:
     """Returns what is wrong, the surest and most telling first; empty if nothing is."""
     died, waited, stood, broken, counted = (judge(view) for judge in _JUDGES)
     found = _with_states(_hang(waited, stood, counted), view)
+    found = [_with_activity(suspect, view) for suspect in found]
     found = _with_deaths(found, died)
     found = _with_devices(found, broken)
     return sorted(_distinct(found), key=_weight)
@@ -120,6 +123,26 @@ def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
             )  # fmt: skip
             found = [new, *(s for s in found if s.certainty > _LOW and _names(s))]
     return found
+
+
+def _with_activity(suspect: Suspect, view: View) -> Suspect:
+    """Tells a rank that goes on, slowly or for ever, from one that stands still."""
+    active = [view.activities[p] for p in suspect.processes if p in view.activities]
+    pauses = [a.seen - a.last for a in active if a.seen is not None and a.last is not None]
+    if not pauses or len(pauses) < len(suspect.processes):
+        return suspect
+    if suspect.cause not in (*_OPEN_CAUSES, "host-stuck", "infinite-loop"):
+        return suspect
+    longest = max(pauses)
+    text = f"its last recorded event was {longest:.1f} s before the record was read"
+    if len(pauses) > 1:
+        text = f"their {text.removeprefix('its ')}"
+    point = Point(text, active[0].source)
+    cause = suspect.cause
+    if longest < _JUST_NOW:
+        # From one look, slow work and an endless loop are the same: both run.
+        cause = "moving" if suspect.leaf_class in ("disk", "data", "network") else "infinite-loop"
+    return replace(suspect, cause=cause, support=(*suspect.support, point))
 
 
 def _held(
