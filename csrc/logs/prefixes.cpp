@@ -1,0 +1,400 @@
+// The table of launchers' prefixes: what each looks like and what it says.
+#include "logs/prefixes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string_view>
+
+namespace oddrank::logs {
+namespace {
+
+constexpr std::size_t kNested = 8;      // prefixes of one line
+constexpr std::size_t kLongest = 256;   // bytes of one prefix
+constexpr std::size_t kBarLimit = 512;  // a progress bar ends before this byte
+constexpr auto kNone = std::string_view::npos;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
+bool is_alpha(char c) { return is_lower(c) || (c >= 'A' && c <= 'Z'); }
+bool is_name(char c) { return is_alpha(c) || is_digit(c) || c == '.' || c == '_' || c == '-'; }
+
+// Reads a text from its front. All of its functions return false, and move nothing, where the text
+// does not fit.
+class Cursor {
+ public:
+  explicit Cursor(std::string_view text) : text_(text) {}
+
+  std::size_t at() const { return at_; }
+  bool done() const { return at_ == text_.size(); }
+  char peek() const { return done() ? '\0' : text_[at_]; }
+
+  bool take(char c) {
+    if (peek() != c || done()) return false;
+    ++at_;
+    return true;
+  }
+  bool take(std::string_view word) {
+    if (!text_.substr(at_).starts_with(word)) return false;
+    at_ += word.size();
+    return true;
+  }
+  bool take_number(std::int64_t& number, std::size_t most_digits = 10) {
+    std::size_t end = at_;
+    std::int64_t value = 0;
+    while (end < text_.size() && is_digit(text_[end])) {
+      if (end - at_ == most_digits) return false;
+      value = value * 10 + (text_[end++] - '0');
+    }
+    if (end == at_) return false;
+    at_ = end;
+    number = value;
+    return true;
+  }
+  template <class Is>
+  std::string_view take_while(Is is) {
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && at_ - begin < kLongest && is(text_[at_])) ++at_;
+    return text_.substr(begin, at_ - begin);
+  }
+  std::string_view rest() const { return text_.substr(at_); }
+
+ private:
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+// A row's function returns how many bytes its prefix takes, 0 if it is another one.
+using Parse = std::size_t (*)(std::string_view text, Prefix& who);
+
+// "[rank3]:" of torch's C++ and Python messages; "[rank: 3] " of Lightning.
+std::size_t torch_rank(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  std::int64_t rank = 0;
+  if (!at.take("[rank")) return 0;
+  const bool lightning = at.take(": ");
+  if (!at.take_number(rank, 7) || !at.take(']')) return 0;
+  if (!(lightning ? at.take(' ') : at.take(':'))) return 0;
+  who.rank = rank;
+  return at.at();
+}
+
+// torchrun --tee: "[default3]:", "[worker3]:", with the host as the role "[node7:3]:" or
+// "[worker/node7:3]:", with both ranks "[default3|11]:", and a bare "[11]:".
+std::size_t torchrun(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take('[')) return 0;
+  std::string_view name = at.take_while(is_name);
+  if (at.take('/')) name = at.take_while(is_name);
+  std::int64_t number = 0;
+  if (at.take(':')) {
+    if (!at.take_number(number, 7) || !at.take("]:") || name.empty()) return 0;
+    who.host = name;
+    who.local_rank = number;
+    return at.at();
+  }
+  std::size_t digits = 0;
+  while (digits < name.size() && is_digit(name[name.size() - digits - 1])) ++digits;
+  if (digits == 0 || digits > 7) return 0;
+  Cursor tail(name.substr(name.size() - digits));
+  tail.take_number(number, 7);
+  if (digits == name.size()) {  // an entry of torchelastic's table is "[0]:" and nothing else
+    if (!at.take("]:") || at.done()) return 0;
+    who.task = number;
+    return at.at();
+  }
+  std::int64_t rank = -1;
+  if (at.take('|') && !at.take_number(rank, 7)) return 0;
+  if (!at.take("]:")) return 0;
+  if (name.substr(0, name.size() - digits) == "rank") {
+    who.rank = number;
+    return at.at();
+  }
+  who.local_rank = number;
+  if (rank >= 0) who.rank = rank;
+  return at.at();
+}
+
+// mpirun --tag-output: "[1,3]<stdout>:", PRRTE: "[prterun-node7-99@1,3]<stderr>: "; horovodrun:
+// "[3]<stdout>:".
+std::size_t mpirun(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take('[')) return 0;
+  if (!is_digit(at.peek())) {
+    at.take_while([](char c) { return is_name(c); });
+    if (!at.take('@')) return 0;
+  }
+  std::int64_t number = 0;
+  if (!at.take_number(number)) return 0;
+  if (at.take(',') && !at.take_number(number)) return 0;
+  if (!at.take("]<std")) return 0;
+  at.take_while(is_lower);
+  if (!at.take('>')) return 0;
+  at.take(':');
+  who.task = number;
+  return at.at();
+}
+
+// Messages of mpirun and the MPI library themselves: "[node7:12345] ".
+std::size_t mpi_message(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take('[')) return 0;
+  const std::string_view host = at.take_while(is_name);
+  std::int64_t pid = 0;
+  if (host.empty() || !is_alpha(host[0]) || !at.take(':') || !at.take_number(pid) ||
+      !at.take("] ")) {
+    return 0;
+  }
+  who.host = host;
+  who.pid = pid;
+  return at.at();
+}
+
+// kubectl logs --prefix: "[pod/train-worker-3/pytorch] ".
+std::size_t kubectl(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take("[pod/")) return 0;
+  const std::string_view pod = at.take_while(is_name);
+  if (pod.empty() || !at.take('/')) return 0;
+  at.take_while(is_name);
+  if (!at.take(']')) return 0;
+  who.pod = pod;
+  return at.at();
+}
+
+// Colours whose escape character was lost on the way: "[36m". Whole ones are skipped everywhere.
+std::size_t bare_colour(std::string_view text, Prefix& /*who*/) {
+  Cursor at(text);
+  if (!at.take('[') || !is_digit(at.peek())) return 0;
+  at.take_while([](char c) { return is_digit(c) || c == ';'; });
+  return at.take('m') ? at.at() : 0;
+}
+
+// Ray: "(Worker[rank=9] pid=3098846, ip=10.65.5.217)"; vLLM: "(VllmWorker rank=3 pid=12)".
+std::size_t ray(std::string_view text, Prefix& who) {
+  const std::size_t end = text.substr(0, kLongest).find(')');
+  if (end == kNone) return 0;
+  const std::string_view inside = text.substr(0, end);
+  const std::size_t pid_at = inside.find(" pid=");
+  if (pid_at == kNone) return 0;
+  Cursor pid(inside.substr(pid_at + 5));
+  std::int64_t number = 0;
+  if (!pid.take_number(number)) return 0;
+  who.pid = number;
+  if (const std::size_t ip = inside.find("ip=", pid_at); ip != kNone) {
+    Cursor address(inside.substr(ip + 3));
+    who.host = address.take_while([](char c) { return is_name(c) || c == ':'; });
+  }
+  if (const std::size_t rank = inside.substr(0, pid_at).find("rank="); rank != kNone) {
+    Cursor value(inside.substr(rank + 5));
+    if (value.take_number(number, 7)) who.rank = number;
+  }
+  return end + 1;
+}
+
+// srun --label, flux: "12: ", padded with spaces on the left.
+std::size_t srun(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (at.take_while([](char c) { return c == ' '; }).size() > 5) return 0;
+  std::int64_t task = 0;
+  if (!at.take_number(task, 7) || !at.take(':') || !(at.take(' ') || at.done())) return 0;
+  who.task = task;
+  return at.at();
+}
+
+// kubectl --timestamps, docker, GitHub: "2026-09-02T15:29:45.3372976Z ". Only skipped.
+std::size_t stamp(std::string_view text, Prefix& /*who*/) {
+  Cursor at(text);
+  std::int64_t number = 0;
+  for (const char separator : {'-', '-', 'T', ':', ':'}) {
+    if (!at.take_number(number, 4) || !at.take(separator)) return 0;
+  }
+  if (!at.take_number(number, 2)) return 0;
+  if (at.take('.') && !at.take_number(number, 9)) return 0;
+  if (!at.take('Z')) {
+    if (!(at.take('+') || at.take('-')) || !at.take_number(number, 4)) return 0;
+    if (at.take(':') && !at.take_number(number, 2)) return 0;
+  }
+  return at.take(' ') ? at.at() : 0;
+}
+
+// Names that stand in front of ": " and are no hosts, for all their digits.
+bool is_word(std::string_view name) {
+  constexpr std::array kWords{"step",  "epoch", "iter", "gpu",  "cuda", "layer", "python", "torch",
+                              "stage", "fold",  "loss", "test", "line", "phase", "round",  "batch",
+                              "h1",    "nccl",  "utf",  "sha",  "md5",  "int",   "float",  "fp",
+                              "bf16",  "v1",    "v2",   "port", "pid",  "device"};
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [name](std::string_view word) { return name.starts_with(word); });
+}
+
+// A host in front: pdsh "node7: ", templates of torchrun "node7:3: ", NCCL "node7:99:101 [3] ".
+std::size_t host(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  const std::string_view name = at.take_while(is_name);
+  if (name.size() < 2 || !at.take(':')) return 0;
+  std::int64_t first = 0;
+  if (at.take_number(first)) {
+    std::int64_t second = 0;
+    if (!at.take(':')) return 0;
+    if (at.take_number(second)) {  // host:pid:tid [device]
+      if (!at.take(" [") || !at.take_number(second, 4) || !at.take("] ")) return 0;
+      who.host = name;
+      who.pid = first;
+      return at.at();
+    }
+    if (first > 9'999'999 || !at.take(' ') || is_word(name)) return 0;
+    who.host = name;
+    who.host_number = first;
+    return at.at();
+  }
+  if (!at.take(' ')) return 0;
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return is_lower(c) || is_digit(c) || c == '-' || c == '.';
+  });
+  if (!plain || std::none_of(name.begin(), name.end(), is_digit) || is_word(name)) return 0;
+  if (name.starts_with("rank")) {
+    Cursor rank(name.substr(4));
+    std::int64_t number = 0;
+    if (!rank.take_number(number, 7) || !rank.done()) return 0;
+    who.rank = number;
+  } else {
+    who.host = name;
+  }
+  return at.at();
+}
+
+// syslog: "Apr 19 10:42:28 node7 train[123]: ".
+std::size_t syslog(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  std::int64_t number = 0;
+  if (at.take_while(is_alpha).size() != 3 || !at.take(' ')) return 0;
+  at.take(' ');
+  if (!at.take_number(number, 2) || !at.take(' ') || !at.take_number(number, 2) || !at.take(':') ||
+      !at.take_number(number, 2) || !at.take(':') || !at.take_number(number, 2) || !at.take(' ')) {
+    return 0;
+  }
+  const std::string_view name = at.take_while(is_name);
+  if (name.empty() || !at.take(' ')) return 0;
+  if (at.take_while([](char c) { return is_name(c) || c == '/'; }).empty()) return 0;
+  std::int64_t pid = -1;
+  if (at.take('[') && (!at.take_number(pid) || !at.take(']'))) return 0;
+  if (!at.take(": ")) return 0;
+  who.host = name;
+  if (pid >= 0) who.pid = pid;
+  return at.at();
+}
+
+// docker compose: "worker-1  | ".
+std::size_t compose(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  const std::string_view name = at.take_while(is_name);
+  if (name.size() < 2 || name.find('-') == kNone) return 0;
+  if (at.take_while([](char c) { return c == ' '; }).empty() || !at.take("| ")) return 0;
+  who.pod = name;
+  return at.at();
+}
+
+// accelerate test and other parents that print a child's output: "stderr: ".
+std::size_t stream(std::string_view text, Prefix& /*who*/) {
+  Cursor at(text);
+  return at.take("stderr: ") || at.take("stdout: ") ? at.at() : 0;
+}
+
+struct Row {
+  char first;  // '0': any digit; 'a': any letter; else this very character
+  Parse parse;
+};
+constexpr Row kRows[] = {
+    {'[', torch_rank},  {'[', mpirun}, {'[', kubectl}, {'[', torchrun}, {'[', mpi_message},
+    {'[', bare_colour}, {'(', ray},    {'0', srun},    {' ', srun},     {'0', stamp},
+    {'0', host},        {'a', stream}, {'a', host},    {'a', syslog},   {'a', compose},
+};
+static_assert(std::size(kRows) <= 32);
+
+// For each first byte the rows that may fit, a bit a row.
+constexpr std::array<std::uint32_t, 256> kByFirst = [] {
+  std::array<std::uint32_t, 256> rows{};
+  for (std::size_t byte = 0; byte < rows.size(); ++byte) {
+    const auto c = static_cast<char>(byte);
+    const bool digit = c >= '0' && c <= '9';
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    for (std::size_t row = 0; row < std::size(kRows); ++row) {
+      const char first = kRows[row].first;
+      if (first == '0' ? digit : first == 'a' ? letter : first == c) rows[byte] |= 1U << row;
+    }
+  }
+  return rows;
+}();
+
+// Returns the length of an escape sequence at the front of a text, 0 if there is none.
+std::size_t escape(std::string_view text) {
+  if (text.size() < 2 || text[0] != '\x1b') return 0;
+  if (text[1] != '[') return 2;
+  std::size_t at = 2;
+  while (at < text.size() && at < kLongest && (text[at] < '@' || text[at] > '~')) ++at;
+  return std::min(at + 1, text.size());
+}
+
+std::size_t one_prefix(std::string_view text, Prefix& who) {
+  for (auto rows = kByFirst[static_cast<unsigned char>(text[0])]; rows != 0; rows &= rows - 1) {
+    const auto row = static_cast<std::size_t>(std::countr_zero(rows));
+    if (const std::size_t taken = kRows[row].parse(text, who); taken > 0) return taken;
+  }
+  return 0;
+}
+
+void add_prefixes(std::string_view line, Prefix& who) {
+  for (std::size_t nested = 0; nested < kNested && who.text < line.size();) {
+    if (line[who.text] == '\x1b') {
+      who.text += std::max<std::size_t>(escape(line.substr(who.text)), 1);
+      continue;
+    }
+    const std::size_t taken = one_prefix(line.substr(who.text), who);
+    if (taken == 0) return;
+    who.text += taken;
+    ++nested;
+    // One space belongs to the prefix; more of them are the text's own.
+    if (line[who.text - 1] != ' ' && who.text < line.size() && line[who.text] == ' ') ++who.text;
+  }
+}
+
+}  // namespace
+
+Prefix find_prefix(std::string_view line) {
+  Prefix who;
+  if (line.empty()) return who;
+  // Nearly all lines of a log without prefixes end here.
+  if (line[0] != '\x1b' && kByFirst[static_cast<unsigned char>(line[0])] == 0) return who;
+  add_prefixes(line, who);
+  return who;
+}
+
+Prefix find_prefix_behind_bar(std::string_view line) {
+  Prefix who = find_prefix(line);
+  const std::string_view text = line.substr(who.text, kBarLimit);
+  for (const std::string_view rate : {"it/s", "s/it"}) {
+    const std::size_t found = text.find(rate);
+    if (found == kNone) continue;
+    const std::size_t end = text.find(']', found);
+    if (end == kNone || who.text + end + 1 >= line.size()) continue;
+    who.text += end + 1;
+    add_prefixes(line, who);
+    break;
+  }
+  constexpr std::string_view kRepeated = "x across cluster]";
+  who.repeated = line.ends_with(kRepeated) || line.find(kRepeated) != kNone;
+  return who;
+}
+
+std::size_t next_torn(std::string_view line, std::size_t from) {
+  while ((from = line.find("[rank", from)) != kNone) {
+    std::size_t end = from + 5;
+    while (end < line.size() && is_digit(line[end])) ++end;
+    if (end > from + 5 && line.substr(end).starts_with("]:")) return from;
+    from += 5;
+  }
+  return kNone;
+}
+
+}  // namespace oddrank::logs

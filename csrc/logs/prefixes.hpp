@@ -1,0 +1,43 @@
+// Finds what launchers put in front of a line, and who wrote the line: the only place that knows
+// launchers' prefixes. Each form is a row of the table in prefixes.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace oddrank::logs {
+
+// Who wrote a line, as far as its prefixes say. -1 and empty: not said. The views point into the
+// line.
+struct Prefix {
+  std::size_t text = 0;           // where the line's own text begins
+  std::int64_t rank = -1;         // global rank
+  std::int64_t local_rank = -1;   // of the launcher of this node
+  std::int64_t task = -1;         // srun, mpirun: the global rank, or a node that runs a launcher
+  std::int64_t host_number = -1;  // host:N: the local or the global rank, as the user chose
+  std::int64_t pid = -1;
+  std::string_view host;
+  std::string_view pod;
+  bool repeated = false;  // Ray printed this line for other processes, too
+
+  bool same_writer(const Prefix& other) const {
+    return rank == other.rank && local_rank == other.local_rank && task == other.task &&
+           host_number == other.host_number && pid == other.pid && host == other.host &&
+           pod == other.pod;
+  }
+  bool empty() const { return same_writer(Prefix{}); }
+};
+
+// Returns the prefixes of a line. Several may be nested, the outermost first; an inner one wins
+// where both say the same thing, except for Ray's rank.
+Prefix find_prefix(std::string_view line);
+
+// The same for a line with a progress bar (tqdm) glued in front of it.
+Prefix find_prefix_behind_bar(std::string_view line);
+
+// Returns where another process's text begins in a torn line: the next "[rankN]:" behind `from`.
+// npos if there is none.
+std::size_t next_torn(std::string_view line, std::size_t from);
+
+}  // namespace oddrank::logs

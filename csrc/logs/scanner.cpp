@@ -1,0 +1,375 @@
+// The way of a line: chunk -> line -> pieces between carriage returns -> needles -> torn pieces ->
+// match. Only lines that contain a needle are looked at more closely than for their prefix.
+#include "logs/scanner.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "os/error.hpp"
+#include "os/fd.hpp"
+
+namespace oddrank::logs {
+namespace {
+
+constexpr std::size_t kChunk = 1u << 20;
+constexpr std::size_t kHead = 192;     // bytes of a speaker's last line that are kept for its time
+constexpr std::size_t kBlocks = 4096;  // writers whose next lines are awaited
+
+// Returns a text without escape sequences and control characters.
+std::string plain(std::string_view text, std::size_t most) {
+  std::string result;
+  result.reserve(std::min(text.size(), most));
+  for (std::size_t at = 0; at < text.size() && result.size() < most; ++at) {
+    const char c = text[at];
+    if (c == '\x1b') {
+      if (at + 1 < text.size() && text[at + 1] == '[') {
+        at += 2;
+        while (at < text.size() && (text[at] < '@' || text[at] > '~')) ++at;
+      }
+    } else if (static_cast<unsigned char>(c) >= 0x20 || c == '\t') {
+      result += c;
+    }
+  }
+  return result;
+}
+
+// Lines of a traceback are indented; rich's are in a frame of box-drawing characters.
+bool is_indented(std::string_view text) {
+  return !text.empty() && (text[0] == ' ' || text[0] == '\t' || text.starts_with("\xe2\x94") ||
+                           text.starts_with("\xe2\x95"));
+}
+
+struct HashPrefix {
+  std::size_t operator()(const Prefix& p) const {
+    std::size_t hash = std::hash<std::string_view>()(p.host);
+    for (const std::int64_t part : {p.rank, p.local_rank, p.task, p.host_number, p.pid}) {
+      hash = (hash ^ static_cast<std::size_t>(part)) * 0x9E3779B97F4A7C15ULL;
+      hash ^= hash >> 29;
+    }
+    return hash ^ std::hash<std::string_view>()(p.pod);
+  }
+};
+struct SamePrefix {
+  bool operator()(const Prefix& a, const Prefix& b) const { return a.same_writer(b); }
+};
+
+}  // namespace
+
+Writer::Writer(const Prefix& prefix)
+    : rank(prefix.rank),
+      local_rank(prefix.local_rank),
+      task(prefix.task),
+      host_number(prefix.host_number),
+      pid(prefix.pid),
+      host(prefix.host),
+      pod(prefix.pod) {}
+
+Needles::Needles(std::vector<Needle> needles) : needles_(std::move(needles)) {
+  if (needles_.size() > kMost) throw Error("more than 64 words to look for in a log");
+  window_ = std::numeric_limits<std::uint8_t>::max();
+  for (const Needle& needle : needles_) {
+    if (needle.text.size() < kLeast) {
+      throw Error("a word to look for in a log needs 4 bytes: " + needle.text);
+    }
+    window_ = std::min(window_, needle.text.size());
+    longest_ = std::max(longest_, needle.text.size());
+  }
+  shift_.assign(65'536, static_cast<std::uint8_t>(window_ - 1));
+  bucket_.assign(65'536, 0);
+  ending_.emplace_back();
+  for (std::size_t index = 0; index < needles_.size(); ++index) {
+    const char* text = needles_[index].text.data();
+    for (std::size_t end = 2; end <= window_; ++end) {
+      std::uint8_t& shift = shift_[pair(text + end - 2)];
+      shift = std::min(shift, static_cast<std::uint8_t>(window_ - end));
+    }
+    std::uint16_t& bucket = bucket_[pair(text + window_ - 2)];
+    if (bucket == 0) {
+      bucket = static_cast<std::uint16_t>(ending_.size());
+      ending_.emplace_back();
+    }
+    ending_[bucket].push_back(static_cast<std::uint8_t>(index));
+  }
+}
+
+std::uint64_t Needles::in(std::string_view text) const {
+  std::uint64_t found = 0;
+  if (needles_.empty()) return 0;
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data() + window_; at <= end && at >= text.data() + window_;) {
+    const std::size_t last = pair(at - 2);
+    const std::uint8_t shift = shift_[last];
+    if (shift > 0) {
+      if (static_cast<std::size_t>(end - at) < shift) break;
+      at += shift;
+      continue;
+    }
+    const char* const begin = at - window_;
+    for (const std::uint8_t index : ending_[bucket_[last]]) {
+      const std::string& needle = needles_[index].text;
+      if (needle.size() <= static_cast<std::size_t>(end - begin) &&
+          std::memcmp(begin, needle.data(), needle.size()) == 0) {
+        found |= std::uint64_t{1} << index;
+      }
+    }
+    if (at == end) break;
+    ++at;
+  }
+  return found;
+}
+
+class Scanner::Parts {
+ public:
+  Parts(const Needles& needles, const Limits& limits)
+      : needles_(needles), limits_(limits), kept_(needles.size()) {}
+
+  void feed(std::string_view chunk) {
+    scan_.bytes += chunk.size();
+    while (!chunk.empty()) {
+      const std::size_t newline = chunk.find('\n');
+      const bool whole = newline != std::string_view::npos;
+      const std::string_view part = chunk.substr(0, newline);
+      if (carry_.empty() && whole) {
+        line(part, true);
+      } else {
+        carry_.append(part);
+        if (whole || carry_.size() >= limits_.line) take_carry(whole);
+      }
+      if (!whole) return;
+      chunk.remove_prefix(newline + 1);
+    }
+  }
+
+  Scan finish() {
+    if (!carry_.empty() || inside_) take_carry(true);
+    std::vector<std::pair<std::uint64_t, Match*>> order;
+    for (Kept& kept : kept_) {
+      for (auto* half : {&kept.first, &kept.last}) {
+        for (auto& [number, match] : *half) order.emplace_back(number, &match);
+      }
+    }
+    std::sort(order.begin(), order.end());
+    scan_.matches.reserve(order.size());
+    for (auto& [number, match] : order) scan_.matches.push_back(std::move(*match));
+    for (Heard& heard : heard_) {
+      heard.speaker.last = find_time(heard.head, limits_.reference_ns);
+      scan_.speakers.push_back(std::move(heard.speaker));
+    }
+    return std::move(scan_);
+  }
+
+ private:
+  struct Kept {
+    std::deque<std::pair<std::uint64_t, Match>> first;
+    std::deque<std::pair<std::uint64_t, Match>> last;
+  };
+  struct Heard {
+    Speaker speaker;
+    std::string head;  // of its last line
+  };
+  struct Block {
+    Writer writer;
+    std::size_t needle;
+    int left;
+    bool indented;
+  };
+
+  // Scans what has been carried over from chunk to chunk. Of a line that goes on, a few bytes stay:
+  // a needle may lie across the border.
+  void take_carry(bool whole) {
+    const std::string text = std::exchange(carry_, {});
+    line(text, whole);
+    if (!whole && needles_.longest() > 1) {
+      carry_.assign(text, text.size() - std::min(text.size(), needles_.longest() - 1));
+    }
+  }
+
+  void line(std::string_view text, bool whole) {
+    const bool begins = !inside_;
+    inside_ = !whole;
+    if (begins) {
+      ++scan_.lines;
+      line_who_ = find_prefix(text);
+      line_writer_ = Writer(line_who_);  // the views end with this text
+    }
+    if (text.ends_with('\r')) text.remove_suffix(1);
+    if (begins && !line_who_.empty()) speak(line_who_, text);
+    if (!blocks_.empty() && begins && follow(text)) return;
+    if (text.find('\r') == std::string_view::npos) {
+      piece(text, begins);
+      return;
+    }
+    for (bool first = begins; !text.empty(); first = false) {
+      const std::size_t end = text.find('\r');
+      piece(text.substr(0, end), first);
+      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    }
+  }
+
+  void piece(std::string_view text, bool begins) {
+    if (needles_.in(text) == 0) return;
+    Prefix who = find_prefix_behind_bar(text);
+    bool own = begins || !who.empty();
+    while (true) {
+      const std::size_t torn = next_torn(text, who.text);
+      const std::string_view part = text.substr(0, torn);
+      if (const std::uint64_t found = needles_.in(part); found != 0) {
+        const auto needle = static_cast<std::size_t>(std::countr_zero(found));
+        match(part, who, own ? Writer(who) : line_writer_, needle);
+      }
+      if (torn == std::string_view::npos) return;
+      text.remove_prefix(torn);
+      who = find_prefix(text);
+      own = true;
+    }
+  }
+
+  void match(std::string_view text, const Prefix& who, const Writer& writer, std::size_t needle) {
+    Match found;
+    found.line = scan_.lines;
+    found.needle = needle;
+    found.repeated = who.repeated;
+    found.writer = writer;
+    found.time = find_time(text, limits_.reference_ns);
+    std::string_view own = text.substr(who.text);
+    // Of a long line, what is around the word.
+    const std::size_t at = own.find(needles_[needle].text);
+    if (at != std::string_view::npos && at + needles_[needle].text.size() > limits_.text) {
+      own.remove_prefix(at - std::min(at, limits_.text / 4));
+    }
+    found.text = plain(own, limits_.text);
+    if (!who.empty()) speak(who, text);
+    keep(std::move(found));
+    if (const int lines = needles_[needle].follow; lines != 0 && blocks_.size() < kBlocks) {
+      std::erase_if(blocks_, [&](const Block& block) { return block.writer == writer; });
+      blocks_.push_back({writer, needle, std::abs(lines), lines > 0});
+    }
+  }
+
+  // Adds a line to its writer's block. Returns false where the line is to be scanned, too.
+  bool follow(std::string_view text) {
+    const auto block = std::find_if(blocks_.begin(), blocks_.end(), [this](const Block& each) {
+      return each.writer == line_writer_;
+    });
+    if (block == blocks_.end()) return false;
+    const std::string_view own = text.substr(std::min(line_who_.text, text.size()));
+    if (own.find("Traceback (most recent call last)") != std::string_view::npos) return false;
+    Match found;
+    found.line = scan_.lines;
+    found.needle = block->needle;
+    found.follows = true;
+    found.text = plain(own, limits_.text);
+    found.writer = block->writer;
+    const bool ends = block->indented && !is_indented(own);
+    if (--block->left == 0 || ends) blocks_.erase(block);
+    // A line with a needle of its own is a match of that.
+    if (needles_.in(text) != 0) return false;
+    keep(std::move(found));
+    return true;
+  }
+
+  void keep(Match match) {
+    Kept& kept = kept_[match.needle];
+    const std::size_t half = std::max<std::size_t>(limits_.matches / 2, 1);
+    held_ += match.text.size() + sizeof(Match);
+    if (kept.last.empty() && kept.first.size() < half && held_ < limits_.total / 2) {
+      kept.first.emplace_back(number_++, std::move(match));
+      return;
+    }
+    kept.last.emplace_back(number_++, std::move(match));
+    while (kept.last.size() > 1 && (kept.last.size() > half || held_ > limits_.total)) {
+      held_ -= kept.last.front().second.text.size() + sizeof(Match);
+      kept.last.pop_front();
+      ++scan_.left_out;
+    }
+  }
+
+  void speak(const Prefix& who, std::string_view text) {
+    if (last_heard_ == heard_.size() || !who.same_writer(last_who_)) {
+      auto found = index_.find(who);
+      if (found == index_.end()) {
+        if (heard_.size() == limits_.speakers) {
+          scan_.speakers_left_out = true;
+          return;
+        }
+        Heard& heard = heard_.emplace_back();
+        heard.speaker.writer = Writer(who);
+        heard.speaker.first_line = scan_.lines;
+        found = index_.emplace(of(heard.speaker.writer), heard_.size() - 1).first;
+      }
+      last_heard_ = found->second;
+      last_who_ = found->first;
+    }
+    Heard& heard = heard_[last_heard_];
+    if (heard.speaker.last_line != scan_.lines) ++heard.speaker.lines;
+    heard.speaker.last_line = scan_.lines;
+    heard.head.assign(text.substr(0, kHead));
+  }
+
+  // A prefix whose views live as long as the writer. Deques never move what they hold.
+  static Prefix of(const Writer& writer) {
+    Prefix who;
+    who.rank = writer.rank;
+    who.local_rank = writer.local_rank;
+    who.task = writer.task;
+    who.host_number = writer.host_number;
+    who.pid = writer.pid;
+    who.host = writer.host;
+    who.pod = writer.pod;
+    return who;
+  }
+
+  const Needles& needles_;
+  const Limits limits_;
+  Scan scan_;
+  std::string carry_;    // the beginning of a line whose end has not come yet
+  bool inside_ = false;  // the line is a long one, of which a piece has been scanned
+  Prefix line_who_;
+  Writer line_writer_;
+  std::vector<Kept> kept_;
+  std::uint64_t number_ = 0;
+  std::size_t held_ = 0;
+  std::vector<Block> blocks_;
+  std::deque<Heard> heard_;
+  std::unordered_map<Prefix, std::size_t, HashPrefix, SamePrefix> index_;
+  std::size_t last_heard_ = 0;
+  Prefix last_who_;
+};
+
+Scanner::Scanner(const Needles& needles, const Limits& limits)
+    : parts_(std::make_unique<Parts>(needles, limits)) {}
+Scanner::~Scanner() = default;
+void Scanner::feed(std::string_view chunk) { parts_->feed(chunk); }
+Scan Scanner::finish() { return parts_->finish(); }
+
+Scan scan_file(const std::string& path, const Needles& needles, Limits limits) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) throw_errno("open " + path);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) throw_errno("stat " + path);
+  if (!S_ISREG(info.st_mode)) throw Error(path + " is no regular file");
+  if (limits.reference_ns == 0) limits.reference_ns = info.st_mtim.tv_sec * 1'000'000'000LL;
+  Scanner scanner(needles, limits);
+  std::string chunk(kChunk, '\0');
+  while (true) {
+    const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_errno("read " + path);
+    if (got == 0) break;
+    scanner.feed(std::string_view(chunk).substr(0, static_cast<std::size_t>(got)));
+  }
+  return scanner.finish();
+}
+
+}  // namespace oddrank::logs

@@ -1,0 +1,206 @@
+// The forms of time that lines of logs name.
+#include "logs/timestamps.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace oddrank::logs {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kDay = 86'400;
+constexpr std::size_t kWithin = 256;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+// Days since 1970 of a date of the Gregorian calendar (Howard Hinnant's days_from_civil).
+std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day) {
+  year -= month <= 2 ? 1 : 0;
+  const std::int64_t era = year / 400;
+  const std::int64_t in_era = year - era * 400;
+  const std::int64_t in_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+  return era * 146'097 + in_era * 365 + in_era / 4 - in_era / 100 + in_year - 719'468;
+}
+
+std::int64_t year_of(std::int64_t ns) {
+  const std::int64_t day = ns / kSecond / kDay;
+  std::int64_t year = 1970 + day / 366;
+  while (days(year + 1, 1, 1) <= day) ++year;
+  return year;
+}
+
+// Reads fields from a text. The first that does not fit makes all that follow fail, too.
+class Fields {
+ public:
+  Fields(std::string_view text, std::size_t at) : text_(text), at_(at) {}
+
+  bool ok() const { return ok_; }
+  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  bool skip(std::string_view any_of) {
+    if (!ok_ || at_ >= text_.size() || any_of.find(text_[at_]) == std::string_view::npos) {
+      return ok_ = false;
+    }
+    ++at_;
+    return true;
+  }
+  std::int64_t number(std::size_t least, std::size_t most, std::int64_t low, std::int64_t high) {
+    std::int64_t value = 0;
+    std::size_t got = 0;
+    while (ok_ && got < most && at_ < text_.size() && is_digit(text_[at_])) {
+      value = value * 10 + (text_[at_++] - '0');
+      ++got;
+    }
+    ok_ = ok_ && got >= least && value >= low && value <= high;
+    return value;
+  }
+  // Nanoseconds behind a point or comma; 0 and `none` if there are none.
+  std::int64_t fraction(bool& none) {
+    none = true;
+    if (!ok_ || (peek() != '.' && peek() != ',') || at_ + 1 >= text_.size() ||
+        !is_digit(text_[at_ + 1])) {
+      return 0;
+    }
+    none = false;
+    std::int64_t value = 0;
+    std::int64_t unit = kSecond;
+    for (++at_; at_ < text_.size() && is_digit(text_[at_]); ++at_) {
+      if (unit == 1) continue;
+      unit /= 10;
+      value += (text_[at_] - '0') * unit;
+    }
+    return value;
+  }
+  std::int64_t clock() {  // hh:mm:ss
+    std::int64_t seconds = number(2, 2, 0, 23) * 3600;
+    skip(":");
+    seconds += number(2, 2, 0, 59) * 60;
+    skip(":");
+    return seconds + number(2, 2, 0, 60);
+  }
+  std::size_t at() const { return at_; }
+
+ private:
+  std::string_view text_;
+  std::size_t at_;
+  bool ok_ = true;
+};
+
+Timestamp wall(std::int64_t day, std::int64_t seconds, std::int64_t fraction, bool whole) {
+  return {(day * kDay + seconds) * kSecond + fraction, Timestamp::Clock::wall, whole};
+}
+
+// 2026-01-01T00:00:00.123Z, 2026-01-01 00:00:00,123, 2026-01-01_00:00:00, 2026/01/01 00:00:00
+std::optional<Timestamp> iso(std::string_view text, std::size_t at) {
+  Fields f(text, at);
+  const std::int64_t year = f.number(4, 4, 1990, 2199);
+  if (!f.skip("-/")) return {};
+  const std::int64_t month = f.number(2, 2, 1, 12);
+  f.skip("-/");
+  const std::int64_t day = f.number(2, 2, 1, 31);
+  f.skip("T _");
+  const std::int64_t seconds = f.clock();
+  if (!f.ok()) return {};
+  bool whole = false;
+  const std::int64_t fraction = f.fraction(whole);
+  Timestamp time = wall(days(year, month, day), seconds, fraction, whole);
+  const char zone = f.peek();
+  if (zone == 'Z') time.clock = Timestamp::Clock::utc;
+  if (zone == '+' || zone == '-') {
+    f.skip("+-");
+    std::int64_t offset = f.number(2, 2, 0, 15) * 3600;
+    if (f.peek() == ':') f.skip(":");
+    offset += f.number(2, 2, 0, 59) * 60;
+    if (f.ok()) {
+      time.ns -= (zone == '+' ? offset : -offset) * kSecond;
+      time.clock = Timestamp::Clock::utc;
+    }
+  }
+  return time;
+}
+
+// Picks the year that puts a date last before the reference, with a day for clocks that go wrong.
+Timestamp without_year(std::int64_t month, std::int64_t day, std::int64_t seconds,
+                       std::int64_t fraction, bool whole, std::int64_t reference_ns) {
+  const std::int64_t year = year_of(std::max<std::int64_t>(reference_ns, 0));
+  const Timestamp time = wall(days(year, month, day), seconds, fraction, whole);
+  if (time.ns <= reference_ns + kDay * kSecond) return time;
+  return wall(days(year - 1, month, day), seconds, fraction, whole);
+}
+
+// glog, as c10 writes it: a letter, the month without a zero, the day: E419 10:42:28.858931807
+std::optional<Timestamp> glog(std::string_view text, std::size_t at, std::int64_t reference_ns) {
+  if (std::string_view("DIWEFCV").find(text[at]) == std::string_view::npos) return {};
+  std::size_t digits = 0;
+  while (at + 1 + digits < text.size() && is_digit(text[at + 1 + digits])) ++digits;
+  if (digits != 3 && digits != 4) return {};
+  Fields f(text, at + 1);
+  const std::int64_t month = f.number(digits - 2, digits - 2, 1, 12);
+  const std::int64_t day = f.number(2, 2, 1, 31);
+  f.skip(" ");
+  const std::int64_t seconds = f.clock();
+  bool whole = false;
+  const std::int64_t fraction = f.fraction(whole);
+  if (!f.ok()) return {};
+  return without_year(month, day, seconds, fraction, whole, reference_ns);
+}
+
+// Apr 19 10:42:28, and with a year behind it as ctime() has it: Sun Apr 19 10:42:28 2026
+std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int64_t reference_ns) {
+  constexpr std::array<std::string_view, 12> kMonths{"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const auto* month = std::find(kMonths.begin(), kMonths.end(), text.substr(at, 3));
+  if (month == kMonths.end()) return {};
+  Fields f(text, at + 3);
+  f.skip(" ");
+  if (f.peek() == ' ') f.skip(" ");
+  const std::int64_t day = f.number(1, 2, 1, 31);
+  f.skip(" ");
+  const std::int64_t seconds = f.clock();
+  if (!f.ok()) return {};
+  bool whole = false;
+  const std::int64_t fraction = f.fraction(whole);
+  const std::int64_t number = month - kMonths.begin() + 1;
+  Fields year(text, f.at());
+  year.skip(" ");
+  const std::int64_t named = year.number(4, 4, 1990, 2199);
+  if (year.ok()) return wall(days(named, number, day), seconds, fraction, whole);
+  return without_year(number, day, seconds, fraction, whole, reference_ns);
+}
+
+// 1777777777.123 or [12345.678901]
+std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
+  Fields f(text, at);
+  const std::int64_t seconds = f.number(1, 10, 0, 4'102'444'800);
+  bool none = true;
+  const std::int64_t fraction = f.fraction(none);
+  if (!f.ok() || none) return {};
+  if (seconds >= 946'684'800) {
+    return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::utc, false};
+  }
+  // Only in brackets, at the front: "[12345.678901]", "[    1.25]". Others are plain numbers.
+  const std::size_t bracket = text.substr(0, at).find_last_not_of(' ');
+  if (bracket != 0 || text[0] != '[' || f.peek() != ']') return {};
+  return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::boot, false};
+}
+
+}  // namespace
+
+std::optional<Timestamp> find_time(std::string_view line, std::int64_t reference_ns) {
+  line = line.substr(0, kWithin);
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    const char before = at > 0 ? line[at - 1] : ' ';
+    if (is_digit(line[at])) {
+      if (is_digit(before) || before == '.' || is_letter(before)) continue;
+      if (const auto time = iso(line, at)) return time;
+      if (const auto time = seconds_since(line, at)) return time;
+    } else if (is_letter(line[at]) && !is_letter(before) && !is_digit(before)) {
+      if (const auto time = glog(line, at, reference_ns)) return time;
+      if (const auto time = syslog(line, at, reference_ns)) return time;
+    }
+  }
+  return {};
+}
+
+}  // namespace oddrank::logs
