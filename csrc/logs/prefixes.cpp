@@ -6,6 +6,8 @@
 #include <bit>
 #include <string_view>
 
+#include "logs/characters.hpp"
+
 namespace oddrank::logs {
 namespace {
 
@@ -14,10 +16,7 @@ constexpr std::size_t kLongest = 256;   // bytes of one prefix
 constexpr std::size_t kBarLimit = 512;  // a progress bar ends before this byte
 constexpr auto kNone = std::string_view::npos;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
-bool is_alpha(char c) { return is_lower(c) || (c >= 'A' && c <= 'Z'); }
-bool is_name(char c) { return is_alpha(c) || is_digit(c) || c == '.' || c == '_' || c == '-'; }
+bool is_name(char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '_' || c == '-'; }
 
 // Reads a text from its front. All of its functions return false, and move nothing, where the text
 // does not fit.
@@ -141,7 +140,7 @@ std::size_t mpi_message(std::string_view text, Prefix& who) {
   if (!at.take('[')) return 0;
   const std::string_view host = at.take_while(is_name);
   std::int64_t pid = 0;
-  if (host.empty() || !is_alpha(host[0]) || !at.take(':') || !at.take_number(pid) ||
+  if (host.empty() || !is_letter(host[0]) || !at.take(':') || !at.take_number(pid) ||
       !at.take("] ")) {
     return 0;
   }
@@ -268,7 +267,7 @@ std::size_t host(std::string_view text, Prefix& who) {
 std::size_t syslog(std::string_view text, Prefix& who) {
   Cursor at(text);
   std::int64_t number = 0;
-  if (at.take_while(is_alpha).size() != 3 || !at.take(' ')) return 0;
+  if (at.take_while(is_letter).size() != 3 || !at.take(' ')) return 0;
   at.take(' ');
   if (!at.take_number(number, 2) || !at.take(' ') || !at.take_number(number, 2) || !at.take(':') ||
       !at.take_number(number, 2) || !at.take(':') || !at.take_number(number, 2) || !at.take(' ')) {
@@ -317,11 +316,10 @@ constexpr std::array<std::uint32_t, 256> kByFirst = [] {
   std::array<std::uint32_t, 256> rows{};
   for (std::size_t byte = 0; byte < rows.size(); ++byte) {
     const auto c = static_cast<char>(byte);
-    const bool digit = c >= '0' && c <= '9';
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     for (std::size_t row = 0; row < std::size(kRows); ++row) {
       const char first = kRows[row].first;
-      if (first == '0' ? digit : first == 'a' ? letter : first == c) rows[byte] |= 1U << row;
+      if (first == '0' ? is_digit(c) : first == 'a' ? is_letter(c) : first == c)
+        rows[byte] |= 1U << row;
     }
   }
   return rows;
@@ -346,16 +344,18 @@ std::size_t one_prefix(std::string_view text, Prefix& who) {
 
 void add_prefixes(std::string_view line, Prefix& who) {
   for (std::size_t nested = 0; nested < kNested && who.text < line.size();) {
-    if (line[who.text] == '\x1b') {
-      who.text += std::max<std::size_t>(escape(line.substr(who.text)), 1);
-      continue;
+    std::size_t taken = escape(line.substr(who.text));
+    if (taken == 0) {
+      taken = one_prefix(line.substr(who.text), who);
+      if (taken == 0) return;
+      ++nested;
     }
-    const std::size_t taken = one_prefix(line.substr(who.text), who);
-    if (taken == 0) return;
     who.text += taken;
-    ++nested;
     // One space belongs to the prefix; more of them are the text's own.
-    if (line[who.text - 1] != ' ' && who.text < line.size() && line[who.text] == ' ') ++who.text;
+    if (nested > 0 && line[who.text - 1] != ' ' && who.text < line.size() &&
+        line[who.text] == ' ') {
+      ++who.text;
+    }
   }
 }
 

@@ -5,15 +5,14 @@
 #include <array>
 #include <cstddef>
 
+#include "logs/characters.hpp"
+
 namespace oddrank::logs {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kDay = 86'400;
 constexpr std::size_t kWithin = 256;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 // Days since 1970 of a date of the Gregorian calendar (Howard Hinnant's days_from_civil).
 std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day) {

@@ -8,7 +8,6 @@ namespace oddrank {
 void bind_bench(pybind11::module_& m);
 void bind_control(pybind11::module_& m);
 void bind_logs(pybind11::module_& m);
-void bind_logs(pybind11::module_& m);
 void bind_nvml(pybind11::module_& m);
 void bind_printing(pybind11::module_& m);
 void bind_selftest(pybind11::module_& m);

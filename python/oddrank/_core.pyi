@@ -1,7 +1,7 @@
 """What _core exports, one section per subject."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NoReturn, SupportsIndex
+from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias
 
 build_info: dict[str, str]
 
@@ -116,6 +116,19 @@ def control_parse_address(address: str, /) -> tuple[list[str], int, str]: ...
 def ignore_launchers_signals() -> None: ...
 def control_keep(rank: int, seconds: float, passed_on: list[int], /) -> NoReturn: ...
 def kill_this_process_in(seconds: float, /) -> None: ...
+
+# logs
+
+_LogWriter: TypeAlias = tuple[
+    int | None, int | None, int | None, int | None, int | None, str | None, str | None
+]
+_LogTime: TypeAlias = tuple[int, str, bool]
+
+def scan_lines(
+    path: str, needles: Sequence[tuple[str, int]], most: int = 20000, total: int = 64 << 20
+) -> dict[str, Any]: ...
+def strip_prefix(line: str) -> tuple[str, _LogWriter]: ...
+def find_time(line: str, reference_ns: int) -> _LogTime | None: ...
 
 # printing
 

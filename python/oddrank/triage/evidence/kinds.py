@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from oddrank.triage.evidence import Item, Kind, Notes, kernel
+from oddrank.triage.evidence import Item, Kind, Notes, kernel, watchdog
 from oddrank.triage.facts import Fact
 
-KINDS: tuple[Kind, ...] = (kernel.KIND,)
+KINDS: tuple[Kind, ...] = (kernel.KIND, watchdog.KIND)
 _MOST_STRANGE = 8
 
 

@@ -1,0 +1,296 @@
+"""The telling lines of logs, each with its writer and time: what all readers of logs share.
+
+A log is scanned once, for the words of all readers together (_WORDS).
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oddrank import _native
+from oddrank.errors import OddrankError
+from oddrank.triage.evidence import Item, Notes
+from oddrank.triage.facts import Fact, Identity, Process, Source, World
+
+# Reader -> words of its lines, and how many lines of the same writer come with each (see
+# csrc/logs/scanner.hpp). A line with several words belongs to the first.
+_WORDS: dict[str, tuple[tuple[str, int], ...]] = {
+    "watchdog": (
+        ("Watchdog caught collective operation timeout", 0),
+        ("detected by watchdog", 0),
+        ("Timeout at NCCL work", 0),
+        ("Received a dump signal", 0),
+        ("Observed flight recorder dump signal", 0),
+        ("watchdog thread terminated with exception", 0),
+        ("watchdog got stuck for", 0),
+        ("Heartbeat monitor timed out", 0),
+        ("Could not acquire GIL", 0),
+        ("Stack trace of the failed collective not found", 0),
+        ("Flight Recorder debug info to", 0),
+        ("monitoredBarrier", 0),
+        ("Detected mismatch between collectives", 4),
+        ("finished collective #", 0),
+        ("didn't finish collective #", 0),
+    ),
+    "launcher": (
+        ("failed (exitcode:", 0),
+        ("closing signal SIG", 0),
+        ("forcefully exiting via", 0),
+        ("exitcode  :", 0),
+        ("error_file:", 0),
+        ("rank      :", 0),
+        ("host      :", 0),
+        ("time      :", 0),
+        ("will restart worker group", 0),
+        ("srun: error:", 0),
+        ("slurmstepd: error:", 0),
+        ("process rank", 2),
+        ("MPI_ABORT was invoked", 3),
+        ("Process name: [[", 1),
+        ("Child process with PID", 0),
+        ("exits with return code", 0),
+        ("OOMKilled", 0),
+        ("exit code 137", 0),
+        (" Killed       ", 0),
+        ("running low on memory", 0),
+        ("Worker unexpectedly exits", 0),
+    ),
+    "tracebacks": (
+        ("Traceback (most recent call last)", 400),
+        ("Exception ignored in", 0),
+        ("Exception in thread", 0),
+        ("Fatal Python error:", 0),
+        ("terminate called after throwing", 0),
+        ("  what():  ", 0),
+        ("CUDA error: ", 0),
+        ("NCCL WARN", 0),
+        ("Last error:", -1),
+        ("*** Process received signal", 2),
+        ("Segmentation fault", 0),
+        ("double free or corruption", 0),
+        ("corrupted size vs. prev_size", 0),
+        ("malloc(): ", 0),
+        ("free(): invalid", 0),
+    ),
+    "world": (
+        ("using world size:", 0),
+        ("MEMBER: 1/", 0),
+        ("Init COMPLETE", 0),
+        ("Starting with ", 0),
+    ),
+}
+_READERS = tuple((reader, word) for reader, words in _WORDS.items() for word, _ in words)
+_NEEDLES = [needle for words in _WORDS.values() for needle in words]
+_FILE_RANK = re.compile(r"(?:^|[^a-z])rank[_.=-]?0*(\d+)(?!\d)", re.IGNORECASE)
+_ELASTIC_FILE = re.compile(r"(.*/)?attempt_(\d+)/(\d+)/(?:stdout|stderr|error)\.(?:log|json)$")
+_SIZES = (
+    re.compile(r"using world size: (\d+)"),
+    re.compile(r"MEMBER: 1/(\d+)"),
+    re.compile(r"Starting with (\d+) processes"),
+)
+_NCCL_RANK = re.compile(r"\brank (\d+) nranks (\d+)\b")
+_RANK_ROW = "rank      :"
+_TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
+_MOST_CACHED = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A telling line. word: the one of _WORDS that it contains. text: without prefixes.
+
+    follows: it comes with the line before it. writer: equal for lines of one process.
+    """
+
+    number: int
+    word: str
+    text: str
+    process: Process
+    writer: tuple[Any, ...]
+    time: float | None = None
+    coarse: bool = False
+    follows: bool = False
+
+
+@dataclass(frozen=True)
+class Log:
+    """What one file says. lines: reader -> its lines in order. speakers: who wrote lines at all."""
+
+    item: Item
+    lines: dict[str, list[Line]] = field(default_factory=dict)
+    speakers: tuple[Process, ...] = ()
+    left_out: int = 0
+    restarted: int = 0
+    """The last line at which the launcher started the ranks again."""
+
+    def source(self, line: Line) -> Source:
+        return Source(self.item.name, line.number)
+
+
+_cache: dict[tuple[str, int, int], dict[str, Any] | None] = {}
+_cached = 0
+
+
+def has(item: Item, reader: str) -> bool:
+    """Returns whether a file has lines for a reader."""
+    found = _scan(item)
+    return found is not None and any(_READERS[m[1]][0] == reader for m in found["matches"])
+
+
+def logs(items: Sequence[Item], reader: str, notes: Notes) -> Iterator[Log]:
+    """Yields the lines for one reader, file by file: those of the last start of the ranks."""
+    elastic = _elastic_ranks(items)
+    for item in items:
+        found = _scan(item)
+        if found is None:
+            notes.add(item, "not readable as a log")
+            continue
+        yield _log(item, found, reader, elastic.get(item.name))
+        if found["left_out"]:
+            notes.add(item, f"{found['left_out']} more lines of the same kinds were left out")
+
+
+def identities(log: Log) -> Iterator[Fact]:
+    """Yields who wrote lines, and the size of the job where a line says it."""
+    source = Source(log.item.name)
+    for process in log.speakers:
+        if process.rank is not None and (process.host or process.pid):
+            yield Identity(process, source)
+    spoke = {process.rank for process in log.speakers if process.rank is not None}
+    if len(spoke) > 1 and spoke == set(range(len(spoke))):
+        yield World(len(spoke), source)
+    sizes = [
+        int(found[1])
+        for line in log.lines.get("world", ())
+        for pattern in _SIZES
+        if (found := pattern.search(line.text))
+    ]
+    sizes += [
+        int(found[2])
+        for line in log.lines.get("world", ())
+        if (found := _NCCL_RANK.search(line.text))
+    ]
+    if sizes:
+        yield World(max(sizes), source)
+
+
+def _scan(item: Item) -> dict[str, Any] | None:
+    """Returns what scan_lines() finds in a file, read once; None if it cannot be read."""
+    global _cached
+    try:
+        key = (str(item.path), item.size, item.path.stat().st_mtime_ns)
+    except OSError:
+        return None
+    if key in _cache:
+        return _cache[key]
+    try:
+        found: dict[str, Any] | None = _native.core().scan_lines(str(item.path), _NEEDLES)
+    except (OSError, OddrankError):
+        found = None
+    _cached += len(found["matches"]) + len(found["speakers"]) if found else 0
+    if _cached > _MOST_CACHED:
+        _cache.clear()
+        _cached = 0
+    _cache[key] = found
+    return found
+
+
+def _log(item: Item, found: dict[str, Any], reader: str, rank: int | None) -> Log:
+    table = (_TABLE_RANK.search(m[2]) for m in found["matches"] if _READERS[m[1]][1] == _RANK_ROW)
+    writers = _Writers(
+        (speaker[0] for speaker in found["speakers"]),
+        _file_rank(item, rank),
+        {int(row[1]) - int(row[2]) for row in table if row},
+    )
+    restarted = max(
+        (m[0] for m in found["matches"] if _READERS[m[1]][1] == "will restart worker group"),
+        default=0,
+    )
+    if not any(m[0] > restarted and _READERS[m[1]][0] != "world" for m in found["matches"]):
+        restarted = 0
+    lines: dict[str, list[Line]] = {}
+    for number, needle, text, writer, time, follows, _ in found["matches"]:
+        kind, word = _READERS[needle]
+        if kind not in (reader, "world") or number < restarted:
+            continue
+        seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None
+        lines.setdefault(kind, []).append(
+            Line(
+                number, word, text, writers.process(writer), writer, seconds,
+                coarse=bool(time is not None and time[2]), follows=follows,
+            )
+        )  # fmt: skip
+    speakers = tuple(dict.fromkeys(writers.process(speaker[0]) for speaker in found["speakers"]))
+    return Log(item, lines, speakers, found["left_out"], restarted)
+
+
+def _file_rank(item: Item, elastic: int | None) -> int | None:
+    """Returns the rank that the file's name says: rank_3.log, or torchrun's attempt_0/3/."""
+    named = _FILE_RANK.search("/".join(item.name.rsplit("/", 2)[-2:]))
+    return int(named[1]) if named else elastic
+
+
+def _elastic_ranks(items: Sequence[Item]) -> dict[str, int]:
+    """Returns the rank of files in torchrun's folders, which say a local rank: of one node only."""
+    found = {item.name: each for item in items if (each := _ELASTIC_FILE.match(item.name))}
+    if len({each[1] for each in found.values()}) > 1:
+        return {}
+    return {name: int(each[3]) for name, each in found.items()}
+
+
+class _Writers:
+    """Finds the rank of a writer: its prefix says it, or lines of the same file together do.
+
+    first_ranks: global ranks of local rank 0, from torchelastic's tables in the file.
+    A writer is (rank, local rank, task, number behind a host, pid, host, pod).
+    """
+
+    def __init__(
+        self, writers: Iterable[tuple[Any, ...]], file_rank: int | None, first_ranks: set[int]
+    ) -> None:
+        self._file_rank = file_rank
+        self._first_rank = next(iter(first_ranks), 0)
+        known: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+        nodes: set[tuple[Any, ...]] = set()
+        hosts_of_number: dict[int, set[str]] = defaultdict(set)
+        self._tasks_are_nodes = False
+        for rank, local, task, number, pid, host, pod in writers:
+            if rank is not None:
+                for key in self._keys(local, task, pid, host, pod):
+                    known[key].add(rank)
+            if task is not None and (local is not None or rank not in (None, task)):
+                self._tasks_are_nodes = True
+            if local is not None:
+                nodes.add((task, host, pod))
+            if number is not None:
+                hosts_of_number[number].add(host)
+        self._known = {key: ranks.pop() for key, ranks in known.items() if len(ranks) == 1}
+        self._one_node = len(nodes) == 1 and len(first_ranks) < 2
+        self._number_is_rank = all(len(hosts) == 1 for hosts in hosts_of_number.values())
+
+    @staticmethod
+    def _keys(
+        local: int | None, task: int | None, pid: int | None, host: str | None, pod: str | None
+    ) -> Iterator[tuple[Any, ...]]:
+        if pid is not None:
+            yield ("pid", pid, host)
+        if local is not None:
+            yield ("local", local, task, host, pod)
+        elif pod is not None:
+            yield ("pod", pod)
+
+    def process(self, writer: tuple[Any, ...]) -> Process:
+        rank, local, task, number, pid, host, pod = writer
+        if rank is None:
+            keys = self._keys(local, task, pid, host, pod)
+            rank = next((self._known[key] for key in keys if key in self._known), None)
+        if rank is None and task is not None and local is None and not self._tasks_are_nodes:
+            rank = task
+        if rank is None and number is not None and self._number_is_rank:
+            rank = number
+        if rank is None and local is not None and self._one_node:
+            rank = self._first_rank + local
+        if rank is None and self._file_rank is not None:
+            rank = self._file_rank
+        return Process(rank, host or pod, pid)

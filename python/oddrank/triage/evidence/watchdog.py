@@ -1,0 +1,360 @@
+"""Lines of torch's watchdogs, 1.13 to 2.13: which call timed out on which rank, in which group."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from oddrank.triage.evidence import Item, Kind, Notes, log_lines
+from oddrank.triage.evidence.log_lines import Line, Log
+from oddrank.triage.facts import (
+    Advice,
+    Call,
+    Fact,
+    Group,
+    Mismatch,
+    Process,
+    Progress,
+    Source,
+    Variant,
+)
+
+# OpType= -> the name as users call it. The others become lower case.
+_OPS = {
+    "ALLREDUCE": "all_reduce",
+    "ALLREDUCE_COALESCED": "all_reduce_coalesced",
+    "_ALLREDUCE_SPARSE": "all_reduce_sparse",
+    "ALLGATHER": "all_gather",
+    "_ALLGATHER_BASE": "all_gather_into_tensor",
+    "ALLGATHER_COALESCED": "all_gather_coalesced",
+    "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor",
+    "ALLTOALL": "all_to_all",
+    "ALLTOALL_BASE": "all_to_all_single",
+    "RECVANYSOURCE": "recv",
+    "UNKNOWN": "",
+}
+# Their numbers are not those of all members: a batch of sends and receives counts as one call.
+_OF_PAIRS = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED"})
+# Calls in which every rank must give as many elements.
+_SAME_SIZES = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE",
+                         "_REDUCE_SCATTER_BASE"})  # fmt: skip
+# Numbers of the calls in which ranks of one group stand are close to each other.
+_CLOSE = 64
+
+_WORK = re.compile(r"WorkNCCL\((?:SeqNum=(\d+), )?OpType=(\w+)([^)]*?(?:\[[^\]]*\])?[^)]*)\)?")
+_NUMEL = re.compile(r"NumelIn=(\d+), NumelOut=(\d+)")
+_RAN = re.compile(r"ran for (\d+) milliseconds")
+_GROUP = re.compile(r"\[PG (?:ID )?(\d+)(?: PG GUID ([^\s(\]]+))?\s?(?:\(([^)]*)\))? Rank (\d+)\]")
+_RANK = re.compile(r"\[Rank (\d+)\]")
+_AT_WORK = re.compile(r"(?:at work(?: sequence id)?|at NCCL work): (-?\d+)")
+_ENQUEUED = re.compile(r"[Ll]ast enqueued(?: NCCL)? work: (-?\d+)")
+_STARTED = re.compile(r"[Ll]ast started(?: NCCL)? work: (-?\d+)")
+_COMPLETED = re.compile(r"[Ll]ast completed(?: NCCL)? work: (-?\d+)")
+_DUMP_FROM = re.compile(r"collective timeout from\s+rank (\d+)")
+_BARRIER = re.compile(r"Ranks? ([\d, ]+?) failed to pass monitoredBarrier")
+_NOT_JOINED = re.compile(r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective")
+_NOT_FINISHED = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d+)")
+_FINGERPRINT = re.compile(
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\("
+    r"(?:SequenceNumber=(\d+)[, ]*)?OpType=(\w+?)(?:, TensorShape=\[([^\]]*)\])?"
+    r"(?:, TensorDtypes=(\w+))?[,)]"
+)
+_DUMP_FILE = re.compile(r"Flight Recorder debug info to (\S+)")
+_DEFAULT = "default_pg"
+
+
+@dataclass
+class _Seen:
+    """What one rank's lines say of one group, which the lines name by number and text."""
+
+    process: Process
+    name: str  # "": the lines name no group
+    text: str
+    member: int  # the rank in the group
+    source: Source
+    seq: int | None = None
+    op: str = ""
+    numel: tuple[str, ...] = ()
+    enqueued: int | None = None
+    started: int | None = None
+    completed: int | None = None
+    time: float | None = None
+    since: float | None = None
+    timed_out: bool = False
+
+
+@dataclass
+class _Lines:
+    """Collects the lines of all files. Keys: the writer's rank or the writer, then the group."""
+
+    seen: dict[tuple[object, str, int], _Seen] = field(default_factory=dict)
+    victims: dict[int, Source] = field(default_factory=dict)
+    others: list[Fact] = field(default_factory=list)
+
+    def add(self, log: Log, line: Line) -> None:
+        source = log.source(line)
+        if line.word == "Detected mismatch between collectives":
+            self._fingerprints(line, source)
+        elif line.word == "monitoredBarrier":
+            self._barrier(line, source)
+        elif "collective #" in line.word:
+            self._desync(line, source)
+        elif line.word.startswith("Stack trace of the failed"):
+            self.others.append(Advice("flight-recorder", source))
+        elif line.word == "Flight Recorder debug info to":
+            if found := _DUMP_FILE.search(line.text):
+                self.others.append(Advice(f"flight-recorder-dump:{found[1]}", source))
+        elif line.word in ("watchdog got stuck for", "Could not acquire GIL"):
+            self.others.append(Advice("stacks", source))
+        else:
+            if found := _DUMP_FROM.search(line.text):
+                # That rank timed out first and told the others: it waited, too.
+                self.victims.setdefault(int(found[1]), source)
+            self._counters(line, source)
+
+    def _counters(self, line: Line, source: Source) -> None:
+        """Reads "Watchdog caught ..." and "... last enqueued work: ..."."""
+        group, plain = _GROUP.search(line.text), _RANK.search(line.text)
+        if group is None and plain is None:
+            return
+        member = int(group[4] if group else plain[1] if plain else 0)
+        name = (group[2] or group[1]) if group else ""
+        text = (group[3] or "") if group else ""
+        if group and group[1] == "0" and name == "0":
+            text = text or _DEFAULT
+        work = _WORK.search(line.text)
+        at = _AT_WORK.search(line.text)
+        seq = int(work[1]) if work and work[1] else int(at[1]) if at else None
+        seen = self._seen(line, source, (name, text, member), seq)
+        if work:
+            seen.op = work[2]
+            if numel := _NUMEL.search(line.text):
+                seen.numel = (numel[1], numel[2])
+        if seq is not None and (seen.seq is None or seq < seen.seq):
+            seen.seq = seq
+        seen.timed_out |= work is not None or at is not None
+        for field_, pattern in (
+            ("enqueued", _ENQUEUED), ("started", _STARTED), ("completed", _COMPLETED)
+        ):  # fmt: skip
+            if number := pattern.search(line.text):
+                setattr(seen, field_, max(int(number[1]), 0))
+        if line.time is not None:
+            seen.time = line.time if seen.time is None else min(seen.time, line.time)
+            if ran := _RAN.search(line.text):
+                seen.since = line.time - int(ran[1]) / 1000
+
+    def _seen(
+        self, line: Line, source: Source, where: tuple[str, str, int], seq: int | None
+    ) -> _Seen:
+        name, text, member = where
+        process = line.process
+        if process.rank is None and (not name or text == _DEFAULT):
+            process = replace(process, rank=member)  # the group is the default one, or unnamed
+        who: object = process.rank if process.rank is not None else (line.writer, member)
+        if name:
+            key = (who, name, member)
+            unnamed = self.seen.get((who, "", member))
+            # "Watchdog caught" names no group; the line after it does, with the same number.
+            if key not in self.seen and unnamed and seq is not None and unnamed.seq == seq:
+                del self.seen[(who, "", member)]
+                unnamed.name, unnamed.text = name, text
+                self.seen[key] = unnamed
+        else:
+            key = (who, "", member)
+            for (other, _, its), seen in self.seen.items():
+                if other == who and its == member and seq is not None and seen.seq == seq:
+                    return seen
+            if key in self.seen and seq is not None and self.seen[key].seq not in (None, seq):
+                key = (who, "", member + (len(self.seen) << 32))  # another group, or a later call
+        if key not in self.seen:
+            self.seen[key] = _Seen(process, name, text, member, source)
+        return self.seen[key]
+
+    def _barrier(self, line: Line, source: Source) -> None:
+        """monitored_barrier(): rank 0 names the ranks that did not come."""
+        if not (found := _BARRIER.search(line.text)):
+            return
+        group = Group("monitored_barrier", (), "the gloo group of monitored_barrier")
+        late = [int(rank) for rank in found[1].replace(",", " ").split()]
+        own = line.process.rank if line.process.rank is not None else 0
+        call = Call(1, "monitored_barrier")
+        self.others.append(
+            Progress(Process(own), group, source, "gloo", 1, open=(call,), open_count=1,
+                     completed=0, time=line.time, timed_out=True)
+        )  # fmt: skip
+        for rank in late:
+            self.others.append(
+                Progress(Process(rank), group, source, "gloo", 0, completed=0, time=line.time)
+            )
+
+    def _desync(self, line: Line, source: Source) -> None:
+        """The desync report: TORCH_NCCL_DESYNC_DEBUG=1."""
+        group = Group("0", (), _DEFAULT)
+        if found := _NOT_JOINED.search(line.text):
+            for rank in found[1].replace(",", " ").split():
+                self.others.append(
+                    Progress(Process(int(rank)), group, source, "nccl", int(found[2]),
+                             completed=int(found[2]), time=line.time)
+                )  # fmt: skip
+        if found := _NOT_FINISHED.search(line.text):
+            seq = int(found[2])
+            for rank in found[1].replace(",", " ").split():
+                self.others.append(
+                    Progress(Process(int(rank)), group, source, "nccl", seq, seq, seq - 1,
+                             (Call(seq, "", state="started"),), 1, time=line.time)
+                )  # fmt: skip
+
+    def _fingerprints(self, line: Line, source: Source) -> None:
+        """TORCH_DISTRIBUTED_DEBUG=DETAIL: two ranks about to issue different calls."""
+        both = list(_FINGERPRINT.finditer(line.text))[:2]
+        if len(both) < 2:
+            return
+        calls = [
+            Call(
+                int(f[2]) if f[2] else None, _op(f[3]), sizes=f[4] or "", dtype=(f[5] or "").lower()
+            )
+            for f in both
+        ]
+        first, second = calls
+        differs = (
+            "op" if first.op != second.op
+            else "sizes" if first.sizes != second.sizes
+            else "dtype"
+        )  # fmt: skip
+        seq = max(first.seq or 0, second.seq or 0)
+        variants = [
+            Variant(replace(call, seq=seq), (int(f[1]),), source)
+            for f, call in zip(both, calls, strict=True)
+        ]
+        group = Group("0", (), _DEFAULT)
+        known = next((m for m in self.others if isinstance(m, Mismatch) and m.seq == seq), None)
+        if known is None:
+            self.others.append(Mismatch(group, seq, differs, tuple(variants)))  # type: ignore[arg-type]
+        else:
+            self.others[self.others.index(known)] = _joined(known, variants)
+        for variant in variants:
+            self.others.append(
+                Progress(Process(variant.ranks[0]), group, source, enqueued=seq, completed=seq - 1,
+                         open=(variant.call,), open_count=1, time=line.time)
+            )  # fmt: skip
+
+
+def _joined(known: Mismatch, variants: Sequence[Variant]) -> Mismatch:
+    """Adds what another rank saw of the same mismatch; the commonest variant comes first."""
+    ranks: dict[Call, set[int]] = {v.call: set(v.ranks) for v in known.variants}
+    for variant in variants:
+        ranks.setdefault(variant.call, set()).update(variant.ranks)
+    source = known.variants[0].source
+    found = [Variant(call, tuple(sorted(of)), source) for call, of in ranks.items()]
+    return replace(known, variants=tuple(sorted(found, key=lambda v: -len(v.ranks))))
+
+
+def _op(name: str) -> str:
+    return _OPS.get(name, name.lower().strip("_"))
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    lines = _Lines()
+    names: dict[int, int] = defaultdict(int)
+    for log in log_lines.logs(items, "watchdog", notes):
+        yield from log_lines.identities(log)
+        for process in log.speakers:
+            if process.rank is not None:
+                names[process.rank] += 1
+        for line in log.lines.get("watchdog", ()):
+            lines.add(log, line)
+    yield from lines.others
+    seen = list(lines.seen.values())
+    groups = _groups(seen)
+    for each, group in zip(seen, groups, strict=True):
+        yield _progress(each, group)
+    yield from _mismatches(seen, groups)
+    told = {each.process.rank for each in seen}
+    for rank, source in lines.victims.items():
+        if rank not in told:
+            group = Group("", (), f"not named, of rank {rank}")
+            yield Progress(Process(rank), group, source, "nccl", timed_out=True)
+
+
+def _progress(seen: _Seen, group: Group) -> Progress:
+    waits = seen.timed_out and seen.seq is not None
+    calls: tuple[Call, ...] = ()
+    if waits and seen.op not in _OF_PAIRS:
+        sizes = " -> ".join(dict.fromkeys(seen.numel))
+        calls = (Call(seen.seq, _op(seen.op), sizes=sizes, since=seen.since),)
+    pending = int(waits)
+    if seen.enqueued is not None and seen.completed is not None:
+        pending = max(pending, seen.enqueued - seen.completed)
+    if seen.op in _OF_PAIRS:
+        return Progress(seen.process, group, seen.source, "nccl", open_count=pending,
+                        time=seen.time, timed_out=seen.timed_out)  # fmt: skip
+    return Progress(
+        seen.process, group, seen.source, "nccl", seen.enqueued, seen.started, seen.completed,
+        calls, pending, time=seen.time, timed_out=seen.timed_out,
+    )  # fmt: skip
+
+
+def _groups(seen: Sequence[_Seen]) -> list[Group]:
+    """Returns the group of each. A group gets its ranks where the lines imply them.
+
+    Members are numbered in the order of their global ranks. Where rank 7 of the group is global
+    rank 7, ranks 0 to 7 are all members.
+    """
+    unnamed = _one_group([each for each in seen if not each.name])
+    by_name: dict[str, list[_Seen]] = defaultdict(list)
+    for each in seen:
+        by_name[each.name].append(each)
+    found = []
+    for each in seen:
+        rank = each.process.rank
+        alone = Group("", (), f"not named, of rank {rank}")
+        if not each.name:
+            found.append(Group("0", (), _DEFAULT) if unnamed else alone)
+            continue
+        members = {(one.member, one.process.rank) for one in by_name[each.name]}
+        if len({member for member, _ in members}) < len(members):
+            # Several groups of the same name: nothing says which ranks belong together.
+            found.append(Group(each.name, (), f"{each.text or each.name}, of rank {rank}"))
+            continue
+        highest = max((member for member, of in members if member == of), default=-1)
+        ranks = tuple(range(highest + 1)) if all(m == of for m, of in members) else ()
+        found.append(Group(each.name, () if each.text == _DEFAULT else ranks, each.text))
+    return found
+
+
+def _one_group(unnamed: Sequence[_Seen]) -> bool:
+    """Returns whether lines that name no group can all be of the default one.
+
+    Then each rank stands in one call, and the numbers of these are close.
+    """
+    ranks = [each.process.rank for each in unnamed]
+    numbers = [each.seq for each in unnamed if each.seq is not None]
+    return len(set(ranks)) == len(ranks) and bool(numbers) and max(numbers) - min(numbers) <= _CLOSE
+
+
+def _mismatches(seen: Sequence[_Seen], groups: Sequence[Group]) -> Iterator[Fact]:
+    """Yields the calls at which members of a group wait in different operations."""
+    calls: dict[tuple[Group, int], list[_Seen]] = defaultdict(list)
+    for each, group in zip(seen, groups, strict=True):
+        if each.seq is not None and each.op and each.op not in _OF_PAIRS and group.name:
+            calls[group, each.seq].append(each)
+    for (group, seq), several in calls.items():
+        variants: dict[Call, list[int]] = defaultdict(list)
+        for each in several:
+            sizes = " -> ".join(dict.fromkeys(each.numel)) if each.op in _SAME_SIZES else ""
+            if each.process.rank is not None:
+                variants[Call(seq, _op(each.op), sizes=sizes)].append(each.process.rank)
+        if len(variants) > 1:
+            differs = "op" if len({call.op for call in variants}) > 1 else "sizes"
+            order = sorted(variants.items(), key=lambda item: -len(item[1]))
+            yield Mismatch(
+                group,
+                seq,
+                differs,  # type: ignore[arg-type]
+                tuple(Variant(call, tuple(sorted(of)), several[0].source) for call, of in order),
+            )
+
+
+KIND = Kind(
+    "watchdog", binary=False, sniff=lambda item: log_lines.has(item, "watchdog"), read=_read
+)
