@@ -223,10 +223,11 @@ class Trouble:
     """A fault of a device, link, host or file system that a log reports.
 
     kind: xid, sxid, gpu, nvlink, ib-flap, link-flap, network, pcie, ecc, mce, thermal, power, oom,
-    hung-task, lockup, file-system, disk, node. fatal: jobs do not survive it. device: as users name
-    it: GPU 0000:9b:00, ib6. whose: hardware, an application's error (a consequence, never the cause
-    of a stall), cleanup after another fault, or a notice. count, time, last: how often, first and
-    last. pids: of processes that it hit; pid: the first of them.
+    hung-task, lockup, file-system, disk, node; nccl (an error that NCCL reports), unreachable (a
+    watcher gets no answer from a process). fatal: jobs do not survive it. device: as users name
+    it: GPU 0000:9b:00, ib6. whose: hardware, an application's error (a consequence, never the
+    cause of a stall), cleanup after another fault, or a notice. count, time, last: how often,
+    first and last. pids: of processes that it hit; pid: the first of them.
     """
 
     kind: str
@@ -252,8 +253,9 @@ class Counts:
 
     counts: rank -> operations launched. dead, silent: ranks that it calls dead, or could not ask.
     Ranks are those of the communicator unless `whole`: it holds all ranks of the job, so that they
-    are global. members: what is known of its ranks; `Process.rank` is global or None. A watcher
-    names the rarest count, which may be ahead: counts blame nobody.
+    are global. members: what is known of its ranks; `Process.rank` is global or None. unnamed:
+    operations and how many ranks have launched so many, of ranks that the watcher does not list. A
+    watcher lists the rarest count, which may be ahead: counts blame nobody.
     """
 
     communicator: str
@@ -266,6 +268,7 @@ class Counts:
     size: int | None = None
     whole: bool = False
     members: tuple[tuple[int, Process], ...] = ()
+    unnamed: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +308,7 @@ Cause = Literal[
     "outside",  # no call is open anywhere: all stand in code that is no collective
     "moving",  # stalled, but moving: slow
     "slow",  # late in every collective
+    "unreachable",  # it answers no watcher: stopped, dead, or its node is cut off
     "device",  # a fault of its GPU, link or host
     "unknown",
 ]

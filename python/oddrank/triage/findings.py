@@ -268,6 +268,11 @@ def _slow(suspect: Suspect) -> tuple[Condition, str]:
     return "slow", f"{name} {be} slow{_waiters(suspect)}"
 
 
+def _unreachable(suspect: Suspect) -> tuple[Condition, str]:
+    verb = "answer" if len(suspect.processes) > 1 else "answers"
+    return _stuck(suspect, f"{verb} nobody: stopped, dead, or cut off from the network")
+
+
 def _device(suspect: Suspect) -> tuple[Condition, str]:
     trouble = suspect.trouble[0] if suspect.trouble else None
     text = trouble.text.strip()[:300] if trouble else "a fault of a device"
@@ -325,6 +330,10 @@ RULES = {
     "different-calls": "ranks issued different calls as the same call of a group",
     "held": "the kernel keeps it from running",
     "no-open-call": "every rank has completed what it issued",
+    "counts-behind": "it has launched fewer operations than the others, and no rank goes on",
+    "counts-mostly-behind": "most ranks have launched fewer operations than the others",
+    "counts-equal": "all ranks have launched the same operations, and no rank goes on",
+    "no-answer": "NCCL's own watcher gets no answer from it",
 }
 
 _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
@@ -342,6 +351,7 @@ _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
     "outside": _outside,
     "moving": _moving,
     "slow": _slow,
+    "unreachable": _unreachable,
     "device": _device,
     "unknown": _unknown,
 }

@@ -1,0 +1,312 @@
+"""Reads the text that ncclras prints: tables, lists of outliers, and events of its monitor."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from oddrank.triage.evidence import Item, Notes
+from oddrank.triage.evidence.lines import matching
+from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Trouble, World
+
+# A file with one of these lines is RAS output.
+RAS = re.compile(
+    rb"Communicators\.\.\.|(?:ranks have|Rank \d+ has) launched up to operation|"
+    rb"#\d+-\d+ \([0-9a-f]+\) (?:MISMATCH|INCOMPLETE|ERROR)|"
+    rb"\] PEER_[A-Z_]+: |NCCL DIAG \["
+)
+_WANTED = re.compile(
+    RAS.pattern
+    + rb"|Job summary|ranks have |Rank \d+ |The missing rank|Process \d+ on node|ranks reported|"
+    rb"Communicator ranks have|considered dead|Missing communicator data|NCCL version|"
+    rb"(?:RUNNING|INIT|FINALIZE|ABORT|NOCOMM) +(?:OK|MISMATCH|ERROR|INCOMPLETE)|^ *Errors *$|"
+    rb"^ +\d+ +\d+ +\d+[ \d]*$|^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\W*$|"
+    rb"^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d (?:\w+ )?\d{4}$",
+    re.MULTILINE,
+)
+_TABLE = re.compile(
+    r"^\s*(\d+)\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+"
+    r"(RUNNING|INIT|FINALIZE|ABORT|NOCOMM)\s+([A-Z,+]+)\s*$"
+)
+_TOTAL = re.compile(r"^\s+\d+\s+\d+\s+(?:\d+\s+\d+\s+)?(\d+)\s*$")
+_HEAD = re.compile(r"#(\d+)-\d+ \(([0-9a-f]+)\) (MISMATCH|INCOMPLETE|ERROR)")
+_BEGIN = re.compile(r"Job summary|Communicators\.\.\.|^\s*Errors\s*$")
+_SECTION = re.compile(r"Missing communicator data from \d+ job process|considered dead")
+_OP = re.compile(
+    r"Communicator ranks have different (?:(\w+) operation counts|status)|\d+ ranks have status"
+)
+_LEVEL = re.compile(r"(\d+) ranks have (?:launched up to operation (\d+)|not launched any)")
+_REPORTED = re.compile(r"\d+ ranks reported ([\w ]+)")
+_RANK = re.compile(
+    r"Rank (\d+)(?: has launched up to operation (?P<op>\d+)| (?P<none>has not launched any "
+    r"operations)| has status (?P<status>\w+)| reported (?P<error>[\w ]+?))? -- "
+    r"(?:GPU (?P<gpu>\d+)(?: \(NVML (?P<nvml>\d+)\))? managed by process (?P<pid>\d+) on node "
+    r"(?P<host>\S+))?"
+)
+_MISSING = re.compile(r"The missing ranks?: ([\d, ]+)")
+_PROCESS = re.compile(r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)")
+_PEER = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] (PEER_\w+): (.*)")
+_DIAG = re.compile(r"NCCL DIAG \[(\w+)\]:? *(.*)")
+_DATES = (
+    (re.compile(r"^\W*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)\W*$"), "%Y-%m-%d %H:%M:%S"),
+    (
+        re.compile(r"^(\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d)(?: \w+)? (\d{4})$"),
+        "%a %b %d %H:%M:%S %Y",
+    ),
+)
+_MOST_RANKS = 1 << 20
+# Names in NCCL -> as users call them.
+_OPS = {
+    "AllGather": "all_gather", "AllReduce": "all_reduce", "ReduceScatter": "reduce_scatter",
+    "Broadcast": "broadcast", "Reduce": "reduce", "AlltoAll": "all_to_all", "Gather": "gather",
+    "Scatter": "scatter", "Send": "send", "Recv": "recv", "collective": "",
+}  # fmt: skip
+
+
+def op_name(name: str) -> str:
+    """Returns an operation's name as users call it: all_reduce. "": any collective."""
+    return _OPS.get(name, name)
+
+
+@dataclass
+class _Block:
+    """What stands below a line #0-0 (hash): one communicator."""
+
+    group: int
+    communicator: str
+    kind: str
+    source: Source
+    op: str | None = None
+    levels: list[tuple[int, int, list[int]]] = field(default_factory=list)
+    """Number of ranks, operations launched, and those of the ranks that are listed."""
+    missing: list[int] = field(default_factory=list)
+    members: dict[int, tuple[str, int]] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass
+class _Snapshot:
+    """One answer of RAS. lost: silent or dead -> hosts and pids. summary: its table comes now."""
+
+    time: float | None = None
+    summary: bool = False
+    sizes: dict[int, int] = field(default_factory=dict)
+    gpus: int | None = None
+    section: str = ""
+    lost: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+
+
+def text_facts(item: Item, notes: Notes) -> Iterator[Fact]:
+    """Yields the facts of a file, in which other lines may stand and answers may repeat."""
+    reader = _Reader()
+    for number, line in matching(item, _WANTED, notes):
+        for pattern, take in _LINES:
+            if found := pattern.search(line):
+                yield from take(reader, found, Source(item.name, number))
+                break
+    yield from reader.end()
+
+
+class _Reader:
+    """Goes through the lines. Each method takes one kind of line: the table is _LINES."""
+
+    def __init__(self) -> None:
+        self._seen = _Snapshot()
+        self._block: _Block | None = None
+
+    def end(self) -> Iterator[Fact]:
+        """Yields the counts of a block that has ended, and who is missing in it."""
+        block, seen, self._block = self._block, self._seen, None
+        if block is None:
+            return
+        yield from _counts(block, seen)
+        if block.missing:
+            lost = [process for several in seen.lost.values() for process in several]
+            if len(block.missing) == 1 == len(lost):
+                block.members.setdefault(block.missing[0], lost[0])
+            died = set(seen.lost.get("dead", ()))
+            only_dead = bool(died) and "silent" not in seen.lost
+            dead = [r for r in block.missing if only_dead or block.members.get(r) in died]
+            yield Counts(
+                block.communicator, "", (), block.source, seen.time, tuple(dead),
+                tuple(r for r in block.missing if r not in dead), _size(block, seen),
+                _whole(block, seen), _members(block, seen),
+            )  # fmt: skip
+
+    def date(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+        yield from self.end()
+        self._seen = _Snapshot(_date(found[0]))
+
+    def begin(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+        """Takes the first lines of an answer, and of its parts."""
+        yield from self.end()
+        if found[0] == "Job summary":
+            self._seen = _Snapshot(None if self._seen.sizes else self._seen.time)
+        self._seen.summary = found[0] == "Job summary"
+        if "Errors" not in found[0]:
+            self._seen.sizes = {}
+        self._seen.section, self._seen.lost = "", {}
+
+    def head(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+        yield from self.end()
+        self._block = _Block(int(found[1][:9]), found[2], found[3], source)
+
+    def table(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+        self._seen.sizes[int(found[1][:9])] = min(int(found[2][:9]), _MOST_RANKS)
+        yield from ()
+
+    def total(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+        if self._seen.summary:
+            self._seen.gpus = int(found[1][:9])
+            yield World(self._seen.gpus, source)
+
+    def peer(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+        """Takes an event of the monitor. Only a death is a fact: the rest is everyday life."""
+        process = _PROCESS.search(found[3])
+        if found[2] in ("PEER_DEAD", "PEER_TIMEOUT_DEAD") and process:
+            yield _lost(process, _Snapshot(_date(f"[{found[1]}]"), section="dead"), source)
+
+    def diagnostic(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+        if found[1].upper() not in ("OK", "INFO", "PASS", "SKIP"):
+            text = f"NCCL's diagnostics say {found[1]}: {found[2]}"[:200]
+            yield Trouble("nccl", text, source, whose="unknown")
+
+    def section(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+        self._seen.section = "dead" if "dead" in found[0] else "silent"
+        yield from ()
+
+    def process(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+        if self._seen.section:
+            yield _lost(found, self._seen, source)
+
+    def op(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+        """Takes the line before the counts of one operation, or before other lists of ranks."""
+        if self._block is not None:
+            yield from _counts(self._block, self._seen)
+            self._block.op = None if found[1] is None else op_name(found[1])
+            self._block.levels = []
+
+    def level(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+        if self._block is not None:
+            value = int((found[2] or "0")[:18])
+            self._block.levels.append((int(found[1][:9]), value, []))
+        yield from ()
+
+    def reported(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+        if self._block is not None:
+            self._block.error = found[1].strip()
+        yield from ()
+
+    def missing(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+        if self._block is not None:
+            self._block.missing += [int(n[:9]) for n in re.findall(r"\d+", found[1])]
+        yield from ()
+
+    def rank(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+        block, seen, rank, groups = self._block, self._seen, int(found[1][:9]), found.groupdict()
+        if block is None:
+            return
+        if groups["pid"] and rank not in block.members:
+            block.members[rank] = (groups["host"], int(groups["pid"][:18]))
+            index = int((groups["nvml"] or groups["gpu"])[:4])
+            yield Identity(_process(rank, block, seen), source, gpu_index=index)
+        if block.kind == "INCOMPLETE":
+            block.missing.append(rank)
+        elif block.kind == "ERROR":
+            host, pid = block.members.get(rank, (None, None))
+            yield nccl_error(
+                groups["error"] or block.error, source, Process(None, host, pid), groups["gpu"],
+                seen.time,
+            )  # fmt: skip
+        elif groups["op"] or groups["none"]:
+            block.levels.append((1, int((groups["op"] or "0")[:18]), [rank]))
+        elif block.op is not None and block.levels and not groups["status"]:
+            block.levels[-1][2].append(rank)
+
+
+_Take = Callable[[_Reader, re.Match[str], Source], Iterator[Fact]]
+_LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
+    *((pattern, _Reader.date) for pattern, _ in _DATES),
+    (_BEGIN, _Reader.begin),
+    (_HEAD, _Reader.head),
+    (_TABLE, _Reader.table),
+    (_TOTAL, _Reader.total),
+    (_PEER, _Reader.peer),
+    (_DIAG, _Reader.diagnostic),
+    (_SECTION, _Reader.section),
+    (_PROCESS, _Reader.process),
+    (_OP, _Reader.op),
+    (_LEVEL, _Reader.level),
+    (_REPORTED, _Reader.reported),
+    (_MISSING, _Reader.missing),
+    (_RANK, _Reader.rank),
+)
+
+
+def nccl_error(
+    error: str, source: Source, process: Process, gpu: object, when: float | None
+) -> Trouble:
+    """Makes the fact of an error of a communicator. A remote error is another process's."""
+    return Trouble(
+        "nccl", f"NCCL reports: {error.lower()}", source, process.host, f"GPU {gpu}", time=when,
+        last=when, pid=process.pid, pids=() if process.pid is None else (process.pid,),
+        coarse=True, whose="cleanup" if "remote" in error.lower() else "unknown",
+    )  # fmt: skip
+
+
+def _date(line: str) -> float | None:
+    for pattern, form in _DATES:
+        if found := pattern.match(line):
+            with suppress(ValueError):
+                read = datetime.strptime(f"{found[1]} {found[2]}", form)
+                return read.replace(tzinfo=timezone.utc).timestamp()
+    return None
+
+
+def _lost(found: re.Match[str], seen: _Snapshot, source: Source) -> Fact:
+    """Makes the fact of a process that RAS gets no answer from: stopped, dead, or cut off."""
+    dead = seen.section == "dead"
+    host, pid = found[2], int(found[1][:18])
+    seen.lost.setdefault(seen.section, []).append((host, pid))
+    text = "NCCL RAS calls its process dead" if dead else "its process does not answer NCCL RAS"
+    return Trouble(
+        "unreachable", text, source, host, f"GPU {found[3]}", fatal=dead, time=seen.time,
+        last=seen.time, pid=pid, pids=(pid,), coarse=True,
+    )  # fmt: skip
+
+
+def _counts(block: _Block, seen: _Snapshot) -> Iterator[Fact]:
+    """Yields the counts of one operation, of all ranks: those of one level may be unlisted."""
+    if block.op is None or not block.levels:
+        return
+    counts = {rank: value for _, value, listed in block.levels for rank in listed}
+    unlisted = [(value, ranks) for ranks, value, listed in block.levels if not listed]
+    size = _size(block, seen)
+    left = [rank for rank in range(size) if rank not in counts and rank not in block.missing]
+    if len(unlisted) == 1 and len(left) == unlisted[0][1]:
+        counts.update(dict.fromkeys(left, unlisted[0][0]))
+        unlisted = []
+    block_counts = tuple(sorted(counts.items()))
+    yield Counts(
+        block.communicator, block.op, block_counts, block.source, seen.time, size=size,
+        whole=_whole(block, seen), members=_members(block, seen), unnamed=tuple(unlisted),
+    )  # fmt: skip
+
+
+def _size(block: _Block, seen: _Snapshot) -> int:
+    counted = sum(ranks for ranks, _, _ in block.levels) + len(block.missing)
+    return seen.sizes.get(block.group) or min(counted, _MOST_RANKS)
+
+
+def _whole(block: _Block, seen: _Snapshot) -> bool:
+    return seen.gpus is not None and seen.sizes.get(block.group) == seen.gpus
+
+
+def _members(block: _Block, seen: _Snapshot) -> tuple[tuple[int, Process], ...]:
+    return tuple((rank, _process(rank, block, seen)) for rank in sorted(block.members))
+
+
+def _process(rank: int, block: _Block, seen: _Snapshot) -> Process:
+    host, pid = block.members[rank]
+    return Process(rank if _whole(block, seen) else None, host, pid)

@@ -1,0 +1,201 @@
+"""Judges the operation counts of a library's watcher (NCCL RAS).
+
+Progress order decides: a watcher lists the rarest count, which may be ahead. A count tells of
+launches, so a rank behind has not launched the call, or its host is stuck inside it. Only counts
+that do not move from one answer to the next tell of a stall.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from oddrank.finding import ranks_text
+from oddrank.triage.facts import Call, Counts, Group, Identity, Point, Process, Suspect
+from oddrank.triage.view import View
+
+_MEDIUM, _LOW = 1, 0
+# Two answers this close, in seconds, do not show that counts stand still.
+_SOON = 5.0
+
+
+@dataclass
+class _Answers:
+    """All answers on one operation of one communicator, the oldest first."""
+
+    last: Counts
+    first: Counts
+    number: int
+
+    @property
+    def moving(self) -> bool:
+        return (self.first.counts, self.first.unnamed) != (self.last.counts, self.last.unnamed)
+
+    @property
+    def frozen(self) -> bool:
+        if self.number < 2 or self.moving:
+            return False
+        if self.first.time is None or self.last.time is None:
+            return True
+        return self.last.time - self.first.time >= _SOON
+
+
+def judge(view: View) -> list[Suspect]:
+    """Returns processes that a watcher gets no answer from, then ranks that are behind."""
+    names = _Names(view)
+    found = _unreachable(view, names)
+    answers = _answers(view.counts)
+    if any(each.moving for each in answers):
+        return found
+    missing = {p.rank for s in found for p in s.processes}
+    skewed = [suspect for each in answers if (suspect := _skewed(each, names, missing)) is not None]
+    if skewed:
+        return [*found, *_surest(skewed)]
+    if not found and answers and all(each.frozen for each in answers):
+        return [_all_equal(answers)]
+    return found
+
+
+def _answers(counts: Iterable[Counts]) -> list[_Answers]:
+    several: dict[tuple[str, str], list[Counts]] = defaultdict(list)
+    for each in counts:
+        if each.counts or each.unnamed:
+            several[each.communicator, each.op].append(each)
+    found = []
+    for of_one in several.values():
+        if all(each.time is not None for each in of_one):
+            of_one.sort(key=lambda each: each.time or 0.0)
+        first = of_one[-2] if len(of_one) > 1 else of_one[-1]
+        found.append(_Answers(of_one[-1], first, len(of_one)))
+    return found
+
+
+def _skewed(answers: _Answers, names: "_Names", missing: Iterable[int | None]) -> Suspect | None:
+    """Judges one operation whose ranks have different counts."""
+    counts = answers.last
+    levels: Counter[int] = Counter(value for _, value in counts.counts)
+    for value, number in counts.unnamed:
+        levels[value] += number
+    if len(levels) < 2:
+        return None
+    least = min(levels)
+    behind = [rank for rank, value in counts.counts if value == least]
+    ahead = [rank for rank, value in counts.counts if value > least]
+    listed = len(behind) == levels[least]
+    few = levels[least] * 2 <= sum(levels.values())
+    texts = [
+        Point(f"{levels[value]} of {sum(levels.values())} ranks have launched {value} operations"
+              + (f" ({counts.op})" if counts.op else "")
+              + (f": {_ranks(counts, value)}" if _ranks(counts, value) else ""), counts.source)
+        for value in sorted(levels)
+    ]  # fmt: skip
+    if answers.frozen:
+        texts.append(Point("the counts stood still between two answers", answers.first.source))
+        against: tuple[Point, ...] = ()
+    else:
+        why = "counts of one answer differ in healthy jobs, too: ask again after some seconds"
+        against = (Point(why, counts.source),)
+    waiting = names.of(counts, ahead)
+    at = Call(None, counts.op or "a collective")
+    group = Group(counts.communicator, text=f"NCCL communicator {counts.communicator}")
+    if not listed or not few or set(behind) <= set(missing):
+        return Suspect(
+            "unknown", (), "counts-mostly-behind", _LOW, tuple(texts), against, waiting, at, group,
+            time=counts.time,
+        )  # fmt: skip
+    return Suspect(
+        "not-entered-or-inside", names.of(counts, behind), "counts-behind",
+        _MEDIUM if answers.frozen else _LOW, tuple(texts), against, waiting, at, group,
+        time=counts.time,
+    )  # fmt: skip
+
+
+def _surest(suspects: Sequence[Suspect]) -> list[Suspect]:
+    """Keeps one suspect for the same ranks, and those that name ranks before those that do not."""
+    naming = [s for s in suspects if s.processes] or list(suspects)
+    best = max(naming, key=lambda s: (s.certainty, len(s.waiting)))
+    same = [s for s in naming if set(s.processes) == set(best.processes)]
+    support = tuple(dict.fromkeys(point for s in same for point in s.support))
+    return [replace(best, support=support)]
+
+
+def _all_equal(answers: Sequence[_Answers]) -> Suspect:
+    size = sum(1 for _ in answers[0].last.counts)
+    text = (
+        f"all {size} ranks have launched the same operations, and none between two answers:"
+        " the counts can't tell who is stuck"
+    )
+    return Suspect(
+        "unknown", (), "counts-equal", _LOW, (Point(text, answers[0].last.source),),
+        time=answers[0].last.time,
+    )  # fmt: skip
+
+
+def _unreachable(view: View, names: "_Names") -> list[Suspect]:
+    """Makes suspects of processes that did not answer the watcher: stopped, dead, or cut off."""
+    found: dict[Process, Suspect] = {}
+    for each in view.counts:
+        for lost, says in ((each.dead, "calls it dead"), (each.silent, "got no answer from it")):
+            point = Point(f"NCCL RAS {says}", each.source)
+            for process in names.of(each, lost):
+                _add(found, process, point, each.time)
+    for trouble in view.troubles:
+        if trouble.kind == "unreachable":
+            process = names.process(trouble.host, trouble.pid)
+            _add(found, process, Point(trouble.text, trouble.source), trouble.time)
+    return list(found.values())
+
+
+def _add(found: dict[Process, Suspect], process: Process, point: Point, when: float | None) -> None:
+    old = found.get(process)
+    if old is None:
+        found[process] = Suspect(
+            "unreachable", (process,), "no-answer", _MEDIUM, (point,), time=when
+        )
+    elif point not in old.support:
+        found[process] = replace(old, support=(*old.support, point))
+
+
+class _Names:
+    """Names ranks of communicators as processes of the job."""
+
+    def __init__(self, view: View) -> None:
+        self._world = view.world
+        self._known: dict[tuple[str | None, int | None], Process] = {}
+        members = (
+            replace(process, rank=rank)
+            for counts in view.counts
+            if self._whole(counts)
+            for rank, process in counts.members
+        )
+        said = (fact.process for fact in view.facts if isinstance(fact, Identity))
+        for process in (*members, *said):
+            if process.rank is not None and process.pid is not None:
+                self._known[process.host, process.pid] = process
+
+    def process(self, host: str | None, pid: int | None) -> Process:
+        return self._known.get((host, pid), Process(None, host, pid))
+
+    def of(self, counts: Counts, ranks: Iterable[int]) -> tuple[Process, ...]:
+        """Returns processes with the job's rank, else host and pid; those unknown are left out."""
+        members, whole = dict(counts.members), self._whole(counts)
+        found = []
+        for rank in ranks:
+            process = members.get(rank, Process())
+            if whole:
+                found.append(replace(process, rank=rank))
+            elif process.pid is not None:
+                found.append(self.process(process.host, process.pid))
+        return tuple(found)
+
+    def _whole(self, counts: Counts) -> bool:
+        """Returns whether the communicator's ranks are the job's."""
+        if self._world is not None and counts.size is not None:
+            return counts.size == self._world
+        return counts.whole
+
+
+def _ranks(counts: Counts, value: int) -> str:
+    listed = tuple(rank for rank, number in counts.counts if number == value)
+    if not listed:
+        return ""
+    return ranks_text(listed) + ("" if counts.whole else " of the communicator")
