@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from oddrank.finding import ranks_text
 from oddrank.triage.facts import Cause, Point, Process, Source, Suspect, ranks
-from oddrank.triage.judges import waits
+from oddrank.triage.judges import ras, waits
 from oddrank.triage.view import View
 
 _NAMES_NOBODY = frozenset({"unknown", "outside"})
@@ -254,5 +254,5 @@ _JUDGES: tuple[Callable[[View], list[Suspect]], ...] = (
     waits.judge,
     _nobody,
     _nobody,
-    _nobody,
+    ras.judge,
 )

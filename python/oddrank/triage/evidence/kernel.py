@@ -13,17 +13,11 @@ from typing import Any
 from oddrank.machine.xid import UNKNOWN, XIDS, harmless, pci_slot
 from oddrank.triage.evidence import Item, Kind, Notes
 from oddrank.triage.evidence.kernel_lines import RULES, VIRTUAL, WORDS, Rule
-from oddrank.triage.evidence.lines import anchors, is_text, matching, occurs
+from oddrank.triage.evidence.lines import is_text, matching, numbers
 from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble, Whose
 
-_WANTED = anchors(WORDS)
 _MOST_PIDS = 64
 _TEXT = 200
-_BY_WORD: dict[str, list[Rule]] = {}
-for _each in RULES:
-    for _word in _each.words:
-        _BY_WORD.setdefault(_word, []).append(_each)
-
 _MONTHS = {name: number for number, name in enumerate(
     ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1
 )}  # fmt: skip
@@ -239,24 +233,22 @@ def _sniff(item: Item) -> bool:
         return False
     if _LOG.search(item.head):
         return True
-    if not occurs(item, _WANTED):
+    if not numbers(item, WORDS):
         return False
-    return any(_match(line) for _, line in matching(item, _WANTED))
+    return any(_match(line) for _, line in matching(item, WORDS, Notes()))
 
 
 def _match(text: str, newest: float = 0.0) -> tuple[_Line, Rule, re.Match[str]] | None:
     """Returns the line without its header, the rule for it and the match; None if none is."""
     line = _line(text, newest)
-    for word in dict.fromkeys(_words(line.text)):
-        for rule in _BY_WORD[word]:
-            if (line.log or rule.alone) and (found := rule.pattern.search(line.text)):
-                return line, rule, found
+    for rule in RULES:
+        if (
+            (line.log or rule.alone)
+            and any(word in line.text for word in rule.words)
+            and (found := rule.pattern.search(line.text))
+        ):
+            return line, rule, found
     return None
-
-
-def _words(text: str) -> Iterator[str]:
-    for found in _WANTED.finditer(text.encode(errors="replace")):
-        yield found[0].decode()
 
 
 def _facts(item: Item, notes: Notes, fold: _Fold) -> Iterator[Fact]:
@@ -266,7 +258,7 @@ def _facts(item: Item, notes: Notes, fold: _Fold) -> Iterator[Fact]:
     killed: set[tuple[str | None, int | None]] = set()
     fallen: dict[str | None, float | None] = {}
     lines, booted = 0, False
-    for number, text in matching(item, _WANTED, notes):
+    for number, text in matching(item, WORDS, notes):
         lines += 1
         if (matched := _match(text, newest)) is None:
             continue

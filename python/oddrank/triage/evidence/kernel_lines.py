@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 
 from oddrank.machine.xid import SXID, XID
+from oddrank.triage.evidence.lines import sorted_words
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,16 @@ VIRTUAL = re.compile(r"(veth|docker|br-|cali|cni|tap|tun|lxc|virbr|flannel|vxlan
 
 RULES: tuple[Rule, ...] = (
     # GPUs and NVSwitches
-    _rule("xid", "NVRM: Xid", XID, alone=True),
+    _rule("xid", "NVRM: ", XID, alone=True),
     _rule(
         "fallen",
-        "fallen off the bus",
+        "NVRM: ",
         rf"NVRM: +GPU (?:at )?(?:PCI:)?{_SLOT}(?:\.\d)?: GPU has fallen off the bus",
         alone=True,
     ),
     _rule(
         "fallen",
-        "The NVIDIA GPU",
+        "NVRM: ",
         rf"NVRM: +The NVIDIA GPU {_SLOT}\.\d\s*$",
         alone=True,
     ),
@@ -71,7 +72,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "gpu",
-        "RmInitAdapter failed",
+        "NVRM: ",
         r"NVRM: GPU (?P<device>[0-9a-fA-F:.]+): RmInitAdapter failed",
         "it could not be initialised",
         "GPU {}",
@@ -80,7 +81,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "nvlink",
-        "knvlink",
+        "NVRM: ",
         r"NVRM: (?P<name>knvlink\w+: .*(?:[Ff]ailed|error))",
         "an NVLink could not be set up",
         alone=True,
@@ -96,27 +97,32 @@ RULES: tuple[Rule, ...] = (
         alone=True,
     ),
     # Links
-    _rule("link", "lost carrier|Lost carrier", rf"^{_NIC}: [Ll]ost carrier", "it lost its link"),
-    _rule("link", "ained carrier", rf"^{_NIC}: [Gg]ained carrier", ends=True),
+    _rule("link", " carrier", rf"^{_NIC}: [Ll]ost carrier", "it lost its link"),
+    _rule("link", " carrier", rf"^{_NIC}: [Gg]ained carrier", ends=True),
     _rule(
         "link",
-        "ink down|ink Down|ink is down|ink is Down|ink DOWN",
+        "ink down|ink Down|ink is |ink DOWN",
         rf"(?:^|\s){_NIC}:? (?:Port: \d+ )?(?:NIC )?[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b",
         "it lost its link",
     ),
     _rule(
         "link",
-        "ink up|ink Up|ink is up|ink is Up|ink UP",
+        "ink up|ink Up|ink is |ink UP",
         rf"(?:^|\s){_NIC}:? (?:Port: \d+ )?(?:NIC )?[Ll]ink (?:is )?(?:[Uu]p|UP)\b",
         ends=True,
     ),
     _rule(
         "link",
-        "link disconnected",
+        "link disconnected|link connected",
         rf"device \({_NIC}\): (?:carrier: )?link disconnected",
         "it lost its link",
     ),
-    _rule("link", "link connected", rf"device \({_NIC}\): (?:carrier: )?link connected", ends=True),
+    _rule(
+        "link",
+        "link disconnected|link connected",
+        rf"device \({_NIC}\): (?:carrier: )?link connected",
+        ends=True,
+    ),
     _rule(
         "link",
         "link status definitely down",
@@ -141,7 +147,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "network",
-        "health compromised|Health issue observed|assert_var|in fatal state",
+        "health compromised|Health issue|assert_var|fatal state",
         rf"mlx5_core {_PCI}: .*(?:health compromised|Health issue observed|assert_var|fatal state)",
         "its firmware reports a failure",
         "network card {}",
@@ -150,7 +156,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "network",
-        "transmit timeout|transmit queue",
+        "transmit ",
         r"(?:NETDEV WATCHDOG: (?:CPU: \d+: )?)?"
         + _NIC
         + r":? ?(?:\([\w-]+\): )?transmit (?:timeout|"
@@ -166,14 +172,14 @@ RULES: tuple[Rule, ...] = (
     # PCIe, memory, heat
     _rule(
         "pcie",
-        "AER:|error message received from",
+        "AER: ",
         rf"(?:pcieport {_PCI}: )?AER: (?:Multiple )?(?P<code>Uncorrect\w+ \((?:Fatal|Non-Fatal)\))",
         "an uncorrected PCIe error",
         "PCIe port {}",
     ),
     _rule(
         "pcie",
-        "DPC: containment event|DPC: ",
+        "DPC: ",
         rf"pcieport {_PCI}: DPC: (?:containment event|.*error)",
         "its link was shut after an error (DPC)",
         "PCIe port {}",
@@ -204,8 +210,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "mce",
-        "Machine Check|achine check",
-        r"\[Hardware Error\]: .*Machine Check(?: Exception)?: |[Ff]atal machine check",
+        "achine ",
+        r"\[Hardware Error\]: .*Machine Check(?: Exception)?: ",
         "the processor reports a hardware error (machine check)",
         fatal=True,
     ),
@@ -217,13 +223,13 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "thermal",
-        "temperature above threshold|temperature/speed above|critical temperature",
+        "temperature",
         r"(?:CPU\d+: (?:Core|Package) temperature(?:/speed)? above threshold)",
         "its processors slow down for heat",
     ),
     _rule(
         "thermal",
-        "critical temperature",
+        "temperature",
         r"critical temperature reached",
         "it reached its critical temperature",
         fatal=True,
@@ -231,7 +237,7 @@ RULES: tuple[Rule, ...] = (
     # The operating system
     _rule(
         "oom",
-        "oom-kill:constraint",
+        "oom-kill:",
         r"oom-kill:constraint=(?P<code>\w+),.*task=(?P<name>[^,]*),pid=(?P<pid>\d+)",
         alone=True,
     ),
@@ -263,20 +269,20 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "lockup",
-        "soft lockup|hard LOCKUP",
+        "lockup|LOCKUP",
         r"(?:soft lockup - CPU#\d+ stuck for \d+s! \[(?P<name>.+):(?P<pid>\d+)\]|"
         r"hard LOCKUP on cpu)",
         "a processor is stuck in the kernel",
     ),
     _rule(
         "lockup",
-        "detected stall on CPU|self-detected stall",
+        "detected stall",
         r"rcu: INFO: \w+ (?:self-)?detected stall",
         "a processor is stuck in the kernel",
     ),
     _rule(
         "node",
-        "Kernel panic|Kernel Panic",
+        "ernel panic|ernel Panic",
         r"Kernel [Pp]anic - not syncing",
         "its kernel panicked",
         fatal=True,
@@ -285,7 +291,7 @@ RULES: tuple[Rule, ...] = (
     _rule("node", "file-max limit", r"VFS: file-max limit \d+ reached", "it ran out of open files"),
     _rule(
         "node",
-        "reboot: |System is rebooting|System is powering down",
+        "reboot: |System is ",
         r"reboot: (?:Restarting system|Power down)|System is (?:rebooting|powering down)",
         "it was shut down",
         fatal=True,
@@ -293,7 +299,7 @@ RULES: tuple[Rule, ...] = (
     # File systems and disks
     _rule(
         "file-system",
-        "not responding",
+        "nfs: server|nfs4: server",
         rf"nfs4?: server {_SERVER} not responding",
         "it does not respond",
         "NFS server {}",
@@ -308,14 +314,14 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "file-system",
-        "was lost; in progress",
+        "Lustre: ",
         r"Lustre: \S+: Connection to (?P<device>\S+) \(at \S+\) was lost",
         "its connection was lost",
         "Lustre target {}",
     ),
     _rule(
         "file-system",
-        "Connection restored to",
+        "Lustre: ",
         r"Lustre: \S+: Connection restored to (?P<device>\S+)",
         "",
         "Lustre target {}",
@@ -323,14 +329,14 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "file-system",
-        "has not responded in",
+        "CIFS:",
         r"CIFS:.* (?P<device>\S+) has not responded in \d+ seconds",
         "it does not respond",
         "SMB server {}",
     ),
     _rule(
         "file-system",
-        "hunting for new mon|libceph: osd",
+        "libceph: ",
         r"libceph: (?P<device>(?:mon|osd)\d+) .*(?:session lost|down)",
         "it was lost",
         "Ceph {}",
@@ -344,18 +350,18 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "disk",
-        "Buffer I/O error on dev|I/O error, dev|EXT4-fs error",
+        "I/O error|EXT4-fs error",
         r"(?:Buffer I/O error on dev|I/O error, dev|EXT4-fs error \(device) (?P<device>[\w-]+)",
         "it has I/O errors",
         "disk {}",
     ),
     _rule(
         "disk",
-        "timeout, reset controller|Disabling device after reset|controller is down",
+        "nvme nvme",
         r"nvme (?P<device>nvme\d+): (?:I/O .*timeout, reset controller|Disabling device after reset"
         r"|controller is down)",
         "it stopped answering",
         "disk {}",
     ),
 )
-WORDS = tuple(sorted({word for rule in RULES for word in rule.words}))
+WORDS = sorted_words(rule.words for rule in RULES)

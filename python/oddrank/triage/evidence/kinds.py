@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from oddrank.triage.evidence import Item, Kind, Notes, kernel, watchdog
+from oddrank.triage.evidence import Item, Kind, Notes, kernel, nccl_ras, watchdog
 from oddrank.triage.facts import Fact
 
-KINDS: tuple[Kind, ...] = (kernel.KIND, watchdog.KIND)
+KINDS: tuple[Kind, ...] = (
+    kernel.KIND,
+    nccl_ras.KIND,
+    watchdog.KIND,
+)
 _MOST_STRANGE = 8
 
 

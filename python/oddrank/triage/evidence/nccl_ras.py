@@ -11,8 +11,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 from oddrank.triage.evidence import Item, Kind, Notes
-from oddrank.triage.evidence.lines import is_text, occurs
-from oddrank.triage.evidence.nccl_ras_text import RAS, nccl_error, op_name, text_facts
+from oddrank.triage.evidence.lines import is_text
+from oddrank.triage.evidence.nccl_ras_text import (
+    has_json,
+    has_text,
+    nccl_error,
+    op_name,
+    text_facts,
+)
 from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Trouble
 
 _MOST_JSON = 256 << 20
@@ -31,16 +37,16 @@ _IN_PROGRESS = 7
 
 
 def _sniff(item: Item) -> bool:
-    return is_text(item) and (occurs(item, RAS) or occurs(item, _JSON))
+    return is_text(item) and (has_text(item) or has_json(item))
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     facts: list[Fact] = []
     for item in items:
-        if occurs(item, _JSON):
+        if has_json(item):
             facts += _json_facts(item, notes)
-        if occurs(item, RAS):
-            facts += text_facts(item, notes)
+        if has_text(item):
+            facts += text_facts(item)
     return facts
 
 

@@ -6,25 +6,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from oddrank.triage.evidence import Item, Notes
-from oddrank.triage.evidence.lines import matching
+from oddrank.triage.evidence import Item
+from oddrank.triage.evidence.lines import lines, numbers, words
 from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Trouble, World
 
-# A file with one of these lines is RAS output.
-RAS = re.compile(
-    rb"Communicators\.\.\.|(?:ranks have|Rank \d+ has) launched up to operation|"
-    rb"#\d+-\d+ \([0-9a-f]+\) (?:MISMATCH|INCOMPLETE|ERROR)|"
-    rb"\] PEER_[A-Z_]+: |NCCL DIAG \["
-)
-_WANTED = re.compile(
-    RAS.pattern
-    + rb"|Job summary|ranks have |Rank \d+ |The missing rank|Process \d+ on node|ranks reported|"
-    rb"Communicator ranks have|considered dead|Missing communicator data|NCCL version|"
-    rb"(?:RUNNING|INIT|FINALIZE|ABORT|NOCOMM) +(?:OK|MISMATCH|ERROR|INCOMPLETE)|^ *Errors *$|"
-    rb"^ +\d+ +\d+ +\d+[ \d]*$|^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\W*$|"
-    rb"^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d (?:\w+ )?\d{4}$",
-    re.MULTILINE,
-)
+# A line of RAS holds one of these. The first ones stand in no other file.
+_OWN = (
+    "Communicators...", "launched up to operation", "not launched any operations", "NCCL DIAG [",
+    ") MISMATCH", ") INCOMPLETE", ") ERROR", "] PEER_",
+)  # fmt: skip
+WORDS = words(
+    *_OWN, ("Job summary", -6), "NCCL version", "Errors", "ranks have ", "Rank ",
+    "The missing rank", "on node ", "ranks reported ", "Communicator ranks", "considered dead",
+    "communicator data", "RUNNING  ", "INIT  ", "FINALIZE  ", "ABORT  ", "NOCOMM  ",
+    '"nccl_version"', '"PEER_',
+)  # fmt: skip
+_JSON = (len(WORDS) - 2, len(WORDS) - 1)
+_BEGINS = {i for i, (word, _) in enumerate(WORDS) if word in ("NCCL version", "Job summary")}
 _TABLE = re.compile(
     r"^\s*(\d+)\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+"
     r"(RUNNING|INIT|FINALIZE|ABORT|NOCOMM)\s+([A-Z,+]+)\s*$"
@@ -97,13 +95,25 @@ class _Snapshot:
     lost: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
 
-def text_facts(item: Item, notes: Notes) -> Iterator[Fact]:
+def has_text(item: Item) -> bool:
+    """Returns whether lines of RAS stand in a file."""
+    return any(index < len(_OWN) for _, index in numbers(item, WORDS) or ())
+
+
+def has_json(item: Item) -> bool:
+    return any(index in _JSON for _, index in numbers(item, WORDS) or ())
+
+
+def text_facts(item: Item) -> Iterator[Fact]:
     """Yields the facts of a file, in which other lines may stand and answers may repeat."""
     reader = _Reader()
-    for number, line in matching(item, _WANTED, notes):
+    found = numbers(item, WORDS) or []
+    # Users print the date before each answer.
+    dates = {number - 1 for number, index in found if index in _BEGINS and number > 1}
+    for number, line in lines(item, dates | {number for number, _ in found}):
         for pattern, take in _LINES:
-            if found := pattern.search(line):
-                yield from take(reader, found, Source(item.name, number))
+            if match := pattern.search(line):
+                yield from take(reader, match, Source(item.name, number))
                 break
     yield from reader.end()
 
