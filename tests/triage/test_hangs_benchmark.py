@@ -1,0 +1,280 @@
+"""The benchmark of hangs: its table, its jobs, its scorer; and the demo of a hang."""
+
+import ast
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from oddrank.triage.facts import Cause
+from processes import Marked
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "triage"))
+import hang_evidence
+import hang_job
+import hang_score
+import hang_watchdog
+from hang_score import Named
+from hang_table import BY_NAME, FAULTS, Case, Layout, plan
+
+ROOT = Path(__file__).parents[2]
+BENCHMARK = ROOT / "benchmarks" / "triage"
+CAUSES = set(get_args(Cause))
+
+
+def texts_and_functions(name):
+    tree = ast.parse((BENCHMARK / name).read_text())
+    nodes = list(ast.walk(tree))
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    return functions, {node.value for node in nodes if isinstance(node, ast.Constant)}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_each_fault_has_a_culprit_a_cause_and_something_that_happens(fault):
+    hooks, _ = texts_and_functions("training_hooks.py")
+    _, points = texts_and_functions("small_training.py")
+    assert bool(fault.act) != bool(fault.signal)
+    assert fault.act in hooks | {""}
+    assert fault.point in points
+    assert {fault.kind, *fault.also} <= CAUSES - {"unknown"}
+    for layout in fault.layouts:
+        ranks = fault.who(layout, random.Random(1))
+        assert ranks
+        assert 4 <= layout.world <= 8
+        assert set(ranks) <= set(fault.may(layout, ranks)) <= set(range(layout.world))
+
+
+def test_a_seed_chooses_the_same_jobs_and_another_one_others():
+    first, again, other = (plan((), 2, 5, seed) for seed in (1, 1, 2))
+    assert first == again
+    assert [json.dumps(case.truth()) for case in first] == [json.dumps(c.truth()) for c in again]
+    assert [case.truth() for case in first] != [case.truth() for case in other]
+    assert len({case.name for case in first}) == len(first) == 2 * len(FAULTS) + 5
+    assert [case.fault for case in plan(["lock", "healthy"], 1, 1, 1)] == ["lock", "healthy"]
+
+
+def test_a_layout_puts_each_rank_into_one_group_of_each_sort():
+    layout = Layout(8, tp=2, pp=2)
+    for groups in (layout.tensor_groups(), layout.data_groups(), layout.pipelines()):
+        assert sorted(rank for group in groups for rank in group) == list(range(8))
+    assert layout.tensor_groups()[0] == [0, 1]
+    assert layout.data_groups()[0] == [0, 2]
+    assert layout.pipelines()[0] == [0, 4]
+    assert layout.stage(1) == [4, 5, 6, 7]
+
+
+def truth(**more):
+    return {"ranks": [2], "accept": [2], "accept_cycle": [], "kinds": ["lock"], **more}
+
+
+@pytest.mark.parametrize(
+    ("facts", "said", "outcome", "kind"),
+    [
+        (truth(), [], "unknown", False),
+        (truth(), [Named(frozenset({2}), "lock")], "right", True),
+        (truth(), [Named(frozenset({2}), "dead")], "right", False),
+        (truth(), [Named(frozenset({1, 2}), "lock")], "wrong", False),
+        (truth(), [Named(frozenset({2}), "lock"), Named(frozenset({0}), "dead")], "wrong", False),
+        (truth(accept=[1, 2]), [Named(frozenset({1}), "lock")], "right", True),
+        (truth(accept_cycle=[1, 2]), [Named(frozenset({1, 2}), "cycle")], "right", False),
+        (truth(accept_cycle=[1, 2]), [Named(frozenset({1, 2}), "lock")], "wrong", False),
+        (truth(accept_cycle=[1, 2]), [Named(frozenset({1}), "cycle")], "wrong", False),
+        (truth(ranks=[], accept=[]), [], "right", True),
+        (truth(ranks=[], accept=[]), [Named(frozenset({0}), "slow")], "wrong", False),
+    ],
+)
+def test_an_answer_is_right_wrong_or_unknown(facts, said, outcome, kind):
+    assert hang_score.judge(facts, said) == (outcome, kind)
+
+
+# Prints a report about the rank in the name of its argument's folder; "none" names nobody.
+FAKE = """
+import json, pathlib, sys
+case, form = pathlib.Path(sys.argv[-1]).parts[-2:]
+said = json.loads((pathlib.Path(sys.argv[-1]) / "said").read_text())
+print(json.dumps({"summary": "s", "findings": [
+    {"who": {"ranks": [rank]}, "cause": cause, "confidence": {"level": level}}
+    for rank, cause, level in said]}) if said is not None else "no report")
+"""
+
+
+def test_the_scorer_counts_a_known_set_of_answers_right(tmp_path):
+    fake = tmp_path / "fake.py"
+    fake.write_text(FAKE)
+    culprit, other = [2, "lock", "high"], [1, "lock", "medium"]
+    said = {
+        "a-000": ("records", [culprit]),
+        "b-000": ("records", [[2, "dead", "medium"]]),
+        "c-000": ("records", [culprit, other]),
+        "d-000": ("records", [[1, "lock", "low"]]),
+        "e-000": ("records", None),
+        "f-000": ("torchrun", [other]),
+    }
+    for case, (form, answer) in said.items():
+        folder = tmp_path / "cases" / case / form
+        folder.mkdir(parents=True)
+        (folder / "said").write_text(json.dumps(answer))
+        facts = truth(fault=case[0])
+        (folder.parent / "truth.json").write_text(json.dumps(facts))
+    answers = hang_score.ask(tmp_path / "cases", [sys.executable, str(fake)], 2)
+    outcomes = {one.case: one.outcome for one in answers}
+    assert outcomes == {
+        "a-000": "right", "b-000": "right", "c-000": "wrong", "d-000": "unknown",
+        "e-000": "failed", "f-000": "wrong",
+    }  # fmt: skip
+    records, torchrun = hang_score.count(answers)
+    assert records == {
+        "tool": "oddrank triage", "form": "records", "jobs": "fault", "count": 5, "right": 2,
+        "wrong": 1, "unknown": 1, "failed": 1, "kind": 1,
+    }  # fmt: skip
+    assert (torchrun["form"], torchrun["wrong"]) == ("torchrun", 1)
+    table = hang_score.markdown([records, torchrun])
+    assert "| records | oddrank triage | 5 | 2 | 1 | 1 | 1 | 1 | - |" in table
+
+
+def test_names_are_read_from_what_torchs_analyzer_prints():
+    text = (
+        "Not all ranks joining collective, sequence number: 7\nmissing ranks: {3, 5}\n"
+        "error msg: Culprit rank 2; Error type: COLLECTIVE_TYPE_MISMATCH\n"
+    )
+    assert hang_score.named_by_torch(text) == [
+        Named(frozenset({3, 5}), "not-entered"),
+        Named(frozenset({2}), "mismatch"),
+    ]
+    assert hang_score.named_by_torch("No errors found for this collective entry") == []
+
+
+def entry(name, seq, *, retired):
+    return {
+        "process_group": (name, ""), "collective_seq_id": seq, "retired": retired,
+        "profiling_name": "gloo:all_reduce", "input_sizes": [[2, 3], [4]],
+    }  # fmt: skip
+
+
+def test_watchdog_lines_have_the_rank_in_the_group_and_the_oldest_open_operation():
+    groups = {
+        "0": {"name": "0", "desc": "default_pg", "ranks": "[0, 5, 9]"},
+        "4": {"name": "4", "desc": "data", "ranks": "[5, 9]"},
+    }
+    waits = [entry("4", 6, retired=True), entry("4", 7, retired=False)]
+    dumps = {
+        9: [*waits, entry("4", 8, retired=False)],
+        5: [entry("4", 6, retired=True)],
+    }
+    ranks = {
+        rank: {
+            "dump": {"entries": entries, "pg_status": {}},
+            "groups": groups,
+            "pair": None,
+            "time": 1e9,
+        }
+        for rank, entries in dumps.items()
+    }
+    caught, failed, observed, received = hang_watchdog.lines(ranks, newest=True)
+    assert caught.startswith("[rank9]:[E")
+    assert "[Rank 1] Watchdog caught" in caught
+    assert "SeqNum=7, OpType=ALLREDUCE, NumelIn=10," in caught
+    assert "PG GUID 4(data) Rank 1]" in failed
+    assert "last enqueued work: 8, last completed work: 6" in failed
+    assert observed.startswith("[rank5]:[E")
+    assert "timeout from  rank 9 and" in received
+    assert hang_watchdog.lines({5: ranks[5]}, newest=True) == []
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    """Makes three small cases for real."""
+    folder = tmp_path_factory.mktemp("hangs")
+    chosen = [
+        Case("missing-collective-000", "missing-collective", Layout(4), (1,), 0, 1, 1),
+        Case("stopped-000", "stopped", Layout(4, pp=2), (2,), 1, 0, 1),
+        Case("raised-000", "raised", Layout(4), (3,), 1, 0, 1),
+    ]
+    made = {case.fault: hang_job.run_case(case, folder / case.name) for case in chosen}
+    return folder, made
+
+
+def dump(folder, rank):
+    return pickle.loads((folder / f"{hang_evidence.DUMP_NAME}{rank}").read_bytes())
+
+
+def open_ops(folder, rank):
+    return [
+        (one["process_group"][1], one["profiling_name"])
+        for one in dump(folder, rank)["entries"]
+        if not one["retired"]
+    ]
+
+
+@pytest.mark.job
+@pytest.mark.needs("torch")
+@pytest.mark.timeout(600)
+class TestRealCases:
+    def test_the_stopped_rank_is_stopped_while_evidence_is_saved(self, cases):
+        folder, made = cases
+        states = made["stopped"]["states"]
+        assert states[2] == "T"
+        assert {states[rank] for rank in (0, 1, 3)} == {"S"}
+        assert not made["stopped"]["moved"]
+        stacks = sorted(file.name for file in (folder / "stopped-000/faulthandler").iterdir())
+        dumps = sorted(file.name[-1] for file in (folder / "stopped-000/flight_recorder").iterdir())
+        assert stacks == ["rank0.txt", "rank1.txt", "rank3.txt"]
+        assert dumps == ["0", "1", "3"]
+        assert len(list((folder / "stopped-000/records").rglob("rank*.trace"))) == 4
+
+    def test_the_others_dumps_show_the_missing_collective_open(self, cases):
+        folder, made = cases
+        recorder = folder / "missing-collective-000/flight_recorder"
+        for rank in (0, 2, 3):
+            assert ("data", "gloo:all_reduce") in open_ops(recorder, rank)
+        assert open_ops(recorder, 1) == [("flags", "gloo:all_reduce")]
+        groups = dump(folder / "missing-collective-000/flight_recorder_groups", 0)["pg_config"]
+        assert {row["ranks"] for row in groups.values() if row["desc"] == "data"} == {
+            "[0, 1, 2, 3]"
+        }
+        lines = (folder / "missing-collective-000/watchdog/train.log").read_text()
+        assert lines.count("[rank1]:") == 2  # it waits too, for the flags
+        assert "flight_recorder_json" in made["missing-collective"]["forms"]
+
+    def test_the_launcher_has_seen_the_exception_of_the_rank_that_raised(self, cases):
+        folder, made = cases
+        assert made["raised"]["states"][3] == "Z"
+        (error,) = (folder / "raised-000/torchrun/logs").rglob("3/error.json")
+        assert "label 50257 is out of range" in error.read_text()
+        assert "ValueError" in (folder / "raised-000/torchrun/torchrun.log").read_text()
+        assert not (folder / "raised-000/watchdog").exists()
+
+    def test_truth_and_all_forms_are_there_and_torchs_analyzer_is_scored(self, cases):
+        folder, made = cases
+        for name, facts in made.items():
+            case = folder / f"{name}-000"
+            assert hang_evidence.read_truth(case)["kind"] == BY_NAME[name].kind
+            together = {one.name for one in (case / "all").iterdir()}
+            assert together <= set(facts["forms"])
+            assert {"records", "flight_recorder", "torchrun"} <= together
+        answers = hang_score.ask(folder, ["true"], 2)
+        ours = [one for one in answers if one.tool == hang_score.ODDRANK]
+        theirs = {one.case: one for one in answers if one.form == "flight_recorder_groups"
+                  if one.tool == hang_score.TORCH}  # fmt: skip
+        assert {one.outcome for one in ours} == {"failed"}  # `true` prints no report
+        assert 1 in theirs["missing-collective-000"].named
+
+
+@pytest.mark.job
+@pytest.mark.needs("torch")
+@pytest.mark.timeout(300)
+def test_the_demo_makes_a_hang_asks_for_the_verdict_and_leaves_nothing_running():
+    mark = Marked()
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "hang_demo.py")],
+        env={**os.environ, **mark.environ}, capture_output=True, text=True, timeout=240,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout.startswith("4 ranks hang. oddrank triage "), done.stdout + done.stderr
+    assert mark.living() == []
