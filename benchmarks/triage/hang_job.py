@@ -93,7 +93,8 @@ def run_case(case: Case, folder: Path) -> dict[str, Any]:
         if fault.hangs:
             _wait_until_still(job)
         else:
-            time.sleep(0.5 + 0.5 * case.variant)
+            goal = min(job.counters()) + enough
+            _until(lambda: min(job.counters()) > goal, _HANG_SECONDS, job, "progress")
         states = {rank: job.state(rank) for rank in job.pids}
         before = job.counters()
         hang_evidence.save_live(job, folder)
