@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _DUMP_SECONDS = 60.0
 # Time for a rank that is not expected to answer.
 _MUTE_SECONDS = 1.0
+# A file of stacks that has not grown for this long is complete.
+_STILL_SECONDS = 3.0
 _PYSPY_SECONDS = 30.0
 _COLLECT_SECONDS = 120.0
 # torch's own name for dumps, but for the folder.
@@ -115,8 +117,16 @@ def _faulthandler(job: "Job", folder: Path) -> None:
     files = job.folder / "faulthandler"
     for rank in filter(job.alive, job.pids):
         os.kill(job.pids[rank], signal.SIGUSR1)
-    # The outermost frame is the last line of the main thread, which is dumped last.
-    _await(job, "faulthandler", lambda rank: b"<module>" in (files / f"rank{rank}").read_bytes())
+    sizes: dict[int, tuple[int, float]] = {}
+
+    def written(rank: int) -> bool:
+        """The main thread is dumped last, to its outermost frame; it has none while it exits."""
+        text, now = (files / f"rank{rank}").read_bytes(), time.monotonic()
+        if sizes.get(rank, (-1, now))[0] != len(text):
+            sizes[rank] = len(text), now
+        return b" in <module>\n" in text or (text != b"" and now > sizes[rank][1] + _STILL_SECONDS)
+
+    _await(job, "faulthandler", written)
     texts = {rank: (files / f"rank{rank}").read_text(encoding="utf-8") for rank in sorted(job.pids)}
     _stacks(folder / "faulthandler", texts, job, "[rank{}]:")
 
