@@ -15,6 +15,7 @@ void bind_stats(pybind11::module_& m);
 void bind_trace(pybind11::module_& m);
 void bind_trace_marks(pybind11::module_& m);
 void bind_trace_read(pybind11::module_& m);
+void bind_triage_stacks(pybind11::module_& m);
 }  // namespace oddrank
 
 PYBIND11_MODULE(_core, m) {
@@ -30,4 +31,5 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_trace(m);
   oddrank::bind_trace_marks(m);
   oddrank::bind_trace_read(m);
+  oddrank::bind_triage_stacks(m);
 }

@@ -22,11 +22,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Who a fact is about, as far as its source says. Identities join what several sources say."""
+    """Who a fact is about, as far as its source says. Identities join what several sources say.
+
+    label: how a source without ranks and pids tells its processes apart: 9th stack of a.txt.
+    """
 
     rank: int | None = None
     host: str | None = None
     pid: int | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,10 @@ class Thread:
     time: float | None = None
     cpu: float | None = None
     """Seconds of CPU time between two looks, if the source looked twice."""
+    look: int = 0
+    """Which dump of its process it is from, counted from 0, if there are several."""
+    timed_out: bool = False
+    """A timer of the process made the dump: it knew itself to be stuck."""
 
 
 @dataclass(frozen=True, slots=True)

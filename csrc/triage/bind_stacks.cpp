@@ -1,0 +1,112 @@
+// Binds csrc/triage's reader of stacks: translates types, releases the GIL; no logic.
+#include <pybind11/stl.h>
+
+#include <string>
+#include <vector>
+
+#include "os/cpython.hpp"
+#include "os/error.hpp"
+#include "os/fd.hpp"
+#include "os/utf8.hpp"
+#include "triage/stack_files.hpp"
+
+namespace py = pybind11;
+
+namespace oddrank {
+namespace {
+
+using triage::StackReader;
+
+py::dict everything(const StackReader& reader) {
+  const auto& texts = reader.texts();
+  std::vector<py::object> strings;
+  strings.reserve(texts.size());
+  for (std::uint32_t i = 0; i < texts.size(); ++i) strings.push_back(text(texts[i]));
+  const auto number = [](std::uint64_t value) { return py::int_(value); };
+  py::list frames;
+  for (const triage::Frame& frame : reader.frames()) {
+    frames.append(py::make_tuple(strings[frame.function], strings[frame.file],
+                                 frame.line == 0 ? py::object(py::none()) : py::int_(frame.line),
+                                 frame.native));
+  }
+  py::list stacks;
+  for (std::size_t i = 0; i < reader.stack_count(); ++i) {
+    const auto& stack = reader.stack(i);
+    py::tuple made(stack.size());
+    for (std::size_t k = 0; k < stack.size(); ++k) made[k] = frames[stack[k]];
+    stacks.append(std::move(made));
+  }
+  py::list processes;
+  for (const triage::SeenProcess& one : reader.processes()) {
+    processes.append(py::make_tuple(one.source, one.line, number(one.pid), strings[one.command],
+                                    strings[one.headline], strings[one.prefix], strings[one.fatal],
+                                    one.timeout, one.list));
+  }
+  static constexpr const char* kForms[] = {"py-spy", "faulthandler", "gdb", "pystack", "eu-stack"};
+  py::list threads;
+  for (const triage::SeenThread& one : reader.threads()) {
+    threads.append(py::make_tuple(one.process, one.stack, one.line, number(one.id), one.decimal,
+                                  strings[one.name], strings[one.state],
+                                  one.gil < 0 ? py::object(py::none()) : py::bool_(one.gil != 0),
+                                  one.wants_gil, kForms[static_cast<std::size_t>(one.form)]));
+  }
+  static constexpr const char* kKinds[] = {"exception", "native", "fatal"};
+  static constexpr const char* kLinks[] = {"", "cause", "context", "member"};
+  py::list errors;
+  for (const triage::SeenError& one : reader.errors()) {
+    errors.append(py::make_tuple(kKinds[static_cast<std::size_t>(one.kind)],
+                                 kLinks[static_cast<std::size_t>(one.link)], one.process, one.stack,
+                                 one.line, strings[one.text]));
+  }
+  py::dict made;
+  made["stacks"] = std::move(stacks);
+  made["processes"] = std::move(processes);
+  made["threads"] = std::move(threads);
+  made["errors"] = std::move(errors);
+  made["dropped"] = reader.dropped();
+  return made;
+}
+
+}  // namespace
+
+void bind_triage_stacks(py::module_& m) {
+  m.def(
+      "read_stack_files",
+      [](const std::vector<std::string>& paths) {
+        StackReader reader;
+        std::vector<std::pair<std::uint32_t, std::string>> failed;
+        {
+          const WithoutGil unlocked;
+          failed = triage::read_stack_files(reader, paths);
+        }
+        py::dict made = everything(reader);
+        made["failed"] = failed;
+        return made;
+      },
+      py::arg("paths"),
+      "Reads the stacks in text files. Returns stacks (tuples of (function, file, line, native), "
+      "innermost first), processes, threads and errors; failed: (index, why) of unreadable files.");
+  m.def(
+      "read_stack_text",
+      [](const py::bytes& bytes) {
+        const auto view = static_cast<std::string_view>(bytes);
+        StackReader reader;
+        {
+          const WithoutGil unlocked;
+          reader.read(0, view);
+          reader.finish();
+        }
+        return everything(reader);
+      },
+      py::arg("text"), "Reads the stacks in a text: as read_stack_files, of one file.");
+  m.def(
+      "has_stacks",
+      [](const std::string& path) {
+        const WithoutGil unlocked;
+        return triage::has_stacks(path);
+      },
+      py::arg("path"),
+      "Returns whether a file has at least one stack or traceback in its first 16 MiB.");
+}
+
+}  // namespace oddrank

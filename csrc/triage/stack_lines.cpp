@@ -1,0 +1,447 @@
+// Recognises single lines of stack dumps. No function allocates; all take any bytes.
+#include "triage/stack_lines.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+
+namespace oddrank::triage {
+namespace {
+
+constexpr std::string_view kFirst = "(most recent call first)";
+constexpr std::string_view kLast = "(most recent call last)";
+
+bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+bool cut(std::string_view& text, std::string_view start) noexcept {
+  if (!text.starts_with(start)) return false;
+  text.remove_prefix(start.size());
+  return true;
+}
+
+std::optional<std::uint64_t> take_hex(std::string_view& text) noexcept {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  if (error != std::errc{}) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+std::string_view base_name(std::string_view path) noexcept {
+  const auto slash = path.rfind('/');
+  return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
+
+bool is_library(std::string_view file) noexcept {
+  const std::string_view name = base_name(file);
+  const auto so = name.find(".so");
+  return so != std::string_view::npos && (so + 3 == name.size() || name[so + 3] == '.');
+}
+
+// Whether a file is Python's: by its ending, or a place such as <string>.
+bool is_python(std::string_view file) noexcept {
+  if (file.starts_with('<')) return true;
+  static constexpr std::array<std::string_view, 4> kEndings{".py", ".pyx", ".pyw", ".pyc"};
+  return std::any_of(kEndings.begin(), kEndings.end(),
+                     [&](std::string_view ending) { return file.ends_with(ending); });
+}
+
+// Cuts ":12" off a file. Returns the line; 0: none.
+std::int32_t cut_line(std::string_view& file) noexcept {
+  const auto colon = file.rfind(':');
+  if (colon == std::string_view::npos || colon + 1 == file.size()) return 0;
+  std::int32_t line = 0;
+  const auto [end, error] =
+      std::from_chars(file.data() + colon + 1, file.data() + file.size(), line);
+  if (error != std::errc{} || end != file.data() + file.size() || line < 0) return 0;
+  file = file.substr(0, colon);
+  return line;
+}
+
+std::optional<ThreadLine> py_spy_thread(std::string_view rest) noexcept {
+  ThreadLine found;
+  if (rest.starts_with("0x") || rest.starts_with("0X")) {
+    rest.remove_prefix(2);
+    const auto id = take_hex(rest);
+    if (!id) return std::nullopt;
+    found.id = *id;
+  } else {
+    const auto id = take_number(rest);
+    if (!id) return std::nullopt;
+    found.id = *id;
+    found.decimal = true;
+  }
+  bool said = false;
+  if (cut(rest, " (")) {
+    const auto close = rest.find(')');
+    if (close == std::string_view::npos || close == 0 || close > 24) return std::nullopt;
+    found.state = rest.substr(0, close);
+    if (!std::all_of(found.state.begin(), found.state.end(),
+                     [](char c) { return is_letter(c) || c == '+' || c == '_'; })) {
+      return std::nullopt;
+    }
+    rest.remove_prefix(close + 1);
+    const bool gil = found.state.ends_with("gil");
+    if (gil || found.state.starts_with("active") || found.state.starts_with("idle")) {
+      found.gil = gil;
+    }
+    said = true;
+  }
+  if (cut(rest, ": \"")) {
+    if (!rest.ends_with('"')) return std::nullopt;
+    found.name = rest.substr(0, rest.size() - 1);
+    rest = {};
+    said = true;
+  }
+  if (!said || !rest.empty()) return std::nullopt;
+  return found;
+}
+
+std::optional<ThreadLine> faulthandler_thread(std::string_view rest, bool current) noexcept {
+  ThreadLine found;
+  found.form = ThreadLine::Form::kFaulthandler;
+  found.current = current;
+  if (!cut(rest, "0x")) return std::nullopt;
+  const auto id = take_hex(rest);
+  if (!id) return std::nullopt;
+  found.id = *id;
+  if (cut(rest, " [")) {  // from 3.14 on: the thread's name
+    const auto close = rest.rfind("] (");
+    if (close == std::string_view::npos) return std::nullopt;
+    found.name = rest.substr(0, close);
+    rest.remove_prefix(close + 1);
+  }
+  if (!cut(rest, " ") || !rest.starts_with(kFirst)) return std::nullopt;
+  return found;
+}
+
+// "3 (Thread 0x7f55 (LWP 3514) "name"):" or "3 (LWP 3514):", the colon missing in some dumps.
+std::optional<ThreadLine> gdb_thread(std::string_view rest) noexcept {
+  ThreadLine found;
+  found.form = ThreadLine::Form::kGdb;
+  const auto number = take_number(rest);
+  if (!number || !cut(rest, " (")) return std::nullopt;
+  found.number = *number;
+  auto at = rest.find("LWP ");
+  std::size_t skip = 4;
+  if (at == std::string_view::npos) {
+    at = rest.find("process ");
+    skip = 8;
+  }
+  if (at == std::string_view::npos) return std::nullopt;
+  rest.remove_prefix(at + skip);
+  const auto id = take_number(rest);
+  if (!id || !rest.starts_with(')')) return std::nullopt;
+  found.id = *id;
+  found.decimal = true;
+  if (const auto quote = rest.find('"'); quote != std::string_view::npos) {
+    const auto close = rest.find('"', quote + 1);
+    if (close != std::string_view::npos) found.name = rest.substr(quote + 1, close - quote - 1);
+    rest = close == std::string_view::npos ? rest : rest.substr(close + 1);
+  }
+  if (rest.find("received") != std::string_view::npos) return std::nullopt;
+  return found;
+}
+
+// "Traceback for thread 123 (name) [Has the GIL] (most recent call last):".
+std::optional<ThreadLine> pystack_thread(std::string_view rest) noexcept {
+  ThreadLine found;
+  found.form = ThreadLine::Form::kPystack;
+  found.outermost_first = true;
+  const auto id = take_number(rest);
+  if (!id || rest.find(kLast) == std::string_view::npos) return std::nullopt;
+  found.id = *id;
+  found.decimal = true;
+  const auto marks = rest.rfind('[');
+  if (cut(rest, " (")) {
+    const auto close = rest.find(") [");
+    if (close != std::string_view::npos) found.name = rest.substr(0, close);
+  }
+  if (marks != std::string_view::npos) {
+    found.gil = rest.find("Has the GIL") != std::string_view::npos;
+    found.wants_gil = rest.find("Waiting for the GIL") != std::string_view::npos;
+  }
+  return found;
+}
+
+bool begins_with_word(std::string_view text, std::string_view word) noexcept {
+  if (text.size() < word.size()) return false;
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    if (std::tolower(static_cast<unsigned char>(text[i])) != word[i]) return false;
+  }
+  return text.size() == word.size() || !is_letter(text[word.size()]);
+}
+
+}  // namespace
+
+std::string_view trimmed(std::string_view line) noexcept {
+  constexpr std::string_view kSpace = " \t\r\v\f";
+  const auto first = line.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return line.substr(first, line.find_last_not_of(kSpace) - first + 1);
+}
+
+std::size_t indentation(std::string_view line) noexcept {
+  const auto first = line.find_first_not_of(" \t");
+  return first == std::string_view::npos ? line.size() : first;
+}
+
+std::optional<std::uint64_t> take_number(std::string_view& text) noexcept {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || number > INT64_MAX) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+std::optional<ThreadLine> thread_line(std::string_view line) noexcept {
+  line = trimmed(line);
+  if (line.size() < 8) return std::nullopt;
+  if (cut(line, "Thread ")) {
+    if (const auto found = faulthandler_thread(line, false)) return found;
+    if (const auto found = gdb_thread(line)) return found;
+    return py_spy_thread(line);
+  }
+  if (cut(line, "Current thread ")) return faulthandler_thread(line, true);
+  if (line.starts_with("Stack (most recent call first)")) {
+    ThreadLine found;
+    found.form = ThreadLine::Form::kFaulthandler;
+    return found;
+  }
+  if (cut(line, "Traceback for thread ")) return pystack_thread(line);
+  if (cut(line, "TID ")) {
+    ThreadLine found;
+    found.form = ThreadLine::Form::kEuStack;
+    const auto id = take_number(line);
+    if (!id || (!line.empty() && line != ":")) return std::nullopt;
+    found.id = *id;
+    found.decimal = true;
+    return found;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> process_line(std::string_view line,
+                                          std::string_view& command) noexcept {
+  line = trimmed(line);
+  if (!cut(line, "Process ")) return std::nullopt;
+  const auto pid = take_number(line);
+  if (!pid || !cut(line, ":")) return std::nullopt;
+  command = trimmed(line);
+  return pid;
+}
+
+std::optional<std::uint64_t> debugger_process(std::string_view line) noexcept {
+  line = trimmed(line);
+  if (cut(line, "Attaching to process ") || cut(line, "PID ")) return take_number(line);
+  if (line.starts_with("[Inferior ") && line.ends_with("detached]")) {
+    const auto at = line.find("(process ");
+    if (at == std::string_view::npos) return std::nullopt;
+    line.remove_prefix(at + 9);
+    return take_number(line);
+  }
+  return std::nullopt;
+}
+
+std::optional<FrameLine> py_spy_frame(std::string_view line) noexcept {
+  line = trimmed(line);
+  if (line.size() < 4 || line.back() != ')') return std::nullopt;
+  const auto open = line.rfind(" (");
+  if (open == std::string_view::npos || open == 0) return std::nullopt;
+  FrameLine found;
+  found.function = line.substr(0, open);
+  found.file = line.substr(open + 2, line.size() - open - 3);
+  if (found.file.empty() || found.file.find_first_of("()") != std::string_view::npos) {
+    return std::nullopt;
+  }
+  found.line = cut_line(found.file);
+  found.native = !is_python(found.file) && (found.line == 0 || !found.file.starts_with('<'));
+  return found;
+}
+
+std::optional<FrameLine> file_frame(std::string_view line) noexcept {
+  line = trimmed(line);
+  FrameLine found;
+  if (cut(line, "(C) ")) {
+    found.native = true;
+  } else {
+    cut(line, "(Python) ");
+  }
+  if (cut(line, "Binary file \"")) {  // faulthandler's C stack, from 3.14 on
+    const auto close = line.find('"');
+    if (close == std::string_view::npos) return std::nullopt;
+    found.native = true;
+    found.file = line.substr(0, close);
+    line.remove_prefix(close);
+    found.function = "??";
+    if (const auto at = line.find(", at "); at != std::string_view::npos) {
+      line.remove_prefix(at + 5);
+      found.function = line.substr(0, line.find_first_of("+ ["));
+      if (found.function.empty()) found.function = "??";
+    }
+    return found;
+  }
+  if (!cut(line, "File \"")) return std::nullopt;
+  const auto close = line.find("\", line ");
+  if (close == std::string_view::npos) return std::nullopt;
+  found.file = line.substr(0, close);
+  line.remove_prefix(close + 8);
+  std::string_view digits = line;
+  const auto number = take_number(digits);
+  if (number && *number <= INT32_MAX) found.line = static_cast<std::int32_t>(*number);
+  const auto in = line.find("in ");
+  // Behind a number or "???" and a comma; a traceback of a module that was never run has none.
+  if (in == std::string_view::npos || in > 24) {
+    found.function = "<module>";
+    return number ? std::optional(found) : std::nullopt;
+  }
+  found.function = trimmed(line.substr(in + 3));
+  if (found.native) {
+    if (found.function.ends_with(')')) {
+      if (const auto open = found.function.rfind(" ("); open != std::string_view::npos) {
+        const std::string_view library =
+            found.function.substr(open + 2, found.function.size() - open - 3);
+        if (found.file == "???" || found.line == 0) found.file = library;
+        found.function = found.function.substr(0, open);
+      }
+    }
+    if (found.function.ends_with(" (inlined)")) found.function.remove_suffix(10);
+  }
+  if (found.function.empty()) return std::nullopt;
+  return found;
+}
+
+std::optional<FrameLine> debugger_frame(std::string_view text) noexcept {
+  text = trimmed(text);
+  if (!cut(text, "#")) return std::nullopt;
+  const auto number = take_number(text);
+  if (!number || *number > 1'000'000 || !text.starts_with(' ')) return std::nullopt;
+  text = trimmed(text);
+  FrameLine found;
+  found.native = true;
+  bool bare = false;  // eu-stack and pstack: "0x00007f poll" without " in "
+  if (text.starts_with("0x")) {
+    std::string_view rest = text.substr(2);
+    if (!take_hex(rest)) return std::nullopt;
+    if (!cut(rest, " in ")) {
+      bare = !rest.empty();
+      if (rest.empty()) return std::nullopt;
+    }
+    text = trimmed(rest);
+  }
+  // The arguments begin at the first " (" outside of template brackets.
+  std::size_t open = std::string_view::npos;
+  int depth = 0;
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '<') ++depth;
+    if (c == '>' && depth > 0 && (i == 0 || text[i - 1] != '-')) --depth;
+    if (depth == 0 && c == ' ' && text[i + 1] == '(' && i > 0) {
+      open = i;
+      break;
+    }
+  }
+  if (open == std::string_view::npos) open = text.rfind(" (");
+  found.function = trimmed(text.substr(0, open));
+  std::string_view rest = open == std::string_view::npos ? std::string_view{} : text.substr(open);
+  if (bare) {  // "poll - 1 /lib/libc.so": the name ends at a space
+    found.function = found.function.substr(0, found.function.find(" - "));
+  }
+  if (const auto at = rest.rfind(") at "); at != std::string_view::npos) {
+    found.file = trimmed(rest.substr(at + 5));
+    found.line = cut_line(found.file);
+  } else if (const auto from = rest.rfind(") from "); from != std::string_view::npos) {
+    found.file = base_name(trimmed(rest.substr(from + 7)));
+  }
+  if (found.function.empty()) return std::nullopt;
+  return found;
+}
+
+std::optional<FrameLine> c10_frame(std::string_view line) noexcept {
+  line = trimmed(line);
+  if (!cut(line, "frame #")) return std::nullopt;
+  if (!take_number(line) || !cut(line, ": ")) return std::nullopt;
+  FrameLine found;
+  found.native = true;
+  const auto plus = line.rfind(" + 0x");
+  found.function = line.substr(0, plus == std::string_view::npos ? line.rfind(" (0x") : plus);
+  if (const auto in = line.rfind(" in "); in != std::string_view::npos && line.ends_with(')')) {
+    found.file = base_name(line.substr(in + 4, line.size() - in - 5));
+  }
+  if (found.function.empty()) return std::nullopt;
+  return found;
+}
+
+bool is_headline(std::string_view line, std::string_view& text) noexcept {
+  if (line.size() > 160 || indentation(line) > 0) return false;
+  line = trimmed(line);
+  const auto first = line.find_first_not_of("=-#*~<> \t");
+  if (first == std::string_view::npos) return false;
+  const auto last = line.find_last_not_of("=-#*~<> \t");
+  text = line.substr(first, last - first + 1);
+  while (text.ends_with(':')) text.remove_suffix(1);
+  if (text.size() < 2) return false;
+  const bool word = text.find_first_of(" \t") == std::string_view::npos;
+  static constexpr std::array<std::string_view, 8> kWords{"node", "host",    "hostname", "rank",
+                                                          "pid",  "machine", "worker",   "pod"};
+  const bool named = std::any_of(kWords.begin(), kWords.end(),
+                                 [&](std::string_view one) { return begins_with_word(text, one); });
+  const auto words = 1 + std::count(text.begin(), text.end(), ' ');
+  const bool digit = std::any_of(text.begin(), text.end(), is_digit);
+  // "=== node48 ===", "==> trace-3.out <==", "### Rank 3"; a rule of equal signs alone is none.
+  if (first >= 2 && last + 2 <= line.size() && (word || (named && words <= 8))) return true;
+  if (first >= 2 && named && digit && words <= 8) return true;
+  if (named && words <= 4 && digit) return true;
+  return word && line.ends_with(':') && digit && is_name(text);
+}
+
+bool is_name(std::string_view line) noexcept {
+  line = trimmed(line);
+  if (line.size() < 2 || line.size() > 120) return false;
+  return std::all_of(line.begin(), line.end(), [](char c) {
+    return is_digit(c) || is_letter(c) || c == '-' || c == '_' || c == '.' || c == '/';
+  });
+}
+
+std::size_t prefix_size(std::string_view line) noexcept {
+  if (line.empty()) return 0;
+  if (line[0] == '>') return line.size() > 1 && line[1] == ' ' ? 2 : 1;
+  if (line[0] == '[') {  // [default3]:, [rank3]: , [1,3]<stdout>:, [pod/name/container]
+    const auto close = line.substr(0, 80).find(']');
+    if (close == std::string_view::npos || close < 2) return 0;
+    std::string_view rest = line.substr(close + 1);
+    if (rest.starts_with("<std")) {
+      const auto end = rest.find(">:");
+      if (end == std::string_view::npos || end > 8) return 0;
+      return close + 1 + end + 2;
+    }
+    if (rest.starts_with(':')) {
+      const bool rank = line.starts_with("[rank");
+      return close + 2 + (rank && rest.size() > 1 && rest[1] == ' ' ? 1 : 0);
+    }
+    return line.starts_with("[pod/") && rest.starts_with(' ') ? close + 2 : 0;
+  }
+  if (line[0] == '(') {  // Ray: (Worker pid=1, ip=10.0.0.1)
+    const auto close = line.substr(0, 160).find(") ");
+    if (close == std::string_view::npos) return 0;
+    return line.substr(0, close).find("pid=") == std::string_view::npos ? 0 : close + 2;
+  }
+  // srun --label pads the numbers of tasks with spaces.
+  std::size_t at = 0;
+  while (at < line.size() && at < 4 && line[at] == ' ') ++at;
+  const std::size_t digits = at;
+  while (at < line.size() && is_digit(line[at])) ++at;
+  if (at == digits || at - digits > 7 || at >= line.size() || line[at] != ':') return 0;
+  if (at + 1 == line.size()) return at + 1;
+  return line[at + 1] == ' ' ? at + 2 : 0;
+}
+
+std::size_t word_prefix_size(std::string_view line) noexcept {
+  const auto colon = line.substr(0, 100).find(": ");
+  if (colon == std::string_view::npos || !is_name(line.substr(0, colon))) return 0;
+  return colon + 2;
+}
+
+}  // namespace oddrank::triage

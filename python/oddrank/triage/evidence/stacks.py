@@ -1,0 +1,293 @@
+"""Reads stacks: py-spy, faulthandler, gdb, eu-stack, pystack, torch's debug server, tracebacks.
+
+Facts: Stack and Identity. Deaths are made from logs; `tracebacks` below gives the frames and the
+last line of each exception in a piece of text, for the reader of logs.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from oddrank import _native
+from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.facts import Fact, Frame, Identity, Process, Source, Stack, Thread
+
+_SIGNS = (b"(most recent call ", b'"MainThread"', b"(LWP ", b"Traceback for thread ")
+_LIST = re.compile(rb"^ +(all_reduce|all_gather\w*|broadcast|barrier|reduce_scatter\w*|recv|send)\s*$", re.M)
+_OPS = re.compile(r"all_\w+|broadcast\w*|barrier|reduce\w*|send|recv|isend|irecv|gather|scatter")
+# A crash shows where a process died. An abort, mostly by a watchdog, shows where it was stuck.
+_CRASHES = ("Segmentation fault", "Bus error", "Illegal instruction", "Floating-point exception")
+
+
+class _Seen(NamedTuple):
+    """One dump of one process, as _core.pyi's read_stack_files returns it."""
+
+    source: int
+    line: int
+    pid: int
+    command: str
+    headline: str
+    prefix: str
+    fatal: str
+    timed_out: bool
+    list: bool
+
+
+class _Row(NamedTuple):
+    """One thread of a dump."""
+
+    process: int
+    stack: int
+    line: int
+    id: int
+    decimal: bool
+    name: str
+    state: str
+    gil: bool | None
+    wants_gil: bool
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """An exception as text shows it. frames: innermost first. text: its last line.
+
+    kind: exception (a traceback), native (c10's frames of a C++ exception), fatal (faulthandler's
+    "Fatal Python error"). link: how it belongs to the one above it: "" (not at all), cause, context
+    (raised while that was handled) or member (of an exception group). line: of its head, from 1.
+    prefix: the launcher's, in front of each of its lines.
+    """
+
+    kind: str
+    link: str
+    frames: tuple[Frame, ...]
+    text: str
+    line: int
+    prefix: str
+
+
+def tracebacks(text: bytes) -> list[Error]:
+    """Returns the exceptions in a piece of a log, in its order. Never raises for bad text."""
+    found = _native.core().read_stack_text(text)
+    frames = [_frames(stack) for stack in found["stacks"]]
+    return [
+        Error(kind, link, frames[stack], last, line, found["processes"][process][5])
+        for kind, link, process, stack, line, last in found["errors"]
+    ]
+
+
+def _frames(stack: Iterable[tuple[str, str, int | None, bool]]) -> tuple[Frame, ...]:
+    return tuple(Frame(*frame) for frame in stack)
+
+
+def _sniff(item: Item) -> bool:
+    if b"\0" in item.head[:4096]:
+        return False
+    if any(sign in item.head for sign in _SIGNS) or len(_LIST.findall(item.head)) >= 4:
+        return True
+    return _native.core().has_stacks(str(item.path))
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
+    found = _native.core().read_stack_files([str(item.path) for item in items])
+    for index, why in found["failed"]:
+        notes.add(items[index], why)
+    if found["dropped"]:
+        notes.add("stacks", f"{found['dropped']} threads or frames are too many: left out")
+    seen = [_Seen(*one) for one in found["processes"]]
+    rows = [_Row(*one) for one in found["threads"]]
+    processes = _Namer(items, seen, rows).processes()
+    frames = [_frames(stack) for stack in found["stacks"]]
+    looks = _looks(processes, seen, rows)
+    threads: dict[int, list[Thread]] = defaultdict(list)
+    skip = _prose(seen, rows, frames)
+    for row in rows:
+        one = seen[row.process]
+        if row.process in skip or one.fatal.startswith(_CRASHES):
+            continue
+        threads[row.stack].append(
+            Thread(
+                processes[row.process],
+                row.name,
+                row.id or None,
+                row.state or ("waits for the GIL" if row.wants_gil else ""),
+                row.gil,
+                Source(items[one.source].name, row.line),
+                look=looks[row.process],
+                timed_out=one.timed_out or one.fatal.startswith("Aborted"),
+            )
+        )
+    for kind, _, process, stack, line, last in found["errors"]:
+        if kind == "exception" and last.startswith("KeyboardInterrupt"):
+            # Somebody ended a rank that was stuck: the traceback shows where.
+            source = Source(items[seen[process].source].name, line)
+            threads[stack].append(Thread(processes[process], "MainThread", source=source))
+    for stack, members in threads.items():
+        if frames[stack] or len(members) < len(rows):
+            yield Stack(frames[stack], tuple(members))
+    yield from _identities(processes, seen, items)
+
+
+def _looks(
+    processes: Sequence[Process], seen: Sequence[_Seen], rows: Sequence[_Row]
+) -> dict[int, int]:
+    """Numbers the dumps of each process. Only dumps with threads count."""
+    count: Counter[Process] = Counter()
+    looks: dict[int, int] = {}
+    for number in sorted({row.process for row in rows}):
+        process = processes[number]
+        looks[number] = count[process]
+        count[process] += 1
+    return looks
+
+
+def _prose(
+    seen: Sequence[_Seen], rows: Sequence[_Row], frames: Sequence[tuple[Frame, ...]]
+) -> set[int]:
+    """Returns the "processes" of lists of words that are no functions of stacks."""
+    words: dict[int, list[str]] = defaultdict(list)
+    listed: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        if seen[row.process].list:
+            words[seen[row.process].source].append(frames[row.stack][0].function)
+            listed[seen[row.process].source].append(row.process)
+    skip: set[int] = set()
+    for source, found in words.items():
+        known = sum(_OPS.fullmatch(word) is not None for word in found)
+        if known < 4 or 2 * known < len(found):
+            skip.update(listed[source])
+    return skip
+
+
+def _identities(
+    processes: Sequence[Process], seen: Sequence[_Seen], items: Sequence[Item]
+) -> Iterator[Identity]:
+    known: set[Process] = set()
+    for process, one in zip(processes, seen, strict=True):
+        told = (process.rank is not None) + (process.pid is not None) + (process.host is not None)
+        if told > 1 and process not in known:
+            known.add(process)
+            yield Identity(process, Source(items[one.source].name, one.line))
+
+
+_RANK = re.compile(r"(?<![a-z])rank[\W_]*(\d{1,7})(?!\d)", re.I)
+_PID = re.compile(r"(?<![a-z])pid[\W_]*(\d{1,10})(?!\d)", re.I)
+_HOST = re.compile(r"\b(?:host(?:name)?|ip)[=: ]+([\w.-]*\w)", re.I)
+_ATTEMPT = re.compile(r"attempt_\d+/(\d{1,5})/std(?:err|out)\.log$")
+_LAST_NUMBER = re.compile(r"[._-](\d{1,6})(?:\.(?!\d)\w+)*$")
+_ENDING = re.compile(r"(?:\.(?:txt|out|log|err|md|json|stack|stacks|dump|trace|gz|zst))+$", re.I)
+_WORD_OF_DUMP = re.compile(
+    r"(?:^|(?<=[._-]))(?:traces?|stacks?|dumps?|py-?spy|pystack|gdb|bt|pstack|hang|faulthandler)"
+    r"(?:[._-]|$)",
+    re.I,
+)
+
+
+class _Namer:
+    """Says which process each dump is of: from its lines, its headline, prefix and file's name."""
+
+    def __init__(
+        self, items: Sequence[Item], seen: Sequence[_Seen], rows: Sequence[_Row]
+    ) -> None:
+        self._items = items
+        self._seen = seen
+        self._shapes = Counter(re.sub(r"\d+", "#", item.name) for item in items)
+        self._threads: dict[int, list[_Row]] = defaultdict(list)
+        for row in rows:
+            self._threads[row.process].append(row)
+        self._in_file = Counter(one.source for one in seen)
+        self._pids: dict[int, set[int]] = defaultdict(set)
+        for number, one in enumerate(seen):
+            self._pids[one.source].add(self._pid(number, one) or 0)
+
+    def processes(self) -> list[Process]:
+        made: list[Process] = []
+        nth: Counter[tuple[int, str]] = Counter()
+        ids: dict[tuple[int, str], list[tuple[set[int], Process]]] = defaultdict(list)
+        for number, one in enumerate(self._seen):
+            process = self._named(number, one)
+            if process.rank is None and process.pid is None:
+                # Dumps with the same threads, by their addresses, are of the same process.
+                where = (one.source, f"{one.prefix}\0{one.headline}")
+                own = {row.id for row in self._threads[number]} - {0}
+                same = next((p for known, p in ids[where] if known & own), None)
+                if same is None:
+                    nth[where] += 1
+                    same = replace(process, label=self._label(one, nth[where]))
+                    ids[where].append((own, same))
+                process = same
+            made.append(process)
+        return made
+
+    def _label(self, one: _Seen, nth: int) -> str:
+        place = one.headline or one.prefix.strip(" :[]()") or self._items[one.source].name
+        if one.list or nth > 1 or self._in_file[one.source] > 1:
+            return f"stack {nth} of {place}"
+        return place
+
+    def _pid(self, number: int, one: _Seen) -> int | None:
+        if one.pid:
+            return one.pid
+        # pystack names threads by the kernel's numbers: the main thread's is the process's.
+        own = [row.id for row in self._threads[number] if row.form == "pystack"]
+        return min(own, default=None)
+
+    def _named(self, number: int, one: _Seen) -> Process:
+        name = self._items[one.source].name
+        said = [text for text in (one.prefix, one.headline) if text]
+        rank = next((int(m[1]) for text in said if (m := _RANK.search(text))), None)
+        pid = self._pid(number, one)
+        if pid is None:
+            pid = next((int(m[1]) for text in said if (m := _PID.search(text))), None)
+        host = self._host(one, name)
+        if rank is None:
+            rank = self._rank_of_file(one, name)
+        if rank is None and (task := re.match(r"\s*(\d+):\s?$", one.prefix)) and not pid:
+            # srun --label before what a process says itself, such as faulthandler's text.
+            rank = int(task[1])
+        return Process(rank, host, pid)
+
+    def _host(self, one: _Seen, name: str) -> str | None:
+        if one.headline and not _PID.match(one.headline):
+            if found := _HOST.search(one.headline):
+                return found[1]
+            if not _RANK.search(one.headline):
+                return _host_of_name(one.headline) or one.headline
+        if found := _HOST.search(one.prefix):
+            return found[1]
+        if found := re.match(r"([A-Za-z][\w.-]*): $", one.prefix):
+            return found[1]
+        base = name.rpartition("/")[2].rpartition(":")[2]
+        alike = self._shapes[re.sub(r"\d+", "#", name)] > 1
+        if alike or re.search(r"node|host", base, re.I):
+            return _host_of_name(base)
+        return None
+
+    def _rank_of_file(self, one: _Seen, name: str) -> int | None:
+        if self._in_file[one.source] > 1 and len(self._pids[one.source]) > 1:
+            return None
+        if found := _ATTEMPT.search(name):
+            return int(found[1])
+        base = name.rpartition("/")[2].rpartition(":")[2]
+        if found := _RANK.search(base):
+            return int(found[1])
+        found = _LAST_NUMBER.search(_ENDING.sub("", base))
+        if found is None or int(found[1]) in self._pids[one.source]:
+            return None
+        alike = self._shapes[re.sub(r"\d+", "#", name)]
+        return int(found[1]) if int(found[1]) < max(64, 4 * alike) else None
+
+
+def _host_of_name(name: str) -> str | None:
+    """Returns the host that a file such as trace-node03.out is named after."""
+    base = _ENDING.sub("", name.rpartition("/")[2])
+    base = re.sub(r"[._-]?rank[\W_]*\d+[._-]?", "", base, flags=re.I)
+    host = _WORD_OF_DUMP.sub("", base).strip("._-")
+    if host == base and not re.search(r"node|host", base, re.I):
+        return None
+    return host if re.search(r"[A-Za-z]", host) and re.search(r"\d", host) else None
+
+
+KIND = Kind("stacks", binary=False, sniff=_sniff, read=_read)
