@@ -60,7 +60,7 @@ struct StackReader::Stream {
   // Of a process:
   bool has_main = false;
   std::uint64_t gdb_number = 0;
-  std::uint64_t gdb_main = 0;
+  bool gdb_rises = false;
   std::vector<std::uint64_t> ids;  // of faulthandler's threads in this dump
   bool has_current = false;
   std::uint32_t fatal = 0;
@@ -465,15 +465,16 @@ void StackReader::begin_thread(Stream& stream, const ThreadLine& head) {
     }
     case Form::kGdb:
     case Form::kEuStack:
+      // Threads come in falling order, down to 1, or (-ascending) in rising order from 1 on.
       if (head.form == Form::kGdb && stream.gdb_number != 0 &&
-          (head.number == 0 || stream.gdb_main != 0 || head.number == stream.gdb_number)) {
-        // Threads come in falling order, down to 1, or (-ascending) in rising order from 1 on.
-        if (!(stream.gdb_main != 0 && head.number > stream.gdb_number)) end_process(stream);
+          (stream.gdb_rises ? head.number <= stream.gdb_number
+                            : head.number >= stream.gdb_number || head.number == 0)) {
+        end_process(stream);
       }
+      if (stream.gdb_number == 0) stream.gdb_rises = head.number == 1;
       if (head.form == Form::kGdb) {
         stream.gdb_number = head.number;
         if (head.number == 1 && head.id != 0) {
-          stream.gdb_main = head.id;
           if (stream.pid == 0) stream.pid = head.id;
           if (stream.process != kNone && processes_[stream.process].pid == 0) {
             processes_[stream.process].pid = head.id;
@@ -574,7 +575,7 @@ void StackReader::end_process(Stream& stream) {
   stream.mode = Stream::Mode::kNone;
   stream.process = kNone;
   stream.has_main = stream.has_current = stream.timeout = false;
-  stream.gdb_number = stream.gdb_main = stream.pid = 0;
+  stream.gdb_number = stream.pid = 0;
   stream.fatal = stream.command = 0;
   stream.ids.clear();
 }

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from oddrank.triage.evidence import Item, Kind, Notes, kernel, nccl_ras, watchdog
+from oddrank.triage.evidence import Item, Kind, Notes, kernel, nccl_ras, stacks, watchdog
 from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
     kernel.KIND,
     nccl_ras.KIND,
+    stacks.KIND,
     watchdog.KIND,
 )
 _MOST_STRANGE = 8

@@ -8,14 +8,16 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from oddrank import _native
 from oddrank.triage.evidence import Item, Kind, Notes
 from oddrank.triage.facts import Fact, Frame, Identity, Process, Source, Stack, Thread
 
 _SIGNS = (b"(most recent call ", b'"MainThread"', b"(LWP ", b"Traceback for thread ")
-_LIST = re.compile(rb"^ +(all_reduce|all_gather\w*|broadcast|barrier|reduce_scatter\w*|recv|send)\s*$", re.M)
+_LIST = re.compile(
+    rb"^ +(all_reduce|all_gather\w*|broadcast|barrier|reduce_scatter\w*|recv|send)\s*$", re.M
+)
 _OPS = re.compile(r"all_\w+|broadcast\w*|barrier|reduce\w*|send|recv|isend|irecv|gather|scatter")
 # A crash shows where a process died. An abort, mostly by a watchdog, shows where it was stuck.
 _CRASHES = ("Segmentation fault", "Bus error", "Illegal instruction", "Floating-point exception")
@@ -87,7 +89,7 @@ def _sniff(item: Item) -> bool:
         return False
     if any(sign in item.head for sign in _SIGNS) or len(_LIST.findall(item.head)) >= 4:
         return True
-    return _native.core().has_stacks(str(item.path))
+    return bool(_native.core().has_stacks(str(item.path)))
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
@@ -188,9 +190,7 @@ _WORD_OF_DUMP = re.compile(
 class _Namer:
     """Says which process each dump is of: from its lines, its headline, prefix and file's name."""
 
-    def __init__(
-        self, items: Sequence[Item], seen: Sequence[_Seen], rows: Sequence[_Row]
-    ) -> None:
+    def __init__(self, items: Sequence[Item], seen: Sequence[_Seen], rows: Sequence[_Row]) -> None:
         self._items = items
         self._seen = seen
         self._shapes = Counter(re.sub(r"\d+", "#", item.name) for item in items)
@@ -222,7 +222,7 @@ class _Namer:
         return made
 
     def _label(self, one: _Seen, nth: int) -> str:
-        place = one.headline or one.prefix.strip(" :[]()") or self._items[one.source].name
+        place = one.headline or one.prefix.strip(" :[]()>") or self._items[one.source].name
         if one.list or nth > 1 or self._in_file[one.source] > 1:
             return f"stack {nth} of {place}"
         return place
