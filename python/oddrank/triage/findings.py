@@ -14,7 +14,7 @@ from oddrank.finding import (
     fold,
     ranks_text,
 )
-from oddrank.triage.facts import Call, Frame, Group, Point, Process, Suspect, ranks
+from oddrank.triage.facts import Call, Frame, Group, Point, Process, Suspect, Trouble, ranks
 
 _LEVELS: tuple[Level, Level, Level] = ("low", "medium", "high")
 _MOST_POINTS = 12
@@ -37,9 +37,7 @@ def finding(suspect: Suspect, next_: Sequence[str] = ()) -> Finding:
     condition, text = _CAUSES[suspect.cause](suspect)
     return Finding(
         condition=condition,
-        who=who(suspect.processes or suspect.waiting[:1])
-        if condition != "unknown"
-        else _nobody(suspect),
+        who=_who(suspect, condition),
         cause=suspect.cause,
         what=text,
         stage=call_text(suspect.at) or None,
@@ -47,6 +45,21 @@ def finding(suspect: Suspect, next_: Sequence[str] = ()) -> Finding:
         confidence=_confidence(suspect),
         next=tuple(next_),
     )
+
+
+def _who(suspect: Suspect, condition: Condition) -> Who:
+    if condition == "unknown":
+        return _nobody(suspect)
+    if suspect.cause == "device" and not suspect.processes and suspect.trouble:
+        return _device_who(suspect.trouble[0])
+    return who(suspect.processes or suspect.waiting[:1])
+
+
+def _device_who(trouble: Trouble) -> Who:
+    """Returns the subject of a fault that nothing ties to a rank."""
+    device = (trouble.device or "").removeprefix("GPU ") or None
+    kinds: dict[str, Kind] = {"xid": "gpu", "gpu": "gpu", "ib-flap": "link", "link-flap": "link"}
+    return Who(kinds.get(trouble.kind, "node"), (), trouble.host, device)
 
 
 def who(processes: Sequence[Process]) -> Who:
@@ -276,17 +289,17 @@ def _unreachable(suspect: Suspect) -> tuple[Condition, str]:
 def _device(suspect: Suspect) -> tuple[Condition, str]:
     trouble = suspect.trouble[0] if suspect.trouble else None
     text = trouble.text.strip()[:300] if trouble else "a fault of a device"
+    if trouble and trouble.count > 1:
+        text += f" ({trouble.count} times)"
     device = trouble.device if trouble else None
-    place = f"{device}: " if device and device not in text else ""
     if not suspect.processes:
-        where = f"node {trouble.host}" if trouble and trouble.host else "a host"
-        return "broken", f"{where}: {place}{text}"
+        host = f"node {trouble.host}" if trouble and trouble.host else None
+        name = " of ".join(part for part in (device, host) if part) or "a host"
+        return "broken", f"{name} has a fault: {text}"
+    place = f"{device}: " if device and device not in text else ""
     name, _, _ = _subject(suspect)
-    several = len(suspect.processes) > 1
-    return (
-        "broken",
-        f"{name} {'have' if several else 'has'} a fault: {place}{text}{_waiters(suspect)}",
-    )
+    have = "have" if len(suspect.processes) > 1 else "has"
+    return "broken", f"{name} {have} a fault: {place}{text}{_waiters(suspect)}"
 
 
 def _unknown(suspect: Suspect) -> tuple[Condition, str]:
@@ -333,6 +346,9 @@ RULES = {
     "counts-behind": "it has launched fewer operations than the others, and no rank goes on",
     "counts-mostly-behind": "most ranks have launched fewer operations than the others",
     "counts-equal": "all ranks have launched the same operations, and no rank goes on",
+    "fault-of-its-gpu": "a fault of the GPU that this rank uses",
+    "fault-of-its-host": "a fault of the host on which these ranks run",
+    "fault-of-no-known-rank": "nothing that was read says which rank uses this device",
     "no-answer": "NCCL's own watcher gets no answer from it",
 }
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from oddrank.finding import ranks_text
 from oddrank.triage.facts import Cause, Point, Process, Source, Suspect, ranks
-from oddrank.triage.judges import ras, waits
+from oddrank.triage.judges import devices, ras, waits
 from oddrank.triage.view import View
 
 _NAMES_NOBODY = frozenset({"unknown", "outside"})
@@ -253,6 +253,6 @@ _JUDGES: tuple[Callable[[View], list[Suspect]], ...] = (
     _nobody,
     waits.judge,
     _nobody,
-    _nobody,
+    devices.judge,
     ras.judge,
 )

@@ -1,0 +1,205 @@
+"""Judges faults of GPUs, links, hosts and file systems: which rank do they explain, and how surely.
+
+A fault that nothing ties to a rank names a device, never a rank. Errors that a program's own crash
+leaves behind (Xid 13, 31, 43, 45) are consequences: they are no suspects.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from oddrank.triage.facts import Identity, Point, Process, Suspect, Trouble, ranks
+from oddrank.triage.view import Joiner, View
+
+_HIGH, _MEDIUM, _LOW = 2, 1, 0
+_MOST = 16
+# Kinds that other judges take: what died, stands in the kernel, or does not answer.
+_OF_OTHERS = frozenset({"oom", "hung-task", "unreachable"})
+_OF_A_GPU = frozenset({"xid", "gpu", "nvlink", "nccl"})
+# A file system or disk stops whoever uses it: the ranks of its host are victims of one cause.
+_SHARED = frozenset({"file-system", "disk"})
+_MANY_FLAPS = 3
+# A fault counts for a stall so many seconds before or after it; one whose time zone is not known
+# may be half a day off. After a day it is another story.
+_NEAR, _ZONES, _OLD = 2 * 3600.0, 14 * 3600.0, 24 * 3600.0
+
+
+@dataclass
+class _Ties:
+    """What ties devices and hosts to processes of the job."""
+
+    by_gpu: dict[str, set[Process]]
+    by_index: dict[tuple[str, int], set[Process]]
+    by_pid: dict[int, set[Process]]
+    by_host: dict[str, set[Process]]
+
+    def host(self, trouble: Trouble) -> str | None:
+        """Returns the host as the job calls it: said, in the file's name, or the only one."""
+        if trouble.host is not None:
+            short = _short(trouble.host)
+            return next((h for h in self.by_host if _short(h) == short), trouble.host)
+        parts = {_short(part) for part in _names(trouble.source.file)}
+        named = [h for h in self.by_host if _short(h) in parts]
+        if len(named) == 1:
+            return named[0]
+        return next(iter(self.by_host)) if len(self.by_host) == 1 else None
+
+    def processes(self, trouble: Trouble) -> tuple[Process, ...]:
+        """Returns the processes whose device it is, or that it hit; empty if nothing ties it."""
+        host = self.host(trouble)
+
+        def here(several: Iterable[Process]) -> set[Process]:
+            return {p for p in several if host is None or p.host is None or _same(p.host, host)}
+
+        if trouble.kind in _OF_A_GPU and trouble.device:
+            device = trouble.device.removeprefix("GPU ")
+            own = here(self.by_gpu.get(device, ()))
+            if not own and device.isdigit() and host is not None:
+                own = set(self.by_index.get((host, int(device[:9])), ()))
+            if len(own) == 1:
+                return tuple(own)
+        hit = {p for pid in trouble.pids for p in here(self.by_pid.get(pid, ()))}
+        if len(hit) == 1:
+            return tuple(hit)
+        of_host = self.by_host.get(host or "", set())
+        if len(of_host) == 1 or (of_host and trouble.kind not in _OF_A_GPU | _SHARED):
+            return tuple(sorted(of_host, key=lambda p: (p.rank is None, p.rank or 0)))
+        return ()
+
+
+def judge(view: View) -> list[Suspect]:
+    """Returns a suspect for each process or device with faults, the surest first."""
+    ties, stall = _ties(view), _when(view)
+    several: dict[object, list[tuple[Trouble, Suspect]]] = defaultdict(list)
+    for trouble in view.troubles:
+        if trouble.kind in _OF_OTHERS or trouble.whose not in ("hardware", "unknown"):
+            continue
+        processes = ties.processes(trouble)
+        key = frozenset(processes) or (ties.host(trouble), trouble.device, trouble.kind)
+        several[key].append((trouble, _suspect(trouble, processes, ties, stall)))
+    found = [_joined(group) for group in several.values()]
+    return sorted(found, key=lambda s: (-s.certainty, not s.processes, ranks(s.processes)))[:_MOST]
+
+
+def _suspect(
+    trouble: Trouble, processes: tuple[Process, ...], ties: _Ties, stall: float | None
+) -> Suspect:
+    distance = _distance(trouble, stall)
+    old = distance is not None and distance > _OLD
+    near = distance is not None and distance <= (_ZONES if trouble.coarse else _NEAR)
+    lasts = "did not come back" in trouble.text
+    if trouble.kind in _OF_A_GPU and processes:
+        rule = "fault-of-its-gpu"
+    elif processes:
+        rule = "fault-of-its-host"
+    else:
+        rule = "fault-of-no-known-rank"
+    if trouble.fatal and trouble.whose == "hardware":
+        sure = _HIGH if processes and near and rule == "fault-of-its-gpu" else _MEDIUM
+    elif trouble.fatal or lasts or (trouble.kind == "ib-flap" and trouble.count >= _MANY_FLAPS):
+        sure = _MEDIUM
+    else:
+        sure = _LOW
+    against: tuple[Point, ...] = ()
+    if old and distance is not None:
+        sure = _LOW
+        against = (Point(f"it was logged {_span(distance)} away from the stall", trouble.source),)
+    return Suspect(
+        "device", processes, rule, sure, (Point(_text(trouble, ties), trouble.source),), against,
+        trouble=(trouble,), time=trouble.time,
+    )  # fmt: skip
+
+
+def _joined(group: list[tuple[Trouble, Suspect]]) -> Suspect:
+    """Makes one suspect of all faults of the same processes or device: the worst one first."""
+    group.sort(key=lambda pair: (-pair[1].certainty, not pair[0].fatal, pair[0].time or 0.0))
+    first = group[0][1]
+    if len(group) == 1:
+        return first
+    return Suspect(
+        "device", first.processes, first.rule, first.certainty,
+        tuple(point for _, s in group for point in s.support), first.against,
+        trouble=tuple(trouble for trouble, _ in group), time=first.time,
+    )  # fmt: skip
+
+
+def _text(trouble: Trouble, ties: _Ties) -> str:
+    host, device = ties.host(trouble), trouble.device
+    where = " of ".join(part for part in (device, host) if part)
+    times = ""
+    if trouble.count > 1:
+        times = f", {trouble.count} times"
+        if trouble.time is not None and trouble.last is not None:
+            times += f" in {_span(trouble.last - trouble.time)}"
+    return f"{where}: {trouble.text}{times}" if where else f"{trouble.text}{times}"
+
+
+def _span(seconds: float) -> str:
+    seconds = abs(seconds)
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _distance(trouble: Trouble, stall: float | None) -> float | None:
+    """Returns the seconds between the stall and the nearest time of the fault."""
+    if stall is None or trouble.time is None:
+        return None
+    last = trouble.last if trouble.last is not None else trouble.time
+    if trouble.time <= stall <= last:
+        return 0.0
+    return min(abs(stall - trouble.time), abs(stall - last))
+
+
+def _when(view: View) -> float | None:
+    """Returns when the job was stuck or ended: the earliest time that its evidence tells."""
+    times = [death.time for death in view.deaths]
+    times += [p.time for members in view.progress.values() for p in members.values()]
+    times += [counts.time for counts in view.counts]
+    times += [t.time for stack in view.stacks for t in stack.threads]
+    return min((time for time in times if time is not None), default=None)
+
+
+def _ties(view: View) -> _Ties:
+    join = Joiner(view.facts)
+    ties = _Ties(defaultdict(set), defaultdict(set), defaultdict(set), defaultdict(set))
+    for process in view.processes:
+        if process.rank is not None:
+            if process.host:
+                ties.by_host[process.host].add(process)
+            if process.pid is not None:
+                ties.by_pid[process.pid].add(process)
+    for fact in view.facts:
+        if not isinstance(fact, Identity):
+            continue
+        process = join(fact.process)
+        if process.rank is None:
+            continue
+        if fact.gpu:
+            ties.by_gpu[fact.gpu].add(process)
+        if fact.gpu_index is not None and fact.process.host:
+            ties.by_index[fact.process.host, fact.gpu_index].add(process)
+    return ties
+
+
+def _same(one: str, other: str) -> bool:
+    return _short(one) == _short(other)
+
+
+def _short(host: str) -> str:
+    """Returns a host's name without its domain; an address as it is."""
+    first = host.lower().partition(".")[0]
+    return host if first.isdigit() else first
+
+
+def _names(file: str) -> Iterator[str]:
+    """Yields parts of a file's name that may be a host's: logs/node7/dmesg, dmesg-node7.txt."""
+    for part in file.replace(":", "/").split("/"):
+        yield part
+        stem = part.partition(".")[0]
+        yield stem
+        for separator in "-_":
+            for piece in (stem.partition(separator)[2], stem.rpartition(separator)[0]):
+                if piece:
+                    yield piece
