@@ -339,6 +339,7 @@ RULES = {
     "awaited-and-waits-for-nobody": "other ranks wait for it, and it waits for none",
     "awaited-and-silent": "other ranks wait in calls with it, and it left no evidence",
     "all-inside": "every rank is inside the call: nobody is behind",
+    "group-unknown": "nothing that was read tells who belongs to the group",
     "circle": "ranks wait for each other, each inside a call that the next has not entered",
     "different-calls": "ranks issued different calls as the same call of a group",
     "held": "the kernel keeps it from running",

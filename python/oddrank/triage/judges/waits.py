@@ -318,12 +318,12 @@ def _unheard(view: View, waits: _Waits, maybe: Mapping[int, set[int]]) -> list[S
                 group=group,
             )
         ]
-    text = "every rank of the group is inside the call, none is behind"
+    text, rule = "every rank of the group is inside the call, none is behind", "all-inside"
     if not group or not group.ranks:
-        text = "the ranks of the group are not known, nor who of them is behind"
+        text, rule = "the ranks of the group are not known, nor who is behind", "group-unknown"
     return [
         Suspect(
-            "unknown", (), rule="all-inside", certainty=0, support=(Point(text, source),),
+            "unknown", (), rule=rule, certainty=0, support=(Point(text, source),),
             waiting=_processes(view, sorted(inside)), at=call, group=group,
         )
     ]  # fmt: skip
