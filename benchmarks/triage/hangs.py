@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -28,6 +29,7 @@ import harness
 def make(arguments: argparse.Namespace) -> int:
     """Makes the cases that DIR lacks, so that a broken-off run can go on."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the job in hand is ended
     folder, began, failed = Path(arguments.folder), time.monotonic(), 0
     cases = plan(arguments.only, arguments.each, arguments.healthy, arguments.seed)
     for number, case in enumerate(cases, 1):
