@@ -171,6 +171,7 @@ def _kernel(job: "Job", folder: Path) -> None:
         ).stdout
         ours = [f"[{pid}]" for pid in job.pids.values()]
         ours += [f" {pid} (" for pid in job.pids.values()]
+        ours += [f",pid={pid}," for pid in job.pids.values()]
         lines = [line + "\n" for line in text.splitlines() if any(one in line for one in ours)]
         if lines and fault.dies:
             _save(folder / "kernel" / "dmesg.txt", "".join(lines).encode())
