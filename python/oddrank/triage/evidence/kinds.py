@@ -7,6 +7,7 @@ from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
     kernel.KIND,
+    nccl_debug.KIND,
     nccl_ras.KIND,
     stacks.KIND,
     watchdog.KIND,

@@ -1,0 +1,276 @@
+"""Reads the lines of NCCL_DEBUG=INFO: who is who, what each rank called, and failed connections.
+
+With NCCL_DEBUG_SUBSYS=COLL each call prints its opCount. Calls that differ at the same opCount of a
+communicator are a mismatch; the last opCounts are counts, as RAS has them: they blame nobody.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from oddrank.machine.xid import pci_slot
+from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence.lines import is_text, matching, occurs, words
+from oddrank.triage.evidence.nccl_ras_text import op_name
+from oddrank.triage.facts import (
+    Call,
+    Counts,
+    Fact,
+    Group,
+    Identity,
+    Mismatch,
+    Process,
+    Source,
+    Trouble,
+    Variant,
+    World,
+)
+
+_WORDS = words(
+    "opCount ", "- Init COMPLETE", "- Init START", "NCCL WARN NET", "Got completion from peer",
+    "Call to ibv_", "async fatal event", "Got async event", "Bootstrap : Using",
+    "NET/Socket : Using",
+)  # fmt: skip
+_WHO = re.compile(
+    r"(?P<host>[\w.-]+):(?P<pid>\d{1,10}):\d+ (?:\[-?\d+\] )?(?:\S+:\d+ )?(?:\([^)]*\) )?"
+    r"NCCL (?:INFO|WARN) (?P<text>.*)"
+)
+_INIT = re.compile(
+    r"comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) nranks (?P<size>\d+) cudaDev \d+"
+    r"(?: nvmlDev (?P<nvml>\d+))?(?: busId (?P<bus>[0-9a-f]+))?(?P<rest>.*)- Init"
+)
+_ID = re.compile(r"commId (0x[0-9a-f]+)")
+_PARENT = re.compile(r"parent (0x[0-9a-f]+) (?:splitCount|childCount) (-?\d+) color (-?\d+)")
+_COLL = re.compile(
+    r"(?P<op>\w+): opCount (?P<count>[0-9a-f]+) sendbuff \S+ recvbuff \S+ count (?P<elements>\d+) "
+    r"datatype (?P<dtype>\d+) op \d+ root (?P<root>-?\d+) comm (?P<comm>0x[0-9a-f]+) "
+    r"\[nranks=(?P<size>\d+)\]"
+)
+_COMPLETION = re.compile(r"Got completion from peer (?P<peer>[^<\s]+)<\d+> with (?:status=|error )"
+                         r"(?P<status>\d+)")  # fmt: skip
+_ADDRESS = re.compile(r"(?:Bootstrap : Using|NET/Socket : Using|OOB) (?:\[\d+\])?[\w.@-]+:([\d.]+|"
+                      r"[0-9a-f:]+)<\d+>")  # fmt: skip
+_PORT = re.compile(r"(mlx5_\w+|\w+_\d+):\d+ (?:Got )?async (?:fatal )?event ?: (.*)")
+_QP = re.compile(r"Call to (ibv_\w+) failed with (?:error )?(?:(\d+) )?([\w ]+)")
+# Of ibv_wc_status. 5 follows another error.
+_STATUS = {
+    4: "memory protection (status 4)",
+    10: "the remote side refused access (status 10)",
+    12: "the other side did not acknowledge (status 12)",
+    13: "the other side was not ready to receive (status 13)",
+}
+_FLUSHED = 5
+_TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+          "bfloat16", "float8_e4m3", "float8_e5m2")  # fmt: skip
+_PAIR = frozenset({"Send", "Recv"})
+_Key = tuple[str, int, str]
+"""Host, pid and address of a communicator: unique in the job."""
+
+
+@dataclass
+class _Rank:
+    """One rank of a communicator: where it is, and what it called: opCount -> calls."""
+
+    rank: int
+    size: int
+    communicator: str
+    process: Process
+    source: Source
+    gpu: str = ""
+    gpu_index: int | None = None
+    calls: dict[int, list[tuple[Call, Source]]] = field(default_factory=dict)
+    pairs: bool = False
+
+
+@dataclass
+class _Job:
+    ranks: dict[_Key, _Rank] = field(default_factory=dict)
+    calls: dict[_Key, list[tuple[int, int, Call, bool, Source]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Address -> host."""
+    lost: dict[tuple[str, int], list[tuple[str, Source]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Peer's address and status -> who complained."""
+    troubles: list[Trouble] = field(default_factory=list)
+
+
+def _sniff(item: Item) -> bool:
+    return is_text(item) and occurs(item, _WORDS)
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    job = _Job()
+    for item in items:
+        for number, line in matching(item, _WORDS, notes):
+            if found := _WHO.search(line):
+                _take(job, found, Source(item.name, number))
+    yield from _facts(job)
+
+
+def _take(job: _Job, found: re.Match[str], source: Source) -> None:
+    host, pid, text = found["host"], int(found["pid"]), found["text"]
+    if match := _COLL.search(text):
+        pair = match["op"] in _PAIR
+        call = Call(
+            None, op_name(match["op"]),
+            root=int(match["root"]) if match["op"] in ("Broadcast", "Reduce") else None,
+            dtype=_type(int(match["dtype"][:4])), sizes=match["elements"], state="enqueued",
+        )  # fmt: skip
+        count = int(match["count"][:16], 16)
+        key = (host, pid, match["comm"])
+        job.calls[key].append((count, int(match["size"][:9]), call, pair, source))
+    elif match := _INIT.search(text):
+        key = (host, pid, match["comm"])
+        bus, nvml = match["bus"], match["nvml"]
+        job.ranks[key] = _Rank(
+            int(match["rank"][:9]), int(match["size"][:9]), _communicator(match, key),
+            Process(None, host, pid), source, pci_slot(bus) if bus else "",
+            int(nvml[:4]) if nvml else None,
+        )  # fmt: skip
+    elif match := _COMPLETION.search(text):
+        job.lost[match["peer"], int(match["status"][:6])].append((host, source))
+    elif match := _PORT.search(text):
+        told = f"NCCL got an event of its port: {match[2].strip()}"[:200]
+        fatal = "fatal" in text or "error" in match[2]
+        job.troubles.append(Trouble("ib-flap", told, source, host, match[1], fatal=fatal))
+    elif match := _QP.search(text):
+        told = f"NCCL could not use its network card: {match[1]}: {match[3].strip()}"[:200]
+        job.troubles.append(Trouble("network", told, source, host, fatal=True, whose="unknown"))
+    elif match := _ADDRESS.search(text):
+        job.addresses[match[1]] = host
+
+
+def _communicator(match: re.Match[str], key: _Key) -> str:
+    """Returns a name that all ranks of a communicator print."""
+    if found := _ID.search(match["rest"]):
+        return found[1]
+    if found := _PARENT.search(match["rest"]):
+        # The parent's address is each process's own, so a split's color tells it from others.
+        return f"split {found[2]} color {found[3]} of {match['size']}"
+    return f"of {match['size']} ranks"
+
+
+def _type(number: int) -> str:
+    return _TYPES[number] if number < len(_TYPES) else f"type {number}"
+
+
+def _facts(job: _Job) -> Iterator[Fact]:
+    communicators = _communicators(job)
+    everyone = {(rank.process, rank.gpu_index) for rank in job.ranks.values()}
+    whole = next(
+        (each for each in sorted(communicators.values(), key=len, reverse=True)
+         if each[0].size >= len(everyone) and len({rank.rank for rank in each}) == len(each)),
+        None,
+    )  # fmt: skip
+    known: dict[Process, int] = {}
+    if whole:
+        known = {rank.process: rank.rank for rank in whole}
+        yield World(whole[0].size, whole[0].source)
+    for member in whole or [rank for each in communicators.values() for rank in each]:
+        process = _process(member, known)
+        yield Identity(process, member.source, member.gpu, member.gpu_index)
+    for name, members in communicators.items():
+        own = sorted(members, key=lambda rank: rank.rank)
+        if len({rank.rank for rank in own}) == len(own):  # else several have one name
+            yield from _calls(name, own, known, whole is members)
+    yield from _lost(job)
+    yield from job.troubles
+
+
+def _communicators(job: _Job) -> dict[str, list[_Rank]]:
+    """Returns the ranks of each communicator, with what they called."""
+    found: dict[str, list[_Rank]] = defaultdict(list)
+    for key, rank in job.ranks.items():
+        for count, size, call, pair, source in job.calls.get(key, ()):
+            if size == rank.size:
+                rank.pairs |= pair
+                rank.calls.setdefault(count, []).append((call, source))
+        found[rank.communicator].append(rank)
+    return found
+
+
+def _process(rank: _Rank, known: Mapping[Process, int]) -> Process:
+    return Process(known.get(rank.process), rank.process.host, rank.process.pid)
+
+
+def _calls(
+    name: str, members: list[_Rank], known: Mapping[Process, int], whole: bool
+) -> Iterator[Fact]:
+    """Yields the first call in which ranks differ; else how many calls each has made."""
+    called = [rank for rank in members if rank.calls]
+    if not called or any(rank.pairs for rank in called):
+        return  # sends and receives count, too: counts of pairs differ in healthy jobs
+    ranks = [known.get(rank.process) for rank in members]
+    all_known = tuple(rank for rank in ranks if rank is not None)
+    group = Group(name, all_known if len(all_known) == members[0].size else ())
+    mismatch = _mismatch(group, called, known)
+    if mismatch is not None:
+        yield mismatch
+        return
+    counts = tuple((rank.rank, max(rank.calls) + 1) for rank in called)
+    yield Counts(
+        name, "", counts, called[0].source, size=members[0].size, whole=whole,
+        members=tuple((rank.rank, _process(rank, known)) for rank in members),
+    )  # fmt: skip
+
+
+def _mismatch(group: Group, called: list[_Rank], known: Mapping[Process, int]) -> Mismatch | None:
+    counted = Counter(count for rank in called for count in rank.calls)
+    for count in sorted(count for count, number in counted.items() if number > 1):
+        several = [rank for rank in called if count in rank.calls]
+        for at in range(min(len(rank.calls[count]) for rank in several)):
+            variants: dict[tuple[object, ...], list[_Rank]] = defaultdict(list)
+            for rank in several:
+                variants[_shown(rank.calls[count][at][0])].append(rank)
+            if len(variants) > 1:
+                return _variants(group, count, at, list(variants.values()), known)
+    return None
+
+
+def _shown(call: Call) -> tuple[object, ...]:
+    return call.op, call.dtype, call.sizes, call.root
+
+
+def _variants(
+    group: Group, count: int, at: int, several: list[list[_Rank]], known: Mapping[Process, int]
+) -> Mismatch | None:
+    several.sort(key=len, reverse=True)
+    calls = [ranks[0].calls[count][at] for ranks in several]
+    first, other = calls[0][0], calls[1][0]
+    differs: Literal["op", "dtype", "sizes", "root"] = "op"
+    for name in ("op", "dtype", "sizes", "root"):
+        if getattr(first, name) != getattr(other, name):
+            differs = name
+            break
+    variants = []
+    for ranks, (call, source) in zip(several, calls, strict=True):
+        named = tuple(sorted(known[r.process] for r in ranks if r.process in known))
+        if len(named) != len(ranks):
+            return None  # ranks of a communicator that is not the job's: they can't be named
+        variants.append(Variant(call, named, source))
+    return Mismatch(group, count + 1, differs, tuple(variants))
+
+
+def _lost(job: _Job) -> Iterator[Trouble]:
+    """Yields each peer with which connections failed: whoever complains is mostly a victim."""
+    for (peer, status), complaints in job.lost.items():
+        hosts = {host for host, _ in complaints}
+        host = job.addresses.get(peer, peer)
+        number = len(complaints)
+        text = (
+            f"{number} connection{'s' if number > 1 else ''} of {len(hosts)} "
+            f"host{'s' if len(hosts) > 1 else ''} to it failed: "
+            + _STATUS.get(status, f"status {status}")
+        )
+        yield Trouble(
+            "network", text, complaints[0][1], host, code=str(status), fatal=len(hosts) > 1,
+            count=number, whose="cleanup" if status == _FLUSHED else "unknown",
+        )  # fmt: skip
+
+
+KIND = Kind("NCCL debug log", binary=False, sniff=_sniff, read=_read)
