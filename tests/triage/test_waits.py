@@ -173,6 +173,15 @@ def test_counters_of_a_watchdog_alone_name_nobody():
     assert (cause, ranks, certainty) == ("unknown", (), 0)
 
 
+def test_a_rank_whose_watchdog_speaks_but_did_not_time_out_is_the_one_awaited():
+    data = Group("5", (0, 1, 2, 3), "data")
+    late = {"whole": False, "timed_out": True, "enqueued": 123, "completed": 120}
+    call = (Call(121, "all_reduce"),)
+    facts = [progress(rank, data, open=call, **late) for rank in (0, 2, 3)]
+    facts.append(progress(1, ALL4, whole=False, enqueued=5, completed=5))
+    assert judged(*facts) == [("not-entered-or-inside", (1,), 1)]
+
+
 def test_a_group_known_by_its_name_gets_the_ranks_that_another_source_knows():
     nameless = Group("0", (), "default_pg")
     facts = [inside(0, 7), done(2, 6), inside(1, 7, group=nameless), inside(3, 7, group=nameless)]

@@ -164,7 +164,8 @@ def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
     name, be, them = _subject(suspect)
     at = call_text(suspect.at) or "the call"
     if suspect.certainty == 0:
-        text = f"{count(suspect.waiting)} wait in {at}, and {name} left no evidence"
+        verb = "wait" if len(suspect.waiting) > 1 else "waits"
+        text = f"{count(suspect.waiting)} {verb} in {at}, and {name} left no word of it"
         return "unknown", f"{text}: whether they wait for {them} can't be told"
     how = f"has not entered {at}, or {be} inside it (a stack would tell)"
     if len(suspect.processes) > 1:
@@ -337,7 +338,7 @@ def _evidence(point: Point) -> Evidence:
 # Rule -> what it means, for the report and --explain.
 RULES = {
     "awaited-and-waits-for-nobody": "other ranks wait for it, and it waits for none",
-    "awaited-and-silent": "other ranks wait in calls with it, and it left no evidence",
+    "awaited-and-silent": "other ranks wait in calls with it, and it left no word of them",
     "all-inside": "every rank is inside the call: nobody is behind",
     "group-unknown": "nothing that was read tells who belongs to the group",
     "circle": "ranks wait for each other, each inside a call that the next has not entered",

@@ -293,7 +293,7 @@ def _outside(view: View) -> list[Suspect]:
 def _unheard(view: View, waits: _Waits, maybe: Mapping[int, set[int]]) -> list[Suspect]:
     """All that left evidence wait: for ranks without evidence, or for nobody known."""
     inside = waits.inside()
-    missing = set().union(*(maybe.get(rank, set()) for rank in inside)) - view.heard
+    missing = set().union(*(maybe.get(rank, set()) for rank in inside)) - inside
     missing |= {peer for peers in waits.pairs.values() for peer in peers} - view.heard
     waiting, group, call = waits.waiting_for(missing)
     front = [rank for rank in inside if missing & maybe.get(rank, set())]
@@ -302,9 +302,12 @@ def _unheard(view: View, waits: _Waits, maybe: Mapping[int, set[int]]) -> list[S
     first = min((p for p in _of_group(view, group)), key=lambda p: p.time or 0.0, default=None)
     source = first.source if first else None
     if missing:
-        text = (
-            f"{ranks_text(missing)} left no evidence; {ranks_text(inside)} wait in calls with them"
-        )
+        silent = not missing & view.heard
+        how = "left no evidence" if silent else "did not say to be in this call"
+        text = f"{ranks_text(missing)} {how}; {ranks_text(inside)} wait in calls with them"
+        against = "a missing dump means only that nobody wrote it"
+        if not silent:
+            against = "only counters were read: a stack of the rank would tell more"
         return [
             Suspect(
                 "not-entered-or-inside",
@@ -312,7 +315,7 @@ def _unheard(view: View, waits: _Waits, maybe: Mapping[int, set[int]]) -> list[S
                 rule="awaited-and-silent",
                 certainty=1 if len(missing) == 1 else 0,
                 support=(Point(text, source),),
-                against=(Point("a missing dump means only that nobody wrote it"),),
+                against=(Point(against),),
                 waiting=_processes(view, sorted(waiting or inside)),
                 at=call,
                 group=group,
