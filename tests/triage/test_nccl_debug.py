@@ -32,8 +32,8 @@ def init(rank, size=4, comm="0xabc", host="n1", prefix=""):
 def coll(rank, count, *, op="AllReduce", elements=64, root=0, dtype=7, size=4, prefix=""):
     return (
         f"{prefix}n1:{100 + rank}:{300 + rank} [{rank}] NCCL INFO {op}: opCount {count:x} "
-        f"sendbuff 0x7f recvbuff 0x7f count {elements} datatype {dtype} op 0 root {root} comm 0x5{rank}00 "
-        f"[nranks={size}] stream 0x55\n"
+        f"sendbuff 0x7f recvbuff 0x7f count {elements} datatype {dtype} op 0 root {root} "
+        f"comm 0x5{rank}00 [nranks={size}] stream 0x55\n"
     )
 
 

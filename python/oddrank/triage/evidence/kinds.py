@@ -2,7 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
-from oddrank.triage.evidence import Item, Kind, Notes, kernel, nccl_ras, stacks, watchdog
+from oddrank.triage.evidence import (
+    Item,
+    Kind,
+    Notes,
+    kernel,
+    nccl_debug,
+    nccl_ras,
+    stacks,
+    watchdog,
+)
 from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
