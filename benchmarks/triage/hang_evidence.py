@@ -197,3 +197,10 @@ def _save(file: Path, content: bytes) -> None:
 def read_truth(folder: Path) -> dict[str, Any]:
     truth: dict[str, Any] = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     return truth
+
+
+def ranks_of_pids(folder: Path) -> dict[int, int]:
+    """Returns pid -> rank of a case."""
+    file = folder / "run.json"
+    facts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"pids": {}}
+    return {pid: int(rank) for rank, pid in facts["pids"].items()}

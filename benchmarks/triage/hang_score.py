@@ -82,13 +82,18 @@ def judge(truth: Mapping[str, Any], said: Sequence[Named]) -> tuple[str, bool]:
     return "right", any(one.cause in truth["kinds"] for one in said if one.ranks)
 
 
-def named_in(report: Mapping[str, Any]) -> list[Named]:
-    """Reads the envelope of `oddrank triage --json -`."""
-    return [
-        Named(frozenset(finding["who"].get("ranks") or ()), finding.get("cause", ""))
-        for finding in report.get("findings", [])
-        if finding.get("confidence", {}).get("level") in _COUNTS
-    ]
+def named_in(report: Mapping[str, Any], pids: Mapping[int, int]) -> list[Named]:
+    """Reads the envelope of `oddrank triage --json -`. pids: pid -> rank, where it names a pid."""
+    said = []
+    for finding in report.get("findings", []):
+        if finding.get("confidence", {}).get("level") in _COUNTS:
+            who = finding["who"]
+            ranks = set(who.get("ranks") or ())
+            if who.get("kind") == "process":
+                numbers = map(int, re.findall(r"\d+", who.get("device") or ""))
+                ranks |= {pids[pid] for pid in numbers if pid in pids}
+            said.append(Named(frozenset(ranks), finding.get("cause", "")))
+    return said
 
 
 def named_by_torch(text: str) -> list[Named]:
@@ -108,7 +113,7 @@ def ask(folder: Path, command: Sequence[str], workers: int) -> list[Answer]:
     cases = sorted(one.parent for one in folder.glob("*/truth.json"))
     forms = [(case, form) for case in cases for form in hang_evidence.forms_of(case)]
     with ThreadPoolExecutor(workers) as pool:
-        answers = list(pool.map(lambda one: _ask_triage(*one, command), forms))
+        answers = list(pool.map(lambda one: _ask_triage(one[0], one[1], command), forms))
     return answers + _ask_torch([one for one in forms if one[1] in _FOR_TORCH])
 
 
@@ -119,7 +124,8 @@ def _ask_triage(case: Path, form: str, command: Sequence[str]) -> Answer:
             check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         report = json.loads(done.stdout)
-        return _answer(ODDRANK, case, form, named_in(report), str(report.get("summary", "")))
+        said = named_in(report, hang_evidence.ranks_of_pids(case))
+        return _answer(ODDRANK, case, form, said, str(report.get("summary", "")))
     except subprocess.TimeoutExpired:
         return _failed(ODDRANK, case, form, f"no answer after {_SECONDS:g} s")
     except (ValueError, KeyError, TypeError, AttributeError) as error:

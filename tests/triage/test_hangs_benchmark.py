@@ -138,6 +138,22 @@ def test_the_scorer_counts_a_known_set_of_answers_right(tmp_path):
     assert "| records | oddrank triage | 5 | 2 | 1 | 1 | 1 | 1 | - |" in table
 
 
+def test_a_named_pid_counts_as_its_rank_and_low_confidence_names_nobody():
+    def finding(level, **who):
+        return {"who": who, "cause": "lock", "confidence": {"level": level}}
+
+    report = {
+        "findings": [
+            finding("high", kind="process", ranks=[], device="pids 70, 80"),
+            finding("medium", kind="rank", ranks=[3]),
+            finding("low", kind="rank", ranks=[4]),
+            finding("high", kind="link", ranks=[], device="ib6"),
+        ]
+    }
+    pids, three, link = hang_score.named_in(report, {70: 0, 80: 1})
+    assert (pids.ranks, three.ranks, link.ranks) == ({0, 1}, {3}, frozenset())
+
+
 def test_names_are_read_from_what_torchs_analyzer_prints():
     text = (
         "Not all ranks joining collective, sequence number: 7\nmissing ranks: {3, 5}\n"
