@@ -182,6 +182,14 @@ def test_a_rank_whose_watchdog_speaks_but_did_not_time_out_is_the_one_awaited():
     assert judged(*facts) == [("not-entered-or-inside", (1,), 1)]
 
 
+def test_the_only_rank_that_is_inside_no_call_is_suspected_though_groups_are_not_known():
+    data = Group("5", (), "data")
+    late = {"whole": False, "timed_out": True, "completed": 120, "open": (Call(121, "all_reduce"),)}
+    facts = [progress(rank, data, **late) for rank in (0, 1, 3, 4, 5)]
+    assert judged(*facts) == [("not-entered-or-inside", (2,), 1)]
+    assert judged(*facts[1:])[0][1:] == ((), 0)
+
+
 def test_a_group_known_by_its_name_gets_the_ranks_that_another_source_knows():
     nameless = Group("0", (), "default_pg")
     facts = [inside(0, 7), done(2, 6), inside(1, 7, group=nameless), inside(3, 7, group=nameless)]

@@ -295,6 +295,8 @@ def _unheard(view: View, waits: _Waits, maybe: Mapping[int, set[int]]) -> list[S
     inside = waits.inside()
     missing = set().union(*(maybe.get(rank, set()) for rank in inside)) - inside
     missing |= {peer for peers in waits.pairs.values() for peer in peers} - view.heard
+    if not missing and any(not group.ranks for group in waits.fronts):
+        missing = _only_other(view, inside)
     waiting, group, call = waits.waiting_for(missing)
     front = [rank for rank in inside if missing & maybe.get(rank, set())]
     if not group:
@@ -330,6 +332,14 @@ def _unheard(view: View, waits: _Waits, maybe: Mapping[int, set[int]]) -> list[S
             waiting=_processes(view, sorted(inside)), at=call, group=group,
         )
     ]  # fmt: skip
+
+
+def _only_other(view: View, inside: Collection[int]) -> set[int]:
+    """Returns the one rank of the job that is inside no call, though who is in the groups is not
+    known; else nothing. The job has at least as many ranks as the largest rank says."""
+    world = max(view.world or 0, max(view.heard) + 1)
+    others = set(range(world)) - set(inside)
+    return others if len(others) == 1 and len(inside) > 1 else set()
 
 
 def _of_group(view: View, group: Group | None) -> Collection[Progress]:
