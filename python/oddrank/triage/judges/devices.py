@@ -51,7 +51,7 @@ class _Ties:
         def here(several: Iterable[Process]) -> set[Process]:
             return {p for p in several if host is None or p.host is None or _same(p.host, host)}
 
-        if trouble.kind in _OF_A_GPU and trouble.device:
+        if _of_a_gpu(trouble) and trouble.device:
             device = trouble.device.removeprefix("GPU ")
             own = here(self.by_gpu.get(device, ()))
             if not own and device.isdigit() and host is not None:
@@ -62,7 +62,9 @@ class _Ties:
         if len(hit) == 1:
             return tuple(hit)
         of_host = self.by_host.get(host or "", set())
-        if len(of_host) == 1 or (of_host and trouble.kind not in _OF_A_GPU | _SHARED):
+        if len(of_host) == 1 or (
+            of_host and not _of_a_gpu(trouble) and trouble.kind not in _SHARED
+        ):
             return tuple(sorted(of_host, key=lambda p: (p.rank is None, p.rank or 0)))
         return ()
 
@@ -88,7 +90,7 @@ def _suspect(
     old = distance is not None and distance > _OLD
     near = distance is not None and distance <= (_ZONES if trouble.coarse else _NEAR)
     lasts = "did not come back" in trouble.text
-    if trouble.kind in _OF_A_GPU and processes:
+    if _of_a_gpu(trouble) and processes:
         rule = "fault-of-its-gpu"
     elif processes:
         rule = "fault-of-its-host"
@@ -181,6 +183,10 @@ def _ties(view: View) -> _Ties:
         if fact.gpu_index is not None and fact.process.host:
             ties.by_index[fact.process.host, fact.gpu_index].add(process)
     return ties
+
+
+def _of_a_gpu(trouble: Trouble) -> bool:
+    return trouble.kind in _OF_A_GPU or (trouble.device or "").startswith("GPU ")
 
 
 def _same(one: str, other: str) -> bool:

@@ -1,0 +1,181 @@
+"""Reads `kubectl get pods|nodes|events -o json`: how containers ended, and faults of nodes.
+
+A pod is known by its name; its rank by RANK or NODE_RANK in its environment, or by the index that
+its job gives it, if the pod is one rank.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Literal
+
+from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence.lines import is_text
+from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble
+
+_MOST = 256 << 20
+_HEAD = re.compile(rb'"(?:kind|apiVersion)"\s*:\s*"')
+_KINDS = {"Pod", "Node", "Event"}
+# Conditions of a node that are well when they are "True"; all others when they are not.
+_WELL_IF_TRUE = frozenset({"Ready"})
+_ENDED = {137: 9, 139: 11, 134: 6, 143: 15}
+# Reasons of events that tell of a fault, with their kind.
+_EVENTS = {
+    "OOMKilling": "oom", "SystemOOM": "oom", "NodeNotReady": "node", "Rebooted": "node",
+    "KernelDeadlock": "node", "KernelOops": "node", "TaskHung": "hung-task", "DiskPressure": "disk",
+    "FilesystemIsReadOnly": "disk", "NodeHasDiskPressure": "disk", "FailedMount": "file-system",
+    "XidError": "xid", "GPUXid": "xid", "NVLinkError": "nvlink", "NodeShutdown": "node",
+}  # fmt: skip
+
+
+def _sniff(item: Item) -> bool:
+    head = item.head.lstrip()
+    return is_text(item) and head.startswith(b"{") and _HEAD.search(head) is not None
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    for item in items:
+        if item.size > _MOST:
+            notes.add(item, f"Kubernetes objects over {_MOST >> 20} MiB are not read")
+            continue
+        try:
+            text = item.path.read_text(encoding="utf-8", errors="replace")
+            document = json.loads(text)
+        except OSError as error:
+            notes.add(item, f"not readable: {error.strerror}")
+            continue
+        except (ValueError, RecursionError):
+            notes.add(item, "JSON of Kubernetes that is cut off or broken")
+            continue
+        broken = 0
+        for row in _objects(document):
+            try:
+                yield from list(_READERS[row["kind"]](row, Source(item.name)))
+            except (TypeError, ValueError, KeyError, AttributeError):
+                broken += 1
+        if broken:
+            notes.add(item, f"{broken} objects of Kubernetes with unexpected values")
+
+
+def _objects(document: Any) -> Iterator[dict[str, Any]]:
+    rows = document.get("items", [document]) if isinstance(document, dict) else []
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict) and str(row.get("kind")) in _KINDS:
+            yield row
+
+
+def _pod(pod: dict[str, Any], source: Source) -> Iterator[Fact]:
+    meta, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
+    name, node = str(meta["name"]), spec.get("nodeName")
+    process = Process(_rank(pod), name)
+    if process.rank is not None:
+        yield Identity(process, source)
+    if status.get("reason") == "Evicted" or _evicted(status):
+        text = str(status.get("message") or "evicted")[:200]
+        yield Death(process, "evicted", source, _time(_evicted(status)), True, by="scheduler",
+                    text=f"pod {name}: {text}")  # fmt: skip
+    elif status.get("reason") == "NodeLost":
+        yield Trouble("node", f"pod {name}: its node was lost", source, node, fatal=True)
+    for container in (
+        *status.get("containerStatuses", ()),
+        *status.get("initContainerStatuses", ()),
+    ):
+        for state in ("state", "lastState"):
+            ended = container.get(state, {}).get("terminated")
+            if ended:
+                yield from _ended(container, ended, process, source)
+    restarts = max((int(c.get("restartCount", 0)) for c in status.get("containerStatuses", ())),
+                   default=0)  # fmt: skip
+    if restarts:
+        text = f"pod {name}: its container was restarted"
+        yield Trouble("node", text, source, node, count=restarts, whose="notice")
+
+
+def _ended(
+    container: dict[str, Any], ended: dict[str, Any], process: Process, source: Source
+) -> Iterator[Fact]:
+    code, reason = int(ended.get("exitCode", 0)), str(ended.get("reason", ""))
+    signal = int(ended.get("signal") or 0) or _ENDED.get(code)
+    if not code and not signal and reason in ("Completed", ""):
+        return
+    how: Literal["oom", "signal", "exit"] = "exit"
+    if reason == "OOMKilled":
+        how, signal = "oom", 9
+    elif signal:
+        how = "signal"
+    what = f"pod {process.host}, container {container.get('name')}: {reason or 'ended'}"
+    message = str(ended.get("message") or "").strip().splitlines()
+    yield Death(
+        process, how, source, _time(ended.get("finishedAt")), True, signal, code,
+        "kernel" if how == "oom" else "", f"{what}{f': {message[-1]}' if message else ''}"[:300],
+    )  # fmt: skip
+
+
+def _evicted(status: dict[str, Any]) -> Any:
+    """Returns when a pod was evicted or preempted; None if it was not."""
+    for condition in status.get("conditions", ()):
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return condition.get("lastTransitionTime")
+    return None
+
+
+def _rank(pod: dict[str, Any]) -> int | None:
+    """Returns the pod's rank, if the pod is one rank: its environment says so."""
+    values: dict[str, str] = {}
+    for container in pod.get("spec", {}).get("containers", ()):
+        for row in container.get("env") or ():
+            if isinstance(row.get("value"), str):
+                values.setdefault(str(row.get("name")), row["value"])
+    per_pod = values.get("PET_NPROC_PER_NODE") or values.get("NPROC_PER_NODE") or "?"
+    rank = values.get("RANK")
+    if rank is None and per_pod == "1":
+        labels = pod["metadata"].get("labels") or {}
+        rank = (
+            values.get("NODE_RANK")
+            or values.get("PET_NODE_RANK")
+            or labels.get("training.kubeflow.org/replica-index")
+            or labels.get("batch.kubernetes.io/job-completion-index")
+        )
+    elif per_pod not in ("1", "?"):
+        return None  # RANK is the node's then
+    return int(rank) if rank is not None and re.fullmatch(r"\d{1,7}", rank) else None
+
+
+def _node(node: dict[str, Any], source: Source) -> Iterator[Fact]:
+    name = str(node["metadata"]["name"])
+    for condition in node.get("status", {}).get("conditions", ()):
+        kind, value = str(condition["type"]), str(condition["status"])
+        well = value == "True" if kind in _WELL_IF_TRUE else value != "True"
+        if not well:
+            text = f"{kind} is {value}: {condition.get('message') or condition.get('reason')}"
+            when = _time(condition.get("lastTransitionTime"))
+            yield Trouble(
+                "node", text[:200], source, name, fatal=kind == "Ready", time=when, last=when
+            )
+
+
+def _event(event: dict[str, Any], source: Source) -> Iterator[Fact]:
+    reason = str(event.get("reason"))
+    about = event.get("involvedObject") or event.get("regarding") or {}
+    if reason in _EVENTS and about.get("kind") in ("Node", "Pod"):
+        host = about.get("name") if about["kind"] == "Node" else event.get("source", {}).get("host")
+        first = _time(event.get("firstTimestamp") or event.get("eventTime"))
+        last = _time(event.get("lastTimestamp")) or first
+        yield Trouble(
+            _EVENTS[reason], f"{reason}: {event.get('message') or event.get('note')}"[:200], source,
+            host, fatal=reason in ("NodeNotReady", "Rebooted", "KernelDeadlock", "NodeShutdown"),
+            count=int(event.get("count") or 1), time=first, last=last,
+        )  # fmt: skip
+
+
+def _time(text: object) -> float | None:
+    with suppress(ValueError):
+        read = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+        return read.timestamp() if read.tzinfo else None
+    return None
+
+
+_READERS = {"Pod": _pod, "Node": _node, "Event": _event}
+KIND = Kind("Kubernetes", binary=False, sniff=_sniff, read=_read)
