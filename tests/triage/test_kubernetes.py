@@ -125,8 +125,23 @@ def test_json_that_is_cut_off_is_a_note(tmp_path):
     assert notes.lines == ["pods.json: JSON of Kubernetes that is cut off or broken"]
 
 
-KEYS = """kind metadata name spec status containerStatuses state terminated conditions type
-exitCode reason containers env involvedObject""".split()
+KEYS = [
+    "kind",
+    "metadata",
+    "name",
+    "spec",
+    "status",
+    "containerStatuses",
+    "state",
+    "terminated",
+    "conditions",
+    "type",
+    "exitCode",
+    "reason",
+    "containers",
+    "env",
+    "involvedObject",
+]
 TREES = st.recursive(
     st.none() | st.integers() | st.sampled_from(["Pod", "Node", "Event", "True", "OOMKilling"]),
     lambda c: st.lists(c, max_size=3) | st.dictionaries(st.sampled_from(KEYS), c, max_size=6),

@@ -7,8 +7,10 @@ from oddrank.triage.evidence import (
     Kind,
     Notes,
     kernel,
+    kubernetes,
     nccl_debug,
     nccl_ras,
+    nvidia_smi,
     stacks,
     watchdog,
 )
@@ -16,8 +18,10 @@ from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
     kernel.KIND,
+    kubernetes.KIND,
     nccl_debug.KIND,
     nccl_ras.KIND,
+    nvidia_smi.KIND,
     stacks.KIND,
     watchdog.KIND,
 )
