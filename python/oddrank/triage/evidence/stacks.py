@@ -200,7 +200,7 @@ class _Namer:
         self._in_file = Counter(one.source for one in seen)
         self._pids: dict[int, set[int]] = defaultdict(set)
         for number, one in enumerate(seen):
-            self._pids[one.source].add(self._pid(number, one) or 0)
+            self._pids[one.source].add(self._pid(number, one) or -1)
 
     def processes(self) -> list[Process]:
         made: list[Process] = []
