@@ -69,10 +69,15 @@ def who(processes: Sequence[Process]) -> Who:
     host = hosts.pop() if len(hosts) == 1 else None
     if known:
         return Who("rank", known, host)
+    host = host if all(p.host for p in processes) else None
     pids = sorted({p.pid for p in processes if p.pid is not None})
     if pids:
         few = ", ".join(map(str, pids[:_MOST_PIDS])) + (", ..." if len(pids) > _MOST_PIDS else "")
         return Who("process", (), host, f"{'pids' if len(pids) > 1 else 'pid'} {few}")
+    labels = sorted({p.label for p in processes if p.label})
+    if labels:
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        return Who("process", (), host, labels[0] + more)
     kind: Kind = "node" if host else "rank"
     return Who(kind, (), host)
 
@@ -351,6 +356,12 @@ RULES = {
     "fault-of-its-gpu": "a fault of the GPU that this rank uses",
     "fault-of-its-host": "a fault of the host on which these ranks run",
     "fault-of-no-known-rank": "nothing that was read says which rank uses this device",
+    "stacks-awaited": "others wait for peers, and its stack shows that it waits for none",
+    "stacks-awaited-by-gpu": "others wait for their GPUs, and its stack shows that it does not",
+    "stacks-gil-held": "a thread of it holds the GIL while others wait for it",
+    "stacks-moving": "others wait for peers, and it stood elsewhere in an earlier stack",
+    "stacks-all-outside": "the stacks show no rank that waits for peers",
+    "stacks-all-wait": "the stacks show only ranks that wait",
     "no-answer": "NCCL's own watcher gets no answer from it",
 }
 

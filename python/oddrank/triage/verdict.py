@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from oddrank.finding import ranks_text
 from oddrank.triage.facts import Cause, Point, Process, Source, Suspect, ranks
-from oddrank.triage.judges import devices, ras, waits
+from oddrank.triage.judges import devices, ras, stacks, waits
 from oddrank.triage.view import View
 
 _NAMES_NOBODY = frozenset({"unknown", "outside"})
@@ -228,10 +228,12 @@ def _overlap(one: Collection[Process], other: Collection[Process]) -> bool:
 
 
 def _keys(processes: Collection[Process]) -> set[object]:
-    return {p.rank if p.rank is not None else (p.host, p.pid) for p in processes}
+    return {p.rank if p.rank is not None else (p.host, p.pid, p.label) for p in processes}
 
 
 def _one(process: Process) -> str:
+    if process.rank is None and process.pid is None and process.label:
+        return process.label
     return f"rank {process.rank}" if process.rank is not None else f"pid {process.pid}"
 
 
@@ -252,7 +254,7 @@ def _nobody(view: View) -> list[Suspect]:
 _JUDGES: tuple[Callable[[View], list[Suspect]], ...] = (
     _nobody,
     waits.judge,
-    _nobody,
+    stacks.judge,
     devices.judge,
     ras.judge,
 )

@@ -5,14 +5,16 @@ awaited. How many stand where decides nothing. One look cannot tell a rank that 
 that is stuck computing: then certainty is low, and a second dump or other evidence must show it.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from oddrank.finding import fold, ranks_text
-from oddrank.triage import model_frames
+from oddrank.triage import leaves
 from oddrank.triage.facts import Call, Cause, Frame, Point, Process, Source, Stack, Suspect, Thread
+from oddrank.triage.leaves import Leaf
 from oddrank.triage.model_frames import (
     DATA,
     DISK,
@@ -24,12 +26,12 @@ from oddrank.triage.model_frames import (
     RUNNING,
     THREADS,
     THROUGH,
-    Leaf,
 )
 from oddrank.triage.view import View
 
 Frames: TypeAlias = tuple[Frame, ...]
 _MOST_GROUPS = 8
+_NUMBERED = re.compile(r"stack (\d+) of (.*)", re.S)
 # Classes of leaves that block a host without a peer: one look tells that it stands still.
 _TELLING = frozenset({DATA, DISK, NETWORK, LOCK, LEAVING})
 _MAYBE = frozenset({GPU, THREADS})
@@ -59,7 +61,7 @@ class _Stand:
         if self.kind not in (PEERS, LEAVING):
             return self.frames[self.leaf.cut :]
         outer = self.frames[self.leaf.cut + 1 :]
-        while outer and (outer[0].native or model_frames.kind_of(outer[0]) == THROUGH):
+        while outer and (outer[0].native or leaves.kind_of(outer[0]) == THROUGH):
             outer = outer[1:]
         return outer
 
@@ -69,7 +71,7 @@ class _Stand:
         frame = self.site[0] if self.kind == PEERS and self.site else self.leaf.frame
         if frame is None:
             return (self.kind, self.leaf.op, "", None)
-        return (self.kind, self.leaf.op, f"{frame.file} {model_frames.bare(frame)}", frame.line)
+        return (self.kind, self.leaf.op, f"{frame.file} {leaves.bare(frame)}", frame.line)
 
 
 def judge(view: View) -> list[Suspect]:
@@ -113,7 +115,7 @@ def _stands(stacks: Sequence[Stack]) -> tuple[list[_Stand], list[tuple[str, _Sta
         if not told:
             continue
         dump, last = told[-1]
-        what = next((w for _, frames in dump if (w := model_frames.no_rank(frames))), "")
+        what = next((w for _, frames in dump if (w := leaves.no_rank(frames))), "")
         if what:
             helpers.append((what, last))
             continue
@@ -139,7 +141,7 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> _Stand | 
     told: list[_Stand] = []
     for thread, frames in dump:
         is_main = main is not None and thread is main[0]
-        if not frames or (not is_main and model_frames.is_helper(thread.name, frames)):
+        if not frames or (not is_main and leaves.is_helper(thread.name, frames)):
             continue
         told.append(_of_thread(process, thread, frames))
     if not told:
@@ -155,7 +157,7 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> _Stand | 
     wanting = [
         thread
         for thread, frames in dump
-        if thread.state == "waits for the GIL" or model_frames.wants_gil(frames)
+        if thread.state == "waits for the GIL" or leaves.wants_gil(frames)
     ]
     if holder is not None and wanting and holder.kind != PEERS:
         return replace(holder, gil=True)
@@ -163,16 +165,14 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> _Stand | 
 
 
 def _of_thread(process: Process, thread: Thread, frames: Frames) -> _Stand:
-    leaf = model_frames.leaf(frames)
+    leaf = leaves.leaf(frames)
     kind = leaf.kind
     if not kind and ("active" in thread.state or thread.gil):
         kind = RUNNING
     return _Stand(process, thread, frames, leaf, kind)
 
 
-def _main(
-    process: Process, dump: Sequence[tuple[Thread, Frames]]
-) -> tuple[Thread, Frames] | None:
+def _main(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> tuple[Thread, Frames] | None:
     for thread, frames in dump:
         if thread.name == "MainThread" or (thread.id is not None and thread.id == process.pid):
             return thread, frames
@@ -254,7 +254,7 @@ def _awaited(
                 *_points(rest, "may be on the way: "),
                 *(_points(maybe) if waiting else ()),
                 *unseen,
-                *_one_look(group),
+                *(_one_look(group) if certainty < 2 else ()),
             ),
             waiting=_processes(victims),
             at=_call(_nearest(group, victims)),
@@ -286,9 +286,7 @@ def _of_workers(
     if group[0].kind != DATA:
         return ()
     hosts = {stand.process.host for stand in group}
-    workers = [
-        s for what, s in helpers if what == "dataloader worker" and s.process.host in hosts
-    ]
+    workers = [s for what, s in helpers if what == "dataloader worker" and s.process.host in hosts]
     busy = [s for s in workers if s.kind not in (LOCK, "")]
     return tuple(
         Point(f"a dataloader worker ({_who([s])}) stands in {_place(s)}", s.thread.source)
@@ -436,7 +434,7 @@ def _place(stand: _Stand) -> str:
 
 def _frame(frame: Frame) -> str:
     place = frame.file if frame.line is None else f"{frame.file}:{frame.line}"
-    name = model_frames.short(frame)
+    name = leaves.short(frame)
     return f"{name} ({place})" if place else name
 
 
@@ -449,16 +447,20 @@ def who(processes: Collection[Process]) -> str:
     ranks = {p.rank for p in processes if p.rank is not None}
     parts = [ranks_text(ranks)] if ranks else []
     pids: dict[str, set[int]] = defaultdict(set)
-    labels = []
+    labels: dict[str, set[int]] = defaultdict(set)
     for process in processes:
         if process.rank is None and process.pid is not None:
             pids[process.host or ""].add(process.pid)
         elif process.rank is None:
-            labels.append(process.label or process.host or "an unknown process")
+            found = _NUMBERED.fullmatch(process.label)
+            place = found[2] if found else process.label or process.host or "an unknown process"
+            labels[place] |= {int(found[1])} if found else set()
     for host, some in pids.items():
         plural = "s" if len(some) > 1 else ""
         parts.append(f"pid{plural} {fold(some, ', ')}" + (f" on {host}" if host else ""))
-    parts += labels[:3]
-    if len(labels) > 3:
-        parts.append(f"{len(labels) - 3} more")
+    for place, some in [*labels.items()][:_MOST_GROUPS]:
+        plural = "s" if len(some) > 1 else ""
+        parts.append(f"stack{plural} {fold(some, ', ')} of {place}" if some else place)
+    if len(labels) > _MOST_GROUPS:
+        parts.append(f"{len(labels) - _MOST_GROUPS} more")
     return ", ".join(parts)
