@@ -126,22 +126,9 @@ def test_json_that_is_cut_off_is_a_note(tmp_path):
 
 
 KEYS = [
-    "kind",
-    "metadata",
-    "name",
-    "spec",
-    "status",
-    "containerStatuses",
-    "state",
-    "terminated",
-    "conditions",
-    "type",
-    "exitCode",
-    "reason",
-    "containers",
-    "env",
-    "involvedObject",
-]
+    "kind", "metadata", "name", "spec", "status", "containerStatuses", "state", "terminated",
+    "conditions", "type", "exitCode", "reason", "containers", "env", "involvedObject",
+]  # fmt: skip
 TREES = st.recursive(
     st.none() | st.integers() | st.sampled_from(["Pod", "Node", "Event", "True", "OOMKilling"]),
     lambda c: st.lists(c, max_size=3) | st.dictionaries(st.sampled_from(KEYS), c, max_size=6),

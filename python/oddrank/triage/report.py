@@ -9,6 +9,7 @@ from oddrank.report import Report
 from oddrank.triage import findings, verdict
 from oddrank.triage.evidence import Item, Notes, kinds
 from oddrank.triage.facts import Fact, Suspect
+from oddrank.triage.next_steps import next_steps
 from oddrank.triage.view import View, view
 
 _MOST_NOTES = 64
@@ -55,7 +56,7 @@ def made(triage: Triage) -> Report:
         "triage",
         world,
         _data(triage),
-        [findings.finding(suspect) for suspect in triage.suspects],
+        [findings.finding(suspect, next_steps(suspect, seen)) for suspect in triage.suspects],
         complete=True,
         why=_why(triage),
     )

@@ -1,0 +1,248 @@
+"""What to set or type next: one table, each row shown only where the evidence points there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oddrank.triage.facts import Advice, Fact, Suspect
+from oddrank.triage.view import View
+
+_MOST = 4
+_TIMING = "changes timing, and may hide the fault"
+# Causes that say that a call was not entered, but not where the host is instead.
+_WHERE_UNKNOWN = frozenset({
+    "not-entered", "not-entered-or-inside", "inside-call", "unknown", "outside", "cycle",
+    "unreachable",
+})  # fmt: skip
+_CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})
+_GPU_KINDS = frozenset({"xid", "gpu", "nvlink", "ecc", "sxid", "thermal", "power"})
+_LINK_KINDS = frozenset({"ib-flap", "link-flap", "network"})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A suspect and what else is known: the predicates of the table ask it."""
+
+    suspect: Suspect
+    view: View
+
+    @property
+    def waits(self) -> bool:
+        return self.suspect.cause in _WHERE_UNKNOWN and self.suspect.leaf is None
+
+    @property
+    def signal(self) -> int | None:
+        return self.suspect.death.signal if self.suspect.death else None
+
+    @property
+    def words(self) -> str:
+        """The dead process's own words."""
+        return self.suspect.death.text if self.suspect.death else ""
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of the suspect's faults."""
+        return {trouble.kind for trouble in self.suspect.trouble}
+
+    @property
+    def advice(self) -> set[str]:
+        return {fact.key for fact in self._facts(Advice)}
+
+    @property
+    def has_stack(self) -> bool:
+        own = set(self.suspect.processes)
+        return any(t.process in own for s in self.view.stacks for t in s.threads)
+
+    @property
+    def has_kernel_log(self) -> bool:
+        return any(t.kind in _GPU_KINDS or t.kind == "oom" for t in self.view.troubles)
+
+    def says(self, *words: str) -> bool:
+        """Returns whether the death's text, or a file that supports the suspicion, has a word."""
+        files = (point.source.file for point in self.suspect.support if point.source)
+        text = " ".join((self.words, *files)).lower()
+        return any(word in text for word in words)
+
+    def _facts(self, kind: type[Advice]) -> list[Advice]:
+        facts: tuple[Fact, ...] = self.view.facts
+        return [fact for fact in facts if isinstance(fact, kind)]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One row. text: with {pid}, {host}, {device} and {pod} of the suspect's first process.
+
+    source: where the setting or command is documented. versions: that know it; "": all. timing:
+    it changes timing.
+    """
+
+    key: str
+    when: Callable[[Case], bool]
+    text: str
+    source: str
+    versions: str = ""
+    timing: bool = False
+
+
+_TORCH = "docs.pytorch.org: torch.distributed, CUDA semantics"
+_NCCL = "docs.nvidia.com/deeplearning/nccl/user-guide"
+
+STEPS: tuple[Step, ...] = (
+    Step(
+        "kill -CONT", lambda c: c.suspect.cause == "host-stopped",
+        "grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it",
+        "man proc(5), kill(1)",
+    ),
+    Step(
+        "/proc/PID/stack",
+        lambda c: c.suspect.cause == "host-stuck" and c.suspect.leaf_class == "disk",
+        "cat /proc/{pid}/stack  (on {host}, as root); dmesg -T | grep -e nfs -e Lustre",
+        "man proc(5)",
+    ),
+    Step(
+        "pystack", lambda c: c.suspect.cause == "gil-held",
+        "pystack remote {pid} --native-all  (on {host}; it says which thread holds the GIL)",
+        "bloomberg.github.io/pystack", "pystack 1.0+",
+    ),
+    Step(
+        "flight-recorder-dump",
+        lambda c: any(key.startswith("flight-recorder-dump:") for key in c.advice),
+        "add the dumps that the log names: {dumps}",
+        _TORCH,
+    ),
+    Step(
+        "py-spy", lambda c: c.waits and not c.has_stack,
+        "py-spy dump --native --pid {pid} > rank.txt  (on {host}, while it is stuck)",
+        "github.com/benfred/py-spy",
+    ),
+    Step(
+        "ncclras",
+        lambda c: c.waits and bool(c.view.counts),
+        "ncclras -v > ras1; sleep 30; ncclras -v > ras2  (on any node of the job)",
+        f"{_NCCL} RAS", "NCCL 2.24+",
+    ),
+    Step(
+        "dmesg",
+        lambda c: not c.has_kernel_log
+        and (c.suspect.cause in ("gpu-stopped", "unreachable") or c.signal in (7, 9, 11)),
+        "dmesg -T | grep -i -e xid -e 'killed process' -e segfault  (on {host})",
+        "man dmesg(1)",
+    ),
+    Step(
+        "nvidia-smi", lambda c: c.suspect.cause == "gpu-stopped" or bool(c.kinds & _GPU_KINDS),
+        "nvidia-smi -q > smi.txt  (on {host})",
+        "docs.nvidia.com/deploy/nvidia-smi",
+    ),
+    Step(
+        "dcgmi", lambda c: bool(c.kinds & {"xid", "gpu", "nvlink", "ecc", "sxid"}),
+        "dcgmi diag -r 3  (on {host}, with nothing else running; 15 minutes)",
+        "docs.nvidia.com/datacenter/dcgm, diagnostics",
+    ),
+    Step(
+        "ibstat", lambda c: bool(c.kinds & _LINK_KINDS),
+        "ibstat; ip -s link show  (on {host}, and the port's counters on its switch)",
+        "man ibstat(8), ip-link(8)",
+    ),
+    Step(
+        "NCCL_DEBUG",
+        lambda c: bool(c.kinds & {"network", "nccl", "ib-flap"}) or c.says("nccl"),
+        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE=nccl.%h.%p",
+        f"{_NCCL} environment variables",
+    ),
+    Step(
+        "oddrank selftest",
+        lambda c: c.suspect.cause in ("device", "slow", "gpu-stopped"),
+        "torchrun ... -m oddrank selftest  (on the nodes of the job, with nothing else running)",
+        "oddrank selftest --help",
+    ),
+    Step(
+        "CUDA_LAUNCH_BLOCKING",
+        lambda c: c.says("cuda error", "illegal memory access", "device-side assert", "cublas"),
+        "CUDA_LAUNCH_BLOCKING=1  (the traceback then shows the call that failed)",
+        _TORCH, timing=True,
+    ),
+    Step(
+        "core", lambda c: c.signal in _CRASH_SIGNALS,
+        "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)",
+        "man core(5), bloomberg.github.io/pystack",
+    ),
+    Step(
+        "TORCH_SHOW_CPP_STACKTRACES",
+        lambda c: c.suspect.death is not None and c.suspect.death.how in ("exception", "abort")
+        and c.says("c10", "runtimeerror", "processgroup", "dist"),
+        "TORCH_SHOW_CPP_STACKTRACES=1  (shows where C++ raised it)",
+        _TORCH,
+    ),
+    Step(
+        "kubectl", lambda c: c.words.startswith("pod "),
+        "kubectl describe pod {pod}; kubectl logs {pod} --previous",
+        "kubernetes.io/docs/reference/kubectl",
+    ),
+    Step(
+        "sacct", lambda c: c.suspect.cause == "dead" and c.says("slurm", "srun"),
+        "sacct -j JOB --format=JobID,NodeList,State,ExitCode,MaxRSS,End",
+        "slurm.schedmd.com/sacct.html",
+    ),
+    Step(
+        "TORCH_DISTRIBUTED_DEBUG",
+        lambda c: c.suspect.cause == "mismatch" and not (c.suspect.at and c.suspect.at.site),
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL  (compares each call before it runs)",
+        _TORCH, "torch 1.9+", timing=True,
+    ),
+    Step(
+        "TORCH_FR_BUFFER_SIZE", lambda c: "flight-recorder" in c.advice,
+        "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+        "  (before torch 2.9: TORCH_NCCL_TRACE_BUFFER_SIZE=2000)",
+        _TORCH, "torch 2.2+",
+    ),
+    Step(
+        "TORCH_FR_DUMP_TEMP_FILE",
+        lambda c: c.suspect.rule == "awaited-and-silent" and bool(c.view.progress),
+        "TORCH_FR_DUMP_TEMP_FILE=/shared/folder/dump_  (one folder for all nodes)",
+        _TORCH, "torch 2.9+; before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    ),
+    Step(
+        "oddrank trace run",
+        lambda c: c.waits or c.suspect.cause in ("infinite-loop", "moving"),
+        "torchrun ... -m oddrank trace run train.py  (records where each rank is)",
+        "oddrank trace run --help",
+    ),
+    Step(
+        "COLL", lambda c: c.suspect.cause in ("mismatch", "unknown") and bool(c.suspect.waiting),
+        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p",
+        f"{_NCCL} environment variables", timing=True,
+    ),
+    Step(
+        "TORCH_NCCL_DESYNC_DEBUG",
+        lambda c: c.suspect.cause == "unknown" and bool(c.suspect.waiting),
+        "TORCH_NCCL_DESYNC_DEBUG=1  (the watchdog then prints who did not join)",
+        _TORCH, "torch 2.2+; before: NCCL_DESYNC_DEBUG", timing=True,
+    ),
+)  # fmt: skip
+
+
+def next_steps(suspect: Suspect, view: View) -> tuple[str, ...]:
+    """Returns what to set or type next: at most four lines, the most telling first."""
+    case = Case(suspect, view)
+    rows = [step for step in STEPS if step.when(case)][:_MOST]
+    return tuple(_text(step, case) for step in rows)
+
+
+def _text(step: Step, case: Case) -> str:
+    processes = case.suspect.processes
+    first = processes[0] if processes else None
+    trouble = case.suspect.trouble[0] if case.suspect.trouble else None
+    host = (first.host if first else None) or (trouble.host if trouble else None)
+    if host is None and first is not None and first.rank is not None:
+        host = f"the host of rank {first.rank}"
+    pid = str(first.pid) if first and first.pid is not None else "PID"
+    dumps = ", ".join(
+        sorted(key.partition(":")[2] for key in case.advice if key.startswith("flight-recorder-d"))
+    )
+    values = {
+        "{pid}": pid, "{host}": host or "its host", "{pod}": (first.host if first else "") or "POD",
+        "{dumps}": dumps[:200],
+    }  # fmt: skip
+    text = step.text
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return f"{text}; {_TIMING}" if step.timing else text
