@@ -51,10 +51,14 @@ def make(arguments: argparse.Namespace) -> int:
 
 
 def score(arguments: argparse.Namespace) -> int:
-    answers = hang_score.ask(Path(arguments.folder), arguments.command.split(), arguments.workers)
+    folder = Path(arguments.folder)
+    answers = hang_score.ask(folder, arguments.command.split(), arguments.workers)
     rows = hang_score.count(answers)
+    runs = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*/run.json")]
     harness.report(
-        "triage/hangs", rows, arguments.json, by_fault=hang_score.by_fault(answers),
+        "triage/hangs", rows, arguments.json, jobs=len(runs),
+        seconds_to_make=round(sum(run["seconds"] for run in runs)),
+        by_fault=hang_score.by_fault(answers),
         wrong=[hang_score.describe(one) for one in answers if one.outcome == "wrong"],
         unknown=[hang_score.describe(one) for one in answers if one.outcome == "unknown"],
         failed=[hang_score.describe(one) for one in answers if one.outcome == "failed"],
