@@ -7,6 +7,7 @@
 namespace oddrank {
 void bind_bench(pybind11::module_& m);
 void bind_control(pybind11::module_& m);
+void bind_flight_recorder(pybind11::module_& m);
 void bind_logs(pybind11::module_& m);
 void bind_nvml(pybind11::module_& m);
 void bind_printing(pybind11::module_& m);
@@ -23,6 +24,7 @@ PYBIND11_MODULE(_core, m) {
   oddrank::begin_module(m);
   oddrank::bind_bench(m);
   oddrank::bind_control(m);
+  oddrank::bind_flight_recorder(m);
   oddrank::bind_logs(m);
   oddrank::bind_nvml(m);
   oddrank::bind_printing(m);

@@ -6,6 +6,7 @@ from oddrank.triage.evidence import (
     Item,
     Kind,
     Notes,
+    flight_recorder,
     kernel,
     kubernetes,
     nccl_debug,
@@ -18,6 +19,7 @@ from oddrank.triage.evidence import (
 from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
+    flight_recorder.KIND,
     kernel.KIND,
     kubernetes.KIND,
     nccl_debug.KIND,

@@ -1,0 +1,330 @@
+// Takes entries: what an operation was, which tensors it had, where it was called.
+#include "triage/flight_entry.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <limits>
+
+#include "os/error.hpp"
+
+namespace oddrank {
+namespace {
+
+constexpr std::size_t kMostGroupNames = 65'536;
+constexpr std::size_t kMostEntries = std::size_t{4} << 20;
+constexpr std::size_t kLongestText = 4096;
+
+bool truth(const Value& value) {
+  return (value.is(Kind::boolean) || value.is(Kind::integer)) && value.integer != 0;
+}
+
+// Writes sizes as 2048x5120, and only the first of many tensors.
+std::string sizes_text(const Value& sizes) {
+  std::string text;
+  std::size_t count = 0;
+  for_each(sizes, [&](const Value& tensor) {
+    if (count++ == 4) {
+      text += ", ...";
+      return false;
+    }
+    if (!text.empty()) text += ", ";
+    std::size_t dimensions = 0;
+    for_each(tensor, [&](const Value& size) {
+      if (dimensions++ != 0) text += 'x';
+      text += std::to_string(size.is(Kind::integer) ? size.integer : 0);
+      return dimensions < 16;
+    });
+    if (dimensions == 0) text += "scalar";
+    return true;
+  });
+  return text;
+}
+FlightOperation operation_of(std::string_view text) {
+  FlightOperation found;
+  const std::size_t colon = text.find(':');
+  if (colon != std::string_view::npos) {
+    found.backend = text.substr(0, colon);
+    text.remove_prefix(colon + 1);
+  }
+  const std::size_t space = text.find(' ');
+  found.name = text.substr(0, space);
+  found.rule = op_rule(found.name);
+  found.send = found.name == "send";
+  found.recv = found.name.starts_with("recv");
+  if (space == std::string_view::npos || (!found.send && !found.recv)) return found;
+  text.remove_prefix(space + 1);
+  const char* const end = text.data() + text.size();
+  std::int32_t left = -1;
+  std::int32_t right = -1;
+  const auto [middle, bad] = std::from_chars(text.data(), end, left);
+  if (bad != std::errc() || end - middle < 3) return found;
+  const std::string_view arrow(middle, 2);
+  const auto [stop, wrong] = std::from_chars(middle + 2, end, right);
+  // A send is written 0->1, a recv 1<-0: the rank itself comes first.
+  if (wrong == std::errc() && stop == end && left >= 0 && right >= 0 &&
+      arrow == (found.send ? "->" : "<-")) {
+    found.own = left;
+    found.peer = right;
+  }
+  return found;
+}
+
+}  // namespace
+
+// Returns the integer of a value, or of its text: JSON dumps have counters as texts.
+std::optional<std::int64_t> integer_in(const Value& value) {
+  if (value.is(Kind::integer) || value.is(Kind::boolean)) return value.integer;
+  const std::string_view text = value.string();
+  std::int64_t number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc() || stop != text.data() + text.size()) return {};
+  return number;
+}
+
+std::string kept_text(std::string_view text) { return std::string(text.substr(0, kLongestText)); }
+
+FlightShape shape_of(const Value& sizes) {
+  FlightShape shape;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  for_each(sizes, [&](const Value& tensor) {
+    std::int64_t elements = 1;
+    for_each(tensor, [&](const Value& size) {
+      const std::int64_t length =
+          std::max<std::int64_t>(size.is(Kind::integer) ? size.integer : 0, 0);
+      elements = length != 0 && elements > kMost / length ? kMost : elements * length;
+      return true;
+    });
+    ++shape.tensors;
+    shape.elements = shape.elements > kMost - elements ? kMost : shape.elements + elements;
+    return true;
+  });
+  return shape;
+}
+
+std::string both_sizes(const Value& input, const Value& output) {
+  const std::string in = sizes_text(input);
+  const std::string out = sizes_text(output);
+  if (in.empty() || in == out) return out;
+  return out.empty() ? in : in + " -> " + out;
+}
+
+// Returns the dtype of the tensors; those of several kinds in a row.
+std::string dtypes_text(const Value& dtypes) {
+  std::string text;
+  std::string_view last;
+  for_each(dtypes, [&](const Value& dtype) {
+    const std::string_view name = dtype.string();
+    if (name.empty() || name == last) return true;
+    if (!text.empty()) text += ',';
+    text += name.substr(0, 64);
+    last = name;
+    return text.size() < 128;
+  });
+  return text;
+}
+
+void FlightEntries::begin(bool stable_texts) {
+  stable_texts_ = stable_texts;
+  entries.clear();
+  names.clear();
+  name_ids_.clear();
+  stacks_.clear();
+  operations_.fill({});
+  last_name_ = last_desc_ = nullptr;
+  last_id_ = kNoId;
+}
+
+const FlightOperation& FlightEntries::operation(std::string_view text) {
+  const auto slot = (reinterpret_cast<std::uintptr_t>(text.data()) * 0x9e3779b97f4a7c15ULL) >> 58;
+  auto& [at, known] = operations_[slot];
+  if (at != text.data() || !stable_texts_) {
+    at = text.data();
+    known = operation_of(text.substr(0, kLongestText));
+  }
+  return known;
+}
+
+DictSink::Taken FlightEntries::take(std::span<const Value> pairs) {
+  if (pairs.size() < 8) return Taken::no;
+  FlightEntry entry;
+  Fields fields;
+  for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) fields.set(pairs[i], pairs[i + 1]);
+  const Value& name = fields[Word::profiling_name];
+  const Value& state = fields[Word::state];
+  const auto number = [&](Word word) { return integer_in(fields[word]).value_or(-1); };
+  // Before version 2.1 one number counted collectives and messages.
+  const bool one_counter = !fields.has(Word::collective_seq_id);
+  entry.seq = number(one_counter ? Word::seq_id : Word::collective_seq_id);
+  entry.message = number(one_counter ? Word::seq_id : Word::p2p_seq_id);
+  if (!name.is(Kind::text) || !state.is(Kind::text)) return Taken::no;
+  if (entry.seq < 0 && entry.message < 0) return Taken::no;
+  if (entries.size() >= kMostEntries) throw Error("it holds more than 4,194,304 entries");
+  entry.seq = std::min(entry.seq, kLargestFlightSeq);
+  entry.message = std::min(entry.message, kLargestFlightSeq);
+  entry.op_id = number(Word::op_id);
+  entry.record = number(Word::record_id);
+  entry.pg_id = number(Word::pg_id);
+  entry.created = std::max<std::int64_t>(number(Word::time_created_ns), 0);
+  entry.timeout = std::max<std::int64_t>(number(Word::timeout_ms), 0);
+  entry.retired = truth(fields[Word::retired]);
+  entry.operation = operation(name.string());
+  entry.p2p = fields.has(Word::is_p2p) ? truth(fields[Word::is_p2p]) : entry.operation.message();
+  if (one_counter && entry.p2p) entry.seq = -1;
+  entry.coalesced = entry.operation.name == "coalesced";
+  const std::string_view word = state.string();
+  entry.state = word == "completed" ? CallState::completed
+                : word == "started" ? CallState::started
+                                    : CallState::enqueued;
+  const Value& group = fields[Word::process_group];
+  std::string_view group_name;
+  std::string_view group_desc;
+  if (group.is(Kind::text)) {
+    group_name = group.string();
+  } else {
+    std::size_t count = 0;
+    for_each(group, [&](const Value& part) {
+      (count++ == 0 ? group_name : group_desc) = part.string();
+      return count < 2;
+    });
+  }
+  if (!group.is(Kind::none)) entry.name = name_id(group_name, group_desc);
+  const Value& in_dtypes = fields[Word::input_dtypes];
+  const Value& dtypes = in_dtypes.is(Kind::list) && in_dtypes.items->count > 0
+                            ? in_dtypes
+                            : fields[Word::output_dtypes];
+  entry.signature =
+      signature_of(entry, fields[Word::input_sizes], fields[Word::output_sizes], dtypes);
+  if (fields.has(Word::frames)) entry.stack = stack_of(fields[Word::frames]);
+  const bool keep = entry.open();
+  if (keep) {
+    entry.input = fields[Word::input_sizes];
+    entry.output = fields[Word::output_sizes];
+    entry.dtypes = dtypes;
+    entry.thread = fields[Word::thread_name];
+  }
+  entries.push_back(entry);
+  return keep ? Taken::kept : Taken::yes;
+}
+
+std::uint32_t FlightEntries::name_id(std::string_view name, std::string_view desc) {
+  // Writers repeat the same texts: most entries are of the group of the entry before.
+  if (stable_texts_ && last_id_ != kNoId && name.data() == last_name_ && desc.data() == last_desc_)
+    return last_id_;
+  name = name.substr(0, kLongestText);
+  std::uint32_t id = kNoId;
+  if (const auto found = name_ids_.find(name); found != name_ids_.end()) {
+    id = found->second;
+    if (names[id].desc.empty()) names[id].desc = kept_text(desc);
+  } else {
+    if (names.size() >= kMostGroupNames) throw Error("it names more than 65,536 groups");
+    id = static_cast<std::uint32_t>(names.size());
+    FlightName made;
+    made.name = name;
+    made.desc = kept_text(desc);
+    names.push_back(std::move(made));
+    name_ids_.emplace(name, id);
+  }
+  last_name_ = name.data();
+  last_desc_ = desc.data();
+  last_id_ = id;
+  return id;
+}
+
+std::uint32_t FlightEntries::signature_of(const FlightEntry& entry, const Value& input,
+                                          const Value& output, const Value& dtypes) {
+  const OpRule* const rule = entry.operation.rule;
+  const std::string_view op = rule != nullptr ? rule->op : entry.operation.name;
+  const FlightShape in = shape_of(input);
+  const FlightShape out = shape_of(output);
+  std::int64_t elements = -1;
+  if (entry.operation.message()) {
+    elements = in.tensors != 0 ? in.elements : out.elements;
+  } else if (rule != nullptr && rule->sizes == OpRule::Sizes::input) {
+    elements = in.tensors != 0 ? in.elements : out.elements;
+  } else if (rule != nullptr && rule->sizes == OpRule::Sizes::output) {
+    elements = out.elements;
+  }
+  std::int64_t group_size = 0;
+  if (in.elements > 0 && out.elements > 0) {
+    if (op.starts_with("all_gather") && out.elements % in.elements == 0) {
+      group_size = out.elements / in.elements;
+    } else if (op.starts_with("reduce_scatter") && in.elements % out.elements == 0) {
+      group_size = in.elements / out.elements;
+    }
+  }
+  key_.assign(op);
+  key_ += '\0';
+  if (rule != nullptr && rule->dtype) {
+    const std::size_t from = key_.size();
+    std::string_view last;
+    for_each(dtypes, [&](const Value& dtype) {
+      // NCCL sends booleans as bytes.
+      const std::string_view name = dtype.string() == "Bool" ? "Byte" : dtype.string();
+      if (name.empty() || name == last) return true;
+      if (!last.empty()) key_ += ',';
+      key_ += name.substr(0, 64);
+      last = name;
+      return key_.size() < from + 128;
+    });
+  }
+  const std::size_t dtype_end = key_.size();
+  key_.append(reinterpret_cast<const char*>(&elements), sizeof elements);
+  key_.append(reinterpret_cast<const char*>(&group_size), sizeof group_size);
+  if (const auto found = signatures_.find(key_); found != signatures_.end()) return found->second;
+  const std::uint32_t id = tables_.signatures.id(key_, [&] {
+    FlightSignature made;
+    made.op = op.substr(0, kLongestText);
+    made.dtype = std::string_view(key_).substr(op.size() + 1, dtype_end - op.size() - 1);
+    made.elements = elements;
+    made.group_size = group_size;
+    made.synchronises = rule != nullptr && rule->synchronises;
+    made.coalesced = entry.coalesced;
+    if (elements >= 0) made.sizes = both_sizes(input, output);
+    return made;
+  });
+  signatures_.emplace(key_, id);
+  return id;
+}
+
+std::uint32_t FlightEntries::stack_of(const Value& frames) {
+  constexpr std::size_t kDeepest = 256;
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto mix = [&hash](std::uint64_t bits) {
+    hash = std::rotl((hash ^ bits) * 0x9fb21c651e98df25ULL, 29);
+  };
+  std::size_t depth = 0;
+  for_each(frames, [&](const Value& frame) {
+    for_each_pair(frame, [&](const Value& key, const Value& value) {
+      mix(static_cast<std::uint64_t>(key.word));
+      if (!value.is(Kind::text)) {
+        mix(static_cast<std::uint64_t>(value.integer));
+      } else if (stable_texts_) {
+        mix(std::bit_cast<std::uint64_t>(value.text));
+      } else {
+        mix(TextHash()(value.string()));
+      }
+    });
+    return ++depth < kDeepest;
+  });
+  if (depth == 0) return kNoId;
+  const auto [found, added] = stacks_.emplace(hash, kNoId);
+  if (!added) return found->second;
+  std::vector<FlightFrame> made;
+  std::string key;
+  for_each(frames, [&](const Value& frame) {
+    FlightFrame one;
+    for_each_pair(frame, [&](const Value& what, const Value& value) {
+      if (what.word == Word::name) one.function = kept_text(value.string());
+      if (what.word == Word::filename) one.file = kept_text(value.string());
+      if (what.word == Word::line) one.line = integer_in(value).value_or(0);
+    });
+    key += one.function + '\0' + one.file + '\0' + std::to_string(one.line) + '\n';
+    made.push_back(std::move(one));
+    return made.size() < kDeepest;
+  });
+  found->second = tables_.stacks.id(key, [&] { return std::move(made); });
+  return found->second;
+}
+
+}  // namespace oddrank

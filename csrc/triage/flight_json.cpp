@@ -1,0 +1,246 @@
+// A JSON reader without recursion. Numbers past 64 bits become reals; invalid UTF-8 passes through.
+#include "triage/flight_json.hpp"
+
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "os/error.hpp"
+
+namespace oddrank {
+namespace {
+
+class JsonReader {
+ public:
+  JsonReader(std::string_view text, Builder& builder)
+      : begin_(text.data()), at_(begin_), end_(at_ + text.size()), builder_(builder) {}
+
+  Value read() {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+    if (std::string_view(at_, rest()).starts_with(kByteOrderMark)) at_ += kByteOrderMark.size();
+    value();
+    while (!open_.empty()) next();
+    skip_space();
+    if (at_ != end_ && *at_ != '\0') damaged("text after its end");
+    return builder_.finish();
+  }
+
+ private:
+  std::size_t rest() const noexcept { return static_cast<std::size_t>(end_ - at_); }
+
+  [[noreturn]] void damaged(const char* what) const {
+    throw Error(std::string("it is damaged: ") + what + " at byte " + std::to_string(at_ - begin_));
+  }
+
+  void skip_space() noexcept {
+    while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
+  }
+
+  // Returns the next character that is no space, without taking it.
+  char peek() {
+    skip_space();
+    if (at_ == end_) throw Error("it is cut off at byte " + std::to_string(end_ - begin_));
+    return *at_;
+  }
+
+  void open(char kind) {
+    if (open_.size() >= kDeepest) throw Error("it is nested more than 1,000 deep");
+    open_.push_back(kind);
+    first_ = true;
+    if (kind == '{') {
+      builder_.push_dict();
+    } else {
+      builder_.push_list();
+    }
+    builder_.mark();
+    ++at_;
+  }
+
+  // Reads one member of the innermost container, or its end.
+  void next() {
+    const char kind = open_.back();
+    char c = peek();
+    if (c == (kind == '{' ? '}' : ']')) {
+      ++at_;
+      open_.pop_back();
+      first_ = false;
+      if (kind == '{') {
+        builder_.set_marked();
+      } else {
+        builder_.append_marked();
+      }
+      return;
+    }
+    if (!first_) {
+      if (c != ',') damaged("no comma");
+      ++at_;
+      c = peek();
+    }
+    if (kind == '{') {
+      if (c != '"') damaged("no key");
+      builder_.push(text());
+      if (peek() != ':') damaged("no colon");
+      ++at_;
+    }
+    first_ = false;
+    value();
+  }
+
+  void value() {
+    const char c = peek();
+    switch (c) {
+      case '{':
+      case '[':
+        open(c);
+        return;
+      case '"':
+        builder_.push(text());
+        return;
+      case 't':
+        literal("true");
+        builder_.push(make_boolean(true));
+        return;
+      case 'f':
+        literal("false");
+        builder_.push(make_boolean(false));
+        return;
+      case 'n':
+        literal("null");
+        builder_.push(Value());
+        return;
+      case 'N':  // Python's json writes these
+        literal("NaN");
+        builder_.push(Value());
+        return;
+      default:
+        number();
+    }
+  }
+
+  void literal(std::string_view word) {
+    if (rest() < word.size() && word.starts_with(std::string_view(at_, rest()))) {
+      at_ = end_;
+      peek();
+    }
+    if (!std::string_view(at_, rest()).starts_with(word)) damaged("an unknown word");
+    at_ += word.size();
+  }
+
+  void number() {
+    std::int64_t whole = 0;
+    const auto [stop, error] = std::from_chars(at_, end_, whole);
+    const bool fraction = stop != end_ && (*stop == '.' || *stop == 'e' || *stop == 'E');
+    if (error == std::errc() && !fraction) {
+      at_ = stop;
+      builder_.push(make_integer(whole));
+      return;
+    }
+    double real = 0;
+    const auto [after, bad] = std::from_chars(at_, end_, real);
+    if (bad == std::errc::invalid_argument) damaged("no value");
+    at_ = after;
+    builder_.push(make_real(real));
+  }
+
+  // Reads a string, which begins here. One without escapes stays where it is.
+  Value text() {
+    ++at_;
+    const char* const from = at_;
+    const char* stop = from;
+    while (stop != end_ && *stop != '"' && *stop != '\\') ++stop;
+    if (stop != end_ && *stop == '"') {
+      at_ = stop + 1;
+      return sized(from, static_cast<std::size_t>(stop - from));
+    }
+    while (stop != end_ && *stop != '"') stop += *stop == '\\' && end_ - stop > 1 ? 2 : 1;
+    if (stop == end_) {
+      at_ = end_;
+      peek();
+    }
+    char* const made = builder_.text_memory(static_cast<std::size_t>(stop - from));
+    char* to = made;
+    while (at_ != stop) {
+      if (*at_ == '\\') {
+        to = escape(to, stop);
+      } else {
+        *to++ = *at_++;
+      }
+    }
+    ++at_;
+    return sized(made, static_cast<std::size_t>(to - made));
+  }
+
+  static Value sized(const char* text, std::size_t size) {
+    if (size > UINT32_MAX) throw Error("it holds a text of more than 4 GiB");
+    return make_text({text, size});
+  }
+
+  // Writes what an escape stands for, never more bytes than it has.
+  char* escape(char* to, const char* stop) {
+    const char c = at_[1];
+    at_ += 2;
+    constexpr std::string_view kFrom = "bfnrt";
+    constexpr std::string_view kTo = "\b\f\n\r\t";
+    if (const std::size_t i = kFrom.find(c); i != std::string_view::npos) {
+      *to++ = kTo[i];
+      return to;
+    }
+    if (c != 'u') {
+      *to++ = c;
+      return to;
+    }
+    std::uint32_t code = hex(stop);
+    if (code >= 0xd800 && code < 0xdc00 && stop - at_ >= 6 && at_[0] == '\\' && at_[1] == 'u') {
+      at_ += 2;
+      const std::uint32_t low = hex(stop);
+      code = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00)
+                                           : 0xfffd;
+    } else if (code >= 0xd800 && code < 0xe000) {
+      code = 0xfffd;
+    }
+    const auto put = [&to](std::uint32_t byte) { *to++ = static_cast<char>(byte); };
+    if (code < 0x80) {
+      put(code);
+    } else if (code < 0x800) {
+      put(0xc0 | code >> 6);
+      put(0x80 | (code & 0x3f));
+    } else if (code < 0x10000) {
+      put(0xe0 | code >> 12);
+      put(0x80 | (code >> 6 & 0x3f));
+      put(0x80 | (code & 0x3f));
+    } else {
+      put(0xf0 | code >> 18);
+      put(0x80 | (code >> 12 & 0x3f));
+      put(0x80 | (code >> 6 & 0x3f));
+      put(0x80 | (code & 0x3f));
+    }
+    return to;
+  }
+
+  std::uint32_t hex(const char* stop) {
+    std::uint32_t code = 0;
+    if (stop - at_ < 4 || std::from_chars(at_, at_ + 4, code, 16).ptr != at_ + 4) {
+      damaged("a bad escape");
+    }
+    at_ += 4;
+    return code;
+  }
+
+  static constexpr std::size_t kDeepest = 1000;
+  const char* begin_;
+  const char* at_;
+  const char* end_;
+  Builder& builder_;
+  std::vector<char> open_;  // { and [ of the containers around
+  bool first_ = true;       // nothing was read yet of the innermost
+};
+
+}  // namespace
+
+Value read_json(std::string_view text, Builder& builder) {
+  return JsonReader(text, builder).read();
+}
+
+}  // namespace oddrank

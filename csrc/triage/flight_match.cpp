@@ -1,0 +1,458 @@
+// The comparison: ranks of dumps, members of groups, failed calls, mismatches.
+#include "triage/flight_match.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "os/error.hpp"
+#include "os/whole_file.hpp"
+
+namespace oddrank {
+namespace {
+
+constexpr std::size_t kLargestFile = std::size_t{1} << 30;
+constexpr std::size_t kMostMismatches = 1024;
+
+struct FlightMember {
+  std::size_t file;
+  FlightTrack* track;
+};
+using FlightMembers = std::vector<FlightMember>;
+
+// Returns the rank that a dump's own content proves: its sends and receives name its place in a
+// group; else it is the only one that is in all its groups. -1: nothing proves one.
+std::int64_t rank_by_content(const FlightDump& dump, const FlightTables& tables) {
+  std::int64_t found = -1;
+  for (const FlightTrack& track : dump.tracks) {
+    const auto& ranks = tables.groups[track.group].ranks;
+    if (track.own < 0 || static_cast<std::size_t>(track.own) >= ranks.size()) continue;
+    const std::int64_t rank = ranks[static_cast<std::size_t>(track.own)];
+    if (found >= 0 && found != rank) return -1;
+    found = rank;
+  }
+  return found;
+}
+
+std::vector<std::int32_t> common_ranks(const FlightDump& dump, const FlightTables& tables) {
+  std::vector<std::int32_t> common;
+  bool first = true;
+  for (const std::uint32_t group : dump.groups) {
+    std::vector<std::int32_t> ranks = tables.groups[group].ranks;
+    if (ranks.empty()) continue;
+    if (!first && ranks.size() > 4 * common.size() + 64) {
+      std::erase_if(
+          common, [&](std::int32_t rank) { return std::ranges::find(ranks, rank) == ranks.end(); });
+      continue;
+    }
+    std::ranges::sort(ranks);
+    if (std::exchange(first, false)) {
+      common = std::move(ranks);
+      continue;
+    }
+    std::vector<std::int32_t> both;
+    std::ranges::set_intersection(common, ranks, std::back_inserter(both));
+    common = std::move(both);
+  }
+  return common;
+}
+
+// Decides whose dump each file is: its own field, its messages, its name, its groups.
+void identify(const std::vector<FlightFile>& files, FlightRecords& records) {
+  records.ranks.assign(files.size(), -1);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    FlightDump& dump = records.dumps[i];
+    if (!dump.readable) continue;
+    const std::int64_t named = files[i].rank;
+    std::int64_t rank = dump.rank >= 0 ? dump.rank : rank_by_content(dump, *records.tables);
+    if (rank >= 0 && named >= 0 && rank != named) {
+      dump.notes.push_back("its content says rank " + std::to_string(rank) + ", its name rank " +
+                           std::to_string(named) + ": the content is believed");
+    }
+    if (rank < 0 && named >= 0) {
+      const auto& groups = dump.groups;
+      const bool member = std::ranges::all_of(groups, [&](std::uint32_t group) {
+        const auto& ranks = records.tables->groups[group].ranks;
+        return ranks.empty() || std::ranges::find(ranks, named) != ranks.end();
+      });
+      if (member) {
+        rank = named;
+      } else {
+        dump.notes.push_back("its name says rank " + std::to_string(named) +
+                             ", which is not in its groups");
+      }
+    }
+    if (rank < 0) {
+      const std::vector<std::int32_t> common = common_ranks(dump, *records.tables);
+      if (common.size() == 1) rank = common.front();
+    }
+    if (rank < 0) dump.notes.emplace_back("neither its content nor its name says whose dump it is");
+    records.ranks[i] = rank;
+  }
+}
+
+// Keeps the newest dump of each rank.
+void replace_old(const std::vector<FlightFile>& files, FlightRecords& records) {
+  std::unordered_map<std::int64_t, std::size_t> newest;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    if (records.ranks[i] < 0) continue;
+    const auto [found, added] = newest.emplace(records.ranks[i], i);
+    if (added) continue;
+    const auto age = [&](std::size_t file) {
+      return std::tuple(records.dumps[file].latest, files[file].modified, file);
+    };
+    const bool newer = age(i) > age(found->second);
+    const std::size_t old = newer ? found->second : i;
+    if (newer) found->second = i;
+    FlightDump& dump = records.dumps[old];
+    dump.notes.push_back("rank " + std::to_string(records.ranks[old]) +
+                         " left a newer dump: this one is not used");
+    dump.tracks.clear();
+    dump.groups.clear();
+    dump.readable = false;
+  }
+}
+
+std::map<std::uint32_t, FlightMembers> by_group(FlightRecords& records) {
+  std::map<std::uint32_t, FlightMembers> found;
+  for (std::size_t i = 0; i < records.dumps.size(); ++i) {
+    if (records.ranks[i] < 0) continue;
+    for (FlightTrack& track : records.dumps[i].tracks) found[track.group].push_back({i, &track});
+  }
+  return found;
+}
+
+// Gloo does not record the ranks of groups. The default group has all; of others those are known
+// that used it. Shapes show how many there are: if that disagrees, two groups have one name.
+void infer_members(std::uint32_t id, const FlightMembers& members, FlightRecords& records) {
+  FlightGroup& group = records.tables->groups[id];
+  if (!group.ranks.empty()) return;
+  std::int64_t size = 0;
+  for (const FlightMember& member : members) {
+    for (const FlightRow& row : member.track->rows) {
+      if (row.signature == kNoId) continue;
+      size = std::max(size, records.tables->signatures[row.signature].group_size);
+      if (size > 0) break;
+    }
+  }
+  std::vector<std::int32_t> ranks;
+  for (const FlightMember& member : members) {
+    ranks.push_back(static_cast<std::int32_t>(records.ranks[member.file]));
+  }
+  std::ranges::sort(ranks);
+  if (group.whole_world() || (group.name == "0" && group.text.empty())) {
+    constexpr std::int64_t kMostRanks = std::int64_t{1} << 22;
+    std::int64_t most = std::max<std::int64_t>(size, ranks.back() + 1);
+    for (std::size_t i = 0; i < records.dumps.size(); ++i) {
+      most = std::max({most, records.dumps[i].world, records.ranks[i] + 1});
+    }
+    most = std::min(most, kMostRanks);
+    ranks.clear();
+    for (std::int64_t rank = 0; rank < most; ++rank)
+      ranks.push_back(static_cast<std::int32_t>(rank));
+  } else if (size > 0 && static_cast<std::size_t>(size) < ranks.size()) {
+    return;
+  }
+  group.ranks = std::move(ranks);
+}
+
+// Decides what counters without entries count. They may count messages where others send any.
+void prove_counters(const FlightMembers& members) {
+  bool others = false;
+  bool collectives = false;
+  for (const FlightMember& member : members) {
+    const FlightTrack& track = *member.track;
+    others |= track.status == FlightTrack::Status::others || !track.messages.empty();
+    collectives |= track.status == FlightTrack::Status::collectives;
+  }
+  for (const FlightMember& member : members) {
+    FlightTrack& track = *member.track;
+    if (track.status != FlightTrack::Status::unproven) continue;
+    if (others) {
+      track.enqueued = track.started = track.completed = -1;
+      continue;
+    }
+    track.status = FlightTrack::Status::collectives;
+    if (track.completed >= 0 && track.enqueued > track.completed) {
+      track.open_count = static_cast<std::uint64_t>(track.enqueued - track.completed);
+    }
+  }
+  for (const FlightMember& member : members) {
+    if (member.track->backend.empty()) member.track->backend = members.front().track->backend;
+  }
+}
+
+// Gloo closes a call that failed as it closes one that succeeded. Nobody gets out of a call that
+// synchronises before all have entered it: such a call has failed, and its rank was waiting.
+void reopen_failed(const FlightGroup& group, const FlightMembers& members,
+                   const std::vector<FlightFile>& files) {
+  if (group.ranks.empty()) return;
+  std::int64_t least = INT64_MAX;
+  for (const FlightMember& member : members) {
+    if (member.track->enqueued < 0) return;
+    least = std::min(least, member.track->enqueued);
+  }
+  for (const FlightMember& member : members) {
+    FlightTrack& track = *member.track;
+    const FlightCall& last = track.last;
+    if (last.seq <= least || last.seq != track.enqueued || !track.open.empty() || track.confirmed) {
+      continue;
+    }
+    const std::int64_t modified = files[member.file].modified;
+    const std::int64_t waited = (modified - last.created) / 1'000'000;
+    // Dumps of a job that runs are not of the same moment: only a timeout proves a failure.
+    if (last.seq != least + 1 || last.created <= 0 || last.timeout <= 0 || waited < last.timeout) {
+      continue;
+    }
+    track.open.push_back(last);
+    track.open_count = 1;
+    track.completed = last.seq - 1;
+    track.timed_out = true;
+  }
+}
+
+std::uint32_t signature_at(const FlightTrack& track, std::int64_t seq,
+                           std::size_t* index = nullptr) {
+  const std::int64_t offset = seq - track.base;
+  const auto found = std::ranges::lower_bound(
+      track.rows, offset, {}, [](const FlightRow& row) { return std::int64_t{row.seq}; });
+  if (found == track.rows.end() || found->seq != offset) return kNoId;
+  if (index != nullptr) *index = static_cast<std::size_t>(found - track.rows.begin());
+  return found->signature;
+}
+
+// Returns whether two operations can't belong to one call, and in what.
+bool differ(const FlightSignature& one, const FlightSignature& two, Differs& in) {
+  if (one.op != two.op) {
+    in = Differs::op;
+  } else if (!one.dtype.empty() && !two.dtype.empty() && one.dtype != two.dtype) {
+    in = Differs::dtype;
+  } else if (one.elements >= 0 && two.elements >= 0 && one.elements != two.elements) {
+    in = Differs::sizes;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+class FlightMismatches {
+ public:
+  FlightMismatches(const FlightTables& tables, const std::vector<std::int64_t>& ranks,
+                   std::vector<FlightMismatch>& found)
+      : tables_(tables), ranks_(ranks), found_(found) {}
+
+  // Finds the first call of a group in which its members differ.
+  void of_group(std::uint32_t group, const FlightMembers& members) {
+    for (const std::int64_t seq : suspicious(members)) {
+      if (report(group, members, seq)) return;
+    }
+  }
+
+ private:
+  struct Held {
+    std::uint32_t signature;
+    FlightMembers members;
+  };
+
+  // Returns the numbers at which the members hold more than one signature, in order. Most groups
+  // have none, so this looks at numbers alone.
+  static std::vector<std::int64_t> suspicious(const FlightMembers& members) {
+    std::vector<std::int64_t> found;
+    std::int64_t first = INT64_MAX;
+    std::int64_t last = -1;
+    std::size_t rows = 0;
+    for (const FlightMember& member : members) {
+      const FlightTrack& track = *member.track;
+      if (track.rows.empty()) continue;
+      first = std::min(first, track.base);
+      last = std::max(last, track.base + track.rows.back().seq);
+      rows += track.rows.size();
+    }
+    if (last < 0) return found;
+    const auto span = static_cast<std::uint64_t>(last - first);
+    // Numbers with gaps are kept in a map, all others in a row.
+    const bool dense = span < 4 * rows + 4096;
+    std::vector<std::uint32_t> row(dense ? span + 1 : 0, kNoId);
+    std::unordered_map<std::int64_t, std::uint32_t> sparse;
+    for (const FlightMember& member : members) {
+      const FlightTrack& track = *member.track;
+      for (const FlightRow& each : track.rows) {
+        if (each.signature == kNoId) continue;
+        const std::int64_t seq = track.base + each.seq;
+        std::uint32_t& seen = dense ? row[static_cast<std::size_t>(seq - first)]
+                                    : sparse.try_emplace(seq, kNoId).first->second;
+        if (seen == kNoId) {
+          seen = each.signature;
+        } else if (seen != each.signature) {
+          found.push_back(seq);
+        }
+      }
+    }
+    std::ranges::sort(found);
+    found.erase(std::ranges::unique(found).begin(), found.end());
+    return found;
+  }
+
+  bool report(std::uint32_t group, const FlightMembers& members, std::int64_t seq) {
+    std::vector<Held> held;
+    for (const FlightMember& member : members) {
+      std::size_t index = 0;
+      const std::uint32_t signature = signature_at(*member.track, seq, &index);
+      if (signature == kNoId) continue;
+      // The newest operation may be the first of a coalesced group that is being filled.
+      const bool newest = index + 1 == member.track->rows.size();
+      auto same = std::ranges::find_if(
+          held, [&](const Held& each) { return compatible(each, signature, newest); });
+      if (same == held.end()) same = held.insert(held.end(), {signature, {}});
+      same->members.push_back(member);
+    }
+    if (held.size() < 2) return false;
+    std::ranges::stable_sort(held, [](const Held& one, const Held& two) {
+      return one.members.size() > two.members.size();
+    });
+    FlightMismatch made;
+    made.group = group;
+    made.seq = seq;
+    if (!differ(tables_.signatures[held[0].signature], tables_.signatures[held[1].signature],
+                made.differs)) {
+      return false;
+    }
+    if (reordered(*held[0].members.front().track, *held[1].members.front().track, seq)) {
+      made.differs = Differs::order;
+    }
+    for (const Held& each : held) {
+      FlightVariant variant;
+      const FlightSignature& signature = tables_.signatures[each.signature];
+      variant.call.seq = seq;
+      variant.call.op = signature.op;
+      variant.call.dtype = signature.dtype;
+      variant.call.sizes = signature.sizes;
+      std::size_t index = 0;
+      signature_at(*each.members.front().track, seq, &index);
+      variant.call.stack = each.members.front().track->rows[index].stack;
+      variant.call.state =
+          each.members.front().track->completed >= seq ? CallState::completed : CallState::enqueued;
+      variant.file = each.members.front().file;
+      for (const FlightMember& member : each.members) variant.ranks.push_back(ranks_[member.file]);
+      std::ranges::sort(variant.ranks);
+      made.variants.push_back(std::move(variant));
+    }
+    found_.push_back(std::move(made));
+    return true;
+  }
+
+  bool compatible(const Held& held, std::uint32_t signature, bool newest) const {
+    if (held.signature == signature) return true;
+    const FlightSignature& one = tables_.signatures[held.signature];
+    const FlightSignature& two = tables_.signatures[signature];
+    if ((one.coalesced || two.coalesced) && newest) return true;
+    Differs in{};
+    return !differ(one, two, in);
+  }
+
+  // Returns whether two ranks issued the same operations from `seq` on in another order.
+  bool reordered(const FlightTrack& one, const FlightTrack& two, std::int64_t seq) const {
+    constexpr std::size_t kWindow = 16;
+    std::multiset<std::uint32_t> ahead, behind;
+    for (std::size_t i = 0; i < kWindow; ++i) {
+      const std::uint32_t left = signature_at(one, seq + static_cast<std::int64_t>(i));
+      const std::uint32_t right = signature_at(two, seq + static_cast<std::int64_t>(i));
+      if (left == kNoId || right == kNoId) return false;
+      ahead.insert(left);
+      behind.insert(right);
+      if (i > 0 && ahead == behind) return true;
+    }
+    return false;
+  }
+
+  const FlightTables& tables_;
+  const std::vector<std::int64_t>& ranks_;
+  std::vector<FlightMismatch>& found_;
+};
+
+// Numbers the open messages of two ranks by what both have sent and received, where the group's
+// own numbers say it: if neither has another peer in it, or if both hold all from the first.
+void number_messages(FlightRecords& records, const FlightMembers& members) {
+  for (const FlightMember& member : members) {
+    FlightTrack& track = *member.track;
+    for (FlightCall& call : track.open) {
+      if (call.peer < 0 || call.seq >= 0) continue;
+      const auto other = std::ranges::find_if(
+          members, [&](const FlightMember& each) { return records.ranks[each.file] == call.peer; });
+      if (other == members.end()) continue;
+      const auto alone = [](const FlightTrack& one, std::int64_t peer) {
+        return std::ranges::all_of(one.messages, [&](const auto& m) { return m.peer == peer; });
+      };
+      if (!alone(track, call.peer) || !alone(*other->track, records.ranks[member.file])) continue;
+      const auto mine = std::ranges::find_if(track.messages, [&](const FlightMessage& each) {
+        return each.open && each.peer == call.peer && each.send == (call.op == "send");
+      });
+      if (mine != track.messages.end()) call.seq = mine->seq;
+    }
+  }
+}
+
+void compare(const std::vector<FlightFile>& files, FlightRecords& records) {
+  identify(files, records);
+  replace_old(files, records);
+  const std::map<std::uint32_t, FlightMembers> groups = by_group(records);
+  FlightMismatches mismatches(*records.tables, records.ranks, records.mismatches);
+  for (const auto& [id, members] : groups) {
+    infer_members(id, members, records);
+    prove_counters(members);
+    reopen_failed(records.tables->groups[id], members, files);
+    number_messages(records, members);
+    if (records.mismatches.size() < kMostMismatches && !records.tables->groups[id].ranks.empty()) {
+      mismatches.of_group(id, members);
+    }
+  }
+  for (FlightDump& dump : records.dumps) {
+    for (FlightTrack& track : dump.tracks) {
+      track.rows = {};
+      track.messages = {};
+    }
+  }
+}
+
+}  // namespace
+
+FlightRecords read_flight_records(const std::vector<FlightFile>& files, std::size_t threads) {
+  FlightRecords records;
+  records.dumps.resize(files.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    FlightReader reader(*records.tables);
+    for (std::size_t i = next++; i < files.size(); i = next++) {
+      FlightDump& dump = records.dumps[i];
+      try {
+        const std::string bytes = read_whole_file(files[i].path, kLargestFile);
+        dump = reader.read(bytes);
+      } catch (const std::exception& error) {
+        dump.notes.emplace_back(error.what());
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  threads = std::min(threads, files.size());
+  for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& other : others) other.join();
+  compare(files, records);
+  return records;
+}
+
+FlightRecords read_flight_records(const std::vector<FlightFile>& files,
+                                  const std::vector<std::string>& texts) {
+  FlightRecords records;
+  FlightReader reader(*records.tables);
+  for (const std::string& text : texts) records.dumps.push_back(reader.read(text));
+  compare(files, records);
+  return records;
+}
+
+}  // namespace oddrank

@@ -1,0 +1,322 @@
+// The loop over a pickle's opcodes. What is not plain data is refused, never done.
+#include "triage/flight_pickle.hpp"
+
+#include <bit>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "os/error.hpp"
+
+namespace oddrank {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+struct Refused {
+  unsigned char code;
+  const char* name;
+  const char* would;
+};
+
+// Opcodes that plain data does not need. A dump with one of them is hostile, or no dump.
+constexpr Refused kRefused[] = {
+    {'c', "GLOBAL", "import a name and load it"},
+    {0x93, "STACK_GLOBAL", "import a name and load it"},
+    {'i', "INST", "import a class and call it"},
+    {'o', "OBJ", "call a class"},
+    {'R', "REDUCE", "call a function"},
+    {'b', "BUILD", "set the state of an object"},
+    {0x81, "NEWOBJ", "make an object of any class"},
+    {0x92, "NEWOBJ_EX", "make an object of any class"},
+    {'P', "PERSID", "load an object by its id"},
+    {'Q', "BINPERSID", "load an object by its id"},
+    {0x82, "EXT1", "load a registered class"},
+    {0x83, "EXT2", "load a registered class"},
+    {0x84, "EXT4", "load a registered class"},
+    {0x96, "BYTEARRAY8", "make a bytearray"},
+    {0x97, "NEXT_BUFFER", "take a buffer from outside the file"},
+    {0x98, "READONLY_BUFFER", "take a buffer from outside the file"},
+    {0x8f, "EMPTY_SET", "make a set"},
+    {0x90, "ADDITEMS", "fill a set"},
+    {0x91, "FROZENSET", "make a frozen set"},
+    {'0', "POP", "drop a value"},
+    {'1', "POP_MARK", "drop values"},
+    {'2', "DUP", "copy a value"},
+};
+
+std::string at_offset(std::size_t offset) { return " at byte " + std::to_string(offset); }
+
+// A cursor over the bytes that checks every length before it is used.
+class PickleBytes {
+ public:
+  explicit PickleBytes(std::string_view bytes)
+      : begin_(bytes.data()), at_(begin_), end_(at_ + bytes.size()) {}
+
+  bool empty() const noexcept { return at_ == end_; }
+  std::size_t offset() const noexcept { return static_cast<std::size_t>(at_ - begin_); }
+
+  std::string_view take(std::uint64_t count) {
+    if (count > static_cast<std::uint64_t>(end_ - at_)) cut_off();
+    const std::string_view taken(at_, static_cast<std::size_t>(count));
+    at_ += count;
+    return taken;
+  }
+  // Returns a little-endian number.
+  template <typename Number>
+  Number number() {
+    Number value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  // Returns what is before the next end of line, for the text opcodes of protocol 0.
+  std::string_view line() {
+    const void* const found = std::memchr(at_, '\n', static_cast<std::size_t>(end_ - at_));
+    if (found == nullptr) cut_off();
+    const char* const stop = static_cast<const char*>(found);
+    const std::string_view text(at_, static_cast<std::size_t>(stop - at_));
+    at_ = stop + 1;
+    return text;
+  }
+  [[noreturn]] void cut_off() const {
+    throw Error("it is cut off" + at_offset(static_cast<std::size_t>(end_ - begin_)));
+  }
+
+ private:
+  const char* begin_;
+  const char* at_;
+  const char* end_;
+};
+
+Value text_value(std::string_view text) {
+  if (text.size() > UINT32_MAX) throw Error("it holds a text of more than 4 GiB");
+  return make_text(text);
+}
+
+// Returns the number in `text`. Past 64 bits it becomes the nearest that fits.
+Value integer_of(std::string_view text, std::size_t offset) {
+  if (!text.empty() && text.back() == 'L') text.remove_suffix(1);
+  std::int64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range) {
+    return make_integer(text.front() == '-' ? INT64_MIN : INT64_MAX);
+  }
+  if (error != std::errc() || stop != text.data() + text.size()) {
+    throw Error("it is damaged: no number" + at_offset(offset));
+  }
+  return make_integer(value);
+}
+
+// Returns a little-endian two's complement number of any length, cut to 64 bits like integer_of.
+Value long_of(std::string_view bytes) {
+  std::uint64_t value = 0;
+  const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
+  if (negative) value = ~std::uint64_t{0};
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    if (i >= 8) {
+      if (byte != (negative ? 0xffU : 0U)) return make_integer(negative ? INT64_MIN : INT64_MAX);
+      continue;
+    }
+    value &= ~(std::uint64_t{0xff} << (8 * i));
+    value |= std::uint64_t{byte} << (8 * i);
+  }
+  const auto number = static_cast<std::int64_t>(value);
+  if (bytes.size() > 8 && (number < 0) != negative) {
+    return make_integer(negative ? INT64_MIN : INT64_MAX);
+  }
+  return make_integer(number);
+}
+
+// Returns the number in a line of protocol 0. The list of locales of strtod is no matter: "C".
+Value real_of(std::string_view text, std::size_t offset) {
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::invalid_argument || stop != text.data() + text.size()) {
+    throw Error("it is damaged: no number" + at_offset(offset));
+  }
+  return make_real(value);
+}
+
+Value big_endian_real(std::string_view bytes) {
+  std::uint64_t bits = 0;
+  for (const char byte : bytes) bits = bits << 8 | static_cast<unsigned char>(byte);
+  return make_real(std::bit_cast<double>(bits));
+}
+
+// Returns a memo index of protocol 0.
+std::size_t index_of(std::string_view text, std::size_t offset) {
+  const std::int64_t index = integer_of(text, offset).integer;
+  if (index < 0) throw Error("it is damaged: a negative index" + at_offset(offset));
+  return static_cast<std::size_t>(index);
+}
+
+[[noreturn]] void refuse(unsigned char code, std::size_t offset) {
+  for (const Refused& each : kRefused) {
+    if (each.code == code) {
+      throw Error(std::string("refused: its opcode ") + each.name + at_offset(offset) + " would " +
+                  each.would + "; a flight-recorder dump is plain data");
+    }
+  }
+  constexpr char kHex[] = "0123456789abcdef";
+  throw Error(std::string("refused: 0x") + kHex[code >> 4] + kHex[code & 15] + at_offset(offset) +
+              " is no opcode of a pickle");
+}
+
+}  // namespace
+
+Value read_pickle(std::string_view all, Builder& builder) {
+  PickleBytes bytes(all);
+  for (;;) {
+    if (bytes.empty()) bytes.cut_off();
+    const std::size_t offset = bytes.offset();
+    const auto code = static_cast<unsigned char>(bytes.take(1).front());
+    switch (code) {
+      case 'h':  // BINGET
+        builder.memo_get(bytes.number<std::uint8_t>());
+        break;
+      case 'q':  // BINPUT
+        builder.memo_put(bytes.number<std::uint8_t>());
+        break;
+      case 'K':  // BININT1
+        builder.push(make_integer(bytes.number<std::uint8_t>()));
+        break;
+      case '(':  // MARK
+        builder.mark();
+        break;
+      case ']':  // EMPTY_LIST
+        builder.push_list();
+        break;
+      case '}':  // EMPTY_DICT
+        builder.push_dict();
+        break;
+      case 'e':  // APPENDS
+        builder.append_marked();
+        break;
+      case 'u':  // SETITEMS
+        builder.set_marked();
+        break;
+      case 'j':  // LONG_BINGET
+        builder.memo_get(bytes.number<std::uint32_t>());
+        break;
+      case 'r':  // LONG_BINPUT
+        builder.memo_put(bytes.number<std::uint32_t>());
+        break;
+      case 0x94:  // MEMOIZE
+        builder.memo_append();
+        break;
+      case 'J':  // BININT
+        builder.push(make_integer(bytes.number<std::int32_t>()));
+        break;
+      case 'M':  // BININT2
+        builder.push(make_integer(bytes.number<std::uint16_t>()));
+        break;
+      case 0x8a:  // LONG1
+        builder.push(long_of(bytes.take(bytes.number<std::uint8_t>())));
+        break;
+      case 'X':  // BINUNICODE
+        builder.push(text_value(bytes.take(bytes.number<std::uint32_t>())));
+        break;
+      case 0x8c:  // SHORT_BINUNICODE
+        builder.push(text_value(bytes.take(bytes.number<std::uint8_t>())));
+        break;
+      case 'N':  // NONE
+        builder.push(Value());
+        break;
+      case 0x88:  // NEWTRUE
+      case 0x89:  // NEWFALSE
+        builder.push(make_boolean(code == 0x88));
+        break;
+      case 'G':  // BINFLOAT
+        builder.push(big_endian_real(bytes.take(8)));
+        break;
+      case ')':  // EMPTY_TUPLE
+        builder.push_list();
+        break;
+      case 0x85:  // TUPLE1
+      case 0x86:  // TUPLE2
+      case 0x87:  // TUPLE3
+        builder.list_of_top(code - 0x84U);
+        break;
+      case 't':  // TUPLE
+      case 'l':  // LIST
+        builder.list_of_marked();
+        break;
+      case 'd':  // DICT
+        builder.dict_of_marked();
+        break;
+      case 'a':  // APPEND
+        builder.append_one();
+        break;
+      case 's':  // SETITEM
+        builder.set_one();
+        break;
+      case 0x8b: {  // LONG4
+        const auto count = bytes.number<std::int32_t>();
+        if (count < 0) throw Error("it is damaged: a negative length" + at_offset(offset));
+        builder.push(long_of(bytes.take(static_cast<std::uint64_t>(count))));
+        break;
+      }
+      case 0x8d:  // BINUNICODE8
+      case 0x8e:  // BINBYTES8
+        builder.push(text_value(bytes.take(bytes.number<std::uint64_t>())));
+        break;
+      case 'U':  // SHORT_BINSTRING
+      case 'C':  // SHORT_BINBYTES
+        builder.push(text_value(bytes.take(bytes.number<std::uint8_t>())));
+        break;
+      case 'T':  // BINSTRING
+      case 'B':  // BINBYTES
+        builder.push(text_value(bytes.take(bytes.number<std::uint32_t>())));
+        break;
+      case 'I': {  // INT, and the booleans of protocols 0 and 1
+        const std::string_view text = bytes.line();
+        const bool boolean = text == "00" || text == "01";
+        builder.push(boolean ? make_boolean(text == "01") : integer_of(text, offset));
+        break;
+      }
+      case 'L':  // LONG
+        builder.push(integer_of(bytes.line(), offset));
+        break;
+      case 'F':  // FLOAT
+        builder.push(real_of(bytes.line(), offset));
+        break;
+      case 'V':  // UNICODE: its escapes stay as they are
+        builder.push(text_value(bytes.line()));
+        break;
+      case 'S': {  // STRING, in quotes
+        const std::string_view text = bytes.line();
+        if (text.size() < 2 || text.front() != text.back()) {
+          throw Error("it is damaged: a text without quotes" + at_offset(offset));
+        }
+        builder.push(text_value(text.substr(1, text.size() - 2)));
+        break;
+      }
+      case 'g':  // GET
+        builder.memo_get(index_of(bytes.line(), offset));
+        break;
+      case 'p':  // PUT
+        builder.memo_put(index_of(bytes.line(), offset));
+        break;
+      case 0x80: {  // PROTO
+        const auto protocol = bytes.number<std::uint8_t>();
+        if (protocol > 5) {
+          throw Error("refused: pickle protocol " + std::to_string(protocol) +
+                      " is unknown (0 to 5 are read)");
+        }
+        break;
+      }
+      case 0x95:  // FRAME: only a hint for readers of streams
+        bytes.take(8);
+        break;
+      case '.':  // STOP
+        return builder.finish();
+      default:
+        refuse(code, offset);
+    }
+  }
+}
+
+}  // namespace oddrank

@@ -1,0 +1,271 @@
+// Plain data as a flight-recorder dump holds it, built by the pickle and the JSON reader alike.
+// Strings point into the input. Everything else lives in an arena that the next dump uses again.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace oddrank {
+
+enum class Kind : std::uint8_t { none, boolean, integer, real, text, list, dict };
+
+// The words that dumps use as keys. A word is looked up once, when its string is read.
+enum class Word : std::uint8_t {
+  other,
+  version,
+  pg_config,
+  pg_status,
+  entries,
+  rank,
+  hostname,
+  pid,
+  world_size,
+  comm_lib_version,
+  record_id,
+  pg_id,
+  process_group,
+  collective_seq_id,
+  p2p_seq_id,
+  seq_id,
+  op_id,
+  is_p2p,
+  profiling_name,
+  input_sizes,
+  input_dtypes,
+  output_sizes,
+  output_dtypes,
+  time_created_ns,
+  timeout_ms,
+  frames,
+  state,
+  line,
+  name,
+  desc,
+  ranks,
+  filename,
+  retired,
+  time_started,
+  time_completed,
+  thread_name,
+  last_enqueued,
+  last_started,
+  last_completed,
+  count,
+};
+
+Word word_of(std::string_view text) noexcept;
+
+struct Items;
+
+// A value of a dump. A dict is a list of key, value, key, value. A tuple is a list.
+struct Value {
+  Kind kind = Kind::none;
+  Word word = Word::other;
+  std::uint32_t size = 0;  // bytes of a text
+  union {
+    std::int64_t integer = 0;
+    double real;
+    const char* text;
+    Items* items;
+  };
+
+  bool is(Kind other) const noexcept { return kind == other; }
+  std::string_view string() const noexcept {
+    return kind == Kind::text ? std::string_view(text, size) : std::string_view();
+  }
+};
+
+inline Value make_boolean(bool value) noexcept {
+  Value made;
+  made.kind = Kind::boolean;
+  made.integer = value;
+  return made;
+}
+
+inline Value make_integer(std::int64_t value) noexcept {
+  Value made;
+  made.kind = Kind::integer;
+  made.integer = value;
+  return made;
+}
+
+inline Value make_real(double value) noexcept {
+  Value made;
+  made.kind = Kind::real;
+  made.real = value;
+  return made;
+}
+
+// `text` must have less than 4 GiB and live as long as the value.
+inline Value make_text(std::string_view text) noexcept {
+  Value made;
+  made.kind = Kind::text;
+  made.word = word_of(text);
+  made.size = static_cast<std::uint32_t>(text.size());
+  made.text = text.data();
+  return made;
+}
+
+// What was appended at one time. Its values follow it in the arena.
+struct Chunk {
+  Chunk* next;
+  std::size_t count;
+  const Value* values() const noexcept { return reinterpret_cast<const Value*>(this + 1); }
+};
+
+// Gives memory that is given back all at once, or back to an earlier place.
+class Arena {
+ public:
+  struct Place {
+    std::size_t block = 0;
+    std::size_t used = 0;
+  };
+
+  explicit Arena(std::size_t most) : most_(most) {}
+  // Returns memory aligned to 8. Throws Error past the limit.
+  void* take(std::size_t bytes);
+  Place place() const noexcept { return place_; }
+  void back_to(Place place) noexcept { place_ = place; }
+
+ private:
+  struct Block {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size = 0;
+  };
+  std::size_t most_;
+  std::size_t held_ = 0;
+  std::vector<Block> blocks_;
+  Place place_;
+};
+
+struct Items {
+  Chunk* first = nullptr;
+  Chunk* last = nullptr;
+  std::size_t count = 0;
+  Arena::Place place;  // before this container
+  std::size_t memoized = 0;
+};
+
+// Calls `each` with the elements of a list; it returns whether to go on. A dict has its keys at
+// even places.
+template <typename Each>
+void for_each(const Value& list, Each each) {
+  if (!list.is(Kind::list) && !list.is(Kind::dict)) return;
+  for (const Chunk* chunk = list.items->first; chunk != nullptr; chunk = chunk->next) {
+    for (std::size_t i = 0; i < chunk->count; ++i) {
+      if (!each(chunk->values()[i])) return;
+    }
+  }
+}
+
+// Calls `each` with key and value of a dict's pairs; nothing if it is no dict.
+template <typename Each>
+void for_each_pair(const Value& dict, Each each) {
+  if (!dict.is(Kind::dict)) return;
+  for (const Chunk* chunk = dict.items->first; chunk != nullptr; chunk = chunk->next) {
+    for (std::size_t i = 0; i + 1 < chunk->count; i += 2) {
+      each(chunk->values()[i], chunk->values()[i + 1]);
+    }
+  }
+}
+
+// The values of a dict by their words; what is not a word is left out.
+class Fields {
+ public:
+  void set(const Value& key, const Value& value) noexcept {
+    values_[static_cast<std::size_t>(key.word)] = &value;
+  }
+  const Value& operator[](Word word) const noexcept {
+    const Value* const found = values_[static_cast<std::size_t>(word)];
+    return found != nullptr ? *found : kAbsent;
+  }
+  bool has(Word word) const noexcept { return values_[static_cast<std::size_t>(word)] != nullptr; }
+
+ private:
+  static constexpr Value kAbsent{};
+  std::array<const Value*, static_cast<std::size_t>(Word::count)> values_{};
+};
+
+inline Fields fields_of(const Value& dict) {
+  Fields fields;
+  for_each_pair(dict, [&](const Value& key, const Value& value) { fields.set(key, value); });
+  return fields;
+}
+
+// Takes the pairs of each dict as soon as they are known, so that a dump's entries are never held.
+class DictSink {
+ public:
+  enum class Taken { no, yes, kept };  // kept: taken, but its parts must live on
+
+  DictSink() = default;
+  DictSink(const DictSink&) = delete;
+  DictSink& operator=(const DictSink&) = delete;
+  virtual ~DictSink() = default;
+  virtual Taken take(std::span<const Value> pairs) = 0;
+};
+
+// The stack machine of a pickle, without code: what may be built is data alone. Throws Error if the
+// input asks for what the stack can't give, or for too much.
+class Builder {
+ public:
+  static constexpr std::size_t kMostMemory = std::size_t{512} << 20;
+  static constexpr std::size_t kMostStack = std::size_t{4} << 20;
+  static constexpr std::size_t kMostMemo = std::size_t{8} << 20;
+
+  Builder() : arena_(kMostMemory) {}
+
+  // Forgets the dump before this one.
+  void begin(DictSink* sink);
+
+  void push(const Value& value) {
+    if (stack_.size() >= kMostStack) full("stack");
+    stack_.push_back(value);
+  }
+  void mark();
+  void push_list() { push_items(Kind::list); }
+  void push_dict() { push_items(Kind::dict); }
+  // Make a container of what is above the mark, or of the top `count` values.
+  void list_of_marked() { items_of_marked(Kind::list); }
+  void dict_of_marked() { items_of_marked(Kind::dict); }
+  void list_of_top(std::size_t count);
+  // Append to the container below: what is above the mark, or the top.
+  void append_marked();
+  void append_one();
+  void set_marked();
+  void set_one();
+
+  void memo_put(std::size_t index);
+  void memo_append() { memo_put(memo_.size()); }
+  void memo_get(std::size_t index);
+
+  // Returns the one value that is left. Throws if there is none, or several.
+  Value finish();
+  // Closes what a cut-off input left open, and returns its root. None if there is none.
+  Value salvage();
+  // Copies a text into the arena.
+  char* text_memory(std::size_t bytes) { return static_cast<char*>(arena_.take(bytes)); }
+
+ private:
+  [[noreturn]] static void full(const char* what);
+  [[noreturn]] static void short_of(const char* what);
+  std::size_t pop_mark();
+  std::size_t floor() const noexcept { return marks_.empty() ? 0 : marks_.back(); }
+  void push_items(Kind kind);
+  void items_of_marked(Kind kind);
+  void add(Value& container, std::span<const Value> values);
+  void set(Value& dict, std::size_t from);
+
+  Arena arena_;
+  DictSink* sink_ = nullptr;
+  std::vector<Value> stack_;
+  std::vector<std::size_t> marks_;
+  std::vector<Value> memo_;
+  std::size_t memoized_ = 0;  // containers in the memo
+};
+
+}  // namespace oddrank

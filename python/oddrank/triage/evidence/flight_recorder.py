@@ -1,0 +1,172 @@
+"""Reads dumps of torch's flight recorder, pickles and JSON: how far each rank is in each group."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from oddrank import _native
+from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.facts import (
+    Call,
+    Fact,
+    Frame,
+    Group,
+    Identity,
+    Mismatch,
+    Process,
+    Progress,
+    Source,
+    Variant,
+    World,
+)
+
+_LARGEST_RANK = 1 << 22
+# Texts that every dump has and other files rarely have. Old protocols write no length before them.
+_MARKS = (b"pg_config", b"pg_status", b"profiling_name", b"collective_seq_id")
+_RANK = re.compile(r"(?<!local_)(?<![a-z])rank[_-]?(\d+)", re.IGNORECASE)
+_NAMED = re.compile(r"(?:dump|trace)[_-]?(\d+)(?![\d])", re.IGNORECASE)
+_LAST = re.compile(r"(\d+)$")
+_STACK = tuple[Frame, ...]
+
+
+def sniff(item: Item) -> bool:
+    """Returns whether a file is a pickle, or JSON with the keys of a dump.
+
+    Every pickle is taken: one that is no dump, or is not plain data, must be refused in words.
+    """
+    head = item.head
+    if len(head) > 1 and head[0] == 0x80 and head[1] <= 5:
+        return True
+    start = head[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    return start in (b"{", b"[", b"(", b"}", b"]") and any(mark in head for mark in _MARKS)
+
+
+def read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    """Yields who each dump is of, the size of the job, progress per rank and group, mismatches."""
+    files = [(os.fsencode(item.path), _named_rank(item.name), _modified(item)) for item in items]
+    threads = min(len(os.sched_getaffinity(0)), 16)
+    found = _native.core().read_flight_records(files, threads)
+    yield from _Records(items, notes, found).facts()
+
+
+class _Records:
+    """Makes facts of the rows of the native reader: one object per rank and group, not per entry."""
+
+    def __init__(self, items: Sequence[Item], notes: Notes, found: dict[str, Any]) -> None:
+        self._found = found
+        self._groups = [Group(name, ranks, text) for name, ranks, text in found["groups"]]
+        self._stacks: dict[int, _STACK] = {}
+        self._sources = [Source(item.name) for item in items]
+        self._processes: list[Process] = []
+        for item, (_, rank, host, pid, *_, lines) in zip(items, found["dumps"], strict=True):
+            self._processes.append(Process(rank, host or None, pid))
+            for line in lines:
+                notes.add(item, line)
+
+    def facts(self) -> Iterator[Fact]:
+        yield from self._about_processes()
+        yield from self._progress()
+        for group, seq, differs, variants in self._found["mismatches"]:
+            yield Mismatch(
+                self._groups[group],
+                seq,
+                differs,
+                tuple(
+                    Variant(self._call(call), tuple(ranks), self._sources[file])
+                    for call, ranks, file in variants
+                ),
+            )
+
+    def _about_processes(self) -> Iterator[Fact]:
+        sizes: set[int] = set()
+        for i, (readable, rank, host, pid, world, *_) in enumerate(self._found["dumps"]):
+            if readable and rank is not None and (host or pid is not None):
+                yield Identity(self._processes[i], self._sources[i])
+            if world and world not in sizes:
+                sizes.add(world)
+                yield World(world, self._sources[i])
+        for file, group, *_ in self._found["tracks"]:
+            whole = self._groups[group]
+            size = len(whole.ranks)
+            if whole.text == "default_pg" and size and size not in sizes:
+                sizes.add(size)
+                yield World(size, self._sources[file])
+
+    def _progress(self) -> Iterator[Progress]:
+        tracks: dict[int, list[Any]] = {}
+        for track in self._found["tracks"]:
+            tracks.setdefault(track[0], []).append(track)
+        for i, dump in enumerate(self._found["dumps"]):
+            readable, rank, *_, whole, from_first, groups, _ = dump
+            if not readable or rank is None:
+                continue
+            own = tracks.get(i, ())
+            said: set[int] = set()
+            for _, group, backend, enqueued, started, completed, calls, count, late, recorded in own:
+                if not recorded and enqueued is None:
+                    continue
+                said.add(group)
+                yield Progress(
+                    self._processes[i],
+                    self._groups[group],
+                    self._sources[i],
+                    backend,
+                    enqueued,
+                    started,
+                    completed,
+                    tuple(self._call(call) for call in calls),
+                    count,
+                    whole,
+                    timed_out=late,
+                )
+            # A rank with nothing open anywhere is not in the calls of its other groups either. If
+            # its buffer still has its first operation, it has issued none in them.
+            if not whole or (not from_first and any(track[6] for track in own)):
+                continue
+            none = 0 if from_first else None
+            for group in groups:
+                if group not in said and len(self._groups[group].ranks) > 1:
+                    yield Progress(
+                        self._processes[i],
+                        self._groups[group],
+                        self._sources[i],
+                        enqueued=none,
+                        completed=none,
+                        whole=True,
+                    )
+
+    def _call(self, call: tuple[Any, ...]) -> Call:
+        seq, op, peer, dtype, sizes, size, state, since, stack, thread = call
+        site = () if stack is None else self._stack(stack)
+        return Call(seq, op, peer, None, dtype, sizes, size, state, since, site, thread)
+
+    def _stack(self, index: int) -> _STACK:
+        known = self._stacks.get(index)
+        if known is None:
+            frames = self._found["stacks"][index]
+            known = tuple(Frame(function, file, line) for function, file, line in frames)
+            self._stacks[index] = known
+        return known
+
+
+def _named_rank(name: str) -> int:
+    """Returns the rank that a file's name says: _dump_3, comm_lib_trace_rank_3, <quorum>/3; or -1."""
+    base = PurePath(name.replace(":", "/")).name
+    stem = base.split(".")[0] if not base.startswith(".") else base
+    for pattern in (_RANK, _NAMED, _LAST):
+        found = pattern.findall(stem)
+        if found and len(found[-1]) < 8 and int(found[-1]) < _LARGEST_RANK:
+            return int(found[-1])
+    return -1
+
+
+def _modified(item: Item) -> int:
+    try:
+        return item.path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+KIND = Kind("flight_recorder", True, sniff, read)
