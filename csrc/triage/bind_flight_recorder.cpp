@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace {
 
 // None stands for what is not known.
-py::object number(std::int64_t value) {
+py::object known_or_none(std::int64_t value) {
   return value < 0 ? py::none() : py::object(py::int_(value));
 }
 
@@ -33,11 +33,11 @@ const char* state_name(CallState state) {
 
 py::tuple call_tuple(const FlightCall& call) {
   return py::make_tuple(
-      number(call.seq), text(call.op), number(call.peer), text(call.dtype), text(call.sizes),
-      number(call.bytes), state_name(call.state),
+      known_or_none(call.seq), text(call.op), known_or_none(call.peer), text(call.dtype),
+      text(call.sizes), known_or_none(call.bytes), state_name(call.state),
       call.created > 0 ? py::object(py::float_(static_cast<double>(call.created) * 1e-9))
                        : py::none(),
-      number(call.stack == kNoId ? -1 : std::int64_t{call.stack}), text(call.thread));
+      known_or_none(call.stack == kNoId ? -1 : std::int64_t{call.stack}), text(call.thread));
 }
 
 py::list calls_list(const std::vector<FlightCall>& calls) {
@@ -66,15 +66,15 @@ py::dict records_dict(const FlightRecords& records) {
     const FlightDump& dump = records.dumps[i];
     py::list notes;
     for (const std::string& note : dump.notes) notes.append(text(note));
-    dumps.append(py::make_tuple(dump.readable, number(records.ranks[i]), text(dump.host),
-                                number(dump.pid), number(dump.world), text(dump.version),
-                                dump.entries, dump.whole, dump.from_first, py::cast(dump.groups),
-                                notes));
+    dumps.append(py::make_tuple(dump.readable, known_or_none(records.ranks[i]), text(dump.host),
+                                known_or_none(dump.pid), known_or_none(dump.world),
+                                text(dump.version), dump.entries, dump.whole, dump.from_first,
+                                py::cast(dump.groups), notes));
     for (const FlightTrack& track : dump.tracks) {
-      tracks.append(py::make_tuple(i, track.group, text(track.backend), number(track.enqueued),
-                                   number(track.started), number(track.completed),
-                                   calls_list(track.open), track.open_count, track.timed_out,
-                                   track.recorded));
+      tracks.append(py::make_tuple(i, track.group, text(track.backend),
+                                   known_or_none(track.enqueued), known_or_none(track.started),
+                                   known_or_none(track.completed), calls_list(track.open),
+                                   track.open_count, track.timed_out, track.recorded));
     }
   }
   for (std::uint32_t i = 0; i < records.tables->groups.size(); ++i) {
@@ -86,7 +86,8 @@ py::dict records_dict(const FlightRecords& records) {
   for (std::uint32_t i = 0; i < records.tables->stacks.size(); ++i) {
     py::list frames;
     for (const FlightFrame& frame : records.tables->stacks[i]) {
-      frames.append(py::make_tuple(text(frame.function), text(frame.file), number(frame.line)));
+      frames.append(
+          py::make_tuple(text(frame.function), text(frame.file), known_or_none(frame.line)));
     }
     stacks.append(frames);
   }

@@ -52,7 +52,7 @@ def read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
 
 
 class _Records:
-    """Makes facts of the rows of the native reader: one object per rank and group, not per entry."""
+    """Makes facts of the native reader's rows: one object per rank and group, none per entry."""
 
     def __init__(self, items: Sequence[Item], notes: Notes, found: dict[str, Any]) -> None:
         self._found = found
@@ -104,7 +104,18 @@ class _Records:
                 continue
             own = tracks.get(i, ())
             said: set[int] = set()
-            for _, group, backend, enqueued, started, completed, calls, count, late, recorded in own:
+            for (
+                _,
+                group,
+                backend,
+                enqueued,
+                started,
+                completed,
+                calls,
+                count,
+                late,
+                recorded,
+            ) in own:
                 if not recorded and enqueued is None:
                     continue
                 said.add(group)
@@ -152,7 +163,7 @@ class _Records:
 
 
 def _named_rank(name: str) -> int:
-    """Returns the rank that a file's name says: _dump_3, comm_lib_trace_rank_3, <quorum>/3; or -1."""
+    """Returns the rank in a file's name (_dump_3, trace_rank_3, <quorum>/3), -1 if it has none."""
     base = PurePath(name.replace(":", "/")).name
     stem = base.split(".")[0] if not base.startswith(".") else base
     for pattern in (_RANK, _NAMED, _LAST):
