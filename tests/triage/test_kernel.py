@@ -232,7 +232,7 @@ def test_lines_far_into_a_long_job_log_are_found_with_their_number(tmp_path):
     assert one(facts_of(KIND, path)).source.line == 600_001
 
 
-PIECES = [*(word for word, _ in WORDS), XID[:30], "[9.000000] ", "\n", "pid="]
+PIECES = [*(word for word, _ in WORDS.each), XID[:30], "[9.000000] ", "\n", "pid="]
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=9), max_size=30))

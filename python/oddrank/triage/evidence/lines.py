@@ -1,6 +1,7 @@
 """Finds the lines of a text that hold one of some words, and gives them as they stand."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from oddrank import _native
 from oddrank.errors import OddrankError
@@ -9,11 +10,40 @@ from oddrank.triage.evidence import Item, Notes
 _BLOCK = 4 << 20
 _LONGEST = 64 << 10
 _MOST_CACHED = 1_000_000
-Words = tuple[tuple[str, int], ...]
-"""Words, and how many lines come with each: see csrc/logs/scanner.hpp. At most 64 of 4 letters."""
+_MOST_WORDS = 64  # of one scan, see csrc/logs/scanner.hpp
 
-_cache: dict[tuple[str, int, int, int], list[tuple[int, int]] | None] = {}
+
+@dataclass(frozen=True)
+class Words:
+    """The words of one reader, and how many lines come with each. Made by words()."""
+
+    scan: int
+    each: tuple[tuple[str, int], ...]
+
+
+Found = list[tuple[int, int]]
+"""Numbers of lines from 1, and the index of the word that each holds."""
+
+# Readers whose words are looked for in one scan: a file is read once for several readers.
+_scans: list[list[Words]] = []
+_cache: dict[tuple[tuple[str, int, int], Words], Found] = {}
 _cached = 0
+
+
+def words(*each: str | tuple[str, int]) -> Words:
+    """Registers words, of at least 4 letters, or (word, lines that come with it)."""
+    pairs = tuple((one, 0) if isinstance(one, str) else one for one in each)
+    fits = (
+        number
+        for number, readers in enumerate(_scans)
+        if len({p for r in readers for p in r.each} | set(pairs)) <= _MOST_WORDS
+    )
+    number = next(fits, len(_scans))
+    if number == len(_scans):
+        _scans.append([])
+    made = Words(number, pairs)
+    _scans[number].append(made)
+    return made
 
 
 def is_text(item: Item) -> bool:
@@ -21,26 +51,43 @@ def is_text(item: Item) -> bool:
     return item.size > 0 and b"\0" not in item.head
 
 
-def numbers(item: Item, words: Words) -> list[tuple[int, int]] | None:
-    """Returns the numbers from 1 of lines with a word, and the word's index; None: unreadable.
+def numbers(item: Item, words: Words) -> Found | None:
+    """Returns which lines hold a word; None if the file can't be read.
 
-    Of lines with the same word, if there are many, the first and last 10,000. The scan is kept
-    for the next caller with the same words.
+    Of many lines with the same word, the first and last 10,000. The scan is kept for the other
+    readers of the same file.
     """
-    global _cached
     try:
         found = item.path.stat()
-        key = (str(item.path), found.st_size, found.st_mtime_ns, hash(words))
-        if key not in _cache:
-            matches = _native.core().scan_lines(str(item.path), words, total=32 << 20)["matches"]
-            _cached += len(matches)
-            if _cached > _MOST_CACHED:
-                _cache.clear()
-                _cached = len(matches)
-            _cache[key] = [(match[0], match[1]) for match in matches]
-        return _cache[key]
+        key = (str(item.path), found.st_size, found.st_mtime_ns)
+        if (key, words) not in _cache:
+            _scan(key, words.scan)
+        return _cache[key, words]
     except (OSError, OddrankError):
         return None
+
+
+def _scan(key: tuple[str, int, int], scan: int) -> None:
+    global _cached
+    readers = _scans[scan]
+    needles = list(dict.fromkeys(pair for reader in readers for pair in reader.each))
+    matches = _native.core().scan_lines(key[0], needles, total=32 << 20)["matches"]
+    _cached += len(matches) + len(readers)
+    if _cached > _MOST_CACHED:
+        _cache.clear()
+        _cached = len(matches) + len(readers)
+    for reader in readers:
+        own = [word for word, _ in reader.each]
+        places = {word: index for index, word in enumerate(own)}
+        rows: Found = []
+        for line, needle, text, _, _, follows, _ in matches:
+            # A line with words of several readers is reported with the first of them.
+            index = places.get(needles[needle][0])
+            if index is None and not follows:
+                index = next((i for i, word in enumerate(own) if word in text), None)
+            if index is not None:
+                rows.append((line, index))
+        _cache[key, reader] = rows
 
 
 def occurs(item: Item, words: Words) -> bool:
@@ -84,11 +131,6 @@ def _tail(rest: bytes, block: bytes) -> bytes:
     return block[cut : cut + _LONGEST] if cut else (rest + block)[:_LONGEST]
 
 
-def words(*each: str | tuple[str, int]) -> Words:
-    """Makes words of texts and of (text, lines that come with it)."""
-    return tuple((one, 0) if isinstance(one, str) else one for one in each)
-
-
 def sorted_words(several: Iterable[Sequence[str]]) -> Words:
-    """Makes words of several lists, each word once."""
+    """Registers the words of several lists, each word once."""
     return words(*sorted({word for some in several for word in some}))

@@ -21,8 +21,8 @@ WORDS = words(
     "communicator data", "RUNNING  ", "INIT  ", "FINALIZE  ", "ABORT  ", "NOCOMM  ",
     '"nccl_version"', '"PEER_',
 )  # fmt: skip
-_JSON = (len(WORDS) - 2, len(WORDS) - 1)
-_BEGINS = {i for i, (word, _) in enumerate(WORDS) if word in ("NCCL version", "Job summary")}
+_JSON = (len(WORDS.each) - 2, len(WORDS.each) - 1)
+_BEGINS = {i for i, (word, _) in enumerate(WORDS.each) if word in ("NCCL version", "Job summary")}
 _TABLE = re.compile(
     r"^\s*(\d+)\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+"
     r"(RUNNING|INIT|FINALIZE|ABORT|NOCOMM)\s+([A-Z,+]+)\s*$"
