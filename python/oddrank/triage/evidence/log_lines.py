@@ -6,7 +6,7 @@ A log is scanned once, for the words of all readers together (_WORDS).
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from oddrank import _native
@@ -40,15 +40,16 @@ _WORDS: dict[str, tuple[tuple[str, int], ...]] = {
         ("forcefully exiting via", 0),
         ("exitcode  :", 0),
         ("error_file:", 0),
+        ("traceback :", 60),
         ("rank      :", 0),
         ("host      :", 0),
         ("time      :", 0),
         ("will restart worker group", 0),
         ("srun: error:", 0),
         ("slurmstepd: error:", 0),
-        ("process rank", 2),
-        ("MPI_ABORT was invoked", 3),
-        ("Process name: [[", 1),
+        ("process rank", -2),
+        ("MPI_ABORT was invoked", -2),
+        ("Process name: [[", -1),
         ("Child process with PID", 0),
         ("exits with return code", 0),
         ("OOMKilled", 0),
@@ -67,7 +68,7 @@ _WORDS: dict[str, tuple[tuple[str, int], ...]] = {
         ("CUDA error: ", 0),
         ("NCCL WARN", 0),
         ("Last error:", -1),
-        ("*** Process received signal", 2),
+        ("*** Process received signal", -2),
         ("Segmentation fault", 0),
         ("double free or corruption", 0),
         ("corrupted size vs. prev_size", 0),
@@ -104,6 +105,7 @@ class Line:
     """
 
     number: int
+    reader: str
     word: str
     text: str
     process: Process
@@ -115,14 +117,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Log:
-    """What one file says. lines: reader -> its lines in order. speakers: who wrote lines at all."""
+    """What one file says. lines: in order, of all readers. speakers: who wrote lines at all."""
 
     item: Item
-    lines: dict[str, list[Line]] = field(default_factory=dict)
+    lines: tuple[Line, ...] = ()
     speakers: tuple[Process, ...] = ()
     left_out: int = 0
     restarted: int = 0
     """The last line at which the launcher started the ranks again."""
+
+    def of(self, reader: str) -> Iterator[Line]:
+        return (line for line in self.lines if line.reader == reader)
 
     def source(self, line: Line) -> Source:
         return Source(self.item.name, line.number)
@@ -138,15 +143,15 @@ def has(item: Item, reader: str) -> bool:
     return found is not None and any(_READERS[m[1]][0] == reader for m in found["matches"])
 
 
-def logs(items: Sequence[Item], reader: str, notes: Notes) -> Iterator[Log]:
-    """Yields the lines for one reader, file by file: those of the last start of the ranks."""
-    elastic = _elastic_ranks(items)
+def read(items: Sequence[Item], notes: Notes) -> Iterator[Log]:
+    """Yields the lines of each file: those since the last start of the ranks."""
+    elastic = elastic_ranks(items)
     for item in items:
         found = _scan(item)
         if found is None:
             notes.add(item, "not readable as a log")
             continue
-        yield _log(item, found, reader, elastic.get(item.name))
+        yield _log(item, found, elastic.get(item.name))
         if found["left_out"]:
             notes.add(item, f"{found['left_out']} more lines of the same kinds were left out")
 
@@ -162,15 +167,11 @@ def identities(log: Log) -> Iterator[Fact]:
         yield World(len(spoke), source)
     sizes = [
         int(found[1])
-        for line in log.lines.get("world", ())
+        for line in log.of("world")
         for pattern in _SIZES
         if (found := pattern.search(line.text))
     ]
-    sizes += [
-        int(found[2])
-        for line in log.lines.get("world", ())
-        if (found := _NCCL_RANK.search(line.text))
-    ]
+    sizes += [int(found[2]) for line in log.of("world") if (found := _NCCL_RANK.search(line.text))]
     if sizes:
         yield World(max(sizes), source)
 
@@ -196,7 +197,7 @@ def _scan(item: Item) -> dict[str, Any] | None:
     return found
 
 
-def _log(item: Item, found: dict[str, Any], reader: str, rank: int | None) -> Log:
+def _log(item: Item, found: dict[str, Any], rank: int | None) -> Log:
     table = (_TABLE_RANK.search(m[2]) for m in found["matches"] if _READERS[m[1]][1] == _RANK_ROW)
     writers = _Writers(
         (speaker[0] for speaker in found["speakers"]),
@@ -209,20 +210,20 @@ def _log(item: Item, found: dict[str, Any], reader: str, rank: int | None) -> Lo
     )
     if not any(m[0] > restarted and _READERS[m[1]][0] != "world" for m in found["matches"]):
         restarted = 0
-    lines: dict[str, list[Line]] = {}
+    lines = []
     for number, needle, text, writer, time, follows, _ in found["matches"]:
-        kind, word = _READERS[needle]
-        if kind not in (reader, "world") or number < restarted:
+        reader, word = _READERS[needle]
+        if number < restarted:
             continue
         seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None
-        lines.setdefault(kind, []).append(
+        lines.append(
             Line(
-                number, word, text, writers.process(writer), writer, seconds,
+                number, reader, word, text, writers.process(writer), writer, seconds,
                 coarse=bool(time is not None and time[2]), follows=follows,
             )
         )  # fmt: skip
     speakers = tuple(dict.fromkeys(writers.process(speaker[0]) for speaker in found["speakers"]))
-    return Log(item, lines, speakers, found["left_out"], restarted)
+    return Log(item, tuple(lines), speakers, found["left_out"], restarted)
 
 
 def _file_rank(item: Item, elastic: int | None) -> int | None:
@@ -231,7 +232,7 @@ def _file_rank(item: Item, elastic: int | None) -> int | None:
     return int(named[1]) if named else elastic
 
 
-def _elastic_ranks(items: Sequence[Item]) -> dict[str, int]:
+def elastic_ranks(items: Sequence[Item]) -> dict[str, int]:
     """Returns the rank of files in torchrun's folders, which say a local rank: of one node only."""
     found = {item.name: each for item in items if (each := _ELASTIC_FILE.match(item.name))}
     if len({each[1] for each in found.values()}) > 1:

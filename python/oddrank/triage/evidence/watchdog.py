@@ -256,12 +256,12 @@ def _op(name: str) -> str:
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     lines = _Lines()
     names: dict[int, int] = defaultdict(int)
-    for log in log_lines.logs(items, "watchdog", notes):
+    for log in log_lines.read(items, notes):
         yield from log_lines.identities(log)
         for process in log.speakers:
             if process.rank is not None:
                 names[process.rank] += 1
-        for line in log.lines.get("watchdog", ()):
+        for line in log.of("watchdog"):
             lines.add(log, line)
     yield from lines.others
     seen = list(lines.seen.values())

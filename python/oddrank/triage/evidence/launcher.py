@@ -1,0 +1,337 @@
+"""What launchers and schedulers say of the ends of ranks: torchrun, srun, mpirun, DeepSpeed, ..."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from oddrank.triage.evidence import Item, Kind, Notes, log_lines, tracebacks
+from oddrank.triage.evidence.log_lines import Line, Log
+from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble
+
+_MOST_JSON = 4 << 20
+_AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
+_CLOSING = re.compile(r"[Ss]ending process (\d+) closing signal (\w+)")
+_FORCED = re.compile(r"process (\d+) via .*forcefully exiting via (?:Signals\.)?(\w+)")
+_ROW = re.compile(r"(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)")
+_RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+_CODE = re.compile(r"(-?\d+)\s*\(pid: (\d+)\)")
+_SRUN = re.compile(r"srun: error: (\S+): tasks? ([\d,\- \[\]]+): (.+)")
+_SRUN_NODE = re.compile(r"(?:Node failure on (\S+)|(\S+): .*[Nn]ode fail)")
+_STEP = re.compile(
+    r"\*\*\* (?:JOB|STEP) (\S+) ON (\S+) CANCELLED AT (\S+?)(?: DUE TO (.+?))? \*\*\*"
+)
+_MPI = re.compile(r"process rank (\d+) with PID (\d+) on node (\S+)\s+(.*)")
+_MPI_SIGNAL = re.compile(r"signal (\d+)")
+_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+)")
+_MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]")
+_LIGHTNING = re.compile(r"Child process with PID (\d+) terminated with code (-?\d+)")
+_DEEPSPEED = re.compile(r"--local_rank[=', ]+(\d+).*exits with return code = (-?\d+)")
+_RAY_PID = re.compile(r"(?:Worker PID|pid)[=: ]+(\d+)")
+_SHELL = re.compile(r"(\d+) Killed\s")
+_OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
+_LATER_CODE = re.compile(r"[Ee]xit code:\s+(\d+)")
+_SIGNALS_OF_SRUN = {
+    "Killed": 9, "Terminated": 15, "Aborted": 6, "Segmentation fault": 11, "Bus error": 7,
+    "Floating point exception": 8, "Interrupt": 2, "User defined signal": 10,
+}  # fmt: skip
+_NAMED = {"SIGTERM": 15, "SIGKILL": 9, "SIGINT": 2, "SIGABRT": 6}
+_ROWS = frozenset({"time      :", "host      :", "rank      :", "exitcode  :", "error_file:",
+                   "traceback :"})  # fmt: skip
+
+
+def _ended(process: Process, code: int, source: Source, **more: object) -> Death:
+    """Returns a death by an exit code; negative and above 128: a signal ended the process."""
+    number = -code if code < 0 else code - 128 if 128 < code < 160 else None
+    death = Death(process, "signal", source, signal=number)
+    if number is None:
+        death = Death(process, "exit", source, code=code)
+    return replace(death, **more)  # type: ignore[arg-type]
+
+
+@dataclass
+class _Entry:
+    """An entry of torchelastic's table of failures."""
+
+    line: Line
+    host: str | None = None
+    rank: int | None = None
+    pid: int | None = None
+    code: int | None = None
+    traceback: tuple[str, ...] = ()
+
+
+@dataclass
+class _Agent:
+    """What the agent of one node says. failed: line, exit code, local rank, pid."""
+
+    entries: list[_Entry] = field(default_factory=list)
+    failed: list[tuple[Line, int, int, int]] = field(default_factory=list)
+    closed: dict[int, Line] = field(default_factory=dict)
+    forced: dict[int, Line] = field(default_factory=dict)
+
+
+class _Reader:
+    """Reads one log's lines of launchers, and of SLURM."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._agents: dict[object, _Agent] = defaultdict(_Agent)
+        self._others: list[Fact] = []
+        self._mpi: dict[object, tuple[Line, str]] = {}
+
+    def facts(self) -> Iterator[Fact]:
+        for line in self._log.of("launcher"):
+            if line.word in _ROWS:
+                self._row(line)
+            elif line.follows:
+                self._follow(line)
+            else:
+                self._line(line)
+        for writer in list(self._mpi):
+            self._mpi_done(writer)
+        for agent in self._agents.values():
+            yield from self._torchrun(agent)
+        yield from self._others
+
+    def _agent(self, line: Line) -> _Agent:
+        """Returns the agent that wrote a line: prefixes tell those of several nodes apart."""
+        _, _, task, _, _, host, pod = line.writer
+        return self._agents[task, host, pod]
+
+    def _row(self, line: Line) -> None:
+        entries = self._agent(line).entries
+        entry = entries[-1] if entries else None
+        found = _ROW.search(line.text)
+        if line.follows:
+            if entry is not None:
+                entry.traceback = (*entry.traceback, line.text)
+            return
+        if found is None:
+            return
+        name, value = found[1], found[2].strip()
+        if name == "time" or entry is None:
+            entry = _Entry(line)
+            entries.append(entry)
+        if name == "host":
+            entry.host = value or None
+        elif name == "rank" and (ranks := _RANKS.search(value)):
+            entry.rank = int(ranks[1])
+        elif name == "exitcode" and (code := _CODE.search(value)):
+            entry.code, entry.pid = int(code[1]), int(code[2])
+        elif name == "traceback":
+            entry.traceback = (value,)
+
+    def _follow(self, line: Line) -> None:
+        if line.writer in self._mpi:
+            first, text = self._mpi[line.writer]
+            self._mpi[line.writer] = first, f"{text} {line.text.strip()}"
+
+    def _line(self, line: Line) -> None:
+        source, text = self._log.source(line), line.text
+        self._mpi_done(line.writer)
+        if found := _AGENT.search(text):
+            self._agent(line).failed.append((line, int(found[1]), int(found[2]), int(found[3])))
+        elif found := _FORCED.search(text):
+            self._agent(line).forced.setdefault(int(found[1]), line)
+        elif found := _CLOSING.search(text):
+            self._agent(line).closed.setdefault(int(found[1]), line)
+        elif "srun: error:" in text:
+            self._srun(text, line, source)
+        elif "slurmstepd" in text:
+            self._slurmstepd(text, line, source)
+        elif line.word in ("process rank", "MPI_ABORT was invoked", "Process name: [["):
+            self._mpi[line.writer] = line, text.strip()
+        elif found := _LIGHTNING.search(text):
+            process = replace(line.process, pid=int(found[1]))
+            self._others.append(_ended(process, int(found[2]), source, time=line.time))
+        elif found := _DEEPSPEED.search(text):
+            process = Process(line.process.rank or int(found[1]), line.process.host)
+            self._others.append(_ended(process, int(found[2]), source, time=line.time))
+        else:
+            self._memory(line, source)
+
+    def _memory(self, line: Line, source: Source) -> None:
+        text = line.text.strip()
+        if line.word in ("OOMKilled", "running low on memory"):
+            pid = _RAY_PID.search(text)
+            process = replace(line.process, pid=int(pid[1])) if pid else line.process
+            by = "kernel" if line.word == "OOMKilled" else "memory monitor of Ray"
+            self._others.append(Death(process, "oom", source, line.time, by=by, text=text[:300]))
+        elif line.word == "exit code 137":
+            self._others.append(_ended(line.process, 137, source, time=line.time))
+        elif line.word == "Worker unexpectedly exits":
+            pid = _RAY_PID.search(text)
+            process = replace(line.process, pid=int(pid[1])) if pid else line.process
+            self._others.append(Death(process, "signal", source, line.time, text="Ray lost it"))
+        elif found := _SHELL.search(text):
+            process = replace(line.process, pid=int(found[1]))
+            self._others.append(_ended(process, -9, source, time=line.time))
+
+    def _srun(self, text: str, line: Line, source: Source) -> None:
+        if found := _SRUN_NODE.search(text):
+            host = (found[1] or found[2]).strip(":,")
+            self._others.append(Trouble("node", f"SLURM: node failure on {host}", source, host,
+                                        fatal=True, time=line.time))  # fmt: skip
+            return
+        if not (found := _SRUN.search(text)):
+            return
+        host, tasks, what = found[1], _numbers(found[2]), found[3].strip()
+        number = next((n for word, n in _SIGNALS_OF_SRUN.items() if what.startswith(word)), None)
+        code = re.match(r"Exited with exit code (\d+)", what)
+        # Where a task is a launcher, its number is not that of a rank.
+        launchers = bool(self._agents)
+        for task in tasks:
+            process = Process(None if launchers else task, host)
+            if what.startswith("Out Of Memory"):
+                death = Death(process, "oom", source, line.time, by="kernel")
+            elif number is not None:
+                death = Death(process, "signal", source, line.time, signal=number)
+            elif code and not launchers:
+                death = _ended(process, int(code[1]), source, time=line.time)
+            else:
+                continue
+            self._others.append(death)
+
+    def _slurmstepd(self, text: str, line: Line, source: Source) -> None:
+        if _OOM.search(text):
+            self._others.append(Trouble("oom", text.partition("error:")[2].strip()[:300], source,
+                                        line.process.host, fatal=True, time=line.time))  # fmt: skip
+        if not (found := _STEP.search(text)):
+            return
+        why = found[4] or ""
+        if "NODE FAIL" in why:
+            self._others.append(Trouble("node", "SLURM cancelled the step: node failure", source,
+                                        fatal=True, time=line.time))  # fmt: skip
+        elif "TIME LIMIT" in why or "PREEMPTION" in why:
+            reason = why.lower().replace("time limit", "the time limit")
+            self._others.append(Death(Process(), "evicted", source, line.time, coarse=True,
+                                      by="scheduler", text=f"at {reason}"))  # fmt: skip
+
+    def _mpi_done(self, writer: object) -> None:
+        if writer not in self._mpi:
+            return
+        line, text = self._mpi.pop(writer)
+        source = self._log.source(line)
+        if found := _MPI.search(text):
+            pid = int(found[2]) or None
+            process = Process(int(found[1]), found[3].rstrip("."), pid)
+            number = _MPI_SIGNAL.search(found[4])
+            how: Literal["signal", "abort"] = "signal" if number else "abort"
+            self._others.append(Death(process, how, source, line.time,
+                                      signal=int(number[1]) if number else None))  # fmt: skip
+        elif found := _MPI_ABORT.search(text):
+            self._others.append(Death(Process(int(found[1])), "abort", source, line.time,
+                                      text="it called MPI_Abort"))  # fmt: skip
+        elif (found := _MPI_NAME.search(text)) and (code := _LATER_CODE.search(text)):
+            self._others.append(_ended(Process(int(found[1])), int(code[1]), source,
+                                       time=line.time))  # fmt: skip
+
+    def _torchrun(self, agent: _Agent) -> Iterator[Fact]:
+        """Yields what an agent says: first its table, which names ranks, then its other lines."""
+        by_pid: dict[int, int] = {}
+        for entry in agent.entries:
+            process = Process(entry.rank, entry.host, entry.pid)
+            source = self._log.source(entry.line)
+            if entry.rank is not None and entry.pid is not None:
+                by_pid[entry.pid] = entry.rank
+                yield Identity(process, source)
+            if entry.code is not None:
+                site, text = tracebacks.parse(entry.traceback[1:])
+                death = _ended(process, entry.code, source, time=entry.line.time, coarse=True)
+                if site:
+                    death = replace(death, how="exception", text=text, site=site)
+                yield death
+        locals_ = {pid: local for _, _, local, pid in agent.failed}
+        first = {rank - locals_[pid] for pid, rank in by_pid.items() if pid in locals_}
+        for line, code, local, pid in agent.failed:
+            if pid in by_pid:
+                continue
+            rank = local + min(first) if len(first) == 1 else line.process.rank
+            process = Process(rank if rank is not None else local, line.process.host, pid)
+            yield _ended(process, code, self._log.source(line), time=line.time)
+        known = {pid: local + min(first, default=0) for pid, local in locals_.items()} | by_pid
+        ended = agent.closed | agent.forced
+        ranks = _ranks_by_pid(known, sorted({*known, *ended}))
+        for pid, line in ended.items():
+            process = Process(ranks.get(pid), line.process.host, pid)
+            forced = pid in agent.forced
+            yield Death(
+                process, "signal", self._log.source(line), line.time,
+                signal=9 if forced else _NAMED.get(_closing_signal(line), 15), by="launcher",
+                text="it did not end at SIGTERM" if forced else "",
+            )  # fmt: skip
+
+
+def _ranks_by_pid(known: dict[int, int], pids: list[int]) -> dict[int, int]:
+    """Returns the ranks of an agent's processes: it starts them in order of rank, so pids rise.
+
+    The known ranks must fit, or nothing is said of the others.
+    """
+    offsets = {rank - pids.index(pid) for pid, rank in known.items()}
+    if len(offsets) != 1:
+        return known
+    first = offsets.pop()
+    return {pid: first + index for index, pid in enumerate(pids)}
+
+
+def _closing_signal(line: Line) -> str:
+    found = _CLOSING.search(line.text)
+    return found[2] if found else ""
+
+
+def _numbers(text: str) -> list[int]:
+    """Returns the numbers of a list such as 0-2,5, at most 4096 of them."""
+    found: list[int] = []
+    for low, high in re.findall(r"(\d+)(?:-(\d+))?", text):
+        end = min(int(high) if high else int(low), int(low) + 4096)
+        found += range(int(low), end + 1)
+    return found[:4096]
+
+
+def _is_error_file(item: Item) -> bool:
+    """Returns whether a file is an error.json of torchelastic."""
+    head = item.head.lstrip()[:1]
+    return head == b"{" and b'"message"' in item.head and (
+        b'"extraInfo"' in item.head or b'"py_callstack"' in item.head
+    )  # fmt: skip
+
+
+def _error_file(item: Item, rank: int | None, notes: Notes) -> Iterator[Fact]:
+    try:
+        if item.size > _MOST_JSON:
+            raise ValueError("too large")
+        content = json.loads(item.path.read_bytes())["message"]
+        extra = content.get("extraInfo", {}) if isinstance(content, dict) else {}
+        text = str(content.get("message", "") if isinstance(content, dict) else content)
+        stack = str(extra.get("py_callstack", ""))
+        stamp = float(extra["timestamp"]) if "timestamp" in extra else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        notes.add(item, f"no error file of torchelastic: {error}")
+        return
+    site, _ = tracebacks.parse(stack.splitlines()[:10_000])
+    stopped = "SignalException" in text
+    yield Death(
+        Process(rank), "signal" if stopped else "exception", Source(item.name), stamp, coarse=True,
+        signal=15 if stopped else None, by="launcher" if stopped else "",
+        text="" if stopped else text[:2000], site=site,
+    )  # fmt: skip
+
+
+def _sniff(item: Item) -> bool:
+    return _is_error_file(item) or log_lines.has(item, "launcher")
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    elastic = log_lines.elastic_ranks(items)
+    for item in items:
+        if _is_error_file(item):
+            yield from _error_file(item, elastic.get(item.name), notes)
+    for log in log_lines.read([item for item in items if not _is_error_file(item)], notes):
+        yield from log_lines.identities(log)
+        yield from _Reader(log).facts()
+
+
+KIND = Kind("launcher", binary=False, sniff=_sniff, read=_read)

@@ -1,0 +1,235 @@
+"""Last words of processes in logs: Python tracebacks, C++ exceptions, signals, CUDA's errors."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from oddrank.triage.evidence import Item, Kind, Notes, log_lines
+from oddrank.triage.evidence.log_lines import Line, Log
+from oddrank.triage.facts import Death, Fact, Frame, Process, Source, Trouble
+
+_START = "Traceback (most recent call last)"
+_FILE_LINE = re.compile(r'^\W*File "([^"]+)", line (\d+)(?:, in (.+))?')
+_RICH_LINE = re.compile(r"^│ (\S+\.py):(\d+) in (\S+)")
+# Tracebacks of these are the launcher's own: it reports what became of a rank.
+_LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launcher/", "accelerate/commands/",
+              "deepspeed/launcher/", "torch/distributed/elastic/agent/")  # fmt: skip
+_LAUNCHERS_WORDS = ("ChildFailedError", "CalledProcessError", "SignalException")
+# Python goes on after these.
+_GOES_ON = ("Exception ignored in", "Exception in thread")
+_SIGNALS = {
+    "Segmentation fault": 11,
+    "Aborted": 6,
+    "Bus error": 7,
+    "Floating": 8,
+    "Illegal instruction": 4,
+}
+_GLIBC = ("double free or corruption", "corrupted size vs. prev_size", "malloc(): ",
+          "free(): invalid")  # fmt: skip
+_NUMBER = re.compile(r"\((\d+)\)")
+# Text of an error -> kind of trouble. These are faults of hardware, not of code.
+_HARDWARE = {
+    "uncorrectable ECC error": "ecc",
+    "uncorrectable NVLink error": "nvlink",
+    "NVLink error": "nvlink",
+    "an unrecoverable": "gpu",
+    "GPU is lost": "gpu",
+    "fallen off the bus": "gpu",
+}
+_NCCL_TROUBLE = (
+    (re.compile(r"Got completion from peer (\S+).*status=(\d+)"), "network"),
+    (re.compile(r"Got async event : (.+)"), "network"),
+    (re.compile(r"[Ee]rror while creating shared memory segment"), "shm"),
+    (re.compile(r"No space left on device"), "shm"),
+)
+
+
+@dataclass
+class _Block:
+    """A traceback that is being read, of one writer."""
+
+    process: Process
+    source: Source
+    number: int
+    lines: list[str] = field(default_factory=list)
+    text: str = ""
+    time: float | None = None
+    goes_on: bool = False
+
+
+def parse(lines: Sequence[str]) -> tuple[tuple[Frame, ...], str]:
+    """Returns the frames of a traceback's lines, innermost first, and its exception."""
+    frames: list[Frame] = []
+    text = ""
+    for line in lines:
+        if found := _FILE_LINE.match(line):
+            frames.append(Frame((found[3] or "").strip(), found[1], int(found[2])))
+        elif found := _RICH_LINE.match(line):
+            frames.append(Frame(found[3], found[1], int(found[2])))
+        elif line.strip() and not line.startswith(("╭", "╰", "│")):
+            text = line.strip()
+    return tuple(reversed(frames)), text
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    for log in log_lines.read(items, notes):
+        yield from log_lines.identities(log)
+        yield from _Words(log).facts()
+
+
+class _Words:
+    """Reads one log's lines. A process may say several last words: an exception, then a signal."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._open: dict[object, _Block] = {}
+        self._done: dict[object, list[_Block]] = {}
+        self._goes_on: dict[object, int] = {}
+        self._deaths: dict[object, Death] = {}
+        self._troubles: dict[tuple[object, str, str], Trouble] = {}
+
+    def facts(self) -> Iterator[Fact]:
+        for line in self._log.lines:
+            self._add(line)
+        for writer in list(self._open):
+            self._close(writer)
+        for blocks in self._done.values():
+            yield from _deaths(blocks)
+        yield from self._deaths.values()
+        yield from self._troubles.values()
+
+    def _add(self, line: Line) -> None:
+        block = self._open.get(line.writer)
+        if line.word == _START and not line.follows:
+            if block is not None:
+                self._close(line.writer)
+            began = self._goes_on.get(line.writer, -10)
+            self._open[line.writer] = _Block(
+                line.process, self._log.source(line), line.number, time=line.time,
+                goes_on=line.number - began <= 3,
+            )  # fmt: skip
+            if "Original Traceback" in line.text:
+                self._open[line.writer].goes_on = True  # a part of an exception's message
+            return
+        if block is not None:
+            if line.text[:1] in (" ", "\t", "│", "╭", "╰"):
+                block.lines.append(line.text)
+            elif line.text.strip():
+                block.text = line.text.strip()
+                self._close(line.writer)
+            if line.follows:
+                return
+        self._word(line)
+
+    def _word(self, line: Line) -> None:
+        """Reads a line that is telling by itself."""
+        source = self._log.source(line)
+        text = line.text.strip()
+        if line.word in _GOES_ON:
+            self._goes_on[line.writer] = line.number
+        elif line.word == "Fatal Python error:":
+            about = text.partition("Fatal Python error:")[2].strip()
+            number = next((n for word, n in _SIGNALS.items() if about.startswith(word)), None)
+            self._died(line, Death(line.process, "signal" if number else "abort", source, line.time,
+                                   signal=number, text=about))  # fmt: skip
+        elif line.word == "terminate called after throwing":
+            self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
+        elif line.word == "  what():  ":
+            self._what(line, text.partition("what():")[2].strip(), source)
+        elif line.word == "watchdog thread terminated with exception":
+            self._what(line, text.partition("with exception:")[2].strip() or text, source)
+        elif line.word == "CUDA error: ":
+            self._hardware(line, text, source)
+        elif line.word == "NCCL WARN":
+            self._nccl(line, text, source)
+        elif line.word == "Last error:" and line.follows:
+            self._last_error(line, text)
+        elif line.word in ("Segmentation fault", "*** Process received signal"):
+            told = _NUMBER.search(text) if "Signal:" in text else None
+            if told or (line.word == "Segmentation fault" and not line.follows):
+                self._died(line, Death(line.process, "signal", source, line.time,
+                                       signal=int(told[1]) if told else 11))  # fmt: skip
+        elif line.word in _GLIBC:
+            self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
+
+    def _died(self, line: Line, death: Death) -> None:
+        old = self._deaths.get(line.writer)
+        if old is None:
+            self._deaths[line.writer] = death
+        elif not old.text or old.text.startswith("terminate called"):
+            self._deaths[line.writer] = replace(old, text=death.text or old.text, by=death.by)
+
+    def _what(self, line: Line, text: str, source: Source) -> None:
+        """Reads what a C++ exception says; that of NCCL's watchdog ends a process that waited."""
+        waited = "Watchdog caught" in text or "Watchdog caught" in line.text
+        self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text,
+                               by="watchdog" if waited else ""))  # fmt: skip
+        self._hardware(line, text, source)
+
+    def _hardware(self, line: Line, text: str, source: Source) -> None:
+        for words, kind in _HARDWARE.items():
+            if words in text:
+                self._trouble(line, kind, text, source)
+                return
+
+    def _nccl(self, line: Line, text: str, source: Source) -> None:
+        for pattern, kind in _NCCL_TROUBLE:
+            if found := pattern.search(text):
+                code = found[2] if found.lastindex == 2 else ""
+                self._trouble(line, kind, text.partition("NCCL WARN")[2].strip(), source, code)
+                return
+
+    def _trouble(self, line: Line, kind: str, text: str, source: Source, code: str = "") -> None:
+        key = (line.writer, kind, code)
+        old = self._troubles.get(key)
+        if old is not None:
+            self._troubles[key] = replace(old, count=old.count + 1)
+            return
+        self._troubles[key] = Trouble(
+            kind, text[:300], source, line.process.host, code=code, fatal=kind != "network",
+            time=line.time, pid=line.process.pid,
+        )  # fmt: skip
+
+    def _last_error(self, line: Line, text: str) -> None:
+        """NCCL's reason follows an exception that only says that there was one."""
+        blocks = self._done.get(line.writer)
+        if blocks and text and line.number - blocks[-1].number < 1000:
+            blocks[-1].text += f" ({text})"
+
+    def _close(self, writer: object) -> None:
+        block = self._open.pop(writer)
+        if not block.goes_on:
+            self._done.setdefault(writer, []).append(block)
+
+
+def _deaths(blocks: Sequence[_Block]) -> Iterator[Death]:
+    """Yields the death that one writer's tracebacks tell: that of the last one.
+
+    Without prefixes all ranks are one writer: then each traceback may be another rank's.
+    """
+    told = []
+    for block in blocks:
+        site, text = parse(block.lines)
+        text = block.text or text
+        if any(word in text for word in _LAUNCHERS_WORDS):
+            continue
+        if site and any(part in frame.file for frame in site for part in _LAUNCHERS):
+            continue
+        if text or site:
+            told.append(Death(block.process, "exception", block.source, block.time, text=text,
+                              site=site))  # fmt: skip
+    if not told:
+        return
+    if told[-1].process == Process():
+        seen = set()
+        for death in told:
+            if (death.text, death.site) not in seen:
+                seen.add((death.text, death.site))
+                yield death
+    else:
+        yield told[-1]
+
+
+KIND = Kind(
+    "tracebacks", binary=False, sniff=lambda item: log_lines.has(item, "tracebacks"), read=_read
+)
