@@ -271,10 +271,11 @@ class Scanner::Parts {
     found.follows = true;
     found.text = plain(own, limits_.text);
     found.writer = block->writer;
-    const bool ends = block->indented && !is_indented(own);
+    const bool counted = !block->indented;
+    const bool ends = !counted && !is_indented(own);
     if (--block->left == 0 || ends) blocks_.erase(block);
-    // A line with a needle of its own is a match of that.
-    if (needles_.in(text) != 0) return false;
+    // Behind a traceback, a line with a needle of its own is a match of that.
+    if (!counted && needles_.in(text) != 0) return false;
     keep(std::move(found));
     return true;
   }

@@ -342,6 +342,12 @@ def _evidence(point: Point) -> Evidence:
 
 # Rule -> what it means, for the report and --explain.
 RULES = {
+    "first-end": "it ended by itself, and no other end is known to have come before",
+    "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
+    "did-not-end": "the launcher had to kill it, while the others timed out waiting",
+    "gone-without-a-word": "all others lost a peer, and nothing says how it ended",
+    "without-a-timeout": "the others timed out waiting for somebody, and it did not",
+    "sizes-differ": "a rank was sent more than it expected: its size or its peer's is wrong",
     "awaited-and-waits-for-nobody": "other ranks wait for it, and it waits for none",
     "awaited-and-silent": "other ranks wait in calls with it, and it left no word of them",
     "all-inside": "every rank is inside the call: nobody is behind",

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from oddrank.finding import ranks_text
 from oddrank.triage.facts import Cause, Point, Process, Source, Suspect, ranks
-from oddrank.triage.judges import devices, ras, stacks, waits
+from oddrank.triage.judges import deaths, devices, ras, stacks, waits
 from oddrank.triage.view import View
 
 _NAMES_NOBODY = frozenset({"unknown", "outside"})
 # Causes that only say that a call was not entered: a stack or a state can say why.
 _OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"})
+_ENDS = frozenset({"dead", "device"})
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
 # Seconds since the last event of a process that goes on. Recorders see each line of its own code.
 _JUST_NOW = 1.0
@@ -22,7 +23,13 @@ _JUST_NOW = 1.0
 def suspects(view: View) -> list[Suspect]:
     """Returns what is wrong, the surest and most telling first; empty if nothing is."""
     died, waited, stood, broken, counted = (judge(view) for judge in _JUDGES)
-    found = _with_states(_hang(waited, stood, counted), view)
+    # Timeouts that say who was waited for belong to the stall.
+    awaited = [s for s in died if s.cause not in _ENDS]
+    died = [s for s in died if s.cause in _ENDS]
+    found = _hang(waited, stood, counted)
+    for suspect in awaited:
+        found = _join(found, suspect, "timeouts")
+    found = _with_states(found, view)
     found = [_with_activity(suspect, view) for suspect in found]
     found = _with_deaths(found, died)
     found = _with_devices(found, broken)
@@ -252,7 +259,7 @@ def _nobody(view: View) -> list[Suspect]:
 
 # In this order: deaths, waits, stacks, devices, counts.
 _JUDGES: tuple[Callable[[View], list[Suspect]], ...] = (
-    _nobody,
+    deaths.judge,
     waits.judge,
     stacks.judge,
     devices.judge,

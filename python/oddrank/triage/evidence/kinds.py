@@ -9,11 +9,13 @@ from oddrank.triage.evidence import (
     flight_recorder,
     kernel,
     kubernetes,
+    launcher,
     nccl_debug,
     nccl_inspector,
     nccl_ras,
     nvidia_smi,
     stacks,
+    tracebacks,
     watchdog,
 )
 from oddrank.triage.facts import Fact
@@ -22,11 +24,13 @@ KINDS: tuple[Kind, ...] = (
     flight_recorder.KIND,
     kernel.KIND,
     kubernetes.KIND,
+    launcher.KIND,
     nccl_debug.KIND,
     nccl_inspector.KIND,
     nccl_ras.KIND,
     nvidia_smi.KIND,
     stacks.KIND,
+    tracebacks.KIND,
     watchdog.KIND,
 )
 _MOST_STRANGE = 8

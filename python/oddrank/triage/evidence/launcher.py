@@ -9,7 +9,7 @@ from typing import Literal
 
 from oddrank.triage.evidence import Item, Kind, Notes, log_lines, tracebacks
 from oddrank.triage.evidence.log_lines import Line, Log
-from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble
+from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble, World
 
 _MOST_JSON = 4 << 20
 _AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
@@ -244,6 +244,9 @@ class _Reader:
                 if site:
                     death = replace(death, how="exception", text=text, site=site)
                 yield death
+        ranks = {entry.rank for entry in agent.entries} - {None}
+        if len(ranks) > 1 and ranks == set(range(len(ranks))):
+            yield World(len(ranks), self._log.source(agent.entries[0].line))
         locals_ = {pid: local for _, _, local, pid in agent.failed}
         first = {rank - locals_[pid] for pid, rank in by_pid.items() if pid in locals_}
         for line, code, local, pid in agent.failed:
@@ -254,9 +257,9 @@ class _Reader:
             yield _ended(process, code, self._log.source(line), time=line.time)
         known = {pid: local + min(first, default=0) for pid, local in locals_.items()} | by_pid
         ended = agent.closed | agent.forced
-        ranks = _ranks_by_pid(known, sorted({*known, *ended}))
+        known = _ranks_by_pid(known, sorted({*known, *ended}))
         for pid, line in ended.items():
-            process = Process(ranks.get(pid), line.process.host, pid)
+            process = Process(known.get(pid), line.process.host, pid)
             forced = pid in agent.forced
             yield Death(
                 process, "signal", self._log.source(line), line.time,

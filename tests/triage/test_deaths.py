@@ -1,0 +1,265 @@
+"""Checks who ended first: lines of launchers and last words become deaths, and these a suspect."""
+
+from oddrank.triage import verdict
+from oddrank.triage.evidence import launcher, tracebacks, watchdog
+from oddrank.triage.facts import Death, Frame, Process, Source
+from oddrank.triage.judges import deaths
+from oddrank.triage.view import view
+from triage.facts_of import Texts, item_of
+
+
+def suspects(tmp_path, text):
+    facts = [
+        fact
+        for kind in (watchdog, tracebacks, launcher)
+        for fact in Texts(tmp_path, kind.KIND).facts(text)
+    ]
+    return verdict.suspects(view(facts))
+
+
+def traceback(rank, error, line=9, prefix="[rank{}]: "):
+    before = prefix.format(rank)
+    return (
+        f"{before}Traceback (most recent call last):\n"
+        f'{before}  File "train.py", line {line}, in main\n'
+        f"{before}    step()\n{before}{error}\n"
+    )
+
+
+LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4711"
+WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation"
+AGENT = "E1123 12:58:19.798000 1000 torch/distributed/elastic/multiprocessing/api.py:1002] "
+
+
+def failed(local, pid, code):
+    return f"{AGENT}failed (exitcode: {code}) local_rank: {local} (pid: {pid}) of binary: python\n"
+
+
+def closing(*pids):
+    return "".join(f"{AGENT}Sending process {pid} closing signal SIGTERM\n" for pid in pids)
+
+
+def entry(rank, pid, code, time="2026-11-23_12:58:19", local=None):
+    return (
+        f"[{rank}]:\n  time      : {time}\n  host      : node1\n"
+        f"  rank      : {rank} (local_rank: {rank if local is None else local})\n"
+        f"  exitcode  : {code} (pid: {pid})\n  error_file: <N/A>\n"
+        "  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors\n"
+    )
+
+
+def one(found, cause="dead"):
+    (suspect,) = (s for s in found if s.certainty > 0)
+    assert suspect.cause == cause
+    return suspect, [p.rank for p in suspect.processes]
+
+
+def test_the_rank_that_raised_is_named_and_not_those_that_lost_it(tmp_path):
+    text = (
+        traceback(2, "ValueError: boom")
+        + traceback(0, LOST)
+        + traceback(1, LOST)
+        + closing(10, 12, 13)
+        + failed(1, 11, 1)
+    )
+    suspect, named = one(suspects(tmp_path, text))
+    assert named == [2]
+    assert suspect.certainty == 2
+    assert [p.rank for p in suspect.waiting] == [0, 1]
+    assert suspect.leaf == Frame("main", "train.py", 9)
+
+
+def test_the_launchers_root_cause_is_only_evidence(tmp_path):
+    # As in real output: rank 1 timed out first, rank 2 stood still and had to be killed.
+    text = (
+        traceback(0, WAITED)
+        + traceback(1, WAITED)
+        + traceback(3, WAITED)
+        + closing(10, 12, 13)
+        + f"{AGENT}Unable to shutdown process 12 via 15, forcefully exiting via 9\n"
+        + failed(1, 11, 1)
+        + "Failures:\n"
+        + entry(0, 10, -15)
+        + entry(2, 12, -9)
+        + entry(3, 13, -15)
+        + "Root Cause (first observed failure):\n"
+        + entry(1, 11, 1)
+    )
+    suspect, named = one(suspects(tmp_path, text), "not-entered-or-inside")
+    assert named == [2]
+    assert suspect.rule == "did-not-end"
+
+
+def test_the_only_rank_that_did_not_time_out_is_the_one_waited_for(tmp_path):
+    text = (
+        traceback(0, LOST)
+        + traceback(1, WAITED)
+        + traceback(3, WAITED)
+        + closing(10, 12)
+        + failed(1, 11, 1)
+        + "".join(entry(r, 10 + r, c) for r, c in ((0, -15), (2, -15), (3, 1), (1, 1)))
+    )
+    _, named = one(suspects(tmp_path, text), "not-entered-or-inside")
+    assert named == [2]
+
+
+def test_a_killed_rank_explains_those_that_the_launcher_ended(tmp_path):
+    text = closing(10, 11, 13) + failed(2, 12, -9) + entry(2, 12, -9)
+    suspect, named = one(suspects(tmp_path, text))
+    assert named == [2]
+    assert (suspect.death.how, suspect.death.signal) == ("signal", 9)
+
+
+def test_a_crash_after_another_end_is_its_consequence(tmp_path):
+    text = traceback(3, "ValueError: boom") + entry(3, 13, 1) + entry(1, 11, -11) + entry(0, 10, -6)
+    _, named = one(suspects(tmp_path, text))
+    assert named == [3]
+
+
+def test_crashes_alone_are_causes(tmp_path):
+    _, named = one(suspects(tmp_path, entry(1, 11, -11) + entry(0, 10, -15)))
+    assert named == [1]
+
+
+def test_the_same_exception_on_all_ranks_blames_no_rank(tmp_path):
+    text = "".join(traceback(r, f"KeyError: 'of rank {r}'") + entry(r, 10 + r, 1) for r in range(4))
+    suspect, named = one(suspects(tmp_path, text))
+    assert named == [0, 1, 2, 3]
+    assert suspect.rule == "same-end-everywhere"
+
+
+def test_tracebacks_without_ranks_belong_to_the_only_rank_that_exited_so(tmp_path):
+    text = traceback(0, "ValueError: boom", prefix="") + closing(10, 12) + failed(1, 11, 1)
+    suspect, named = one(suspects(tmp_path, text))
+    assert named == [1]
+    assert suspect.death.text == "ValueError: boom"
+
+
+def test_of_several_tracebacks_without_ranks_nobody_is_named(tmp_path):
+    text = (
+        traceback(0, "ValueError: boom", prefix="")
+        + traceback(0, LOST, prefix="")
+        + entry(0, 10, 1)
+        + entry(1, 11, 1)
+    )
+    found = suspects(tmp_path, text)
+    assert not [s for s in found if s.certainty == 2]
+
+
+def test_an_exit_without_a_reason_says_that_the_reason_is_missing(tmp_path):
+    # torchrun keeps no output of the other ranks: error_file is <N/A>
+    suspect, named = one(suspects(tmp_path, entry(1, 11, 1) + entry(0, 10, -15)))
+    assert named == [1]
+    assert suspect.certainty == 1
+    assert suspect.against
+
+
+def test_who_aborted_after_a_watchdogs_timeout_waited(tmp_path):
+    caught = (
+        "[rank{0}]:[E419 10:42:28.8 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective"
+        " operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+        "Timeout(ms)=600000) ran for 600013 milliseconds before timing out.\n"
+        "[rank{0}]:[E419 10:42:28.8 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank "
+        "{0}] failure detected by watchdog at work sequence id: 5 PG status: last enqueued work: 5,"
+        " last completed work: 4\n"
+    )
+    text = (
+        caught.format(0)
+        + caught.format(1)
+        + caught.format(3)
+        + closing(12)
+        + failed(0, 10, -6)
+        + "".join(entry(r, 10 + r, -6) for r in (0, 1, 3))
+        + entry(2, 12, -15)
+    )
+    found = suspects(tmp_path, text)
+    assert {p.rank for s in found if s.certainty for p in s.processes} == {2}
+
+
+def test_a_rank_that_left_the_others_without_a_word_is_named(tmp_path):
+    text = "".join(traceback(r, LOST) for r in (0, 1, 3)) + failed(1, 11, 1)
+    suspect, named = one(suspects(tmp_path, text))
+    assert named == [2]
+    assert suspect.certainty == 1
+
+
+def test_other_sizes_than_expected_name_nobody(tmp_path):
+    text = (
+        "[rank2]: terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+        "[rank2]:   what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 500 vs "
+        "252. Received data size doesn't match expected size.\n" + failed(2, 12, -6)
+    )
+    (suspect,) = suspects(tmp_path, text)
+    assert (suspect.certainty, suspect.processes) == (0, ())
+
+
+def test_srun_and_mpirun_name_their_tasks(tmp_path):
+    for text, rank, how in (
+        ("srun: error: node7: task 3: Out Of Memory\n", 3, "oom"),
+        ("srun: error: node7: task 3: Killed\n", 3, "signal"),
+        ("srun: error: node7: task 3: Exited with exit code 2\n", 3, "exit"),
+        (
+            "mpirun noticed that process rank 3 with PID 1234 on node node7 exited on signal 9 "
+            "(Killed).\n",
+            3,
+            "signal",
+        ),
+        (
+            "prterun noticed that process rank 3 with PID 1234 on node node7 exited on\nsignal 11 "
+            "(Segmentation fault).\n",
+            3,
+            "signal",
+        ),
+        ("MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\n", 3, "abort"),
+        ("[rank: 3] Child process with PID 77 terminated with code -9.\n", 3, "signal"),
+    ):
+        suspect, named = one(suspects(tmp_path, text))
+        assert (named, suspect.death.how) == ([rank], how)
+
+
+def test_a_time_limit_blames_nobody(tmp_path):
+    text = (
+        "slurmstepd: error: *** STEP 12.0 ON node7 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME "
+        "LIMIT ***\n"
+    )
+    (suspect,) = suspects(tmp_path, text)
+    assert suspect.processes == ()
+    assert suspect.death.by == "scheduler"
+
+
+def test_an_error_file_of_torchelastic_names_rank_and_place(tmp_path):
+    path = tmp_path / "attempt_0" / "3" / "error.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        '{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "Traceback (most'
+        ' recent call last):\\n  File \\"train.py\\", line 9, in main\\n    step()\\nValueError: '
+        'boom\\n", "timestamp": "1767225600"}}}'
+    )
+    item = item_of(path, str(path))
+    (death,) = (f for f in launcher.KIND.read([item], None) if isinstance(f, Death))
+    assert (death.process.rank, death.time, death.coarse) == (3, 1767225600.0, True)
+    assert death.site == (Frame("main", "train.py", 9),)
+
+
+def death(rank, time=None, *, how="exception", text="ValueError: boom", host=None, coarse=False):
+    return Death(Process(rank, host), how, Source("job.log", rank), time, coarse=coarse, text=text)
+
+
+def test_the_earlier_of_two_ends_is_the_first_cause():
+    facts = [death(0, 10.0, text="KeyError: 1"), death(1, 12.0)]
+    (suspect,) = deaths.judge(view(facts))
+    assert [p.rank for p in suspect.processes] == [0]
+
+
+def test_whole_seconds_and_other_hosts_clocks_order_nothing():
+    for first, second in (
+        (death(0, 10.0, text="KeyError: 1", coarse=True), death(1, 11.0, coarse=True)),
+        (death(0, 10.0, text="KeyError: 1", host="a"), death(1, 99.0, host="b")),
+    ):
+        found = deaths.judge(view([first, second]))
+        assert len(found) == 2
+        assert all(suspect.certainty < 2 for suspect in found)
+
+
+def test_nothing_is_said_without_deaths():
+    assert deaths.judge(view([])) == []
