@@ -246,6 +246,8 @@ def _one(process: Process) -> str:
 
 def _named(suspect: Suspect) -> str:
     known = ranks(suspect.processes)
+    if not known and not suspect.processes:
+        return "a process"
     return ranks_text(known) if known else _one(suspect.processes[0])
 
 

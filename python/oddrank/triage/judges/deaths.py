@@ -104,7 +104,8 @@ def _end(deaths: Sequence[Death], timed_out: set[int]) -> _End:
     whys = [(_why(death), death) for death in deaths]
     process = next((d.process for d in deaths if d.process.rank is not None), deaths[0].process)
     launched = any(death.by == "launcher" for death in deaths)
-    for why in ("own", "waited", "lost"):
+    order: tuple[Why, ...] = ("unlike", "own", "waited", "lost")
+    for why in order:
         spoke = [d for w, d in whys if w == why and (d.text or d.how in ("oom", "evicted"))]
         if spoke and (why != "own" or any(d.how != "signal" for d in spoke)):
             return _End(process, why, _best(spoke), tuple(deaths))
