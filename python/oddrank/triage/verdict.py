@@ -255,10 +255,6 @@ def _first_source(suspect: Suspect) -> Source | None:
     return next((point.source for point in suspect.support if point.source), None)
 
 
-def _nobody(view: View) -> list[Suspect]:
-    return []
-
-
 # In this order: deaths, waits, stacks, devices, counts.
 _JUDGES: tuple[Callable[[View], list[Suspect]], ...] = (
     deaths.judge,
