@@ -132,13 +132,18 @@ def _faulthandler(job: "Job", folder: Path) -> None:
 
 
 def _pyspy(job: "Job", folder: Path) -> None:
-    """Runs py-spy on each rank. It can't stop one that is stopped already, or in a dead disk."""
+    """Runs py-spy on each rank, in half of the cases with native frames.
+
+    It can't stop a rank that is stopped already, or that a dead disk holds; nor unwind it then.
+    """
     texts = {}
     program = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     for rank in filter(job.alive, job.pids if program else ()):
         command = [str(program), "dump", "--pid", str(job.pids[rank])]
         if job.state(rank) in "TD":
             command.append("--nonblocking")
+        elif job.case.variant == 1:
+            command.append("--native")
         with suppress(subprocess.TimeoutExpired):
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=_PYSPY_SECONDS, check=False

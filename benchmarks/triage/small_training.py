@@ -308,4 +308,6 @@ def main() -> None:
 if __name__ == "__main__":
     oddrank.arm()
     torch.set_num_threads(1)
+    # Else a dump with frames imports this module first: seconds in each rank.
+    torch._inductor = None
     main()
