@@ -9,6 +9,7 @@ import pytest
 
 from bench.nccl_process import in_process
 from oddrank import _native
+from oddrank.bench import choice
 from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
 from oddrank.bench.collectives import COLLECTIVES, Segment
 from oddrank.bench.native import Native
@@ -72,6 +73,14 @@ def wrong_values(case: Case, operation: Any, *, turn: int, checked_turn: int | N
     checked = turn if checked_turn is None else checked_turn
     told = cuda.gpu_check(*what, checked, places(operation.recv, layout.recv))
     return sum(wrong for wrong, *_ in told)
+
+
+def test_reading_nccl_s_log_changes_no_value_and_one_rank_has_no_choice(native: Native):
+    case = Case("all_reduce", "float32", MIB)
+    operation = native.prepare(case)
+    assert wrong_values(case, operation, turn=1) == 0
+    assert choice.seen(operation.once) is None
+    assert wrong_values(case, operation, turn=2) == 0
 
 
 def test_it_launches_in_our_thread(native: Native):

@@ -18,7 +18,7 @@ CASE = Case("all_reduce", "float32", 1_000_000)
 def result(*times, mismatch=None, skipped=None):
     return {"backend": "c10d:gloo", "times": [list(times)] if times else [], "mismatch": mismatch,
             "mean": statistics.fmean(times) if times else None, "iterations": len(times),
-            "skipped": skipped, "arrival": None, "footprint": 0}  # fmt: skip
+            "skipped": skipped, "arrival": None, "footprint": 0, "nccl_choice": None}  # fmt: skip
 
 
 def test_the_mean_makes_the_bandwidth_and_the_distribution_stands_beside_it():
@@ -108,6 +108,26 @@ def test_a_percentage_of_what_is_doubted_has_a_question_mark(doubt, shown):
     assert row.as_data()["expected_doubt"] == (doubt or None)
     skipped = summarise(CASE, {rank: result(skipped="no room") for rank in range(4)}, 4)
     assert not any("?" in cell for cell in cells(skipped.expecting(Expected(1.0, "", doubt=doubt))))
+
+
+def shown(row):
+    """Returns the lines of a table of one row."""
+    stream = io.StringIO()
+    Table(stream).add(Pass(Task("nccl", CASE, "name"), 0, 1, 1), row)
+    return stream.getvalue().splitlines()
+
+
+def test_what_nccl_chose_is_a_column_and_a_field_only_if_its_log_told_it(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    chosen = {"algorithm": "NVLS", "protocol": "SIMPLE", "channels": 16}
+    row = summarise(CASE, {0: {**result(1000), "nccl_choice": chosen}, 1: result(1000)}, 2)
+    assert row.as_data()["nccl_choice"] == chosen
+    heads, figures = shown(row)[-2:]
+    assert "NCCL chose  check" in heads
+    assert "NVLS SIMPLE x16  ok" in figures
+    silent = summarise(CASE, {0: result(1000), 1: result(1000)}, 2)
+    assert "nccl_choice" not in silent.as_data()
+    assert "NCCL chose" not in "".join(shown(silent))
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 180, 300])

@@ -324,6 +324,13 @@ def test_a_dry_run_tells_the_time_that_looking_for_late_ranks_takes(monkeypatch)
     assert "up to 20 s (--budget), of them up to 8 s for the check for late ranks" in said
 
 
+def test_what_nccl_chose_is_not_made_up_where_no_nccl_ran():
+    done = run_alone("--sizes", "8", *FAST, "--backend", "c10d", "--algorithm")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("--algorithm: NCCL told no choice. It does so from 2.24") == 1
+    assert "NCCL chose" not in done.stdout
+
+
 def test_json_on_stdout_has_stdout_for_itself():
     done = run_alone("--sizes", "8,64", *FAST, "--json", "-")
     report = json.loads(done.stdout)

@@ -36,6 +36,11 @@ from oddrank.report import envelope, exit_code, write_json
 _ALL = "all"
 TABLE, NCCL_TESTS = "table", "nccl-tests"
 _LARGEST_EFFECT = 0.95
+_NOTHING_CHOSEN = (
+    "--algorithm: NCCL told no choice. It does so from 2.24 on, for collectives of two GPUs or"
+    " more, not for sends and receives. With NCCL_DEBUG_FILE set it needs NCCL_DEBUG=INFO and"
+    " NCCL_DEBUG_SUBSYS=TUNING, too"
+)
 
 
 def _parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
@@ -143,6 +148,9 @@ _RUN_OPTIONS = (
                  type=click.Choice(("", "buffer", "window")), metavar="[buffer|window]",
                  help="Back end nccl: register the buffers; window: as symmetric windows (NCCL"
                  " 2.27 and newer), which its low-latency kernels need."),
+    click.option("--algorithm", is_flag=True,
+                 help="On GPUs: show the algorithm, protocol and number of channels that NCCL (2.24"
+                 " and newer) chose, read from its log in a run of each case that is not timed."),
     click.option("--split", "divided", metavar="HOW", default=None,
                  callback=_parsed_or_none(split.parse),
                  help="Groups of ranks that measure at once: node (the ranks of each node), rail"
@@ -183,6 +191,7 @@ def run(
     deadline: float | None,
     graph: int,
     register: str,
+    algorithm: bool,
     divided: Split | None,
     fail_below: float | None,
     layout: str,
@@ -249,13 +258,17 @@ def run(
         table.end(measured.values())
         found_report = report.of_sweep(passes, here, outcome, measured, fail_below)
         render.progress("", stream)
+        if algorithm and not any(row.nccl_choice for row in measured.values()):
+            render.progress(_NOTHING_CHOSEN, stream)
         if as_nccl_tests:
             for line in nccl_tests.text(measured.values(), report.members(outcome.run)):
                 render.progress(line, sys.stdout)
         render.deliver(found_report, json_path, stdout_is_taken=as_nccl_tests)
         return found_report.exit_code(fail_on)
 
-    options = sweep.SweepOptions(target, time.budget, time.deadline, graph, register, divided)
+    options = sweep.SweepOptions(
+        target, time.budget, time.deadline, graph, register, divided, algorithm
+    )
     runner.run(
         sweep.stages(passes, options),
         here,

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO, TypedDict
 
-from oddrank.bench import expected, split
+from oddrank.bench import choice, expected, split
 from oddrank.bench.case import Case, size_text
+from oddrank.bench.choice import Choice
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expected import Expected
 from oddrank.bench.plan import Pass
@@ -41,7 +42,7 @@ class Row:
     evenly thinned. arrival: every rank's median microseconds behind the first rank, in the order of
     ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if they are few.
     groups: with --split each group's ranks and figures; then the row's own figures are those of the
-    slowest group, and n is the ranks of one group.
+    slowest group, and n is the ranks of one group. nccl_choice: what NCCL chose, if its log says.
     """
 
     backend: str
@@ -75,9 +76,13 @@ class Row:
     arrival: Mapping[str, Any] | None = None
     footprint: int | None = None
     groups: tuple[Mapping[str, Any], ...] = ()
+    nccl_choice: Choice | None = None
 
     def as_data(self) -> dict[str, Any]:
-        return asdict(self)
+        data = asdict(self)
+        if self.nccl_choice is None:
+            del data["nccl_choice"]  # most runs do not ask for it
+        return data
 
     def expecting(self, what: Expected | None) -> "Row":
         """Returns the row with its expectation and the percentage of it."""
@@ -111,6 +116,7 @@ class PassResult(TypedDict):
     arrival: dict[str, float] | None
     over: bool
     footprint: int | None
+    nccl_choice: Choice | None
 
 
 def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
@@ -158,6 +164,7 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         samples_us=tuple(round(t, 3) for t in thinned(times)),
         arrival=_arrivals(results),
         footprint=first["footprint"],
+        nccl_choice=first["nccl_choice"],
     )
 
 
@@ -199,8 +206,9 @@ _COLUMNS = (
     ("size", 10, 0), ("count", 12, 10), ("type", 10, 3), ("redop", 5, 5), ("place", 5, 4),
     ("mean us", 11, 0), ("median us", 11, 7), ("p95 us", 11, 11), ("p99 us", 11, 8),
     ("min us", 11, 12), ("algbw GB/s", 10, 6), ("busbw GB/s", 10, 0), ("+- %", 6, 1),
-    ("% exp", 6, 2), ("CV %", 6, 13), ("iters", 6, 9), ("check", 7, 0),
+    ("% exp", 6, 2), ("CV %", 6, 13), ("iters", 6, 9), ("NCCL chose", 22, 0), ("check", 7, 0),
 )  # fmt: skip
+_CHOICE = next(i for i, (name, *_) in enumerate(_COLUMNS) if name == "NCCL chose")
 
 
 class Table:
@@ -215,7 +223,8 @@ class Table:
         self._stream = stream
         self._heading = ""
         self._round = 1
-        self._shown = _fitting(terminal_width(stream))
+        self._width = terminal_width(stream)
+        self._shown: list[int] = []
 
     def add(self, one_pass: Pass, row: Row) -> None:
         """Shows the row of a case after that pass."""
@@ -246,7 +255,10 @@ class Table:
                 progress("", self._stream)
             self._heading = heading
             progress(heading, self._stream)
-            left_out = [name for i, (name, *_) in enumerate(_COLUMNS) if i not in self._shown]
+            # The sizes of one collective are alike in whether NCCL tells its choice.
+            columns = [i for i in range(len(_COLUMNS)) if i != _CHOICE or row.nccl_choice]
+            self._shown = _fitting(self._width, columns)
+            left_out = [_COLUMNS[i][0] for i in columns if i not in self._shown]
             if left_out:
                 progress(f"not shown for lack of width: {', '.join(left_out)}", self._stream)
             progress(self._line([name for name, *_ in _COLUMNS]), self._stream)
@@ -259,9 +271,9 @@ class Table:
         return "  ".join([*padded[:-1], padded[-1].strip()])
 
 
-def _fitting(width: int | None) -> list[int]:
+def _fitting(width: int | None, columns: Iterable[int]) -> list[int]:
     """Returns the indices of the columns that fit together, all of them if width is None."""
-    shown = list(range(len(_COLUMNS)))
+    shown = list(columns)
     leaving = sorted((i for i in shown if _COLUMNS[i][2]), key=lambda i: _COLUMNS[i][2])
     while width is not None and leaving and sum(_COLUMNS[i][1] + 2 for i in shown) - 2 > width:
         shown.remove(leaving.pop())
@@ -277,6 +289,7 @@ def cells(row: Row) -> tuple[str, ...]:
         _number(row.p99_us, 1), _number(row.min_us, 1), _number(row.algbw_GBps, 3),
         _number(row.busbw_GBps, 3), _hundredfold(row.error), _percent(row),
         _hundredfold(row.cv), str(row.iterations),
+        choice.text(row.nccl_choice) if row.nccl_choice else "-",
         f"skipped: {row.reason}" if row.check == "skipped" else row.check,
     )  # fmt: skip
 
