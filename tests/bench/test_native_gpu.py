@@ -3,6 +3,7 @@
 import statistics
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,6 +129,20 @@ def test_a_cuda_graph_runs_the_same_and_counts_launches(collective: str, graph: 
     assert wrong_values(case, operation, turn=4) == 0
     del operation  # NCCL waits for its graphs
     native.close()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16", "uint64"])
+def test_unaligned_buffers_give_the_right_values(native: Native, dtype: str):
+    for number, collective in enumerate(COLLECTIVES.values()):
+        for in_place in (False, True):
+            made = collective.case(dtype, ODD_COUNT * DTYPES[dtype], "max", in_place, 1)
+            case = replace(made, unaligned=True)
+            if native.refuses(case):
+                continue
+            operation = native.prepare(case)
+            assert {operation.send % 512, operation.recv % 512} == {DTYPES[case.dtype]}, str(case)
+            assert wrong_values(case, operation, turn=number) == 0, str(case)
+            operation.ready()
 
 
 @pytest.mark.parametrize("how", ["buffer", "window"])

@@ -148,6 +148,9 @@ _RUN_OPTIONS = (
                  type=click.Choice(("", "buffer", "window")), metavar="[buffer|window]",
                  help="Back end nccl: register the buffers; window: as symmetric windows (NCCL"
                  " 2.27 and newer), which its low-latency kernels need."),
+    click.option("--unaligned", is_flag=True,
+                 help="Begin every buffer one element behind an aligned address, as programs do"
+                 " that pack tensors."),
     click.option("--algorithm", is_flag=True,
                  help="On GPUs: show the algorithm, protocol and number of channels that NCCL (2.24"
                  " and newer) chose, read from its log in a run of each case that is not timed."),
@@ -194,6 +197,7 @@ def run(
     algorithm: bool,
     divided: Split | None,
     fail_below: float | None,
+    unaligned: bool,
     layout: str,
     dry_run: bool,
     json_path: str | None,
@@ -239,6 +243,7 @@ def run(
         obstacle = sweep.obstacle_here(here, needed=graph > 0 or register != "", backends=backends)
         rows, sentence = report.plan_rows(todo, here, time, obstacle, ranks=ranks)
         if here.rank == 0:
+        unaligned=unaligned,
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
             render.line(sentence, sys.stdout)
         return 0

@@ -122,20 +122,23 @@ class NativeOperation:
             case.collective, case.dtype, case.op, case.bytes, native.rank, native.world,
             in_place=in_place, **counts,
         )  # fmt: skip
-        window = max(plan["send_count"], plan["recv_count"]) * plan["element"]
+        size = max(plan["send_count"], plan["recv_count"]) * plan["element"]
+        window = size + case.shift
         capacity, behind = buffers(memory.bytes, in_place)
         places = offsets(window, capacity)
         self._native = _native.cuda().Operation(
             communicator, memory, case.collective, case.dtype, case.op, case.bytes,
-            in_place=in_place, recv_from=behind, stride=places[1] if len(places) > 1 else 0,
-            windows=len(places), graph=native.graph, **counts,
+            in_place=in_place, send_from=case.shift, recv_from=behind + case.shift,
+            stride=places[1] if len(places) > 1 else 0, windows=len(places), graph=native.graph,
+            **counts,
         )  # fmt: skip
         self.issued: str = self._native.issued
         self.send: int = self._native.send
         self.recv: int = self._native.recv
-        self.footprint = footprint(window, len(places), in_place)
-        sent = window if in_place else plan["send_count"] * plan["element"]
-        windows = [(memory.data + at, sent) for at in places]
+        self.footprint = footprint(size, len(places), in_place)
+        sent = size if in_place else plan["send_count"] * plan["element"]
+        # From the aligned address on, which the kernel that writes them needs.
+        windows = [(memory.data + at, case.shift + sent) for at in places]
         self._noise = Noise(native.device, case, native.world, windows)
 
     def once(self) -> None:

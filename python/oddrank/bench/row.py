@@ -42,7 +42,8 @@ class Row:
     evenly thinned. arrival: every rank's median microseconds behind the first rank, in the order of
     ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if they are few.
     groups: with --split each group's ranks and figures; then the row's own figures are those of the
-    slowest group, and n is the ranks of one group. nccl_choice: what NCCL chose, if its log says.
+    slowest group, and n is the ranks of one group. unaligned: buffers began one element behind an
+    aligned address. nccl_choice: what NCCL chose, if its log says.
     """
 
     backend: str
@@ -78,6 +79,7 @@ class Row:
     groups: tuple[Mapping[str, Any], ...] = ()
     nccl_choice: Choice | None = None
 
+    unaligned: bool = False
     def as_data(self) -> dict[str, Any]:
         data = asdict(self)
         if self.nccl_choice is None:
@@ -131,6 +133,7 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
     if first["skipped"] is not None:
         return replace(row, check="skipped", reason=_why_skipped(results))
     passes = first["times"]
+        unaligned=case.unaligned,
     times = [time for one_pass in passes for time in one_pass]
     mean = first["mean"]
     if not times or mean is None:
@@ -254,6 +257,8 @@ class Table:
             if self._heading:
                 progress("", self._stream)
             self._heading = heading
+        if row.unaligned:
+            heading += ", unaligned buffers"
             progress(heading, self._stream)
             # The sizes of one collective are alike in whether NCCL tells its choice.
             columns = [i for i in range(len(_COLUMNS)) if i != _CHOICE or row.nccl_choice]
