@@ -24,7 +24,7 @@ from oddrank.bench.plan import (
     passes_within,
     tasks,
 )
-from oddrank.bench.row import Row, Table
+from oddrank.bench.rounds import Display
 from oddrank.bench.split import Split
 from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, near, share, some_of
 from oddrank.control import runner
@@ -166,6 +166,9 @@ _RUN_OPTIONS = (
                  type=click.Choice((TABLE, NCCL_TESTS)),
                  help="nccl-tests: stdout has what nccl-tests prints, for programs that read it,"
                  " out of place and in place; all else goes to stderr."),
+    click.option("--forever", is_flag=True,
+                 help="Repeat the sweep, each time within --budget, until SIGINT or SIGTERM comes"
+                 " or something is found; at most 20 days."),
     click.option("--dry-run", is_flag=True,
                  help="Print the cases, their memory and time, and measure nothing."),
 )  # fmt: skip
@@ -194,11 +197,12 @@ def run(
     deadline: float | None,
     graph: int,
     register: str,
+    unaligned: bool,
     algorithm: bool,
     divided: Split | None,
     fail_below: float | None,
-    unaligned: bool,
     layout: str,
+    forever: bool,
     dry_run: bool,
     json_path: str | None,
     fail_on: frozenset[str],
@@ -218,6 +222,10 @@ def run(
 
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
+    if forever and deadline is not None:
+        raise click.UsageError(
+            "--forever has no --deadline: end it with SIGINT, as in timeout -s INT 8h torchrun ..."
+        )
     here = launch.current()
     as_nccl_tests = layout == NCCL_TESTS
     if as_nccl_tests and json_path == "-":
@@ -235,6 +243,7 @@ def run(
         sizes=sizes,
         places=places,
         world=ranks,
+        unaligned=unaligned,
     )
     if (graph or register) and not {"nccl", AUTO}.intersection(backends):
         raise click.UsageError("--graph and --register need the back end nccl: add --backend nccl")
@@ -243,24 +252,21 @@ def run(
         obstacle = sweep.obstacle_here(here, needed=graph > 0 or register != "", backends=backends)
         rows, sentence = report.plan_rows(todo, here, time, obstacle, ranks=ranks)
         if here.rank == 0:
-        unaligned=unaligned,
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
             render.line(sentence, sys.stdout)
         return 0
     stream = sys.stderr if json_path == "-" or as_nccl_tests else sys.stdout
     passes = in_turn(todo, passes_within(time.budget, len(todo), here.world))
     by_stage = {one_pass.name: one_pass for one_pass in passes}
-    table = Table(stream)
-    measured: dict[str, Row] = {}
+    display = Display(passes[0], stream)
 
     def show(stage: AnyStage, run: RunState) -> None:
         one_pass = by_stage.get(stage.name)
         if one_pass is not None:
-            row = measured[one_pass.task.name] = sweep.row_of(one_pass, run)
-            table.add(one_pass, row)
+            display.add(one_pass, sweep.row_of(one_pass, run))
 
     def conclude(outcome: Outcome) -> int:
-        table.end(measured.values())
+        measured = display.end(outcome.rounds, whole=not outcome.findings)
         found_report = report.of_sweep(passes, here, outcome, measured, fail_below)
         render.progress("", stream)
         if algorithm and not any(row.nccl_choice for row in measured.values()):
@@ -281,6 +287,7 @@ def run(
         conclude=conclude,
         on_stage=show,
         partial=True,
+        again=len(passes) if forever else 0,
         no_verdict=exit_code("unknown", fail_on),
     )
 

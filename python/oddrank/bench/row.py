@@ -43,7 +43,8 @@ class Row:
     ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if they are few.
     groups: with --split each group's ranks and figures; then the row's own figures are those of the
     slowest group, and n is the ranks of one group. unaligned: buffers began one element behind an
-    aligned address. nccl_choice: what NCCL chose, if its log says.
+    aligned address. nccl_choice: what NCCL chose, if its log says. rounds: of a repeated sweep, how
+    many there were, and the best, median and worst mean_us of them.
     """
 
     backend: str
@@ -77,13 +78,15 @@ class Row:
     arrival: Mapping[str, Any] | None = None
     footprint: int | None = None
     groups: tuple[Mapping[str, Any], ...] = ()
-    nccl_choice: Choice | None = None
-
     unaligned: bool = False
+    nccl_choice: Choice | None = None
+    rounds: Mapping[str, Any] | None = None
+
     def as_data(self) -> dict[str, Any]:
         data = asdict(self)
-        if self.nccl_choice is None:
-            del data["nccl_choice"]  # most runs do not ask for it
+        for name in ("nccl_choice", "rounds"):  # most runs do not ask for them
+            if data[name] is None:
+                del data[name]
         return data
 
     def expecting(self, what: Expected | None) -> "Row":
@@ -129,11 +132,11 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         case.in_place, world,
         "wrong" if any(result["mismatch"] for result in results.values()) else "ok",
         sum(seen["wrong"] for result in results.values() if (seen := result["mismatch"])),
+        unaligned=case.unaligned,
     )  # fmt: skip
     if first["skipped"] is not None:
         return replace(row, check="skipped", reason=_why_skipped(results))
     passes = first["times"]
-        unaligned=case.unaligned,
     times = [time for one_pass in passes for time in one_pass]
     mean = first["mean"]
     if not times or mean is None:
@@ -253,12 +256,12 @@ class Table:
         if row.groups:
             ranks = f"{len(row.groups)} groups of {ranks} at once, figures of the slowest group"
         heading = f"{row.collective} over {row.backend}, {ranks}"
+        if row.unaligned:
+            heading += ", unaligned buffers"
         if heading != self._heading:
             if self._heading:
                 progress("", self._stream)
             self._heading = heading
-        if row.unaligned:
-            heading += ", unaligned buffers"
             progress(heading, self._stream)
             # The sizes of one collective are alike in whether NCCL tells its choice.
             columns = [i for i in range(len(_COLUMNS)) if i != _CHOICE or row.nccl_choice]
