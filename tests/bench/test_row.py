@@ -3,9 +3,11 @@
 import io
 import statistics
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from oddrank.bench import verify
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expected import Expected
@@ -144,3 +146,19 @@ def test_the_table_fits_the_terminal_and_names_the_columns_that_it_leaves_out(wi
     assert figures.split()[-1] == "ok"
     assert ("CV %" in heads) == (width >= 180)
     assert ("CV %" in "".join(lines[:-2])) == (width < 180)
+
+
+def test_a_rank_counts_the_wrong_values_of_all_it_received(monkeypatch):
+    case = Case("all_gather", "float32", 64, "none", in_place=False)
+    values = SimpleNamespace(
+        fill=lambda *args: None,
+        check=lambda *args: [(0, -1, 0.0, 0.0), (3, 2, 1.0, 9.0), (5, 0, 1.0, 2.0)],
+    )
+    monkeypatch.setattr(verify, "Values", lambda device, world: values)
+    context = SimpleNamespace(own=lambda tensor: None, step=lambda text, waiting=False: None)
+    group = SimpleNamespace(
+        rank=0, world=3, ranks=[4, 5, 6], among="world", context=context, next_turn=lambda: 7
+    )
+    operation = SimpleNamespace(send=0, recv=0, once=lambda: None, sent=lambda: None)
+    seen = verify.verify(group, SimpleNamespace(device=-1), replace(case, bytes=48), operation, 2)
+    assert (seen.observer, seen.wrong, seen.index, seen.got) == (4, 16, 4 + 2, 9.0)
