@@ -34,17 +34,17 @@ class Row:
     """Times in microseconds, bandwidths in 1e9 bytes a second; None: unknown, see reason.
 
     n: ranks. wrong: wrong values, as all ranks saw them together. mean_us: the time of an
-    iteration, as nccl-tests has it: of each block of iterations its mean on the slowest rank. algbw
-    and busbw come from it. iterations: how many it is the mean of; passes: in how many passes they
-    were made. median_us, p95_us, p99_us, min_us, cv: of single iterations, each as long as its
-    slowest rank; stalls show here, and jitter makes them longer than the mean. error: half the 95 %
-    confidence interval of the median, relative to it. samples_us: these iterations, in their order,
-    evenly thinned. arrival: every rank's median microseconds behind the first rank, in the order of
-    ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if they are few.
-    groups: with --split each group's ranks and figures; then the row's own figures are those of the
-    slowest group, and n is the ranks of one group. unaligned: buffers began one element behind an
-    aligned address. nccl_choice: what NCCL chose, if its log says. rounds: of a repeated sweep, how
-    many there were, and the best, median and worst mean_us of them.
+    iteration: of each block of iterations its mean on the slowest rank, as nccl-tests has it with
+    -a 3. algbw and busbw come from it. iterations: how many it is the mean of; passes: in how many
+    passes they were made. median_us, p95_us, p99_us, min_us, cv: of single iterations, each as long
+    as its slowest rank; stalls show here, and jitter makes them longer than the mean. error: half
+    the 95 % confidence interval of the median, relative to it. samples_us: these iterations, in
+    their order, evenly thinned. arrival: every rank's median microseconds behind the first rank, in
+    the order of ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if
+    they are few. groups: with --split each group's ranks and figures; then the row's own figures
+    are those of the slowest group, and n is the ranks of one group. unaligned: buffers began one
+    element behind an aligned address. nccl_choice: what NCCL chose, if its log says. rounds: of a
+    repeated sweep, how many there were, and the best, median and worst mean_us of them.
     """
 
     backend: str
