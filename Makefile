@@ -26,7 +26,7 @@ pytest := $(python) -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restar
 # Inputs of the compiled parts. Folders of python/ are in it for their mtime: an editable install must see new files.
 sources := CMakeLists.txt pyproject.toml $(shell find csrc -type f) $(shell find python -type d -not -name __pycache__)
 # Of the GPUs that are here: seven architectures would take minutes of a lease.
-gpu_architectures = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | sed 's/$$/-real/' | paste -sd ';')
+gpu_architectures = $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | grep -x '[0-9][0-9]*' | sort -u | sed 's/$$/-real/' | paste -sd ';')
 began := $(shell date +%s)
 
 .DEFAULT_GOAL := help

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -122,6 +123,8 @@ class Check:
         began = time.monotonic()
         end = min(began + part.limit, self.until)
         states, why = [], ""
+        if part.report:  # an earlier call's would pass for this one's
+            (self.out / part.report).unlink(missing_ok=True)
         log = self.out / f"{part.name}.log"
         with log.open("w", encoding="utf-8") as file:
             for command in part.commands:
@@ -134,7 +137,7 @@ class Check:
             verdict, summary = _verdict(self.out / part.report)
             if verdict is None or (verdict != "healthy" and not self.dry):
                 worst, why = "failed", summary
-            elif worst == "failed":  # the launcher's exit code of a verdict
+            elif worst == "failed" and verdict != "healthy":  # the launcher's code of a verdict
                 worst, why = "ok", summary
         return {"state": worst, "seconds": round(time.monotonic() - began, 1), "why": why}
 
@@ -152,8 +155,7 @@ class Check:
         try:
             code = process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _kill(process)
             log.write(f"gpu-check: killed: it did not end within {seconds:.0f} s\n")
             return "timeout"
         finally:
@@ -161,6 +163,22 @@ class Check:
         if code == NOT_RUN and "{benchmark}" in command:
             return "not run"
         return "ok" if code == OK else "failed"
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kills a process and all that it started: torchrun gives each rank a session of its own."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found = [process.pid]
+    for pid in found:  # grows meanwhile
+        found += children.get(pid, [])
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def _verdict(report: Path) -> tuple[str | None, str]:

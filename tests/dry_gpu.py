@@ -36,6 +36,15 @@ for size in 8 512 32768 2097152 134217728 1073741824; do
   echo "$size 2 float sum -1 10.0 0.1 0.0 0 11.0 0.1 0.0 N/A"
 done
 """
+# As nccl-tests': wants nccl.h, libnccl.so and an architecture, and makes programs one by one.
+NCCL_TESTS_MAKEFILE = """
+.PHONY: os.build
+os.build:
+\ttest -e $(NCCL_HOME)/include/nccl.h && test -L $(NCCL_HOME)/lib/libnccl.so
+\ttest "$(NVCC_GENCODE)" = "-gencode=arch=compute_90,code=sm_90"
+$(BUILDDIR)/%_perf: os.build
+\tcp perf $@
+"""
 NVCC = """#!/bin/sh
 for word; do shift; [ "$word" = -Xcompiler ] || set -- "$@" "$word"; done
 exec {compiler} "$@" {library} -Wl,-rpath,{folder}
@@ -47,10 +56,11 @@ def environ(folder: Path) -> dict[str, str]:
     programs = folder / "bin"
     programs.mkdir(parents=True, exist_ok=True)
     texts = {"compute-sanitizer": SANITIZER.replace("{python}", sys.executable)}
-    texts |= dict.fromkeys(
-        ("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf"), NCCL_TESTS
-    )
-    found = {"NCCL_TESTS_HOME": str(programs), "ODDRANK_DRY_GPU": str(folder)}
+    source = folder / "nccl-tests" / "src"
+    source.mkdir(parents=True, exist_ok=True)
+    (source / "Makefile").write_text(NCCL_TESTS_MAKEFILE)
+    _program(source / "perf", NCCL_TESTS)
+    found = {"NCCL_TESTS_HOME": str(source.parent), "ODDRANK_DRY_GPU": str(folder)}
     from nvml import fake_nvml
 
     fake_nvml.build(folder)
@@ -119,7 +129,9 @@ class Cuda:
         return call
 
     def _devices(self) -> list[dict[str, Any]]:
-        return [{"index": 0, "name": "a fake", "memory_bytes": 1 << 20}]
+        return [
+            {"index": 0, "name": "a fake", "memory_bytes": 1 << 20, "compute_capability": (9, 0)}
+        ]
 
     def _nccl_unique_id(self) -> bytes:
         return bytes(128)
@@ -193,9 +205,16 @@ def main(script: str) -> None:
     _native.cuda = lambda: cuda
     native.Native = Native  # type: ignore[misc,assignment]
     gpu.products = lambda device, wanted, **_: {name: [1.0] * n for name, n in wanted.items()}
+    folder = Path(os.environ["ODDRANK_DRY_GPU"])
     if Path(script).stem == "nccl_launch_cost":
-        library, os.environ["CUDACXX"] = fake_nccl(Path(os.environ["ODDRANK_DRY_GPU"]))
+        library, os.environ["CUDACXX"] = fake_nccl(folder)
         _native.load_nccl = lambda: {"path": library, "version_text": "a fake"}
+    elif Path(script).stem == "against_nccl_tests":
+        wheel = folder / "wheel"
+        for file in (wheel / "lib" / "libnccl.so.2", wheel / "include" / "nccl.h"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        _native.load_nccl = lambda: {"path": str(wheel / "lib" / "libnccl.so.2")}
     spec = spec_from_file_location(Path(script).stem, script)
     assert spec is not None
     assert spec.loader is not None

@@ -1,8 +1,9 @@
 """Compares times of collectives with those of nccl-tests, on the GPUs of this machine.
 
 nccl-tests' programs (all_reduce_perf, ...) are looked for in $NCCL_TESTS_HOME, its folder build/
-and PATH. Both sides use the NCCL of LD_LIBRARY_PATH or the system, which may be two versions: the
-report names ours. A ratio below 1: ours is faster. The first ratio of a size is out of place.
+and PATH. If $NCCL_TESTS_HOME holds only the source, they are built for the GPUs of this machine,
+against the NCCL that oddrank loads. Both sides run with that NCCL, and both times are those of the
+slowest rank. A ratio below 1: ours is faster. The first ratio of a size is out of place.
 """
 
 import json
@@ -30,25 +31,60 @@ SIZES = ("8", "1G", 64)
 BACKEND = "nccl"
 BUDGET = 60
 SECONDS = 150
+BUILD = 400
+CUDA = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
 # time, algbw, busbw, #wrong: out of place, then in place.
 FIGURES = 8
 
 
-def program(name: str) -> str:
+def program(name: str, folder: Path) -> str:
+    """Returns nccl-tests' program, built into `folder` if there is only its source."""
     home = os.environ.get("NCCL_TESTS_HOME", "")
-    places = [home, f"{home}/build"] if home else []
-    found = shutil.which(name, path=os.pathsep.join([*places, os.environ.get("PATH", os.defpath)]))
+    places = [home, f"{home}/build", str(folder)] if home else []
+    path = os.pathsep.join([*places, os.environ.get("PATH", os.defpath)])
+    if shutil.which(name, path=path) is None and home and Path(home, "src", "Makefile").is_file():
+        build(Path(home), name, folder)
+    found = shutil.which(name, path=path)
     if found is None:
         raise OddrankError(f"{name} was not found: put nccl-tests' folder into NCCL_TESTS_HOME")
     return found
 
 
-def theirs(collective: str, gpus: int) -> dict[tuple[int, bool], float]:
+def build(source: Path, name: str, folder: Path) -> None:
+    """Builds one program with nccl-tests' own Makefile, which wants include/ and lib/libnccl.so."""
+    nccl = folder / "nccl"
+    (nccl / "lib").mkdir(parents=True, exist_ok=True)
+    library = Path(_native.load_nccl()["path"])
+    for link, target in ((nccl / "include", headers(library)), (nccl / "lib/libnccl.so", library)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+    codes = {"{}{}".format(*gpu["compute_capability"]) for gpu in _native.cuda().devices()}
+    gencode = " ".join(f"-gencode=arch=compute_{code},code=sm_{code}" for code in sorted(codes))
+    command = ["make", "-C", str(source / "src"), f"-j{os.cpu_count()}", f"BUILDDIR={folder}"]
+    command += [f"NCCL_HOME={nccl}", f"NVCC_GENCODE={gencode}", "os.build", str(folder / name)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise OddrankError(f"make of {name} failed: {said[-1] if said else 'it said nothing'}")
+
+
+def headers(library: Path) -> Path:
+    """Returns the folder of nccl.h: beside the library's folder in a wheel, else the system's."""
+    for folder in (library.parents[1] / "include", Path("/usr/include"), CUDA / "include"):
+        if (folder / "nccl.h").is_file():
+            return folder
+    raise OddrankError(f"nccl.h of {library} was not found: pip install nvidia-nccl-cu13")
+
+
+def theirs(collective: str, gpus: int, folder: Path) -> dict[tuple[int, bool], float]:
     """Returns (size, in place) -> microseconds, from the table that nccl-tests prints."""
     low, high, factor = SIZES
     options = ["-b", low, "-e", high, "-f", str(factor), "-g", str(gpus), "-n", "200", "-w", "20"]
+    options += ["-a", "3"]  # the slowest rank's time
+    libraries = [str(Path(_native.load_nccl()["path"]).parent), os.environ.get("LD_LIBRARY_PATH")]
     done = subprocess.run(
-        [program(PROGRAMS[collective]), *options],
+        [program(PROGRAMS[collective], folder), *options],
+        env={**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))},
         capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     found: dict[tuple[int, bool], float] = {}
@@ -91,7 +127,8 @@ def main() -> None:
     gpus = len(_native.cuda().devices())
     if not gpus:
         raise OddrankError("this benchmark needs a GPU, and the driver sees none")
-    reference = {name: theirs(name, gpus) for name in PROGRAMS}
+    with tempfile.TemporaryDirectory() as folder:
+        reference = {name: theirs(name, gpus, Path(folder)) for name in PROGRAMS}
     rows = []
     for row in ours(tuple(PROGRAMS), gpus):
         time = row.get("mean_us") or row["median_us"]

@@ -255,8 +255,9 @@ void bind_operation(py::module_& m) {
       .def(py::init([](std::shared_ptr<nccl::Communicator> communicator,
                        std::shared_ptr<nccl::Memory> memory, std::string collective,
                        std::string dtype, std::string op, std::size_t bytes, int root,
-                       bool in_place, Counts send_counts, Counts recv_counts, std::size_t recv_from,
-                       std::size_t stride, std::size_t windows, std::size_t graph) {
+                       bool in_place, Counts send_counts, Counts recv_counts, std::size_t send_from,
+                       std::size_t recv_from, std::size_t stride, std::size_t windows,
+                       std::size_t graph) {
              const nccl::Request wanted =
                  request(std::move(collective), std::move(dtype), std::move(op), bytes,
                          communicator->rank(), communicator->world(), root, in_place,
@@ -264,13 +265,13 @@ void bind_operation(py::module_& m) {
              const WithoutGil unlocked;
              return std::make_shared<nccl::Operation>(
                  std::move(communicator), std::move(memory), wanted,
-                 nccl::Windows{recv_from, stride, windows}, graph);
+                 nccl::Windows{send_from, recv_from, stride, windows}, graph);
            }),
            py::arg("communicator").none(false), py::arg("memory").none(false),
            py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("bytes"), py::kw_only(),
            py::arg("root") = 0, py::arg("in_place") = false, py::arg("send_counts") = Counts(),
-           py::arg("recv_counts") = Counts(), py::arg("recv_from") = 0, py::arg("stride") = 0,
-           py::arg("windows") = 1, py::arg("graph") = 0)
+           py::arg("recv_counts") = Counts(), py::arg("send_from") = 0, py::arg("recv_from") = 0,
+           py::arg("stride") = 0, py::arg("windows") = 1, py::arg("graph") = 0)
       .def_property_readonly("send", [](const nccl::Operation& o) { return address(o.send()); })
       .def_property_readonly("recv", [](const nccl::Operation& o) { return address(o.recv()); })
       .def_property_readonly("issued", [](const nccl::Operation& o) { return o.plan().issued; })

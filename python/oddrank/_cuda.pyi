@@ -107,6 +107,7 @@ class Operation:
         in_place: bool = False,
         send_counts: Sequence[int] = ...,
         recv_counts: Sequence[int] = ...,
+        send_from: int = 0,
         recv_from: int = 0,
         stride: int = 0,
         windows: int = 1,

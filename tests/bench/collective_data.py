@@ -18,6 +18,9 @@ DTYPES = {
     "int8": torch.int8,
     "int32": torch.int32,
     "int64": torch.int64,
+    "uint8": torch.uint8,
+    "uint32": torch.uint32,
+    "uint64": torch.uint64,
 }
 OPS = ("sum", "min", "max", "avg", "prod")
 RIGHT = (0, -1, 0.0, 0.0)
@@ -74,8 +77,11 @@ class Segment:
 def combine(op: str, a, b):
     """Does one step of a reduction; rounds the result to the tensors' dtype."""
     dtype = a.dtype
-    if dtype.itemsize == 1 and dtype.is_floating_point:  # torch has no arithmetic on these
+    # torch has no arithmetic on these.
+    if dtype.itemsize == 1 and dtype.is_floating_point:
         a, b = a.float(), b.float()
+    elif dtype in (torch.uint32, torch.uint64):
+        a, b = a.long(), b.long()
     function = {"min": torch.minimum, "max": torch.maximum, "prod": torch.mul}.get(op, torch.add)
     return function(a, b).to(dtype)
 

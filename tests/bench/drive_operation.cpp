@@ -71,11 +71,12 @@ int main(int count, char** options) {
   nccl::Times times;
   std::string said, after;
   std::shared_ptr<nccl::Operation> operation;
+  const auto from = static_cast<std::size_t>(given["from"]);
   const std::size_t behind =
       given.count("behind") != 0 ? static_cast<std::size_t>(given["behind"]) : 512 * windows;
   said = error_of([&] {
     operation = std::make_shared<nccl::Operation>(communicator, memory, request,
-                                                  nccl::Windows{behind, 512, windows},
+                                                  nccl::Windows{from, behind, 512, windows},
                                                   static_cast<std::size_t>(given["graph"]));
   });
   if (operation == nullptr) {
@@ -84,7 +85,7 @@ int main(int count, char** options) {
   }
   const float sent[2] = {3, 4};
   for (std::size_t i = 0; i < windows; ++i) {
-    std::memcpy(memory->data() + 512 * i, sent, sizeof sent);
+    std::memcpy(memory->data() + from + 512 * i, sent, sizeof sent);
   }
   const auto began = monotonic_ns();
   said = error_of([&] {

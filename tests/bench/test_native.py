@@ -1,13 +1,16 @@
 """The back end nccl: its choice, and how its operations run."""
 
 from array import array
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from oddrank.bench.backend import Block, stamped
+from oddrank import _native
+from oddrank.bench.backend import ALIGNMENT, Block, stamped
 from oddrank.bench.case import Case
-from oddrank.bench.native import NativeOperation
+from oddrank.bench.native import Native, NativeOperation
 from oddrank.bench.random_data import Noise, runs_of
 from oddrank.bench.sweep import _choose
 from oddrank.control.stages import RunState
@@ -49,13 +52,13 @@ class Timestamps:
     durations = starts
 
 
-def told(world: int, n: int, case: Case = CASE, windows: int = 1) -> tuple[Block, list[Any]]:
+def told(world: int, n: int, case: Case = CASE) -> tuple[Block, list[Any]]:
     """Returns a block of `n` runs, and what the GPU was asked for, fills of its memory too."""
     operation = NativeOperation.__new__(NativeOperation)
     gpu = Gpu()
     operation._native, operation._seconds, operation._world = gpu, 1.0, world
-    operation._graph = 0
-    operation._noise = Noise(0, case, world, [(0, 8)] * windows)
+    operation._beside = 2
+    operation._noise = Noise(0, case, world, [(0, 8)])
     operation._noise.write = lambda: told_of(operation._noise, gpu)  # type: ignore[method-assign]
     operation.ready()
     return operation.block(Timestamps(gpu), n), gpu.told
@@ -90,21 +93,71 @@ def test_one_rank_has_no_arrivals_to_compare():
     assert told(1, 8)[1] == ["noise", "enter", ("each", 8), "leave"]
 
 
+class Settings(Native):
+    """A back end without a communicator."""
+
+    def __init__(self, world: int, graph: int) -> None:
+        self.rank, self.world, self.device = 0, world, 0
+        self.seconds, self.graph = 1.0, graph
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float8_e4m3fn", "int32"])
 @pytest.mark.parametrize("world", [2, 8, 512])
-@pytest.mark.parametrize("windows", [1, 5])
-def test_sums_in_place_get_new_values_before_they_overflow(dtype: str, world: int, windows: int):
+@pytest.mark.parametrize("windows", [1, 5, 64])
+@pytest.mark.parametrize("graph", [0, 3, 10])
+def test_sums_in_place_get_new_values_before_any_window_overflows(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, world: int, windows: int, graph: int
+):
     case = Case("all_reduce", dtype, 64)
-    block, order = told(world, 30, case, windows)
-    assert len(block.samples) == 30
-    stands = windows * runs_of(case, world)
-    beside, runs = 2, 0
-    for one in order:
-        if one == "noise":
-            runs = 0
-        elif one not in ("enter", "leave"):
-            runs += one[1] + beside if one[0] == "each" else 1
-            assert runs <= max(stands, 1 + beside), (one, order)
+    used, most = [0] * windows, 0
+
+    def ran(turns: Iterable[int]) -> None:
+        nonlocal most
+        for turn in turns:
+            used[turn % windows] += 1
+        most = max(most, *used)
+
+    class Runs:
+        """Runs as csrc/bench/nccl/operation.cpp does."""
+
+        issued, send, recv = "ncclAllReduce", 0, 0
+        connected = False
+
+        def run(self, turn: int, *, seconds: float) -> float:
+            ran([turn])
+            return 1.0
+
+        def block(self, n: int, *, each: bool, seconds: float) -> tuple[list[float], float]:
+            if not self.connected:
+                self.connected = True
+                self.run(0, seconds=seconds)
+            launches = -(-n // graph) if graph else n
+            for launch in [0, *range(launches)]:  # the first one fills the queue
+                ran(range(graph) if graph else [launch])
+            return [1.0] * (launches if each else 0), 1.0
+
+    class Cuda:
+        @staticmethod
+        def nccl_plan(*args: Any, **options: Any) -> dict[str, int]:
+            return {"send_count": case.count, "recv_count": case.count, "element": 1}
+
+        @staticmethod
+        def Operation(*args: Any, windows: int, **options: Any) -> Runs:
+            assert windows == len(used)
+            return Runs()
+
+        @staticmethod
+        def gpu_noise(device: int, address: int, *args: Any, **options: Any) -> None:
+            used[address // ALIGNMENT] = 0
+
+    monkeypatch.setattr(_native, "cuda", lambda: Cuda)
+    memory = SimpleNamespace(bytes=ALIGNMENT * windows, data=0)
+    operation = NativeOperation(Settings(world, graph), None, memory, case)
+    operation.ready()
+    for n in (1, 7, 30, 40, 1, 300):
+        operation.block(Timestamps(Gpu()), n)
+    beside = 1 + 2 * -(-graph // windows) if graph else 2
+    assert most <= max(runs_of(case, world), 1 + beside)
 
 
 BLOCKING = "NCCL_COMM_BLOCKING is set: unset it"

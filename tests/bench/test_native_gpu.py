@@ -3,12 +3,14 @@
 import statistics
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bench.nccl_process import in_process
 from oddrank import _native
+from oddrank.bench import choice
 from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
 from oddrank.bench.collectives import COLLECTIVES, Segment
 from oddrank.bench.native import Native
@@ -74,6 +76,14 @@ def wrong_values(case: Case, operation: Any, *, turn: int, checked_turn: int | N
     return sum(wrong for wrong, *_ in told)
 
 
+def test_reading_nccl_s_log_changes_no_value_and_one_rank_has_no_choice(native: Native):
+    case = Case("all_reduce", "float32", MIB)
+    operation = native.prepare(case)
+    assert wrong_values(case, operation, turn=1) == 0
+    assert choice.seen(operation.once) is None
+    assert wrong_values(case, operation, turn=2) == 0
+
+
 def test_it_launches_in_our_thread(native: Native):
     assert native._communicator.direct
     assert native.allocator == "ncclMemAlloc"
@@ -119,6 +129,20 @@ def test_a_cuda_graph_runs_the_same_and_counts_launches(collective: str, graph: 
     assert wrong_values(case, operation, turn=4) == 0
     del operation  # NCCL waits for its graphs
     native.close()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16", "uint64"])
+def test_unaligned_buffers_give_the_right_values(native: Native, dtype: str):
+    for number, collective in enumerate(COLLECTIVES.values()):
+        for in_place in (False, True):
+            made = collective.case(dtype, ODD_COUNT * DTYPES[dtype], "max", in_place, 1)
+            case = replace(made, unaligned=True)
+            if native.refuses(case):
+                continue
+            operation = native.prepare(case)
+            assert {operation.send % 512, operation.recv % 512} == {DTYPES[case.dtype]}, str(case)
+            assert wrong_values(case, operation, turn=number) == 0, str(case)
+            operation.ready()
 
 
 @pytest.mark.parametrize("how", ["buffer", "window"])

@@ -62,7 +62,7 @@ def row_of(one, *us):
     times = [time for one_pass in us for time in one_pass]
     result = {"backend": one.backend, "times": list(us), "mismatch": None, "skipped": None,
               "mean": statistics.median(times), "iterations": len(times), "arrival": None,
-              "footprint": 0}  # fmt: skip
+              "footprint": 0, "nccl_choice": None}  # fmt: skip
     return summarise(one.case, {0: result, 1: result}, 2)
 
 

@@ -61,13 +61,15 @@ def test_a_dry_run_says_what_is_reserved(monkeypatch, collectives, sizes, free, 
 @pytest.mark.parametrize("place", ["in", "out"])
 @pytest.mark.parametrize("limit", [5000, MIB + 1, 20 * MIB])
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_each_case_sends_from_and_receives_into_memory_of_its_own(name, limit, place):
+@pytest.mark.parametrize("unaligned", [False, True])
+def test_each_case_sends_from_and_receives_into_memory_of_its_own(name, limit, place, unaligned):
     import torch
 
     from oddrank.bench.c10d import C10d
 
     world, wanted = 3, {**SWEEP, "places": [place]}
-    todo = tasks(**wanted, collectives=[name], sizes=[64, 3000, 50_000, MIB], world=world)
+    sizes = [64, 3000, 50_000, MIB]
+    todo = tasks(**wanted, collectives=[name], sizes=sizes, world=world, unaligned=unaligned)
     fitting = [task.case for task in todo if memory_of(task.case, world) <= limit]
     assert fitting
     for rank in range(world):
@@ -85,6 +87,8 @@ def test_each_case_sends_from_and_receives_into_memory_of_its_own(name, limit, p
                     seen.append(max(ours, got, key=len))
                 else:
                     seen += [ours, got]
+                shifts = {(t.data_ptr() - first) % 512 for t in seen if len(t)}
+                assert shifts <= {4 if unaligned else 0}, case
             ends = sorted((t.data_ptr(), t.data_ptr() + 4 * len(t)) for t in seen if len(t))
             apart = [(first, first), *ends, (first + limit, 0)]
             for (_, end), (begin, _) in pairwise(apart):

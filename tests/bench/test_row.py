@@ -3,9 +3,11 @@
 import io
 import statistics
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from oddrank.bench import verify
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expected import Expected
@@ -18,7 +20,7 @@ CASE = Case("all_reduce", "float32", 1_000_000)
 def result(*times, mismatch=None, skipped=None):
     return {"backend": "c10d:gloo", "times": [list(times)] if times else [], "mismatch": mismatch,
             "mean": statistics.fmean(times) if times else None, "iterations": len(times),
-            "skipped": skipped, "arrival": None, "footprint": 0}  # fmt: skip
+            "skipped": skipped, "arrival": None, "footprint": 0, "nccl_choice": None}  # fmt: skip
 
 
 def test_the_mean_makes_the_bandwidth_and_the_distribution_stands_beside_it():
@@ -110,6 +112,26 @@ def test_a_percentage_of_what_is_doubted_has_a_question_mark(doubt, shown):
     assert not any("?" in cell for cell in cells(skipped.expecting(Expected(1.0, "", doubt=doubt))))
 
 
+def shown(row):
+    """Returns the lines of a table of one row."""
+    stream = io.StringIO()
+    Table(stream).add(Pass(Task("nccl", CASE, "name"), 0, 1, 1), row)
+    return stream.getvalue().splitlines()
+
+
+def test_what_nccl_chose_is_a_column_and_a_field_only_if_its_log_told_it(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    chosen = {"algorithm": "NVLS", "protocol": "SIMPLE", "channels": 16}
+    row = summarise(CASE, {0: {**result(1000), "nccl_choice": chosen}, 1: result(1000)}, 2)
+    assert row.as_data()["nccl_choice"] == chosen
+    heads, figures = shown(row)[-2:]
+    assert "NCCL chose  check" in heads
+    assert "NVLS SIMPLE x16  ok" in figures
+    silent = summarise(CASE, {0: result(1000), 1: result(1000)}, 2)
+    assert "nccl_choice" not in silent.as_data()
+    assert "NCCL chose" not in "".join(shown(silent))
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 180, 300])
 def test_the_table_fits_the_terminal_and_names_the_columns_that_it_leaves_out(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
@@ -124,3 +146,19 @@ def test_the_table_fits_the_terminal_and_names_the_columns_that_it_leaves_out(wi
     assert figures.split()[-1] == "ok"
     assert ("CV %" in heads) == (width >= 180)
     assert ("CV %" in "".join(lines[:-2])) == (width < 180)
+
+
+def test_a_rank_counts_the_wrong_values_of_all_it_received(monkeypatch):
+    case = Case("all_gather", "float32", 64, "none", in_place=False)
+    values = SimpleNamespace(
+        fill=lambda *args: None,
+        check=lambda *args: [(0, -1, 0.0, 0.0), (3, 2, 1.0, 9.0), (5, 0, 1.0, 2.0)],
+    )
+    monkeypatch.setattr(verify, "Values", lambda device, world: values)
+    context = SimpleNamespace(own=lambda tensor: None, step=lambda text, waiting=False: None)
+    group = SimpleNamespace(
+        rank=0, world=3, ranks=[4, 5, 6], among="world", context=context, next_turn=lambda: 7
+    )
+    operation = SimpleNamespace(send=0, recv=0, once=lambda: None, sent=lambda: None)
+    seen = verify.verify(group, SimpleNamespace(device=-1), replace(case, bytes=48), operation, 2)
+    assert (seen.observer, seen.wrong, seen.index, seen.got) == (4, 16, 4 + 2, 9.0)

@@ -49,7 +49,8 @@ def test_every_collective_is_right_in_every_dtype_and_op_that_gloo_has():
     reducing = {"all_reduce", "reduce_scatter", "reduce"}
     moving = {"all_gather", "broadcast", "gather", "scatter", "all_to_all", "all_to_all_v"}
     ops = {"sum", "min", "max", "avg", "prod"}
-    whole, float8 = {"int8", "int32", "int64"}, {"float8_e4m3fn", "float8_e5m2"}
+    whole, missing = {"int8", "int32", "int64", "uint8"}, {"uint32", "uint64"}
+    float8 = {"float8_e4m3fn", "float8_e5m2"} | missing
     floats = {"float32", "float16", "bfloat16", "float64"}
     done = {
         ("barrier", "float32", "none"),
@@ -83,6 +84,17 @@ def test_in_place_and_out_of_place_are_rows_of_their_own():
         ("all_gather", True, "ok"), ("all_gather", False, "ok"),
         ("reduce_scatter", True, "ok"), ("reduce_scatter", False, "ok"),
     ]  # fmt: skip
+
+
+def test_buffers_that_begin_one_element_behind_an_aligned_address_are_measured_and_checked():
+    command = ("bench", "run", "--sizes", "4K", "--collectives", "all", "--dtypes", "uint8,float64",
+               "--unaligned", "--place", "both", *FAST)  # fmt: skip
+    verdict = job(2, command=command, deadline=90)
+    assert verdict.healthy(), str(verdict)
+    rows = [row for row in rows_of(verdict) if row["check"] != "skipped"]
+    assert len({row["collective"] for row in rows}) == 11
+    assert all(row["unaligned"] and row["check"] == "ok" for row in rows)
+    assert "2 ranks, unaligned buffers" in verdict.output
 
 
 def test_a_single_rank_has_an_algbw_and_no_busbw():
@@ -240,6 +252,7 @@ def run_alone(*options):
         (("--sizes", "1:1000:+1", "--dtypes", "all", "--ops", "all"), "give fewer --sizes"),
         (("--sizes", "900G"), "give smaller --sizes"),
         (("--sizes", "8", "--dtypes", "int8", "--ops", "avg"), "give other --dtypes"),
+        (("--sizes", "8", "--dtypes", "uint64"), "gloo has no uint64; give other --dtypes"),
         (("--json", "/nowhere/at/all.json"), "cannot write"),
         (("--budget", "60", "--deadline", "30"), "is too short for 26 cases and --budget 60"),
         (("--sizes", "4:4000:+4", "--deadline", "60"), "or fewer --sizes"),
@@ -322,6 +335,13 @@ def test_a_dry_run_tells_the_time_that_looking_for_late_ranks_takes(monkeypatch)
         monkeypatch.setenv(name, str(value))
     said = run_alone("--dry-run", "--budget", "20").stdout
     assert "up to 20 s (--budget), of them up to 8 s for the check for late ranks" in said
+
+
+def test_what_nccl_chose_is_not_made_up_where_no_nccl_ran():
+    done = run_alone("--sizes", "8", *FAST, "--backend", "c10d", "--algorithm")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("--algorithm: NCCL told no choice. It does so from 2.24") == 1
+    assert "NCCL chose" not in done.stdout
 
 
 def test_json_on_stdout_has_stdout_for_itself():

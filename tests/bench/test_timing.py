@@ -70,6 +70,12 @@ def test_runs_take_turns_over_all_windows(driver: Path):
     assert seen["right"]
 
 
+@pytest.mark.parametrize(("behind", "in_place"), [(7 * 512 + 4, 0), (4, 1)])
+def test_buffers_may_begin_behind_an_aligned_address(driver: Path, behind: int, in_place: int):
+    seen = drive(driver, n=100, windows=7, **{"from": 4}, behind=behind, in_place=in_place)
+    assert (seen["places"], seen["right"]) == (7, True)
+
+
 @pytest.mark.parametrize(
     ("behind", "in_place"),
     [(6 * 512, 0), (8 * 512, 0), (14 * 512, 0), (15 * 512, 0), (0, 0), (512, 1)],

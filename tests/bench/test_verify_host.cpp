@@ -14,7 +14,8 @@ namespace {
 
 constexpr Dtype kAllDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,    Dtype::kBfloat16,
                                 Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2, Dtype::kFloat64,
-                                Dtype::kInt8,         Dtype::kInt32,      Dtype::kInt64};
+                                Dtype::kInt8,         Dtype::kInt32,      Dtype::kInt64,
+                                Dtype::kUint8,        Dtype::kUint32,     Dtype::kUint64};
 
 Segment segment_of(Dtype dtype, Op op, std::uint32_t source, std::uint32_t world,
                    std::uint64_t first, std::uint64_t count, std::uint64_t turn = 0) {

@@ -12,7 +12,8 @@ namespace {
 
 constexpr Dtype kAllDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,    Dtype::kBfloat16,
                                 Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2, Dtype::kFloat64,
-                                Dtype::kInt8,         Dtype::kInt32,      Dtype::kInt64};
+                                Dtype::kInt8,         Dtype::kInt32,      Dtype::kInt64,
+                                Dtype::kUint8,        Dtype::kUint32,     Dtype::kUint64};
 constexpr std::uint64_t kAll = 1 << 20;  // enough turns for every pattern
 constexpr Op kReductions[] = {Op::kSum, Op::kMin, Op::kMax, Op::kAvg, Op::kProd};
 
@@ -53,6 +54,14 @@ TEST(VerifyDtypes, IntegersKeepTheirSign) {
   for (const Dtype dtype : {Dtype::kInt8, Dtype::kInt32, Dtype::kInt64}) {
     EXPECT_EQ(decode(dtype, encode(dtype, -125)), -125);
     EXPECT_EQ(decode(dtype, encode(dtype, 125)), 125);
+  }
+}
+
+TEST(VerifyDtypes, UnsignedIntegersHaveNoSign) {
+  for (const Dtype dtype : {Dtype::kUint8, Dtype::kUint32, Dtype::kUint64}) {
+    const std::uint64_t most = ~std::uint64_t{0} >> (64 - 8 * traits(dtype).size);
+    EXPECT_EQ(decode(dtype, most), static_cast<double>(most));
+    EXPECT_EQ(decode(dtype, encode(dtype, 200)), 200);
   }
 }
 

@@ -11,7 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from oddrank.bench.pairs.exchange import Effort, Exchange  # noqa: E402 (after the skip)
+from oddrank.bench.pairs import exchange as exchange_module  # noqa: E402 (after the skip)
+from oddrank.bench.pairs.exchange import Effort, Exchange  # noqa: E402
 from oddrank.bench.pairs.schedule import Meeting  # noqa: E402
 from oddrank.bench.pairs.wire import NativeWire, TorchWire, wire_of  # noqa: E402
 
@@ -84,6 +85,37 @@ def test_rates_and_latencies_are_the_gpu_s_whatever_the_host_takes():
     # A repeat is as long as 20 ms of messages, or as many as a wire sends at a time.
     assert max(n for sent, received, n in ranks[0].runs if not sent) == NativeWire.most
     assert [run for run in ranks[0].runs] == [(b, a, n) for a, b, n in ranks[1].runs]
+
+
+class Clock:
+    """Replaces time: only a message of NCCL takes any, also the one before those that count."""
+
+    now = 0.0
+    monotonic = perf_counter = classmethod(lambda cls: cls.now)
+
+
+def test_a_rate_that_ranks_share_counts_every_message_that_moved(monkeypatch):
+    """With few messages in a repeat the one beside them weighs most."""
+    seconds = 0.006
+
+    def block(n: int, *, each: bool, seconds_: float = seconds, **_: float) -> Any:
+        Clock.now += (n + 1) * seconds_
+        return [], seconds_ * 1e6
+
+    made = SimpleNamespace(
+        seconds=1.0, reserve=lambda size: None, link=lambda *_: SimpleNamespace(block=block)
+    )
+    group: Any = SimpleNamespace(
+        torch=torch, dist=SimpleNamespace(send=lambda number, peer: None),
+        barrier=lambda: None, largest=lambda values: values,
+    )  # fmt: skip
+    context: Any = SimpleNamespace(step=lambda text, waiting=False: None)
+    monkeypatch.setattr(exchange_module, "time", Clock)
+    wire: Any = NativeWire(group, made, SIZE)
+    one = Exchange(context, group, Effort(SIZE, enough=0.5, seconds=1.0, fewest=3), wire)
+    rates = one._share(1, sends=False)
+    assert rates
+    assert rates == [pytest.approx(SIZE / seconds / 1e9)] * len(rates)
 
 
 class Few:

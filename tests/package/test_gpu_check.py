@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import dry_gpu
+from processes import until
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "gpu_check.py"
@@ -64,6 +65,51 @@ def test_a_part_that_fails_or_hangs_is_named_and_the_next_ones_run(
         assert {"out/bad.log", "out/summary.json"} <= set(archive.getnames())
 
 
+def test_a_part_that_hangs_leaves_no_rank_behind(check, monkeypatch, tmp_path):
+    told = tmp_path / "pid"
+    code = (
+        "import subprocess, sys, time; from pathlib import Path;"
+        "rank = subprocess.Popen(['sleep', '1000'], start_new_session=True);"  # as torchrun does
+        f"Path({str(told)!r}).write_text(str(rank.pid)); time.sleep(1000)"
+    )
+    monkeypatch.setattr(check, "PARTS", (check.Part("job", (("-c", code),), limit=10, least=0),))
+    assert run(check, monkeypatch, tmp_path / "out") == 1
+    assert states(tmp_path / "out") == {"job": "timeout"}
+    rank = int(told.read_text())
+    until(lambda: not is_running(rank))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_an_earlier_report_does_not_pass_for_this_one_s(check, monkeypatch, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "quick.json").write_text('{"verdict": "healthy", "summary": "well"}')
+    part = check.Part("quick", (("-c", "raise SystemExit(1)"),), least=0, report="quick.json")
+    monkeypatch.setattr(check, "PARTS", (part,))
+    assert run(check, monkeypatch, out) == 1
+    assert states(out) == {"quick": "failed"}
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_job_that_dies_after_a_healthy_report_has_failed(check, monkeypatch, tmp_path, dry):
+    code = (
+        "import sys; from pathlib import Path;"
+        'Path(sys.argv[1]).write_text(\'{"verdict": "healthy", "summary": "well"}\'); sys.exit(1)'
+    )
+    commands = (("-c", code, "{out}/quick.json"),)
+    part = check.Part("quick", commands, least=0, report="quick.json")
+    monkeypatch.setattr(check, "PARTS", (part,))
+    monkeypatch.setattr(dry_gpu, "environ", lambda folder: {})
+    assert run(check, monkeypatch, tmp_path / "out", *(["--dry"] if dry else [])) == 1
+    assert states(tmp_path / "out") == {"quick": "failed"}
+
+
 def test_a_call_with_a_limit_leaves_the_rest_to_the_next(check, monkeypatch, tmp_path, capsys):
     some = ("--parts", "good,late")
     assert run(check, monkeypatch, tmp_path / "out", *some, "--limit", "60") == 1
@@ -99,6 +145,25 @@ def test_every_gpu_test_and_benchmark_is_in_a_part(monkeypatch):
     assert benchmarks <= words
     assert "8:1G:x8" in words
     assert not [word for word in words if "{" in word]
+
+
+@pytest.mark.parametrize(
+    ("said", "built"),
+    [("9.0\n9.0\n12.0", "120-real;90-real"),
+     ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", ""),
+     ("No devices were found", "")],
+)  # fmt: skip
+def test_it_builds_for_the_gpus_that_are_here(tmp_path: Path, said: str, built: str):
+    (tmp_path / "said").write_text(said + "\n")
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\ncat {tmp_path}/said\n")  # on stdout, as that tool does
+    tool.chmod(0o755)
+    done = subprocess.run(
+        ["make", "-s", "--eval", "show: ; @echo '[$(gpu_architectures)]'", "show"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.stdout == f"[{built}]\n", done.stderr
 
 
 @pytest.mark.job

@@ -28,6 +28,9 @@ constexpr Dtype kDtypes[] = {
     {"int8", 1, ncclInt8, false, false},
     {"int32", 4, ncclInt32, false, false},
     {"int64", 8, ncclInt64, false, false},
+    {"uint8", 1, ncclUint8, false, false},
+    {"uint32", 4, ncclUint32, false, false},
+    {"uint64", 8, ncclUint64, false, false},
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
     {"float8_e4m3fn", 1, ncclFloat8e4m3, true, true},
     {"float8_e5m2", 1, ncclFloat8e5m2, true, true},

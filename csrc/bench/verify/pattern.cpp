@@ -27,6 +27,9 @@ constexpr DtypeTraits kDtypes[] = {
     {"int8", 1, 0, 0, false, 127.0, 127.0, 251},
     {"int32", 4, 0, 0, false, 2147483647.0, 2147483647.0, 16777213},
     {"int64", 8, 0, 0, false, kTwoTo53, kTwoTo53, 16777213},
+    {"uint8", 1, 0, 0, false, 255.0, 255.0, 251, false},
+    {"uint32", 4, 0, 0, false, 4294967295.0, 4294967295.0, 16777213, false},
+    {"uint64", 8, 0, 0, false, kTwoTo53, kTwoTo53, 16777213, false},
 };
 
 template <class To, class From>
@@ -86,6 +89,9 @@ static_assert(kPrimes[0] > kMostRanks);
 
 constexpr std::uint32_t kMostExponents = 4;
 constexpr std::uint32_t kMostTwos = 4;
+// min of unsigned numbers: this much less the numbers of max.
+constexpr std::uint32_t kLeastBelow = 9;
+constexpr double kMostDoublings = 31;  // of a product of unsigned numbers
 
 // Numbers drawn one after the other from one key.
 class Draw {
@@ -142,6 +148,7 @@ double decode(Dtype dtype, std::uint64_t bits) noexcept {
   const DtypeTraits& t = traits(dtype);
   if (!t.is_float()) {  // the sign is in the topmost bit of its size
     const unsigned unused = 64 - 8 * t.size;
+    if (!t.is_signed) return static_cast<double>(bits << unused >> unused);
     return static_cast<double>(static_cast<std::int64_t>(bits << unused) >> unused);
   }
   if (dtype == Dtype::kFloat64) return bits_as<double>(bits);
@@ -173,6 +180,8 @@ Pattern::Pattern(Dtype dtype, Op op, std::uint32_t world, std::uint64_t turn) no
   double most = world;
   if (op == Op::kMin || op == Op::kMax) {
     most = 1;
+  } else if (op == Op::kProd && !t.is_signed) {
+    most = std::min({most, kMostDoublings, std::floor(std::log2(t.largest))});
   } else if (op == Op::kSum || op == Op::kAvg) {
     most = std::min<double>(world, t.exact);
     if (op == Op::kAvg && t.is_float() && !divides_exactly(dtype, world))
@@ -212,22 +221,30 @@ double Pattern::contribution(std::uint32_t rank, std::uint32_t slot) const noexc
   const std::uint64_t x = number_of(rank, slot, turn_);
   const Choice choice = choose(slot);
   const bool takes_part = x < choice.contributors;
+  const bool is_signed = traits(dtype_).is_signed;
+  if (op_ == Op::kProd && !is_signed) return takes_part ? 2.0 : 1.0;
   if (op_ == Op::kProd) {
     const bool two = (x + choice.twos_begin) % world_ < choice.twos;
     return (takes_part ? -1.0 : 1.0) * (two ? 2.0 : 1.0);
   }
   if (op_ == Op::kSum || op_ == Op::kAvg) return takes_part ? choice.size * unit_ : 0.0;
   const std::uint32_t background = 1 + (mix(mix(slot + turn_) + rank) & 3);
+  if (op_ == Op::kMin && !is_signed) {
+    return choice.size * (takes_part ? kLeastBelow - choice.extreme : kLeastBelow - background);
+  }
   const double value = choice.size * (takes_part ? choice.extreme : background);
   return op_ == Op::kMin ? -value : value;
 }
 
 double Pattern::result(std::uint32_t slot) const noexcept {
   const Choice choice = choose(slot);
+  const bool is_signed = traits(dtype_).is_signed;
+  if (op_ == Op::kProd && !is_signed) return std::ldexp(1.0, static_cast<int>(choice.contributors));
   if (op_ == Op::kProd) {
     const double size = 1U << choice.twos;
     return choice.contributors % 2 == 0 ? size : -size;
   }
+  if (op_ == Op::kMin && !is_signed) return choice.size * (kLeastBelow - choice.extreme);
   if (op_ == Op::kMin) return -choice.size * choice.extreme;
   if (op_ == Op::kMax) return choice.size * choice.extreme;
   const double sum = choice.contributors * choice.size * unit_;
@@ -241,7 +258,7 @@ double Pattern::moved(std::uint32_t source, std::uint32_t slot) const noexcept {
   Draw draw(mix(mix(turn_) + slot) + source / values);
   const std::uint32_t v = (draw.below(values) + source % values) % values;
   if (traits(dtype_).size == 1 && traits(dtype_).is_float()) return small_float(v);
-  const std::uint32_t middle = values / 2;
+  const std::uint32_t middle = traits(dtype_).is_signed ? values / 2 : 0;
   return static_cast<double>(v) - middle;
 }
 

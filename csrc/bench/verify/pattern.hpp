@@ -19,6 +19,9 @@ enum class Dtype : std::uint8_t {
   kInt8,
   kInt32,
   kInt64,
+  kUint8,
+  kUint32,
+  kUint64,
 };
 
 struct DtypeTraits {
@@ -32,6 +35,7 @@ struct DtypeTraits {
   double exact;
   double largest;
   std::uint32_t moved_values;  // number of values that mark moved data, a prime
+  bool is_signed = true;
 
   bool is_float() const noexcept { return exponent_bits != 0; }
 };
@@ -42,10 +46,10 @@ const DtypeTraits& traits(Dtype dtype) noexcept;
 Dtype dtype_of(std::string_view name);
 
 // Returns the bits of the nearest number (ties to even) in the low bytes. An integer dtype must
-// hold `value`.
+// hold `value`: an unsigned one no negative number.
 std::uint64_t encode(Dtype dtype, double value) noexcept;
 
-// Returns the number in the low bytes of `bits`; for an int64 beyond 2^53 the nearest double.
+// Returns the number in the low bytes of `bits`; for an integer beyond 2^53 the nearest double.
 double decode(Dtype dtype, std::uint64_t bits) noexcept;
 
 // The pattern has this many values, its slots. Each block of so many indices holds all of them in
@@ -88,8 +92,9 @@ inline constexpr std::uint32_t kMostRanks = 1 << 20;
 //          Integers: n times as much, so that n divides it. In int8 the result can only be 1 from
 //          64 ranks on, and only 0 from 128 ranks on.
 //   prod   ranks with x < L put in a negative number, at most four ranks 2, the others 1.
+//          Unsigned: ranks with x < L put in 2, L <= 7 in uint8 and 31 in others.
 //   max    the rank with x = 0 puts in one of 5..8 times 2^e, the others 1..4 times 2^e.
-//   min    the same, negative.
+//   min    the same, negative. Unsigned: one of 1..4 times 2^e, the others 5..8 times 2^e.
 //   none   a value of the source, the slot and the turn; ranks next to each other always differ.
 class Pattern {
  public:

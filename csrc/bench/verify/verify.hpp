@@ -50,10 +50,10 @@ struct Placed {
 
 // The same for segments of one dtype on `device`, all of them in one launch, until the work is
 // done; check_on_device returns a Mismatch for each. No other work may use their memory meanwhile.
-// Both use a stream and memory that stay from call to call, one set for each device: as much as the
-// largest call needed, at most 34 MiB. Throw Error if an address is not memory of that GPU or not
-// aligned to the dtype's size, and if the deadline passes: memory that the GPU still uses then
-// stays allocated.
+// Both use a stream and memory that stay from call to call, one set for each device: up to
+// twice what the largest call needed, which is at most 34 MiB. Throw Error if an address is not
+// memory of that GPU or not aligned to the dtype's size, and if the deadline passes: memory that
+// the GPU still uses then stays allocated.
 void fill_on_device(int device, const std::vector<Placed>& placed, Deadline deadline);
 std::vector<Mismatch> check_on_device(int device, const std::vector<Placed>& placed,
                                       Deadline deadline);

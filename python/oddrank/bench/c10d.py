@@ -157,7 +157,9 @@ ISSUERS = {
 
 
 # gloo can't reduce these; it only moves their bytes.
-_NOT_IN_GLOO = ("float8_e4m3fn", "float8_e5m2")
+_NOT_IN_GLOO = ("float8_e4m3fn", "float8_e5m2", "uint32", "uint64")
+# NCCL has them; torch's table of NCCL's dtypes does not, or only in the newest torch.
+_NOT_IN_TORCH_NCCL = ("uint32", "uint64")
 _BYTES_WISE = ("sendrecv", "barrier")
 
 
@@ -193,7 +195,9 @@ class C10d:
         return self._nccl_refuses(case)
 
     def _nccl_refuses(self, case: Case) -> str | None:
-        """Returns why the NCCL that torch has loaded refuses the case, or None."""
+        """Returns why torch, or the NCCL that it has loaded, refuses the case, or None."""
+        if case.dtype in _NOT_IN_TORCH_NCCL:
+            return f"torch.distributed over nccl has no {case.dtype}"
         cuda = self._group.torch.cuda
         major, minor, patch = cuda.nccl.version()[:3]
         capability = cuda.get_device_capability(self.device)
@@ -228,12 +232,14 @@ class _Operation:
         calls: list[Call] = []
         whole = max(layout.send_count, layout.recv_count) * size
         capacity, behind = buffers(memory.numel(), case.in_place)
+        places = offsets(whole + case.shift, capacity)
         send_at, recv_at = (layout.send_at, layout.recv_at) if case.in_place else (0, 0)
 
         def view(begin: int, count: int) -> Any:
             return memory[begin : begin + count * size].view(dtype)
 
-        for offset in offsets(whole, capacity):
+        for place in places:
+            offset = place + case.shift
             ours = view(offset + send_at * size, layout.send_count)
             got = view(offset + behind + recv_at * size, layout.recv_count)
             self._windows.append((ours, got))
@@ -247,7 +253,8 @@ class _Operation:
         self.footprint = footprint(whole, len(calls), case.in_place)
         device = -1 if group.device.type == "cpu" else int(group.device.index)
         begin, sent = memory.data_ptr(), whole if case.in_place else layout.send_count * size
-        windows = [(begin + offset, sent) for offset in offsets(whole, capacity)]
+        # From the aligned address on, which the kernel that writes them needs.
+        windows = [(begin + place, case.shift + sent) for place in places]
         self._noise = Noise(device, case, group.world, windows)
 
     def sent(self) -> Any:

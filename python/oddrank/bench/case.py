@@ -16,6 +16,9 @@ DTYPES = {
     "int8": 1,
     "int32": 4,
     "int64": 8,
+    "uint8": 1,
+    "uint32": 4,
+    "uint64": 8,
 }
 # Names that nccl-tests and people use.
 DTYPE_ALIASES = {
@@ -33,7 +36,8 @@ class Case:
     """`bytes` is the size as nccl-tests counts it: one rank's buffer, or all ranks' together.
 
     The collective decides which of the two (oddrank.bench.collectives). `Collective.case` makes
-    cases for a world and rounds the size to a multiple that its ranks can share.
+    cases for a world and rounds the size to a multiple that its ranks can share. unaligned: its
+    buffers begin one element behind an aligned address.
     """
 
     collective: str
@@ -41,6 +45,12 @@ class Case:
     bytes: int
     op: str = "sum"
     in_place: bool = True
+    unaligned: bool = False
+
+    @property
+    def shift(self) -> int:
+        """Bytes from an aligned address to the begin of each buffer."""
+        return DTYPES[self.dtype] if self.unaligned else 0
 
     @property
     def count(self) -> int:

@@ -24,7 +24,7 @@ from oddrank.bench.plan import (
     passes_within,
     tasks,
 )
-from oddrank.bench.row import Row, Table
+from oddrank.bench.rounds import Display
 from oddrank.bench.split import Split
 from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, near, share, some_of
 from oddrank.control import runner
@@ -36,6 +36,11 @@ from oddrank.report import envelope, exit_code, write_json
 _ALL = "all"
 TABLE, NCCL_TESTS = "table", "nccl-tests"
 _LARGEST_EFFECT = 0.95
+_NOTHING_CHOSEN = (
+    "--algorithm: NCCL told no choice. It does so from 2.24 on, for collectives of two GPUs or"
+    " more, not for sends and receives. With NCCL_DEBUG_FILE set it needs NCCL_DEBUG=INFO and"
+    " NCCL_DEBUG_SUBSYS=TUNING, too"
+)
 
 
 def _parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
@@ -143,6 +148,12 @@ _RUN_OPTIONS = (
                  type=click.Choice(("", "buffer", "window")), metavar="[buffer|window]",
                  help="Back end nccl: register the buffers; window: as symmetric windows (NCCL"
                  " 2.27 and newer), which its low-latency kernels need."),
+    click.option("--unaligned", is_flag=True,
+                 help="Begin every buffer one element behind an aligned address, as programs do"
+                 " that pack tensors."),
+    click.option("--algorithm", is_flag=True,
+                 help="On GPUs: show the algorithm, protocol and number of channels that NCCL (2.24"
+                 " and newer) chose, read from its log in a run of each case that is not timed."),
     click.option("--split", "divided", metavar="HOW", default=None,
                  callback=_parsed_or_none(split.parse),
                  help="Groups of ranks that measure at once: node (the ranks of each node), rail"
@@ -155,6 +166,9 @@ _RUN_OPTIONS = (
                  type=click.Choice((TABLE, NCCL_TESTS)),
                  help="nccl-tests: stdout has what nccl-tests prints, for programs that read it,"
                  " out of place and in place; all else goes to stderr."),
+    click.option("--forever", is_flag=True,
+                 help="Repeat the sweep, each time within --budget, until SIGINT or SIGTERM comes"
+                 " or something is found; at most 20 days."),
     click.option("--dry-run", is_flag=True,
                  help="Print the cases, their memory and time, and measure nothing."),
 )  # fmt: skip
@@ -183,9 +197,12 @@ def run(
     deadline: float | None,
     graph: int,
     register: str,
+    unaligned: bool,
+    algorithm: bool,
     divided: Split | None,
     fail_below: float | None,
     layout: str,
+    forever: bool,
     dry_run: bool,
     json_path: str | None,
     fail_on: frozenset[str],
@@ -205,6 +222,10 @@ def run(
 
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
+    if forever and deadline is not None:
+        raise click.UsageError(
+            "--forever has no --deadline: end it with SIGINT, as in timeout -s INT 8h torchrun ..."
+        )
     here = launch.current()
     as_nccl_tests = layout == NCCL_TESTS
     if as_nccl_tests and json_path == "-":
@@ -222,6 +243,7 @@ def run(
         sizes=sizes,
         places=places,
         world=ranks,
+        unaligned=unaligned,
     )
     if (graph or register) and not {"nccl", AUTO}.intersection(backends):
         raise click.UsageError("--graph and --register need the back end nccl: add --backend nccl")
@@ -236,26 +258,28 @@ def run(
     stream = sys.stderr if json_path == "-" or as_nccl_tests else sys.stdout
     passes = in_turn(todo, passes_within(time.budget, len(todo), here.world))
     by_stage = {one_pass.name: one_pass for one_pass in passes}
-    table = Table(stream)
-    measured: dict[str, Row] = {}
+    display = Display(passes[0], stream)
 
     def show(stage: AnyStage, run: RunState) -> None:
         one_pass = by_stage.get(stage.name)
         if one_pass is not None:
-            row = measured[one_pass.task.name] = sweep.row_of(one_pass, run)
-            table.add(one_pass, row)
+            display.add(one_pass, sweep.row_of(one_pass, run))
 
     def conclude(outcome: Outcome) -> int:
-        table.end(measured.values())
+        measured = display.end(outcome.rounds, whole=not outcome.findings)
         found_report = report.of_sweep(passes, here, outcome, measured, fail_below)
         render.progress("", stream)
+        if algorithm and not any(row.nccl_choice for row in measured.values()):
+            render.progress(_NOTHING_CHOSEN, stream)
         if as_nccl_tests:
             for line in nccl_tests.text(measured.values(), report.members(outcome.run)):
                 render.progress(line, sys.stdout)
         render.deliver(found_report, json_path, stdout_is_taken=as_nccl_tests)
         return found_report.exit_code(fail_on)
 
-    options = sweep.SweepOptions(target, time.budget, time.deadline, graph, register, divided)
+    options = sweep.SweepOptions(
+        target, time.budget, time.deadline, graph, register, divided, algorithm
+    )
     runner.run(
         sweep.stages(passes, options),
         here,
@@ -263,6 +287,7 @@ def run(
         conclude=conclude,
         on_stage=show,
         partial=True,
+        again=len(passes) if forever else 0,
         no_verdict=exit_code("unknown", fail_on),
     )
 

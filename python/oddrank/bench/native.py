@@ -116,27 +116,36 @@ class NativeOperation:
 
     def __init__(self, native: Native, communicator: Any, memory: Any, case: Case) -> None:
         in_place = _in_place(case)
-        self._seconds, self._world, self._graph = native.seconds, native.world, native.graph
+        self._seconds, self._world = native.seconds, native.world
         counts = given_counts(case, native.rank, native.world)
         plan = _native.cuda().nccl_plan(
             case.collective, case.dtype, case.op, case.bytes, native.rank, native.world,
             in_place=in_place, **counts,
         )  # fmt: skip
-        window = max(plan["send_count"], plan["recv_count"]) * plan["element"]
+        size = max(plan["send_count"], plan["recv_count"]) * plan["element"]
+        window = size + case.shift
         capacity, behind = buffers(memory.bytes, in_place)
         places = offsets(window, capacity)
         self._native = _native.cuda().Operation(
             communicator, memory, case.collective, case.dtype, case.op, case.bytes,
-            in_place=in_place, recv_from=behind, stride=places[1] if len(places) > 1 else 0,
-            windows=len(places), graph=native.graph, **counts,
+            in_place=in_place, send_from=case.shift, recv_from=behind + case.shift,
+            stride=places[1] if len(places) > 1 else 0, windows=len(places), graph=native.graph,
+            **counts,
         )  # fmt: skip
         self.issued: str = self._native.issued
         self.send: int = self._native.send
         self.recv: int = self._native.recv
-        self.footprint = footprint(window, len(places), in_place)
-        sent = window if in_place else plan["send_count"] * plan["element"]
-        windows = [(memory.data + at, sent) for at in places]
-        self._noise = Noise(native.device, case, native.world, windows)
+        self.footprint = footprint(size, len(places), in_place)
+        sent = size if in_place else plan["send_count"] * plan["element"]
+        # From the aligned address on, which the kernel that writes them needs.
+        windows = [(memory.data + at, case.shift + sent) for at in places]
+        # A graph uses the same windows in each launch, the first one the most.
+        again = -(-native.graph // len(places))
+        in_turn = native.graph // again if again else 0
+        # The run that connects, the launch that fills the queue, and what rounding up to whole
+        # graphs adds.
+        self._beside = 1 + 2 * again if again else 2
+        self._noise = Noise(native.device, case, native.world, windows, in_turn)
 
     def once(self) -> None:
         self._native.run(seconds=self._seconds)
@@ -173,10 +182,7 @@ class NativeOperation:
     def _timed(self, n: int, *, each: bool) -> tuple[float, list[float]]:
         """Returns the mean microseconds of `n` runs, and those of each run, or graph's launch."""
         total, samples = 0.0, list[float]()
-        # The run that connects, the launch that fills the queue, and what rounding up to whole
-        # graphs adds.
-        beside = 2 + 2 * self._graph
-        for part in self._noise.parts(n, beside):
+        for part in self._noise.parts(n, self._beside):
             times, mean = self._native.block(part, each=each, seconds=self._seconds)
             total += mean * part
             samples += times

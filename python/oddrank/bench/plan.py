@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import NamedTuple
 
@@ -43,6 +43,7 @@ def tasks(
     sizes: Sequence[int],
     places: Sequence[str],
     world: int,
+    unaligned: bool = False,
 ) -> list[Task]:
     """Returns the tasks in the order of the table, each once: several sizes may round to one.
 
@@ -53,7 +54,7 @@ def tasks(
     for backend, row, dtype, op, place, size in wanted:
         collective = COLLECTIVES[row]
         in_place = collective.in_place if place == AUTO else place == "in"
-        case = collective.case(dtype, size, op, in_place, world)
+        case = replace(collective.case(dtype, size, op, in_place, world), unaligned=unaligned)
         words = [backend] if len(backends) > 1 else []
         words += [str(case)]
         if case.in_place != collective.in_place:
@@ -114,9 +115,11 @@ def reserve(cases: Iterable[Case], world: int, limit: float) -> int:
 
 
 def _buffer_of(case: Case, world: int) -> int:
-    """Returns the bytes of the case's largest buffer, on the first and the last rank."""
+    """Returns the bytes of the case's largest buffer, on the first and the last rank, from the
+    aligned address before it."""
     layouts = [COLLECTIVES[case.collective].layout(case, rank, world) for rank in (0, world - 1)]
-    return DTYPES[case.dtype] * max(max(at.send_count, at.recv_count) for at in layouts)
+    largest = max(max(at.send_count, at.recv_count) for at in layouts)
+    return DTYPES[case.dtype] * largest + case.shift
 
 
 ARRIVALS = 0.4
@@ -250,6 +253,12 @@ class Budget:
         left[index] -= 1
         of_one = of_all - LEAST * left[index]
         return max(LEAST, min(one_pass, of_one)), max(LEAST, min(whole, of_all))
+
+    def begin_round(self) -> None:
+        """Gives a sweep that is repeated its whole time again, at the begin of each further one."""
+        if any(number < self._passes for number in self._left):
+            self._left = [self._passes] * len(self._left)
+            self._began = None
 
     def end(self, index: int) -> None:
         """Ends the case: no further passes."""

@@ -11,7 +11,8 @@ from oddrank.bench.collectives import COLLECTIVES
 # Dtype -> how often its smallest random value (csrc/bench/verify/noise.hpp) can double and still is
 # finite. Integers lose a bit of randomness with each.
 _DOUBLINGS = {"float32": 250, "float16": 26, "bfloat16": 250, "float8_e4m3fn": 10,
-              "float8_e5m2": 26, "float64": 2000, "int8": 6, "int32": 30, "int64": 62}  # fmt: skip
+              "float8_e5m2": 26, "float64": 2000, "int8": 6, "int32": 30, "int64": 62,
+              "uint8": 6, "uint32": 30, "uint64": 62}  # fmt: skip
 
 
 def runs_of(case: Case, world: int) -> int:
@@ -31,14 +32,21 @@ def runs_of(case: Case, world: int) -> int:
 class Noise:
     """Random values in the windows of a case's operation, written again before they overflow.
 
-    windows: (address, bytes) of each, used in turn. device: CUDA's, or -1: the host's memory.
+    windows: (address, bytes) of each. device: CUDA's, or -1: the host's memory. in_turn: over how
+    many windows a part's runs are spread evenly, from the first one on; 0: all.
     """
 
     def __init__(
-        self, device: int, case: Case, world: int, windows: Sequence[tuple[int, int]]
+        self,
+        device: int,
+        case: Case,
+        world: int,
+        windows: Sequence[tuple[int, int]],
+        in_turn: int = 0,
     ) -> None:
         self._device, self._case, self._windows = device, case, windows
-        self._lasts = min(sys.maxsize, runs_of(case, world) * len(windows))
+        self._in_turn = in_turn or len(windows)
+        self._lasts = runs_of(case, world)  # of the window that is used most, the first one
         self._low = self._lasts < sys.maxsize
         self._left = 0
 
@@ -55,12 +63,12 @@ class Noise:
     def parts(self, n: int, beside: int = 0) -> Iterator[int]:
         """Cuts a block of `n` runs into parts that the values stand; writes new ones in between.
 
-        beside: runs that each part makes in addition.
+        Each part begins with the first window. beside: further runs in it that a part makes.
         """
         while n:
             if self._left < 1 + beside:
                 self.write()
-            part = max(1, min(n, self._left - beside))
-            self._left -= part + beside
+            part = max(1, min(n, (self._left - beside) * self._in_turn))
+            self._left -= -(-part // self._in_turn) + beside
             n -= part
             yield part

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO, TypedDict
 
-from oddrank.bench import expected, split
+from oddrank.bench import choice, expected, split
 from oddrank.bench.case import Case, size_text
+from oddrank.bench.choice import Choice
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expected import Expected
 from oddrank.bench.plan import Pass
@@ -33,15 +34,17 @@ class Row:
     """Times in microseconds, bandwidths in 1e9 bytes a second; None: unknown, see reason.
 
     n: ranks. wrong: wrong values, as all ranks saw them together. mean_us: the time of an
-    iteration, as nccl-tests has it: of each block of iterations its mean on the slowest rank. algbw
-    and busbw come from it. iterations: how many it is the mean of; passes: in how many passes they
-    were made. median_us, p95_us, p99_us, min_us, cv: of single iterations, each as long as its
-    slowest rank; stalls show here, and jitter makes them longer than the mean. error: half the 95 %
-    confidence interval of the median, relative to it. samples_us: these iterations, in their order,
-    evenly thinned. arrival: every rank's median microseconds behind the first rank, in the order of
-    ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if they are few.
-    groups: with --split each group's ranks and figures; then the row's own figures are those of the
-    slowest group, and n is the ranks of one group.
+    iteration: of each block of iterations its mean on the slowest rank, as nccl-tests has it with
+    -a 3. algbw and busbw come from it. iterations: how many it is the mean of; passes: in how many
+    passes they were made. median_us, p95_us, p99_us, min_us, cv: of single iterations, each as long
+    as its slowest rank; stalls show here, and jitter makes them longer than the mean. error: half
+    the 95 % confidence interval of the median, relative to it. samples_us: these iterations, in
+    their order, evenly thinned. arrival: every rank's median microseconds behind the first rank, in
+    the order of ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if
+    they are few. groups: with --split each group's ranks and figures; then the row's own figures
+    are those of the slowest group, and n is the ranks of one group. unaligned: buffers began one
+    element behind an aligned address. nccl_choice: what NCCL chose, if its log says. rounds: of a
+    repeated sweep, how many there were, and the best, median and worst mean_us of them.
     """
 
     backend: str
@@ -75,9 +78,16 @@ class Row:
     arrival: Mapping[str, Any] | None = None
     footprint: int | None = None
     groups: tuple[Mapping[str, Any], ...] = ()
+    unaligned: bool = False
+    nccl_choice: Choice | None = None
+    rounds: Mapping[str, Any] | None = None
 
     def as_data(self) -> dict[str, Any]:
-        return asdict(self)
+        data = asdict(self)
+        for name in ("nccl_choice", "rounds"):  # most runs do not ask for them
+            if data[name] is None:
+                del data[name]
+        return data
 
     def expecting(self, what: Expected | None) -> "Row":
         """Returns the row with its expectation and the percentage of it."""
@@ -111,6 +121,7 @@ class PassResult(TypedDict):
     arrival: dict[str, float] | None
     over: bool
     footprint: int | None
+    nccl_choice: Choice | None
 
 
 def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
@@ -121,6 +132,7 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         case.in_place, world,
         "wrong" if any(result["mismatch"] for result in results.values()) else "ok",
         sum(seen["wrong"] for result in results.values() if (seen := result["mismatch"])),
+        unaligned=case.unaligned,
     )  # fmt: skip
     if first["skipped"] is not None:
         return replace(row, check="skipped", reason=_why_skipped(results))
@@ -158,6 +170,7 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         samples_us=tuple(round(t, 3) for t in thinned(times)),
         arrival=_arrivals(results),
         footprint=first["footprint"],
+        nccl_choice=first["nccl_choice"],
     )
 
 
@@ -199,8 +212,9 @@ _COLUMNS = (
     ("size", 10, 0), ("count", 12, 10), ("type", 10, 3), ("redop", 5, 5), ("place", 5, 4),
     ("mean us", 11, 0), ("median us", 11, 7), ("p95 us", 11, 11), ("p99 us", 11, 8),
     ("min us", 11, 12), ("algbw GB/s", 10, 6), ("busbw GB/s", 10, 0), ("+- %", 6, 1),
-    ("% exp", 6, 2), ("CV %", 6, 13), ("iters", 6, 9), ("check", 7, 0),
+    ("% exp", 6, 2), ("CV %", 6, 13), ("iters", 6, 9), ("NCCL chose", 22, 0), ("check", 7, 0),
 )  # fmt: skip
+_CHOICE = next(i for i, (name, *_) in enumerate(_COLUMNS) if name == "NCCL chose")
 
 
 class Table:
@@ -215,7 +229,8 @@ class Table:
         self._stream = stream
         self._heading = ""
         self._round = 1
-        self._shown = _fitting(terminal_width(stream))
+        self._width = terminal_width(stream)
+        self._shown: list[int] = []
 
     def add(self, one_pass: Pass, row: Row) -> None:
         """Shows the row of a case after that pass."""
@@ -241,12 +256,17 @@ class Table:
         if row.groups:
             ranks = f"{len(row.groups)} groups of {ranks} at once, figures of the slowest group"
         heading = f"{row.collective} over {row.backend}, {ranks}"
+        if row.unaligned:
+            heading += ", unaligned buffers"
         if heading != self._heading:
             if self._heading:
                 progress("", self._stream)
             self._heading = heading
             progress(heading, self._stream)
-            left_out = [name for i, (name, *_) in enumerate(_COLUMNS) if i not in self._shown]
+            # The sizes of one collective are alike in whether NCCL tells its choice.
+            columns = [i for i in range(len(_COLUMNS)) if i != _CHOICE or row.nccl_choice]
+            self._shown = _fitting(self._width, columns)
+            left_out = [_COLUMNS[i][0] for i in columns if i not in self._shown]
             if left_out:
                 progress(f"not shown for lack of width: {', '.join(left_out)}", self._stream)
             progress(self._line([name for name, *_ in _COLUMNS]), self._stream)
@@ -259,9 +279,9 @@ class Table:
         return "  ".join([*padded[:-1], padded[-1].strip()])
 
 
-def _fitting(width: int | None) -> list[int]:
+def _fitting(width: int | None, columns: Iterable[int]) -> list[int]:
     """Returns the indices of the columns that fit together, all of them if width is None."""
-    shown = list(range(len(_COLUMNS)))
+    shown = list(columns)
     leaving = sorted((i for i in shown if _COLUMNS[i][2]), key=lambda i: _COLUMNS[i][2])
     while width is not None and leaving and sum(_COLUMNS[i][1] + 2 for i in shown) - 2 > width:
         shown.remove(leaving.pop())
@@ -277,6 +297,7 @@ def cells(row: Row) -> tuple[str, ...]:
         _number(row.p99_us, 1), _number(row.min_us, 1), _number(row.algbw_GBps, 3),
         _number(row.busbw_GBps, 3), _hundredfold(row.error), _percent(row),
         _hundredfold(row.cv), str(row.iterations),
+        choice.text(row.nccl_choice) if row.nccl_choice else "-",
         f"skipped: {row.reason}" if row.check == "skipped" else row.check,
     )  # fmt: skip
 

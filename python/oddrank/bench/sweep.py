@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
-from oddrank.bench import arrivals, expected, findings, native, split, topology, verify
+from oddrank.bench import arrivals, choice, expected, findings, native, split, topology, verify
 from oddrank.bench.arrivals import arrival
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
@@ -29,7 +30,9 @@ TOO_LARGE = "not enough free memory"
 NO_GPU = "the back end nccl needs a GPU for every rank"
 # Reason why a case was not measured -> the option to change.
 ADVICE = {TOO_LARGE: "give smaller --sizes", NO_GPU: "give --backend c10d"}
-_BACKEND, _SERIES, _MEASURED = "backend", "series", "measured"
+_BACKEND, _BACKENDS, _SERIES, _MEASURED, _CHOICES = (
+    "backend", "backends", "series", "measured", "choices",
+)  # fmt: skip
 # A pass's own deadline: the whole budget, this many seconds more, and the time of its bytes at the
 # speed below.
 _PATIENCE = 60.0
@@ -45,6 +48,7 @@ class SweepOptions:
     For the back end nccl: `graph` operations in a CUDA graph (0: none); `register`: how memory is
     registered, "buffer", "window" or "".
     split: divides the ranks into groups that measure at once; None: one group of all.
+    algorithm: read what NCCL chose from its log, in a run of each case beside the timed ones.
     """
 
     target: float
@@ -53,6 +57,7 @@ class SweepOptions:
     graph: int = 0
     register: str = ""
     split: Split | None = None
+    algorithm: bool = False
 
 
 def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
@@ -134,6 +139,8 @@ def _stage(
     task = one_pass.task
 
     def plan(run: RunState) -> _Plan | Skip:
+        if one_pass.number == 1 and one_pass.index == 0:
+            budget.begin_round()
         if budget.is_over(one_pass.index):
             return Skip("its case needs no further pass, or there is no time for it")
         connected = topology.connected_of(run)[0]
@@ -249,7 +256,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     result: PassResult = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
         "times": [], "mean": None, "iterations": 0, "arrival": None, "over": True,
-        "footprint": None,
+        "footprint": None, "nccl_choice": None,
     }  # fmt: skip
     world = connect(context, parameters["transport"])
     group: Group = context.scratch[_MEASURED]
@@ -258,7 +265,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     backend = _backend(context, group, parameters, options)
     result["backend"] = backend.name
     every: dict[str, Series] = context.scratch.setdefault(_SERIES, {})
-    series = every.get(one_pass.task.name)
+    series = every.get(one_pass.task.name) if one_pass.number > 1 else None
     if series is None:
         result["skipped"] = _why_not(world, group, backend, case, parameters["reserve"])
         if result["skipped"] is not None:
@@ -267,6 +274,10 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     operation = backend.prepare(case)
     result["footprint"] = operation.footprint
     is_wrong = one_pass.number == 1 and _verify(group, backend, case, operation, result)
+    choices: dict[str, choice.Choice | None] = context.scratch.setdefault(_CHOICES, {})
+    if options.algorithm and one_pass.number == 1 and group.backend == "nccl":
+        choices[one_pass.task.name] = _chosen(group, operation, options)
+    result["nccl_choice"] = choices.get(one_pass.task.name)
     operation.ready()
     world.barrier()  # all groups measure at once
     rule = StoppingRule(options.target, *parameters["seconds"], most=_MOST_IN_ALL // one_pass.of)
@@ -289,6 +300,24 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     if result["over"]:
         del every[one_pass.task.name]
     return result
+
+
+def _chosen(group: Group, operation: "Operation", options: SweepOptions) -> choice.Choice | None:
+    """Runs the case once and returns what NCCL chose; only the first rank's log tells it.
+
+    All ranks call it together. NCCL may choose otherwise in a graph: then this run captures it.
+    """
+    run: Callable[[], object] = operation.once
+    if options.graph and isinstance(operation, native.NativeOperation):
+        run = partial(operation.mean, 1)
+    group.context.step("read NCCL's log", waiting=True)
+    if group.rank == 0:
+        chosen = choice.seen(run)
+    else:
+        run()
+        chosen = None
+    group.context.step("NCCL's log read")
+    return chosen
 
 
 def _verify(
@@ -320,14 +349,15 @@ def _backend(
     context: Context[object], group: Group, parameters: _Plan, options: SweepOptions
 ) -> "Backend":
     """Returns the plan's back end with its memory; first frees the memory of the one before."""
-    name = parameters["backend"]
-    held: tuple[str, Backend] | None = context.scratch.get(_BACKEND)
-    if held is None or held[0] != name:
-        if held is not None:
-            held[1].reserve(0)
-        made: Backend = C10d(group)
-        if name == "nccl":
-            made = native.connect(group, graph=options.graph, register=options.register)
-        made.reserve(parameters["reserve"])
-        held = context.scratch[_BACKEND] = (name, made)
-    return held[1]
+    name, now = parameters["backend"], context.scratch.get(_BACKEND)
+    made: dict[str, Backend] = context.scratch.setdefault(_BACKENDS, {})
+    if name != now:
+        if now is not None:
+            made[now].reserve(0)
+        if name not in made:  # else a round of a repeated sweep has made it
+            made[name] = C10d(group)
+            if name == "nccl":
+                made[name] = native.connect(group, graph=options.graph, register=options.register)
+        made[name].reserve(parameters["reserve"])
+        context.scratch[_BACKEND] = name
+    return made[name]

@@ -4,7 +4,7 @@ csrc/bench/verify fills and compares the values in place, on the host or on the 
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from oddrank import _native
@@ -25,7 +25,7 @@ _MOST_GATHERED = 64 << 20
 
 @dataclass(frozen=True)
 class Mismatch:
-    """The first wrong value that `observer` saw, its index in the buffer, and how many are wrong.
+    """The first wrong value that `observer` saw, its index in the buffer, and how many it saw.
 
     element: its index in the source's data; turn: the pattern's number: both for `gathered_wrong`.
     among: the name of the group that ran the case.
@@ -108,6 +108,7 @@ def verify(
     values = Values(backend.device, group.world)
     layout = COLLECTIVES[case.collective].layout(case, group.rank, group.world)
     seen: Mismatch | None = None
+    number = 0
     for _ in range(turns or turns_of(case, group.world)):
         # A new pattern each time: an earlier case's results must not pass for this one's.
         turn = group.next_turn()
@@ -119,13 +120,14 @@ def verify(
         group.context.step(f"verified {case}")
         found = values.check(operation.recv, case, case.op, layout.recv, turn)
         for segment, (wrong, index, expected, got) in zip(layout.recv, found, strict=True):
+            number += wrong
             if wrong and seen is None:
                 at, element = segment.offset + index, segment.first + index
                 seen = Mismatch(
                     group.ranks[group.rank], str(case), at, expected, got, wrong, element, turn,
                     group.among,
                 )  # fmt: skip
-    return seen
+    return replace(seen, wrong=number) if seen else None
 
 
 def localise(

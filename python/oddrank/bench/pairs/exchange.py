@@ -113,7 +113,8 @@ class Exchange:
             self._timed(peer, messages)
             ends.append(time.perf_counter() - began)
         self._wire.end(peer)
-        return rates_of(ends, self._effort.size * messages / 1e9, window, self._effort.fewest)
+        moved = self._effort.size * (messages + self._wire.beside) / 1e9
+        return rates_of(ends, moved, window, self._effort.fewest)
 
     def _warm_up(self, peer: int, sends: bool) -> float:
         """Opens connections and TCP's windows. Returns a message's seconds; 0 on the sender."""

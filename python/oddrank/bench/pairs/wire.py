@@ -27,9 +27,11 @@ _TRIPS = 25
 
 
 class Wire(Protocol):
-    """One rank's end of all its links. most: messages of a repeat, at most."""
+    """One rank's end of all its links. most: messages of a repeat, at most; beside: messages that
+    `fetch` moves in addition, before its own clock runs."""
 
     most: int
+    beside: int
 
     def fetch(self, peer: int, messages: int) -> Block:
         """Receives `messages` messages from a peer that serves. Returns the times of one."""
@@ -72,7 +74,7 @@ class TorchWire:
     """Moves a batch of messages at a time: without a batch, nccl would make a new communicator for
     each pair."""
 
-    most = 16
+    most, beside = 16, 0
 
     def __init__(self, group: "Group", size: int) -> None:
         self._group, self._dist = group, group.dist
@@ -133,7 +135,7 @@ class NativeWire:
     timed, one before them, and one that connects, the first time.
     """
 
-    most = 1000
+    most, beside = 1000, 1
 
     def __init__(self, group: "Group", made: "Native", size: int) -> None:
         self._group, self._made, self._size = group, made, size
