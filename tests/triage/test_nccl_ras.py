@@ -232,11 +232,28 @@ def test_a_document_that_is_cut_off_is_a_note_and_the_rest_is_read(tmp_path):
     assert notes.lines == ["ras.json: line 1: RAS output in JSON that is cut off or broken"]
 
 
-def test_diagnostics_that_are_ok_are_no_trouble(log):
-    facts = log.facts(
-        "NCCL DIAG [OK] P2P 0-1\nNCCL DIAG [INFO] x\nNCCL DIAG [FAIL] P2P 0-2 differ\n"
-    )
-    assert [f.text for f in facts] == ["NCCL's diagnostics say FAIL: P2P 0-2 differ"]
+@pytest.mark.parametrize(
+    ("line", "host", "fatal"),
+    [
+        ("[INFO] p2p: only 52/56 GPU-to-GPU peer accesses passed verification", None, True),
+        ("[INFO] NCCL environment: mismatch across 16 ranks for NCCL_BUFFSIZE", None, False),
+        ("[INFO] net bw: cross-nic rank 3 (n7): 265.1 Gbit/s, >30% off median 391.5", "n7", False),
+        ("[INFO] RAS: diagnostics incomplete, gathered 7/8 ranks", None, False),
+    ],
+)
+def test_what_diagnostics_found_is_a_trouble(log, line, host, fatal):
+    (trouble,) = log.facts(f"node01:4242 NCCL DIAG {line} in comm 0x7a\n")
+    assert (trouble.kind, trouble.host, trouble.fatal) == ("nccl", host, fatal)
+
+
+def test_diagnostics_that_found_nothing_are_no_trouble(log):
+    assert log.facts(
+        "NCCL DIAG === NCCL Diagnostics ===\n"
+        "NCCL DIAG [OK]   p2p: all 56 directed GPU P2P edges verified\n"
+        "NCCL DIAG [INFO] ECC: unavailable via NVML\n"
+        "NCCL DIAG [INFO] NCCL environment: NCCL_BUFFSIZE=(unset) on rank(s) {0,1}\n"
+        "NCCL DIAG NCCL diagnostics completed in 245.3 ms across 8 ranks\n"
+    ) == []  # fmt: skip
 
 
 PIECES = ["#0-0 (ab) MISMATCH", "  3 ranks have launched up to operation ", "  Rank 5 -- GPU 5",

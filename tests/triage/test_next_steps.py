@@ -98,6 +98,12 @@ def test_the_recorder_is_asked_for_if_a_log_says_that_it_was_off():
     assert named[0] == "add the dumps that the log names: /tmp/x_rank_3"
 
 
+def test_a_process_that_answers_nobody_is_looked_at_before_anything_is_attached_to_it():
+    (first, *rest) = next_steps(suspect("unreachable"), view(()))
+    assert first.startswith("ps -o pid,stat,wchan,etime -p 4711  (on n1;")
+    assert not any(line.startswith("py-spy") for line in rest)
+
+
 def test_ras_is_asked_again_where_it_has_been_asked():
     behind = suspect("not-entered-or-inside")
     assert "ncclras" in keys(behind, Counts("c", "", ((0, 1), (1, 2)), HERE))

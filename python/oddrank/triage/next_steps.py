@@ -11,7 +11,6 @@ _TIMING = "changes timing, and may hide the fault"
 # Causes that say that a call was not entered, but not where the host is instead.
 _WHERE_UNKNOWN = frozenset({
     "not-entered", "not-entered-or-inside", "inside-call", "unknown", "outside", "cycle",
-    "unreachable",
 })  # fmt: skip
 _CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})
 _GPU_KINDS = frozenset({"xid", "gpu", "nvlink", "ecc", "sxid", "thermal", "power"})
@@ -93,6 +92,11 @@ STEPS: tuple[Step, ...] = (
         "man proc(5), kill(1)",
     ),
     Step(
+        "ps", lambda c: c.suspect.cause == "unreachable",
+        "ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)",
+        "man ps(1)",
+    ),
+    Step(
         "/proc/PID/stack",
         lambda c: c.suspect.cause == "host-stuck" and c.suspect.leaf_class == "disk",
         "cat /proc/{pid}/stack  (on {host}, as root); dmesg -T | grep -e nfs -e Lustre",
@@ -147,6 +151,12 @@ STEPS: tuple[Step, ...] = (
         lambda c: bool(c.kinds & {"network", "nccl", "ib-flap"}) or c.says("nccl"),
         "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE=nccl.%h.%p",
         f"{_NCCL} environment variables",
+    ),
+    Step(
+        "NCCL_RUN_DIAGNOSTICS",
+        lambda c: bool(c.kinds & {"nvlink", "nccl", "sxid"}),
+        "NCCL_RUN_DIAGNOSTICS=1  (checks the paths between GPUs when the job starts)",
+        f"{_NCCL} diagnostics", "NCCL 2.31+",
     ),
     Step(
         "oddrank selftest",

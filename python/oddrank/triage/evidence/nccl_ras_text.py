@@ -45,7 +45,12 @@ _RANK = re.compile(
 _MISSING = re.compile(r"The missing ranks?: ([\d, ]+)")
 _PROCESS = re.compile(r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)")
 _PEER = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] (PEER_\w+): (.*)")
-_DIAG = re.compile(r"NCCL DIAG \[(\w+)\]:? *(.*)")
+_DIAG = re.compile(r"NCCL DIAG \[(\w+)\] *(.*)")
+_DIAG_BAD = re.compile(
+    r"passed verification|mismatch|differ across|% off median|timed out|incomplete|uncorrect|"
+    r"deferred|link.* (?:down|inactive)|failed", re.IGNORECASE,
+)  # fmt: skip
+_DIAG_HOST = re.compile(r"\brank \d+ \(([\w.-]+)\)")
 _DATES = (
     (re.compile(r"^\W*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)\W*$"), "%Y-%m-%d %H:%M:%S"),
     (
@@ -178,9 +183,15 @@ class _Reader:
             yield _lost(process, _Snapshot(_date(f"[{found[1]}]"), section="dead"), source)
 
     def diagnostic(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
-        if found[1].upper() not in ("OK", "INFO", "PASS", "SKIP"):
-            text = f"NCCL's diagnostics say {found[1]}: {found[2]}"[:200]
-            yield Trouble("nccl", text, source, whose="unknown")
+        """Takes a line of NCCL's diagnostics. [INFO] tags what failed, and what was not asked."""
+        text = found[2].strip()
+        if found[1] != "OK" and _DIAG_BAD.search(text) and "unavailable" not in text:
+            host = _DIAG_HOST.search(text)
+            fatal = "verification" in text or "uncorrect" in text
+            yield Trouble(
+                "nccl", f"NCCL's diagnostics say: {text}"[:200], source,
+                host[1] if host else None, fatal=fatal, whose="unknown",
+            )  # fmt: skip
 
     def section(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
         self._seen.section = "dead" if "dead" in found[0] else "silent"
