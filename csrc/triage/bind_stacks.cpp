@@ -9,6 +9,7 @@
 #include "os/fd.hpp"
 #include "os/utf8.hpp"
 #include "triage/stack_files.hpp"
+#include "triage/stack_tree.hpp"
 
 namespace py = pybind11;
 
@@ -99,6 +100,27 @@ void bind_triage_stacks(py::module_& m) {
         return everything(reader);
       },
       py::arg("text"), "Reads the stacks in a text: as read_stack_files, of one file.");
+  m.def(
+      "stack_tree",
+      [](const std::vector<std::pair<std::vector<std::string>, std::vector<std::int64_t>>>& all) {
+        triage::StackTree tree;
+        std::vector<triage::StackTree::Row> rows;
+        {
+          const WithoutGil unlocked;
+          for (const auto& [path, members] : all) tree.add({path.begin(), path.end()}, members);
+          rows = tree.rows();
+        }
+        py::list made;
+        for (const triage::StackTree::Row& row : rows) {
+          py::list frames;
+          for (const std::uint32_t frame : row.frames) frames.append(text(tree.text(frame)));
+          made.append(py::make_tuple(row.depth, frames, row.members, row.count));
+        }
+        return made;
+      },
+      py::arg("stacks"),
+      "Groups stacks, each (frames from the outermost, numbers of processes), into a tree. Returns "
+      "its lines: (depth, frames without a branch, numbers as ranges, their count).");
   m.def(
       "has_stacks",
       [](const std::string& path) {

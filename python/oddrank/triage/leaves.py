@@ -11,7 +11,6 @@ from oddrank.triage.model_frames import (
     DATA,
     DISK,
     GPU,
-    LEAVING,
     LOCK,
     NETWORK,
     PEERS,
@@ -46,7 +45,11 @@ _CONTEXT_ROWS = tuple((kind, _functions(names)) for kind, names in model_frames.
 _OP_ROWS = tuple((re.compile(pattern, re.I), op) for pattern, op in model_frames.NATIVE_OPS)
 _OPS = _functions(model_frames.C10D_OPS)
 _WAITS = frozenset({"wait", "get", "acquire", "poll", "select", "join", "result", "sleep", "put"})
+_INSTALLED = re.compile(r"^.*/(?:(?:site|dist)-packages|lib(?:64)?/python3\.\d+)/")
 _TEMPLATE = re.compile(r"<[^<>]*>")
+
+
+_MOST_WRAPPERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +58,13 @@ class Leaf:
 
     kind: peers, data, gpu, disk, lock, network, running, threads, leaving, or "" if unknown.
     frame: the innermost frame that a user would name. op: the operation, of peers. cut: how many
-    innermost frames lie inside libraries, of which a tree shows only the outermost. called: an
-    unknown function of the user's lies inside of what decided.
+    innermost frames lie inside libraries, of which a tree shows only the outermost.
     """
 
     kind: str
     frame: Frame | None
     op: str = ""
     cut: int = 0
-    called: bool = False
 
 
 @lru_cache(maxsize=1 << 16)
@@ -105,6 +106,13 @@ def short(frame: Frame) -> str:
     return plain if len(plain) <= 80 else plain[:77] + "..."
 
 
+def text(frame: Frame) -> str:
+    """Returns a frame as a line can hold it: _try_get_data (torch/utils/data/dataloader.py:1)."""
+    line = "" if frame.line is None else f":{frame.line}"
+    file = _INSTALLED.sub("", frame.file)
+    return f"{short(frame)} ({file}{line})" if file else short(frame)
+
+
 def bare(frame: Frame) -> str:
     """Returns a function's name without its class: __next__ of DataLoader.__next__."""
     return frame.function if frame.native else frame.function.rpartition(".")[2] or frame.function
@@ -124,31 +132,33 @@ def leaf(frames: tuple[Frame, ...]) -> Leaf:
             user = user or frame
             context = next((k for k, known in _CONTEXT_ROWS if known.fullmatch(bare(frame))), "")
             if context and waits in ("", LOCK):
-                return Leaf(context, user, cut=i if user is frame else 0, called=user is not frame)
+                return Leaf(context, user, cut=frames.index(user))
             continue
         if user is None and kind in (LOCK, NETWORK, THREADS):
             if not waits or kind == THREADS or (kind == waits and frame.native):
                 waits, waits_at = kind, frame
             continue
         if user is None:
-            cut = _cut(frames, i, kind)
-            op = _op(frames[: cut + 1]) if kind == PEERS else ""
-            place = frames[cut] if kind in (PEERS, LEAVING) else _outermost_name(frames, i, kind)
-            return Leaf(kind, place, op, cut)
+            if kind == PEERS:
+                cut = _cut(frames, i)
+                return Leaf(kind, frames[cut], _op(frames[: cut + 1]), cut)
+            cut = _named(frames, i, kind)
+            return Leaf(kind, frames[cut], cut=cut)
         if kind in (DATA, DISK):
-            return Leaf(waits if waits == NETWORK else kind, user, called=True)
+            return Leaf(waits if waits == NETWORK else kind, user, cut=frames.index(user))
     if waits:
         return Leaf(waits, user or waits_at, cut=frames.index(waits_at) if waits_at else 0)
     return Leaf("", user or (frames[0] if frames else None))
 
 
-def _cut(frames: Sequence[Frame], first: int, kind: str) -> int:
-    """Returns the outermost frame of the block of a library that begins at `first`."""
+def _cut(frames: Sequence[Frame], first: int) -> int:
+    """Returns the outermost frame of the communication that begins at `first`."""
     last = first
     for i in range(first + 1, len(frames)):
         found = kind_of(frames[i])
-        if found == kind:
-            if kind == PEERS and not frames[last].native and not _same_call(frames, last, i):
+        if found == PEERS:
+            # Further out it is another call, from whose hook this one comes.
+            if not frames[last].native and i - last > _MOST_WRAPPERS:
                 break
             last = i
         elif found != THROUGH and not (frames[i].native and not found):
@@ -156,20 +166,15 @@ def _cut(frames: Sequence[Frame], first: int, kind: str) -> int:
     return last
 
 
-def _same_call(frames: Sequence[Frame], inner: int, outer: int) -> bool:
-    """Whether two frames of communication libraries belong to one call of the user's."""
-    return outer - inner <= 4
-
-
-def _outermost_name(frames: Sequence[Frame], first: int, kind: str) -> Frame:
-    """Returns the frame to name: the innermost of its class, unless that is a native one."""
-    for frame in frames[first:]:
-        found = kind_of(frame)
-        if found == kind and not frame.native:
-            return frame
-        if found not in (kind, THROUGH) and not frame.native:
+def _named(frames: Sequence[Frame], first: int, kind: str) -> int:
+    """Returns the frame to name: the innermost of its class, Python's before a native one."""
+    for i in range(first, len(frames)):
+        found = kind_of(frames[i])
+        if found == kind and not frames[i].native:
+            return i
+        if found not in (kind, THROUGH) and not frames[i].native:
             break
-    return frames[first]
+    return first
 
 
 def _op(block: Sequence[Frame]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from oddrank.errors import OddrankError
 from oddrank.report import Report
-from oddrank.triage import findings, verdict
+from oddrank.triage import findings, tree, verdict
 from oddrank.triage.evidence import Item, Notes, kinds
 from oddrank.triage.facts import Fact, Suspect
 from oddrank.triage.next_steps import next_steps
@@ -115,4 +115,4 @@ def explanation(triage: Triage) -> Iterator[str]:
 
 def tree_lines(triage: Triage) -> Iterator[str]:
     """Yields the lines of --tree."""
-    yield from ()
+    yield from tree.lines(triage.view.stacks)

@@ -422,20 +422,14 @@ def _source(stands: Sequence[_Stand]) -> Source:
 
 
 def _doing(stand: _Stand) -> str:
-    where = f" at {_frame(stand.site[0])}" if stand.kind == PEERS and stand.site else ""
+    where = f" at {leaves.text(stand.site[0])}" if stand.kind == PEERS and stand.site else ""
     if stand.kind == PEERS:
         return f"in {stand.leaf.op or 'a collective'}{where}"
     return f"in {_place(stand)}"
 
 
 def _place(stand: _Stand) -> str:
-    return _frame(stand.leaf.frame) if stand.leaf.frame else "unknown code"
-
-
-def _frame(frame: Frame) -> str:
-    place = frame.file if frame.line is None else f"{frame.file}:{frame.line}"
-    name = leaves.short(frame)
-    return f"{name} ({place})" if place else name
+    return leaves.text(stand.leaf.frame) if stand.leaf.frame else "unknown code"
 
 
 def _who(stands: Sequence[_Stand]) -> str:

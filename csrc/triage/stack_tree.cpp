@@ -1,0 +1,93 @@
+// The tree is small: as many nodes as frames differ. Sets are merged from the leaves up, once.
+#include "triage/stack_tree.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace oddrank::triage {
+namespace {
+
+void merge_into(std::vector<std::int64_t>& all, const std::vector<std::int64_t>& more) {
+  if (all.empty()) {
+    all = more;
+    return;
+  }
+  std::vector<std::int64_t> merged;
+  merged.reserve(all.size() + more.size());
+  std::set_union(all.begin(), all.end(), more.begin(), more.end(), std::back_inserter(merged));
+  all = std::move(merged);
+}
+
+}  // namespace
+
+std::string folded(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (std::size_t first = 0; first < numbers.size();) {
+    std::size_t last = first;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text += std::to_string(numbers[first]);
+    if (last > first) text.append("-").append(std::to_string(numbers[last]));
+    first = last + 1;
+  }
+  return text;
+}
+
+void StackTree::add(const std::vector<std::string_view>& path, std::vector<std::int64_t> members) {
+  std::sort(members.begin(), members.end());
+  members.erase(std::unique(members.begin(), members.end()), members.end());
+  std::uint32_t at = 0;
+  for (const std::string_view frame : path) {
+    const std::uint32_t text = texts_.add(frame);
+    const auto next = static_cast<std::uint32_t>(nodes_.size());
+    const auto [found, fresh] =
+        known_.try_emplace((static_cast<std::uint64_t>(at) << 32) | text, next);
+    if (fresh) {
+      nodes_[at].children.push_back(next);
+      nodes_.push_back({text, at, {}, {}});
+    }
+    at = found->second;
+  }
+  merge_into(nodes_[at].ends_here, members);
+}
+
+std::vector<StackTree::Row> StackTree::rows() const {
+  // Children come after their parents: from the last to the first, each set is whole.
+  std::vector<std::vector<std::int64_t>> members(nodes_.size());
+  for (std::size_t i = nodes_.size(); i-- > 0;) {
+    merge_into(members[i], nodes_[i].ends_here);
+    if (i > 0) merge_into(members[nodes_[i].parent], members[i]);
+  }
+  const auto rarest_first = [&](std::vector<std::uint32_t> children) {
+    std::sort(children.begin(), children.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return std::pair(members[a].size(), a) < std::pair(members[b].size(), b);
+    });
+    return children;
+  };
+  std::vector<Row> rows;
+  std::vector<std::pair<std::uint32_t, std::size_t>> open;  // nodes and depths, the next one last
+  const auto push = [&](std::uint32_t node, std::size_t depth) {
+    const std::vector<std::uint32_t> children = rarest_first(nodes_[node].children);
+    for (std::size_t i = children.size(); i-- > 0;) open.emplace_back(children[i], depth);
+  };
+  push(0, 0);
+  while (!open.empty()) {
+    auto [node, depth] = open.back();
+    open.pop_back();
+    Row row;
+    row.depth = depth;
+    row.count = members[node].size();
+    row.members = folded(members[node]);
+    row.frames.push_back(nodes_[node].text);
+    while (nodes_[node].children.size() == 1 && nodes_[node].ends_here.empty()) {
+      node = nodes_[node].children.front();
+      row.frames.push_back(nodes_[node].text);
+    }
+    rows.push_back(std::move(row));
+    push(node, depth + 1);
+  }
+  return rows;
+}
+
+}  // namespace oddrank::triage

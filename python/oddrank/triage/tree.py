@@ -1,0 +1,109 @@
+"""Shows the stacks of all processes as one tree: what is common once, and who stands where."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from oddrank import _native
+from oddrank.finding import fold
+from oddrank.triage import leaves
+from oddrank.triage.facts import Frame, Process, Stack, Thread
+
+_LONGEST_CHAIN = 6
+_WORDS = {
+    "peers": "waits for peers",
+    "data": "waits for data",
+    "gpu": "waits for the GPU",
+    "disk": "reads or writes files",
+    "lock": "waits for a lock",
+    "network": "waits for the network",
+    "threads": "waits for a thread of its own",
+    "leaving": "has left the training",
+}
+
+
+def lines(stacks: Sequence[Stack]) -> Iterator[str]:
+    """Yields the lines of the tree. Inside libraries of communication only the call is shown."""
+    names = _Names({t.process for stack in stacks for t in stack.threads})
+    paths: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    idle = 0
+    for stack in stacks:
+        for thread in stack.threads:
+            if thread.name != "MainThread" and leaves.is_helper(thread.name, stack.frames):
+                idle += 1
+                continue
+            paths[_path(thread, stack.frames)].add(names.number(thread.process))
+    if not paths:
+        return
+    yield names.title
+    rows = _native.core().stack_tree([(path, sorted(who)) for path, who in paths.items()])
+    for depth, frames, members, count in rows:
+        shown = _chain(frames)
+        many = f" ({count})" if count > 1 else ""
+        yield f"{'  ' * depth}{names.words(count)} {members}{many}: {shown}"
+    if idle:
+        yield f"left out: {idle} threads without frames of Python or that wait for work"
+    yield from names.legend()
+
+
+def _chain(frames: Sequence[str]) -> str:
+    if len(frames) > _LONGEST_CHAIN:
+        left_out = len(frames) - _LONGEST_CHAIN + 1
+        frames = [*frames[:2], f"... {left_out} frames ...", *frames[-_LONGEST_CHAIN + 3 :]]
+    return " > ".join(frames)
+
+
+def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[str, ...]:
+    """Returns a stack from its outermost frame on, cut at the call of a library."""
+    leaf = leaves.leaf(frames)
+    kept = [leaves.text(frame) for frame in reversed(frames[leaf.cut :])]
+    word = _WORDS.get(leaf.kind, "")
+    if leaf.kind == "peers" and leaf.op and leaf.op not in kept[-1]:
+        word = f"{leaf.op}: {word}"
+    if word:
+        kept[-1] += f" [{word}]"
+    if thread.name and thread.name != "MainThread":
+        kept.insert(0, f"thread {re.sub(r'[0-9]+', 'N', thread.name)}")
+    return tuple(kept)
+
+
+class _Names:
+    """Numbers processes: by ranks where all are known, else by pids, else one by one."""
+
+    def __init__(self, processes: set[Process]) -> None:
+        self._numbered = False
+        if all(p.rank is not None for p in processes):
+            self.word, self._of = "rank", {p: p.rank or 0 for p in processes}
+        elif len({p.pid for p in processes} - {None}) == len(processes):
+            self.word, self._of = "pid", {p: p.pid or 0 for p in processes}
+        else:
+            self.word, self._numbered = "process", True
+            ordered = sorted(
+                processes, key=lambda p: (p.host or "", p.rank or 0, p.pid or 0, p.label)
+            )
+            self._of = {process: number for number, process in enumerate(ordered)}
+        count = len(processes)
+        self.title = f"stacks of {count} process{'es' if count != 1 else ''}"
+
+    def words(self, count: int) -> str:
+        """Returns the noun before `count` numbers."""
+        return self.word + ("" if count == 1 else "es" if self._numbered else "s")
+
+    def number(self, process: Process) -> int:
+        return self._of[process]
+
+    def legend(self) -> Iterator[str]:
+        """Yields who the numbers are, if they are no ranks and no pids."""
+        if not self._numbered:
+            return
+        places: dict[str, list[int]] = defaultdict(list)
+        for process, number in self._of.items():
+            if process.rank is not None:
+                places[f"rank {process.rank}"].append(number)
+            elif process.pid is not None:
+                host = f" on {process.host}" if process.host else ""
+                places[f"pid {process.pid}{host}"].append(number)
+            else:
+                places[re.sub(r"^stack \d+ of ", "", process.label)].append(number)
+        for place, numbers in places.items():
+            yield f"{self.words(len(numbers))} {fold(numbers)}: {place}"
