@@ -9,7 +9,7 @@ from oddrank.triage.evidence.nccl_debug import KIND
 from oddrank.triage.facts import Counts, Identity, Mismatch, Process, Trouble, World, ranks
 from oddrank.triage.judges import devices, ras
 from oddrank.triage.view import view
-from triage.facts_of import Texts
+from triage.facts_of import Texts, item_of
 
 
 @pytest.fixture
@@ -164,3 +164,9 @@ def test_garbage_never_raises(tmp_path_factory, pieces):
     item = Item("log", path, len(content), content)
     KIND.sniff(item)
     ras.judge(view(KIND.read([item], Notes())))
+
+
+def test_a_log_that_only_has_some_of_the_words_is_not_of_this_kind(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text("the opCount grows; Call to ibv_poll failed\n")
+    assert not KIND.sniff(item_of(path))

@@ -11,7 +11,7 @@ from oddrank.triage.evidence.nccl_ras import KIND
 from oddrank.triage.facts import Counts, Identity, Process, Trouble, World, ranks
 from oddrank.triage.judges import ras
 from oddrank.triage.view import view
-from triage.facts_of import Texts, facts_of
+from triage.facts_of import Texts, facts_of, item_of
 
 
 @pytest.fixture
@@ -306,3 +306,9 @@ def test_documents_of_any_shape_never_raise(tmp_path_factory, tree):
     path.write_text(json.dumps({"nccl_version": "x", **body}))
     content = path.read_bytes()
     list(KIND.read([Item("ras.json", path, len(content), content)], Notes()))
+
+
+def test_a_log_that_only_has_some_of_the_words_is_not_of_this_kind(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text("foo() ERROR: bar\nstep 3 (x) MISMATCH\nRank 3 has started\nINIT  done\n")
+    assert not KIND.sniff(item_of(path))

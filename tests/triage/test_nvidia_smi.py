@@ -9,7 +9,7 @@ from oddrank.triage.evidence.nvidia_smi import KIND
 from oddrank.triage.facts import Identity, Process, Source, Trouble, ranks
 from oddrank.triage.judges import devices
 from oddrank.triage.view import view
-from triage.facts_of import Texts
+from triage.facts_of import Texts, item_of
 
 
 @pytest.fixture
@@ -130,3 +130,9 @@ def test_garbage_never_raises(tmp_path_factory, pieces):
     item = Item("smi", path, len(content), content)
     KIND.sniff(item)
     list(KIND.read([item], Notes()))
+
+
+def test_a_log_that_only_has_some_of_the_words_is_not_of_this_kind(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text("RuntimeError: GPU is lost\n")
+    assert not KIND.sniff(item_of(path))

@@ -1,7 +1,9 @@
 """Finds the lines of a text that hold one of some words, and gives them as they stand."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from oddrank import _native
 from oddrank.errors import OddrankError
@@ -107,22 +109,28 @@ def matching(item: Item, words: Words, notes: Notes) -> Iterator[tuple[int, str]
 def lines(item: Item, wanted: Iterable[int]) -> Iterator[tuple[int, str]]:
     """Yields number and text of the wanted lines, in order; long ones are cut at 64 KiB."""
     left = sorted(set(wanted), reverse=True)
+    if not left:
+        return
+    with suppress(OSError), open(item.path, "rb") as file:
+        yield from _wanted(file, left)
+
+
+def _wanted(file: BinaryIO, left: list[int]) -> Iterator[tuple[int, str]]:
     number, rest = 1, b""
-    with open(item.path, "rb") as file:
-        while left:
-            block = file.read(_BLOCK)
-            end = number + block.count(b"\n")
-            if left[-1] < end or not block:
-                pieces = (rest + block).split(b"\n")
-                while left and number <= left[-1] < number + len(pieces):
-                    if left[-1] == end and block:  # goes on in the next block
-                        break
-                    at = left.pop()
-                    yield at, pieces[at - number][:_LONGEST].decode(errors="replace").rstrip("\r")
-            rest = _tail(rest, block)
-            number = end
-            if not block:
-                return
+    while left:
+        block = file.read(_BLOCK)
+        end = number + block.count(b"\n")
+        if left[-1] < end or not block:
+            pieces = (rest + block).split(b"\n")
+            while left and number <= left[-1] < number + len(pieces):
+                if left[-1] == end and block:  # goes on in the next block
+                    break
+                at = left.pop()
+                yield at, pieces[at - number][:_LONGEST].decode(errors="replace").rstrip("\r")
+        rest = _tail(rest, block)
+        number = end
+        if not block:
+            return
 
 
 def _tail(rest: bytes, block: bytes) -> bytes:

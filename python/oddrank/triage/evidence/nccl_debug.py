@@ -4,6 +4,7 @@ With NCCL_DEBUG_SUBSYS=COLL each call prints its opCount. Calls that differ at t
 communicator are a mismatch; the last opCounts are counts, as RAS has them: they blame nobody.
 """
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Literal
 
 from oddrank.machine.xid import pci_slot
 from oddrank.triage.evidence import Item, Kind, Notes
-from oddrank.triage.evidence.lines import is_text, matching, occurs, words
+from oddrank.triage.evidence.lines import is_text, matching, words
 from oddrank.triage.evidence.nccl_ras_text import op_name
 from oddrank.triage.facts import (
     Call,
@@ -64,6 +65,7 @@ _STATUS = {
 _FLUSHED = 5
 _TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
           "bfloat16", "float8_e4m3", "float8_e5m2")  # fmt: skip
+_MOST_TRIED = 1000
 _PAIR = frozenset({"Send", "Recv"})
 _Key = tuple[str, int, str]
 """Host, pid and address of a communicator: unique in the job."""
@@ -100,7 +102,10 @@ class _Job:
 
 
 def _sniff(item: Item) -> bool:
-    return is_text(item) and occurs(item, _WORDS)
+    if not is_text(item):
+        return False
+    found = itertools.islice(matching(item, _WORDS, Notes()), _MOST_TRIED)
+    return any(_WHO.search(line) for _, line in found)
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:

@@ -1,5 +1,6 @@
 """Reads the text that ncclras prints: tables, lists of outliers, and events of its monitor."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -21,6 +22,11 @@ WORDS = words(
     "communicator data", "RUNNING  ", "INIT  ", "FINALIZE  ", "ABORT  ", "NOCOMM  ",
     '"nccl_version"', '"PEER_',
 )  # fmt: skip
+_SURE = re.compile(
+    r"Communicators\.\.\.|anks? .*launched (?:up to operation|any operations)|NCCL DIAG \[|"
+    r"#\d+-\d+ \([0-9a-f]+\) (?:MISMATCH|INCOMPLETE|ERROR)|\] PEER_[A-Z_]+: "
+)
+_MOST_TRIED = 1000
 _JSON = (len(WORDS.each) - 2, len(WORDS.each) - 1)
 _BEGINS = {i for i, (word, _) in enumerate(WORDS.each) if word in ("NCCL version", "Job summary")}
 _TABLE = re.compile(
@@ -102,7 +108,9 @@ class _Snapshot:
 
 def has_text(item: Item) -> bool:
     """Returns whether lines of RAS stand in a file."""
-    return any(index < len(_OWN) for _, index in numbers(item, WORDS) or ())
+    own = (number for number, index in numbers(item, WORDS) or () if index < len(_OWN))
+    few = itertools.islice(own, _MOST_TRIED)
+    return any(_SURE.search(line) for _, line in lines(item, few))
 
 
 def has_json(item: Item) -> bool:

@@ -4,6 +4,7 @@ Volatile errors count, since the driver was loaded; Aggregate ones are the GPU's
 is not judged: it tells only beside the same GPU's power in health.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -12,11 +13,12 @@ from datetime import datetime, timezone
 
 from oddrank.machine.xid import pci_slot
 from oddrank.triage.evidence import Item, Kind, Notes
-from oddrank.triage.evidence.lines import is_text, occurs, words
+from oddrank.triage.evidence.lines import is_text, matching, words
 from oddrank.triage.facts import Fact, Identity, Process, Source, Trouble
 
 _WORDS = words("NVSMI LOG", "Unable to determine the device handle", "GPU is lost")
 _MOST = 64 << 20
+_MOST_TRIED = 1000
 _GPU = re.compile(r"GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\s*$")
 _LOST = re.compile(
     r"(?:Unable to determine the device handle for )?(?:GPU ?\d*:? ?)?"
@@ -83,7 +85,10 @@ _ROWS = (
 
 
 def _sniff(item: Item) -> bool:
-    return is_text(item) and occurs(item, _WORDS)
+    if not is_text(item):
+        return False
+    found = itertools.islice(matching(item, _WORDS, Notes()), _MOST_TRIED)
+    return any("NVSMI LOG" in line or _LOST.search(line) for _, line in found)
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
