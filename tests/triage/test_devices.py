@@ -2,9 +2,12 @@
 
 import pytest
 
+from oddrank.triage import verdict
 from oddrank.triage.facts import Counts, Death, Identity, Process, Source, Trouble, ranks
+from oddrank.triage.findings import finding
 from oddrank.triage.judges import devices
 from oddrank.triage.view import view
+from progress import done, inside
 
 HERE = Source("dmesg")
 STALL = 1_700_000_000.0
@@ -118,3 +121,24 @@ def test_a_count_and_its_span_are_told():
     (suspect,) = devices.judge(view((*JOB, death, five)))
     assert "GPU 0000:3b:00 of n1: Xid 119" in suspect.support[0].text
     assert suspect.support[0].text.endswith("5 times in 6 min")
+
+
+def test_a_broken_gpu_says_why_its_rank_did_not_come():
+    waiting = [inside(rank, 7) for rank in (0, 1, 2)]
+    behind = done(3, 6)
+    plain = verdict.suspects(view((*waiting, behind, *JOB)))[0]
+    assert plain.cause in ("not-entered", "not-entered-or-inside")
+    (found,) = verdict.suspects(view((*waiting, behind, *JOB, xid(time=None))))
+    assert (found.cause, ranks(found.processes), ranks(found.waiting)) == (
+        "device",
+        (3,),
+        (0, 1, 2),
+    )
+    assert "Xid 79" in finding(found).what
+    assert "ranks 0-2 wait for it in all_reduce 7" in finding(found).what
+
+
+def test_a_flap_of_its_host_does_not_say_why():
+    flap = Trouble("ib-flap", "it lost its link", HERE, "n1", "ib6", count=6, time=None)
+    facts = [inside(rank, 7) for rank in (0, 1, 2)] + [done(3, 6), *JOB, flap]
+    assert verdict.suspects(view(facts))[0].cause != "device"

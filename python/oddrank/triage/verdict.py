@@ -197,12 +197,20 @@ def _with_devices(found: list[Suspect], broken: Sequence[Suspect]) -> list[Suspe
         same = [s for s in found if s.processes and _overlap(s.processes, fault.processes)]
         if same:
             first = same[0]
+            # A fault of the host is one of all its ranks: it does not make one of them likelier.
+            own = fault.rule == "fault-of-its-gpu"
             joined = replace(
                 first,
                 support=(*first.support, *fault.support),
                 trouble=(*first.trouble, *fault.trouble),
-                certainty=max(first.certainty, fault.certainty),
+                certainty=max(first.certainty, fault.certainty if own else _LOW),
             )
+            if own and fault.trouble[0].fatal and fault.certainty and first.cause in _OPEN_CAUSES:
+                # A counter says that it did not come; its broken GPU says why.
+                joined = replace(
+                    joined, cause="device", rule=fault.rule,
+                    against=first.against if fault.certainty < _HIGH else (),
+                )  # fmt: skip
             found = [joined if s is first else s for s in found]
         else:
             found = [*found, fault]
