@@ -76,6 +76,14 @@ def test_a_pid_ties_it_where_the_gpu_is_not_known():
     assert judged(*plain, stalled(), xid(pids=(9999, 102), pid=9999)) == [((2,), 2)]
 
 
+def test_a_host_known_by_its_address_may_be_the_one_of_the_log():
+    plain = [Identity(Process(r, "10.0.0.1", 100 + r), HERE) for r in range(4)]
+    assert judged(*plain, stalled(), xid(pids=(102,), pid=102)) == [((2,), 2)]
+    named = Identity(Process(2, "n1", 102), HERE)
+    (suspect,) = devices.judge(view((named, *plain, stalled(), xid(pids=(102,), pid=102))))
+    assert suspect.processes == (Process(2, "n1", 102),)
+
+
 def test_a_gpu_that_nothing_ties_to_a_rank_names_nobody():
     (suspect,) = devices.judge(view((xid(),)))
     assert (suspect.processes, suspect.certainty) == ((), 1)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from oddrank.triage.evidence import Item, Notes
 from oddrank.triage.evidence.nccl_ras import KIND
 from oddrank.triage.facts import Counts, Identity, Process, Trouble, World, ranks
+from oddrank.triage.findings import finding
 from oddrank.triage.judges import ras
 from oddrank.triage.view import view
 from triage.facts_of import Texts, facts_of, item_of
@@ -106,6 +107,13 @@ def test_a_rank_behind_in_two_answers_is_awaited(log):
 
 def test_one_answer_alone_is_low_confidence(log):
     assert judged(log.facts(answer())) == [("not-entered-or-inside", (5,), 0)]
+
+
+def test_one_answer_is_said_to_prove_nothing(log):
+    (suspect,) = ras.judge(view(log.facts(answer())))
+    made = finding(suspect)
+    assert made.condition == "unknown"
+    assert "rank 5 (10.0.0.1) is behind ranks 0-4, 6-7 in all_reduce, as in healthy" in made.what
 
 
 def test_moving_counts_blame_nobody(log):

@@ -168,6 +168,9 @@ def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
 def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
     name, be, them = _subject(suspect)
     at = call_text(suspect.at) or "the call"
+    if suspect.certainty == 0 and suspect.rule == "counts-behind":
+        text = f"{name} {be} behind {count(suspect.waiting)} in {at}"
+        return "unknown", f"{text}, as in healthy jobs, too: only counts that stand still tell"
     if suspect.certainty == 0:
         verb = "wait" if len(suspect.waiting) > 1 else "waits"
         text = f"{count(suspect.waiting)} {verb} in {at}, and {name} left no word of it"

@@ -178,7 +178,7 @@ class Joiner:
                 old = self._by_rank.get(process.rank, Process(process.rank))
                 # A second life of a rank has another pid: the one seen last counts.
                 self._by_rank[process.rank] = Process(
-                    process.rank, process.host or old.host, process.pid or old.pid
+                    process.rank, _host(process.host, old.host), process.pid or old.pid
                 )
         for process in named:
             if process.rank is not None and process.pid is not None:
@@ -199,6 +199,18 @@ class Joiner:
 
     def all(self) -> tuple[Process, ...]:
         return tuple(self._seen)
+
+
+def _host(new: str | None, old: str | None) -> str | None:
+    """Returns the later name of a host; an address only if no source says its name."""
+    if new is None or (old is not None and is_address(new)):
+        return old
+    return new
+
+
+def is_address(host: str) -> bool:
+    """Returns whether a host is given by its IP address."""
+    return ":" in host or host.replace(".", "").isdigit()
 
 
 def _process_of(fact: Fact) -> Process | None:

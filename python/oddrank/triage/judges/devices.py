@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from oddrank.triage.facts import Identity, Point, Process, Suspect, Trouble, ranks
-from oddrank.triage.view import Joiner, View
+from oddrank.triage.view import Joiner, View, is_address
 
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
 _MOST = 16
@@ -190,13 +190,13 @@ def _of_a_gpu(trouble: Trouble) -> bool:
 
 
 def _same(one: str, other: str) -> bool:
-    return _short(one) == _short(other)
+    """Returns whether two hosts may be one: a name and an address may."""
+    return _short(one) == _short(other) or is_address(one) != is_address(other)
 
 
 def _short(host: str) -> str:
     """Returns a host's name without its domain; an address as it is."""
-    first = host.lower().partition(".")[0]
-    return host if first.isdigit() else first
+    return host if is_address(host) else host.lower().partition(".")[0]
 
 
 def _names(file: str) -> Iterator[str]:
