@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from oddrank.triage.evidence import Item, Notes
 from oddrank.triage.evidence.nccl_debug import KIND
 from oddrank.triage.facts import Counts, Identity, Mismatch, Process, Trouble, World, ranks
+from oddrank.triage.findings import finding
 from oddrank.triage.judges import devices, ras
 from oddrank.triage.view import view
 from triage.facts_of import Texts, item_of
@@ -107,6 +108,22 @@ def test_ranks_of_groups_of_equal_size_are_not_mixed(log):
     assert all(fact.process.rank is None for fact in of_kind(facts, Identity))
     (suspect,) = ras.judge(view(facts))
     assert suspect.processes == (Process(None, "n1", 101),)
+
+
+def start(rank, size=4):
+    return init(rank, size).replace("- Init COMPLETE", "- Init START")
+
+
+def test_who_has_not_begun_to_set_up_is_told_with_low_confidence(log):
+    facts = log.facts("".join(start(rank) for rank in (0, 1, 3)))
+    (suspect,) = ras.judge(view(facts))
+    assert (suspect.rule, suspect.certainty) == ("init-not-begun", 0)
+    assert "rank 2 printed no line of it" in finding(suspect).what
+
+
+def test_a_set_up_that_has_ended_or_that_all_have_begun_names_nobody(log):
+    assert ras.judge(view(log.facts(start(0) + start(1) + init(3)))) == []
+    assert ras.judge(view(log.facts("".join(start(rank) for rank in range(4))))) == []
 
 
 def completion(host, status=12, peer="10.0.0.9"):

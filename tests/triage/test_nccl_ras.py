@@ -152,6 +152,17 @@ def test_a_process_without_answer_is_named_by_its_rank(log):
     assert judged(facts) == [("unreachable", (5,), 1)]
 
 
+def test_a_job_that_has_ended_leaves_no_suspect(log):
+    dead = "".join(
+        f"[2026-01-01 00:00:0{n}] PEER_DEAD: Process {500 + n} on node 10.0.0.1 managing GPU {n}\n"
+        for n in range(8)
+    )
+    assert judged(log.facts(TABLE.format(error="OK", errors="") + dead)) == []
+    one = dead.splitlines()[5] + "\n"
+    (suspect,) = ras.judge(view(log.facts(TABLE.format(error="OK", errors="") + one)))
+    assert suspect.processes == (Process(None, "10.0.0.1", 505),)
+
+
 def test_the_first_versions_list_missing_ranks_in_one_line(log):
     errors = (
         "INCOMPLETE\n  Missing communicator data from 2 job processes\n\n"

@@ -168,6 +168,9 @@ def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
 def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
     name, be, them = _subject(suspect)
     at = call_text(suspect.at) or "the call"
+    if suspect.rule == "init-not-begun":
+        text = f"{count(suspect.waiting)} wait in {at}, and {name} printed no line of it"
+        return "unknown", f"{text}: whether it was not reached or not logged can't be told"
     if suspect.certainty == 0 and suspect.rule == "counts-behind":
         text = f"{name} {be} behind {count(suspect.waiting)} in {at}"
         return "unknown", f"{text}, as in healthy jobs, too: only counts that stand still tell"
@@ -360,6 +363,7 @@ RULES = {
     "held": "the kernel keeps it from running",
     "no-open-call": "every rank has completed what it issued",
     "counts-behind": "it has launched fewer operations than the others, and no rank goes on",
+    "init-not-begun": "others set up a communicator, and it printed no line of that",
     "counts-mostly-behind": "most ranks have launched fewer operations than the others",
     "counts-equal": "all ranks have launched the same operations, and no rank goes on",
     "fault-of-its-gpu": "a fault of the GPU that this rank uses",

@@ -40,7 +40,8 @@ _WHO = re.compile(
 )
 _INIT = re.compile(
     r"comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) nranks (?P<size>\d+) cudaDev \d+"
-    r"(?: nvmlDev (?P<nvml>\d+))?(?: busId (?P<bus>[0-9a-f]+))?(?P<rest>.*)- Init"
+    r"(?: nvmlDev (?P<nvml>\d+))?(?: busId (?P<bus>[0-9a-f]+))?(?P<rest>.*)"
+    r"- Init (?P<stage>START|COMPLETE)"
 )
 _ID = re.compile(r"commId (0x[0-9a-f]+)")
 _PARENT = re.compile(r"parent (0x[0-9a-f]+) (?:splitCount|childCount) (-?\d+) color (-?\d+)")
@@ -66,6 +67,7 @@ _FLUSHED = 5
 _TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
           "bfloat16", "float8_e4m3", "float8_e5m2")  # fmt: skip
 _MOST_TRIED = 1000
+_MOST_RANKS = 1 << 20
 _PAIR = frozenset({"Send", "Recv"})
 _Key = tuple[str, int, str]
 """Host, pid and address of a communicator: unique in the job."""
@@ -84,6 +86,8 @@ class _Rank:
     gpu_index: int | None = None
     calls: dict[int, list[tuple[Call, Source]]] = field(default_factory=dict)
     pairs: bool = False
+    complete: bool = False
+    """Its communicator was set up."""
 
 
 @dataclass
@@ -135,7 +139,7 @@ def _take(job: _Job, found: re.Match[str], source: Source) -> None:
         job.ranks[key] = _Rank(
             int(match["rank"][:9]), int(match["size"][:9]), _communicator(match, key),
             Process(None, host, pid), source, pci_slot(bus) if bus else "",
-            int(nvml[:4]) if nvml else None,
+            int(nvml[:4]) if nvml else None, complete=match["stage"] == "COMPLETE",
         )  # fmt: skip
     elif match := _COMPLETION.search(text):
         job.lost[match["peer"], int(match["status"][:6])].append((host, source))
@@ -182,6 +186,7 @@ def _facts(job: _Job) -> Iterator[Fact]:
     for name, members in communicators.items():
         own = sorted(members, key=lambda rank: rank.rank)
         if len({rank.rank for rank in own}) == len(own):  # else several have one name
+            yield from _not_begun(name, own, whole is members)
             yield from _calls(name, own, known, whole is members)
     yield from _lost(job)
     yield from job.troubles
@@ -197,6 +202,22 @@ def _communicators(job: _Job) -> dict[str, list[_Rank]]:
                 rank.calls.setdefault(count, []).append((call, source))
         found[rank.communicator].append(rank)
     return found
+
+
+def _not_begun(name: str, members: list[_Rank], whole: bool) -> Iterator[Counts]:
+    """Yields who has begun to set the communicator up, if nobody has come to the end of that."""
+    size = members[0].size
+    if any(rank.complete for rank in members) or len(members) >= size or size > _MOST_RANKS:
+        return
+    begun = {rank.rank for rank in members}
+    counts = tuple((rank, int(rank in begun)) for rank in range(size))
+    processes = tuple(
+        (rank.rank, Process(rank.rank if whole else None, rank.process.host, rank.process.pid))
+        for rank in members
+    )
+    yield Counts(
+        name, "init", counts, members[-1].source, size=size, whole=whole, members=processes
+    )
 
 
 def _process(rank: _Rank, known: Mapping[Process, int]) -> Process:

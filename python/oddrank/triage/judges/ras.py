@@ -47,6 +47,9 @@ def judge(view: View) -> list[Suspect]:
     if any(each.moving for each in answers):
         return found
     missing = {p.rank for s in found for p in s.processes}
+    begun = [each.last for each in answers if each.last.op == "init"]
+    if begun:
+        return [*found, _not_begun(max(begun, key=lambda counts: counts.size or 0), names)]
     skewed = [suspect for each in answers if (suspect := _skewed(each, names, missing)) is not None]
     if skewed:
         return [*found, *_surest(skewed)]
@@ -109,6 +112,22 @@ def _skewed(answers: _Answers, names: "_Names", missing: Iterable[int | None]) -
     )  # fmt: skip
 
 
+def _not_begun(counts: Counts, names: "_Names") -> Suspect:
+    """Judges a communicator that nobody has set up: who has not begun is awaited, if it lives."""
+    begun = [rank for rank, number in counts.counts if number]
+    behind = [rank for rank, number in counts.counts if not number]
+    text = (
+        f"{len(begun)} of {len(counts.counts)} ranks have begun to set up NCCL communicator"
+        f" {counts.communicator}, and none has come to the end; not begun: {ranks_text(behind)}"
+    )
+    why = "a line that is not there means only that it was not printed, or not collected"
+    return Suspect(
+        "not-entered-or-inside", names.of(counts, behind), "init-not-begun", _LOW,
+        (Point(text, counts.source),), (Point(why, counts.source),), names.of(counts, begun),
+        Call(None, "the set-up of NCCL"), time=counts.time,
+    )  # fmt: skip
+
+
 def _surest(suspects: Sequence[Suspect]) -> list[Suspect]:
     """Keeps one suspect for the same ranks, and those that name ranks before those that do not."""
     naming = [s for s in suspects if s.processes] or list(suspects)
@@ -142,6 +161,8 @@ def _unreachable(view: View, names: "_Names") -> list[Suspect]:
         if trouble.kind == "unreachable":
             process = names.process(trouble.host, trouble.pid)
             _add(found, process, Point(trouble.text, trouble.source), trouble.time)
+    if len(found) > 1 and names and len(found) * 2 > len(names):
+        return []  # the job has ended, or the watcher itself is cut off
     return list(found.values())
 
 
@@ -171,6 +192,10 @@ class _Names:
         for process in (*members, *said):
             if process.rank is not None and process.pid is not None:
                 self._known[process.host, process.pid] = process
+
+    def __len__(self) -> int:
+        """Returns how many processes of the job are known."""
+        return max(len(self._known), self._world or 0)
 
     def process(self, host: str | None, pid: int | None) -> Process:
         return self._known.get((host, pid), Process(None, host, pid))
