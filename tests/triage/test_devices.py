@@ -110,6 +110,15 @@ def test_many_flaps_are_medium_and_one_is_low():
     assert judged(flaps(6)) == [((), 1)]
 
 
+def test_a_boot_counts_only_near_the_stall():
+    def boot(time):
+        return Trouble("boot", "it booted", HERE, "n1", fatal=True, time=time)
+
+    assert judged(*JOB, stalled(), boot(STALL + 60)) == [((0, 1, 2, 3), 1)]
+    assert judged(*JOB, stalled(), boot(STALL - 9000)) == [((0, 1, 2, 3), 0)]
+    assert judged(*JOB, boot(STALL)) == [((0, 1, 2, 3), 0)]
+
+
 def test_a_file_system_names_no_rank():
     nfs = Trouble("file-system", "it does not respond, and did not come back in this log", HERE,
                   "n1", "NFS server fs1", time=STALL)  # fmt: skip

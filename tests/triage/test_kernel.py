@@ -197,7 +197,7 @@ def test_a_hung_task_is_a_state(log):
         ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS", "sxid",
          "NVSwitch 0000:c1:00", False),
         ("pcieport 0000:ae:00.0: AER: Uncorrected (Fatal) error received: 0000:ae:00.0", "pcie",
-         "PCIe port 0000:ae:00.0", False),
+         "PCIe port 0000:ae:00.0", True),
         ("nfs: server fs1.lan not responding, still trying", "file-system", "NFS server fs1.lan",
          False),
         ("Lustre: scratch-OST0001-osc-ffff: Connection to scratch-OST0001 (at 10.0.0.1@o2ib) was "

@@ -231,8 +231,8 @@ class Trouble:
     """A fault of a device, link, host or file system that a log reports.
 
     kind: xid, sxid, gpu, nvlink, ib-flap, link-flap, network, pcie, ecc, mce, thermal, power, oom,
-    hung-task, lockup, file-system, disk, node; nccl (an error that NCCL reports), unreachable (a
-    watcher gets no answer from a process). fatal: jobs do not survive it. device: as users name
+    hung-task, lockup, file-system, disk, node, boot; nccl (an error that NCCL reports), unreachable
+    (a watcher gets no answer from a process). fatal: jobs do not survive it. device: as users name
     it: GPU 0000:9b:00, ib6. whose: hardware, an application's error (a consequence, never the
     cause of a stall), cleanup after another fault, or a notice. count, time, last: how often,
     first and last. pids: of processes that it hit; pid: the first of them.

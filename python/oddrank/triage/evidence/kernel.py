@@ -200,8 +200,9 @@ def _trouble(rule: Rule, found: re.Match[str]) -> Trouble | None:
     elif kind == "hung-task":
         said = f"{groups['name']} was stuck in the kernel for over {groups['code']} s"
     pid = int(groups["pid"][:18]) if groups.get("pid") else None
+    fatal = rule.fatal or "(Fatal)" in str(groups.get("code"))
     return Trouble(
-        kind, said, source, device=name, fatal=rule.fatal, pid=pid,
+        kind, said, source, device=name, fatal=fatal, pid=pid,
         code=str(groups.get("code") or "") if kind in {"oom", "pcie"} else "",
     )  # fmt: skip
 

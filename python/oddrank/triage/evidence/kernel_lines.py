@@ -287,10 +287,10 @@ RULES: tuple[Rule, ...] = (
         "its kernel panicked",
         fatal=True,
     ),
-    _rule("node", "Linux version ", r"^Linux version \d", "it booted", fatal=True),
+    _rule("boot", "Linux version ", r"^Linux version \d", "it booted", fatal=True),
     _rule("node", "file-max limit", r"VFS: file-max limit \d+ reached", "it ran out of open files"),
     _rule(
-        "node",
+        "boot",
         "reboot: |System is ",
         r"reboot: (?:Restarting system|Power down)|System is (?:rebooting|powering down)",
         "it was shut down",

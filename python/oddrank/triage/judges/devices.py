@@ -96,7 +96,9 @@ def _suspect(
         rule = "fault-of-its-host"
     else:
         rule = "fault-of-no-known-rank"
-    if trouble.fatal and trouble.whose == "hardware":
+    if trouble.kind == "boot":  # every long log has some
+        sure = _MEDIUM if near else _LOW
+    elif trouble.fatal and trouble.whose == "hardware":
         sure = _HIGH if processes and near and rule == "fault-of-its-gpu" else _MEDIUM
     elif trouble.fatal or lasts or (trouble.kind == "ib-flap" and trouble.count >= _MANY_FLAPS):
         sure = _MEDIUM
