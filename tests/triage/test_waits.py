@@ -196,6 +196,19 @@ def test_a_group_known_by_its_name_gets_the_ranks_that_another_source_knows():
     assert judged(*facts) == [("not-entered", (2,), 2)]
 
 
+def test_a_look_at_a_healthy_job_names_nobody():
+    def waiting(rank, seconds):
+        call = Call(7, "all_reduce", since=1000.0)
+        return progress(
+            rank, ALL4, enqueued=7, completed=6, open=(call,), time=1000.0 + seconds, pause=0.5
+        )
+
+    short = [waiting(0, 0.3), waiting(1, 4.0), done(2, 6), waiting(3, 0.3)]
+    assert judged(*short) == [("not-entered", (2,), 0)]
+    long = [waiting(0, 0.3), waiting(1, 6.0), done(2, 6), waiting(3, 0.3)]
+    assert judged(*long) == [("not-entered", (2,), 2)]
+
+
 def test_every_order_of_the_same_facts_gives_the_same_verdict():
     facts = [inside(0, 7), inside(1, 7), done(2, 6), inside(3, 7)]
     facts += [inside(0, 3, group=Group("p", (0, 2))), done(2, 2, group=Group("p", (0, 2)))]

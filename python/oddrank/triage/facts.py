@@ -124,6 +124,8 @@ class Progress:
     """When this was true: the moment of the dump or of the line."""
     timed_out: bool = False
     """A watchdog gave this group's oldest call up."""
+    pause: float | None = None
+    """The longest time between two calls that the source shows of this rank, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

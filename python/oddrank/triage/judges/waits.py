@@ -6,7 +6,7 @@ for and waits for nobody is the culprit. Progress decides, never a vote: the odd
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oddrank.finding import ranks_text
 from oddrank.triage.facts import (
@@ -27,6 +27,10 @@ from oddrank.triage.view import View
 Front = tuple[int, bool]
 _NOWHERE: Front = (-1, False)
 _MOST_NAMED = 64
+# A wait is no stall yet if it has lasted less than so many of the rank's own longest pauses, and
+# less than so many seconds: a source may look at a healthy job.
+_PAUSES = 10.0
+_SOON = 2.0
 
 
 @dataclass
@@ -115,6 +119,36 @@ class _Waits:
 
 def judge(view: View) -> list[Suspect]:
     """Returns the suspects that progress shows: mismatches first, then who is waited for."""
+    found = _judge(view)
+    young = _young(view)
+    if young is None:
+        return found
+    text = f"the longest wait had lasted {young:.1f} s: it may be no stall"
+    against = Point(text)
+    return [replace(suspect, certainty=0, against=(*suspect.against, against)) for suspect in found]
+
+
+def _young(view: View) -> float | None:
+    """Returns the seconds of the longest wait if all waits are too short to be a stall.
+
+    None if one is long, if a watchdog gave one up, or if a source does not tell.
+    """
+    longest = 0.0
+    for members in view.progress.values():
+        for progress in members.values():
+            if progress.timed_out:
+                return None
+            for call in progress.open[:1]:
+                if progress.time is None or call.since is None:
+                    return None
+                age = progress.time - call.since
+                if age >= max(_SOON, _PAUSES * (progress.pause or 0.0)):
+                    return None
+                longest = max(longest, age)
+    return longest
+
+
+def _judge(view: View) -> list[Suspect]:
     waits = _waits(view)
     found = _mismatches(view)
     if found:
