@@ -28,8 +28,8 @@ from dead_fuse import dead_file_system
 from processes import Marked
 
 HERE = Path(__file__).parent
-_START_SECONDS = 180.0
-_HANG_SECONDS = 120.0
+_START_SECONDS = 500.0
+_HANG_SECONDS = 300.0
 _END_SECONDS = 40.0
 # No rank's counter has moved for this long, and for 8 times the longest pause before.
 _STILL_SECONDS = 2.0
