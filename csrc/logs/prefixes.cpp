@@ -302,12 +302,16 @@ std::size_t stream(std::string_view text, Prefix& /*who*/) {
 
 struct Row {
   char first;  // '0': any digit; 'a': any letter; else this very character
+  // What may stand behind the first run of letters and digits, a bracket before it apart: most
+  // lines are told from all rows by these two characters. Empty: anything.
+  std::string_view after;
   Parse parse;
 };
 constexpr Row kRows[] = {
-    {'[', torch_rank},  {'[', mpirun}, {'[', kubectl}, {'[', torchrun}, {'[', mpi_message},
-    {'[', bare_colour}, {'(', ray},    {'0', srun},    {' ', srun},     {'0', stamp},
-    {'0', host},        {'a', stream}, {'a', host},    {'a', syslog},   {'a', compose},
+    {'[', "]:", torch_rank}, {'[', ",]@", mpirun},   {'[', "/", kubectl}, {'[', "]:/|", torchrun},
+    {'[', ":", mpi_message}, {'[', "", bare_colour}, {'(', "", ray},      {'0', ":", srun},
+    {' ', "", srun},         {'0', ":", stamp},      {'0', ":", host},    {'a', ":", stream},
+    {'a', ":", host},        {'a', " ", syslog},     {'a', " ", compose},
 };
 static_assert(std::size(kRows) <= 32);
 
@@ -335,9 +339,15 @@ std::size_t escape(std::string_view text) {
 }
 
 std::size_t one_prefix(std::string_view text, Prefix& who) {
-  for (auto rows = kByFirst[static_cast<unsigned char>(text[0])]; rows != 0; rows &= rows - 1) {
-    const auto row = static_cast<std::size_t>(std::countr_zero(rows));
-    if (const std::size_t taken = kRows[row].parse(text, who); taken > 0) return taken;
+  auto rows = kByFirst[static_cast<unsigned char>(text[0])];
+  if (rows == 0) return 0;
+  std::size_t end = text[0] == '[' ? 1 : 0;
+  while (end < text.size() && end < kLongest && is_name(text[end])) ++end;
+  const char after = end < text.size() ? text[end] : '\0';
+  for (; rows != 0; rows &= rows - 1) {
+    const Row& row = kRows[std::countr_zero(rows)];
+    if (!row.after.empty() && row.after.find(after) == kNone) continue;
+    if (const std::size_t taken = row.parse(text, who); taken > 0) return taken;
   }
   return 0;
 }

@@ -23,8 +23,10 @@ namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kChunk = 1u << 20;
+constexpr std::size_t kBlock = 64u << 10;
 constexpr std::size_t kHead = 192;     // bytes of a speaker's last line that are kept for its time
 constexpr std::size_t kBlocks = 4096;  // writers whose next lines are awaited
+constexpr std::size_t kLongestWindow = 200;
 
 // Returns a text without escape sequences and control characters.
 std::string plain(std::string_view text, std::size_t most) {
@@ -52,12 +54,15 @@ bool is_indented(std::string_view text) {
 
 struct HashPrefix {
   std::size_t operator()(const Prefix& p) const {
-    std::size_t hash = std::hash<std::string_view>()(p.host);
+    std::size_t hash =
+        p.host.empty() && p.pod.empty()
+            ? 0
+            : std::hash<std::string_view>()(p.host) * 31 + std::hash<std::string_view>()(p.pod);
     for (const std::int64_t part : {p.rank, p.local_rank, p.task, p.host_number, p.pid}) {
       hash = (hash ^ static_cast<std::size_t>(part)) * 0x9E3779B97F4A7C15ULL;
       hash ^= hash >> 29;
     }
-    return hash ^ std::hash<std::string_view>()(p.pod);
+    return hash;
   }
 };
 struct SamePrefix {
@@ -75,56 +80,54 @@ Writer::Writer(const Prefix& prefix)
       host(prefix.host),
       pod(prefix.pod) {}
 
-Needles::Needles(std::vector<Needle> needles) : needles_(std::move(needles)) {
+Needles::Needles(std::vector<Needle> needles) : needles_(std::move(needles)), bits_(1024) {
   if (needles_.size() > kMost) throw Error("more than 64 words to look for in a log");
-  window_ = std::numeric_limits<std::uint8_t>::max();
+  std::size_t shortest = kLongestWindow;
   for (const Needle& needle : needles_) {
     if (needle.text.size() < kLeast) {
       throw Error("a word to look for in a log needs 4 bytes: " + needle.text);
     }
-    window_ = std::min(window_, needle.text.size());
+    shortest = std::min(shortest, needle.text.size());
     longest_ = std::max(longest_, needle.text.size());
   }
-  shift_.assign(65'536, static_cast<std::uint8_t>(window_ - 1));
-  bucket_.assign(65'536, 0);
-  ending_.emplace_back();
+  stride_ = shortest - 3;
   for (std::size_t index = 0; index < needles_.size(); ++index) {
-    const char* text = needles_[index].text.data();
-    for (std::size_t end = 2; end <= window_; ++end) {
-      std::uint8_t& shift = shift_[pair(text + end - 2)];
-      shift = std::min(shift, static_cast<std::uint8_t>(window_ - end));
+    for (std::size_t offset = 0; offset < stride_; ++offset) {
+      const std::uint16_t group = hash(needles_[index].text.data() + offset);
+      bits_[group / 64] |= std::uint64_t{1} << (group % 64);
+      places_.push_back(
+          {group, static_cast<std::uint8_t>(index), static_cast<std::uint8_t>(offset)});
     }
-    std::uint16_t& bucket = bucket_[pair(text + window_ - 2)];
-    if (bucket == 0) {
-      bucket = static_cast<std::uint16_t>(ending_.size());
-      ending_.emplace_back();
-    }
-    ending_[bucket].push_back(static_cast<std::uint8_t>(index));
   }
+  std::sort(places_.begin(), places_.end(),
+            [](const Place& a, const Place& b) { return a.group < b.group; });
+}
+
+std::uint16_t Needles::hash(const char* at) {
+  std::uint32_t bytes = 0;
+  std::memcpy(&bytes, at, sizeof bytes);
+  return static_cast<std::uint16_t>((bytes * 0x9E3779B1U) >> 16);
 }
 
 std::uint64_t Needles::in(std::string_view text) const {
   std::uint64_t found = 0;
-  if (needles_.empty()) return 0;
-  const char* const end = text.data() + text.size();
-  for (const char* at = text.data() + window_; at <= end && at >= text.data() + window_;) {
-    const std::size_t last = pair(at - 2);
-    const std::uint8_t shift = shift_[last];
-    if (shift > 0) {
-      if (static_cast<std::size_t>(end - at) < shift) break;
-      at += shift;
-      continue;
+  for (std::size_t at = 0; at + 4 <= text.size(); at += stride_) {
+    const std::uint16_t group = hash(text.data() + at);
+    if ((bits_[group / 64] >> (group % 64) & 1) != 0) found |= check(text, at, group);
+  }
+  return found;
+}
+
+// Returns the needles that hold such a group and stand around it.
+std::uint64_t Needles::check(std::string_view text, std::size_t at, std::uint16_t group) const {
+  std::uint64_t found = 0;
+  auto place = std::lower_bound(places_.begin(), places_.end(), group,
+                                [](const Place& p, std::uint16_t g) { return p.group < g; });
+  for (; place != places_.end() && place->group == group; ++place) {
+    const std::string& needle = needles_[place->needle].text;
+    if (at >= place->offset && text.substr(at - place->offset).starts_with(needle)) {
+      found |= std::uint64_t{1} << place->needle;
     }
-    const char* const begin = at - window_;
-    for (const std::uint8_t index : ending_[bucket_[last]]) {
-      const std::string& needle = needles_[index].text;
-      if (needle.size() <= static_cast<std::size_t>(end - begin) &&
-          std::memcmp(begin, needle.data(), needle.size()) == 0) {
-        found |= std::uint64_t{1} << index;
-      }
-    }
-    if (at == end) break;
-    ++at;
   }
   return found;
 }
@@ -136,18 +139,8 @@ class Scanner::Parts {
 
   void feed(std::string_view chunk) {
     scan_.bytes += chunk.size();
-    while (!chunk.empty()) {
-      const std::size_t newline = chunk.find('\n');
-      const bool whole = newline != std::string_view::npos;
-      const std::string_view part = chunk.substr(0, newline);
-      if (carry_.empty() && whole) {
-        line(part, true);
-      } else {
-        carry_.append(part);
-        if (whole || carry_.size() >= limits_.line) take_carry(whole);
-      }
-      if (!whole) return;
-      chunk.remove_prefix(newline + 1);
+    for (; !chunk.empty(); chunk.remove_prefix(std::min(kBlock, chunk.size()))) {
+      feed_block(chunk.substr(0, kBlock));
     }
   }
 
@@ -176,7 +169,8 @@ class Scanner::Parts {
   };
   struct Heard {
     Speaker speaker;
-    std::string head;  // of its last line
+    std::string head;            // of its last line
+    std::string_view last_line;  // of the block in hand, if not empty
   };
   struct Block {
     Writer writer;
@@ -185,27 +179,51 @@ class Scanner::Parts {
     bool indented;
   };
 
+  // Of a block without any needle, lines are only looked at for who wrote them.
+  void feed_block(std::string_view block) {
+    quiet_ = needles_.in(block) == 0;
+    while (!block.empty()) {
+      const std::size_t newline = block.find('\n');
+      const bool whole = newline != std::string_view::npos;
+      const std::string_view part = block.substr(0, newline);
+      if (carry_.empty() && whole) {
+        line(part, true);
+      } else {
+        carry_.append(part);
+        if (whole || carry_.size() >= limits_.line) take_carry(whole);
+      }
+      if (!whole) break;
+      block.remove_prefix(newline + 1);
+    }
+    keep_heads();
+  }
+
   // Scans what has been carried over from chunk to chunk. Of a line that goes on, a few bytes stay:
   // a needle may lie across the border.
   void take_carry(bool whole) {
     const std::string text = std::exchange(carry_, {});
+    const bool quiet = std::exchange(quiet_, false);
     line(text, whole);
+    quiet_ = quiet;
+    keep_heads();
     if (!whole && needles_.longest() > 1) {
       carry_.assign(text, text.size() - std::min(text.size(), needles_.longest() - 1));
     }
   }
 
   void line(std::string_view text, bool whole) {
-    const bool begins = !inside_;
+    begins_ = !inside_;
+    const bool begins = begins_;
     inside_ = !whole;
     if (begins) {
       ++scan_.lines;
       line_who_ = find_prefix(text);
-      line_writer_ = Writer(line_who_);  // the views end with this text
+      if (!whole || !blocks_.empty()) line_writer_ = Writer(line_who_);  // outlives this text
     }
     if (text.ends_with('\r')) text.remove_suffix(1);
     if (begins && !line_who_.empty()) speak(line_who_, text);
     if (!blocks_.empty() && begins && follow(text)) return;
+    if (quiet_ || needles_.in(text) == 0) return;
     if (text.find('\r') == std::string_view::npos) {
       piece(text, begins);
       return;
@@ -226,7 +244,7 @@ class Scanner::Parts {
       const std::string_view part = text.substr(0, torn);
       if (const std::uint64_t found = needles_.in(part); found != 0) {
         const auto needle = static_cast<std::size_t>(std::countr_zero(found));
-        match(part, who, own ? Writer(who) : line_writer_, needle);
+        match(part, who, own ? Writer(who) : inherited(), needle);
       }
       if (torn == std::string_view::npos) return;
       text.remove_prefix(torn);
@@ -234,6 +252,9 @@ class Scanner::Parts {
       own = true;
     }
   }
+
+  // Who wrote a piece without a prefix of its own: the writer of its line.
+  Writer inherited() const { return begins_ ? Writer(line_who_) : line_writer_; }
 
   void match(std::string_view text, const Prefix& who, const Writer& writer, std::size_t needle) {
     Match found;
@@ -315,7 +336,17 @@ class Scanner::Parts {
     Heard& heard = heard_[last_heard_];
     if (heard.speaker.last_line != scan_.lines) ++heard.speaker.lines;
     heard.speaker.last_line = scan_.lines;
-    heard.head.assign(text.substr(0, kHead));
+    if (heard.last_line.empty()) touched_.push_back(last_heard_);
+    heard.last_line = text;
+  }
+
+  // Copies the beginnings of speakers' last lines: the block they are in goes.
+  void keep_heads() {
+    for (const std::size_t index : touched_) {
+      heard_[index].head.assign(heard_[index].last_line.substr(0, kHead));
+      heard_[index].last_line = {};
+    }
+    touched_.clear();
   }
 
   // A prefix whose views live as long as the writer. Deques never move what they hold.
@@ -336,13 +367,16 @@ class Scanner::Parts {
   Scan scan_;
   std::string carry_;    // the beginning of a line whose end has not come yet
   bool inside_ = false;  // the line is a long one, of which a piece has been scanned
-  Prefix line_who_;
-  Writer line_writer_;
+  bool quiet_ = false;   // the block in hand holds no needle
+  bool begins_ = true;   // this is the first piece of its line
+  Prefix line_who_;      // of the line whose first piece is being scanned
+  Writer line_writer_;   // the same, where pieces or blocks need it for longer
   std::vector<Kept> kept_;
   std::uint64_t number_ = 0;
   std::size_t held_ = 0;
   std::vector<Block> blocks_;
   std::deque<Heard> heard_;
+  std::vector<std::size_t> touched_;  // of heard_: spoke in the block in hand
   std::unordered_map<Prefix, std::size_t, HashPrefix, SamePrefix> index_;
   std::size_t last_heard_ = 0;
   Prefix last_who_;

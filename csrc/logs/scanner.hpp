@@ -25,8 +25,9 @@ struct Needle {
   int follow = 0;
 };
 
-// Finds any of a set of words by the algorithm of Wu and Manber: a table says for each pair of
-// bytes how far the nearest end of a word can be, so that most bytes are never looked at.
+// Finds any of a set of words. Of a text, only every n-th group of four bytes is looked at: n so
+// small that each word holds one of them wherever it stands. Nearly all are in no word, as a table
+// of bits says.
 class Needles {
  public:
   static constexpr std::size_t kLeast = 4;
@@ -43,16 +44,20 @@ class Needles {
   std::size_t longest() const { return longest_; }
 
  private:
-  static std::size_t pair(const char* at) {
-    return static_cast<unsigned char>(at[0]) * std::size_t{256} + static_cast<unsigned char>(at[1]);
-  }
+  struct Place {
+    std::uint16_t group;  // hash of four bytes
+    std::uint8_t needle;
+    std::uint8_t offset;  // where in the needle they stand
+  };
+
+  static std::uint16_t hash(const char* at);
+  std::uint64_t check(std::string_view text, std::size_t at, std::uint16_t group) const;
 
   std::vector<Needle> needles_;
-  std::size_t window_ = 0;  // bytes of the shortest word: only so many of each are in the table
+  std::size_t stride_ = 1;
   std::size_t longest_ = 0;
-  std::vector<std::uint8_t> shift_;                // by pair
-  std::vector<std::vector<std::uint8_t>> ending_;  // words whose window ends in a pair
-  std::vector<std::uint16_t> bucket_;              // by pair: index of ending_
+  std::vector<std::uint64_t> bits_;  // by hash: whether any needle holds such a group
+  std::vector<Place> places_;        // sorted by group
 };
 
 // Prefix with texts of its own.

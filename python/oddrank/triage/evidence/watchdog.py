@@ -41,7 +41,7 @@ _SAME_SIZES = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE",
 # Numbers of the calls in which ranks of one group stand are close to each other.
 _CLOSE = 64
 
-_WORK = re.compile(r"WorkNCCL\((?:SeqNum=(\d+), )?OpType=(\w+)([^)]*?(?:\[[^\]]*\])?[^)]*)\)?")
+_WORK = re.compile(r"WorkNCCL\((?:SeqNum=(\d+), )?OpType=(\w+)")
 _NUMEL = re.compile(r"NumelIn=(\d+), NumelOut=(\d+)")
 _RAN = re.compile(r"ran for (\d+) milliseconds")
 _GROUP = re.compile(r"\[PG (?:ID )?(\d+)(?: PG GUID ([^\s(\]]+))?\s?(?:\(([^)]*)\))? Rank (\d+)\]")

@@ -1,0 +1,90 @@
+"""How fast is a log scanned for the lines that triage reads? Gigabytes a second on one core.
+
+Logs of three shapes, made here: training lines of 64 ranks behind torchrun's prefixes, plain lines
+of one rank, and a progress bar that fills one endless line by carriage returns.
+"""
+
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+
+from oddrank import _native
+from oddrank.triage.evidence import log_lines
+
+_NEEDLES = [needle for words in log_lines._WORDS.values() for needle in words]
+CAUGHT = (
+    "[rank{}]:[E419 10:42:28.858931807 ProcessGroupNCCL.cpp:616] [Rank {}] Watchdog caught "
+    "collective operation timeout: WorkNCCL(SeqNum=4486, OpType=ALLTOALL, NumelIn=1, NumelOut=1, "
+    "Timeout(ms)=600000) ran for 600013 milliseconds before timing out.\n"
+)
+
+
+def training(step: int) -> str:
+    return (
+        f"[default{step % 8}]: iteration {step:8d}/  100000 | consumed samples: {step * 64:12d} | "
+        f"elapsed time per iteration (ms): {900 + step % 37}.1 | learning rate: 3.000E-04 | lm "
+        f"loss: {2 + step % 7}.123456E+00 | grad norm: 0.{step % 999:03d} |\n"
+    )
+
+
+def plain(step: int) -> str:
+    return f"2026-01-01 00:00:00,{step % 1000:03d} INFO step={step} loss=2.{step % 997} lr=3e-4\n"
+
+
+def bar(step: int) -> str:
+    return f"\r {step % 100:3d}%|######    | {step}/100000 [45:39<51:20:53,  1.87s/it]"
+
+
+def chunks(line: Callable[[int], str], size: int) -> Iterator[str]:
+    """Yields a log of about `size` bytes with a timeout of some ranks in every 100,000 lines."""
+    block = [line(step) for step in range(100_000)]
+    block.insert(random.Random(1).randrange(len(block)), "".join(map(caught, range(8))))
+    text = "".join(block)
+    for _ in range(max(size // len(text), 1)):
+        yield text
+
+
+def caught(rank: int) -> str:
+    return CAUGHT.format(rank, rank)
+
+
+def main() -> None:
+    arguments = harness.parser(str(__doc__), default_repetitions=5)
+    arguments.add_argument("--mib", type=int, default=512, help="size of each log")
+    options = arguments.parse_args()
+    rows = []
+    for name, line in (("64 ranks", training), ("one rank", plain), ("progress bar", bar)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "job.log")
+            with path.open("w") as file:
+                file.writelines(chunks(line, options.mib << 20))
+            size = path.stat().st_size
+            rates, found = [], {}
+            for _ in range(options.repetitions + 1):
+                began = time.thread_time()
+                found = _native.core().scan_lines(str(path), _NEEDLES)
+                rates.append(size / (time.thread_time() - began) / 1e9)
+            rows.append(
+                {
+                    "log": name,
+                    "MiB": size >> 20,
+                    "lines": found["lines"],
+                    "matches": len(found["matches"]),
+                    "GB per CPU second": harness.spread(rates[1:]),  # the first fills the cache
+                }
+            )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    harness.report(
+        "triage_logs", rows, options.json, needles=len(_NEEDLES), peak_mib=peak
+    )
+
+
+if __name__ == "__main__":
+    main()
