@@ -14,7 +14,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
-
 from oddrank import _native
 from oddrank.triage.evidence import log_lines
 

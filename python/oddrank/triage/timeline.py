@@ -1,0 +1,116 @@
+"""One order of what happened: ends, timeouts and faults, as far as clocks allow.
+
+Times of one host are on one clock. Clocks of several hosts may differ, so that their events are
+merged by time, and the order between hosts is said to be uncertain where they are close.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from oddrank.finding import ranks_text
+from oddrank.triage.facts import Death, Fact, Process, Progress, Source, Trouble
+
+# Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
+_CLOCKS = 1.0
+_MOST_TEXT = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a time. ranks: whom it concerns. count: how often."""
+
+    time: float
+    text: str
+    source: Source
+    host: str | None = None
+    ranks: tuple[int, ...] = ()
+    coarse: bool = False
+    count: int = 1
+
+
+def timeline(facts: Iterable[Fact]) -> list[Event]:
+    """Returns all events with a time, the earliest first; equal ones of several ranks are one."""
+    folded: dict[object, list[Event]] = {}
+    for event in _events(facts):
+        # What ranks say of the same thing within a second is one event.
+        key = (event.text, event.host, int(event.time))
+        folded.setdefault(key, []).append(event)
+    found = []
+    for events in folded.values():
+        first = min(events, key=lambda event: event.time)
+        ranks = tuple(sorted({rank for event in events for rank in event.ranks}))
+        found.append(
+            Event(first.time, first.text, first.source, first.host, ranks,
+                  any(event.coarse for event in events), sum(e.count for e in events))
+        )  # fmt: skip
+    return sorted(found, key=lambda event: (event.time, event.ranks, event.text))
+
+
+def lines(events: Iterable[Event], most: int = 20) -> list[str]:
+    """Returns events as lines: seconds since the first one, who, what. `~`: its order is not sure.
+
+    Of many, the first ones: the cause is among them.
+    """
+    events = list(events)
+    found = []
+    for index, event in enumerate(events[:most]):
+        before = events[index - 1] if index else None
+        unsure = before is not None and not ordered(before, event)
+        mark = "~" if unsure else " "
+        name = ranks_text(event.ranks) if event.ranks else event.host or ""
+        times = f" ({event.count} times)" if event.count > max(len(event.ranks), 1) else ""
+        found.append(f"{mark}{event.time - events[0].time:+9.3f} s  {name}: {event.text}{times}")
+    if len(events) > most:
+        found.append(f"... and {len(events) - most} more")
+    return found
+
+
+def ordered(first: Event, second: Event) -> bool:
+    """Returns whether the clocks allow to say that one event came before the other."""
+    apart = second.time - first.time
+    if first.coarse or second.coarse:
+        apart -= 1.0
+    if not (first.host and first.host == second.host) and first.source.file != second.source.file:
+        apart -= _CLOCKS
+    return apart > 0
+
+
+def _events(facts: Iterable[Fact]) -> Iterable[Event]:
+    for fact in facts:
+        if isinstance(fact, Death) and fact.time is not None:
+            yield _event(fact.process, fact.time, _death(fact), fact.source, fact.coarse)
+        elif isinstance(fact, Progress) and fact.timed_out and fact.time is not None:
+            call = next(iter(fact.open), None)
+            what = f"{call.op} {call.seq}" if call is not None else "a call"
+            group = fact.group.text or fact.group.name
+            text = f"timed out in {what}" + (f" of group {group}" if group else "")
+            yield _event(fact.process, fact.time, text, fact.source)
+            if call is not None and call.since is not None:
+                yield _event(fact.process, call.since, f"entered {what}", fact.source)
+        elif isinstance(fact, Trouble) and fact.time is not None:
+            device = f"{fact.device}: " if fact.device else ""
+            text = f"{device}{fact.text}"[:_MOST_TEXT]
+            yield Event(fact.time, text, fact.source, fact.host, (), count=fact.count)
+
+
+def _event(process: Process, time: float, text: str, source: Source, coarse: bool = False) -> Event:
+    ranks = (process.rank,) if process.rank is not None else ()
+    if not ranks and process.pid is not None:
+        text = f"process {process.pid} {text}"
+    return Event(time, text, source, process.host, ranks, coarse)
+
+
+def _death(death: Death) -> str:
+    text = death.text.strip().partition("\n")[0][:_MOST_TEXT]
+    by = f" by the {death.by}" if death.by else ""
+    if death.how == "signal":
+        return f"ended by signal {death.signal}{by}"
+    if death.how == "exit":
+        return "exited" + (f" with code {death.code}" if death.code is not None else "")
+    if death.how == "oom":
+        return f"ran out of memory{by}"
+    if death.how == "evicted":
+        return f"was evicted{by}" + (f" {text}" if text else "")
+    if death.how == "exception":
+        return f"raised {text}"
+    return f"aborted{by}" + (f": {text}" if text else "")
