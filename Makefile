@@ -59,10 +59,11 @@ wheel:  ## build a manylinux wheel for each CPython here into dist/ (PYTHONS=...
 soak: $(VENV)/.built-test  ## repeat the fault matrix and the printing test REPEATS times, write benchmarks/results
 	$(python) -m pytest -m soak --repeats $(REPEATS)
 
-fuzz: $(VENV)/.ready  ## feed RUNS changed records to the trace reader under sanitizers (clang), write benchmarks/results
+fuzz: $(VENV)/.ready  ## feed RUNS changed inputs to each parser of files under sanitizers (clang), write benchmarks/results
 	.ci/build-fuzzer $(python) build/fuzz fuzzer
 	.ci/build-fuzzer $(python) build/fuzz-coverage coverage
 	$(python) benchmarks/trace/fuzz.py build/fuzz --coverage build/fuzz-coverage --runs $(RUNS) --json benchmarks/results/trace_fuzz.json
+	$(python) benchmarks/triage/fuzz.py build/fuzz --runs $(RUNS) --json benchmarks/results/triage_fuzz.json
 
 gpu-check: export PIP_NO_INDEX = $(if $(DRY),,1)
 gpu-check: export PIP_FIND_LINKS = $(if $(DRY),,$(wildcard $(WHEELS)))

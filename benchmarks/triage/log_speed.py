@@ -80,9 +80,7 @@ def main() -> None:
                 }
             )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    harness.report(
-        "triage_logs", rows, options.json, needles=len(_NEEDLES), peak_mib=peak
-    )
+    harness.report("triage_logs", rows, options.json, needles=len(_NEEDLES), peak_mib=peak)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 
 from oddrank.errors import OddrankError
 from oddrank.report import Report
-from oddrank.triage import findings, tree, verdict
+from oddrank.triage import findings, timeline, tree, verdict
 from oddrank.triage.evidence import Item, Notes, kinds
 from oddrank.triage.facts import Fact, Suspect
 from oddrank.triage.next_steps import next_steps
@@ -111,6 +111,11 @@ def explanation(triage: Triage) -> Iterator[str]:
         for point in suspect.against:
             yield f"  against it  {point.text}" + (f" [{point.source}]" if point.source else "")
     yield ""
+    happened = timeline.lines(timeline.timeline(triage.view.facts))
+    if happened:
+        yield "what happened, as far as clocks tell (~: the order to the line above is not sure)"
+        yield from happened
+        yield ""
 
 
 def tree_lines(triage: Triage) -> Iterator[str]:

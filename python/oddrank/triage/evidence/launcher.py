@@ -324,7 +324,7 @@ def _error_file(item: Item, rank: int | None, notes: Notes) -> Iterator[Fact]:
 
 
 def _sniff(item: Item) -> bool:
-    return _is_error_file(item) or log_lines.has(item, "launcher")
+    return _is_error_file(item) or log_lines.has(item, "launcher") or log_lines.has(item, "world")
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:

@@ -245,7 +245,8 @@ def _cause(view: View, ends: Sequence[_End], group: list[_End]) -> Suspect:
     support += _victims(victims)
     ended = [end.process for end in ends if end.why == "ended"]
     if ended:
-        support.append(Point(f"{_who(ended)} were ended after that"))
+        was = "were" if len(ended) > 1 else "was"
+        support.append(Point(f"{_who(ended)} {was} ended after that"))
     against: tuple[Point, ...] = ()
     certainty = 2
     if not culprits:
