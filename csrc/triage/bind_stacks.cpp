@@ -37,10 +37,18 @@ py::dict everything(const StackReader& reader) {
     for (std::size_t k = 0; k < stack.size(); ++k) made[k] = frames[stack[k]];
     stacks.append(std::move(made));
   }
+  const auto known = [](std::int64_t value) {
+    return value < 0 ? py::object(py::none()) : py::object(py::int_(value));
+  };
+  const auto writer = [&](const triage::Writer& one) {
+    return py::make_tuple(known(one.rank), known(one.local_rank), known(one.task),
+                          known(one.host_number), known(one.pid), strings[one.host],
+                          strings[one.pod]);
+  };
   py::list processes;
   for (const triage::SeenProcess& one : reader.processes()) {
     processes.append(py::make_tuple(one.source, one.line, number(one.pid), strings[one.command],
-                                    strings[one.headline], strings[one.prefix], strings[one.fatal],
+                                    strings[one.headline], writer(one.writer), strings[one.fatal],
                                     one.timeout, one.list));
   }
   static constexpr const char* kForms[] = {"py-spy", "faulthandler", "gdb", "pystack", "eu-stack"};

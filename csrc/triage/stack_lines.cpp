@@ -405,43 +405,4 @@ bool is_name(std::string_view line) noexcept {
   });
 }
 
-std::size_t prefix_size(std::string_view line) noexcept {
-  if (line.empty()) return 0;
-  if (line[0] == '>') return line.size() > 1 && line[1] == ' ' ? 2 : 1;
-  if (line[0] == '[') {  // [default3]:, [rank3]: , [1,3]<stdout>:, [pod/name/container]
-    const auto close = line.substr(0, 80).find(']');
-    if (close == std::string_view::npos || close < 2) return 0;
-    std::string_view rest = line.substr(close + 1);
-    if (rest.starts_with("<std")) {
-      const auto end = rest.find(">:");
-      if (end == std::string_view::npos || end > 8) return 0;
-      return close + 1 + end + 2;
-    }
-    if (rest.starts_with(':')) {
-      const bool rank = line.starts_with("[rank");
-      return close + 2 + (rank && rest.size() > 1 && rest[1] == ' ' ? 1 : 0);
-    }
-    return line.starts_with("[pod/") && rest.starts_with(' ') ? close + 2 : 0;
-  }
-  if (line[0] == '(') {  // Ray: (Worker pid=1, ip=10.0.0.1)
-    const auto close = line.substr(0, 160).find(") ");
-    if (close == std::string_view::npos) return 0;
-    return line.substr(0, close).find("pid=") == std::string_view::npos ? 0 : close + 2;
-  }
-  // srun --label pads the numbers of tasks with spaces.
-  std::size_t at = 0;
-  while (at < line.size() && at < 4 && line[at] == ' ') ++at;
-  const std::size_t digits = at;
-  while (at < line.size() && is_digit(line[at])) ++at;
-  if (at == digits || at - digits > 7 || at >= line.size() || line[at] != ':') return 0;
-  if (at + 1 == line.size()) return at + 1;
-  return line[at + 1] == ' ' ? at + 2 : 0;
-}
-
-std::size_t word_prefix_size(std::string_view line) noexcept {
-  const auto colon = line.substr(0, 100).find(": ");
-  if (colon == std::string_view::npos || !is_name(line.substr(0, colon))) return 0;
-  return colon + 2;
-}
-
 }  // namespace oddrank::triage

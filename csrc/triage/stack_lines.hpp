@@ -62,10 +62,4 @@ bool is_headline(std::string_view line, std::string_view& text) noexcept;
 // Whether a line is one word that may name a host or a file: "trace-node03".
 bool is_name(std::string_view line) noexcept;
 
-// Returns the length of a launcher's prefix that its form alone gives away: "[default3]:", "12: ",
-// "[rank3]: ", "(Worker[rank=9] pid=1) ", "> ". 0: none.
-std::size_t prefix_size(std::string_view line) noexcept;
-// Returns the length of "word: " at the beginning of a line, which may be pdsh's prefix. 0: none.
-std::size_t word_prefix_size(std::string_view line) noexcept;
-
 }  // namespace oddrank::triage

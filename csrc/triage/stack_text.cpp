@@ -46,7 +46,7 @@ std::uint32_t Texts::add(std::string_view text) {
 struct StackReader::Stream {
   enum class Mode : std::uint8_t { kNone, kThread, kError, kList };
   Mode mode = Mode::kNone;
-  std::uint32_t prefix = 0;
+  Writer writer;
   std::uint32_t headline = 0;
   std::uint32_t name_line = 0;  // line of `name`, a word that may be a headline
   std::uint32_t name = 0;
@@ -112,9 +112,10 @@ void StackReader::read(std::uint32_t source, std::string_view bytes) {
 void StackReader::finish() {
   if (!rest_.empty()) take_line(std::string_view(rest_).substr(0, kLongestLine));
   rest_.clear();
-  for (auto& [prefix, stream] : streams_) end_process(*stream);
+  for (auto& [writer, stream] : streams_) end_process(*stream);
   streams_.clear();
   last_ = nullptr;
+  last_prefix_.clear();
   line_ = 0;
 }
 
@@ -124,50 +125,48 @@ void StackReader::take_line(std::string_view line) {
   take(stream_of(line), line);
 }
 
-StackReader::Stream* StackReader::known_stream(std::string_view prefix, bool make) {
-  std::string key(prefix);
-  const auto known = streams_.find(key);
-  if (known != streams_.end()) return known->second.get();
-  if (!make || streams_.size() >= kMostPrefixes) return nullptr;
-  auto stream = std::make_unique<Stream>();
-  stream->prefix = texts_.add(prefix);
-  return (streams_[std::move(key)] = std::move(stream)).get();
-}
-
-// Cuts the prefix off the line and returns its state.
+// Cuts the prefix off the line and returns its writer's state.
 StackReader::Stream& StackReader::stream_of(std::string_view& line) {
   // Nearly all lines continue the stack above them.
-  if (last_ != nullptr && last_->prefix == 0 && line.size() > 4 && line[0] == ' ' &&
-      line[1] == ' ' && line[2] == ' ' && line[3] == ' ') {
-    return *last_;
-  }
-  std::string_view rest = line;
-  std::size_t size = 0;
-  for (int nested = 0; nested < 4; ++nested) {
-    const std::size_t more = prefix_size(rest);
-    if (more == 0) break;
-    size += more;
-    rest.remove_prefix(more);
-  }
-  if (const std::size_t word = word_prefix_size(rest); word > 0) {
-    const std::string_view prefix = line.substr(0, size + word);
-    std::string_view command;
-    Stream* known = streams_.size() > 1 ? known_stream(prefix, false) : nullptr;
-    if (known == nullptr &&
-        (thread_line(rest.substr(word)) || process_line(rest.substr(word), command) ||
-         rest.substr(word).starts_with("Traceback (most recent call "))) {
-      known = known_stream(prefix, true);
-    }
-    if (known != nullptr) {
-      line = rest.substr(word);
-      return *(last_ = known);
+  if (last_ != nullptr) {
+    if (last_prefix_.empty()) {
+      if (line.starts_with("    ")) return *last_;
+    } else if (line.starts_with(last_prefix_) &&
+               (line.size() == last_prefix_.size() || line[last_prefix_.size()] == ' ')) {
+      line.remove_prefix(last_prefix_.size());
+      return *last_;
     }
   }
-  Stream* known = known_stream(line.substr(0, size), true);
-  if (known == nullptr) known = known_stream({}, true);
-  if (known == nullptr) known = streams_.begin()->second.get();
-  line = rest;
-  return *(last_ = known);
+  std::string_view quoted = line;  // as in mail: "> "
+  while (quoted.starts_with('>')) quoted.remove_prefix(quoted.starts_with("> ") ? 2 : 1);
+  const logs::Prefix prefix = logs::find_prefix(quoted);
+  std::size_t size = line.size() - quoted.size() + prefix.text;
+  // The space behind "[rank3]:" is there on some lines only: it counts as the text's.
+  if (size >= 3 && line.substr(size - 3, 3) == "]: ") --size;
+  last_prefix_ = line.substr(0, size);
+  line.remove_prefix(size);
+  return *(last_ = &stream_of(prefix));
+}
+
+StackReader::Stream& StackReader::stream_of(const logs::Prefix& prefix) {
+  Writer writer{prefix.rank, prefix.local_rank,       prefix.task,           prefix.host_number,
+                prefix.pid,  texts_.add(prefix.host), texts_.add(prefix.pod)};
+  if (streams_.size() >= kMostWriters && !streams_.contains(writer)) writer = {};
+  std::unique_ptr<Stream>& stream = streams_[writer];
+  if (!stream) {
+    stream = std::make_unique<Stream>();
+    stream->writer = writer;
+  }
+  return *stream;
+}
+
+std::size_t StackReader::WriterHash::operator()(const Writer& writer) const noexcept {
+  std::size_t hash = mixed(writer.host, writer.pod);
+  for (const std::int64_t number :
+       {writer.rank, writer.local_rank, writer.task, writer.host_number, writer.pid}) {
+    hash = mixed(hash, static_cast<std::uint64_t>(number));
+  }
+  return hash;
 }
 
 void StackReader::take(Stream& stream, std::string_view line) {
@@ -460,7 +459,7 @@ void StackReader::begin_thread(Stream& stream, const ThreadLine& head) {
           std::find(stream.ids.begin(), stream.ids.end(), head.id) != stream.ids.end();
       if (again || (head.current && stream.has_current)) end_process(stream);
       stream.has_current |= head.current;
-      if (stream.ids.size() < kMostPrefixes) stream.ids.push_back(head.id);
+      if (stream.ids.size() < kMostWriters) stream.ids.push_back(head.id);
       break;
     }
     case Form::kGdb:
@@ -596,7 +595,7 @@ std::uint32_t StackReader::new_process(Stream& stream) {
   made.command = stream.command;
   made.headline = stream.headline;
   if (stream.name != 0 && line_ <= stream.name_line + 3) made.headline = stream.name;
-  made.prefix = stream.prefix;
+  made.writer = stream.writer;
   made.fatal = stream.fatal;
   made.timeout = stream.timeout;
   processes_.push_back(made);

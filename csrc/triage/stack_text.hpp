@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "logs/prefixes.hpp"
 #include "triage/stack_lines.hpp"
 
 namespace oddrank::triage {
@@ -34,6 +35,18 @@ class Texts {
   std::unordered_map<std::string_view, std::uint32_t> numbers_;
 };
 
+// Who wrote a line, by the launcher's prefix in front of it: logs::Prefix with numbers of texts.
+struct Writer {
+  std::int64_t rank = -1;
+  std::int64_t local_rank = -1;
+  std::int64_t task = -1;
+  std::int64_t host_number = -1;
+  std::int64_t pid = -1;
+  std::uint32_t host = 0;
+  std::uint32_t pod = 0;
+  bool operator==(const Writer&) const = default;
+};
+
 // All members are numbers of texts, but for those that say otherwise.
 struct Frame {
   std::uint32_t function = 0;
@@ -50,10 +63,10 @@ struct SeenProcess {
   std::uint64_t pid = 0;  // 0: not said
   std::uint32_t command = 0;
   std::uint32_t headline = 0;  // the last line above that names a host or rank
-  std::uint32_t prefix = 0;    // of a launcher, in front of each line
-  std::uint32_t fatal = 0;     // faulthandler's reason
-  bool timeout = false;        // faulthandler's timer has fired
-  bool list = false;           // a list of innermost functions, without files
+  Writer writer;
+  std::uint32_t fatal = 0;  // faulthandler's reason
+  bool timeout = false;     // faulthandler's timer has fired
+  bool list = false;        // a list of innermost functions, without files
 };
 
 struct SeenThread {
@@ -88,7 +101,7 @@ class StackReader {
   static constexpr std::size_t kDeepest = 1024;          // frames of a stack
   static constexpr std::size_t kMostThreads = 4 << 20;
   static constexpr std::size_t kMostErrors = 1 << 20;
-  static constexpr std::size_t kMostPrefixes = 4096;
+  static constexpr std::size_t kMostWriters = 1 << 16;
   static constexpr std::size_t kMostFrames = 4 << 20;
 
   StackReader();
@@ -128,7 +141,7 @@ class StackReader {
 
   void take_line(std::string_view line);
   Stream& stream_of(std::string_view& line);
-  Stream* known_stream(std::string_view prefix, bool make);
+  Stream& stream_of(const logs::Prefix& prefix);
   void take(Stream& stream, std::string_view line);
   bool take_frame(Stream& stream, std::string_view line);
   bool take_traceback(Stream& stream, std::string_view line);
@@ -160,8 +173,13 @@ class StackReader {
   std::vector<SeenProcess> processes_;
   std::vector<SeenThread> threads_;
   std::vector<SeenError> errors_;
-  std::unordered_map<std::string, std::unique_ptr<Stream>> streams_;  // by prefix
+  struct WriterHash {
+    std::size_t operator()(const Writer& writer) const noexcept;
+  };
+  // Ranks write lines in turn: each has a state of its own.
+  std::unordered_map<Writer, std::unique_ptr<Stream>, WriterHash> streams_;
   Stream* last_ = nullptr;
+  std::string last_prefix_;
   std::string rest_;  // a line that is not complete
   bool overlong_ = false;
   std::uint32_t source_ = 0;

@@ -312,7 +312,7 @@ noise
     assert [(f.function, f.file, f.line) for f in first.frames] == [
         ("f", "b.py", 9), ("<module>", "a.py", 3),
     ]  # fmt: skip
-    assert (second.link, second.text, second.prefix) == ("context", "RuntimeError", "[rank1]: ")
+    assert (second.link, second.text, second.process) == ("context", "RuntimeError", Process(1))
 
 
 def test_groups_of_exceptions_come_apart():

@@ -8,10 +8,11 @@ of the innermost row that decides is the stack's. A new library is a new row.
 import re
 
 # Classes: peers, data, gpu, disk, lock, network, running; "" if unknown. Besides, in the tables:
-# through: wrappers, which decide nothing. threads: waits for another thread of its own process.
-# leaving: the process has left the training and ends.
+# maybe: perhaps waits for peers, by the name of the user's function. through: wrappers, which
+# decide nothing. threads: waits for another thread of its own process. leaving: the process has
+# left the training and ends.
 PEERS, DATA, GPU, DISK, LOCK, NETWORK = "peers", "data", "gpu", "disk", "lock", "network"
-THROUGH, THREADS, LEAVING, RUNNING = "through", "threads", "leaving", "running"
+MAYBE, THROUGH, THREADS, LEAVING, RUNNING = "maybe", "through", "threads", "leaving", "running"
 
 C10D_OPS = (
     "all_reduce* _all_reduce* all_gather* _all_gather* all_to_all* _all_to_all* broadcast*"
@@ -111,7 +112,7 @@ NATIVE: tuple[tuple[str, tuple[str, ...]], ...] = (
     (GPU, (r"^(?:cuda|cu|hip)\w*(?:Synchronize|Launch|Memcpy|Memset|Alloc|Malloc|Free|EventQuery)",
            r"^cu(?:StreamWait|ModuleLoad|CtxCreate|GraphLaunch)", "_local_scalar_dense_cuda",
            r"c10::cuda::|at::cuda::|at::native::\w*cuda|torch::cuda")),
-    (DISK, (_GLIBC + "(?:p?read|p?write|preadv|fsync|fdatasync|open|openat|stat|fstat|lstat"
+    (DISK, (_GLIBC + "(?:pread|pwrite|preadv|fsync|fdatasync|open|openat|stat|fstat|lstat"
             "|newfstatat|getdents|unlink|rename|mkdir|flock|fread|fwrite|ftruncate|fallocate)"
             "(?:64|2)?(?:_nocancel)?(?:@.*)?$",
             "^(?:nfs|lustre|ll_|gpfs|fuse_|ceph_|beegfs|rpc_wait|wait_on_page|io_schedule)")),
@@ -184,6 +185,13 @@ CONTEXTS: tuple[tuple[str, str], ...] = (
      " _get_data read_batch* _load_micro_batch load_micro_batch next_data* tokenize* tokenise*"
      " collate* __getitem__"),
 )  # fmt: skip
+
+# Functions of the user's in which an idle thread may wait for peers: what it calls (the wait() of
+# an operation that it has begun) leaves no frame of Python.
+MAYBE_WAITS = (
+    "*wait* *reduce* *gather* *broadcast* *scatter* *barrier* *sync* *all_to_all* *alltoall*"
+    " *exchange* send* recv* *_send* *_recv* *_p2p*"
+)
 
 NATIVE_OPS: tuple[tuple[str, str], ...] = (
     (r"reduce_?scatter", "reduce_scatter"),

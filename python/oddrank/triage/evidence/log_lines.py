@@ -199,7 +199,7 @@ def _scan(item: Item) -> dict[str, Any] | None:
 
 def _log(item: Item, found: dict[str, Any], rank: int | None) -> Log:
     table = (_TABLE_RANK.search(m[2]) for m in found["matches"] if _READERS[m[1]][1] == _RANK_ROW)
-    writers = _Writers(
+    writers = Writers(
         (speaker[0] for speaker in found["speakers"]),
         _file_rank(item, rank),
         {int(row[1]) - int(row[2]) for row in table if row},
@@ -240,7 +240,7 @@ def elastic_ranks(items: Sequence[Item]) -> dict[str, int]:
     return {name: int(each[3]) for name, each in found.items()}
 
 
-class _Writers:
+class Writers:
     """Finds the rank of a writer: its prefix says it, or lines of the same file together do.
 
     first_ranks: global ranks of local rank 0, from torchelastic's tables in the file.

@@ -8,10 +8,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from oddrank import _native
 from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence.log_lines import Writers
 from oddrank.triage.facts import Fact, Frame, Identity, Process, Source, Stack, Thread
 
 _SIGNS = (b"(most recent call ", b'"MainThread"', b"(LWP ", b"Traceback for thread ")
@@ -23,6 +24,12 @@ _OPS = re.compile(r"all_\w+|broadcast\w*|barrier|reduce\w*|send|recv|isend|irecv
 _CRASHES = ("Segmentation fault", "Bus error", "Illegal instruction", "Floating-point exception")
 
 
+# Rank, local rank, task, number behind a host, pid, host, pod, as a launcher's prefix says them.
+Writer: TypeAlias = tuple[
+    int | None, int | None, int | None, int | None, int | None, str | None, str | None
+]  # fmt: skip
+
+
 class _Seen(NamedTuple):
     """One dump of one process, as _core.pyi's read_stack_files returns it."""
 
@@ -31,10 +38,16 @@ class _Seen(NamedTuple):
     pid: int
     command: str
     headline: str
-    prefix: str
+    writer: Writer
     fatal: str
     timed_out: bool
     list: bool
+
+
+def _seen(row: Sequence[Any]) -> _Seen:
+    one = _Seen(*row)
+    *numbers, host, pod = one.writer
+    return one._replace(writer=(*numbers, host or None, pod or None))
 
 
 class _Row(NamedTuple):
@@ -59,7 +72,7 @@ class Error:
     kind: exception (a traceback), native (c10's frames of a C++ exception), fatal (faulthandler's
     "Fatal Python error"). link: how it belongs to the one above it: "" (not at all), cause, context
     (raised while that was handled) or member (of an exception group). line: of its head, from 1.
-    prefix: the launcher's, in front of each of its lines.
+    process: whose it is, as far as the launcher's prefix in front of its lines says.
     """
 
     kind: str
@@ -67,15 +80,17 @@ class Error:
     frames: tuple[Frame, ...]
     text: str
     line: int
-    prefix: str
+    process: Process
 
 
 def tracebacks(text: bytes) -> list[Error]:
     """Returns the exceptions in a piece of a log, in its order. Never raises for bad text."""
     found = _native.core().read_stack_text(text)
     frames = [_frames(stack) for stack in found["stacks"]]
+    writers = [_seen(one).writer for one in found["processes"]]
+    named = Writers(writers, None, set())
     return [
-        Error(kind, link, frames[stack], last, line, found["processes"][process][5])
+        Error(kind, link, frames[stack], last, line, named.process(writers[process]))
         for kind, link, process, stack, line, last in found["errors"]
     ]
 
@@ -98,7 +113,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
         notes.add(items[index], why)
     if found["dropped"]:
         notes.add("stacks", f"{found['dropped']} threads or frames are too many: left out")
-    seen = [_Seen(*one) for one in found["processes"]]
+    seen = [_seen(one) for one in found["processes"]]
     rows = [_Row(*one) for one in found["threads"]]
     processes = _Namer(items, seen, rows).processes()
     frames = [_frames(stack) for stack in found["stacks"]]
@@ -198,6 +213,17 @@ class _Namer:
         for row in rows:
             self._threads[row.process].append(row)
         self._in_file = Counter(one.source for one in seen)
+        by_file: dict[int, list[Writer]] = defaultdict(list)
+        for one in seen:
+            by_file[one.source].append(one.writer)
+        self._writers = {
+            source: Writers(writers, None, set()) for source, writers in by_file.items()
+        }
+        # A task with several processes is a node, not a rank.
+        tasks = Counter((one.source, one.writer[2]) for one in seen if one.pid)
+        self._most_in_a_task: dict[int, int] = defaultdict(int)
+        for (source, _), count in tasks.items():
+            self._most_in_a_task[source] = max(count, self._most_in_a_task[source])
         self._pids: dict[int, set[int]] = defaultdict(set)
         for number, one in enumerate(seen):
             self._pids[one.source].add(self._pid(number, one) or -1)
@@ -210,7 +236,7 @@ class _Namer:
             process = self._named(number, one)
             if process.rank is None and process.pid is None:
                 # Dumps with the same threads, by their addresses, are of the same process.
-                where = (one.source, f"{one.prefix}\0{one.headline}")
+                where = (one.source, f"{one.writer}\0{one.headline}")
                 own = {row.id for row in self._threads[number]} - {0}
                 same = next((p for known, p in ids[where] if known & own), None)
                 if same is None:
@@ -222,7 +248,12 @@ class _Namer:
         return made
 
     def _label(self, one: _Seen, nth: int) -> str:
-        place = one.headline or one.prefix.strip(" :[]()>") or self._items[one.source].name
+        _, local, task, _, _, host, pod = one.writer
+        place = one.headline or host or pod or self._items[one.source].name
+        if local is not None:
+            place = f"local rank {local}"
+        elif task is not None:
+            place = f"task {task}"
         if one.list or nth > 1 or self._in_file[one.source] > 1:
             return f"stack {nth} of {place}"
         return place
@@ -236,18 +267,18 @@ class _Namer:
 
     def _named(self, number: int, one: _Seen) -> Process:
         name = self._items[one.source].name
-        said = [text for text in (one.prefix, one.headline) if text]
-        rank = next((int(m[1]) for text in said if (m := _RANK.search(text))), None)
-        pid = self._pid(number, one)
-        if pid is None:
-            pid = next((int(m[1]) for text in said if (m := _PID.search(text))), None)
-        host = self._host(one, name)
+        said = self._writers[one.source].process(one.writer)
+        rank = said.rank
+        if rank is not None and rank == one.writer[2]:
+            rank = rank if self._most_in_a_task[one.source] <= 1 else None
+        if rank is None and (found := _RANK.search(one.headline)):
+            rank = int(found[1])
+        pid = self._pid(number, one) or said.pid
+        if pid is None and (found := _PID.search(one.headline)):
+            pid = int(found[1])
         if rank is None:
             rank = self._rank_of_file(one, name)
-        if rank is None and (task := re.match(r"\s*(\d+):\s?$", one.prefix)) and not pid:
-            # srun --label before what a process says itself, such as faulthandler's text.
-            rank = int(task[1])
-        return Process(rank, host, pid)
+        return Process(rank, said.host or self._host(one, name), pid)
 
     def _host(self, one: _Seen, name: str) -> str | None:
         if one.headline and not _PID.match(one.headline):
@@ -255,10 +286,6 @@ class _Namer:
                 return found[1]
             if not _RANK.search(one.headline):
                 return _host_of_name(one.headline) or one.headline
-        if found := _HOST.search(one.prefix):
-            return found[1]
-        if found := re.match(r"([A-Za-z][\w.-]*): $", one.prefix):
-            return found[1]
         base = name.rpartition("/")[2].rpartition(":")[2]
         alike = self._shapes[re.sub(r"\d+", "#", name)] > 1
         if alike or re.search(r"node|host", base, re.I):

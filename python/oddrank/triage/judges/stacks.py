@@ -21,6 +21,7 @@ from oddrank.triage.model_frames import (
     GPU,
     LEAVING,
     LOCK,
+    MAYBE,
     NETWORK,
     PEERS,
     RUNNING,
@@ -31,12 +32,15 @@ from oddrank.triage.view import View
 
 Frames: TypeAlias = tuple[Frame, ...]
 _MOST_GROUPS = 8
+# Ranks that must wait before one look names the rank that they wait for: _SOME if all of them
+# certainly wait for peers; _MANY for high certainty, or if some may wait for something else.
+_SOME, _MANY = 3, 7
 _NUMBERED = re.compile(r"stack (\d+) of (.*)", re.S)
 # Classes of leaves that block a host without a peer: one look tells that it stands still.
 _TELLING = frozenset({DATA, DISK, NETWORK, LOCK, LEAVING})
-_MAYBE = frozenset({GPU, THREADS})
+_MAYBE = frozenset({GPU, THREADS, MAYBE})
 # With several threads in a process, the class that says most about it.
-_ORDER = (PEERS, DATA, DISK, NETWORK, LOCK, GPU, THREADS, LEAVING, RUNNING, "")
+_ORDER = (PEERS, DATA, DISK, NETWORK, LOCK, GPU, THREADS, MAYBE, LEAVING, RUNNING, "")
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ class _Stand:
         frame = self.site[0] if self.kind == PEERS and self.site else self.leaf.frame
         if frame is None:
             return (self.kind, self.leaf.op, "", None)
-        return (self.kind, self.leaf.op, f"{frame.file} {leaves.bare(frame)}", frame.line)
+        # Tools shorten paths in different ways.
+        file = frame.file.rpartition("/")[2]
+        return (self.kind, self.leaf.op, f"{file} {leaves.bare(frame)}", frame.line)
 
 
 def judge(view: View) -> list[Suspect]:
@@ -154,12 +160,12 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> _Stand | 
         useful = [s for s in others if s.kind == PEERS or first.kind == THREADS]
         chosen = useful[0] if useful else first
     holder = next((s for s in told if s.thread.gil), None)
-    wanting = [
-        thread
-        for thread, frames in dump
-        if thread.state == "waits for the GIL" or leaves.wants_gil(frames)
-    ]
-    if holder is not None and wanting and holder.kind != PEERS:
+    wanting = any(
+        thread.state == "waits for the GIL" or leaves.wants_gil(frames) for thread, frames in dump
+    )
+    # Holding it while asleep is enough: no other thread can run.
+    asleep = holder is not None and holder.thread.state.startswith("idle")
+    if holder is not None and (wanting or asleep) and holder.kind != PEERS:
         return replace(holder, gil=True)
     return chosen
 
@@ -167,8 +173,10 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> _Stand | 
 def _of_thread(process: Process, thread: Thread, frames: Frames) -> _Stand:
     leaf = leaves.leaf(frames)
     kind = leaf.kind
-    if not kind and ("active" in thread.state or thread.gil):
+    if not kind and thread.gil and "idle" not in thread.state:
         kind = RUNNING
+    elif not kind and leaf.frame is not None and leaves.may_wait(leaf.frame):
+        kind = MAYBE
     return _Stand(process, thread, frames, leaf, kind)
 
 
@@ -223,20 +231,28 @@ def _awaited(
 ) -> list[Suspect]:
     """Those who stand outside of collectives are awaited by those inside."""
     still = [s for s in outside if not s.moved]
-    telling = [s for s in still if s.kind in _TELLING]
     if not still:
         return [_moving(outside, waiting or maybe)]
-    # A rank that computes may be about to come: it is named beside a blocked one only if it, too,
-    # did not move.
-    named = telling + [s for s in still if s not in telling and s.frozen] or still
+    telling = [s for s in still if s.kind in _TELLING]
+    turning = [s for s in still if s.kind == RUNNING and s.frozen]
+    named = telling + turning or still
     rest = [s for s in outside if s not in named]
     victims = waiting or maybe
-    certainty = 1 if telling or any(s.frozen for s in named) else 0
-    alone = not rest and not maybe and not unseen
-    if certainty and waiting and (all(s.frozen for s in named) or (alone and len(waiting) >= 3)):
-        certainty = 2
-    if not waiting and len(maybe) < 2 * len(named):
-        certainty = 0
+    frozen = all(s.frozen for s in named)
+    certainty = 0
+    if turning and frozen:
+        certainty = 1
+    elif telling and frozen:
+        certainty = 2 if waiting else 1
+    elif telling and not rest:
+        # In one look at a job that goes on, a few ranks may wait for one that loads its data.
+        # Ranks on their way (rest) say that the looks are of such a job.
+        sure = len(waiting) if not maybe else 0
+        certainty = (
+            2
+            if sure >= _MANY and not unseen
+            else int(sure >= _SOME or len(waiting) + len(maybe) >= _MANY)
+        )
     if any(not s.frames[0].file for s in named):
         certainty = min(certainty, 1)  # only names of functions: a wait may be for peers
     return [
@@ -270,7 +286,7 @@ def _cause(stand: _Stand) -> Cause:
 
 
 def _class(kind: str) -> str:
-    return {THREADS: "", LEAVING: ""}.get(kind, kind)
+    return {THREADS: "", LEAVING: "", MAYBE: ""}.get(kind, kind)
 
 
 def _one_look(group: Sequence[_Stand]) -> tuple[Point, ...]:

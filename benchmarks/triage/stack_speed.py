@@ -1,0 +1,108 @@
+"""Times the reading and grouping of 10,000 dumps of py-spy (52 MB): single thread, CPU time.
+
+The dumps lie in the page cache. `read and group` is what the C++ reader does: it opens the files,
+takes them apart and puts equal stacks together. `facts and verdict` is the rest in Python, `naive`
+the plain way in Python: a dict of tuples of lines.
+"""
+
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+from oddrank import _native
+from oddrank.triage.evidence import Item, Notes, stacks
+from oddrank.triage.judges import stacks as judge
+from oddrank.triage.view import view
+
+DUMPS = 10_000
+CULPRIT = 4711
+WAITING = (
+    "all_reduce (torch/distributed/distributed_c10d.py:3252)",
+    "wrapper (torch/distributed/c10d_logger.py:83)",
+)
+LOADING = (
+    "wait (threading.py:306)",
+    "get (queue.py:179)",
+    "_try_get_data (torch/utils/data/dataloader.py:1011)",
+)
+HELPERS = (("Thread-1 (_pin_memory_loop)", 14), ("QueueFeederThread", 14), ("Thread-3", 20))
+
+
+def dump(rank: int) -> str:
+    """Returns what py-spy prints of a rank with four threads: 5 kB."""
+    pid = 100_000 + rank
+    lines = [f"Process {pid}: python -u train.py", "Python v3.11.7 (/usr/bin/python3.11)", ""]
+    threads = [("MainThread", LOADING if rank == CULPRIT else WAITING, 32)]
+    threads += [(name, ("wait (threading.py:320)",), depth) for name, depth in HELPERS]
+    for number, (name, leaf, depth) in enumerate(threads):
+        lines.append(f'Thread {pid + number * 1_000_000} (idle): "{name}"')
+        lines += [f"    {frame}" for frame in leaf]
+        lines += [
+            f"    function_{i} (package/of/a/framework/module_{i}.py:{100 + i})"
+            for i in range(depth)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def naive(paths: list[str]) -> int:
+    groups = defaultdict(list)
+    for number, path in enumerate(paths):
+        stack: list[str] = []
+        for line in Path(path).read_text(encoding="utf-8").split("\n"):
+            if line.startswith("Thread "):
+                if stack:
+                    groups[tuple(stack)].append(number)
+                stack = []
+            elif line.startswith("    "):
+                stack.append(line)
+        groups[tuple(stack)].append(number)
+    return len(groups)
+
+
+def verdict(items: list[Item]) -> None:
+    (suspect,) = judge.judge(view(stacks.KIND.read(items, Notes())))
+    assert [process.rank for process in suspect.processes] == [CULPRIT]
+    assert len(suspect.waiting) == DUMPS - 1
+
+
+def seconds(call: object) -> float:
+    begin = time.process_time()
+    call()  # type: ignore[operator]
+    return time.process_time() - begin
+
+
+def main() -> None:
+    options = harness.parser(str(__doc__)).parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        items = []
+        for rank in range(DUMPS):
+            path = Path(folder) / f"rank_{rank}.txt"
+            text = dump(rank).encode()
+            path.write_bytes(text)
+            items.append(Item(path.name, path, len(text), text[:512]))
+        paths = [str(item.path) for item in items]
+        core = _native.core()
+        figures = harness.paired(
+            {
+                "read and group": lambda: seconds(lambda: core.read_stack_files(paths)),
+                "all, with facts and verdict": lambda: seconds(lambda: verdict(items)),
+                "naive Python": lambda: seconds(lambda: naive(paths)),
+            }
+        )
+        megabytes = sum(item.size for item in items) / 1e6
+    rows = [
+        {"what": what, **{k: round(v, 3) for k, v in harness.spread(values).items()}}
+        for what, values in figures.items()
+    ]
+    harness.report(
+        "stack_speed", rows, options.json, dumps=DUMPS, megabytes=round(megabytes, 1),
+        unit="seconds of CPU time",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

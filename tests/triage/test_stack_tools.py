@@ -1,0 +1,139 @@
+"""Takes stacks of real gloo ranks with real tools: one waits for a queue, the others for it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from oddrank.triage.evidence import Item, Notes
+from oddrank.triage.evidence.stacks import KIND
+from oddrank.triage.facts import Suspect
+from oddrank.triage.judges.stacks import judge
+from oddrank.triage.view import view
+from processes import until
+
+SCRIPT = """
+import faulthandler, os, queue, signal, sys
+import torch, torch.distributed as dist
+rank, folder = int(os.environ["RANK"]), sys.argv[1]
+text = open(f"{folder}/rank{rank}.txt", "w")
+faulthandler.register(signal.SIGUSR1, file=text, all_threads=True)
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+open(f"{folder}/{rank}.ready", "w").close()
+
+def load():
+    return queue.Queue().get()
+
+if rank == 1:
+    load()
+dist.all_reduce(torch.ones(1))
+"""
+
+
+def tool(name: str) -> str | None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return shutil.which(name, path=path)
+
+
+@pytest.fixture(scope="module")
+def hang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[int]]]:
+    """Starts three ranks. Yields their folder and pids once all stand where they stay."""
+    folder = tmp_path_factory.mktemp("hang")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(folder)],
+            env={**os.environ, **common, "RANK": str(rank)},
+        )
+        for rank in range(3)
+    ]
+    try:
+        until(lambda: len(list(folder.glob("*.ready"))) == 3, seconds=180)
+        pids = [rank.pid for rank in ranks]
+        until(lambda: _rest(pids), seconds=180)
+        yield folder, pids
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def _rest(pids: Sequence[int]) -> bool:
+    """Whether the processes sleep and take no CPU time for a second."""
+
+    def looks() -> list[list[str]]:
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in pids]
+        words = [stat.rpartition(")")[2].split() for stat in stats]
+        return [[each[0], each[11], each[12]] for each in words]
+
+    before = looks()
+    time.sleep(1)
+    return looks() == before and all(each[0] == "S" for each in before)
+
+
+def judged(folder: Path) -> Suspect:
+    items = []
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        items.append(Item(path.name, path, len(data), data[: 64 << 10]))
+    (suspect,) = judge(view(KIND.read([i for i in items if KIND.sniff(i)], Notes())))
+    return suspect
+
+
+COMMANDS = {
+    "py-spy": ["dump", "--pid"],
+    "py-spy --native": ["dump", "--native", "--pid"],
+    "py-spy --locals": ["dump", "--locals", "--pid"],
+    "pystack": ["remote"],
+    "pystack --native": ["remote", "--native"],
+}
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_rank_outside_is_named_from_a_tools_real_output(hang, tmp_path, name):
+    program = tool(name.partition(" ")[0])
+    if program is None:
+        pytest.skip(f"needs {name}")
+    _, pids = hang
+    for pid in pids:
+        done = subprocess.run(
+            [program, *COMMANDS[name], str(pid)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"{name} may not look at other processes here: {done.stderr[-200:]}")
+        (tmp_path / f"{pid}.txt").write_text(done.stdout)
+    suspect = judged(tmp_path)
+    assert [process.pid for process in suspect.processes] == [pids[1]]
+    assert {process.pid for process in suspect.waiting} == {pids[0], pids[2]}
+    assert suspect.at is not None
+    assert suspect.at.op == "all_reduce"
+    assert suspect.leaf is not None
+    assert suspect.leaf.function == "load"
+    assert suspect.leaf_class == "lock"
+
+
+@pytest.mark.needs("torch")
+def test_the_rank_outside_is_named_from_faulthandlers_real_output(hang, tmp_path):
+    folder, pids = hang
+    for pid in pids:
+        os.kill(pid, 10)
+    files = [folder / f"rank{rank}.txt" for rank in range(3)]
+    until(lambda: all("<module>" in file.read_text() for file in files), seconds=60)
+    for file in files:
+        shutil.copy(file, tmp_path)
+    suspect = judged(tmp_path)
+    assert [process.rank for process in suspect.processes] == [1]
+    assert [process.rank for process in suspect.waiting] == [0, 2]
+    assert suspect.at is not None
+    assert suspect.at.op == "all_reduce"
