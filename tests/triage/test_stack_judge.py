@@ -73,16 +73,16 @@ def ranks(processes: Iterable[Process]) -> list[int | None]:
     ],
 )  # fmt: skip
 def test_a_rank_outside_is_named_while_others_wait_for_peers(text, kind, leaf):
-    suspect = only(stack(ALL_REDUCE, 0, 1, 3), stack(text, 2))
+    suspect = only(stack(ALL_REDUCE, 0, 1, *range(3, 8)), stack(text, 2))
     assert (suspect.cause, suspect.leaf_class) == ("host-stuck", kind)
     assert ranks(suspect.processes) == [2]
-    assert ranks(suspect.waiting) == [0, 1, 3]
+    assert ranks(suspect.waiting) == [0, 1, 3, 4, 5, 6, 7]
     assert suspect.leaf is not None
     assert suspect.leaf.function == leaf
     assert suspect.at is not None
     assert suspect.at.op == "all_reduce"
     assert suspect.at.site[0].function == "step"
-    assert suspect.certainty == 1
+    assert suspect.certainty == 2
 
 
 def test_the_few_that_wait_are_not_named_whatever_their_number():
@@ -137,7 +137,6 @@ def test_the_collective_of_the_autograd_thread_counts_not_the_main_thread_that_w
     assert suspect.at is not None
     assert suspect.at.op == "all_gather_into_tensor"
     assert suspect.at.site[0].function == "fetch_sub_module"
-    assert suspect.certainty == 1
 
 
 def test_helper_threads_are_no_evidence():

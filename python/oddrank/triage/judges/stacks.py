@@ -32,9 +32,8 @@ from oddrank.triage.view import View
 
 Frames: TypeAlias = tuple[Frame, ...]
 _MOST_GROUPS = 8
-# Ranks that must wait before one look names the rank that they wait for: _SOME if all of them
-# certainly wait for peers; _MANY for high certainty, or if some may wait for something else.
-_SOME, _MANY = 3, 7
+# So many ranks must wait before one look alone names the rank that they wait for.
+_MANY = 7
 _NUMBERED = re.compile(r"stack (\d+) of (.*)", re.S)
 # Classes of leaves that block a host without a peer: one look tells that it stands still.
 _TELLING = frozenset({DATA, DISK, NETWORK, LOCK, LEAVING})
@@ -247,12 +246,9 @@ def _awaited(
     elif telling and not rest:
         # In one look at a job that goes on, a few ranks may wait for one that loads its data.
         # Ranks on their way (rest) say that the looks are of such a job.
-        sure = len(waiting) if not maybe else 0
-        certainty = (
-            2
-            if sure >= _MANY and not unseen
-            else int(sure >= _SOME or len(waiting) + len(maybe) >= _MANY)
-        )
+        gone = all(s.kind == LEAVING for s in named)
+        if len(waiting) + len(maybe) >= _MANY or gone:
+            certainty = 2 if len(waiting) >= _MANY and not maybe and not unseen else 1
     if any(not s.frames[0].file for s in named):
         certainty = min(certainty, 1)  # only names of functions: a wait may be for peers
     return [
