@@ -46,8 +46,8 @@ class _Seen(NamedTuple):
 
 def _seen(row: Sequence[Any]) -> _Seen:
     one = _Seen(*row)
-    *numbers, host, pod = one.writer
-    return one._replace(writer=(*numbers, host or None, pod or None))
+    rank, local, task, number, pid, host, pod = one.writer
+    return one._replace(writer=(rank, local, task, number, pid, host or None, pod or None))
 
 
 class _Row(NamedTuple):
