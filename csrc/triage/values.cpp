@@ -89,25 +89,24 @@ Word word_of(std::string_view text) noexcept {
   return Word::other;
 }
 
-void* Arena::take(std::size_t bytes) {
-  bytes = (bytes + 7) & ~std::size_t{7};
-  while (place_.block < blocks_.size()) {
-    Block& block = blocks_[place_.block];
-    if (block.size - place_.used >= bytes) {
-      void* const taken = block.bytes.get() + place_.used;
-      place_.used += bytes;
-      return taken;
-    }
-    ++place_.block;
-    place_.used = 0;
-  }
+void* Arena::take_from_next(std::size_t bytes) {
   constexpr std::size_t kBlock = std::size_t{1} << 20;
-  const std::size_t size = std::max(bytes, kBlock);
-  if (size > most_ - held_) throw Error("it holds more data than the limit of 512 MiB");
-  blocks_.push_back({std::make_unique_for_overwrite<std::byte[]>(size), size});
-  held_ += size;
+  // A block that is too small is left out: it is used again by the next dump.
+  while (++place_.block < blocks_.size() && blocks_[place_.block].size < bytes) {
+  }
+  place_.block = std::min(place_.block, blocks_.size());
+  if (place_.block == blocks_.size()) {
+    const std::size_t size = std::max(bytes, kBlock);
+    if (size > most_ - held_) {
+      place_.used = end_ = 0;
+      throw Error("it holds more data than the limit of 512 MiB");
+    }
+    blocks_.push_back({std::make_unique_for_overwrite<std::byte[]>(size), size});
+    held_ += size;
+  }
+  use(place_.block);
   place_.used = bytes;
-  return blocks_.back().bytes.get();
+  return bytes_;
 }
 
 void Builder::full(const char* what) {
@@ -119,15 +118,13 @@ void Builder::short_of(const char* what) { throw Error(std::string("it lacks ") 
 void Builder::begin(DictSink* sink) {
   sink_ = sink;
   arena_.back_to({});
+  // One huge dump must not hold its memory while the others are read.
+  constexpr std::size_t kUsual = std::size_t{64} << 20;
+  if (arena_.held() > kUsual) arena_ = Arena(kMostMemory);
   stack_.clear();
   marks_.clear();
   memo_.clear();
   memoized_ = 0;
-}
-
-void Builder::mark() {
-  if (marks_.size() >= kMostStack) full("marks");
-  marks_.push_back(stack_.size());
 }
 
 std::size_t Builder::pop_mark() {
@@ -237,11 +234,6 @@ void Builder::memo_put(std::size_t index) {
   const Value& value = stack_.back();
   memoized_ += value.is(Kind::list) || value.is(Kind::dict);
   memo_[index] = value;
-}
-
-void Builder::memo_get(std::size_t index) {
-  if (index >= memo_.size()) short_of("the remembered value it asks for");
-  push(memo_[index]);
 }
 
 Value Builder::finish() {

@@ -128,11 +128,27 @@ class Arena {
 
   explicit Arena(std::size_t most) : most_(most) {}
   // Returns memory aligned to 8. Throws Error past the limit.
-  void* take(std::size_t bytes);
+  void* take(std::size_t bytes) {
+    bytes = (bytes + 7) & ~std::size_t{7};
+    if (bytes > end_ - place_.used) return take_from_next(bytes);
+    void* const taken = bytes_ + place_.used;
+    place_.used += bytes;
+    return taken;
+  }
+  std::size_t held() const noexcept { return held_; }
   Place place() const noexcept { return place_; }
-  void back_to(Place place) noexcept { place_ = place; }
+  void back_to(Place place) noexcept {
+    if (place.block != place_.block) use(place.block);
+    place_ = place;
+  }
 
  private:
+  void* take_from_next(std::size_t bytes);
+  void use(std::size_t block) noexcept {
+    bytes_ = block < blocks_.size() ? blocks_[block].bytes.get() : nullptr;
+    end_ = block < blocks_.size() ? blocks_[block].size : 0;
+  }
+
   struct Block {
     std::unique_ptr<std::byte[]> bytes;
     std::size_t size = 0;
@@ -141,6 +157,8 @@ class Arena {
   std::size_t held_ = 0;
   std::vector<Block> blocks_;
   Place place_;
+  std::byte* bytes_ = nullptr;  // of the block in use
+  std::size_t end_ = 0;
 };
 
 struct Items {
@@ -226,7 +244,10 @@ class Builder {
     if (stack_.size() >= kMostStack) full("stack");
     stack_.push_back(value);
   }
-  void mark();
+  void mark() {
+    if (marks_.size() >= kMostStack) full("marks");
+    marks_.push_back(stack_.size());
+  }
   void push_list() { push_items(Kind::list); }
   void push_dict() { push_items(Kind::dict); }
   // Make a container of what is above the mark, or of the top `count` values.
@@ -241,7 +262,10 @@ class Builder {
 
   void memo_put(std::size_t index);
   void memo_append() { memo_put(memo_.size()); }
-  void memo_get(std::size_t index);
+  void memo_get(std::size_t index) {
+    if (index >= memo_.size()) short_of("the remembered value it asks for");
+    push(memo_[index]);
+  }
 
   // Returns the one value that is left. Throws if there is none, or several.
   Value finish();
