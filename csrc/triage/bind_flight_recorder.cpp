@@ -94,8 +94,9 @@ py::dict records_dict(const FlightRecords& records) {
   for (const FlightMismatch& mismatch : records.mismatches) {
     py::list variants;
     for (const FlightVariant& variant : mismatch.variants) {
-      variants.append(
-          py::make_tuple(call_tuple(variant.call), py::cast(variant.ranks), variant.file));
+      variants.append(py::make_tuple(
+          call_tuple(variant.call), py::cast(variant.ranks), variant.file,
+          variant.usual < 0 ? py::none() : py::object(py::bool_(variant.usual > 0))));
     }
     mismatches.append(
         py::make_tuple(mismatch.group, mismatch.seq, differs_name(mismatch.differs), variants));

@@ -294,7 +294,7 @@ class FlightMismatches {
       }
     }
     std::ranges::sort(found);
-    found.erase(std::ranges::unique(found).begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
   }
 
@@ -325,6 +325,7 @@ class FlightMismatches {
     if (reordered(*held[0].members.front().track, *held[1].members.front().track, seq)) {
       made.differs = Differs::order;
     }
+    const std::uint32_t expected = expected_at(held, seq);
     for (const Held& each : held) {
       FlightVariant variant;
       const FlightSignature& signature = tables_.signatures[each.signature];
@@ -337,6 +338,7 @@ class FlightMismatches {
       variant.call.stack = each.members.front().track->rows[index].stack;
       variant.call.state =
           each.members.front().track->completed >= seq ? CallState::completed : CallState::enqueued;
+      if (expected != kNoId) variant.usual = each.signature == expected ? 1 : 0;
       variant.file = each.members.front().file;
       for (const FlightMember& member : each.members) variant.ranks.push_back(ranks_[member.file]);
       std::ranges::sort(variant.ranks);
@@ -353,6 +355,44 @@ class FlightMismatches {
     if ((one.coalesced || two.coalesced) && newest) return true;
     Differs in{};
     return !differ(one, two, in);
+  }
+
+  // Training repeats itself. Returns the one operation that always followed the calls before
+  // `seq`, if it is among those that are held; else kNoId.
+  static std::uint32_t expected_at(const std::vector<Held>& held, std::int64_t seq) {
+    const FlightTrack* longest = nullptr;
+    std::size_t before = 0;
+    for (const Held& each : held) {
+      for (const FlightMember& member : each.members) {
+        std::size_t index = 0;
+        signature_at(*member.track, seq, &index);
+        if (longest == nullptr || index > before) {
+          longest = member.track;
+          before = index;
+        }
+      }
+    }
+    const auto& rows = longest->rows;
+    const auto same = [&](std::size_t one, std::size_t two) {
+      return rows[one].signature == rows[two].signature;
+    };
+    for (const std::size_t length : {3U, 8U, 24U}) {
+      std::size_t matches = 0;
+      std::uint32_t next = kNoId;
+      bool always = true;
+      for (std::size_t at = length; at < before && always; ++at) {
+        std::size_t matched = 0;
+        while (matched < length && same(at - 1 - matched, before - 1 - matched)) ++matched;
+        if (matched < length) continue;
+        always = matches++ == 0 || rows[at].signature == next;
+        next = rows[at].signature;
+      }
+      if (!always || matches < 2) continue;
+      const bool held_by_any =
+          std::ranges::any_of(held, [&](const Held& each) { return each.signature == next; });
+      return held_by_any ? next : kNoId;
+    }
+    return kNoId;
   }
 
   // Returns whether two ranks issued the same operations from `seq` on in another order.

@@ -23,6 +23,8 @@ struct FlightVariant {
   FlightCall call;
   std::size_t file = 0;
   std::vector<std::int64_t> ranks;
+  // Whether the group issued the same before, after the same calls. -1: it shows no pattern.
+  std::int8_t usual = -1;
 };
 
 struct FlightMismatch {

@@ -130,11 +130,15 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What some ranks issued at one sequence number."""
+    """What some ranks issued at one sequence number.
+
+    usual: whether the group issued the same before, after the same calls; None: no pattern.
+    """
 
     call: Call
     ranks: tuple[int, ...]
     source: Source
+    usual: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

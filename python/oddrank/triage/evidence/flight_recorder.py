@@ -74,8 +74,8 @@ class _Records:
                 seq,
                 differs,
                 tuple(
-                    Variant(self._call(call), tuple(ranks), self._sources[file])
-                    for call, ranks, file in variants
+                    Variant(self._call(call), tuple(ranks), self._sources[file], usual)
+                    for call, ranks, file, usual in variants
                 ),
             )
 

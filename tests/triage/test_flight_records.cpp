@@ -1,0 +1,242 @@
+// Pickles and JSON become values within bounds; dumps of several ranks are compared.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "os/error.hpp"
+#include "triage/flight_json.hpp"
+#include "triage/flight_match.hpp"
+#include "triage/flight_pickle.hpp"
+#include "triage/values.hpp"
+
+namespace {
+
+using oddrank::Builder;
+using oddrank::CallState;
+using oddrank::Differs;
+using oddrank::Error;
+using oddrank::FlightFile;
+using oddrank::FlightRecords;
+using oddrank::FlightTrack;
+using oddrank::Kind;
+using oddrank::read_flight_records;
+using oddrank::Value;
+using oddrank::Word;
+using namespace std::string_literals;
+using namespace std::string_view_literals;
+
+Value pickle(std::string_view bytes, Builder& builder) {
+  builder.begin(nullptr);
+  return oddrank::read_pickle(bytes, builder);
+}
+
+Value json(std::string_view text, Builder& builder) {
+  builder.begin(nullptr);
+  return oddrank::read_json(text, builder);
+}
+
+TEST(Pickle, NumbersOfAllWidthsAreRead) {
+  Builder builder;
+  EXPECT_EQ(pickle("K\xff.", builder).integer, 255);
+  EXPECT_EQ(pickle("J\xff\xff\xff\xff.", builder).integer, -1);
+  EXPECT_EQ(pickle("\x8a\x02\xff\x7f.", builder).integer, 32767);
+  EXPECT_EQ(pickle("\x8a\x01\x80.", builder).integer, -128);
+  EXPECT_EQ(pickle("\x8a\x00."sv, builder).integer, 0);
+  EXPECT_EQ(pickle("L-12L\n.", builder).integer, -12);
+  EXPECT_EQ(pickle("I7\n.", builder).integer, 7);
+  EXPECT_EQ(pickle("F1.5\n.", builder).real, 1.5);
+}
+
+TEST(Pickle, NumbersPast64BitsBecomeTheNearestThatFits) {
+  Builder builder;
+  EXPECT_EQ(pickle("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00."sv, builder).integer, INT64_MAX);
+  EXPECT_EQ(pickle("\x8a\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff."sv, builder).integer,
+            INT64_MIN);
+  EXPECT_EQ(pickle("L99999999999999999999L\n.", builder).integer, INT64_MAX);
+}
+
+TEST(Pickle, AListThatHoldsItselfIsNoLoopForItsReader) {
+  Builder builder;
+  const Value list = pickle("]q\x00h\x00\x61."sv, builder);
+  ASSERT_TRUE(list.is(Kind::list));
+  std::size_t count = 0;
+  oddrank::for_each(list, [&](const Value& each) {
+    EXPECT_TRUE(each.is(Kind::list));
+    return ++count < 10;
+  });
+  EXPECT_LE(count, 1U);
+}
+
+TEST(Pickle, WhatIsBelowAMarkCannotBeReached) {
+  Builder builder;
+  for (const std::string_view bytes :
+       {"](e."sv, "](Na."sv, "}(NNs."sv, "N(\x85."sv, "(u."sv, "](q\x00."sv}) {
+    if (bytes == "](e."sv) {
+      EXPECT_NO_THROW(pickle(bytes, builder));
+    } else {
+      EXPECT_THROW(pickle(bytes, builder), Error) << bytes;
+    }
+  }
+}
+
+TEST(Json, TextsAreDecodedAndNumbersKeepTheirKind) {
+  Builder builder;
+  const Value list = json(R"( [1, -2.5, "a\u20ac\ud83d\ude00\n", true, null, 1e400] )", builder);
+  std::vector<Value> values;
+  oddrank::for_each(list, [&](const Value& each) {
+    values.push_back(each);
+    return true;
+  });
+  ASSERT_EQ(values.size(), 6U);
+  EXPECT_EQ(values[0].integer, 1);
+  EXPECT_EQ(values[1].real, -2.5);
+  EXPECT_EQ(values[2].string(), "a\u20ac\U0001F600\n");
+  EXPECT_TRUE(values[3].is(Kind::boolean));
+  EXPECT_TRUE(values[4].is(Kind::none));
+}
+
+TEST(Json, WhatIsNoJsonIsRefused) {
+  Builder builder;
+  for (const char* text : {"", "{", "[1 2]", "{\"a\" 1}", "{a: 1}", "tru", "[1]]", "\"\\u12\"",
+                           "{\"a\": 1,}", "nul", "-"}) {
+    EXPECT_THROW(json(text, builder), Error) << text;
+  }
+}
+
+TEST(Words, EachWordIsFoundAndNothingElse) {
+  EXPECT_EQ(oddrank::word_of("pg_config"), Word::pg_config);
+  EXPECT_EQ(oddrank::word_of("time_discovered_completed_ns"), Word::time_completed);
+  EXPECT_EQ(oddrank::word_of("pg_confih"), Word::other);
+  EXPECT_EQ(oddrank::word_of(""), Word::other);
+  EXPECT_EQ(oddrank::word_of(std::string(500, 'x')), Word::other);
+}
+
+// An entry of a dump in JSON, of the default group of two ranks.
+std::string entry(int seq, const std::string& op, const std::string& state,
+                  const std::string& sizes = "[[8,4]]", const std::string& dtype = "Float") {
+  return R"({"record_id":)" + std::to_string(seq) +
+         R"(,"pg_id":0,"process_group":["0","default_pg"],)"
+         R"("collective_seq_id":)" +
+         std::to_string(seq) + R"(,"p2p_seq_id":0,"op_id":)" + std::to_string(seq) +
+         R"(,"profiling_name":"nccl:)" + op + R"(","time_created_ns":)" +
+         std::to_string(1'700'000'000'000 + seq) + R"(,"input_sizes":)" + sizes +
+         R"(,"input_dtypes":[")" + dtype + R"("],"output_sizes":)" + sizes +
+         R"(,"output_dtypes":[")" + dtype + R"("],"state":")" + state + R"(","is_p2p":false})";
+}
+
+std::string dump(const std::vector<std::string>& entries) {
+  std::string text =
+      R"({"version":"2.10","pg_config":{"0":{"name":"0","desc":"default_pg","ranks":"[0, 1, 2]"}},)"
+      R"("entries":[)";
+  for (std::size_t i = 0; i < entries.size(); ++i) text += (i != 0 ? "," : "") + entries[i];
+  return text + "]}";
+}
+
+FlightRecords compared(const std::vector<std::string>& texts) {
+  std::vector<FlightFile> files;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    files.push_back({"dump", static_cast<std::int64_t>(i), 0});
+  }
+  return read_flight_records(files, texts);
+}
+
+std::string steps(int count, const std::string& last) {
+  std::vector<std::string> entries;
+  for (int seq = 1; seq <= count; ++seq) {
+    entries.push_back(entry(seq, seq % 3 == 0 ? "broadcast" : "all_reduce", "completed"));
+  }
+  entries.push_back(last);
+  return dump(entries);
+}
+
+TEST(Records, TheFirstDifferenceOfAGroupIsFoundWithWhoIssuedWhat) {
+  const std::string usual = steps(12, entry(13, "all_reduce", "scheduled"));
+  const std::string odd = steps(12, entry(13, "broadcast", "scheduled"));
+  const FlightRecords records = compared({usual, odd, usual});
+  ASSERT_EQ(records.mismatches.size(), 1U);
+  const auto& mismatch = records.mismatches.front();
+  EXPECT_EQ(mismatch.seq, 13);
+  EXPECT_EQ(mismatch.differs, Differs::op);
+  ASSERT_EQ(mismatch.variants.size(), 2U);
+  EXPECT_EQ(mismatch.variants[0].ranks, (std::vector<std::int64_t>{0, 2}));
+  EXPECT_EQ(mismatch.variants[1].ranks, (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(mismatch.variants[1].call.op, "broadcast");
+}
+
+TEST(Records, TheHistoryOfAGroupSaysWhichOfTwoCallsIsUsual) {
+  const FlightRecords records = compared({steps(12, entry(13, "broadcast", "scheduled")),
+                                          steps(12, entry(13, "all_reduce", "scheduled"))});
+  ASSERT_EQ(records.mismatches.size(), 1U);
+  for (const auto& variant : records.mismatches.front().variants) {
+    EXPECT_EQ(variant.usual, variant.call.op == "all_reduce" ? 1 : 0);
+  }
+}
+
+TEST(Records, SizesAndDtypesAreComparedByWhatMattersToTheOperation) {
+  struct Case {
+    std::string op, sizes, dtype;
+    bool differs;
+    Differs in;
+  };
+  for (const Case& each : {
+           Case{"all_reduce", "[[8,8]]", "Float", true, Differs::sizes},
+           Case{"all_reduce", "[[4,8]]", "Float", false, Differs::sizes},
+           Case{"all_reduce", "[[8,4]]", "Half", true, Differs::dtype},
+           Case{"all_to_all", "[[9,9]]", "Float", false, Differs::sizes},
+           Case{"all_to_all", "[[9,9]]", "Half", true, Differs::dtype},
+           Case{"barrier", "[[1]]", "Half", false, Differs::dtype},
+           Case{"all_gather_v", "[[7]]", "Float", false, Differs::sizes},
+           Case{"coalesced", "[]", "Float", false, Differs::sizes},
+       }) {
+    const FlightRecords records =
+        compared({dump({entry(1, each.op, "scheduled")}),
+                  dump({entry(1, each.op, "scheduled", each.sizes, each.dtype)})});
+    ASSERT_EQ(records.mismatches.size(), each.differs ? 1U : 0U) << each.op << each.sizes;
+    if (each.differs) EXPECT_EQ(records.mismatches.front().differs, each.in) << each.op;
+  }
+}
+
+TEST(Records, TheSameCallsInAnotherOrderAreSaidToBe) {
+  const FlightRecords records =
+      compared({dump({entry(1, "all_reduce", "scheduled"), entry(2, "broadcast", "scheduled")}),
+                dump({entry(1, "broadcast", "scheduled"), entry(2, "all_reduce", "scheduled")})});
+  ASSERT_EQ(records.mismatches.size(), 1U);
+  EXPECT_EQ(records.mismatches.front().differs, Differs::order);
+}
+
+TEST(Records, OnlyWhatTwoRanksBothHoldIsCompared) {
+  const FlightRecords records = compared(
+      {dump({entry(1, "all_reduce", "completed")}), dump({entry(2, "broadcast", "scheduled")})});
+  EXPECT_TRUE(records.mismatches.empty());
+}
+
+TEST(Records, ACoalescedGroupThatIsBeingFilledIsNoDifference) {
+  const FlightRecords records = compared({dump({entry(1, "coalesced", "scheduled", "[]")}),
+                                          dump({entry(1, "all_reduce", "scheduled")})});
+  EXPECT_TRUE(records.mismatches.empty());
+}
+
+TEST(Records, OpenCallsAreBoundedAndCounted) {
+  std::vector<std::string> entries;
+  for (int seq = 1; seq <= 50; ++seq) entries.push_back(entry(seq, "all_reduce", "scheduled"));
+  const FlightRecords records = compared({dump(entries)});
+  const FlightTrack& track = records.dumps.front().tracks.front();
+  EXPECT_EQ(track.open.size(), FlightTrack::kMostOpen);
+  EXPECT_EQ(track.open.front().seq, 1);
+  EXPECT_EQ(track.open_count, 50U);
+  EXPECT_EQ(track.enqueued, 50);
+  EXPECT_EQ(track.completed, 0);
+}
+
+TEST(Records, SeveralThreadsFindTheSameAsOne) {
+  // Also run under the thread sanitizer.
+  std::vector<FlightFile> files;
+  for (int i = 0; i < 64; ++i) files.push_back({"/nonexistent/" + std::to_string(i), i, 0});
+  const FlightRecords records = read_flight_records(files, 4);
+  ASSERT_EQ(records.dumps.size(), files.size());
+  for (const auto& dump : records.dumps) EXPECT_EQ(dump.notes.size(), 1U);
+}
+
+}  // namespace
