@@ -2,6 +2,7 @@
 #include "triage/flight_match.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <set>
@@ -376,7 +377,8 @@ class FlightMismatches {
     const auto same = [&](std::size_t one, std::size_t two) {
       return rows[one].signature == rows[two].signature;
     };
-    for (const std::size_t length : {3U, 8U, 24U}) {
+    constexpr std::array<std::size_t, 3> kLengths{3, 8, 24};
+    for (const std::size_t length : kLengths) {
       std::size_t matches = 0;
       std::uint32_t next = kNoId;
       bool always = true;
