@@ -169,6 +169,7 @@ NAMES_OF_SEVERAL = {
     "stages": "what a stage is, and the stages of a subject",
     "findings": "the causes and sentences of a subject",
     "report": "the report, and what a subject puts into it",
+    "stacks": "stacks as evidence, and their judge",
     "collectives": "the collectives: their table, their stage, those in a trace",
 }
 

@@ -43,7 +43,7 @@ def command(
     notes = Notes()
     chosen = list(paths) or report.newest()
     with files.opened(chosen, notes) as items:
-        found = report.triage(items, notes)
+        found = report.judged(items, notes)
     stream = sys.stderr if json_path == "-" else sys.stdout
     if tree:
         for line in report.tree_lines(found):

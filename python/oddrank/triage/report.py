@@ -30,7 +30,7 @@ def newest() -> list[str]:
     raise OddrankError("give the files or folders that the job left")
 
 
-def triage(items: Sequence[Item], notes: Notes) -> Triage:
+def judged(items: Sequence[Item], notes: Notes) -> Triage:
     """Reads all files and judges them. OddrankError if none of them is evidence."""
     facts: list[Fact] = []
     read: dict[str, tuple[int, int]] = {}
