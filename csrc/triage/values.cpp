@@ -124,7 +124,7 @@ void Builder::begin(DictSink* sink) {
   stack_.clear();
   marks_.clear();
   memo_.clear();
-  memoized_ = 0;
+  remembered_ = 0;
 }
 
 std::size_t Builder::pop_mark() {
@@ -140,7 +140,7 @@ void Builder::push_items(Kind kind) {
   made.kind = kind;
   made.items = new (arena_.take(sizeof(Items))) Items;
   made.items->place = place;
-  made.items->memoized = memoized_;
+  made.items->remembered = remembered_;
   push(made);
 }
 
@@ -200,8 +200,10 @@ void Builder::set(Value& dict, std::size_t from) {
   if (sink_ != nullptr && items.count == 0) {
     const DictSink::Taken taken = sink_->take(pairs);
     if (taken != DictSink::Taken::no) {
-      // Nothing can refer to its parts unless the memo got one of them.
-      if (taken == DictSink::Taken::yes && items.memoized == memoized_) arena_.back_to(items.place);
+      // Nothing can refer to its parts unless the memo got or gave a container meanwhile. What is
+      // kept must outlive the dicts around it as well.
+      if (taken == DictSink::Taken::kept) ++remembered_;
+      if (items.remembered == remembered_) arena_.back_to(items.place);
       dict = Value();
       stack_.resize(from);
       return;
@@ -232,7 +234,7 @@ void Builder::memo_put(std::size_t index) {
   if (index >= kMostMemo || index > 4 * memo_.size() + 4096) full("remembered values");
   if (index >= memo_.size()) memo_.resize(index + 1);
   const Value& value = stack_.back();
-  memoized_ += value.is(Kind::list) || value.is(Kind::dict);
+  remembered_ += value.is(Kind::list) || value.is(Kind::dict);
   memo_[index] = value;
 }
 

@@ -165,8 +165,8 @@ struct Items {
   Chunk* first = nullptr;
   Chunk* last = nullptr;
   std::size_t count = 0;
-  Arena::Place place;  // before this container
-  std::size_t memoized = 0;
+  Arena::Place place;          // before this container
+  std::size_t remembered = 0;  // what the builder had counted then
 };
 
 // Calls `each` with the elements of a list; it returns whether to go on. A dict has its keys at
@@ -264,7 +264,10 @@ class Builder {
   void memo_append() { memo_put(memo_.size()); }
   void memo_get(std::size_t index) {
     if (index >= memo_.size()) short_of("the remembered value it asks for");
-    push(memo_[index]);
+    const Value value = memo_[index];
+    // What is appended to it now must live as long as it does.
+    remembered_ += value.is(Kind::list) || value.is(Kind::dict);
+    push(value);
   }
 
   // Returns the one value that is left. Throws if there is none, or several.
@@ -289,7 +292,7 @@ class Builder {
   std::vector<Value> stack_;
   std::vector<std::size_t> marks_;
   std::vector<Value> memo_;
-  std::size_t memoized_ = 0;  // containers in the memo
+  std::size_t remembered_ = 0;  // how often a container went into the memo or came out of it
 };
 
 }  // namespace oddrank

@@ -1,6 +1,7 @@
 // Pickles and JSON become values within bounds; dumps of several ranks are compared.
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,6 +68,51 @@ TEST(Pickle, AListThatHoldsItselfIsNoLoopForItsReader) {
     return ++count < 10;
   });
   EXPECT_LE(count, 1U);
+}
+
+class TakesAll final : public oddrank::DictSink {
+ public:
+  Taken take(std::span<const Value>) override { return Taken::yes; }
+};
+
+TEST(Pickle, WhatATakenDictAppendedToAnOlderListLivesOn) {
+  Builder builder;
+  TakesAll sink;
+  builder.begin(&sink);
+  // A list; a dict in whose value 7 and 8 are appended to it; and a new list in the freed memory.
+  const Value list =
+      oddrank::read_pickle("]q\x00(}(K\x01h\x00(K\x07K\x08\x65u](K!K\"\x65\x65."sv, builder);
+  std::vector<std::int64_t> numbers;
+  oddrank::for_each(list, [&](const Value& each) {
+    numbers.push_back(each.is(Kind::integer) ? each.integer : -1);
+    return true;
+  });
+  EXPECT_EQ(numbers, (std::vector<std::int64_t>{7, 8, -1, -1}));
+}
+
+// Takes each dict, and keeps the value of the first.
+class KeepsFirst final : public oddrank::DictSink {
+ public:
+  Taken take(std::span<const Value> pairs) override {
+    if (kept.is(Kind::list)) return Taken::yes;
+    kept = pairs[1];
+    return Taken::kept;
+  }
+  Value kept;
+};
+
+TEST(Pickle, WhatIsKeptOutlivesTheDictAroundIt) {
+  Builder builder;
+  KeepsFirst sink;
+  builder.begin(&sink);
+  // A dict in a dict: of the inner one the list of 7 is kept, the outer one is given back.
+  oddrank::read_pickle("](}(K\x01}(K\x02](K\x07\x65uu](K!K\"\x65\x65."sv, builder);
+  std::vector<std::int64_t> numbers;
+  oddrank::for_each(sink.kept, [&](const Value& each) {
+    numbers.push_back(each.integer);
+    return true;
+  });
+  EXPECT_EQ(numbers, (std::vector<std::int64_t>{7}));
 }
 
 TEST(Pickle, WhatIsBelowAMarkCannotBeReached) {
