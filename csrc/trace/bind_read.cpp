@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include <limits>
+#include <map>
 #include <tuple>
 #include <vector>
 
@@ -121,10 +122,41 @@ py::dict thread_dict(const trace::ThreadNow& now) {
   return made;
 }
 
-py::dict collective_dict(const trace::CollectiveNow& now) {
+// (name, back end, description, size, own rank, ((first, step, count), ...)).
+py::tuple group_tuple(const trace::ProcessGroup* group) {
+  if (group == nullptr) return py::make_tuple("", "", "", 0, py::none(), py::tuple());
+  py::list runs;
+  for (const trace::RankRun& run : group->runs) {
+    runs.append(py::make_tuple(run.first, run.step, run.count));
+  }
+  const std::optional<std::uint32_t> own =
+      group->own == trace::kNoRank ? std::nullopt : std::optional(group->own);
+  return py::make_tuple(text(group->name), text(group->backend), text(group->text), group->size,
+                        own, py::tuple(runs));
+}
+
+// (data type, bytes in, bytes out, peer, tag, root, failed), with global ranks; None: none, or
+// unknown.
+py::tuple sizes_tuple(const trace::Collective& c, const trace::Dictionary& names) {
+  const trace::ProcessGroup* group = names.group(c.group);
+  std::optional<std::uint32_t> partner, peer, root;
+  std::optional<std::int64_t> tag;
+  if (group != nullptr && c.partner != trace::kNoRank) partner = group->global(c.partner);
+  if (c.is_pair()) {
+    peer = partner;
+    tag = static_cast<std::int64_t>(c.other);
+  } else if (c.role == trace::Role::kRoot) {
+    root = partner;
+  }
+  return py::make_tuple(text(trace::name_of_type(c.data_type)), c.input(), c.output(), peer, tag,
+                        root, c.failed);
+}
+
+py::dict collective_dict(const trace::CollectiveNow& now, const trace::Dictionary& names) {
   py::dict made;
   made["operation"] = text(now.operation);
-  made["group"] = text(now.group);
+  made["group"] = group_tuple(names.group(now.collective.group));
+  made["sizes"] = sizes_tuple(now.collective, names);
   made["sequence"] = now.collective.sequence;
   made["bytes"] = now.collective.bytes;
   made["tid"] = now.collective.tid;
@@ -141,9 +173,15 @@ py::dict snapshot(const std::string& path) {
     const WithoutGil unlocked;
     now = trace::read_snapshot(path);
   }
-  py::list threads, open, sections;
+  const trace::Dictionary& names = *now.names;
+  py::list threads, open, sections, groups;
   for (const auto& thread : now.threads) threads.append(thread_dict(thread));
-  for (const auto& collective : now.open) open.append(collective_dict(collective));
+  for (const auto& collective : now.open) open.append(collective_dict(collective, names));
+  for (const auto& group : now.groups) {
+    groups.append(py::make_tuple(group_tuple(names.group(group.progress.group)),
+                                 group.progress.begun, group.progress.issued, group.progress.ended,
+                                 group.last));
+  }
   for (const auto& section : now.sections) {
     sections.append(py::make_tuple(text(section.mark.text), section.mark.tid, section.begin));
   }
@@ -154,7 +192,10 @@ py::dict snapshot(const std::string& path) {
   made["last_ns"] = now.last_event;
   made["threads"] = threads;
   made["open"] = open;
-  made["last_collective"] = now.last ? py::object(collective_dict(*now.last)) : py::none();
+  made["last_collective"] = now.last ? py::object(collective_dict(*now.last, names)) : py::none();
+  made["groups"] = groups;
+  made["collectives_recorded"] = now.counters.collectives_since != 0;
+  made["collectives_left"] = now.collectives_left;
   made["sections"] = sections;
   made["trouble"] = text(now.trouble);
   return made;
@@ -193,7 +234,7 @@ py::list kernel_states(const std::vector<std::int64_t>& ids) {
   for (const std::int64_t id : ids) {
     const ProcStat stat = id > 0 && id <= kLargest ? read_stat(static_cast<pid_t>(id)) : ProcStat{};
     const std::string state(stat.state == 0 ? 0 : 1, stat.state);
-    states.append(py::make_tuple(state, stat.cpu_ticks));
+    states.append(py::make_tuple(state, stat.cpu_ticks, stat.wait_status));
   }
   return states;
 }
@@ -214,10 +255,13 @@ py::list collectives_of(const std::string& path) {
     return ticks ? clock.realtime_ns(*ticks) : std::nullopt;
   };
   py::list tuples;
+  std::map<std::uint32_t, py::object> groups;  // by id
   for (const trace::Collective& c : found) {
-    tuples.append(py::make_tuple(c.tid, text(names->group(c.group)), c.sequence,
-                                 text(names->operation(c.operation)), c.bytes,
-                                 trace::name_of(c.state), time(c.begin), time(c.end)));
+    py::object& group = groups[c.group];
+    if (!group) group = group_tuple(names->group(c.group));
+    tuples.append(py::make_tuple(c.tid, group, c.sequence, text(names->operation(c.operation)),
+                                 c.bytes, trace::name_of(c.state), time(c.begin), time(c.end),
+                                 sizes_tuple(c, *names)));
   }
   return tuples;
 }
@@ -299,12 +343,17 @@ void bind_trace_read(py::module_& m) {
   m.attr("TRACE_LARGEST") = trace::kLargestFile;
   m.def("trace_source_hash", &trace::source_hash, py::arg("path"), py::call_guard<WithoutGil>(),
         "Returns the hash that a record keeps of a source file; 0 if it can't be read.");
-  m.def("trace_kernel_states", &kernel_states, py::arg("ids"),
-        "Returns (state as in /proc or '', ticks of CPU time) of each process or thread.");
+  m.def(
+      "trace_kernel_states", &kernel_states, py::arg("ids"),
+      "Returns (state as in /proc or '', ticks of CPU time, of a zombie the status as os.waitpid() "
+      "gives it) of each process or thread.");
   m.def("trace_collectives", &collectives_of, py::arg("path"),
         "Returns the collectives of a record in the order of issue: (thread, group, sequence or "
         "None, op, bytes, \"open\", \"ended\" or \"issued\", begin and end as wall-clock ns or "
-        "None).");
+        "None, sizes). group: (name, back end, description, size, own rank or None, ranks as "
+        "((first, step, count), ...)). sizes: (data type, bytes in, bytes out, peer, tag, root, "
+        "failed), "
+        "None where unknown.");
   py::class_<trace::Export>(
       m, "TraceExport",
       "Turns a record into events of the Trace Event Format. One thread at a time.")

@@ -76,6 +76,7 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
 
 py::capsule collective_sink() {
   Tracer::make();  // here, under the GIL: threads that issue collectives only read it
+  if (trace::Recorder* recorder = Tracer::current()) recorder->note_collectives();
   const auto& sink = trace::recording_sink([]() noexcept { return Tracer::current(); });
   return py::capsule(&sink, trace::CollectiveSink::kCapsule);
 }

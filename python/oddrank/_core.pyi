@@ -222,12 +222,24 @@ def trace_history(
     str,
 ]: ...
 def trace_stats(path: str, most: int) -> dict[str, Any]: ...
-def trace_kernel_states(ids: Sequence[int]) -> list[tuple[str, int]]: ...
+def trace_kernel_states(ids: Sequence[int]) -> list[tuple[str, int, int]]: ...
 def trace_source_hash(path: str) -> int: ...
 def trace_collective_sink() -> object: ...
 def trace_collectives(
     path: str,
-) -> list[tuple[int, str, int | None, str, int, str, int | None, int | None]]: ...
+) -> list[
+    tuple[
+        int,
+        tuple[str, str, str, int, int | None, tuple[tuple[int, int, int], ...]],
+        int | None,
+        str,
+        int,
+        str,
+        int | None,
+        int | None,
+        tuple[str, int, int, int | None, int | None, int | None, bool],
+    ]
+]: ...
 
 class TraceText:
     def __init__(

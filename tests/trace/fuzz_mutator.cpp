@@ -97,7 +97,7 @@ class Mutation {
   }
   Part some_part() {
     const Header* head = header();
-    switch (below(10)) {
+    switch (below(11)) {
       case 0:
         return {offsetof(Header, size), offsetof(Header, host) - offsetof(Header, size)};
       case 1:
@@ -116,6 +116,8 @@ class Mutation {
         return part_of(head->marks);
       case 8:
         return part_of(head->collectives);
+      case 9:
+        return part_of(head->groups);
       default:
         return part_of(head->open);
     }

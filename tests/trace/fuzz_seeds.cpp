@@ -9,7 +9,7 @@ namespace {
 using namespace oddrank::trace;
 
 // Sizes of the smallest record with some of everything.
-constexpr RecordSizes kSmall{.dictionary = 1024, .stack_room = 6};
+constexpr RecordSizes kSmall{.dictionary = 1536, .stack_room = 6};
 
 Place at(std::uint32_t code, std::uint32_t position, Kind kind, std::uint8_t flags = 0) {
   return Place::of(code, position,
@@ -50,7 +50,8 @@ void record_names(RecordBuilder& record, unsigned minor) {
   record.code(1, "main", 1, 10, table);
   record.code(2, "Trainer.st\xc3\xa9p\"\\\x01", 1, 40, table);
   record.code(3, "<module>", 1, 0);
-  record.entry(EntryKind::kGroup, 1, "default_pg");
+  const RankRun runs[] = {{0, 1, 4}, {16, 8, 2}};
+  record.group(1, "default_pg", runs);
   record.entry(EntryKind::kOperation, 2, "all_reduce");
 }
 
@@ -65,6 +66,7 @@ void record_rest(RecordBuilder& record) {
   record.collective(Phase::kBegin, 2);
   record.collective(Phase::kIssued, 2);
   record.open_collective(1, 3);
+  record.at<GroupSlot>(record.header().groups.offset)->begun = 3;
   record.header().step = 7;
   ClockPair& clock = record.header().clocks[0];
   clock.number = 2;

@@ -43,9 +43,18 @@ inline std::size_t read_parts(const RecordFile& file) {
   }
   for (const Mark& mark : read_marks(file).list) total += sum(mark.text);
   for (const auto& record : read_collectives(file).list) {
-    total += sum(dictionary.group(record.group)) + sum(dictionary.operation(record.operation));
+    total += sum(dictionary.group_name(record.group)) + sum(dictionary.operation(record.operation));
   }
-  for (const auto& one : read_joined_collectives(file)) total += sum(name_of(one.state));
+  for (const ProcessGroup& group : dictionary.groups()) {
+    total += sum(group.name) + sum(group.backend) + sum(group.text);
+    for (const RankRun& run : group.runs) total += run.count;
+  }
+  for (const auto& one : read_joined_collectives(file)) {
+    total += sum(name_of(one.state)) + sum(name_of_type(one.data_type)) + one.input();
+    const ProcessGroup* group = dictionary.group(one.group);
+    if (group != nullptr) total += group->global(one.partner).value_or(0);
+  }
+  for (const GroupProgress& group : read_progress(file)) total += group.begun;
   total += read_stats(file, 3).codes.size();
   return total + read_open_collectives(file).size();
 }

@@ -27,6 +27,7 @@ struct RecordSizes {
   std::uint32_t marks = 8;
   std::uint32_t collectives = 8;
   std::uint32_t open = 4;
+  std::uint32_t groups = 4;
 };
 
 // A memory file with a whole record, mapped: readers see changes at once.
@@ -46,6 +47,7 @@ class RecordBuilder {
     layout.marks = place(sizes.marks, sizeof(MarkSlot));
     layout.collectives = place(sizes.collectives, sizeof(CollectiveSlot));
     layout.open = place(sizes.open, sizeof(CollectiveSlot));
+    layout.groups = place(sizes.groups, sizeof(GroupSlot));
     size_ = at;
     fd_.reset(::memfd_create("oddrank-record", MFD_CLOEXEC));
     if (::ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0) throw_errno("ftruncate");
@@ -59,6 +61,7 @@ class RecordBuilder {
     made->marks = layout.marks;
     made->collectives = layout.collectives;
     made->open = layout.open;
+    made->groups = layout.groups;
     std::memcpy(made->magic, kMagic, sizeof kMagic);
     made->version = kVersion;
     made->endian = kEndian;
@@ -116,6 +119,17 @@ class RecordBuilder {
     const CodeEntry code{0xABCD, first_line, 2, static_cast<std::uint32_t>(linetable.size()), file};
     std::string rest(reinterpret_cast<const char*>(&code), sizeof code);
     return entry(EntryKind::kCode, id, rest.append(linetable).append(name));
+  }
+
+  EntryHead& group(std::uint32_t id, std::string_view name, std::span<const RankRun> runs,
+                   std::string_view backend = "gloo") {
+    GroupEntry group{0, 0, static_cast<std::uint32_t>(runs.size()),
+                     static_cast<std::uint32_t>(name.size()),
+                     static_cast<std::uint32_t>(backend.size())};
+    for (const RankRun& run : runs) group.size += run.count;
+    std::string rest(reinterpret_cast<const char*>(&group), sizeof group);
+    rest.append(reinterpret_cast<const char*>(runs.data()), runs.size_bytes());
+    return entry(EntryKind::kGroup, id, rest.append(name).append(backend).append("some text"));
   }
 
   // ---- threads
@@ -182,8 +196,9 @@ class RecordBuilder {
     slot.number = number;
     slot.sequence = number * 10;
     slot.bytes = 1 << 20;
-    slot.names = std::uint64_t{1} << 32 | 2;
-    slot.who = std::uint64_t{77} << 32 | std::uint64_t{6} << 16 | static_cast<std::uint64_t>(phase);
+    slot.names = std::uint64_t{1} << 48 | std::uint64_t{2} << 32 | 1;
+    slot.who = std::uint64_t{77} << 32 | std::uint64_t{6} << 16 |
+               static_cast<std::uint64_t>(Role::kRoot) << 8 | static_cast<std::uint64_t>(phase);
   }
 
   RecordSizes sizes_;
@@ -197,7 +212,8 @@ inline void fill_record(RecordBuilder& record) {
   record.entry(EntryKind::kText, 1, "/home/user/train.py");
   record.code(1, "main", 1, 10, std::string_view("\x80\x00\x01", 3));
   record.code(2, "Trainer.step", 1, 40);
-  record.entry(EntryKind::kGroup, 1, "default_pg");
+  const RankRun runs[] = {{0, 1, 4}, {16, 8, 2}};
+  record.group(1, "default_pg", runs);
   record.entry(EntryKind::kOperation, 2, "all_reduce");
   const Place stack[] = {Place::of(1, 12, static_cast<std::uint8_t>(Kind::kLine)),
                          Place::of(2, 44, static_cast<std::uint8_t>(Kind::kLine))};
@@ -210,6 +226,11 @@ inline void fill_record(RecordBuilder& record) {
   record.collective(Phase::kEnd, 1);
   record.collective(Phase::kBegin, 2);
   record.open_collective(1, 2);
+  auto* group = record.at<GroupSlot>(record.header().groups.offset);
+  group->begun = 2;
+  group->issued = 20;
+  group->ended = 10;
+  group->last = 1'000;
   record.header().step = 7;
   for (std::uint64_t i = 0; i < 2; ++i) {
     ClockPair& pair = record.header().clocks[i];

@@ -40,7 +40,7 @@ const CollectiveSink& sink() {
 }
 
 CollectiveCall call(std::string_view group, std::string_view op, std::uint64_t bytes = 8) {
-  return {group, op, bytes, 77, 6};
+  return {.group = {.name = group}, .operation = op, .bytes = bytes, .tid = 77, .type = 6};
 }
 
 TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
@@ -64,8 +64,46 @@ TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
   EXPECT_EQ(ended.data_type, 6U);
   EXPECT_LE(ended.begin, ended.end);
   const Dictionary names(record.open());
-  EXPECT_EQ(names.group(ended.group), "7");
+  EXPECT_EQ(names.group_name(ended.group), "7");
   EXPECT_EQ(names.operation(ended.operation), "allreduce_");
+}
+
+TEST(Sink, WritesWhatIsSentToWhomAndBothSides) {
+  const Record record;
+  armed = record.recorder;
+  const auto last = [&](const CollectiveCall& one) {
+    sink().end(sink().begin(one));
+    return record.read().back();
+  };
+  CollectiveCall one = call("0", "send", 12);
+  one.role = Role::kSend;
+  one.side = Side::kInput;
+  one.partner = 3;
+  one.other = 9;
+  const Collective send = last(one);
+  EXPECT_EQ(send.partner, 3U);
+  EXPECT_EQ(send.other, 9U);
+  EXPECT_EQ(send.input(), 12U);
+  EXPECT_EQ(send.output(), 0U);
+  one.role = Role::kRecv;
+  one.side = Side::kOutput;
+  EXPECT_EQ(last(one).input(), 0U);
+  EXPECT_EQ(last(one).output(), 12U);
+  one = call("0", "_allgather_base_", 12);
+  one.side = Side::kInput;
+  one.other = 48;
+  EXPECT_EQ(last(one).input(), 12U);
+  EXPECT_EQ(last(one).output(), 48U);
+  EXPECT_EQ(last(one).partner, kNoRank);
+  one.side = Side::kOutput;
+  one.role = Role::kRoot;
+  EXPECT_EQ(last(one).input(), 48U);
+  EXPECT_EQ(last(one).output(), 12U);
+  const Collective both = last(call("0", "allreduce_", 12));
+  EXPECT_EQ(both.input(), 12U);
+  EXPECT_EQ(both.output(), 12U);
+  EXPECT_EQ(name_of_type(both.data_type), "float32");
+  EXPECT_EQ(name_of_type(kNoType), "");
 }
 
 TEST(Sink, TellsWhatADeviceGoesOnWithFromWhatHasEnded) {
@@ -79,6 +117,22 @@ TEST(Sink, TellsWhatADeviceGoesOnWithFromWhatHasEnded) {
   EXPECT_EQ(issued.sequence, 3U);
   EXPECT_EQ(issued.end, std::nullopt);
   EXPECT_TRUE(read_open_collectives(record.open()).empty());
+}
+
+TEST(Sink, AnErrorIsAnEndThatFailed) {
+  const Record record;
+  armed = record.recorder;
+  const std::uint64_t ticket = sink().begin(call("0", "allreduce_"));
+  sink().numbered(ticket, 3);
+  sink().failed(ticket);
+  const Collective failed = record.read().at(0);
+  EXPECT_EQ(failed.state, State::kEnded);
+  EXPECT_TRUE(failed.failed);
+  EXPECT_TRUE(failed.end.has_value());
+  EXPECT_EQ(read_progress(record.open()).at(0).issued, 3U);
+  EXPECT_EQ(read_progress(record.open()).at(0).ended, 0U);
+  sink().end(sink().begin(call("0", "allreduce_")));
+  EXPECT_FALSE(record.read().at(1).failed);
 }
 
 TEST(Sink, RecordsNothingWhereNobodyIsArmed) {
@@ -156,7 +210,7 @@ TEST(Sink, GroupsAndOperationsHaveNamesWhereCodeHasFilledTheDictionary) {
   }
   sink().begin(call("the group", "allreduce_"));
   const Collective open = record.read().at(0);
-  EXPECT_EQ(Dictionary(record.open()).group(open.group), "the group");
+  EXPECT_EQ(Dictionary(record.open()).group_name(open.group), "the group");
 }
 
 }  // namespace

@@ -31,7 +31,15 @@ TEST(ReadDictionary, gives_every_kind_by_its_id) {
   EXPECT_EQ(code->linetable[0], 0x80);
   EXPECT_EQ(dictionary.code(2)->qualified_name, "Trainer.step");
   EXPECT_EQ(dictionary.text(1), "/home/user/train.py");
-  EXPECT_EQ(dictionary.group(1), "default_pg");
+  const ProcessGroup* group = dictionary.group(1);
+  ASSERT_NE(group, nullptr);
+  EXPECT_EQ(group->name, "default_pg");
+  EXPECT_EQ(group->backend, "gloo");
+  EXPECT_EQ(group->text, "some text");
+  EXPECT_EQ(group->size, 6U);
+  EXPECT_EQ(group->global(3), 3U);
+  EXPECT_EQ(group->global(5), 24U);
+  EXPECT_EQ(group->global(6), std::nullopt);
   EXPECT_EQ(dictionary.operation(2), "all_reduce");
 }
 
@@ -43,9 +51,39 @@ TEST(ReadDictionary, an_id_that_is_not_there_is_nothing) {
   EXPECT_EQ(dictionary.code(0), nullptr);
   EXPECT_EQ(dictionary.code(3), nullptr);
   EXPECT_EQ(dictionary.code(~0U), nullptr);
-  EXPECT_EQ(dictionary.group(2), "");
+  EXPECT_EQ(dictionary.group(2), nullptr);
+  EXPECT_EQ(dictionary.group_name(2), "");
   ASSERT_NE(dictionary.code(9), nullptr);
   EXPECT_EQ(dictionary.code(9)->file, "") << "names a file that the dictionary lacks";
+}
+
+TEST(ReadDictionary, a_group_that_no_writer_makes_is_refused) {
+  const RankRun pair[] = {{2, 1, 2}};
+  const std::string whole = [&] {
+    RecordBuilder record;
+    const char* rest = reinterpret_cast<const char*>(&record.group(1, "name", pair) + 1);
+    return std::string(rest, sizeof(GroupEntry) + sizeof pair + 4 + 4 + 9);
+  }();
+  const auto broken = [&](std::size_t at, std::uint32_t value, std::size_t bytes = 1000) {
+    std::string rest = whole;
+    std::memcpy(rest.data() + at, &value, sizeof value);
+    RecordBuilder record;
+    record.entry(EntryKind::kGroup, 1, std::string_view(rest).substr(0, bytes));
+    return Dictionary(record.open()).broken() != "";
+  };
+  EXPECT_FALSE(broken(offsetof(GroupEntry, own), 1));
+  EXPECT_FALSE(broken(sizeof(GroupEntry) + offsetof(RankRun, step), 0)) << "a rank twice";
+  EXPECT_TRUE(broken(0, 2, sizeof(GroupEntry) - 1));
+  EXPECT_TRUE(broken(0, 2, sizeof(GroupEntry) + 3));
+  EXPECT_TRUE(broken(offsetof(GroupEntry, size), 3));
+  EXPECT_TRUE(broken(offsetof(GroupEntry, runs), ~0U));
+  EXPECT_TRUE(broken(offsetof(GroupEntry, runs), kMostRuns));
+  EXPECT_TRUE(broken(offsetof(GroupEntry, name), 100));
+  EXPECT_TRUE(broken(offsetof(GroupEntry, backend), ~0U));
+  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, first), ~0U));
+  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, step), kMostRanks));
+  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, count), 0));
+  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, count), ~0U));
 }
 
 TEST(ReadDictionary, ids_may_come_in_any_order_and_the_first_counts) {

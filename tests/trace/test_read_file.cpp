@@ -114,9 +114,9 @@ TEST_F(ReadFile, refuses_what_is_not_a_whole_record_of_this_version) {
   expect_in(why(path("file")), "died before it could begin");
 
   record.header().version = kVersion - 1;
-  expect_in(why(record), "has version 1 and this oddrank reads version 2");
+  expect_in(why(record), "has version 2 and this oddrank reads version 3");
   record.header().version = kVersion + 1;
-  expect_in(why(record), "has version 3 and this oddrank reads version 2");
+  expect_in(why(record), "has version 4 and this oddrank reads version 3");
   record.header().version = 0;
   expect_in(why(record), "has version 0");
   record.header().endian = 0x04030201;
@@ -133,8 +133,9 @@ TEST_F(ReadFile, a_longer_file_is_read_and_what_follows_is_not_looked_at) {
 }
 
 TEST_F(ReadFile, refuses_each_region_that_is_not_inside_the_file) {
-  for (Region Header::*which : {&Header::dictionary, &Header::threads, &Header::rings,
-                                &Header::marks, &Header::collectives, &Header::open}) {
+  for (Region Header::*which :
+       {&Header::dictionary, &Header::threads, &Header::rings, &Header::marks, &Header::collectives,
+        &Header::open, &Header::groups}) {
     RecordBuilder record;
     Region& region = record.header().*which;
     const Region good = region;

@@ -138,12 +138,12 @@ TEST(ReadBounds, a_name_is_no_longer_than_a_writer_would_make_it) {
   RecordBuilder record(sizes);
   record.entry(EntryKind::kText, 1, std::string(300'000, 'f'));
   record.code(1, std::string(300'000, 'n'), 1, 1, "\x80");
-  record.entry(EntryKind::kGroup, 1, std::string(100'000, 'g'));
+  record.group(1, std::string(100'000, 'g'), {});
   const Dictionary dictionary(record.open());
   EXPECT_EQ(dictionary.broken(), "");
   EXPECT_EQ(dictionary.code(1)->file, std::string(4096, 'f'));
   EXPECT_EQ(dictionary.code(1)->qualified_name, std::string(4096, 'n'));
-  EXPECT_EQ(dictionary.group(1), std::string(4096, 'g'));
+  EXPECT_EQ(dictionary.group_name(1), std::string(4096, 'g'));
 }
 
 }  // namespace

@@ -106,6 +106,8 @@ TEST(ReadCollectives, begin_end_and_the_open_one_have_one_number) {
   EXPECT_EQ(all.list[2].operation, 2U);
   EXPECT_EQ(all.list[2].data_type, 6U);
   EXPECT_EQ(all.list[2].tid, 77U);
+  EXPECT_EQ(all.list[2].partner, 1U);
+  EXPECT_EQ(all.list[2].role, Role::kRoot);
   const std::vector<CollectiveRecord> open = read_open_collectives(file);
   ASSERT_EQ(open.size(), 2U);
   EXPECT_EQ(open[0].number, 2U);
@@ -146,12 +148,13 @@ TEST(ReadCollectives, records_of_one_number_are_joined_whichever_are_missing) {
 
 TEST(ReadCollectives, a_record_without_room_for_them_has_none) {
   RecordSizes sizes;
-  sizes.marks = sizes.collectives = sizes.open = 0;
+  sizes.marks = sizes.collectives = sizes.open = sizes.groups = 0;
   RecordBuilder record(sizes);
   record.header().marks_claimed = 5;
   EXPECT_TRUE(read_marks(record.open()).list.empty());
   EXPECT_TRUE(read_collectives(record.open()).list.empty());
   EXPECT_TRUE(read_open_collectives(record.open()).empty());
+  EXPECT_TRUE(read_progress(record.open()).empty());
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST_F(SavedRecord, an_ended_collective_is_last_and_the_others_are_open) {
   const Snapshot now = read_snapshot(path());
   ASSERT_TRUE(now.last.has_value());
   EXPECT_EQ(now.last->collective.number, 1U);
-  EXPECT_EQ(now.last->group, "default_pg");
+  EXPECT_EQ(now.names->group_name(now.last->collective.group), "default_pg");
   EXPECT_EQ(now.last->operation, "all_reduce");
   EXPECT_TRUE(now.last->begin.has_value());
   ASSERT_EQ(now.open.size(), 1U);

@@ -10,12 +10,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "os/error.hpp"
 #include "trace/format/format.hpp"
+#include "trace/read/dictionary.hpp"
+#include "trace/read/file.hpp"
+#include "trace/read/records.hpp"
 #include "trace/write/recorder.hpp"
 
 namespace oddrank::trace::record_test {
@@ -38,6 +43,7 @@ struct Record {
     map = static_cast<char*>(::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0));
   }
   ~Record() { ::munmap(map, bytes); }
+  RecordFile open() const { return RecordFile(Fd(::dup(file.get())), "of the test"); }
   const Header& header() const { return *reinterpret_cast<const Header*>(map); }
   const ThreadSlot& slot(std::uint32_t i) const {
     return *reinterpret_cast<const ThreadSlot*>(map + header().threads.offset +
@@ -66,8 +72,8 @@ TEST(Layout, RegionsLieOneAfterTheOtherInsideTheFile) {
     share_out(header, bytes);
     EXPECT_GE(header.size, kFewestBytes);
     std::uint64_t end = kPage;
-    for (const Region& region : {header.dictionary, header.threads, header.open, header.marks,
-                                 header.collectives, header.rings}) {
+    for (const Region& region : {header.dictionary, header.threads, header.open, header.groups,
+                                 header.marks, header.collectives, header.rings}) {
       EXPECT_GE(region.offset, end);
       EXPECT_EQ(region.offset % 64, 0U);
       EXPECT_GT(region.count, 0U);
@@ -170,10 +176,10 @@ TEST(Recorder, AThreadThatGetsNoMemoryTakesNoSlot) {
 TEST(Dictionary, NamesOnceAndSaysWhenItIsFull) {
   Record record(kFewestBytes);
   DictionaryWriter& dictionary = record.recorder->dictionary();
-  EXPECT_EQ(dictionary.group("default"), 1U);
+  EXPECT_EQ(dictionary.group({.name = "default"}), 1U);
   EXPECT_EQ(dictionary.operation("allreduce_"), 1U);
-  EXPECT_EQ(dictionary.group("default"), 1U);
-  EXPECT_EQ(dictionary.group("other"), 2U);
+  EXPECT_EQ(dictionary.group({.name = "default"}), 1U);
+  EXPECT_EQ(dictionary.group({.name = "other"}), 2U);
   const std::string table(100, 'x');
   std::uint32_t last = 0;
   const auto add = [&](std::uint32_t line) {
@@ -203,9 +209,91 @@ TEST(Dictionary, ACodeObjectWithoutRoomIsLostOnceAndANameIsNoCode) {
     lost += dictionary.add_code({.name = text, .file = file, .linetable = {}}) == 0 ? 1U : 0U;
   }
   EXPECT_GT(lost, 0U);
-  for (int i = 0; i < 100; ++i) dictionary.group(std::to_string(i) + text);
-  EXPECT_EQ(dictionary.group("a" + text), 0U);
+  const auto group = [&](const std::string& name) { return dictionary.group({.name = name}); };
+  for (int i = 0; i < 100; ++i) group(std::to_string(i) + text);
+  EXPECT_EQ(group("a" + text), 0U);
   EXPECT_EQ(record.header().lost_codes, lost);
+}
+
+// A group is one entry however many ranks it has, and another one with its name has another id.
+TEST(Dictionary, AGroupIsItsNameItsBackEndAndItsRanks) {
+  Record record(kRankBytes);
+  DictionaryWriter& dictionary = record.recorder->dictionary();
+  const std::uint64_t pair[] = {2, 3};
+  const std::uint64_t other[] = {0, 1};
+  GroupFacts facts{.name = "1", .backend = "gloo", .text = "tensor parallel", .ranks = pair};
+  facts.size = 2;
+  facts.own = 1;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(dictionary.group(facts), 1U);
+  facts.ranks = other;
+  EXPECT_EQ(dictionary.group(facts), 2U);
+  facts.backend = "nccl";
+  EXPECT_EQ(dictionary.group(facts), 3U);
+  const Dictionary read(record.open());
+  const ProcessGroup* group = read.group(1);
+  ASSERT_NE(group, nullptr);
+  EXPECT_EQ(group->name, "1");
+  EXPECT_EQ(group->backend, "gloo");
+  EXPECT_EQ(group->text, "tensor parallel");
+  EXPECT_EQ(group->size, 2U);
+  EXPECT_EQ(group->own, 1U);
+  EXPECT_EQ(group->global(0), 2U);
+  EXPECT_EQ(group->global(1), 3U);
+  EXPECT_EQ(group->global(2), std::nullopt);
+  EXPECT_EQ(read.group(3)->backend, "nccl");
+  EXPECT_EQ(read.entries(), 3U);
+}
+
+TEST(Dictionary, KeepsTheRanksOfEveryGroupInItsOrder) {
+  Record record(kRankBytes);
+  DictionaryWriter& dictionary = record.recorder->dictionary();
+  std::vector<std::vector<std::uint64_t>> lists = {
+      {5}, {3, 1, 2}, {0, 8, 16, 24}, {0, 1, 2, 100, 101, 7}, {4, 4}, {}, {9, 8, 7, 6}};
+  lists.emplace_back(16'384);
+  for (std::size_t i = 0; i < lists.back().size(); ++i) lists.back()[i] = 16 * i;
+  std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): the same each time
+  for (std::size_t many : {100U, 1000U}) {
+    lists.emplace_back(many);
+    std::iota(lists.back().begin(), lists.back().end(), 0);
+    std::ranges::shuffle(lists.back(), random);
+  }
+  for (const auto& ranks : lists) {
+    const GroupFacts facts{
+        .name = "group", .ranks = ranks, .size = static_cast<std::uint32_t>(ranks.size())};
+    ASSERT_EQ(dictionary.group(facts), &ranks - lists.data() + 1);
+  }
+  const Dictionary read(record.open());
+  EXPECT_EQ(read.broken(), "");
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    const ProcessGroup* group = read.group(static_cast<std::uint32_t>(i + 1));
+    ASSERT_NE(group, nullptr) << i;
+    std::vector<std::uint64_t> ranks;
+    for (std::uint32_t r = 0; r < group->size; ++r) ranks.push_back(group->global(r).value());
+    EXPECT_EQ(ranks, lists[i]) << i;
+  }
+}
+
+TEST(Dictionary, AGroupOfManyIrregularRanksKeepsItsSizeAlone) {
+  Record record(kRankBytes);
+  std::vector<std::uint64_t> ranks;
+  for (std::uint64_t i = 0; i < 4 * kMostRuns; ++i) ranks.push_back(i * i % 65'521);
+  const GroupFacts facts{
+      .name = "group", .ranks = ranks, .size = static_cast<std::uint32_t>(ranks.size())};
+  EXPECT_EQ(record.recorder->dictionary().group(facts), 1U);
+  const Dictionary read(record.open());
+  EXPECT_EQ(read.group(1)->size, 4 * kMostRuns);
+  EXPECT_TRUE(read.group(1)->runs.empty());
+}
+
+TEST(Dictionary, MoreGroupsThanItKnowsByHashAreStillOneEntryEach) {
+  Record record(std::size_t{16} << 20);
+  DictionaryWriter& dictionary = record.recorder->dictionary();
+  for (int turn = 0; turn < 2; ++turn) {
+    for (std::uint32_t i = 0; i < 5000; ++i) {
+      const std::string name = std::to_string(i);
+      ASSERT_EQ(dictionary.group({.name = name}), i + 1);
+    }
+  }
 }
 
 TEST(Dictionary, EqualCodeIsOneEntryHoweverOftenItIsMade) {
@@ -233,7 +321,7 @@ TEST(Dictionary, AProcessWithoutMemoryGoesOn) {
   for (std::uint32_t i = 0; i < 2000; ++i) {
     ids += record.recorder->dictionary().add_code(
         {.name = name, .file = name, .linetable = {}, .first_line = i});
-    ids += record.recorder->dictionary().group(std::string_view(name).substr(i % 200));
+    ids += record.recorder->dictionary().group({.name = std::string_view(name).substr(i % 200)});
   }
   record.recorder->end_thread(*thread);
   out_of_memory = false;
@@ -278,6 +366,52 @@ TEST(Collectives, ThoseThatAreOpenStayHoweverManyFollow) {
   EXPECT_EQ(record.header().lost_collectives, 0U);
   for (int i = 0; i < 100; ++i) static_cast<void>(ring.begin({}));
   EXPECT_EQ(record.header().lost_collectives, 100U - record.header().open.count);
+}
+
+TEST(Collectives, SaysHowFarEachGroupHasComeHoweverManyFollowInAnother) {
+  Record record;
+  CollectiveRing& ring = record.recorder->collectives();
+  const auto run = [&ring](std::uint32_t group, std::uint64_t sequence) {
+    const std::uint64_t number = ring.begin({.group = group, .operation = 1});
+    ring.numbered(number, sequence);
+    return number;
+  };
+  ring.end(run(1, 1));
+  ring.end(run(1, 2));
+  static_cast<void>(run(1, 3));
+  for (std::uint64_t i = 1; i <= 10'000; ++i) ring.end(run(2, i));
+  ring.issued(run(3, 5));
+  ring.failed(run(1, 4));
+  const auto progress = read_progress(record.open());
+  ASSERT_EQ(progress.size(), 3U);
+  EXPECT_EQ(progress[0].group, 1U);
+  EXPECT_EQ(progress[0].begun, 4U);
+  EXPECT_EQ(progress[0].issued, 4U);
+  EXPECT_EQ(progress[0].ended, 2U);
+  EXPECT_EQ(progress[1].ended, 10'000U);
+  EXPECT_GT(progress[0].last, progress[1].last);
+  EXPECT_EQ(progress[2].issued, 5U);
+  EXPECT_EQ(progress[2].ended, 0U) << "a device goes on with it";
+}
+
+TEST(Collectives, MessagesAreNumberedByPartner) {
+  Record record;
+  CollectiveRing& ring = record.recorder->collectives();
+  const auto number_of = [&](Role role, std::uint32_t partner, std::uint32_t group = 1) {
+    ring.end(ring.begin({.group = group, .operation = 1, .partner = partner, .role = role}));
+    return read_joined_collectives(record.open()).back().sequence;
+  };
+  EXPECT_EQ(number_of(Role::kSend, 3), 1U);
+  EXPECT_EQ(number_of(Role::kRecv, 3), 2U);
+  EXPECT_EQ(number_of(Role::kSend, 3), 3U);
+  EXPECT_EQ(number_of(Role::kSend, 4), 1U);
+  EXPECT_EQ(number_of(Role::kSend, 3, 2), 1U);
+  EXPECT_EQ(number_of(Role::kRecv, kNoRank), std::nullopt);
+  EXPECT_EQ(number_of(Role::kRecv, 3), std::nullopt) << "it may have had some of them";
+  EXPECT_EQ(number_of(Role::kSend, 3, 2), 2U) << "another group";
+  for (std::uint32_t i = 0; i < 2000; ++i) static_cast<void>(number_of(Role::kSend, 100 + i, 3));
+  EXPECT_EQ(number_of(Role::kSend, 5000, 3), std::nullopt) << "no room";
+  EXPECT_TRUE(read_progress(record.open()).empty());
 }
 
 TEST(Collectives, TheNumberOfOneThatWasIssuedIsInItsOpenEntryAndItsEnd) {

@@ -160,7 +160,8 @@ TEST(RecordOfManyThreads, ACollectiveIsWholeInTheRingAndAmongTheOpenOnes) {
   const auto write = [&](std::uint32_t tid) {
     return [&record, tid] {
       CollectiveRing& ring = (*record).collectives();
-      for (std::uint32_t i = 1; i <= kTurns; ++i) {
+      for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
+        const std::uint32_t i = turn & 0x3FFF;  // ids are of 16 bits
         const std::uint64_t number = ring.begin(
             {.group = i, .operation = i + tid, .bytes = std::uint64_t{i} * tid, .tid = tid});
         ring.numbered(number, i);
@@ -197,7 +198,7 @@ TEST(RecordOfManyThreads, NamesClocksAndTheHookAreWhole) {
     for (std::uint64_t i = 0; i < kTurns / 1'000; ++i) {
       const std::string name = "function " + std::to_string(i);
       dictionary.add_code({.name = name, .file = name, .linetable = name, .first_line = 1});
-      dictionary.group(name);
+      dictionary.group({.name = name});
     }
   };
   const auto picture = [&] {

@@ -146,7 +146,7 @@ void write_collectives(ExportText& out, const std::vector<Collective>& collectiv
   std::uint64_t free = kCollectiveRow;
   for (auto& [group, slices] : rows) {
     std::string title = "collectives of group ";
-    title += names.group(group).empty() ? "?" : names.group(group);
+    title += names.group_name(group).empty() ? "?" : names.group_name(group);
     // Collectives do not nest: overlapping ones get separate rows.
     free =
         write_slices(out, free, title, kCollectiveOrder, Within::kRowOfItsOwn, std::move(slices));

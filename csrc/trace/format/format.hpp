@@ -6,6 +6,7 @@
 //   |     Open         collectives that have begun and not ended: never overwritten
 //   |     Marks        64-byte slots, claimed by fetch_add: steps, marks, sections
 //   |     Collectives  64-byte slots, claimed by fetch_add: begin and end of each collective
+//   |     Groups       how far each process group has come: never overwritten
 //   |     Rings        blocks of 16-byte events; a thread's ring is one run of blocks
 //   size
 //
@@ -31,7 +32,7 @@
 namespace oddrank::trace {
 
 constexpr char kMagic[8] = {'o', 'd', 'd', 'r', 'a', 'n', 'k', '\n'};
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 // The versions of CPython (sys.hexversion >> 16) whose frames and line tables are known.
 constexpr std::uint32_t kOldestPython = 0x030a, kNewestPython = 0x030e;
 constexpr std::uint32_t kEndian = 0x01020304;
@@ -118,6 +119,7 @@ struct Header {
   Region marks;
   Region collectives;
   Region open;
+  Region groups;
 
   std::uint32_t pid;
   std::uint32_t parent_pid;
@@ -137,15 +139,16 @@ struct Header {
   Word blocks_taken;
   Word marks_claimed;
   Word collectives_claimed;
-  Word step;              // last step(i) + 1; 0: no step yet
-  Word hook_state;        // HookState
-  Word lost_threads;      // threads without a slot
-  Word lost_codes;        // code objects without room in the dictionary
-  Word lost_collectives;  // collectives without a slot in Open
-  char displaced_by[64];  // the tool that took the hook
-  Word end;               // End 8 | 24 unused | exit code 32
-  char raised[64];        // type of the exception that ended the script; "": none
-  char job[128];          // name of the folder in which the file was created
+  Word step;               // last step(i) + 1; 0: no step yet
+  Word hook_state;         // HookState
+  Word lost_threads;       // threads without a slot
+  Word lost_codes;         // code objects without room in the dictionary
+  Word lost_collectives;   // collectives without a slot in Open
+  char displaced_by[64];   // the tool that took the hook
+  Word end;                // End 8 | 24 unused | exit code 32
+  char raised[64];         // type of the exception that ended the script; "": none
+  char job[128];           // name of the folder in which the file was created
+  Word collectives_since;  // ticks when collectives were first recorded; 0: never
 };
 static_assert(sizeof(Header) <= kPage);
 
@@ -174,6 +177,30 @@ struct CodeEntry {
   std::uint32_t file;  // id of an earlier kText entry; 0: none
 };
 static_assert(sizeof(CodeEntry) == 24);
+
+constexpr std::uint32_t kNoRank = 0xFFFFFFFF;
+// Longest list of runs, and most ranks of a group.
+constexpr std::uint32_t kMostRuns = 1024;
+constexpr std::uint32_t kMostRanks = 1 << 20;
+
+// Global ranks first, first + step, ...: `count` of them. Most groups are one run.
+struct RankRun {
+  std::uint32_t first;
+  std::uint32_t step;
+  std::uint32_t count;
+};
+
+// Follows the head of a kGroup entry; then come `runs` RankRuns, the name, the back end's name and
+// the description. A group with two back ends (cpu:gloo,cuda:nccl) has an entry for each: they
+// number their operations apart.
+struct GroupEntry {
+  std::uint32_t size;     // number of ranks; 0: unknown
+  std::uint32_t own;      // this process's rank in the group; kNoRank: unknown
+  std::uint32_t runs;     // 0: ranks unknown; else together they have `size` ranks, in group order
+  std::uint32_t name;     // bytes
+  std::uint32_t backend;  // bytes
+};
+static_assert(sizeof(GroupEntry) == 20 && sizeof(RankRun) == 12);
 
 // ---- threads
 enum class ThreadState : std::uint32_t { kFree = 0, kLive = 1, kEnded = 2 };
@@ -216,24 +243,52 @@ struct MarkSlot {
 static_assert(sizeof(MarkSlot) == 64);
 
 // ---- collectives
-enum class Phase : std::uint16_t {
+enum class Phase : std::uint8_t {
   kBegin = 1,
   kEnd = 2,
   kIssued = 3,  // handed to a device: its end will not be recorded
+  kFailed = 4,  // an end with an error
 };
 constexpr std::uint16_t kNoType = 0xFFFF;  // a barrier has no data
+
+// What `partner` is, a rank in the group.
+enum class Role : std::uint8_t {
+  kNone = 0,
+  kRoot = 1,
+  kSend = 2,  // to the partner
+  kRecv = 3,  // from the partner
+};
+
+// Which side of an operation its message is; the other side is larger or smaller. The message is
+// the side that every rank has: ranks can be compared by it.
+enum class Side : std::uint8_t {
+  kBoth = 0,    // in place
+  kInput = 1,   // all_gather, gather, ...
+  kOutput = 2,  // scatter, recv
+};
 
 struct CollectiveSlot {
   Word commit;  // in the ring: claim number + 1; in Open: `number`, 0 if free
   Word tsc;
   Word number;    // counts this process's collectives; joins begin, end and open slot
-  Word sequence;  // the back end's number within the group; all ones: unknown (yet)
-  Word bytes;
-  Word names;  // group id 32 | operation id 32
-  Word who;    // native thread id 32 | data type 16 | Phase 16
-  Word unused;
+  Word sequence;  // the back end's number within the group; of send and recv our own count of
+                  // both with this partner; all ones: unknown (yet)
+  Word bytes;     // of the message
+  Word names;     // group id 16 | operation id 16 | partner 32: a rank in the group, or kNoRank
+  Word who;       // native thread id 32 | data type 16 | Side 4 | Role 4 | Phase 8
+  Word other;     // bytes of the other side; of send and recv the tag
 };
 static_assert(sizeof(CollectiveSlot) == 64);
+constexpr std::uint32_t kLastNameId = 0xFFFF;  // of groups and operations in `names`
+
+// ---- groups: slot i is of the group with id i + 1. Only collectives count, not send and recv.
+struct GroupSlot {
+  Word begun;   // number of collectives begun
+  Word issued;  // highest sequence number; 0: none yet
+  Word ended;   // highest sequence number that has ended; 0: none yet
+  Word last;    // ticks of the last begin
+};
+static_assert(sizeof(GroupSlot) == 32);
 
 // ---- the clock of events: the processor's counter, the cheapest. Clock pairs convert it to time.
 // Returns ticks at a constant rate, equal on all cores; nanoseconds on other processors.
@@ -287,9 +342,9 @@ constexpr std::uint64_t kLargestFile = std::uint64_t{1} << 30;
 // Fills in size and regions of a header for a file of `bytes`, clamped to
 // kFewestBytes..kLargestFile and rounded down to a page.
 //
-// The dictionary gets 1/4, marks and collectives 1/32 each, and rings the rest after threads and
-// open collectives. A rank's 4 MiB: 256 threads with 256 frames each, 64 open collectives, 2,048
-// marks, 2,048 collectives, 35 blocks of 4,096 events.
+// The dictionary gets 1/4, marks and collectives 1/32 each, and rings the rest after threads,
+// groups and open collectives. A rank's 4 MiB: 256 threads with 256 frames each, 64 open
+// collectives, 256 groups, 2,048 marks, 2,048 collectives, 35 blocks of 4,096 events.
 void share_out(Header& header, std::size_t bytes) noexcept;
 
 // Number of frames that fit into a thread slot.

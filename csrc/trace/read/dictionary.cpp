@@ -119,8 +119,7 @@ const char* Dictionary::add(const EntryHead& head, std::string_view bytes) {
     case EntryKind::kCode:
       return add_code(head.id, bytes);
     case EntryKind::kGroup:
-      groups_.push_back({head.id, bytes.substr(0, kLongestName)});
-      return nullptr;
+      return add_group(head.id, bytes);
     case EntryKind::kOperation:
       operations_.push_back({head.id, bytes.substr(0, kLongestName)});
       return nullptr;
@@ -143,6 +142,48 @@ const char* Dictionary::add_code(std::uint32_t id, std::string_view bytes) {
   code.qualified_name = bytes.substr(entry->linetable, kLongestName);
   codes_.push_back(code);
   return nullptr;
+}
+
+const char* Dictionary::add_group(std::uint32_t id, std::string_view bytes) {
+  const auto* entry = reinterpret_cast<const GroupEntry*>(bytes.data());
+  if (bytes.size() < sizeof(GroupEntry)) return "is a process group that is cut";
+  bytes.remove_prefix(sizeof(GroupEntry));
+  if (entry->runs > kMostRuns || entry->runs * sizeof(RankRun) > bytes.size()) {
+    return "has more ranks than it has room for";
+  }
+  ProcessGroup group{id, entry->size, entry->own, {}, {}, {}, {}};
+  group.runs = {reinterpret_cast<const RankRun*>(bytes.data()), entry->runs};
+  std::uint64_t ranks = 0;
+  for (const RankRun& run : group.runs) {
+    const std::uint64_t last = run.first + std::uint64_t{run.step} * (run.count - 1);
+    if (run.count == 0 || run.count > kMostRanks || last >= kMostRanks) {
+      return "has ranks that no job has";
+    }
+    ranks += run.count;
+  }
+  if (entry->runs > 0 && ranks != entry->size) return "has another number of ranks than it says";
+  bytes.remove_prefix(group.runs.size_bytes());
+  if (entry->name > bytes.size() || entry->backend > bytes.size() - entry->name) {
+    return "has names longer than itself";
+  }
+  group.name = bytes.substr(0, entry->name).substr(0, kLongestName);
+  group.backend = bytes.substr(entry->name, entry->backend).substr(0, kLongestName);
+  group.text = bytes.substr(std::size_t{entry->name} + entry->backend, kLongestName);
+  groups_.push_back(group);
+  return nullptr;
+}
+
+std::optional<std::uint32_t> ProcessGroup::global(std::uint32_t rank) const noexcept {
+  if (rank >= size) return std::nullopt;
+  for (const RankRun& run : runs) {
+    if (rank < run.count) return run.first + run.step * rank;
+    rank -= run.count;
+  }
+  return std::nullopt;
+}
+
+const ProcessGroup* Dictionary::group(std::uint32_t id) const noexcept {
+  return find_id(groups_, id);
 }
 
 const Code* Dictionary::code(std::uint32_t id) const noexcept { return find_id(codes_, id); }

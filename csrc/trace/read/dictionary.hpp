@@ -25,6 +25,20 @@ struct Code {
   std::span<const std::uint8_t> linetable;
 };
 
+// A process group. Its views point into its Dictionary.
+struct ProcessGroup {
+  std::uint32_t id = 0;
+  std::uint32_t size = 0;       // number of ranks; 0: unknown
+  std::uint32_t own = kNoRank;  // this process's rank in the group; kNoRank: unknown
+  std::string_view name;
+  std::string_view backend;       // nccl, gloo, ...; empty: unknown
+  std::string_view text;          // its description
+  std::span<const RankRun> runs;  // global ranks in the order of the group; empty: unknown
+
+  // Returns the global rank of a rank in the group; empty if it is unknown.
+  std::optional<std::uint32_t> global(std::uint32_t rank) const noexcept;
+};
+
 // Copies all entries up to the first broken one; does not use the file afterwards. Texts are the
 // writer's bytes: possibly invalid UTF-8.
 class Dictionary {
@@ -38,12 +52,18 @@ class Dictionary {
 
   // Returns null if there is no such id.
   const Code* code(std::uint32_t id) const noexcept;
+  const ProcessGroup* group(std::uint32_t id) const noexcept;
   // Return empty if there is no such id.
   std::string_view text(std::uint32_t id) const noexcept { return find(texts_, id); }
-  std::string_view group(std::uint32_t id) const noexcept { return find(groups_, id); }
   std::string_view operation(std::uint32_t id) const noexcept { return find(operations_, id); }
 
-  const std::vector<Code>& codes() const noexcept { return codes_; }  // by id
+  std::string_view group_name(std::uint32_t id) const noexcept {
+    const ProcessGroup* found = group(id);
+    return found != nullptr ? found->name : std::string_view{};
+  }
+
+  const std::vector<Code>& codes() const noexcept { return codes_; }            // by id
+  const std::vector<ProcessGroup>& groups() const noexcept { return groups_; }  // by id
   // Number of entries read, and the fault of the next one; empty if there is none.
   std::size_t entries() const noexcept { return entries_; }
   const std::string& broken() const noexcept { return broken_; }
@@ -57,13 +77,15 @@ class Dictionary {
   static std::string_view find(const Names& names, std::uint32_t id) noexcept;
   const char* add(const EntryHead& head, std::string_view bytes);
   const char* add_code(std::uint32_t id, std::string_view bytes);
+  const char* add_group(std::uint32_t id, std::string_view bytes);
   std::uint64_t read_chunk(const RecordFile& file, std::uint64_t from, std::uint64_t end,
                            const char*& trouble);
 
   // Words, for alignment. Each chunk begins with an entry; its data never moves.
   std::vector<std::vector<std::uint64_t>> chunks_;
   std::vector<Code> codes_;
-  Names texts_, groups_, operations_;
+  std::vector<ProcessGroup> groups_;
+  Names texts_, operations_;
   std::size_t entries_ = 0;
   std::string broken_;
 };

@@ -127,6 +127,7 @@ void RecordFile::open(std::uint64_t on_disk) {
   collectives_ =
       checked(header.collectives, "collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
   open_ = checked(header.open, "open collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
+  groups_ = checked(header.groups, "groups", sizeof(GroupSlot), sizeof(GroupSlot));
 
   process_.pid = header.pid;
   process_.parent_pid = header.parent_pid;
@@ -215,6 +216,7 @@ Counters RecordFile::counters() const {
   now.lost_threads = value_of(header.lost_threads);
   now.lost_codes = value_of(header.lost_codes);
   now.lost_collectives = value_of(header.lost_collectives);
+  now.collectives_since = value_of(header.collectives_since);
   now.displaced_by = text_of(header.displaced_by);
   const std::uint64_t end = value_of(header.end);
   now.end = static_cast<End>(end & 0xFF);

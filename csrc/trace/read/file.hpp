@@ -48,6 +48,7 @@ struct Counters {
   std::uint64_t lost_threads = 0;
   std::uint64_t lost_codes = 0;
   std::uint64_t lost_collectives = 0;
+  std::uint64_t collectives_since = 0;  // ticks; 0: never recorded
   std::string displaced_by;
   End end = End::kNone;
   int exit_code = 0;  // of End::kExited
@@ -96,6 +97,7 @@ class RecordFile {
   const Region& marks() const noexcept { return marks_; }
   const Region& collectives() const noexcept { return collectives_; }
   const Region& open() const noexcept { return open_; }
+  const Region& groups() const noexcept { return groups_; }
 
   // Reads the current values.
   Counters counters() const;
@@ -121,7 +123,7 @@ class RecordFile {
   std::string path_;
   std::uint64_t size_ = 0;
   Process process_;
-  Region dictionary_, threads_, rings_, marks_, collectives_, open_;
+  Region dictionary_, threads_, rings_, marks_, collectives_, open_, groups_;
 };
 
 // Wall-clock time in nanoseconds; empty if unknown.

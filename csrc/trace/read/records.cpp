@@ -2,6 +2,7 @@
 #include "trace/read/records.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <unordered_set>
 
@@ -27,12 +28,16 @@ CollectiveRecord record_of(const CollectiveSlot& slot) {
   record.sequence = value_of(slot.sequence);
   record.bytes = value_of(slot.bytes);
   const std::uint64_t names = value_of(slot.names);
-  record.group = static_cast<std::uint32_t>(names >> 32);
-  record.operation = static_cast<std::uint32_t>(names);
+  record.group = static_cast<std::uint32_t>(names >> 48);
+  record.operation = static_cast<std::uint32_t>(names >> 32) & kLastNameId;
+  record.partner = static_cast<std::uint32_t>(names);
   const std::uint64_t who = value_of(slot.who);
   record.tid = static_cast<std::uint32_t>(who >> 32);
   record.data_type = static_cast<std::uint16_t>(who >> 16);
-  record.phase = static_cast<Phase>(who & 0xFFFF);
+  record.phase = static_cast<Phase>(who & 0xFF);
+  record.role = static_cast<Role>(who >> 8 & 0xF);
+  record.side = static_cast<Side>(who >> 12 & 0xF);
+  record.other = value_of(slot.other);
   return record;
 }
 
@@ -82,9 +87,10 @@ Records<Record> read_ring(const RecordFile& file, const Region& region, Claimed 
 // sequence yet, and an end without an open entry has only its number.
 void add(Collective& to, const CollectiveRecord& record) {
   to.number = record.number;
-  if (record.phase == Phase::kEnd) {
+  if (record.phase == Phase::kEnd || record.phase == Phase::kFailed) {
     to.state = Collective::State::kEnded;
     to.end = record.tsc;
+    to.failed = record.phase == Phase::kFailed;
   } else if (record.phase == Phase::kIssued) {
     to.state = Collective::State::kIssued;
   } else {
@@ -97,7 +103,61 @@ void add(Collective& to, const CollectiveRecord& record) {
   to.tid = record.tid;
   to.data_type = record.data_type;
   to.bytes = record.bytes;
+  to.other = record.other;
+  to.partner = record.partner;
+  to.role = record.role;
+  to.side = record.side;
 }
+
+// By torch's ScalarType.
+constexpr std::string_view kTypes[] = {
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex32",
+    "complex64",
+    "complex128",
+    "bool",
+    "qint8",
+    "quint8",
+    "qint32",
+    "bfloat16",
+    "quint4x2",
+    "quint2x4",
+    "bits1x8",
+    "bits2x4",
+    "bits4x2",
+    "bits8",
+    "bits16",
+    "float8_e5m2",
+    "float8_e4m3fn",
+    "float8_e5m2fnuz",
+    "float8_e4m3fnuz",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint1",
+    "uint2",
+    "uint3",
+    "uint4",
+    "uint5",
+    "uint6",
+    "uint7",
+    "int1",
+    "int2",
+    "int3",
+    "int4",
+    "int5",
+    "int6",
+    "int7",
+    "float8_e8m0fnu",
+    "float4_e2m1fn_x2",
+};
 
 }  // namespace
 
@@ -143,6 +203,34 @@ std::string_view name_of(Collective::State state) noexcept {
       return "issued";
   }
   return "";
+}
+
+std::string_view name_of_type(std::uint16_t data_type) noexcept {
+  return data_type < std::size(kTypes) ? kTypes[data_type] : std::string_view{};
+}
+
+std::uint64_t Collective::input() const noexcept {
+  if (role == Role::kRecv) return 0;
+  return role == Role::kSend || side != Side::kOutput ? bytes : other;
+}
+
+std::uint64_t Collective::output() const noexcept {
+  if (role == Role::kSend) return 0;
+  return role == Role::kRecv || side != Side::kInput ? bytes : other;
+}
+
+std::vector<GroupProgress> read_progress(const RecordFile& file) {
+  const Region& region = file.groups();
+  const std::vector<std::uint64_t> words = file.words(region.offset, region.bytes());
+  const auto* slots = reinterpret_cast<const GroupSlot*>(words.data());
+  std::vector<GroupProgress> progress;
+  for (std::uint32_t i = 0; i < region.count; ++i) {
+    const GroupSlot& slot = slots[i];
+    if (value_of(slot.begun) == 0) continue;
+    progress.push_back({i + 1, value_of(slot.begun), value_of(slot.issued), value_of(slot.ended),
+                        value_of(slot.last)});
+  }
+  return progress;
 }
 
 std::vector<Collective> read_joined_collectives(const RecordFile& file) {

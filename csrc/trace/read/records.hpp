@@ -30,9 +30,14 @@ struct CollectiveRecord {
   std::uint64_t bytes = 0;
   std::uint32_t group = 0;  // dictionary ids of group and operation
   std::uint32_t operation = 0;
+  std::uint32_t partner = kNoRank;
   std::uint32_t tid = 0;
   std::uint16_t data_type = 0;
-  Phase phase = Phase::kBegin;  // a broken file may hold any number
+  std::uint64_t other = 0;
+  // A broken file may hold any numbers in these.
+  Phase phase = Phase::kBegin;
+  Role role = Role::kNone;
+  Side side = Side::kBoth;
 };
 
 // The records of a ring. A claimed record may be missing: overwritten, half written now, or left
@@ -62,10 +67,35 @@ struct Collective {
   std::uint32_t operation = 0;
   std::uint32_t tid = 0;  // of the thread that issued it
   std::uint16_t data_type = kNoType;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;          // of the message
+  std::uint64_t other = 0;          // see CollectiveSlot
+  std::uint32_t partner = kNoRank;  // a rank in the group
+  Role role = Role::kNone;
+  Side side = Side::kBoth;
   std::optional<std::uint64_t> sequence;
   std::optional<std::uint64_t> begin, end;  // ticks; `begin` is empty if overwritten
+  bool failed = false;                      // it ended with an error
+
+  bool is_pair() const noexcept { return role == Role::kSend || role == Role::kRecv; }
+  // Bytes that this rank puts in, and that it gets.
+  std::uint64_t input() const noexcept;
+  std::uint64_t output() const noexcept;
 };
+
+// Returns torch's name of a data type (float32), empty for an unknown one.
+std::string_view name_of_type(std::uint16_t data_type) noexcept;
+
+// How far a group has come: its collectives, without send and recv.
+struct GroupProgress {
+  std::uint32_t group = 0;   // dictionary id
+  std::uint64_t begun = 0;   // number of them
+  std::uint64_t issued = 0;  // highest sequence number; 0: none
+  std::uint64_t ended = 0;   // highest sequence number that has ended; 0: none
+  std::uint64_t last = 0;    // ticks of the last begin
+};
+
+// Returns the groups that have begun a collective, by id.
+std::vector<GroupProgress> read_progress(const RecordFile& file);
 
 std::string_view name_of(Collective::State state) noexcept;
 

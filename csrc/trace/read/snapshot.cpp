@@ -31,9 +31,8 @@ CollectiveNow collective_of(const Collective& collective, const Clock& clock,
   const auto time = [&clock](std::optional<std::uint64_t> ticks) {
     return ticks ? clock.realtime_ns(*ticks) : std::nullopt;
   };
-  return {collective, std::string(dictionary.group(collective.group)),
-          std::string(dictionary.operation(collective.operation)), time(collective.begin),
-          time(collective.end)};
+  return {collective, std::string(dictionary.operation(collective.operation)),
+          time(collective.begin), time(collective.end)};
 }
 
 void read_collectives_of(const RecordFile& file, const Clock& clock, const Dictionary& dictionary,
@@ -129,7 +128,13 @@ Snapshot read_snapshot(const std::string& path) {
   Names names(file);
   snapshot.threads = threads_of(file, clock, names, snapshot);
   read_collectives_of(file, clock, names.dictionary(), snapshot);
+  snapshot.collectives_left = snapshot.counters.lost_collectives == 0 &&
+                              file.counters().collectives_claimed <= file.collectives().count;
   read_marks_of(file, clock, snapshot);
+  for (const GroupProgress& group : read_progress(file)) {
+    snapshot.groups.push_back({group, clock.realtime_ns(group.last)});
+  }
+  snapshot.names = std::move(names).take();
   return snapshot;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "trace/read/dictionary.hpp"
@@ -30,10 +31,14 @@ struct ThreadNow {
 
 struct CollectiveNow {
   Collective collective;
-  std::string group;
   std::string operation;
   Time begin;
   Time end;
+};
+
+struct GroupNow {
+  GroupProgress progress;
+  Time last;  // when its last collective began
 };
 
 struct Section {
@@ -48,10 +53,13 @@ struct Snapshot {
   std::vector<ThreadNow> threads;
   std::vector<CollectiveNow> open;
   std::optional<CollectiveNow> last;  // the last one issued that is not open
-  std::vector<Section> sections;      // begun and not ended, outermost first
-  Time step;                          // when the last step() was called
-  Time last_event;                    // of any thread, mark or collective
-  std::string trouble;                // why parts of the file could not be read; "": all could
+  std::vector<GroupNow> groups;       // by id in `names`
+  bool collectives_left = true;       // the record still has all that was issued
+  std::optional<Dictionary> names;
+  std::vector<Section> sections;  // begun and not ended, outermost first
+  Time step;                      // when the last step() was called
+  Time last_event;                // of any thread, mark or collective
+  std::string trouble;            // why parts of the file could not be read; "": all could
 };
 
 struct HistoryEvent {
@@ -102,6 +110,7 @@ class Names {
   // Returns empty if only calls were recorded or the line table has no entry.
   std::optional<std::uint32_t> line(const Code& code, Place place);
   const Dictionary& dictionary() const noexcept { return dictionary_; }
+  Dictionary take() && { return std::move(dictionary_); }
 
  private:
   std::uint32_t python_;

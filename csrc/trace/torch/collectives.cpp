@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <typeinfo>
@@ -61,15 +62,21 @@ bool is_message(std::string_view op, std::string_view argument) {
   return argument.starts_with("input") || argument == "tensors";
 }
 
-// Adds the bytes and the type of a tensor or a list of tensors to `call`.
-void add_message(CollectiveCall& call, const c10::IValue& value) {
+// Lists of sizes have such names too, but no tensors in them.
+bool is_side(std::string_view argument) {
+  return (argument.starts_with("input") || argument.starts_with("output")) &&
+         !argument.ends_with("sizes");
+}
+
+// Adds the bytes of a tensor or a list of tensors to `bytes`; sets `type` to theirs.
+void add_tensors(const c10::IValue& value, std::uint64_t& bytes, std::uint16_t& type) {
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
     if (!tensor.defined()) return;
-    call.bytes += static_cast<std::uint64_t>(tensor.numel()) * tensor.element_size();
-    call.type = static_cast<std::uint16_t>(tensor.scalar_type());
+    bytes += static_cast<std::uint64_t>(tensor.numel()) * tensor.element_size();
+    type = static_cast<std::uint16_t>(tensor.scalar_type());
   } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) add_message(call, element);
+    for (const c10::IValue& element : value.toListRef()) add_tensors(element, bytes, type);
   }
 }
 
@@ -78,9 +85,20 @@ struct Shape {
   std::size_t arguments = 0;
   std::size_t group = 0;
   std::optional<std::size_t> message;
+  std::optional<std::size_t> other;  // the other side's tensors, of an operation with two
+  std::optional<std::size_t> partner;
+  std::optional<std::size_t> tag;
   bool returns_work = false;
-  bool point_to_point = false;
+  Role role = Role::kNone;
+  Side side = Side::kBoth;
+  bool is_pair() const noexcept { return role == Role::kSend || role == Role::kRecv; }
 };
+
+Role role_of(std::string_view op, bool has_root) {
+  if (op.starts_with("send")) return Role::kSend;
+  if (op.starts_with("recv")) return Role::kRecv;
+  return has_root ? Role::kRoot : Role::kNone;
+}
 
 // Returns empty for an operation without a process group.
 std::optional<Shape> shape_of(std::string_view op, const c10::FunctionSchema& schema) {
@@ -89,15 +107,23 @@ std::optional<Shape> shape_of(std::string_view op, const c10::FunctionSchema& sc
   shape.arguments = schema.arguments().size();
   for (std::size_t i = 0; i < shape.arguments; ++i) {
     const std::string& name = schema.arguments()[i].name();
-    if (!shape.message && is_message(op, name)) shape.message = i;
+    if (!shape.message && is_message(op, name)) {
+      shape.message = i;
+      if (name != "tensors") shape.side = name.starts_with("input") ? Side::kInput : Side::kOutput;
+    } else if (!shape.other && is_side(name)) {
+      shape.other = i;
+    }
     if (name == "process_group") group = i;
+    if (name == "root_rank" || name == "dst" || name == "src") shape.partner = i;
+    if (name == "tag") shape.tag = i;
   }
   if (!group) return std::nullopt;
   shape.group = *group;
   const auto& returns = schema.returns();
   shape.returns_work =
       !returns.empty() && returns.back().type()->kind() == c10::TypeKind::ClassType;
-  shape.point_to_point = op.starts_with("send") || op.starts_with("recv");
+  shape.role = role_of(op, shape.partner.has_value());
+  if (shape.is_pair()) shape.side = shape.role == Role::kSend ? Side::kInput : Side::kOutput;
   return shape;
 }
 
@@ -110,21 +136,56 @@ std::optional<std::uint64_t> count_of(c10d::ProcessGroup& group) noexcept {
   }
 }
 
+// The back end that an operation on this device uses, and what it tells of its group.
+struct BackEnd {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  c10::intrusive_ptr<c10d::Backend::Options> options;
+  std::string name;  // empty: unknown
+};
+
+// A back end without options throws, which takes 30 us: remember its type and don't ask again.
+constinit std::atomic<const std::type_info*> without_options = nullptr;
+
+BackEnd back_end_of(c10::DispatchKeySet keys, c10d::ProcessGroup& group) noexcept {
+  BackEnd found;
+  try {
+    const bool on_cpu = keys.highestBackendKey() == c10::BackendComponent::CPUBit;
+    found.backend = group.getBackend(
+        on_cpu ? c10::DeviceType::CPU : c10::dispatchKeyToDeviceType(keys.highestPriorityTypeId()));
+    found.name = found.backend->getBackendName();
+    const std::type_info& type = typeid(*found.backend);
+    if (without_options.load(std::memory_order_relaxed) == &type) return found;
+    try {
+      found.options = found.backend->getBackendOptions();
+    } catch (...) {
+      without_options.store(&type, std::memory_order_relaxed);
+    }
+  } catch (...) {
+    return found;
+  }
+  return found;
+}
+
+// The default group has all ranks, and says so by an empty list. Other groups that say nothing have
+// unknown ranks.
+GroupFacts facts_of(c10d::ProcessGroup& group, const BackEnd& back_end) {
+  GroupFacts facts{group.getGroupName(), back_end.name, group.getGroupDesc(), {}};
+  if (group.getSize() > 0) facts.size = static_cast<std::uint32_t>(group.getSize());
+  if (group.getRank() >= 0) facts.own = static_cast<std::uint32_t>(group.getRank());
+  if (back_end.options) facts.ranks = back_end.options->global_ranks_in_group;
+  facts.is_whole_job = facts.ranks.empty() && facts.text == "default_pg";
+  return facts;
+}
+
 // Whether the operation's Work reports its real end. True on CPU and for gloo on a device; false
 // for other device back ends: NCCL's Work calls its profiler callback when it is enqueued. An NCCL
 // collective is recorded as issued, with its number and without an end; it is open only while the
 // issuing call blocks (while a communicator is created).
-bool ends_are_told(c10::DispatchKeySet keys, c10d::ProcessGroup& group) noexcept {
-  if (keys.highestBackendKey() == c10::BackendComponent::CPUBit) return true;
-  try {
-    const auto device = c10::dispatchKeyToDeviceType(keys.highestPriorityTypeId());
-    return group.getBackend(device)->getBackendName() == "gloo";
-  } catch (...) {
-    return false;
-  }
+bool ends_are_told(c10::DispatchKeySet keys, const BackEnd& back_end) noexcept {
+  return keys.highestBackendKey() == c10::BackendComponent::CPUBit || back_end.name == "gloo";
 }
 
-// Closes a ticket exactly once: by end(), issued() or, at the latest, its destructor.
+// Closes a ticket exactly once: by end(), failed(), issued() or, at the latest, its destructor.
 class OpenCall {
  public:
   OpenCall(const CollectiveSink& sink, std::uint64_t ticket) noexcept
@@ -136,6 +197,9 @@ class OpenCall {
   void numbered(std::uint64_t sequence) const noexcept { sink_.numbered(ticket_, sequence); }
   void end() noexcept {
     if (!closed_.exchange(true, std::memory_order_acq_rel)) sink_.end(ticket_);
+  }
+  void failed() noexcept {
+    if (!closed_.exchange(true, std::memory_order_acq_rel)) sink_.failed(ticket_);
   }
   void issued() noexcept {
     if (!closed_.exchange(true, std::memory_order_acq_rel)) sink_.issued(ticket_);
@@ -158,10 +222,13 @@ class WorkEnd : public c10d::Work {
  public:
   static void tell(c10d::Work& work, std::shared_ptr<OpenCall> call) {
     const std::lock_guard lock(work.*(&WorkEnd::mutex_));
-    if (work.*(&WorkEnd::completed_)) return;  // destroys `call`, which ends it
+    if (work.*(&WorkEnd::completed_)) {
+      work.*(&WorkEnd::exception_) ? call->failed() : call->end();
+      return;
+    }
     auto& callback = work.*(&WorkEnd::recordFunctionEndCallback_);
-    callback = [call = std::move(call), profiler = std::move(callback)] {
-      call->end();
+    callback = [call = std::move(call), profiler = std::move(callback), &work] {
+      work.*(&WorkEnd::exception_) ? call->failed() : call->end();
       if (profiler) profiler();
     };
   }
@@ -181,24 +248,40 @@ class Kernel final : public c10::OperatorKernel {
                                                   c10::DispatchKey::BackendSelect);
     std::shared_ptr<OpenCall> call;
     Group group;
+    bool tells_end = false;
     // Record the begin before issuing: the call may block for ever, and that must be visible.
     if (const CollectiveSink* sink = told.load(std::memory_order_acquire)) {
-      call = begin(*sink, *stack, group);
+      call = begin(*sink, *stack, below, group, tells_end);
     }
-    op.redispatchBoxed(below, stack);
-    if (call) returned(*stack, below, *group, std::move(call));
+    try {
+      op.redispatchBoxed(below, stack);
+    } catch (...) {
+      if (call) call->failed();
+      throw;
+    }
+    if (call) returned(*stack, *group, tells_end, std::move(call));
   }
 
  private:
   std::shared_ptr<OpenCall> begin(const CollectiveSink& sink, const torch::jit::Stack& stack,
-                                  Group& group) const noexcept {
+                                  c10::DispatchKeySet keys, Group& group,
+                                  bool& tells_end) const noexcept {
     try {
       const c10::IValue* argument = stack.data() + (stack.size() - shape_.arguments);
       group = argument[shape_.group].toCustomClass<c10d::ProcessGroup>();
-      const std::string& name = group->getGroupName();
-      CollectiveCall call{name, op_};
+      const BackEnd back_end = back_end_of(keys, *group);
+      tells_end = ends_are_told(keys, back_end);
+      CollectiveCall call{.group = facts_of(*group, back_end), .operation = op_};
       call.tid = static_cast<std::uint32_t>(syscall(SYS_gettid));  // glibc 2.28 has no gettid()
-      if (shape_.message) add_message(call, argument[*shape_.message]);
+      call.role = shape_.role;
+      call.side = shape_.side;
+      if (shape_.message) add_tensors(argument[*shape_.message], call.bytes, call.type);
+      if (shape_.other) add_tensors(argument[*shape_.other], call.other, call.type);
+      if (shape_.tag) call.other = static_cast<std::uint64_t>(argument[*shape_.tag].toInt());
+      if (shape_.partner) {
+        const std::int64_t rank = argument[*shape_.partner].toInt();
+        if (rank >= 0) call.partner = static_cast<std::uint32_t>(rank);
+      }
       const std::uint64_t ticket = sink.begin(call);
       return ticket == 0 ? nullptr : std::make_shared<OpenCall>(sink, ticket);
     } catch (...) {
@@ -207,13 +290,15 @@ class Kernel final : public c10::OperatorKernel {
   }
 
   // After issuing: records the number. Without a Work the collective has ended.
-  void returned(const torch::jit::Stack& stack, c10::DispatchKeySet keys, c10d::ProcessGroup& group,
+  void returned(const torch::jit::Stack& stack, c10d::ProcessGroup& group, bool tells_end,
                 std::shared_ptr<OpenCall> call) noexcept {
     try {
       c10::intrusive_ptr<c10d::Work> work;
       if (shape_.returns_work) work = stack.back().toCustomClass<c10d::Work>();
-      if (const auto sequence = sequence_of(work.get(), group)) call->numbered(*sequence);
-      if (!ends_are_told(keys, group)) {
+      if (!shape_.is_pair()) {
+        if (const auto sequence = sequence_of(work.get(), group)) call->numbered(*sequence);
+      }
+      if (!tells_end) {
         call->issued();
       } else if (work) {
         WorkEnd::tell(*work, std::move(call));
@@ -227,8 +312,7 @@ class Kernel final : public c10::OperatorKernel {
   // call: then returns the group's counter, which another thread may have advanced meanwhile.
   std::optional<std::uint64_t> sequence_of(const c10d::Work* work,
                                            c10d::ProcessGroup& group) noexcept {
-    if (work != nullptr) return number_of(*work);
-    return shape_.point_to_point ? std::nullopt : count_of(group);
+    return work != nullptr ? number_of(*work) : count_of(group);
   }
 
   // A Work without a number throws, which takes 30 us: remember its type and don't ask again.

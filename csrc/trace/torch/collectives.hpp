@@ -4,34 +4,54 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
+
+#include "trace/format/format.hpp"
 
 namespace oddrank::trace {
 
+// A process group of an operation. The views must live only during the call.
+struct GroupFacts {
+  std::string_view name = {};
+  std::string_view backend = {};
+  std::string_view text = {};                 // its description
+  std::span<const std::uint64_t> ranks = {};  // global, in group order; empty: see is_whole_job
+  std::uint32_t size = 0;                     // 0: unknown
+  std::uint32_t own = kNoRank;
+  bool is_whole_job = false;  // it has the global ranks 0 to size - 1
+};
+
 // An operation about to be issued. The views must live only during the call.
 struct CollectiveCall {
-  std::string_view group;
-  std::string_view operation;
-  std::uint64_t bytes = 0;
+  GroupFacts group = {};
+  std::string_view operation = {};
+  std::uint64_t bytes = 0;  // of its message
+  std::uint64_t other = 0;  // bytes of the other side; of send and recv the tag
+  std::uint32_t partner = kNoRank;
   std::uint32_t tid = 0;
-  std::uint16_t type = 0xFFFF;  // torch's ScalarType; all ones: no data
+  std::uint16_t type = kNoType;  // torch's ScalarType
+  Role role = Role::kNone;
+  Side side = Side::kBoth;
 };
 
 // Call from any thread, with or without the GIL, also while the process ends and in a forked child.
 // The functions never throw, never wait for Python and never call back.
 struct CollectiveSink {
   // Increase with every change of layout or meaning: the modules may come from different builds.
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   static constexpr const char* kCapsule = "oddrank.collective_sink";
 
   std::uint32_t version = kVersion;
   // Returns a ticket; 0 if nothing records: then don't call the others.
   std::uint64_t (*begin)(const CollectiveCall& call) noexcept = nullptr;
-  // Sets the collective's sequence number in its group, if it has one. Call it before end().
+  // Sets the collective's sequence number in its group, if it has one; not of send and recv, which
+  // the record counts itself. Call it before end().
   void (*numbered)(std::uint64_t ticket, std::uint64_t sequence) noexcept = nullptr;
-  // Call exactly one of the two, once. end: the collective ended or failed. issued: a device runs
-  // it, and its end will not be reported.
+  // Call exactly one of the three, once. failed: it ended with an error. issued: a device runs it,
+  // and its end will not be reported.
   void (*end)(std::uint64_t ticket) noexcept = nullptr;
+  void (*failed)(std::uint64_t ticket) noexcept = nullptr;
   void (*issued)(std::uint64_t ticket) noexcept = nullptr;
 };
 

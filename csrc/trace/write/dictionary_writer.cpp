@@ -14,6 +14,10 @@ constexpr std::size_t kLongestTable = 64 << 10;
 constexpr std::size_t kOnlyForNames = 4096;
 constexpr std::size_t kSmallestEntry = sizeof(EntryHead) + 8;
 
+std::string_view bytes_of(const auto& value) noexcept {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
 }  // namespace
 
 DictionaryWriter::DictionaryWriter(char* region, std::size_t bytes, Word& head, Word& lost_codes)
@@ -21,7 +25,9 @@ DictionaryWriter::DictionaryWriter(char* region, std::size_t bytes, Word& head, 
       bytes_(bytes),
       head_(head),
       lost_codes_(lost_codes),
-      index_(std::bit_ceil(bytes / kSmallestEntry + 2)) {}
+      index_(std::bit_ceil(bytes / kSmallestEntry + 2)),
+      groups_(2 * kMostGroups),
+      runs_(kMostRuns) {}
 
 std::uint32_t* DictionaryWriter::find(EntryKind kind, const Payload& payload, std::size_t bytes,
                                       std::uint32_t crc) noexcept {
@@ -81,9 +87,7 @@ std::uint32_t DictionaryWriter::add_code_entry(const CodeFacts& code,
       code.linetable.size() <= kLongestTable ? code.linetable : std::string_view();
   const CodeEntry entry{code.source_hash, code.first_line, code.level,
                         static_cast<std::uint32_t>(linetable.size()), file};
-  return add(EntryKind::kCode,
-             {std::string_view(reinterpret_cast<const char*>(&entry), sizeof entry), linetable,
-              code.name.substr(0, kLongestName)},
+  return add(EntryKind::kCode, {bytes_of(entry), linetable, code.name.substr(0, kLongestName)},
              reserve);
 }
 
@@ -99,9 +103,73 @@ std::uint32_t DictionaryWriter::lost_code() noexcept {
   return add_code_entry({.name = "?", .file = {}, .linetable = {}}, 0);
 }
 
-std::uint32_t DictionaryWriter::group(std::string_view name) noexcept {
+std::uint32_t DictionaryWriter::group(const GroupFacts& group) noexcept {
+  const std::uint64_t hash = hash_of(group);
   const std::lock_guard lock(mutex_);
-  return add(EntryKind::kGroup, {name.substr(0, kLongestName)}, 0);
+  const std::size_t mask = groups_.size() - 1;
+  std::size_t at = hash & mask;
+  for (; groups_[at].id != 0; at = (at + 1) & mask) {
+    if (groups_[at].hash == hash) return groups_[at].id;
+  }
+  const std::uint32_t id = add_group(group);
+  if (id == 0 || known_groups_ == kMostGroups) return id;
+  ++known_groups_;
+  groups_[at] = {hash, id};
+  return id;
+}
+
+std::uint32_t DictionaryWriter::add_group(const GroupFacts& group) noexcept {
+  const std::string_view name = group.name.substr(0, kLongestName);
+  const std::string_view backend = group.backend.substr(0, kLongestName);
+  const GroupEntry entry{group.size, group.own, find_runs(group),
+                         static_cast<std::uint32_t>(name.size()),
+                         static_cast<std::uint32_t>(backend.size())};
+  const std::string_view runs(reinterpret_cast<const char*>(runs_.data()),
+                              entry.runs * sizeof(RankRun));
+  return add(EntryKind::kGroup,
+             {bytes_of(entry), runs, name, backend, group.text.substr(0, kLongestName)}, 0);
+}
+
+std::uint64_t DictionaryWriter::hash_of(const GroupFacts& group) noexcept {
+  std::uint64_t hash = std::uint64_t{group.size} << 32 | group.own;
+  const auto mix = [&hash](std::uint64_t word) {
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15U;
+    hash ^= hash >> 32;
+  };
+  for (const std::string_view text : {group.name, group.backend}) {
+    mix(text.size());
+    for (const char c : text) mix(static_cast<unsigned char>(c));
+  }
+  const std::size_t step = group.ranks.size() / kMostHashed + 1;
+  for (std::size_t i = 0; i < group.ranks.size(); i += step) mix(group.ranks[i]);
+  mix(group.is_whole_job ? 1 : 0);
+  return hash;
+}
+
+std::uint32_t DictionaryWriter::find_runs(const GroupFacts& group) noexcept {
+  if (group.size == 0 || group.size > kMostRanks) return 0;
+  if (group.ranks.empty()) {
+    runs_[0] = {0, 1, group.size};
+    return group.is_whole_job ? 1 : 0;
+  }
+  if (group.ranks.size() != group.size) return 0;
+  std::uint32_t runs = 0;
+  for (const std::uint64_t wide : group.ranks) {
+    if (wide >= kMostRanks) return 0;
+    const auto rank = static_cast<std::uint32_t>(wide);
+    if (runs > 0) {
+      RankRun& run = runs_[runs - 1];
+      const std::uint32_t last = run.first + run.step * (run.count - 1);
+      if (run.count == 1 && rank > last) run.step = rank - last;
+      if (rank > last && rank - last == run.step) {
+        ++run.count;
+        continue;
+      }
+    }
+    if (runs == kMostRuns) return 0;
+    runs_[runs++] = {rank, 1, 1};
+  }
+  return runs;
 }
 
 std::uint32_t DictionaryWriter::operation(std::string_view name) noexcept {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trace/format/format.hpp"
+#include "trace/torch/collectives.hpp"
 
 namespace oddrank::trace {
 
@@ -24,6 +25,9 @@ struct CodeFacts {
 // Appends entries and returns their ids, which count from 1; 0 if there is no room. Equal entries
 // share an id. Thread-safe: takes a mutex, once per code object and twice per collective. Allocates
 // only in its constructor: works in a process that is out of memory.
+//
+// A group is looked up at every collective, and may have thousands of ranks: it is known again by
+// a hash of its name, back end and up to kMostHashed of its ranks.
 class DictionaryWriter {
  public:
   // `region` must be all zeros; `head` is the header's byte count. Throws std::bad_alloc.
@@ -33,12 +37,23 @@ class DictionaryWriter {
   std::uint32_t add_code(const CodeFacts& code) noexcept;
   // Returns the id of a code object named "?", shared by all that add_code() has no room for.
   std::uint32_t lost_code() noexcept;
-  std::uint32_t group(std::string_view name) noexcept;
+  std::uint32_t group(const GroupFacts& group) noexcept;
   std::uint32_t operation(std::string_view name) noexcept;
 
  private:
   // The parts of an entry after its head.
-  using Payload = std::array<std::string_view, 3>;
+  using Payload = std::array<std::string_view, 5>;
+  static constexpr std::size_t kMostHashed = 64;
+  static constexpr std::size_t kMostGroups = 1024;  // a power of two; later ones are slower
+  struct KnownGroup {
+    std::uint64_t hash;
+    std::uint32_t id;  // 0: free
+  };
+
+  static std::uint64_t hash_of(const GroupFacts& group) noexcept;
+  // Writes the ranks to runs_; returns their number, 0 if they are unknown or have no room.
+  std::uint32_t find_runs(const GroupFacts& group) noexcept;
+  std::uint32_t add_group(const GroupFacts& group) noexcept;
 
   // Returns the entry's id. Appends a new entry if that leaves `reserve` bytes free, else returns
   // 0. Call it with the lock held.
@@ -57,6 +72,9 @@ class DictionaryWriter {
   std::array<std::uint32_t, 5> last_ids_{};  // by kind
   // Hash table of entries by CRC. A slot holds the entry's offset / 8 + 1; 0: free. Never full.
   std::vector<std::uint32_t> index_;
+  std::vector<KnownGroup> groups_;  // hash table; half of it stays free
+  std::size_t known_groups_ = 0;
+  std::vector<RankRun> runs_;  // of the group being added
 };
 
 }  // namespace oddrank::trace

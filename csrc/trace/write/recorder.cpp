@@ -97,6 +97,10 @@ std::uint64_t begin(const CollectiveCall& call) noexcept {
   facts.bytes = call.bytes;
   facts.type = call.type;
   facts.tid = call.tid;
+  facts.other = call.other;
+  facts.partner = call.partner;
+  facts.role = call.role;
+  facts.side = call.side;
   const std::uint64_t number = recorder->collectives().begin(facts);
   if (number % kClockEvery == 1) recorder->refresh_clock();
   return place << kNumberBits | (number & kNumberMask);
@@ -112,6 +116,12 @@ void end(std::uint64_t ticket) noexcept {
   if (Recorder* recorder = recorder_of(ticket)) recorder->collectives().end(ticket & kNumberMask);
 }
 
+void failed(std::uint64_t ticket) noexcept {
+  if (Recorder* recorder = recorder_of(ticket)) {
+    recorder->collectives().failed(ticket & kNumberMask);
+  }
+}
+
 void issued(std::uint64_t ticket) noexcept {
   if (Recorder* recorder = recorder_of(ticket)) {
     recorder->collectives().issued(ticket & kNumberMask);
@@ -123,7 +133,7 @@ void detach_child() noexcept {
   for (auto& recorder : recorders) recorder.store(nullptr, std::memory_order_relaxed);
 }
 
-constexpr CollectiveSink kSink{CollectiveSink::kVersion, &begin, &numbered, &end, &issued};
+constexpr CollectiveSink kSink{CollectiveSink::kVersion, &begin, &numbered, &end, &failed, &issued};
 
 }  // namespace
 
@@ -134,10 +144,12 @@ Recorder::Recorder(const Fd& file, std::size_t bytes, const ProcessFacts& facts)
                   header_->dictionary_head, header_->lost_codes),
       marks_(reinterpret_cast<MarkSlot*>(map_ + header_->marks.offset), header_->marks.count,
              header_->marks_claimed),
-      collectives_(reinterpret_cast<CollectiveSlot*>(map_ + header_->collectives.offset),
-                   header_->collectives.count, header_->collectives_claimed,
-                   reinterpret_cast<CollectiveSlot*>(map_ + header_->open.offset),
-                   header_->open.count, header_->lost_collectives) {
+      collectives_(
+          reinterpret_cast<CollectiveSlot*>(map_ + header_->collectives.offset),
+          header_->collectives.count, header_->collectives_claimed,
+          reinterpret_cast<CollectiveSlot*>(map_ + header_->open.offset), header_->open.count,
+          header_->lost_collectives,
+          {reinterpret_cast<GroupSlot*>(map_ + header_->groups.offset), header_->groups.count}) {
   // end_thread() must not allocate, and add_thread() only before it takes a slot.
   ended_.reserve(header_->threads.count);
   pens_.reserve(header_->threads.count);
@@ -256,6 +268,11 @@ void Recorder::note_exit(int code) noexcept {
   const std::uint64_t seen_by_parent = static_cast<std::uint32_t>(code) & 0xFF;
   header_->end.store(static_cast<std::uint64_t>(End::kExited) | seen_by_parent << 32,
                      std::memory_order_release);
+}
+
+void Recorder::note_collectives() noexcept {
+  std::uint64_t never = 0;
+  header_->collectives_since.compare_exchange_strong(never, read_tsc(), std::memory_order_relaxed);
 }
 
 void Recorder::refresh_clock() noexcept {

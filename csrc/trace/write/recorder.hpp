@@ -66,6 +66,8 @@ class Recorder {
   void note_script_ended(std::string_view raised) noexcept;
   // Notes that exit(code) was called.
   void note_exit(int code) noexcept;
+  // Notes that collectives are recorded from now on: one that is not in the file was not issued.
+  void note_collectives() noexcept;
   // Writes a new ClockPair. Returns at once if another thread is doing it.
   void refresh_clock() noexcept;
   // Called by a thread at least after every half of its ring, so that events can be read before

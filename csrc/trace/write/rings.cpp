@@ -12,19 +12,38 @@ void fill(CollectiveSlot& slot, const CollectiveFacts& facts, std::uint64_t numb
   slot.number.store(number, std::memory_order_relaxed);
   slot.sequence.store(facts.sequence, std::memory_order_relaxed);
   slot.bytes.store(facts.bytes, std::memory_order_relaxed);
-  slot.names.store(std::uint64_t{facts.group} << 32 | facts.operation, std::memory_order_relaxed);
+  slot.names.store(
+      std::uint64_t{facts.group} << 48 | std::uint64_t{facts.operation} << 32 | facts.partner,
+      std::memory_order_relaxed);
   slot.who.store(std::uint64_t{facts.tid} << 32 | std::uint64_t{facts.type} << 16 |
+                     static_cast<std::uint64_t>(facts.side) << 12 |
+                     static_cast<std::uint64_t>(facts.role) << 8 |
                      static_cast<std::uint64_t>(phase),
                  std::memory_order_relaxed);
+  slot.other.store(facts.other, std::memory_order_relaxed);
+}
+
+// Raises `highest` to `value`. Two threads may do it at once.
+void raise(Word& highest, std::uint64_t value) noexcept {
+  std::uint64_t known = highest.load(std::memory_order_relaxed);
+  while (known < value && !highest.compare_exchange_weak(known, value, std::memory_order_relaxed)) {
+  }
 }
 
 // Reads back the facts that begin() stored in the table.
 CollectiveFacts facts_of(const CollectiveSlot& slot) noexcept {
   const std::uint64_t names = slot.names.load(std::memory_order_relaxed);
   const std::uint64_t who = slot.who.load(std::memory_order_relaxed);
-  return {static_cast<std::uint32_t>(names >> 32),       static_cast<std::uint32_t>(names),
-          slot.sequence.load(std::memory_order_relaxed), slot.bytes.load(std::memory_order_relaxed),
-          static_cast<std::uint16_t>(who >> 16),         static_cast<std::uint32_t>(who >> 32)};
+  return {.group = static_cast<std::uint32_t>(names >> 48),
+          .operation = static_cast<std::uint32_t>(names >> 32) & kLastNameId,
+          .sequence = slot.sequence.load(std::memory_order_relaxed),
+          .bytes = slot.bytes.load(std::memory_order_relaxed),
+          .type = static_cast<std::uint16_t>(who >> 16),
+          .tid = static_cast<std::uint32_t>(who >> 32),
+          .other = slot.other.load(std::memory_order_relaxed),
+          .partner = static_cast<std::uint32_t>(names),
+          .role = static_cast<Role>(who >> 8 & 0xF),
+          .side = static_cast<Side>(who >> 12 & 0xF)};
 }
 
 }  // namespace
@@ -88,8 +107,51 @@ void MarkRing::write_open_sections() noexcept {
   }
 }
 
-std::uint64_t CollectiveRing::begin(const CollectiveFacts& facts) noexcept {
+PairCounts::Slot* PairCounts::find(std::uint64_t key, bool add) noexcept {
+  const std::size_t begin = key * 0x9E3779B97F4A7C15U >> 32;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[(begin + i) % slots_.size()];
+    std::uint64_t known = slot.key.load(std::memory_order_relaxed);
+    if (known == 0 && !add) return nullptr;
+    if (known == 0 && slot.key.compare_exchange_strong(known, key, std::memory_order_relaxed)) {
+      return &slot;
+    }
+    if (known == key) return &slot;
+  }
+  return nullptr;
+}
+
+std::uint64_t PairCounts::next(std::uint32_t group, std::uint32_t partner) noexcept {
+  constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
+  const auto key = [&](std::uint32_t of) {
+    return (std::uint64_t{group} + 1) << 32 | of;  // 0 is a free slot
+  };
+  if (partner == kNoRank) {
+    static_cast<void>(find(key(kNoRank), true));
+    return kUnknown;
+  }
+  Slot* slot = find(key(partner), true);
+  if (slot == nullptr) return kUnknown;
+  const std::uint64_t count = slot->count.fetch_add(1, std::memory_order_relaxed) + 1;
+  return find(key(kNoRank), false) == nullptr ? count : kUnknown;
+}
+
+GroupSlot* CollectiveRing::group_of(std::uint32_t id, Role role) noexcept {
+  if (id == 0 || id > groups_.size() || role == Role::kSend || role == Role::kRecv) return nullptr;
+  return &groups_[id - 1];
+}
+
+std::uint64_t CollectiveRing::begin(CollectiveFacts facts) noexcept {
   const std::uint64_t number = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (facts.group > kLastNameId) facts.group = 0;
+  if (facts.operation > kLastNameId) facts.operation = 0;
+  if (facts.role == Role::kSend || facts.role == Role::kRecv) {
+    facts.sequence = pairs_.next(facts.group, facts.partner);
+  }
+  if (GroupSlot* group = group_of(facts.group, facts.role)) {
+    group->begun.fetch_add(1, std::memory_order_relaxed);
+    group->last.store(read_tsc(), std::memory_order_relaxed);
+  }
   append(facts, number, Phase::kBegin);
   for (std::uint32_t i = 0; i < open_count_; ++i) {
     CollectiveSlot& slot = open_[(number + i) % open_count_];
@@ -114,7 +176,10 @@ CollectiveSlot* CollectiveRing::find_open(std::uint64_t number) noexcept {
 
 void CollectiveRing::numbered(std::uint64_t number, std::uint64_t sequence) noexcept {
   CollectiveSlot* slot = find_open(number);
-  if (slot != nullptr) slot->sequence.store(sequence, std::memory_order_relaxed);
+  if (slot == nullptr) return;
+  slot->sequence.store(sequence, std::memory_order_relaxed);
+  const CollectiveFacts facts = facts_of(*slot);
+  if (GroupSlot* group = group_of(facts.group, facts.role)) raise(group->issued, sequence);
 }
 
 void CollectiveRing::close(std::uint64_t number, Phase phase) noexcept {
@@ -125,6 +190,10 @@ void CollectiveRing::close(std::uint64_t number, Phase phase) noexcept {
     slot->number.store(0, std::memory_order_release);
   }
   append(facts, number, phase);
+  GroupSlot* group = group_of(facts.group, facts.role);
+  if (group != nullptr && phase == Phase::kEnd && facts.sequence != ~std::uint64_t{0}) {
+    raise(group->ended, facts.sequence);
+  }
 }
 
 void CollectiveRing::append(const CollectiveFacts& facts, std::uint64_t number,

@@ -6,7 +6,9 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "trace/format/format.hpp"
 
@@ -153,28 +155,56 @@ struct CollectiveFacts {
   std::uint64_t bytes = 0;
   std::uint16_t type = kNoType;  // torch's ScalarType
   std::uint32_t tid = 0;
+  std::uint64_t other = 0;
+  std::uint32_t partner = kNoRank;
+  Role role = Role::kNone;
+  Side side = Side::kBoth;
 };
 
-// The history of collectives, and a table of the open ones: later collectives cannot push out one
-// that hangs.
+// Counts sends and receives with each partner in each group. Ranks that take turns number the same
+// message alike. Of any thread; allocates only in its constructor.
+class PairCounts {
+ public:
+  PairCounts() : slots_(kMostPairs) {}
+
+  // Returns the number of the next operation, from 1; all ones if it is unknown: after a receive
+  // from any rank in the same group, or without room.
+  std::uint64_t next(std::uint32_t group, std::uint32_t partner) noexcept;
+
+ private:
+  static constexpr std::size_t kMostPairs = 1024;  // a power of two
+  struct Slot {
+    Word key{0};
+    Word count{0};
+  };
+  Slot* find(std::uint64_t key, bool add) noexcept;
+  std::vector<Slot> slots_;
+};
+
+// The history of collectives, a table of the open ones, and how far each group has come: later
+// collectives cannot push out one that hangs, or a group that is seldom used.
 class CollectiveRing {
  public:
   CollectiveRing(CollectiveSlot* slots, std::uint32_t count, Word& claimed, CollectiveSlot* open,
-                 std::uint32_t open_count, Word& lost) noexcept
+                 std::uint32_t open_count, Word& lost, std::span<GroupSlot> groups)
       : slots_(slots),
         mask_(count - 1),
         claimed_(claimed),
         open_(open),
         open_count_(open_count),
-        lost_(lost) {}
+        lost_(lost),
+        groups_(groups) {}
 
-  // Returns the collective's number, from 1, which the other functions take.
-  std::uint64_t begin(const CollectiveFacts& facts) noexcept;
+  // Returns the collective's number, from 1, which the other functions take. Numbers a send or
+  // recv in its sequence.
+  std::uint64_t begin(CollectiveFacts facts) noexcept;
   // Sets the sequence number, known once the collective is issued: the open slot and the end show
   // it, the begin does not. Call it before end().
   void numbered(std::uint64_t number, std::uint64_t sequence) noexcept;
   // Records the end. Call it once per number, from any thread.
   void end(std::uint64_t number) noexcept { close(number, Phase::kEnd); }
+  // Call it instead of end() if the operation ended with an error.
+  void failed(std::uint64_t number) noexcept { close(number, Phase::kFailed); }
   // Call it instead of end() if the end will not be known.
   void issued(std::uint64_t number) noexcept { close(number, Phase::kIssued); }
 
@@ -182,6 +212,8 @@ class CollectiveRing {
   CollectiveSlot* find_open(std::uint64_t number) noexcept;
   void close(std::uint64_t number, Phase phase) noexcept;
   void append(const CollectiveFacts& facts, std::uint64_t number, Phase phase) noexcept;
+  // Returns null for send and recv, and a group without a slot.
+  GroupSlot* group_of(std::uint32_t id, Role role) noexcept;
 
   CollectiveSlot* slots_;
   std::uint64_t mask_;
@@ -189,6 +221,8 @@ class CollectiveRing {
   CollectiveSlot* open_;
   std::uint32_t open_count_;
   Word& lost_;
+  std::span<GroupSlot> groups_;
+  PairCounts pairs_;
   Word last_number_{0};
 };
 

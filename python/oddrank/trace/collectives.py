@@ -11,11 +11,12 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from os import PathLike, fspath
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from oddrank import _native
 from oddrank.errors import OddrankError
@@ -29,7 +30,8 @@ class Collective(NamedTuple):
     group: str
     """Name of the process group, the same on all its ranks."""
     seq: int | None
-    """The backend's sequence number in the group; None: not issued to the end, or not numbered."""
+    """The backend's sequence number in the group; None: not issued to the end, or not numbered.
+    Of send and recv: the number among both with the same peer; None after a recv from any rank."""
     op: str
     """c10d's name: allreduce_, _allgather_base_, send, ..."""
     bytes: int
@@ -41,6 +43,62 @@ class Collective(NamedTuple):
     begin_ns: int | None
     """Wall clock; None: overwritten by newer ones, or the record's clocks can't convert it."""
     end_ns: int | None
+    ranks: tuple[int, ...] = ()
+    """The group's ranks, global, in the order of the group; empty: unknown."""
+    backend: str = ""
+    """nccl, gloo, ...; empty: unknown."""
+    dtype: str = ""
+    """torch's name: float32; empty for barriers."""
+    bytes_in: int = 0
+    """Bytes that this rank puts in."""
+    bytes_out: int = 0
+    """Bytes that this rank gets."""
+    peer: int | None = None
+    """The global rank that a send goes to, or a recv waits for; None: any."""
+    tag: int | None = None
+    """Of send and recv."""
+    root: int | None = None
+    """The global rank of the root of broadcast, reduce, gather and scatter."""
+    failed: bool = False
+    """It ended with an error."""
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """A process group of a record, and how far its process has come in it."""
+
+    name: str
+    backend: str
+    text: str
+    """Its description."""
+    size: int
+    own: int | None
+    """The process's rank in the group."""
+    ranks: tuple[int, ...]
+    """Global, in the order of the group; empty: unknown."""
+    begun: int = 0
+    """Number of its collectives that were begun; send and recv do not count here or below."""
+    issued: int | None = None
+    """The highest sequence number that was issued."""
+    ended: int | None = None
+    """The highest that is known to have ended: operations on a device are not."""
+    last: float | None = None
+    """Unix time of the begin of the last one."""
+
+
+GroupFacts: TypeAlias = tuple[str, str, str, int, int | None, tuple[tuple[int, int, int], ...]]
+
+
+def group_of(found: GroupFacts, *progress: Any) -> ProcessGroup:
+    """Makes a group of the compiled reader's tuple."""
+    name, backend, text, size, own, runs = found
+    return ProcessGroup(name, backend, text, size, own, ranks_of(runs), *progress)
+
+
+@functools.lru_cache(maxsize=4096)
+def ranks_of(runs: tuple[tuple[int, int, int], ...]) -> tuple[int, ...]:
+    """Returns the ranks of a group: runs of (first, step, count). All records share the result."""
+    return tuple(first + step * i for first, step, count in runs for i in range(count))
 
 
 def start() -> None:
@@ -63,7 +121,14 @@ def read(path: str | PathLike[str]) -> list[Collective]:
     These are the newest ones and all open ones. The process may be running, hung or dead.
     OddrankError if `path` is no record file.
     """
-    return [Collective(*fields) for fields in _native.core().trace_collectives(fspath(path))]
+    return [
+        Collective(
+            thread, group[0], seq, op, size, cast(Any, state), begin, end,
+            ranks_of(group[5]), group[1], *sizes,
+        )
+        for thread, group, seq, op, size, state, begin, end, sizes
+        in _native.core().trace_collectives(fspath(path))
+    ]  # fmt: skip
 
 
 @functools.cache

@@ -245,8 +245,8 @@ def _items(events: Sequence[tuple[Any, ...]]) -> list[Item]:
 
 def _collective_items(found: Sequence[tuple[Any, ...]], pid: int, since: int | None) -> list[Item]:
     return [
-        Item("collective", operation, group, begin, sequence, size)
-        for tid, group, sequence, operation, size, _, begin, _ in found
+        Item("collective", operation, group[0], begin, sequence, size)
+        for tid, group, sequence, operation, size, _, begin, _, _ in found
         if tid == pid and begin is not None and (since is None or begin >= since)
     ]
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.finding import fold
 from oddrank.trace import processes
+from oddrank.trace.collectives import ProcessGroup, group_of
 from oddrank.trace.processes import Frame, Process
 
 # The kernel's letters for the state of a thread.
@@ -21,6 +23,7 @@ _STATES = {
 }
 _HELD = {_STATES[letter] for letter in "DTt"}
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
+_SIZES = ("dtype", "bytes_in", "bytes_out", "peer", "tag", "root", "failed")
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 
 
@@ -62,6 +65,17 @@ class Collective:
     state: str
     began: float | None
     ended: float | None
+    ranks: tuple[int, ...] = ()
+    """The group's ranks, global; empty: unknown."""
+    backend: str = ""
+    dtype: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    peer: int | None = None
+    tag: int | None = None
+    root: int | None = None
+    failed: bool = False
+    """It ended with an error."""
 
     @property
     def open(self) -> bool:
@@ -98,6 +112,12 @@ class Rank(Process):
     """Last place of the main thread, if the process is gone and its stack is empty."""
     runs_back: int = 0
     """Number of later runs of its job among the records that were read."""
+    groups: tuple[ProcessGroup, ...] = ()
+    """The process groups that it has begun a collective in."""
+    records_collectives: bool = False
+    """Since it was armed, or torch was imported."""
+    has_all_collectives: bool = False
+    """None of them has been overwritten."""
     file: str = field(default="", compare=False)
 
     @property
@@ -119,7 +139,7 @@ class Rank(Process):
             "time": self.last,
             "step": self.step,
             "sections": list(self.sections),
-            "collective": first and asdict(first),
+            "collective": first and _collective_data(first),
             "threads": [_thread_data(thread) for thread in self.threads],
             "last_at": self.last_at and asdict(self.last_at),
             "notes": list(self.notes),
@@ -154,6 +174,9 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         threads=tuple(_thread(each) for each in found["threads"]),
         notes=tuple(_notes(found)),
         end=End(found["end"], found["exit_code"], found["raised"]),
+        groups=tuple(_group(each) for each in found["groups"]),
+        records_collectives=found["collectives_recorded"],
+        has_all_collectives=found["collectives_left"],
         file=file,
     )
 
@@ -222,10 +245,16 @@ def _thread(found: dict[str, Any]) -> Thread:
     )
 
 
+def _group(found: tuple[Any, ...]) -> ProcessGroup:
+    facts, begun, issued, ended, last = found
+    return group_of(facts, begun, issued or None, ended or None, _seconds(last))
+
+
 def _collective(found: dict[str, Any]) -> Collective:
+    group = group_of(found["group"])
     return Collective(
         operation=found["operation"].strip("_"),
-        group=found["group"],
+        group=group.name,
         sequence=found["sequence"],
         bytes=found["bytes"],
         tid=found["tid"],
@@ -233,7 +262,15 @@ def _collective(found: dict[str, Any]) -> Collective:
         state=found["state"],
         began=_seconds(found["begin_ns"]),
         ended=_seconds(found["end_ns"]),
+        ranks=group.ranks,
+        backend=group.backend,
+        **dict(zip(_SIZES, found["sizes"], strict=True)),
     )
+
+
+def _collective_data(found: Collective) -> dict[str, Any]:
+    # The ranks as text: a list for each rank would be megabytes for a thousand ranks.
+    return {**asdict(replace(found, ranks=())), "ranks": fold(found.ranks)}
 
 
 def _notes(found: dict[str, Any]) -> Iterable[str]:
@@ -270,9 +307,9 @@ def _with_states(ranks: list[Rank], look: float) -> list[Rank]:
 
 
 def _looked_at(
-    thread: Thread, before: dict[int, tuple[str, int]], after: dict[int, tuple[str, int]]
+    thread: Thread, before: dict[int, tuple[str, int, int]], after: dict[int, tuple[str, int, int]]
 ) -> Thread:
-    letter, ticks = after.get(thread.tid, ("", 0))
+    letter, ticks, _ = after.get(thread.tid, ("", 0, 0))
     if not letter or thread.ended:
         return thread
     cpu = (ticks - before[thread.tid][1]) / _HERTZ
