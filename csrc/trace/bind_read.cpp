@@ -234,7 +234,7 @@ py::list kernel_states(const std::vector<std::int64_t>& ids) {
   for (const std::int64_t id : ids) {
     const ProcStat stat = id > 0 && id <= kLargest ? read_stat(static_cast<pid_t>(id)) : ProcStat{};
     const std::string state(stat.state == 0 ? 0 : 1, stat.state);
-    states.append(py::make_tuple(state, stat.cpu_ticks, stat.wait_status));
+    states.append(py::make_tuple(state, stat.cpu_ticks, stat.wait_status, stat.start_time));
   }
   return states;
 }
@@ -346,7 +346,7 @@ void bind_trace_read(py::module_& m) {
   m.def(
       "trace_kernel_states", &kernel_states, py::arg("ids"),
       "Returns (state as in /proc or '', ticks of CPU time, of a zombie the status as os.waitpid() "
-      "gives it) of each process or thread.");
+      "gives it, its start in ticks since boot) of each process or thread.");
   m.def("trace_collectives", &collectives_of, py::arg("path"),
         "Returns the collectives of a record in the order of issue: (thread, group, sequence or "
         "None, op, bytes, \"open\", \"ended\" or \"issued\", begin and end as wall-clock ns or "

@@ -1,13 +1,17 @@
 """`oddrank trace collect` copies records and nothing else."""
 
 import errno
+import json
 import os
+import signal
 import stat
+import time
+from pathlib import Path
 
 import pytest
 
 from oddrank.errors import OddrankError
-from oddrank.trace import collect
+from oddrank.trace import collect, states
 from trace_command import oddrank
 
 BESIDE = "rank{}-4711-4712.trace"  # a valid name of a record
@@ -69,7 +73,8 @@ def test_only_records_are_copied(make, job, tmp_path):
     make(foreign, tmp_path)
     done = oddrank("collect", tmp_path / "out", folder=job.parent)
     assert done.returncode == 0, done.stderr
-    (copy,) = (path for path in (tmp_path / "out").rglob("*") if not path.is_dir())
+    copies = [path for path in (tmp_path / "out").rglob("*") if not path.is_dir()]
+    (copy,) = (path for path in copies if path.name != states.NAME)
     assert copy.read_bytes() == own.read_bytes()
     assert f"1 record of job {job.name} in " in done.stdout
     (line,) = done.stderr.splitlines()
@@ -82,7 +87,7 @@ def test_copies_are_for_their_owner_only_whatever_the_umask_is(job, tmp_path):
         oddrank("collect", tmp_path / "out", folder=job.parent)
     finally:
         os.umask(before)
-    (copy,) = (tmp_path / "out").glob("*/*/*")
+    (copy,) = (tmp_path / "out").glob("*/*/*.trace")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
@@ -94,7 +99,7 @@ def test_a_file_that_was_named_and_is_no_record_is_an_error(job, tmp_path):
         done = oddrank("collect", tmp_path / "out", *paths, folder=job.parent)
         assert done.returncode == 2
         assert f"{pipe} was not copied: " in done.stderr
-        assert len(list((tmp_path / "out").glob("*/*/*"))) == copies
+        assert len(list((tmp_path / "out").glob("*/*/*.trace"))) == copies
 
 
 def test_a_record_that_becomes_a_link_while_it_is_looked_at_is_not_followed(
@@ -146,3 +151,33 @@ def test_the_advice_fits_the_reason_why_a_record_cannot_be_copied(
     monkeypatch.setattr("pathlib.Path.replace", refuse)
     with pytest.raises(OddrankError, match=f"cannot copy .*: {advice}$"):
         collect.collect([own], tmp_path / "out", "host")
+
+
+def test_the_state_of_each_process_is_kept_with_its_copy_and_through_copies_of_copies(
+    waiting, script, tmp_path
+):
+    process = waiting()
+    process.send_signal(signal.SIGSTOP)
+    first, second = tmp_path / "first", tmp_path / "second"
+    (record,) = (script.folder / "records").rglob("*.trace")
+    end = time.monotonic() + 30
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    collect.collect([record], first, "node1")
+    process.kill()
+    process.wait()
+    (copy,) = first.rglob("*.trace")
+    collect.collect([copy], second, "node1")
+    for folder in (first, second):
+        (file,) = folder.glob(f"*/*/{states.NAME}")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        (seen,) = states.parse(json.loads(file.read_text()))
+        assert (seen.pid, seen.state, seen.signal) == (process.pid, "stopped", None)
+        assert seen.threads[process.pid][0] == "stopped"
+
+
+def test_a_file_of_states_that_anybody_may_have_written_is_refused():
+    for broken in ({}, [], {"schema": states.SCHEMA}, {"schema": states.SCHEMA, "processes": [{}]}):
+        with pytest.raises(ValueError, match="it "):
+            states.parse(broken)

@@ -1,14 +1,16 @@
 """Copies a job's records from this host's memory to a folder that outlives the allocation."""
 
 import errno
+import json
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from oddrank import _native, job
 from oddrank.errors import OddrankError
-from oddrank.trace import jobs, processes
+from oddrank.trace import jobs, processes, ranks, states
 
 _PIECE = 1 << 20
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
@@ -19,6 +21,8 @@ def collect(
     files: Sequence[Path], folder: Path, host: str
 ) -> tuple[dict[Path, int], dict[Path, str]]:
     """Copies records to `folder`/JOB/`host`/, each whole or not at all, readable by the owner only.
+
+    Beside them, a file of states says what the kernel knows of their processes at this moment.
 
     Returns the number of records in each of these folders, and a line for each file that is no
     record: a symbolic link, a pipe or device, other bytes. Raises OddrankError if `folder` cannot
@@ -32,8 +36,9 @@ def collect(
         )
     copied: dict[Path, int] = {}
     refused: dict[Path, str] = {}
-    for file, name in _jobs(files):
-        target = folder / name / host
+    targets = {file: folder / name / host for file, name in _jobs(files)}
+    seen = _states(targets)
+    for file, target in targets.items():
         try:
             source = _open(file)
         except OddrankError as error:
@@ -46,6 +51,9 @@ def collect(
         copied[target] = copied.get(target, 0) + 1
     if not copied:
         raise OddrankError("; ".join(refused.values()))
+    for target in copied:
+        if target in seen:
+            _write(target, states.NAME, [states.text(seen[target]).encode()], 0)
     return copied, refused
 
 
@@ -90,24 +98,57 @@ def _not_copied(file: Path, why: str | None) -> OddrankError:
     return OddrankError(f"{file} was not copied: {why}")
 
 
+def _states(targets: Mapping[Path, Path]) -> dict[Path, list[states.Seen]]:
+    """Returns what the kernel says of the processes, for each folder with their copies.
+
+    Of processes that were collected before, what it said then.
+    """
+    read, _ = ranks.read(list(targets), states.LOOK)
+    earlier = {(s.pid, s.started): s for s in _earlier({file.parent for file in targets})}
+    now = {(s.pid, s.started): s for s in states.look(read)}
+    found: dict[Path, list[states.Seen]] = {}
+    for rank in read:
+        which = (rank.pid, rank.started)
+        if which in earlier or which in now:
+            seen = earlier.get(which) or now[which]
+            found.setdefault(targets[Path(rank.file)], []).append(seen)
+    return found
+
+
+def _earlier(folders: Iterable[Path]) -> Iterable[states.Seen]:
+    for folder in folders:
+        with suppress(OSError, ValueError):
+            yield from states.parse(json.loads((folder / states.NAME).read_bytes()))
+
+
 def _copy(source: int, target: Path, name: str) -> None:
+    size = os.fstat(source).st_size
+
+    def pieces() -> Iterator[bytes]:
+        left = size
+        while left > 0 and (piece := os.read(source, min(left, _PIECE))):
+            yield piece
+            left -= len(piece)
+
+    _write(target, name, pieces(), size)
+
+
+def _write(target: Path, name: str, pieces: Iterable[bytes], size: int) -> None:
     half = target / f".{name}.{os.getpid()}"
     try:
         target.mkdir(parents=True, exist_ok=True)
         try:
             made = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with open(made, "wb") as copy:
-                left = os.fstat(source).st_size
-                while left > 0 and (piece := os.read(source, min(left, _PIECE))):
+                for piece in pieces:
                     copy.write(piece)
-                    left -= len(piece)
             half.replace(target / name)
         finally:
             half.unlink(missing_ok=True)
     except OSError as error:
         advice = "name another folder"
         if error.errno in _NO_ROOM:
-            advice = f"name a folder with room for {os.fstat(source).st_size >> 20} MiB"
+            advice = f"name a folder with room for {size >> 20} MiB"
         elif error.errno in _NOT_ALLOWED:
             advice = "name a folder that you may write to"
         raise OddrankError(f"cannot copy {name} to {target} ({error.strerror}): {advice}") from None

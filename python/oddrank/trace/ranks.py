@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from oddrank import _native
 from oddrank.errors import OddrankError
@@ -23,6 +23,7 @@ _STATES = {
 }
 _HELD = {_STATES[letter] for letter in "DTt"}
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
+_State: TypeAlias = tuple[str, int, int, int]
 _SIZES = ("dtype", "bytes_in", "bytes_out", "peer", "tag", "root", "failed")
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 
@@ -118,6 +119,8 @@ class Rank(Process):
     """Since it was armed, or torch was imported."""
     has_all_collectives: bool = False
     """None of them has been overwritten."""
+    lost_collectives: int = 0
+    """Those for which the table of open ones had no room."""
     file: str = field(default="", compare=False)
 
     @property
@@ -177,6 +180,7 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         groups=tuple(_group(each) for each in found["groups"]),
         records_collectives=found["collectives_recorded"],
         has_all_collectives=found["collectives_left"],
+        lost_collectives=found["lost"]["collectives"],
         file=file,
     )
 
@@ -306,10 +310,8 @@ def _with_states(ranks: list[Rank], look: float) -> list[Rank]:
     ]
 
 
-def _looked_at(
-    thread: Thread, before: dict[int, tuple[str, int, int]], after: dict[int, tuple[str, int, int]]
-) -> Thread:
-    letter, ticks, _ = after.get(thread.tid, ("", 0, 0))
+def _looked_at(thread: Thread, before: dict[int, _State], after: dict[int, _State]) -> Thread:
+    letter, ticks, _, _ = after.get(thread.tid, ("", 0, 0, 0))
     if not letter or thread.ended:
         return thread
     cpu = (ticks - before[thread.tid][1]) / _HERTZ

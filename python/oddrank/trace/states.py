@@ -1,0 +1,93 @@
+"""Says what the kernel knows of the processes of records; keeps it beside copies of records.
+
+A copied record cannot tell a process that was stopped from one that waits, nor one that was killed
+before the copy from one that was killed after it.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from oddrank import _native
+from oddrank.trace.ranks import Rank
+
+SCHEMA = "oddrank.states/1"
+NAME = "states.json"
+LOOK = 0.2  # seconds between the two looks at threads
+_WORDS = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "uninterruptible"}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A process at a moment.
+
+    state: running, stopped, uninterruptible, zombie or dead. signal, code: how it ended, if its
+    parent has not asked for it yet. threads: id -> (its state in words, seconds of CPU time between
+    two looks).
+    """
+
+    rank: int
+    host: str
+    pid: int
+    started: int
+    state: str
+    time: float
+    signal: int | None = None
+    code: int | None = None
+    threads: dict[int, tuple[str, float]] = field(default_factory=dict)
+
+
+def look(ranks: Sequence[Rank]) -> list[Seen]:
+    """Looks at the processes that this host runs, or ran. Their threads were looked at before."""
+    known = [rank for rank in ranks if rank.alive is not None]
+    states = _native.core().trace_kernel_states([rank.pid for rank in known])
+    now = time.time()
+    return [
+        _seen(rank, letter, status, started, now)
+        for rank, (letter, _, status, started) in zip(known, states, strict=True)
+    ]
+
+
+def _seen(rank: Rank, letter: str, status: int, started: int, now: float) -> Seen:
+    state, signal, code = "dead", None, None
+    if letter and started == rank.started:
+        state = _WORDS.get(letter, "running")
+        main = rank.main.state if rank.main else None
+        if state == "uninterruptible" and main != "in uninterruptible sleep (D)":
+            state = "running"  # for a moment
+    if state == "zombie":
+        signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+    threads = {t.tid: (t.state, t.cpu or 0.0) for t in rank.threads if t.state is not None}
+    return Seen(
+        rank.rank, rank.host, rank.pid, rank.started, state, now, signal, code, threads
+    )  # fmt: skip
+
+
+def text(seen: Iterable[Seen]) -> str:
+    """Returns the content of a file of states."""
+    return json.dumps({"schema": SCHEMA, "processes": [asdict(each) for each in seen]}) + "\n"
+
+
+def parse(found: Any) -> list[Seen]:
+    """Returns the states of such a file. ValueError if it is none; anybody may have written it."""
+    if not isinstance(found, Mapping) or found.get("schema") != SCHEMA:
+        raise ValueError("it has another schema")
+    try:
+        return [_parsed(each) for each in found["processes"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is broken ({error})") from None
+
+
+def _parsed(found: Mapping[str, Any]) -> Seen:
+    threads = {int(tid): (str(s), float(cpu)) for tid, (s, cpu) in found["threads"].items()}
+    signal, code = (
+        None if found[name] is None else int(found[name]) for name in ("signal", "code")
+    )
+    return Seen(
+        int(found["rank"]), str(found["host"]), int(found["pid"]), int(found["started"]),
+        str(found["state"]), float(found["time"]), signal, code, threads,
+    )  # fmt: skip
