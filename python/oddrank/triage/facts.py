@@ -238,10 +238,12 @@ class Trouble:
 
     kind: xid, sxid, gpu, nvlink, ib-flap, link-flap, network, pcie, ecc, mce, thermal, power, oom,
     hung-task, lockup, file-system, disk, node, boot; nccl (an error that NCCL reports), unreachable
-    (a watcher gets no answer from a process). fatal: jobs do not survive it. device: as users name
-    it: GPU 0000:9b:00, ib6. whose: hardware, an application's error (a consequence, never the
-    cause of a stall), cleanup after another fault, or a notice. count, time, last: how often,
-    first and last. pids: of processes that it hit; pid: the first of them.
+    (a watcher gets no answer from a process); selftest, bench (a finding of oddrank's own report).
+    fatal: jobs do not survive it. device: as users name it: GPU 0000:9b:00, ib6. ranks: of the job
+    that found it, perhaps another one: only host and device tie it to this job. whose: hardware, an
+    application's error (a consequence, never the cause of a stall), cleanup after another fault, or
+    a notice. count, time, last: how often, first and last. pids: of processes that it hit; pid: the
+    first of them.
     """
 
     kind: str
@@ -257,6 +259,7 @@ class Trouble:
     last: float | None = None
     pids: tuple[int, ...] = ()
     whose: Whose = "hardware"
+    ranks: tuple[int, ...] = ()
     coarse: bool = False
     """The source does not say the zone or the year: a time far from others proves nothing."""
 

@@ -1,0 +1,76 @@
+"""oddrank's own JSON reports of the self-test and of bench: what they found before the job."""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from oddrank.report import SCHEMA
+from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.facts import Fact, Source, Trouble
+
+_LARGEST = 256 << 20
+_NAMES = {"selftest": "the self-test", "bench": "oddrank bench"}
+_BEGIN = re.compile(rb'^\s*\{\s*"schema"\s*:\s*"%s"' % SCHEMA.encode())
+_TEXT = 400
+_WHO = ("gpu", "node", "link", "rank")
+
+
+def _sniff(item: Item) -> bool:
+    return _BEGIN.match(item.head) is not None
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    for item in items:
+        if item.size > _LARGEST:
+            notes.add(item, "not read: it is larger than any report of oddrank")
+            continue
+        try:
+            report = json.loads(item.path.read_bytes())
+            tool, findings = report["tool"], report.get("findings", [])
+            if tool not in _NAMES:
+                notes.add(item, f"a report of oddrank {tool} is no evidence of a job")
+                continue
+            yield from [_trouble(item, tool, finding) for finding in findings if _tells(finding)]
+        except (OSError, ValueError, RecursionError) as error:
+            notes.add(item, f"its report was not read: {error}")
+        except (KeyError, TypeError, AttributeError) as error:
+            notes.add(item, f"its report is broken ({type(error).__name__}: {error})")
+
+
+KIND = Kind("reports", binary=True, sniff=_sniff, read=_read)
+
+
+def _tells(finding: Mapping[str, Any]) -> bool:
+    """Returns whether it names something. Low confidence only shows a suspect."""
+    return (
+        finding["condition"] != "unknown"
+        and finding["confidence"]["level"] != "low"
+        and finding["who"]["kind"] in _WHO
+    )
+
+
+def _trouble(item: Item, tool: str, finding: Mapping[str, Any]) -> Trouble:
+    who, made = finding["who"], _time(item)
+    when = f" of {time.strftime('%Y-%m-%d %H:%M', time.localtime(made))}" if made else ""
+    level = str(finding["confidence"]["level"])
+    text = f"{_NAMES[tool]}{when} found: {str(finding['what'])[:_TEXT]} ({level} confidence)"
+    return Trouble(
+        tool, text, Source(item.name), _word(who.get("host")), _word(who.get("device")),
+        code=str(finding["cause"]), time=made, coarse=True,
+        ranks=tuple(int(rank) for rank in who["ranks"]),
+    )  # fmt: skip
+
+
+def _word(value: Any) -> str | None:
+    return str(value) if value else None
+
+
+def _time(item: Item) -> float | None:
+    """Returns when the file was written; None for an unpacked copy, which has another time."""
+    if str(item.path) == item.name:
+        with suppress(OSError):
+            return item.path.stat().st_mtime
+    return None
