@@ -1,0 +1,123 @@
+"""Finds the first call of a group in which its ranks issued different operations. Pure.
+
+Only what is the same on all ranks of a right program is compared: not outputs of which only the
+root has one, and not splits that each rank chooses. csrc/triage/flight_tables.cpp has the same
+rules for Flight Recorder dumps, whose names of operations differ.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Compared = Literal["input", "output", "none"]
+# Operation -> the side whose size all ranks share. Others: none.
+_COMPARED: dict[str, Compared] = {
+    "all_reduce": "input",
+    "all_reduce_coalesced": "input",
+    "broadcast": "input",
+    "reduce": "input",
+    "all_gather": "output",  # inputs may differ, the lists of outputs are of all ranks
+    "all_gather_into_tensor": "input",
+    "all_gather_into_tensor_coalesced": "input",
+    "reduce_scatter": "input",
+    "reduce_scatter_tensor": "input",
+    "reduce_scatter_tensor_coalesced": "input",
+    "gather": "input",
+    "scatter": "output",
+}
+_MESSAGES = ("send", "recv")
+_WINDOW = 16  # calls to look for the same operations in another order
+
+Differs = Literal["op", "dtype", "sizes", "root", "order"]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a rank issued. dtype "", elements None, root None: not known, or none."""
+
+    op: str
+    dtype: str = ""
+    inputs: int | None = None
+    """Number of elements that the rank puts in."""
+    outputs: int | None = None
+    root: int | None = None
+
+    @property
+    def size(self) -> int | None:
+        side = _COMPARED.get(self.op, "none")
+        return {"input": self.inputs, "output": self.outputs, "none": None}[side]
+
+
+def differs(one: Signature, other: Signature) -> Differs | None:
+    """Returns in what two operations differ that can't belong to one call; None if they may."""
+    if one.op != other.op:
+        return "op"
+    if one.root is not None and other.root is not None and one.root != other.root:
+        return "root"
+    if one.dtype and other.dtype and one.dtype != other.dtype:
+        return "dtype"
+    if one.size is not None and other.size is not None and one.size != other.size:
+        return "sizes"
+    return None
+
+
+Issued = Mapping[int, Mapping[Signature, Sequence[int]]]
+"""Sequence number -> what was issued there -> by which ranks. No send or recv."""
+
+
+def first_difference(
+    issued: Issued,
+) -> tuple[int, Differs, list[tuple[Signature, tuple[int, ...]]]] | None:
+    """Returns the first number at which ranks differ, in what, and who issued what.
+
+    The commonest variant is the first.
+    """
+    for seq in sorted(issued):
+        if len(issued[seq]) < 2:
+            continue
+        variants = _variants(issued[seq])
+        if len(variants) < 2:
+            continue
+        (usual, usual_ranks), (odd, odd_ranks) = variants[:2]
+        how = differs(usual, odd)
+        if how is None:
+            continue
+        if _reordered(issued, seq, usual_ranks[0], odd_ranks[0]):
+            how = "order"
+        return seq, how, variants
+    return None
+
+
+def _variants(
+    found: Mapping[Signature, Sequence[int]],
+) -> list[tuple[Signature, tuple[int, ...]]]:
+    """Joins signatures that may belong to one call. The commonest first, then the lowest rank."""
+    joined: list[tuple[Signature, list[int]]] = []
+    for signature, ranks in found.items():
+        same = next((v for v in joined if differs(v[0], signature) is None), None)
+        if same is None:
+            joined.append((signature, list(ranks)))
+        else:
+            same[1].extend(ranks)
+    made = [(signature, tuple(sorted(ranks))) for signature, ranks in joined]
+    return sorted(made, key=lambda variant: (-len(variant[1]), variant[1]))
+
+
+def _reordered(issued: Issued, seq: int, one: int, other: int) -> bool:
+    """Returns whether two ranks issued the same operations from `seq` on in another order."""
+    left: Counter[Signature] = Counter()
+    right: Counter[Signature] = Counter()
+    for at in range(seq, seq + _WINDOW):
+        of_one, of_other = (_by(issued.get(at, {}), rank) for rank in (one, other))
+        if of_one is None or of_other is None:
+            return False
+        left[of_one] += 1
+        right[of_other] += 1
+        if at > seq and left == right:
+            return True
+    return False
+
+
+def _by(found: Mapping[Signature, Sequence[int]], rank: int) -> Signature | None:
+    return next((signature for signature, ranks in found.items() if rank in ranks), None)

@@ -1,0 +1,299 @@
+"""Real jobs break, and their records say what they know: live, collected, and after the end."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from oddrank.triage import facts
+from oddrank.triage.evidence import Notes, record
+from triage.facts_of import item_of
+
+pytestmark = [pytest.mark.needs("torch-build"), pytest.mark.timeout(300), pytest.mark.job]
+JOB = Path(__file__).with_name("record_job.py")
+CULPRIT = 2
+OTHERS = (0, 1, 3)
+T = TypeVar("T")
+
+
+@dataclass
+class Read:
+    """The facts of a folder of records."""
+
+    facts: list[facts.Fact]
+    notes: Notes
+
+    def of(self, kind: type[T], rank: int = CULPRIT) -> list[T]:
+        def owner(fact: Any) -> int | None:
+            return fact.process.rank
+
+        return [fact for fact in self.facts if isinstance(fact, kind) and owner(fact) == rank]
+
+    def all(self, kind: type[T]) -> list[T]:
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    def world_group(self, rank: int) -> facts.Progress:
+        (found,) = (p for p in self.of(facts.Progress, rank) if p.group.text == "default_pg")
+        return found
+
+    def functions(self, rank: int = CULPRIT) -> list[str]:
+        """Returns the functions of the rank's main thread, innermost first."""
+        (found,) = (
+            stack
+            for stack in self.all(facts.Stack)
+            for thread in stack.threads
+            if (thread.process.rank, thread.name) == (rank, "MainThread")
+        )
+        return [frame.function for frame in found.frames]
+
+
+def read(folder: Path) -> Read:
+    notes = Notes()
+    items = [item_of(file, str(file)) for file in sorted(folder.rglob("*")) if file.is_file()]
+    return Read(list(record.KIND.read([i for i in items if record.KIND.sniff(i)], notes)), notes)
+
+
+@dataclass
+class Job:
+    folder: Path
+    processes: list[subprocess.Popen[bytes]]
+
+    @property
+    def records(self) -> Path:
+        return self.folder / "records"
+
+    def said(self, rank: int) -> str:
+        return (self.folder / f"out{rank}").read_text()
+
+    def is_ready(self, rank: int) -> bool:
+        return "ready" in self.said(rank) or self.processes[rank].poll() is not None
+
+    def until(self, true: Callable[[], bool]) -> None:
+        end = time.monotonic() + 200
+        while not true():
+            assert time.monotonic() < end, "\n".join(self.said(rank) for rank in range(4))
+            time.sleep(0.05)
+
+    def collected(self) -> Path:
+        target = self.folder / "collected"
+        command = [sys.executable, "-m", "oddrank", "trace", "collect", str(target)]
+        subprocess.run([*command, str(self.records)], check=True, stdout=subprocess.DEVNULL)
+        return target
+
+
+@contextmanager
+def job(folder: Path, fault: str) -> Iterator[Job]:
+    """Runs four ranks until those that still run can come no further."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {
+        **os.environ, "ODDRANK_DIR": str(folder / "records"), "WORLD_SIZE": "4",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    made = Job(folder, [])
+    try:
+        for rank in range(4):
+            with (folder / f"out{rank}").open("wb") as out:
+                environ = {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                made.processes.append(
+                    subprocess.Popen(
+                        [sys.executable, JOB, fault], env=environ, stdout=out, stderr=out
+                    )
+                )
+        # gloo may end a rank that finds another size than its own.
+        made.until(lambda: all(made.is_ready(rank) for rank in OTHERS))
+        yield made
+    finally:
+        for process in made.processes:
+            process.kill()
+            process.wait()
+
+
+def waits_at_the_fourth(found: Read, rank: int) -> None:
+    progress = found.world_group(rank)
+    assert (progress.enqueued, progress.completed) == (4, 3)
+    (call,) = progress.open
+    assert (call.op, call.seq, call.dtype, call.sizes) == ("all_reduce", 4, "float32", "8")
+    assert call.state == "started"
+    assert "main" in [frame.function for frame in call.site]
+    assert progress.group.ranks == (0, 1, 2, 3)
+    assert progress.backend == "gloo"
+    assert progress.whole
+
+
+def has_not_entered(found: Read, rank: int = CULPRIT) -> None:
+    progress = found.world_group(rank)
+    assert (progress.enqueued, progress.completed, progress.open) == (3, 3, ())
+    assert progress.whole
+
+
+@pytest.mark.smoke
+def test_a_stopped_rank_is_stopped_live_and_in_its_copy_however_late_that_is_read(tmp_path):
+    with job(tmp_path, "stopped") as running:
+        running.until(lambda: "ready" in running.said(CULPRIT))
+        running.processes[CULPRIT].send_signal(signal.SIGSTOP)
+        running.until(lambda: read(running.records).of(facts.State)[0].state == "stopped")
+        live = read(running.records)
+        copy = running.collected()
+    for found in (live, read(copy)):
+        assert found.notes.lines == []
+        assert [state.state for state in found.of(facts.State)] == ["stopped"]
+        assert {s.state for r in OTHERS for s in found.of(facts.State, r)} == {"running"}
+        has_not_entered(found)
+        for rank in OTHERS:
+            waits_at_the_fourth(found, rank)
+            (pair,) = (p for p in found.of(facts.Progress, rank) if p.group.text != "default_pg")
+            assert pair.group.ranks == ((0, 1) if rank < 2 else (2, 3))
+            assert (pair.enqueued, pair.completed, pair.open) == (3, 3, ())
+        assert found.all(facts.World)[0].size == 4
+        assert {i.process.rank for i in found.all(facts.Identity)} == {0, 1, 2, 3}
+        (activity,) = found.of(facts.Activity)
+        assert activity.step == 2
+        assert activity.last is not None
+        assert activity.seen is not None
+        assert activity.last < activity.seen
+        assert not found.all(facts.Death)
+        assert not found.all(facts.Mismatch)
+        assert found.functions()[0] == "<lambda>"
+    # Without the file of states, nobody can say who lived when the records were copied.
+    for file in copy.rglob("states.json"):
+        file.unlink()
+    later = read(copy)
+    assert {state.state for state in later.all(facts.State)} == {"dead"}
+    assert not later.all(facts.Death)
+
+
+def test_a_killed_rank_is_dead_by_its_signal_until_somebody_asks_for_it(tmp_path):
+    with job(tmp_path, "killed") as running:
+        running.until(lambda: "ready" in running.said(CULPRIT))
+        running.processes[CULPRIT].kill()
+        running.until(lambda: bool(read(running.records).of(facts.Death)))
+        (death,) = read(running.records).of(facts.Death)
+        assert (death.how, death.signal) == ("signal", signal.SIGKILL)
+        copy = running.collected()
+        running.processes[CULPRIT].wait()
+        (unasked,) = read(running.records).of(facts.Death)
+        assert (unasked.how, unasked.signal) == ("signal", None)
+    (later,) = read(copy).of(facts.Death)
+    assert later.signal == signal.SIGKILL
+    assert [state.state for state in read(copy).of(facts.State)] == ["dead"]
+    has_not_entered(read(copy))
+
+
+def test_a_rank_that_raised_says_what_and_where(tmp_path):
+    with job(tmp_path, "raises") as running:
+        running.processes[CULPRIT].wait()
+        found = read(running.records)
+    (death,) = found.of(facts.Death)
+    assert (death.how, death.text, death.code) == ("exception", "ValueError", 1)
+    assert [frame.function for frame in death.site] == ["raises"]
+    has_not_entered(found)
+
+
+def test_a_rank_that_left_with_a_code_or_early_is_dead(tmp_path):
+    with job(tmp_path, "exits") as running:
+        running.until(lambda: bool(read(running.records).of(facts.Death)))
+        (death,) = read(running.records).of(facts.Death)
+        assert (death.how, death.code) == ("exit", 7)
+
+
+def test_an_early_return_is_no_death_but_its_rank_is_gone(tmp_path):
+    with job(tmp_path, "returns") as running:
+        running.processes[CULPRIT].wait()
+        found = read(running.records)
+    assert not found.of(facts.Death)
+    assert [state.state for state in found.of(facts.State)] == ["dead"]
+    has_not_entered(found)
+
+
+def test_a_rank_without_data_stands_in_its_queue(tmp_path):
+    with job(tmp_path, "dataloader") as running:
+        found = read(running.records)
+    assert "waits_for_a_batch" in found.functions()
+    assert found.functions()[0] in ("wait", "Condition.wait")
+    assert found.of(facts.Activity)[0].section == "data"
+    has_not_entered(found)
+
+
+def test_a_rank_in_a_loop_is_active_and_uses_the_processor(tmp_path):
+    with job(tmp_path, "loop") as running:
+        found = read(running.records)
+    assert found.functions()[0] == "spins"
+    (activity,) = found.of(facts.Activity)
+    assert activity.seen - activity.last < 5
+    threads = [t for s in found.all(facts.Stack) for t in s.threads if t.name == "MainThread"]
+    cpu = {thread.process.rank: thread.cpu for thread in threads}
+    assert max(cpu, key=lambda rank: cpu[rank] or 0) == CULPRIT
+    has_not_entered(found)
+
+
+@pytest.mark.parametrize(
+    ("fault", "differs", "seq"),
+    [("size", "sizes", 4), ("dtype", "dtype", 4), ("order", "order", 4)],
+)
+def test_ranks_that_issued_other_calls_are_told_apart(tmp_path, fault, differs, seq):
+    with job(tmp_path, fault) as running:
+        (found,) = read(running.records).all(facts.Mismatch)
+    assert (found.group.ranks, found.seq, found.differs) == ((0, 1, 2, 3), seq, differs)
+    usual, odd = found.variants
+    assert (usual.ranks, odd.ranks) == (OTHERS, (CULPRIT,))
+    if fault == "dtype":
+        assert (usual.call.dtype, odd.call.dtype) == ("float32", "float64")
+    if fault == "order":
+        assert (usual.call.op, odd.call.op) == ("all_reduce", "broadcast")
+
+
+def test_an_open_receive_has_its_peer(tmp_path):
+    with job(tmp_path, "peer") as running:
+        found = read(running.records)
+    (call,) = found.world_group(3).open
+    assert (call.op, call.peer, call.seq) == ("recv", CULPRIT, 1)
+    assert found.world_group(3).enqueued == 3
+
+
+def test_of_several_jobs_the_newest_counts_and_of_each_its_last_run(tmp_path, dead_records):
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    shutil.copytree(dead_records("1"), older)
+    shutil.copytree(dead_records("2"), newer)
+    found = read(tmp_path)
+    assert {Path(i.source.file).parts[-3] for i in found.all(facts.Identity)} == {"newer"}
+    assert [line for line in found.notes.lines if "an older job: its 2 records" in line]
+
+
+@pytest.fixture
+def dead_records(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns a function that makes the records of two ranks of a job with this name."""
+
+    def make(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("job")
+        for rank in ("0", "1"):
+            environ = {
+                "ODDRANK_DIR": str(folder), "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2",
+                "TORCHELASTIC_RUN_ID": name,
+            }  # fmt: skip
+            subprocess.run(
+                [sys.executable, "-c", "import oddrank; oddrank.arm(); oddrank.step(1)"],
+                env={**os.environ, **environ}, check=True, timeout=60,
+            )  # fmt: skip
+        return folder
+
+    return make
+
+
+def test_garbage_gives_a_line(tmp_path):
+    (tmp_path / "rank0.trace").write_bytes(b"oddrank\n" + b"x" * 9000)
+    (tmp_path / "states.json").write_text('{"schema": "oddrank.states/1", "processes": [4]}')
+    found = read(tmp_path)
+    assert found.facts == []
+    assert len(found.notes.lines) == 2
