@@ -101,7 +101,7 @@ def measure(name: str, repetitions: int) -> dict[str, Any]:
         "peak MiB": round(max(run[2] for run in measured)),
         "MiB before": round(max(run[3] for run in measured)),
         "facts": measured[0][4],
-        "named": ",".join(map(str, named)),
+        "named": len(named),
         "right": named == [CULPRIT],
     }
 
