@@ -66,10 +66,10 @@ py::dict records_dict(const FlightRecords& records) {
     const FlightDump& dump = records.dumps[i];
     py::list notes;
     for (const std::string& note : dump.notes) notes.append(text(note));
-    dumps.append(py::make_tuple(dump.readable, known_or_none(records.ranks[i]), text(dump.host),
-                                known_or_none(dump.pid), known_or_none(dump.world),
-                                text(dump.version), dump.entries, dump.whole, dump.from_first,
-                                py::cast(dump.groups), notes));
+    dumps.append(py::make_tuple(
+        dump.readable, known_or_none(records.ranks[i]), text(dump.host), known_or_none(dump.pid),
+        known_or_none(dump.world), text(dump.version), dump.entries, dump.whole, dump.from_first,
+        py::cast(dump.groups), static_cast<double>(dump.pause) * 1e-9, notes));
     for (const FlightTrack& track : dump.tracks) {
       tracks.append(py::make_tuple(i, track.group, text(track.backend),
                                    known_or_none(track.enqueued), known_or_none(track.started),

@@ -259,7 +259,9 @@ void FlightReader::Consumer::root(const Value& value, FlightDump& dump) {
   dump.from_first = dump.contiguous && entries_.front().record == 0;
   for (std::uint32_t i = 0; i < entries_.size(); ++i) {
     names_[entries_[i].name].entries.push_back(i);
-    dump.latest = std::max(dump.latest, entries_[i].created);
+    const std::int64_t created = entries_[i].created;
+    if (created > 0 && dump.latest > 0) dump.pause = std::max(dump.pause, created - dump.latest);
+    dump.latest = std::max(dump.latest, created);
   }
   FlightTracker tracker(tables_, entries_);
   for (const FlightName& name : names_) {

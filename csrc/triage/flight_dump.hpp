@@ -86,6 +86,7 @@ struct FlightDump {
   std::int64_t pid = -1;
   std::int64_t world = -1;
   std::int64_t latest = 0;  // the newest time in it, nanoseconds since 1970
+  std::int64_t pause = 0;   // the longest time between two operations, nanoseconds
   std::size_t entries = 0;
   bool contiguous = false;            // no operation between the first and the last is left out
   bool from_first = false;            // nor is any before: these are all of the process

@@ -75,6 +75,16 @@ def test_an_archive_in_an_archive_names_its_members(tmp_path):
     assert items == {f"{path}:node1.tar:rank3": b"three", f"{path}:rank0": b"zero"}
 
 
+def test_members_keep_the_time_of_their_last_change(tmp_path):
+    path = tmp_path / "job.tar"
+    with tarfile.open(path, "w") as archive:
+        info = tarfile.TarInfo("rank0")
+        info.size, info.mtime = 4, 1_700_000_000
+        archive.addfile(info, io.BytesIO(b"zero"))
+    with files.opened([str(path)], Notes()) as items:
+        assert items[0].path.stat().st_mtime == 1_700_000_000
+
+
 def test_a_zip_is_unpacked(tmp_path):
     with zipfile.ZipFile(tmp_path / "job.zip", "w") as archive:
         archive.writestr("rank0", "zero")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,8 +100,11 @@ class _Unpacker:
             except _BROKEN as error:
                 self._notes.add(name, f"unpacked only in part: {error}")
 
-    def _copy(self, source: IO[bytes], name: str) -> Path | None:
-        """Copies to a file of the folder what `source` yields until its end or an error."""
+    def _copy(self, source: IO[bytes], name: str, changed: float | None = None) -> Path | None:
+        """Copies to a file of the folder what `source` yields until its end or an error.
+
+        changed: Unix time that the copy keeps. It tells when a dump was made.
+        """
         self._copies += 1
         path = self._folder / str(self._copies)
         # Gives what came before the place where a file is cut off; read() would raise instead.
@@ -115,11 +119,13 @@ class _Unpacker:
                     file.write(chunk)
             except _BROKEN as error:
                 self._notes.add(name, f"unpacked only in part: {error}")
+        if changed is not None:
+            os.utime(path, (changed, changed))
         return path if path.stat().st_size else None
 
     def compressed(self, opener: Callable[[Path], Any], name: str, path: Path, depth: int) -> Any:
         with opener(path) as source:
-            copy = self._copy(source, name)
+            copy = self._copy(source, name, path.stat().st_mtime)
         if copy is not None:
             yield from self._file(name, copy, depth)
 
@@ -128,7 +134,7 @@ class _Unpacker:
             for member in archive:
                 if member.isfile():
                     source = archive.extractfile(member)
-                    copy = self._copy(source, name) if source else None
+                    copy = self._copy(source, name, member.mtime) if source else None
                     if copy is not None:
                         yield from self._file(f"{name}:{member.name}", copy, depth)
 
@@ -137,8 +143,10 @@ class _Unpacker:
             for member in archive.infolist():
                 if member.is_dir() or member.flag_bits & 1:  # 1: encrypted
                     continue
+                # The clock of a zip has no time zone.
+                changed = time.mktime((*member.date_time, 0, 0, -1))
                 with archive.open(member) as source:
-                    copy = self._copy(source, name)
+                    copy = self._copy(source, name, changed)
                 if copy is not None:
                     yield from self._file(f"{name}:{member.filename}", copy, depth)
 

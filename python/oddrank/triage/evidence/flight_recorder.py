@@ -59,6 +59,8 @@ class _Records:
         self._groups = [Group(name, ranks, text) for name, ranks, text in found["groups"]]
         self._stacks: dict[int, _STACK] = {}
         self._sources = [Source(item.name) for item in items]
+        # A dump does not say when it was made: its file does.
+        self._times = [(_modified(item) or 0) / 1e9 or None for item in items]
         self._processes: list[Process] = []
         for item, (_, rank, host, pid, *_, lines) in zip(items, found["dumps"], strict=True):
             self._processes.append(Process(rank, host or None, pid))
@@ -99,7 +101,7 @@ class _Records:
         for track in self._found["tracks"]:
             tracks.setdefault(track[0], []).append(track)
         for i, dump in enumerate(self._found["dumps"]):
-            readable, rank, *_, whole, from_first, groups, _ = dump
+            readable, rank, *_, whole, from_first, groups, pause, _ = dump
             if not readable or rank is None:
                 continue
             own = tracks.get(i, ())
@@ -130,7 +132,9 @@ class _Records:
                     tuple(self._call(call) for call in calls),
                     count,
                     whole,
+                    time=self._times[i],
                     timed_out=late,
+                    pause=pause,
                 )
             # A rank with nothing open anywhere is not in the calls of its other groups either. If
             # its buffer still has its first operation, it has issued none in them.

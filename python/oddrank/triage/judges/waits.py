@@ -233,21 +233,26 @@ def _culprits(view: View, waits: _Waits, culprits: set[int]) -> list[Suspect]:
     for rank in sorted(culprits):
         kinds[_kind(view, waits, rank)].append(rank)
     silent = _silent(view, waits)
+    unheard = set(range(view.world or 0)) - view.heard
     found = []
     for cause, ranks in kinds.items():
         waiting, group, call = waits.waiting_for(ranks)
         support = [*_points(view, waits, ranks, group, call)]
-        against = (
-            [Point(f"no evidence of {ranks_text(silent)} that the others may wait for as well")]
-            if silent
-            else []
-        )
+        against = []
+        if silent:
+            text = f"no evidence of {ranks_text(silent)} that the others may wait for as well"
+            against.append(Point(text))
+        hidden = _hidden(view, ranks)
+        if hidden:
+            text = "its sends and receives were not recorded: it may be inside one"
+            against.append(Point(text, hidden.source))
+        certainty = 0 if hidden and unheard else 1 if hidden or silent else 2
         found.append(
             Suspect(
                 cause,
                 _processes(view, ranks),
                 rule="awaited-and-waits-for-nobody",
-                certainty=2 if not silent else 1,
+                certainty=certainty,
                 support=tuple(support),
                 against=tuple(against),
                 waiting=_processes(view, sorted(waiting)),
@@ -256,6 +261,17 @@ def _culprits(view: View, waits: _Waits, culprits: set[int]) -> list[Suspect]:
             )
         )
     return sorted(found, key=lambda s: -len(s.waiting))
+
+
+def _hidden(view: View, ranks: Sequence[int]) -> Progress | None:
+    """Returns progress of one of the ranks that need not show all that it has open, if no counter
+    tells that it has come less far than the others."""
+    for members in view.progress.values():
+        for rank in ranks:
+            progress = members.get(rank)
+            if progress is not None and not progress.whole and not progress.timed_out:
+                return progress
+    return None
 
 
 def _kind(view: View, waits: _Waits, rank: int) -> Cause:
