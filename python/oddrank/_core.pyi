@@ -1,7 +1,7 @@
 """What _core exports, one section per subject."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NoReturn, SupportsIndex, TypeAlias
+from typing import Any, Literal, NoReturn, SupportsIndex
 
 build_info: dict[str, str]
 
@@ -119,16 +119,15 @@ def kill_this_process_in(seconds: float, /) -> None: ...
 
 # logs
 
-_LogWriter: TypeAlias = tuple[
-    int | None, int | None, int | None, int | None, int | None, str | None, str | None
-]
-_LogTime: TypeAlias = tuple[int, str, bool]
-
 def scan_lines(
     path: str, needles: Sequence[tuple[str, int]], most: int = 20000, total: int = 64 << 20
 ) -> dict[str, Any]: ...
-def strip_prefix(line: str) -> tuple[str, _LogWriter]: ...
-def find_time(line: str, reference_ns: int) -> _LogTime | None: ...
+def strip_prefix(
+    line: str,
+) -> tuple[
+    str, tuple[int | None, int | None, int | None, int | None, int | None, str | None, str | None]
+]: ...
+def find_time(line: str, reference_ns: int) -> tuple[int, str, bool] | None: ...
 
 # printing
 
