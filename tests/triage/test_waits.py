@@ -49,6 +49,25 @@ def test_groups_of_one_name_and_other_ranks_are_not_compared():
     assert judged(*facts)[0] == ("not-entered", (1,), 2)
 
 
+def test_a_host_that_issues_ahead_does_not_hide_whom_its_gpu_waits_for():
+    # Rank 2's GPU stopped in a. Rank 1 waits for it there and has issued call 9 of b, in which its
+    # GPU is not yet; rank 0 stands in call 9 of b, and rank 3 waits for rank 0 in c.
+    a, b, c = Group("a", (1, 2)), Group("b", (0, 1)), Group("c", (0, 3))
+
+    def at(rank, group, *seqs, since, pending=1):
+        calls = tuple(Call(seq, "all_reduce", since=since + seq) for seq in seqs)
+        return progress(
+            rank, group, enqueued=seqs[-1] + pending - 1, completed=seqs[0] - 1, open=calls,
+            open_count=len(calls) + pending - 1,
+        )  # fmt: skip
+
+    facts = [
+        at(1, a, 5, since=0.0), at(2, a, 4, 5, since=0.0, pending=7), at(1, b, 9, since=10.0),
+        at(0, b, 9, since=10.0), at(3, c, 3, since=20.0), done(0, 2, group=c),
+    ]  # fmt: skip
+    assert judged(*facts) == [("gpu-stopped", (2,), 2)]
+
+
 def test_two_orders_of_two_groups_are_a_circle():
     a, b = Group("a", (0, 1)), Group("b", (0, 1))
     facts = [

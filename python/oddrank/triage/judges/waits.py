@@ -157,6 +157,8 @@ def _judge(view: View) -> list[Suspect]:
     maybe = waits.maybe()
     ends = {rank for rank in awaited if rank not in waiting and rank not in waits.pairs}
     culprits = {rank for rank in ends if not maybe.get(rank)}
+    # A host may have issued a call long before its GPU comes to it.
+    culprits = {rank for rank in culprits if not _held_up(view, waits, rank)}
     if culprits:
         return _culprits(view, waits, culprits)
     circle = _circle(waits)
@@ -165,6 +167,41 @@ def _judge(view: View) -> list[Suspect]:
     if not waits.inside():
         return _outside(view)
     return _unheard(view, waits, maybe)
+
+
+def _stand(view: View, rank: int) -> tuple[Group, Call] | None:
+    """Returns a rank's oldest open call over all groups: a GPU comes to the others after it."""
+    found: list[tuple[float, Group, Call]] = []
+    for group, members in view.progress.items():
+        for call in members[rank].open if rank in members else ():
+            if call.since is None:
+                return None
+            found.append((call.since, group, call))
+    if not found:
+        return None
+    _, group, call = min(found, key=lambda each: each[0])
+    return group, call
+
+
+def _held_up(view: View, waits: _Waits, rank: int) -> bool:
+    """Returns whether a rank stands in a call that another member is not in yet: that one stands
+    in another call, and has issued this one ahead, or not at all."""
+    own = _stand(view, rank)
+    if own is None:
+        return False
+    group, call = own
+    if call.peer is not None:
+        other = _stand(view, call.peer)
+        return other is not None and other[1].peer != rank
+    if call.seq is None:
+        return False
+    for member, front in waits.fronts.get(group, {}).items():
+        if member == rank or front > (call.seq, True):
+            continue
+        stand = _stand(view, member)
+        if stand is not None and (stand[0], stand[1].seq, stand[1].peer) != (group, call.seq, None):
+            return True
+    return False
 
 
 def _waits(view: View) -> _Waits:
