@@ -103,6 +103,26 @@ def test_the_only_rank_that_did_not_time_out_is_the_one_waited_for(tmp_path):
     assert named == [2]
 
 
+def test_a_table_with_tracebacks_is_read_entry_by_entry(tmp_path):
+    def raised(rank, pid):
+        shown = (
+            "  traceback : Traceback (most recent call last):\n"
+            f'    File "train.py", line 9, in main\n      step()\n  {LOST}\n  \n'
+        )
+        before, _, _ = entry(rank, pid, 1).partition("  traceback")
+        return before + shown
+
+    rule, end = "-" * 60 + "\n", "=" * 60 + "\n"
+    text = (
+        f"{end}train.py FAILED\n{rule}Failures:\n{raised(0, 10)}{entry(2, 12, -9)}{raised(3, 13)}"
+        f"{rule}Root Cause (first observed failure):\n{raised(1, 11)}{end}"
+    )
+    suspect, named = one(suspects(tmp_path, text))
+    assert named == [2]
+    assert suspect.death.signal == 9
+    assert sorted(p.rank for p in suspect.waiting) == [0, 1, 3]
+
+
 def test_a_killed_rank_explains_those_that_the_launcher_ended(tmp_path):
     text = closing(10, 11, 13) + failed(2, 12, -9) + entry(2, 12, -9)
     suspect, named = one(suspects(tmp_path, text))

@@ -15,6 +15,8 @@ _MOST_JSON = 4 << 20
 _AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _CLOSING = re.compile(r"[Ss]ending process (\d+) closing signal (\w+)")
 _FORCED = re.compile(r"process (\d+) via .*forcefully exiting via (?:Signals\.)?(\w+)")
+# What ends an entry of torchrun's table: a rule, or the number of the next one.
+_TABLE_LINE = re.compile(r"-{10,}|={10,}|\[\d+\]:|Root Cause .*")
 _ROW = re.compile(r"(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _CODE = re.compile(r"(-?\d+)\s*\(pid: (\d+)\)")
@@ -61,6 +63,8 @@ class _Entry:
     pid: int | None = None
     code: int | None = None
     traceback: tuple[str, ...] = ()
+    ended: bool = False
+    """The next entry of the table has begun: what follows is not of this traceback."""
 
 
 @dataclass
@@ -106,7 +110,9 @@ class _Reader:
         entry = entries[-1] if entries else None
         found = _ROW.search(line.text)
         if line.follows:
-            if entry is not None:
+            if entry is not None and _TABLE_LINE.fullmatch(line.text.strip()):
+                entry.ended = True
+            elif entry is not None and not entry.ended:
                 entry.traceback = (*entry.traceback, line.text)
             return
         if found is None:
