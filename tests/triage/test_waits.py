@@ -228,6 +228,12 @@ def test_a_look_at_a_healthy_job_names_nobody():
     assert judged(*long) == [("not-entered", (2,), 2)]
 
 
+def test_a_rank_whose_sends_were_not_recorded_is_not_named_for_having_nothing_open():
+    facts = [inside(0, 7, backend="gloo"), inside(1, 7, backend="gloo"), inside(3, 7)]
+    assert judged(*facts, done(2, 6, backend="gloo"))[0][1:] == ((2,), 1)
+    assert judged(*facts, done(2, 6, backend="gloo", whole=False, unseen=True))[0][2] == 0
+
+
 def test_every_order_of_the_same_facts_gives_the_same_verdict():
     facts = [inside(0, 7), inside(1, 7), done(2, 6), inside(3, 7)]
     facts += [inside(0, 3, group=Group("p", (0, 2))), done(2, 2, group=Group("p", (0, 2)))]

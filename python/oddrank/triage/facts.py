@@ -124,6 +124,8 @@ class Progress:
     """When this was true: the moment of the dump or of the line."""
     timed_out: bool = False
     """A watchdog gave this group's oldest call up."""
+    unseen: bool = False
+    """The rank also issued calls that the source does not record, such as sends over gloo."""
     pause: float | None = None
     """The longest time between two calls that the source shows of this rank, in seconds."""
 

@@ -134,6 +134,7 @@ class _Records:
                     whole,
                     time=self._times[i],
                     timed_out=late,
+                    unseen=backend == "gloo" and not whole,
                     pause=pause,
                 )
             # A rank with nothing open anywhere is not in the calls of its other groups either. If

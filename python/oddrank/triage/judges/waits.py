@@ -270,7 +270,7 @@ def _culprits(view: View, waits: _Waits, culprits: set[int]) -> list[Suspect]:
     for rank in sorted(culprits):
         kinds[_kind(view, waits, rank)].append(rank)
     silent = _silent(view, waits)
-    unheard = set(range(view.world or 0)) - view.heard
+    unheard = set(range(max(view.world or 0, max(view.heard, default=-1) + 1))) - view.heard
     found = []
     for cause, ranks in kinds.items():
         waiting, group, call = waits.waiting_for(ranks)
@@ -281,9 +281,12 @@ def _culprits(view: View, waits: _Waits, culprits: set[int]) -> list[Suspect]:
             against.append(Point(text))
         hidden = _hidden(view, ranks)
         if hidden:
-            text = "its sends and receives were not recorded: it may be inside one"
+            text = "not all that it issues was recorded: it may be inside a send or a receive"
+            if unheard:
+                text = f"{text}, and {ranks_text(unheard)} left no evidence"
             against.append(Point(text, hidden.source))
-        certainty = 0 if hidden and unheard else 1 if hidden or silent else 2
+        unsure = hidden is not None and (hidden.unseen or bool(unheard))
+        certainty = 0 if unsure else 1 if hidden or silent else 2
         found.append(
             Suspect(
                 cause,
@@ -301,12 +304,18 @@ def _culprits(view: View, waits: _Waits, culprits: set[int]) -> list[Suspect]:
 
 
 def _hidden(view: View, ranks: Sequence[int]) -> Progress | None:
-    """Returns progress of one of the ranks that need not show all that it has open, if no counter
-    tells that it has come less far than the others."""
+    """Returns progress of one of the ranks that need not show all that it has open.
+
+    Gloo records no send and recv, and takes a call that failed for one that ended.
+    """
     for members in view.progress.values():
         for rank in ranks:
             progress = members.get(rank)
-            if progress is not None and not progress.whole and not progress.timed_out:
+            if progress is None or progress.timed_out:
+                continue
+            if progress.unseen or not progress.whole:
+                return progress
+            if progress.backend == "gloo" and not progress.open:
                 return progress
     return None
 
