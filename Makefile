@@ -5,10 +5,10 @@ REPEATS ?= 20
 RUNS ?= 10000000
 # Tests that run at a time. Jobs mostly wait: two of them on two cores do not disturb each other.
 WORKERS ?= 2
-# gpu-check: some of its parts, the seconds of one call (the next one goes on), 1 for a run without a GPU, the folder of
-# results, and the folder of packages that `make gpu-wheels` has fetched.
+# gpu-check: some of its parts, the seconds of one call (the next one goes on; 0: no limit), 1 for a run without a GPU,
+# the folder of results, and the folder of packages that `make gpu-wheels` has fetched.
 PARTS ?=
-LIMIT ?= 0
+LIMIT ?= 540
 DRY ?=
 RESULTS ?= build/gpu-check
 WHEELS ?= build/gpu-wheels

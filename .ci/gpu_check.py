@@ -207,10 +207,13 @@ def _gpus() -> list[str]:
 def _import_torch(environ: dict[str, str]) -> str:
     """Imports torch once, so that no part's deadline pays for reading it from a cold disk."""
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda)"],
-        env=environ, capture_output=True, text=True, timeout=MOST, check=False,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda)"],
+            env=environ, capture_output=True, text=True, timeout=MOST, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"torch was not imported within {MOST:g} s"
     said = (done.stdout or done.stderr).strip().splitlines()
     return f"torch {said[-1] if said else '?'}, imported in {time.monotonic() - began:.0f} s"
 

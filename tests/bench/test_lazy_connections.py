@@ -27,7 +27,8 @@ def make(self, *arguments):
     before = connections()
     made(self, *arguments)
     self.smallest([1.0])  # a ring
-    print("connections:", connections() - before, flush=True)
+    # One write a line: where Python does not buffer, print() writes each of its arguments alone.
+    print(f" connections: {connections() - before} ", end="", flush=True)
 process_group.Group.__init__ = make
 sys.argv[0] = "oddrank"
 cli.main()

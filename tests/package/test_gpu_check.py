@@ -18,15 +18,20 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "gpu_check.py"
 
 
-@pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, with parts that only print, fail, hang, or can't run."""
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = spec_from_file_location("gpu_check", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
     made = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "gpu_check", made)  # its dataclasses look there
     spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, with parts that only print, fail, hang, or can't run."""
+    made = script(monkeypatch)
     monkeypatch.setattr(made, "_gpus", lambda: ["GPU 0: one"])
     monkeypatch.setattr(made, "_import_torch", lambda environ: "torch 2.11")
     part = made.Part
@@ -50,6 +55,13 @@ def run(check: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, *argum
     monkeypatch.setattr(sys, "argv", ["gpu_check.py", str(folder), *arguments])
     code: int = check.main()
     return code
+
+
+def test_an_import_of_torch_that_hangs_ends_in_a_line(monkeypatch, tmp_path):
+    made = script(monkeypatch)
+    (tmp_path / "torch.py").write_text("import time; time.sleep(1000)")
+    monkeypatch.setattr(made, "MOST", 1)
+    assert "not imported" in made._import_torch({**os.environ, "PYTHONPATH": str(tmp_path)})
 
 
 def test_a_part_that_fails_or_hangs_is_named_and_the_next_ones_run(

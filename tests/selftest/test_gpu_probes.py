@@ -173,7 +173,7 @@ def test_a_rate_is_operations_over_the_gpus_own_time():
 
 
 def test_products_that_do_not_end_are_given_up(monkeypatch):
-    monkeypatch.setattr(gpu, "_PATIENCE", 0.01)
+    monkeypatch.setattr(gpu.cublas, "_PATIENCE", 0.01)
     monkeypatch.setattr(FakeEvent, "query", lambda self: False)
     torch = SimpleNamespace(cuda=SimpleNamespace(Event=FakeEvent))
     with pytest.raises(OddrankError, match="did not end in"):

@@ -56,12 +56,6 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
     return convert
 
 
-def _parsed_or_none(parse: Callable[[str], Any]) -> Callable[..., Any]:
-    """Returns the callback of an option without a default that `parse` reads."""
-    convert = _parsed(parse)
-    return lambda ctx, option, value: None if value is None else convert(ctx, option, value)
-
-
 def _names(
     known: Iterable[str],
     aliases: Mapping[str, str] | None = None,
@@ -155,7 +149,7 @@ _RUN_OPTIONS = (
                  help="On GPUs: show the algorithm, protocol and number of channels that NCCL (2.24"
                  " and newer) chose, read from its log in a run of each case that is not timed."),
     click.option("--split", "divided", metavar="HOW", default=None,
-                 callback=_parsed_or_none(split.parse),
+                 callback=_parsed(split.parse),
                  help="Groups of ranks that measure at once: node (the ranks of each node), rail"
                  " (the first rank of all nodes, the second, ...), or NCCL_TESTS_SPLIT's AND, OR,"
                  " MOD, DIV with a number, as in 'DIV 8'. The report names a slow group."),

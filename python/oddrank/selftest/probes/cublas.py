@@ -61,18 +61,17 @@ def hash_of(torch: Any, matrix: Any) -> int:
     bits = matrix.contiguous().view(torch.int32).flatten().to(torch.int64)
     odd = torch.arange(bits.numel(), device=bits.device, dtype=torch.int64).mul_(2).add_(1)
     total = odd.mul_(bits).sum()
-    _wait(torch, total)
+    if total.device.type == "cuda":
+        done = torch.cuda.Event()
+        done.record()
+        wait_for(done)  # item() has no deadline
     return int(total.item()) & 0xFFFFFFFFFFFFFFFF
 
 
-def _wait(torch: Any, result: Any) -> None:
-    """Waits for work on a GPU. Polls: item() has no deadline."""
-    if result.device.type != "cuda":
-        return
-    done = torch.cuda.Event()
-    done.record()
+def wait_for(event: Any) -> None:
+    """Waits until the GPU has come to an event. Polls: synchronize() has no deadline."""
     until = time.monotonic() + _PATIENCE
-    while not done.query():
+    while not event.query():
         if time.monotonic() > until:
             raise OddrankError(f"a product of matrices on the GPU did not end in {_PATIENCE:g} s")
         time.sleep(5e-5)

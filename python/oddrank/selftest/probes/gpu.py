@@ -1,6 +1,5 @@
 """Measures a rank's GPU, with the same functions as probes.host."""
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ _TRANSFER_BYTES = 256 << 20
 # its power within milliseconds.
 _LARGE, _SMALL = 8192, 4096
 _SECONDS, _MOST_CALLS = 0.02, 200
-_PATIENCE = 30.0
 # Number format -> why its products could not be measured here.
 reasons: dict[str, str] = {}
 
@@ -152,17 +150,13 @@ def _products(torch: Any, device: Any, rows: int, prepare: Any, repeats: int) ->
 
 
 def _timed(torch: Any, multiply: Callable[[], Any], calls: int) -> float:
-    """Returns the GPU's seconds for so many products. Polls: synchronize() has no deadline."""
+    """Returns the GPU's seconds for so many products."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     for _ in range(calls):
         multiply()
     end.record()
-    until = time.monotonic() + _PATIENCE
-    while not end.query():
-        if time.monotonic() > until:
-            raise OddrankError(f"a product of matrices on the GPU did not end in {_PATIENCE:g} s")
-        time.sleep(5e-5)
+    cublas.wait_for(end)
     return float(begin.elapsed_time(end)) * 1e-3
 
 
