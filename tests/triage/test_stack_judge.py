@@ -1,9 +1,11 @@
 """Tests whom the stacks of all ranks name: who stands outside while others wait for peers."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
+from oddrank.triage import report
 from oddrank.triage.evidence import Item, Notes
 from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import Fact, Frame, Process, Source, Stack, Suspect, Thread, World
@@ -293,6 +295,11 @@ def test_blooms_deadlock_names_the_process_in_the_dataloader(samples, tmp_path):
     assert "pids 688515-688517 on Node 48 in broadcast" in words
     assert "pids 686181-686184 on Node 49 in all_reduce" in words
     assert "pids 686185-686188 on Node 49 in recv" in words
+    # README shows what the command says of them, its sentence folded into two lines.
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    shown = readme.split("$ oddrank triage stacks.txt\n")[1].split("\n...\n")[0]
+    made = report.made(report.judged([Item("stacks.txt", path, len(text), text)], Notes()))
+    assert shown.replace(";\n", "; ").splitlines() == [f"triage: {made.verdict}", made.summary]
 
 
 @pytest.mark.needs("samples")
