@@ -331,6 +331,7 @@ Cause = Literal[
     "slow",  # late in every collective
     "unreachable",  # it answers no watcher: stopped, dead, or its node is cut off
     "device",  # a fault of its GPU, link or host
+    "application",  # a GPU reports an error of the program that it ran
     "unknown",
 ]
 

@@ -50,7 +50,7 @@ def finding(suspect: Suspect, next_: Sequence[str] = ()) -> Finding:
 def _who(suspect: Suspect, condition: Condition) -> Who:
     if condition == "unknown":
         return _nobody(suspect)
-    if suspect.cause == "device" and not suspect.processes and suspect.trouble:
+    if suspect.trouble and not suspect.processes and suspect.cause in ("device", "application"):
         return _device_who(suspect.trouble[0])
     return who(suspect.processes or suspect.waiting[:1])
 
@@ -314,6 +314,16 @@ def _device(suspect: Suspect) -> tuple[Condition, str]:
     return "broken", f"{name} {have} a fault: {place}{text}{_waiters(suspect)}"
 
 
+def _application(suspect: Suspect) -> tuple[Condition, str]:
+    trouble = suspect.trouble[0] if suspect.trouble else None
+    device, host = (trouble.device, trouble.host) if trouble else (None, None)
+    place = " of ".join(part for part in (device, host) if part) or "a GPU"
+    text = trouble.text.strip()[:300] if trouble else "an error"
+    name, _, _ = _subject(suspect)
+    whose = f"an error of the program of {name}" if suspect.processes else "an error of a program"
+    return "suspicious", f"{place} reports {text}: {whose}, not of the GPU"
+
+
 def _unknown(suspect: Suspect) -> tuple[Condition, str]:
     if not suspect.waiting:
         return "unknown", f"something went wrong, and {_NOT_TOLD} which rank began it"
@@ -368,6 +378,7 @@ RULES = {
     "counts-equal": "all ranks have launched the same operations, and no rank goes on",
     "fault-of-its-gpu": "a fault of the GPU that this rank uses",
     "fault-of-its-host": "a fault of the host on which these ranks run",
+    "error-of-its-program": "GPUs report such errors where a program goes wrong on them",
     "fault-of-no-known-rank": "nothing that was read says which rank uses this device",
     "stacks-awaited": "others wait for peers, and its stack shows that it waits for none",
     "stacks-awaited-by-gpu": "others wait for their GPUs, and its stack shows that it does not",
@@ -396,5 +407,6 @@ _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
     "slow": _slow,
     "unreachable": _unreachable,
     "device": _device,
+    "application": _application,
     "unknown": _unknown,
 }
