@@ -98,6 +98,8 @@ class Call:
     since: float | None = None
     site: tuple[Frame, ...] = ()
     thread: str = ""
+    usual: bool | None = None
+    """Whether its rank always issued the same after the same calls before; None: no pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ class Progress:
     """A watchdog gave this group's oldest call up."""
     unseen: bool = False
     """The rank also issued calls that the source does not record, such as sends over gloo."""
+    no_messages: bool = False
+    """The source never records sends and receives of this back end, nor that a call failed."""
     pause: float | None = None
     """The longest time between two calls that the source shows of this rank, in seconds."""
 
@@ -199,7 +203,10 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """When a process last did something that its source records. step: of the training loop."""
+    """When a process last did something that its source records. step: of the training loop.
+
+    last: by its main thread where that is known: threads that watch or log go on in a stall.
+    """
 
     process: Process
     source: Source
@@ -231,6 +238,8 @@ class Death:
     text: str = ""
     site: tuple[Frame, ...] = ()
     """Frames of the traceback, innermost first."""
+    failed: str = ""
+    """The operation with other ranks that failed and made it raise: mostly, as a peer was gone."""
 
 
 Whose: TypeAlias = Literal["hardware", "application", "cleanup", "notice", "unknown"]

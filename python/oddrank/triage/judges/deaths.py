@@ -128,7 +128,7 @@ def _why(death: Death) -> Why:
         return "waited"
     if _STOPPED.search(death.text):
         return "ended"
-    if _LOST.search(death.text):
+    if death.failed or _LOST.search(death.text):
         return "lost"
     return "own"
 
