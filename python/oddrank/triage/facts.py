@@ -370,7 +370,7 @@ class Suspect:
     death: Death | None = None
     trouble: tuple[Trouble, ...] = ()
     cycle: tuple[tuple[Process, ...], ...] = ()
-    """Of a circle: sets of ranks, each waiting for the next."""
+    """Of a circle: sets of ranks, each waiting for the next; or pairs that wait for each other."""
     time: float | None = None
 
 

@@ -141,6 +141,7 @@ def _waiters(suspect: Suspect) -> str:
 
 def _stuck(suspect: Suspect, how: str) -> tuple[Condition, str]:
     name, be, _ = _subject(suspect)
+    be = be if suspect.certainty else "may be"
     return "stuck", f"{name} {be} stuck: {how}{_waiters(suspect)}"
 
 
@@ -266,9 +267,13 @@ def _with(call: Call, differs: str) -> str:
 
 
 def _cycle(suspect: Suspect) -> tuple[Condition, str]:
-    parts = "; ".join(point.text for point in suspect.support)
+    # Other evidence has added its points after those of the circle.
+    parts = "; ".join(point.text for point in suspect.support[: max(1, len(suspect.cycle))])
     name, _, _ = _subject(suspect)
-    return "stuck", f"{name} wait for each other in a circle: {parts}"
+    wait = "wait" if suspect.certainty else "may wait"
+    if suspect.rule == "opposed-messages":
+        return "stuck", f"{name} {wait} for each other: {parts}{_waiters(suspect)}"
+    return "stuck", f"{name} {wait} for each other in a circle: {parts}"
 
 
 def _outside(suspect: Suspect) -> tuple[Condition, str]:
@@ -285,6 +290,7 @@ def _moving(suspect: Suspect) -> tuple[Condition, str]:
     name, be, _ = _subject(suspect)
     place = place_text(suspect.leaf)
     where = f" in {place}" if place else ""
+    be = be if suspect.certainty else "may be"
     return "slow", f"{name} {be} slow, but moves{where}{_waiters(suspect)}"
 
 
@@ -369,6 +375,7 @@ RULES = {
     "all-inside": "every rank is inside the call: nobody is behind",
     "group-unknown": "nothing that was read tells who belongs to the group",
     "circle": "ranks wait for each other, each inside a call that the next has not entered",
+    "opposed-messages": "two ranks do the same to each other, and each needs the other's part",
     "different-calls": "ranks issued different calls as the same call of a group",
     "held": "the kernel keeps it from running",
     "no-open-call": "every rank has completed what it issued",

@@ -41,12 +41,11 @@ def _opposed(view: View, waits: Waits, pairs: list[tuple[int, int]]) -> Suspect:
             )
         points.append(Point(text, view.progress[group][one].source))
     named = sorted({rank for pair in pairs for rank in pair})
-    waiting, _, _ = waits.waiting_for(named)
-    group, call = waits.calls[pairs[0]]
+    waiting, group, call = waits.waiting_for(named)
     return Suspect(
         "cycle", processes(view, named), rule="opposed-messages", certainty=2,
-        support=tuple(points), waiting=processes(view, sorted((waits.inside() | waiting) - {*named})),
-        at=call, group=group, cycle=tuple(processes(view, [rank]) for rank in pairs[0]),
+        support=tuple(points), waiting=processes(view, sorted(waiting)), at=call, group=group,
+        cycle=tuple(processes(view, pair) for pair in pairs[:_MOST_PAIRS]),
     )  # fmt: skip
 
 
