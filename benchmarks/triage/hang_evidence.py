@@ -194,7 +194,7 @@ def _await(job: "Job", form: str, done: Callable[[int], bool]) -> None:
 
 
 def _save(file: Path, content: bytes, made: int = 0) -> None:
-    """made: when its original was written, in nanoseconds: nothing in a dump tells, its file does."""
+    """made: when its original was written, in nanoseconds: only a dump's file tells its age."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     if made:
