@@ -41,10 +41,10 @@ def _opposed(view: View, waits: Waits, pairs: list[tuple[int, int]]) -> Suspect:
             )
         points.append(Point(text, view.progress[group][one].source))
     named = sorted({rank for pair in pairs for rank in pair})
-    waiting, group, call = waits.waiting_for(named)
+    waiting, common, at = waits.waiting_for(named)
     return Suspect(
         "cycle", processes(view, named), rule="opposed-messages", certainty=2,
-        support=tuple(points), waiting=processes(view, sorted(waiting)), at=call, group=group,
+        support=tuple(points), waiting=processes(view, sorted(waiting)), at=at, group=common,
         cycle=tuple(processes(view, pair) for pair in pairs[:_MOST_PAIRS]),
     )  # fmt: skip
 
