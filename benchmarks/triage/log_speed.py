@@ -4,6 +4,7 @@ Logs of three shapes, made here: training lines of 64 ranks behind torchrun's pr
 of one rank, and a progress bar that fills one endless line by carriage returns.
 """
 
+import os
 import random
 import resource
 import sys
@@ -68,7 +69,7 @@ def main() -> None:
             rates, found = [], {}
             for _ in range(options.repetitions + 1):
                 began = time.thread_time()
-                found = _native.core().scan_lines(str(path), _NEEDLES)
+                found = _native.core().scan_lines(os.fsencode(path), _NEEDLES)
                 rates.append(size / (time.thread_time() - began) / 1e9)
             rows.append(
                 {

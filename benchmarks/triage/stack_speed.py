@@ -5,6 +5,7 @@ takes them apart and puts equal stacks together. `facts and verdict` is the rest
 the plain way in Python: a dict of tuples of lines.
 """
 
+import os
 import sys
 import tempfile
 import time
@@ -84,7 +85,7 @@ def main() -> None:
             text = dump(rank).encode()
             path.write_bytes(text)
             items.append(Item(path.name, path, len(text), text[:512]))
-        paths = [str(item.path) for item in items]
+        paths = [os.fsencode(item.path) for item in items]
         core = _native.core()
         figures = harness.paired(
             {

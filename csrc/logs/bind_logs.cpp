@@ -76,21 +76,6 @@ void bind_logs(py::module_& m) {
       py::arg("total") = logs::Limits{}.total,
       "Returns the lines of a log that contain one of the needles, (word, lines that follow) "
       "each, and who wrote lines at all. `most` of a needle and `total` bytes are kept.");
-  m.def(
-      "strip_prefix",
-      [](const std::string& line) {
-        const logs::Prefix who = logs::find_prefix_behind_bar(line);
-        return py::make_tuple(text(std::string_view(line).substr(who.text)),
-                              to_tuple(logs::Writer(who)));
-      },
-      py::arg("line"), "Returns a line without its launchers' prefixes, and what these say.");
-  m.def(
-      "find_time",
-      [](const std::string& line, std::int64_t reference_ns) {
-        return to_tuple(logs::find_time(line, reference_ns));
-      },
-      py::arg("line"), py::arg("reference_ns"),
-      "Returns the time that a line names: (nanoseconds, utc, wall or boot, whole seconds).");
 }
 
 }  // namespace oddrank

@@ -56,6 +56,14 @@ class Cursor {
     while (at_ < text_.size() && at_ - begin < kLongest && is(text_[at_])) ++at_;
     return text_.substr(begin, at_ - begin);
   }
+  // "2026-": a date begins.
+  bool take_year() {
+    std::int64_t year = 0;
+    Cursor ahead = *this;
+    if (!ahead.take_number(year, 4) || year < 1000 || !ahead.take('-')) return false;
+    *this = ahead;
+    return true;
+  }
   std::string_view rest() const { return text_.substr(at_); }
 
  private:
@@ -134,6 +142,14 @@ std::size_t mpirun(std::string_view text, Prefix& who) {
   return at.at();
 }
 
+// mpirun --timestamp-output: "Mon Nov 23 15:00:00 2026[1,3]<stdout>:". Only its time is skipped.
+std::size_t mpirun_time(std::string_view text, Prefix& /*who*/) {
+  constexpr std::size_t kTime = 24;
+  if (text.size() <= kTime || text[kTime] != '[' || text[3] != ' ' || text[7] != ' ') return 0;
+  Prefix behind;
+  return text[13] == ':' && text[16] == ':' && mpirun(text.substr(kTime), behind) > 0 ? kTime : 0;
+}
+
 // Messages of mpirun and the MPI library themselves: "[node7:12345] ".
 std::size_t mpi_message(std::string_view text, Prefix& who) {
   Cursor at(text);
@@ -169,14 +185,15 @@ std::size_t bare_colour(std::string_view text, Prefix& /*who*/) {
   return at.take('m') ? at.at() : 0;
 }
 
-// Ray: "(Worker[rank=9] pid=3098846, ip=10.65.5.217)"; vLLM: "(VllmWorker rank=3 pid=12)".
+// Ray: "(Worker[rank=9] pid=3098846, ip=10.65.5.217)", "(pid=12)"; vLLM: "(VllmWorker rank=3
+// pid=12)".
 std::size_t ray(std::string_view text, Prefix& who) {
   const std::size_t end = text.substr(0, kLongest).find(')');
   if (end == kNone) return 0;
   const std::string_view inside = text.substr(0, end);
-  const std::size_t pid_at = inside.find(" pid=");
-  if (pid_at == kNone) return 0;
-  Cursor pid(inside.substr(pid_at + 5));
+  const std::size_t pid_at = inside.starts_with("(pid=") ? 1 : inside.find(" pid=") + 1;
+  if (pid_at == 0) return 0;
+  Cursor pid(inside.substr(pid_at + 4));
   std::int64_t number = 0;
   if (!pid.take_number(number)) return 0;
   who.pid = number;
@@ -217,14 +234,59 @@ std::size_t stamp(std::string_view text, Prefix& /*who*/) {
   return at.take(' ') ? at.at() : 0;
 }
 
-// Names that stand in front of ": " and are no hosts, for all their digits.
-bool is_word(std::string_view name) {
-  constexpr std::array kWords{"step",  "epoch", "iter", "gpu",  "cuda", "layer", "python", "torch",
-                              "stage", "fold",  "loss", "test", "line", "phase", "round",  "batch",
-                              "h1",    "nccl",  "utf",  "sha",  "md5",  "int",   "float",  "fp",
-                              "bf16",  "v1",    "v2",   "port", "pid",  "device"};
-  return std::any_of(kWords.begin(), kWords.end(),
-                     [name](std::string_view word) { return name.starts_with(word); });
+bool is_small(char c) { return is_lower(c) || is_digit(c) || c == '-' || c == '.'; }
+
+char lowered(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// Returns whether a name is a word with a number: gpu0, step-12, Epoch_3. A number with a zero in
+// front is a host's: gpu07.
+bool is_word(std::string_view word, std::string_view number) {
+  constexpr std::array kWords{"step",  "epoch", "iter",   "gpu",  "cuda",  "layer", "python",
+                              "torch", "stage", "fold",   "loss", "test",  "line",  "phase",
+                              "round", "batch", "h",      "nccl", "utf",   "sha",   "md",
+                              "int",   "float", "fp",     "bf",   "v",     "port",  "pid",
+                              "conv",  "fc",    "device", "uint", "block", "param"};
+  if (number.size() > 1 && number[0] == '0') return false;
+  while (!word.empty() && !is_letter(word.back()) && !is_digit(word.back())) word.remove_suffix(1);
+  return std::any_of(kWords.begin(), kWords.end(), [word](std::string_view each) {
+    return std::equal(word.begin(), word.end(), each.begin(), each.end(),
+                      [](char a, char b) { return lowered(a) == b; });
+  });
+}
+
+// Returns whether the labels of a name are those of a host: none is a number (0.5,
+// model.layers.0.mlp), or four are (an address). The last is no suffix of a source file.
+bool has_labels_of_host(std::string_view name) {
+  std::size_t labels = 0, numbers = 0;
+  std::string_view label;
+  for (std::string_view rest = name; !rest.empty(); ++labels) {
+    label = rest.substr(0, rest.find('.'));
+    if (std::all_of(label.begin(), label.end(), is_digit)) ++numbers;
+    rest.remove_prefix(std::min(label.size() + 1, rest.size()));
+  }
+  constexpr std::array kSources{"py", "cpp", "cc", "cu", "h", "hpp", "cuh", "c", "pyx", "sh"};
+  const bool is_file =
+      labels > 1 && std::find(kSources.begin(), kSources.end(), label) != kSources.end();
+  return !is_file && (numbers == 0 || (numbers == 4 && labels == 4));
+}
+
+// Returns whether a name in front of ": " or ":3: " may be a host: it has a digit. With capitals
+// or '_' it has a number at the end, behind '-' or '_': DGX-07, node_7.
+bool may_be_host(std::string_view name) {
+  const std::size_t letters = name.find_last_not_of("0123456789") + 1;
+  const std::string_view word = name.substr(0, letters), number = name.substr(letters);
+  if (std::all_of(name.begin(), name.end(), is_small)) {
+    if (std::none_of(name.begin(), name.end(), is_digit)) return name == "localhost";
+  } else if (number.empty() || word.empty() || (word.back() != '-' && word.back() != '_')) {
+    return false;
+  }
+  return !is_word(word, number) && has_labels_of_host(name);
+}
+
+// Returns whether a text is a number and nothing else: "conv1: 0.3" names a value, no host.
+bool is_value(std::string_view text) {
+  if (text.starts_with("nan") || text.starts_with("inf")) return text.size() == 3;
+  return !text.empty() && text.find_first_not_of("0123456789.+-eE") == kNone;
 }
 
 // A host in front: pdsh "node7: ", templates of torchrun "node7:3: ", NCCL "node7:99:101 [3] ".
@@ -236,30 +298,29 @@ std::size_t host(std::string_view text, Prefix& who) {
   if (at.take_number(first)) {
     std::int64_t second = 0;
     if (!at.take(':')) return 0;
-    if (at.take_number(second)) {  // host:pid:tid [device]
+    if (at.take_number(second)) {  // host:pid:tid [device]; not the time 10:42:28 [0]
+      const bool is_date = Cursor(name).take_year();
+      if (is_date || std::all_of(name.begin(), name.end(), is_digit)) return 0;
       if (!at.take(" [") || !at.take_number(second, 4) || !at.take("] ")) return 0;
       who.host = name;
       who.pid = first;
       return at.at();
     }
-    if (first > 9'999'999 || !at.take(' ') || is_word(name)) return 0;
+    if (first > 9'999'999 || !at.take(' ') || !may_be_host(name)) return 0;
     who.host = name;
     who.host_number = first;
     return at.at();
   }
   if (!at.take(' ')) return 0;
-  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return is_lower(c) || is_digit(c) || c == '-' || c == '.';
-  });
-  if (!plain || std::none_of(name.begin(), name.end(), is_digit) || is_word(name)) return 0;
   if (name.starts_with("rank")) {
     Cursor rank(name.substr(4));
     std::int64_t number = 0;
     if (!rank.take_number(number, 7) || !rank.done()) return 0;
     who.rank = number;
-  } else {
-    who.host = name;
+    return at.at();
   }
+  if (!may_be_host(name) || is_value(at.rest())) return 0;
+  who.host = name;
   return at.at();
 }
 
@@ -288,7 +349,8 @@ std::size_t syslog(std::string_view text, Prefix& who) {
 std::size_t compose(std::string_view text, Prefix& who) {
   Cursor at(text);
   const std::string_view name = at.take_while(is_name);
-  if (name.size() < 2 || name.find('-') == kNone) return 0;
+  const std::size_t letters = name.find_last_not_of("0123456789");
+  if (letters == kNone || letters + 1 == name.size() || name[letters] != '-') return 0;
   if (at.take_while([](char c) { return c == ' '; }).empty() || !at.take("| ")) return 0;
   who.pod = name;
   return at.at();
@@ -311,7 +373,7 @@ constexpr Row kRows[] = {
     {'[', "]:", torch_rank}, {'[', ",]@", mpirun},   {'[', "/", kubectl}, {'[', "]:/|", torchrun},
     {'[', ":", mpi_message}, {'[', "", bare_colour}, {'(', "", ray},      {'0', ":", srun},
     {' ', "", srun},         {'0', ":", stamp},      {'0', ":", host},    {'a', ":", stream},
-    {'a', ":", host},        {'a', " ", syslog},     {'a', " ", compose},
+    {'a', ":", host},        {'a', " ", syslog},     {'a', " ", compose}, {'a', " ", mpirun_time},
 };
 static_assert(std::size(kRows) <= 32);
 
@@ -353,6 +415,8 @@ std::size_t one_prefix(std::string_view text, Prefix& who) {
 }
 
 void add_prefixes(std::string_view line, Prefix& who) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (who.text == 0 && line.starts_with(kByteOrderMark)) who.text = kByteOrderMark.size();
   for (std::size_t nested = 0; nested < kNested && who.text < line.size();) {
     std::size_t taken = escape(line.substr(who.text));
     if (taken == 0) {
@@ -375,7 +439,8 @@ Prefix find_prefix(std::string_view line) {
   Prefix who;
   if (line.empty()) return who;
   // Nearly all lines of a log without prefixes end here.
-  if (line[0] != '\x1b' && kByFirst[static_cast<unsigned char>(line[0])] == 0) return who;
+  const auto first = static_cast<unsigned char>(line[0]);
+  if (first != 0x1b && first != 0xef && kByFirst[first] == 0) return who;
   add_prefixes(line, who);
   return who;
 }
@@ -393,7 +458,7 @@ Prefix find_prefix_behind_bar(std::string_view line) {
     break;
   }
   constexpr std::string_view kRepeated = "x across cluster]";
-  who.repeated = line.ends_with(kRepeated) || line.find(kRepeated) != kNone;
+  who.repeated = line.find(kRepeated) != kNone;
   return who;
 }
 

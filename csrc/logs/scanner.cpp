@@ -2,31 +2,29 @@
 // match. Only lines that contain a needle are looked at more closely than for their prefix.
 #include "logs/scanner.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <unordered_map>
 #include <utility>
 
 #include "os/error.hpp"
 #include "os/fd.hpp"
+#include "os/whole_file.hpp"
 
 namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kChunk = 1u << 20;
 constexpr std::size_t kBlock = 64u << 10;
-constexpr std::size_t kHead = 192;     // bytes of a speaker's last line that are kept for its time
-constexpr std::size_t kBlocks = 4096;  // writers whose next lines are awaited
-constexpr std::size_t kLongestWindow = 200;
+constexpr std::size_t kHead = 192;  // bytes of a speaker's last line that are kept for its time
+constexpr std::size_t kBlocks = 65'536;  // writers whose next lines are awaited
 
 // Returns a text without escape sequences and control characters.
 std::string plain(std::string_view text, std::size_t most) {
@@ -52,6 +50,8 @@ bool is_indented(std::string_view text) {
                            text.starts_with("\xe2\x95"));
 }
 
+}  // namespace
+
 struct HashPrefix {
   std::size_t operator()(const Prefix& p) const {
     std::size_t hash =
@@ -69,7 +69,18 @@ struct SamePrefix {
   bool operator()(const Prefix& a, const Prefix& b) const { return a.same_writer(b); }
 };
 
-}  // namespace
+// The same for a map of writers that is asked by prefix.
+struct HashWriter : HashPrefix {
+  using is_transparent = void;
+  using HashPrefix::operator();
+  std::size_t operator()(const Writer& writer) const { return (*this)(writer.prefix()); }
+};
+struct SameWriter {
+  using is_transparent = void;
+  static const Prefix& view(const Prefix& prefix) { return prefix; }
+  static Prefix view(const Writer& writer) { return writer.prefix(); }
+  bool operator()(const auto& a, const auto& b) const { return view(a).same_writer(view(b)); }
+};
 
 Writer::Writer(const Prefix& prefix)
     : rank(prefix.rank),
@@ -80,56 +91,16 @@ Writer::Writer(const Prefix& prefix)
       host(prefix.host),
       pod(prefix.pod) {}
 
-Needles::Needles(std::vector<Needle> needles) : needles_(std::move(needles)), bits_(1024) {
-  if (needles_.size() > kMost) throw Error("more than 64 words to look for in a log");
-  std::size_t shortest = kLongestWindow;
-  for (const Needle& needle : needles_) {
-    if (needle.text.size() < kLeast) {
-      throw Error("a word to look for in a log needs 4 bytes: " + needle.text);
-    }
-    shortest = std::min(shortest, needle.text.size());
-    longest_ = std::max(longest_, needle.text.size());
-  }
-  stride_ = shortest - 3;
-  for (std::size_t index = 0; index < needles_.size(); ++index) {
-    for (std::size_t offset = 0; offset < stride_; ++offset) {
-      const std::uint16_t group = hash(needles_[index].text.data() + offset);
-      bits_[group / 64] |= std::uint64_t{1} << (group % 64);
-      places_.push_back(
-          {group, static_cast<std::uint8_t>(index), static_cast<std::uint8_t>(offset)});
-    }
-  }
-  std::sort(places_.begin(), places_.end(),
-            [](const Place& a, const Place& b) { return a.group < b.group; });
-}
-
-std::uint16_t Needles::hash(const char* at) {
-  std::uint32_t bytes = 0;
-  std::memcpy(&bytes, at, sizeof bytes);
-  return static_cast<std::uint16_t>((bytes * 0x9E3779B1U) >> 16);
-}
-
-std::uint64_t Needles::in(std::string_view text) const {
-  std::uint64_t found = 0;
-  for (std::size_t at = 0; at + 4 <= text.size(); at += stride_) {
-    const std::uint16_t group = hash(text.data() + at);
-    if ((bits_[group / 64] >> (group % 64) & 1) != 0) found |= check(text, at, group);
-  }
-  return found;
-}
-
-// Returns the needles that hold such a group and stand around it.
-std::uint64_t Needles::check(std::string_view text, std::size_t at, std::uint16_t group) const {
-  std::uint64_t found = 0;
-  auto place = std::lower_bound(places_.begin(), places_.end(), group,
-                                [](const Place& p, std::uint16_t g) { return p.group < g; });
-  for (; place != places_.end() && place->group == group; ++place) {
-    const std::string& needle = needles_[place->needle].text;
-    if (at >= place->offset && text.substr(at - place->offset).starts_with(needle)) {
-      found |= std::uint64_t{1} << place->needle;
-    }
-  }
-  return found;
+Prefix Writer::prefix() const {
+  Prefix who;
+  who.rank = rank;
+  who.local_rank = local_rank;
+  who.task = task;
+  who.host_number = host_number;
+  who.pid = pid;
+  who.host = host;
+  who.pod = pod;
+  return who;
 }
 
 class Scanner::Parts {
@@ -173,13 +144,12 @@ class Scanner::Parts {
     std::string_view last_line;  // of the block in hand, if not empty
   };
   struct Block {
-    Writer writer;
     std::size_t needle;
     int left;
     bool indented;
   };
 
-  // Of a block without any needle, lines are only looked at for who wrote them.
+  // Lines of a block without any needle only say which processes wrote.
   void feed_block(std::string_view block) {
     quiet_ = needles_.in(block) == 0;
     while (!block.empty()) {
@@ -215,45 +185,46 @@ class Scanner::Parts {
     begins_ = !inside_;
     const bool begins = begins_;
     inside_ = !whole;
+    // The beginning of a later piece has been scanned as the end of the piece before.
+    std::size_t seen = begins ? 0 : std::min(text.size(), needles_.longest() - 1);
+    if (whole && text.ends_with('\r')) text.remove_suffix(1);
     if (begins) {
       ++scan_.lines;
       line_who_ = find_prefix(text);
-      if (!whole || !blocks_.empty()) line_writer_ = Writer(line_who_);  // outlives this text
+      if (!whole) line_writer_ = Writer(line_who_);  // outlives this text
     }
-    if (text.ends_with('\r')) text.remove_suffix(1);
     if (begins && !line_who_.empty()) speak(line_who_, text);
     if (!blocks_.empty() && begins && follow(text)) return;
-    if (quiet_ || needles_.in(text) == 0) return;
-    if (text.find('\r') == std::string_view::npos) {
-      piece(text, begins);
-      return;
-    }
+    if (quiet_ || needles_.in(text, seen) == 0) return;
     for (bool first = begins; !text.empty(); first = false) {
-      const std::size_t end = text.find('\r');
-      piece(text.substr(0, end), first);
-      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+      const std::size_t end = std::min(text.find('\r'), text.size());
+      piece(text.substr(0, end), first, std::min(seen, end));
+      const std::size_t taken = std::min(end + 1, text.size());
+      text.remove_prefix(taken);
+      seen -= std::min(seen, taken);
     }
   }
 
-  void piece(std::string_view text, bool begins) {
-    if (needles_.in(text) == 0) return;
+  void piece(std::string_view text, bool begins, std::size_t seen) {
+    if (needles_.in(text, seen) == 0) return;
     Prefix who = find_prefix_behind_bar(text);
     bool own = begins || !who.empty();
     while (true) {
       const std::size_t torn = next_torn(text, who.text);
       const std::string_view part = text.substr(0, torn);
-      if (const std::uint64_t found = needles_.in(part); found != 0) {
+      if (const std::uint64_t found = needles_.in(part, seen); found != 0) {
         const auto needle = static_cast<std::size_t>(std::countr_zero(found));
         match(part, who, own ? Writer(who) : inherited(), needle);
       }
       if (torn == std::string_view::npos) return;
       text.remove_prefix(torn);
+      seen -= std::min(seen, torn);
       who = find_prefix(text);
       own = true;
     }
   }
 
-  // Who wrote a piece without a prefix of its own: the writer of its line.
+  // Returns the writer of a piece without a prefix of its own: that of its line.
   Writer inherited() const { return begins_ ? Writer(line_who_) : line_writer_; }
 
   void match(std::string_view text, const Prefix& who, const Writer& writer, std::size_t needle) {
@@ -264,7 +235,7 @@ class Scanner::Parts {
     found.writer = writer;
     found.time = find_time(text, limits_.reference_ns);
     std::string_view own = text.substr(who.text);
-    // Of a long line, what is around the word.
+    // A long line is cut to what is around the word.
     const std::size_t at = own.find(needles_[needle].text);
     if (at != std::string_view::npos && at + needles_[needle].text.size() > limits_.text) {
       own.remove_prefix(at - std::min(at, limits_.text / 4));
@@ -272,29 +243,31 @@ class Scanner::Parts {
     found.text = plain(own, limits_.text);
     if (!who.empty()) speak(who, text);
     keep(std::move(found));
-    if (const int lines = needles_[needle].follow; lines != 0 && blocks_.size() < kBlocks) {
-      std::erase_if(blocks_, [&](const Block& block) { return block.writer == writer; });
-      blocks_.push_back({writer, needle, std::abs(lines), lines > 0});
+    const int lines = needles_[needle].follow;
+    if (lines == 0) return;
+    if (blocks_.size() < kBlocks) {
+      blocks_.insert_or_assign(writer, Block{needle, std::abs(lines), lines > 0});
+    } else {
+      ++scan_.left_out;
     }
   }
 
   // Adds a line to its writer's block. Returns false where the line is to be scanned, too.
   bool follow(std::string_view text) {
-    const auto block = std::find_if(blocks_.begin(), blocks_.end(), [this](const Block& each) {
-      return each.writer == line_writer_;
-    });
-    if (block == blocks_.end()) return false;
+    const auto awaited = blocks_.find(line_who_);
+    if (awaited == blocks_.end()) return false;
+    Block& block = awaited->second;
     const std::string_view own = text.substr(std::min(line_who_.text, text.size()));
     if (own.find("Traceback (most recent call last)") != std::string_view::npos) return false;
     Match found;
     found.line = scan_.lines;
-    found.needle = block->needle;
+    found.needle = block.needle;
     found.follows = true;
     found.text = plain(own, limits_.text);
-    found.writer = block->writer;
-    const bool counted = !block->indented;
+    found.writer = awaited->first;
+    const bool counted = !block.indented;
     const bool ends = !counted && !is_indented(own);
-    if (--block->left == 0 || ends) blocks_.erase(block);
+    if (--block.left == 0 || ends) blocks_.erase(awaited);
     // Behind a traceback, a line with a needle of its own is a match of that.
     if (!counted && needles_.in(text) != 0) return false;
     keep(std::move(found));
@@ -325,10 +298,10 @@ class Scanner::Parts {
           scan_.speakers_left_out = true;
           return;
         }
-        Heard& heard = heard_.emplace_back();
+        Heard& heard = heard_.emplace_back();  // a deque never moves what it holds
         heard.speaker.writer = Writer(who);
         heard.speaker.first_line = scan_.lines;
-        found = index_.emplace(of(heard.speaker.writer), heard_.size() - 1).first;
+        found = index_.emplace(heard.speaker.writer.prefix(), heard_.size() - 1).first;
       }
       last_heard_ = found->second;
       last_who_ = found->first;
@@ -349,19 +322,6 @@ class Scanner::Parts {
     touched_.clear();
   }
 
-  // A prefix whose views live as long as the writer. Deques never move what they hold.
-  static Prefix of(const Writer& writer) {
-    Prefix who;
-    who.rank = writer.rank;
-    who.local_rank = writer.local_rank;
-    who.task = writer.task;
-    who.host_number = writer.host_number;
-    who.pid = writer.pid;
-    who.host = writer.host;
-    who.pod = writer.pod;
-    return who;
-  }
-
   const Needles& needles_;
   const Limits limits_;
   Scan scan_;
@@ -370,11 +330,11 @@ class Scanner::Parts {
   bool quiet_ = false;   // the block in hand holds no needle
   bool begins_ = true;   // this is the first piece of its line
   Prefix line_who_;      // of the line whose first piece is being scanned
-  Writer line_writer_;   // the same, where pieces or blocks need it for longer
+  Writer line_writer_;   // the same, for the later pieces of a long line
   std::vector<Kept> kept_;
   std::uint64_t number_ = 0;
   std::size_t held_ = 0;
-  std::vector<Block> blocks_;
+  std::unordered_map<Writer, Block, HashWriter, SameWriter> blocks_;
   std::deque<Heard> heard_;
   std::vector<std::size_t> touched_;  // of heard_: spoke in the block in hand
   std::unordered_map<Prefix, std::size_t, HashPrefix, SamePrefix> index_;
@@ -389,12 +349,13 @@ void Scanner::feed(std::string_view chunk) { parts_->feed(chunk); }
 Scan Scanner::finish() { return parts_->finish(); }
 
 Scan scan_file(const std::string& path, const Needles& needles, Limits limits) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) throw_errno("open " + path);
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) throw_errno("stat " + path);
-  if (!S_ISREG(info.st_mode)) throw Error(path + " is no regular file");
-  if (limits.reference_ns == 0) limits.reference_ns = info.st_mtim.tv_sec * 1'000'000'000LL;
+  const Fd fd = open_regular(path, info);
+  if (limits.reference_ns == 0) {
+    // The year 2200 at the latest: file systems hold times whose nanoseconds are no int64.
+    const std::int64_t seconds = std::clamp<std::int64_t>(info.st_mtim.tv_sec, 0, 7'258'118'400);
+    limits.reference_ns = seconds * 1'000'000'000;
+  }
   Scanner scanner(needles, limits);
   std::string chunk(kChunk, '\0');
   while (true) {

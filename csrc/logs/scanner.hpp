@@ -12,53 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "logs/needles.hpp"
 #include "logs/prefixes.hpp"
 #include "logs/timestamps.hpp"
 
 namespace oddrank::logs {
-
-// A word to look for, at least Needles::kLeast bytes long. follow > 0: with a matching line come
-// the indented lines that the same process wrote after it, and the one after these (a traceback
-// ends so), at most that many. follow < 0: just as many lines come, indented or not.
-struct Needle {
-  std::string text;
-  int follow = 0;
-};
-
-// Finds any of a set of words. Of a text, only every n-th group of four bytes is looked at: n so
-// small that each word holds one of them wherever it stands. Nearly all are in no word, as a table
-// of bits says.
-class Needles {
- public:
-  static constexpr std::size_t kLeast = 4;
-  static constexpr std::size_t kMost = 64;
-
-  // Throws Error if there are more than kMost words, or one is too short.
-  explicit Needles(std::vector<Needle> needles);
-
-  // Returns the words that a text contains, one bit each, the first word in the lowest.
-  std::uint64_t in(std::string_view text) const;
-
-  const Needle& operator[](std::size_t index) const { return needles_[index]; }
-  std::size_t size() const { return needles_.size(); }
-  std::size_t longest() const { return longest_; }
-
- private:
-  struct Place {
-    std::uint16_t group;  // hash of four bytes
-    std::uint8_t needle;
-    std::uint8_t offset;  // where in the needle they stand
-  };
-
-  static std::uint16_t hash(const char* at);
-  std::uint64_t check(std::string_view text, std::size_t at, std::uint16_t group) const;
-
-  std::vector<Needle> needles_;
-  std::size_t stride_ = 1;
-  std::size_t longest_ = 0;
-  std::vector<std::uint64_t> bits_;  // by hash: whether any needle holds such a group
-  std::vector<Place> places_;        // sorted by group
-};
 
 // Prefix with texts of its own.
 struct Writer {
@@ -72,6 +30,8 @@ struct Writer {
 
   Writer() = default;
   explicit Writer(const Prefix& prefix);
+  // Returns the same with views into this writer.
+  Prefix prefix() const;
   bool operator==(const Writer&) const = default;
 };
 

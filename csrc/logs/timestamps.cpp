@@ -90,6 +90,21 @@ Timestamp wall(std::int64_t day, std::int64_t seconds, std::int64_t fraction, bo
   return {(day * kDay + seconds) * kSecond + fraction, Timestamp::Clock::wall, whole};
 }
 
+// Returns the seconds that a zone is ahead of UTC: "+02:00", "+0200", "+02", perhaps behind a
+// space.
+std::optional<std::int64_t> zone(Fields f) {
+  if (f.peek() == ' ') f.skip(" ");
+  const char sign = f.peek();
+  f.skip("+-");
+  std::int64_t offset = f.number(2, 2, 0, 15) * 3600;
+  if (!f.ok()) return {};
+  const bool colon = f.peek() == ':';
+  if (colon) f.skip(":");
+  if (colon || is_digit(f.peek())) offset += f.number(2, 2, 0, 59) * 60;
+  if (!f.ok() || is_digit(f.peek())) return {};
+  return sign == '+' ? offset : -offset;
+}
+
 // 2026-01-01T00:00:00.123Z, 2026-01-01 00:00:00,123, 2026-01-01_00:00:00, 2026/01/01 00:00:00
 std::optional<Timestamp> iso(std::string_view text, std::size_t at) {
   Fields f(text, at);
@@ -104,17 +119,11 @@ std::optional<Timestamp> iso(std::string_view text, std::size_t at) {
   bool whole = false;
   const std::int64_t fraction = f.fraction(whole);
   Timestamp time = wall(days(year, month, day), seconds, fraction, whole);
-  const char zone = f.peek();
-  if (zone == 'Z') time.clock = Timestamp::Clock::utc;
-  if (zone == '+' || zone == '-') {
-    f.skip("+-");
-    std::int64_t offset = f.number(2, 2, 0, 15) * 3600;
-    if (f.peek() == ':') f.skip(":");
-    offset += f.number(2, 2, 0, 59) * 60;
-    if (f.ok()) {
-      time.ns -= (zone == '+' ? offset : -offset) * kSecond;
-      time.clock = Timestamp::Clock::utc;
-    }
+  if (f.peek() == 'Z') {
+    time.clock = Timestamp::Clock::utc;
+  } else if (const auto offset = zone(Fields(text, f.at()))) {
+    time.ns -= *offset * kSecond;
+    time.clock = Timestamp::Clock::utc;
   }
   return time;
 }
@@ -168,19 +177,22 @@ std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int6
   return without_year(number, day, seconds, fraction, whole, reference_ns);
 }
 
-// 1777777777.123 or [12345.678901]
+// 1777777777.123 or [12345.678901], both only at the front or in brackets: elsewhere a number of
+// that size may count bytes.
 std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
   Fields f(text, at);
   const std::int64_t seconds = f.number(1, 10, 0, 4'102'444'800);
   bool none = true;
   const std::int64_t fraction = f.fraction(none);
   if (!f.ok() || none) return {};
-  if (seconds >= 946'684'800) {
+  const std::size_t before = text.substr(0, at).find_last_not_of(' ');
+  const bool front = before == std::string_view::npos;
+  const bool bracket = !front && (text[before] == '[' || text[before] == '(');
+  if (seconds >= 946'684'800 && (front || bracket)) {
     return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::utc, false};
   }
-  // Only in brackets, at the front: "[12345.678901]", "[    1.25]". Others are plain numbers.
-  const std::size_t bracket = text.substr(0, at).find_last_not_of(' ');
-  if (bracket != 0 || text[0] != '[' || f.peek() != ']') return {};
+  // Since boot only in brackets at the front: "[12345.678901]", "[    1.25]".
+  if (before != 0 || text[0] != '[' || f.peek() != ']') return {};
   return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::boot, false};
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "os/error.hpp"
+#include "os/utf8.hpp"
 
 namespace oddrank {
 
@@ -18,7 +19,7 @@ inline void begin_module(pybind11::module_& m) {
     try {
       if (error) std::rethrow_exception(std::move(error));
     } catch (const Error& e) {
-      py::set_error(py::module_::import("oddrank.errors").attr("OddrankError"), e.what());
+      py::set_error(py::module_::import("oddrank.errors").attr("OddrankError"), text(e.what()));
     }
   });
   py::dict info;

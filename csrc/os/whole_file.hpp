@@ -1,5 +1,5 @@
-// Reads a whole file into memory, up to a limit. Not mapped: a file that another process cuts off
-// would end this one by SIGBUS.
+// Opens regular files to read; reads a whole one into memory, up to a limit. Not mapped: a file
+// that another process cuts off would end this one by SIGBUS.
 #pragma once
 
 #include <fcntl.h>
@@ -15,14 +15,21 @@
 
 namespace oddrank {
 
-// Returns the file's bytes, at most `most`. Throws SystemError if it cannot be opened or read,
-// Error if it is no regular file.
-inline std::string read_whole_file(const std::string& path, std::size_t most) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+// Opens a file, and waits for nobody. Throws SystemError if it cannot be opened, Error if it is no
+// regular file: a pipe or a device.
+inline Fd open_regular(const std::string& path, struct stat& info) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw_errno("open " + path);
-  struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw_errno("stat " + path);
   if (!S_ISREG(info.st_mode)) throw Error(path + " is no regular file");
+  return fd;
+}
+
+// Returns the file's bytes, at most `most`. Throws as open_regular(), and SystemError if it cannot
+// be read.
+inline std::string read_whole_file(const std::string& path, std::size_t most) {
+  struct stat info {};
+  const Fd fd = open_regular(path, info);
   std::string bytes(std::min(static_cast<std::size_t>(info.st_size), most), '\0');
   std::size_t filled = 0;
   while (filled < bytes.size()) {

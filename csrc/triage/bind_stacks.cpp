@@ -89,7 +89,9 @@ void bind_triage_stacks(py::module_& m) {
           failed = triage::read_stack_files(reader, paths);
         }
         py::dict made = everything(reader);
-        made["failed"] = failed;
+        py::list unread;
+        for (const auto& [index, why] : failed) unread.append(py::make_tuple(index, text(why)));
+        made["failed"] = unread;
         return made;
       },
       py::arg("paths"),

@@ -1,7 +1,6 @@
 // Reads files with stacks in chunks. Not mapped: a file cut off meanwhile would end the process.
 #include "triage/stack_files.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,20 +12,12 @@
 
 #include "os/error.hpp"
 #include "os/fd.hpp"
+#include "os/whole_file.hpp"
 
 namespace oddrank::triage {
 namespace {
 
 constexpr std::size_t kChunk = 1 << 20;
-
-Fd open_regular(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) throw_errno("open " + path);
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) throw_errno("stat " + path);
-  if (!S_ISREG(info.st_mode)) throw Error(path + " is no regular file");
-  return fd;
-}
 
 // Returns the next bytes; empty at the end.
 std::string_view next(const Fd& fd, std::string& buffer, const std::string& path) {
@@ -45,7 +36,8 @@ std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
   std::string buffer(kChunk, '\0');
   for (std::uint32_t i = 0; i < paths.size(); ++i) {
     try {
-      const Fd fd = open_regular(paths[i]);
+      struct stat info {};
+      const Fd fd = open_regular(paths[i], info);
       while (true) {
         const std::string_view bytes = next(fd, buffer, paths[i]);
         if (bytes.empty()) break;
@@ -64,7 +56,8 @@ bool has_stacks(const std::string& path) noexcept {
       "(most recent call ",    "MainThread\"", "\nThread ", "(LWP ", "\n#0 ", "\nTID ",
       "Traceback for thread ", ": Thread "};
   try {
-    const Fd fd = open_regular(path);
+    struct stat info {};
+    const Fd fd = open_regular(path, info);
     std::string buffer(kChunk, '\0');
     std::string tail = "\n";
     for (std::size_t chunk = 0; chunk < 16; ++chunk) {

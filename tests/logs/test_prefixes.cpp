@@ -54,6 +54,7 @@ TEST(Prefixes, TorchNamesTheGlobalRank) {
 TEST(Prefixes, SrunAndMpirunNumberTheirTasks) {
   check({.line = "12: x", .text = "x", .task = 12});
   check({.line = "  3: x", .text = "x", .task = 3});
+  check({.line = "12:", .text = "", .task = 12});
   check({.line = "[1,3]<stdout>:x", .text = "x", .task = 3});
   check({.line = "[1,3]<stderr>: x", .text = "x", .task = 3});
   check({.line = "[prterun-node7-99@1,3]<stderr>: x", .text = "x", .task = 3});
@@ -75,6 +76,28 @@ TEST(Prefixes, HostsPodsAndProcessesAreNamed) {
   check({.line = "2026-09-02T15:29:45.3372976Z x", .text = "x"});
 }
 
+TEST(Prefixes, NamesOfHostsAreToldFromWordsWithNumbers) {
+  for (const std::string_view name : {"gpu07", "gpu-node-12", "h100-042", "test-gpu3", "int-gpu01",
+                                      "DGX-07", "node_7", "NODE-7", "rack1.node7", "ip-10-0-0-7"}) {
+    const std::string line = std::string(name) + ": x";
+    check({.line = line, .text = "x", .host = name});
+  }
+  check({.line = "gpu07:3: x", .text = "x", .host_number = 3, .host = "gpu07"});
+  check({.line = "localhost:3: x", .text = "x", .host_number = 3, .host = "localhost"});
+  for (const std::string_view line :
+       {"gpu0: 45C", "step12: x", "Epoch_3: x", "epoch-3: x", "conv1: 0.3", "attn2: nan",
+        "model.layers.0.mlp: nan", "0.5: x", "python3.11: x", "layer1.py:12: UserWarning: x",
+        "step-time | 0.3", "10:42:28 [0] INFO step", "2026-09-02T15:29:45 [3] INFO x"}) {
+    SCOPED_TRACE(std::string(line));
+    EXPECT_TRUE(find_prefix(line).empty());
+  }
+}
+
+TEST(Prefixes, WhatStandsBeforeAPrefixIsSkipped) {
+  check({.line = "\xef\xbb\xbf[rank3]: x", .text = "x", .rank = 3});
+  check({.line = "Mon Nov 23 15:00:00 2026[1,3]<stdout>:x", .text = "x", .task = 3});
+}
+
 TEST(Prefixes, RayNamesRankPidAndAddress) {
   check({.line = "(Policy[rank=9] pid=3098846, ip=10.65.5.217) x",
          .text = "x",
@@ -83,6 +106,7 @@ TEST(Prefixes, RayNamesRankPidAndAddress) {
          .host = "10.65.5.217"});
   check({.line = "\x1b[36m(Worker pid=12)\x1b[0m x", .text = "x", .pid = 12});
   check({.line = "[36m(Worker pid=12)[0m x", .text = "x", .pid = 12});
+  check({.line = "(pid=12, ip=10.0.0.2) x", .text = "x", .pid = 12, .host = "10.0.0.2"});
   const Prefix who = find_prefix_behind_bar("(W pid=1) hello [repeated 15x across cluster]");
   EXPECT_TRUE(who.repeated);
 }
@@ -112,10 +136,9 @@ TEST(Prefixes, PlainLinesHaveNone) {
        {"ValueError: x", "step3: loss",
         "Traceback (most recent call last):", "  File \"a\", line 3",
         "[0]:", "[2026-01-01 00:00:00,123] x", "srun: error: node7: task 3: Killed", "[", "(", "",
-        "[rank", "12:", "12", "torch2: x", "RuntimeError: [1] is setting up", "(hello) x"}) {
+        "[rank", "12", "torch2: x", "RuntimeError: [1] is setting up", "(hello) x"}) {
     SCOPED_TRACE(std::string(line));
     const Prefix who = find_prefix(line);
-    if (line == "12:") continue;  // srun's empty line
     EXPECT_TRUE(who.empty());
     EXPECT_EQ(who.text, 0U);
   }

@@ -38,7 +38,9 @@ TEST(Scanner, FindsWordsWithTheirLinesAndWriters) {
 }
 
 TEST(Scanner, FindsWhatASimpleSearchFinds) {
-  std::mt19937 random(std::random_device{}());
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
   const std::vector<Needle> words{{"abab"}, {"babba"}, {"abba"}, {"aaaa"}, {"bbbbbbbb"}};
   for (int round = 0; round < 2000; ++round) {
     std::string text(random() % 60, ' ');
@@ -75,6 +77,33 @@ TEST(Scanner, ALineWithoutEndIsScannedInPieces) {
   EXPECT_EQ(found.matches[2].line, 2U);
   EXPECT_NE(found.matches[1].text.find("Killed"), std::string::npos);
   EXPECT_LE(found.matches[1].text.size(), 100U);
+}
+
+TEST(Scanner, AWordInTheOverlapOfTwoPiecesIsOneMatch) {
+  Limits limits;
+  limits.line = 1000;
+  std::string text(3000, 'x');
+  text.replace(984, 6, "Killed");  // the longer word makes the overlap longer than this one
+  const Scan found = scan(text, {{"Killed"}, {"a word that is longer than the other"}}, limits, 64);
+  EXPECT_EQ(found.matches.size(), 1U);
+}
+
+TEST(Scanner, AnEmptyLineWithACarriageReturnHasAWriter) {
+  const Scan found = scan("12:\r\n", {{"Killed"}});
+  ASSERT_EQ(found.speakers.size(), 1U);
+  EXPECT_EQ(found.speakers[0].writer.task, 12);
+}
+
+// A rank that dies in its traceback writes nothing that would end it.
+TEST(Scanner, ManyTracebacksMayStayOpen) {
+  std::string text;
+  for (int i = 0; i < 6000; ++i) text += "[rank" + std::to_string(i) + "]: Traceback\n";
+  for (int i = 0; i < 6000; ++i) text += "[rank" + std::to_string(i) + "]:   File\n";
+  Limits limits;
+  limits.matches = 20'000;
+  const Scan found = scan(text, {{"Traceback", 10}}, limits, 1 << 16);
+  EXPECT_EQ(found.matches.size(), 12'000U);
+  EXPECT_EQ(found.left_out, 0U);
 }
 
 TEST(Scanner, CarriageReturnsEndPieces) {

@@ -26,6 +26,8 @@ constexpr std::int64_t kNewYear = 1'767'225'600 * kSecond;  // 2026-01-01 00:00:
 TEST(Timestamps, IsoNamesItsZoneOrNot) {
   check("2026-01-01T00:00:00.5Z x", kNewYear + kSecond / 2, Clock::utc);
   check("2026-01-01T02:00:00+02:00 x", kNewYear, Clock::utc, true);
+  check("2026-01-01 02:00:00 +0200 x", kNewYear, Clock::utc, true);
+  check("2025-12-31 22:00:00.5-02", kNewYear + kSecond / 2, Clock::utc);
   check("[2026-01-01 00:00:00,123] x", kNewYear + 123'000'000, Clock::wall);
   check("  time      : 2026-01-01_00:00:00", kNewYear, Clock::wall, true);
   check("2026-01-01 00:00:00 - INFO", kNewYear, Clock::wall, true);
@@ -45,6 +47,8 @@ TEST(Timestamps, SyslogAndCtime) {
 
 TEST(Timestamps, SecondsSinceTheEpochOrBoot) {
   check("1767225600.25 x", kNewYear + kSecond / 4, Clock::utc);
+  check("usage 1073741824.0 bytes 2026-01-01 00:00:00", kNewYear, Clock::wall, true);
+  check("x [1767225600.25] y", kNewYear + kSecond / 4, Clock::utc);
   check("[   12.500000] x", 12 * kSecond + kSecond / 2, Clock::boot);
 }
 

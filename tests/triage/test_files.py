@@ -174,3 +174,15 @@ def test_files_of_no_kind_get_a_line_and_binary_kinds_keep_theirs(tmp_path):
     assert taken == [("dumps", ["dump"]), ("text", ["log"])]
     (note,) = notes.lines
     assert note.startswith(str(tmp_path / "odd"))
+
+
+def test_a_name_that_is_no_utf8_is_read_and_shown(tmp_path):
+    log, stack = (os.path.join(os.fsencode(tmp_path), name) for name in (b"\xff.log", b"s\xff"))
+    with open(log, "w") as file:
+        file.write("[rank3]: Traceback (most recent call last):\n[rank3]: ValueError: boom\n")
+    with open(stack, "w") as file:
+        file.write('Thread 0x1 (most recent call first):\n  File "a.py", line 3 in f\n')
+    ask = [sys.executable, "-m", "oddrank", "triage", tmp_path]
+    done = subprocess.run(ask, capture_output=True, text=True, check=False)
+    assert "rank 3 raised ValueError: boom" in done.stdout, done.stderr
+    assert "udcff.log:1" in done.stdout

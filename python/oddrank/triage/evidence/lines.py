@@ -1,5 +1,6 @@
 """Finds the lines of a text that hold one of some words, and gives them as they stand."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ def _scan(key: tuple[str, int, int], scan: int) -> None:
     global _cached
     readers = _scans[scan]
     needles = list(dict.fromkeys(pair for reader in readers for pair in reader.each))
-    matches = _native.core().scan_lines(key[0], needles, total=32 << 20)["matches"]
+    matches = _native.core().scan_lines(os.fsencode(key[0]), needles, total=32 << 20)["matches"]
     _cached += len(matches) + len(readers)
     if _cached > _MOST_CACHED:
         _cache.clear()

@@ -3,6 +3,7 @@
 A log is scanned once, for the words of all readers together (_WORDS).
 """
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -186,7 +187,7 @@ def _scan(item: Item) -> dict[str, Any] | None:
     if key in _cache:
         return _cache[key]
     try:
-        found: dict[str, Any] | None = _native.core().scan_lines(str(item.path), _NEEDLES)
+        found: dict[str, Any] | None = _native.core().scan_lines(os.fsencode(item.path), _NEEDLES)
     except (OSError, OddrankError):
         found = None
     _cached += len(found["matches"]) + len(found["speakers"]) if found else 0

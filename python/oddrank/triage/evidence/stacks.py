@@ -4,6 +4,7 @@ Facts: Stack and Identity. Deaths are made from logs; `tracebacks` below gives t
 last line of each exception in a piece of text, for the reader of logs.
 """
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -104,11 +105,11 @@ def _sniff(item: Item) -> bool:
         return False
     if any(sign in item.head for sign in _SIGNS) or len(_LIST.findall(item.head)) >= 4:
         return True
-    return bool(_native.core().has_stacks(str(item.path)))
+    return bool(_native.core().has_stacks(os.fsencode(item.path)))
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
-    found = _native.core().read_stack_files([str(item.path) for item in items])
+    found = _native.core().read_stack_files([os.fsencode(item.path) for item in items])
     for index, why in found["failed"]:
         notes.add(items[index], why)
     if found["dropped"]:

@@ -1,0 +1,71 @@
+// Looks at every n-th group of four bytes of a text, and compares words where one fits.
+#include "logs/needles.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "os/error.hpp"
+
+namespace oddrank::logs {
+namespace {
+
+constexpr std::size_t kLongestWindow = 200;
+
+}  // namespace
+
+Needles::Needles(std::vector<Needle> needles) : needles_(std::move(needles)), bits_(1024) {
+  if (needles_.size() > kMost) throw Error("more than 64 words to look for in a log");
+  std::size_t shortest = kLongestWindow;
+  for (const Needle& needle : needles_) {
+    if (needle.text.size() < kLeast) {
+      throw Error("a word to look for in a log needs 4 bytes: " + needle.text);
+    }
+    shortest = std::min(shortest, needle.text.size());
+    longest_ = std::max(longest_, needle.text.size());
+  }
+  stride_ = shortest - 3;
+  for (std::size_t index = 0; index < needles_.size(); ++index) {
+    for (std::size_t offset = 0; offset < stride_; ++offset) {
+      const std::uint16_t group = hash(needles_[index].text.data() + offset);
+      bits_[group / 64] |= std::uint64_t{1} << (group % 64);
+      places_.push_back(
+          {group, static_cast<std::uint8_t>(index), static_cast<std::uint8_t>(offset)});
+    }
+  }
+  std::sort(places_.begin(), places_.end(),
+            [](const Place& a, const Place& b) { return a.group < b.group; });
+}
+
+std::uint16_t Needles::hash(const char* at) {
+  std::uint32_t bytes = 0;
+  std::memcpy(&bytes, at, sizeof bytes);
+  return static_cast<std::uint16_t>((bytes * 0x9E3779B1U) >> 16);
+}
+
+std::uint64_t Needles::in(std::string_view text, std::size_t seen) const {
+  std::uint64_t found = 0;
+  for (std::size_t at = 0; at + 4 <= text.size(); at += stride_) {
+    const std::uint16_t group = hash(text.data() + at);
+    if ((bits_[group / 64] >> (group % 64) & 1) != 0) found |= check(text, at, group, seen);
+  }
+  return found;
+}
+
+// Returns the needles that hold such a group and stand around it.
+std::uint64_t Needles::check(std::string_view text, std::size_t at, std::uint16_t group,
+                             std::size_t seen) const {
+  std::uint64_t found = 0;
+  auto place = std::lower_bound(places_.begin(), places_.end(), group,
+                                [](const Place& p, std::uint16_t g) { return p.group < g; });
+  for (; place != places_.end() && place->group == group; ++place) {
+    const std::string& needle = needles_[place->needle].text;
+    if (at < place->offset || at - place->offset + needle.size() <= seen) continue;
+    if (text.substr(at - place->offset).starts_with(needle)) {
+      found |= std::uint64_t{1} << place->needle;
+    }
+  }
+  return found;
+}
+
+}  // namespace oddrank::logs

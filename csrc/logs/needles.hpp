@@ -1,0 +1,57 @@
+// Finds any of a set of words in a text, at more than 1 GB/s.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace oddrank::logs {
+
+// A word to look for, at least Needles::kLeast bytes long. follow > 0: with a matching line come
+// the indented lines that the same process wrote after it, and the one after these (a traceback
+// ends so), at most that many. follow < 0: just as many lines come, indented or not.
+struct Needle {
+  std::string text;
+  int follow = 0;
+};
+
+// Finds any of a set of words. Of a text, only every n-th group of four bytes is looked at: n so
+// small that each word holds one of them wherever it stands. Nearly all are in no word, as a table
+// of bits says.
+class Needles {
+ public:
+  static constexpr std::size_t kLeast = 4;
+  static constexpr std::size_t kMost = 64;
+
+  // Throws Error if there are more than kMost words, or one is too short.
+  explicit Needles(std::vector<Needle> needles);
+
+  // Returns the words that a text contains, one bit each, the first word in the lowest. Words that
+  // end within the first `seen` bytes don't count.
+  std::uint64_t in(std::string_view text, std::size_t seen = 0) const;
+
+  const Needle& operator[](std::size_t index) const { return needles_[index]; }
+  std::size_t size() const { return needles_.size(); }
+  std::size_t longest() const { return longest_; }
+
+ private:
+  struct Place {
+    std::uint16_t group;  // hash of four bytes
+    std::uint8_t needle;
+    std::uint8_t offset;  // where in the needle they stand
+  };
+
+  static std::uint16_t hash(const char* at);
+  std::uint64_t check(std::string_view text, std::size_t at, std::uint16_t group,
+                      std::size_t seen) const;
+
+  std::vector<Needle> needles_;
+  std::size_t stride_ = 1;
+  std::size_t longest_ = 0;
+  std::vector<std::uint64_t> bits_;  // by hash: whether any needle holds such a group
+  std::vector<Place> places_;        // sorted by group
+};
+
+}  // namespace oddrank::logs
