@@ -210,7 +210,8 @@ class Scanner::Parts {
     Prefix who = find_prefix_behind_bar(text);
     bool own = begins || !who.empty();
     while (true) {
-      const std::size_t torn = next_torn(text, who.text);
+      // A number too long for a rank is no prefix: the search must not find it again.
+      const std::size_t torn = next_torn(text, std::max<std::size_t>(who.text, 1));
       const std::string_view part = text.substr(0, torn);
       if (const std::uint64_t found = needles_.in(part, seen); found != 0) {
         const auto needle = static_cast<std::size_t>(std::countr_zero(found));

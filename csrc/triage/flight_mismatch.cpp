@@ -170,6 +170,7 @@ std::uint32_t FlightMismatches::expected_at(const std::vector<Held>& held, std::
       }
     }
   }
+  if (longest == nullptr) return kNoId;
   const auto& rows = longest->rows;
   const auto same = [&](std::size_t one, std::size_t two) {
     return rows[one].signature == rows[two].signature;

@@ -120,6 +120,15 @@ TEST(Scanner, ATornLineIsTwoMatches) {
   EXPECT_EQ(found.matches[1].writer.rank, 2);
 }
 
+TEST(Scanner, ANumberTooLongForARankIsText) {
+  const std::string torn = "[rank" + std::string(40, '6') + "]: Killed";
+  for (const std::string& before : {std::string(), std::string("[rank1]: Killed ")}) {
+    const Scan found = scan(before + torn + "\n", {{"Killed"}});
+    ASSERT_EQ(found.matches.size(), before.empty() ? 1U : 2U);
+    EXPECT_EQ(found.matches.back().writer.rank, -1);
+  }
+}
+
 TEST(Scanner, TracebacksOfSeveralRanksDoNotMix) {
   const Scan found = scan(
       "[rank0]: Traceback (most recent call last):\n[rank1]: Traceback (most recent call last):\n"
