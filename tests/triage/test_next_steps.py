@@ -3,12 +3,15 @@
 import pytest
 
 from oddrank.triage.facts import (
+    Activity,
     Advice,
     Call,
     Counts,
     Death,
     Frame,
+    Group,
     Process,
+    Progress,
     Source,
     Stack,
     Suspect,
@@ -124,3 +127,21 @@ def test_never_more_than_four():
     lines = next_steps(every, view((Advice("flight-recorder", HERE),)))
     assert len(lines) == 4
     assert len(set(lines)) == 4
+
+
+def test_a_recorded_job_is_not_told_to_record():
+    stuck, seen = suspect("infinite-loop"), Activity(RANK, HERE)
+    assert keys(stuck) == ["oddrank trace run"]
+    assert keys(stuck, seen) == ["oddrank trace where"]
+
+
+def test_settings_of_nccl_are_for_jobs_that_may_use_it():
+    lost = suspect("unknown", processes=(), waiting=(RANK,), at=Call(7, "all_reduce"))
+    nccl, gloo = (Progress(RANK, Group("0"), HERE, backend) for backend in ("nccl", "gloo"))
+    assert "COLL" in keys(lost, nccl)
+    assert "COLL" not in keys(lost, gloo)
+
+
+def test_a_bus_error_asks_for_shared_memory():
+    text = "DataLoader worker (pid 8) is killed by signal: Bus error."
+    assert "/dev/shm" in keys(died("exception", text))

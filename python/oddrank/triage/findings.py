@@ -32,8 +32,8 @@ _DOING = {
 _NOT_TOLD = "what was read does not tell"
 
 
-def finding(suspect: Suspect, next_: Sequence[str] = ()) -> Finding:
-    """Returns the finding of a suspect. next_: commands to type."""
+def finding(suspect: Suspect, next_: Sequence[str] = (), folder: str = "") -> Finding:
+    """Returns the finding of a suspect. next_: commands to type; folder: left out of sources."""
     condition, text = _CAUSES[suspect.cause](suspect)
     return Finding(
         condition=condition,
@@ -41,7 +41,7 @@ def finding(suspect: Suspect, next_: Sequence[str] = ()) -> Finding:
         cause=suspect.cause,
         what=text,
         stage=call_text(suspect.at) or None,
-        evidence=tuple(map(_evidence, (*suspect.support, *_against(suspect))))[:_MOST_POINTS],
+        evidence=tuple(_evidence(point, folder) for point in _points(suspect))[:_MOST_POINTS],
         confidence=_confidence(suspect),
         next=tuple(next_),
     )
@@ -78,8 +78,7 @@ def who(processes: Sequence[Process]) -> Who:
     if labels:
         more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
         return Who("process", (), host, labels[0] + more)
-    kind: Kind = "node" if host else "rank"
-    return Who(kind, (), host)
+    return Who("node", (), host) if host else Who("process", (), None, "a process")
 
 
 def count(processes: Sequence[Process]) -> str:
@@ -101,7 +100,7 @@ def group_text(group: Group | None) -> str:
     """Returns a group by its description or name, with its ranks if they are few."""
     if group is None or not (group.name or group.text or group.ranks):
         return ""
-    name = group.text or group.name
+    name = group.name if group.text in ("", "undefined") else group.text
     folded = fold(group.ranks)
     members = f" (ranks {folded})" if group.ranks and len(folded) <= 32 else ""
     return f"group {name}{members}"
@@ -127,22 +126,38 @@ def _subject(suspect: Suspect) -> tuple[str, str, str]:
     return str(name), "are" if several else "is", "them" if several else "it"
 
 
-def _waiters(suspect: Suspect) -> str:
-    """Returns who waits for the culprits, and where: the last part of a sentence."""
+def _waiters(suspect: Suspect, where: str = "") -> str:
+    """Returns who waits for the culprits: the last part of a sentence.
+
+    where: the call, if the sentence has named it already.
+    """
     if not suspect.waiting:
         return ""
     *_, them = _subject(suspect)
-    verb = "wait" if len(suspect.waiting) > 1 else "waits"
     at, group = call_text(suspect.at), group_text(suspect.group)
-    where = f" in {at}" if at else ""
-    where += f" of {group}" if at and group else ""
-    return f"; {count(suspect.waiting)} {verb} for {them}{where}"
+    if not where and at:
+        where = f"in {at} of {group}" if group else f"in {at}"
+    # Ranks outside the group wait for those inside it, or for the culprits in other calls.
+    members = set(suspect.group.ranks) if suspect.group else set()
+    there = [p for p in suspect.waiting if p.rank is None or p.rank in members]
+    if not members or not there or not at:
+        there = list(suspect.waiting)
+    others = [p for p in suspect.waiting if p not in there]
+    text = f"; {count(there)} {_wait(there)} for {them} {where}".rstrip()
+    return f"{text}, {count(others)} in other calls" if others else text
 
 
-def _stuck(suspect: Suspect, how: str) -> tuple[Condition, str]:
+def _wait(processes: Sequence[Process]) -> str:
+    return "wait" if len(processes) > 1 else "waits"
+
+
+def _stuck(
+    suspect: Suspect, how: str, *, place: str = "", where: str = ""
+) -> tuple[Condition, str]:
     name, be, _ = _subject(suspect)
     be = be if suspect.certainty else "may be"
-    return "stuck", f"{name} {be} stuck: {how}{_waiters(suspect)}"
+    why = f" in {place}" if place else f": {how}"
+    return "stuck", f"{name} {be} stuck{why}{_waiters(suspect, where)}"
 
 
 def _host_stopped(suspect: Suspect) -> tuple[Condition, str]:
@@ -150,15 +165,19 @@ def _host_stopped(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _gpu_stopped(suspect: Suspect) -> tuple[Condition, str]:
-    several = len(suspect.processes) > 1
-    own = "their GPUs complete" if several else "its GPU completes"
-    return _stuck(suspect, f"the host has issued more calls, but {own} none of them")
+    if len(suspect.processes) > 1:
+        return _stuck(suspect, "their hosts issue more calls, but their GPUs complete none")
+    return _stuck(suspect, "its host issues more calls, but its GPU completes none")
 
 
 def _not_entered(suspect: Suspect) -> tuple[Condition, str]:
-    have = "have" if len(suspect.processes) > 1 else "has"
-    at = call_text(suspect.at) or "the call that the others are in"
-    return _stuck(suspect, f"{have} not entered {at}")
+    they = "they have" if len(suspect.processes) > 1 else "it has"
+    at = call_text(suspect.at)
+    if not at:
+        return _stuck(suspect, f"{they} not entered the call that the others are in")
+    if group := group_text(suspect.group):
+        at = f"{at} of {group}"
+    return _stuck(suspect, f"{they} not entered {at}", where="there")
 
 
 def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
@@ -179,10 +198,8 @@ def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
         verb = "wait" if len(suspect.waiting) > 1 else "waits"
         text = f"{count(suspect.waiting)} {verb} in {at}, and {name} left no word of it"
         return "unknown", f"{text}: whether they wait for {them} can't be told"
-    how = f"has not entered {at}, or {be} inside it (a stack would tell)"
-    if len(suspect.processes) > 1:
-        how = how.replace("has", "have", 1)
-    return _stuck(suspect, how)
+    they = "they have" if len(suspect.processes) > 1 else "it has"
+    return _stuck(suspect, f"{they} not entered {at}, or {be} inside it (a stack would tell)")
 
 
 def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
@@ -191,6 +208,8 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
         first, _, rest = doing.partition(" ")
         doing = f"{first[:-1]} {rest}".rstrip()
     place = place_text(suspect.leaf)
+    if place and suspect.leaf_class not in _DOING:
+        return _stuck(suspect, doing, place=place)
     return _stuck(suspect, f"{doing} in {place}" if place else doing)
 
 
@@ -354,23 +373,26 @@ def _confidence(suspect: Suspect) -> Confidence:
     return Confidence(level, RULES.get(suspect.rule, suspect.rule))
 
 
-def _against(suspect: Suspect) -> Sequence[Point]:
-    return [Point(f"against it: {point.text}", point.source) for point in suspect.against]
+def _points(suspect: Suspect) -> Sequence[Point]:
+    """Returns what speaks for it and against it, but for what _confidence() says."""
+    against = [Point(f"against it: {p.text}", p.source) for p in suspect.against[1:]]
+    return (*suspect.support, *against)
 
 
-def _evidence(point: Point) -> Evidence:
-    return Evidence(point.text, str(point.source) if point.source else "triage")
+def _evidence(point: Point, folder: str) -> Evidence:
+    source = str(point.source) if point.source else "triage"
+    return Evidence(point.text, source.removeprefix(folder))
 
 
 # Rule -> what it means, for the report and --explain.
 RULES = {
-    "first-end": "it ended by itself, and no other end is known to have come before",
+    "first-end": "no other end is known to have come before",
     "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
     "did-not-end": "the launcher had to kill it, while the others timed out waiting",
     "gone-without-a-word": "all others lost a peer, and nothing says how it ended",
     "without-a-timeout": "the others timed out waiting for somebody, and it did not",
     "sizes-differ": "a rank was sent more than it expected: its size or its peer's is wrong",
-    "awaited-and-waits-for-nobody": "other ranks wait for it, and it waits for none",
+    "awaited-and-waits-for-nobody": "awaited by other ranks, and waiting for none",
     "awaited-and-silent": "other ranks wait in calls with it, and it left no word of them",
     "all-inside": "every rank is inside the call: nobody is behind",
     "group-unknown": "nothing that was read tells who belongs to the group",

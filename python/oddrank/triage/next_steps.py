@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oddrank.triage.facts import Advice, Fact, Suspect
+from oddrank.triage.facts import Activity, Advice, Fact, Suspect
 from oddrank.triage.view import View
 
 _MOST = 4
@@ -57,6 +57,17 @@ class Case:
     def has_kernel_log(self) -> bool:
         return any(t.kind in _GPU_KINDS or t.kind == "oom" for t in self.view.troubles)
 
+    @property
+    def recorded(self) -> bool:
+        """Whether oddrank's recorder was on."""
+        return any(isinstance(fact, Activity) for fact in self.view.facts)
+
+    @property
+    def may_use_nccl(self) -> bool:
+        """Whether calls may be NCCL's: all that is known is of another back end."""
+        backends = {p.backend for members in self.view.progress.values() for p in members.values()}
+        return not backends or bool(backends - {"gloo", "mpi", "ucc"})
+
     def says(self, *words: str) -> bool:
         """Returns whether the death's text, or a file that supports the suspicion, has a word."""
         files = (point.source.file for point in self.suspect.support if point.source)
@@ -70,7 +81,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Step:
-    """One row. text: with {pid}, {host}, {device} and {pod} of the suspect's first process.
+    """One row. text: with {pid}, {rank}, {host} and {pod} of the suspect's first process.
 
     source: where the setting or command is documented. versions: that know it; "": all. timing:
     it changes timing.
@@ -97,6 +108,17 @@ STEPS: tuple[Step, ...] = (
         "ps", lambda c: c.suspect.cause == "unreachable",
         "ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)",
         "man ps(1)",
+    ),
+    Step(
+        "oddrank trace where",
+        lambda c: c.recorded and c.suspect.cause in ("host-stuck", "gil-held", "infinite-loop"),
+        "oddrank trace where {rank} --all-threads  (on {host}, while it is stuck: other threads)",
+        "oddrank trace where --help",
+    ),
+    Step(
+        "/dev/shm", lambda c: c.says("bus error", "dataloader worker"),
+        "df -h /dev/shm  (on {host}; a container needs more: docker run --shm-size, or --ipc=host)",
+        "docs.pytorch.org: torch.utils.data",
     ),
     Step(
         "/proc/PID/stack",
@@ -220,18 +242,21 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "oddrank trace run",
-        lambda c: c.waits or c.suspect.cause in ("infinite-loop", "moving"),
+        lambda c: not c.recorded
+        and (c.waits or c.suspect.cause in ("infinite-loop", "moving")),
         "torchrun ... -m oddrank trace run train.py  (records where each rank is)",
         "oddrank trace run --help",
     ),
     Step(
-        "COLL", lambda c: c.suspect.cause in ("mismatch", "unknown") and bool(c.suspect.waiting),
+        "COLL",
+        lambda c: c.may_use_nccl
+        and c.suspect.cause in ("mismatch", "unknown") and bool(c.suspect.waiting),
         "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p",
         f"{_NCCL} environment variables", timing=True,
     ),
     Step(
         "TORCH_NCCL_DESYNC_DEBUG",
-        lambda c: c.suspect.cause == "unknown" and bool(c.suspect.waiting),
+        lambda c: c.may_use_nccl and c.suspect.cause == "unknown" and bool(c.suspect.waiting),
         "TORCH_NCCL_DESYNC_DEBUG=1  (the watchdog then prints who did not join)",
         _TORCH, "torch 2.2+; before: NCCL_DESYNC_DEBUG", timing=True,
     ),
@@ -256,9 +281,10 @@ def _text(step: Step, case: Case) -> str:
     dumps = ", ".join(
         sorted(key.partition(":")[2] for key in case.advice if key.startswith("flight-recorder-d"))
     )
+    rank = str(first.rank) if first and first.rank is not None else ""
     values = {
-        "{pid}": pid, "{host}": host or "its host", "{pod}": (first.host if first else "") or "POD",
-        "{dumps}": dumps[:200],
+        "{pid}": pid, "{rank}": rank, "{host}": host or "its host",
+        "{pod}": (first.host if first else "") or "POD", "{dumps}": dumps[:200],
     }  # fmt: skip
     text = step.text
     for name, value in values.items():
