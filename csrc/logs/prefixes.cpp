@@ -218,20 +218,24 @@ std::size_t srun(std::string_view text, Prefix& who) {
   return at.at();
 }
 
-// kubectl --timestamps, docker, GitHub: "2026-09-02T15:29:45.3372976Z ". Only skipped.
+// kubectl --timestamps, docker, GitHub: "2026-09-02T15:29:45.3372976Z "; without a zone only in
+// front of "[rankN]:", since lines of logging begin so, too. Only skipped.
 std::size_t stamp(std::string_view text, Prefix& /*who*/) {
   Cursor at(text);
   std::int64_t number = 0;
   for (const char separator : {'-', '-', 'T', ':', ':'}) {
-    if (!at.take_number(number, 4) || !at.take(separator)) return 0;
+    if (!at.take_number(number, 4)) return 0;
+    if (!at.take(separator) && !(separator == 'T' && at.take(' '))) return 0;
   }
   if (!at.take_number(number, 2)) return 0;
-  if (at.take('.') && !at.take_number(number, 9)) return 0;
-  if (!at.take('Z')) {
-    if (!(at.take('+') || at.take('-')) || !at.take_number(number, 4)) return 0;
-    if (at.take(':') && !at.take_number(number, 2)) return 0;
+  if ((at.take('.') || at.take(',')) && !at.take_number(number, 9)) return 0;
+  bool zone = at.take('Z');
+  if (!zone && (at.take('+') || at.take('-'))) {
+    zone = at.take_number(number, 4) && (!at.take(':') || at.take_number(number, 2));
+    if (!zone) return 0;
   }
-  return at.take(' ') ? at.at() : 0;
+  if (!at.take(' ')) return 0;
+  return zone || text.substr(at.at()).starts_with("[rank") ? at.at() : 0;
 }
 
 bool is_small(char c) { return is_lower(c) || is_digit(c) || c == '-' || c == '.'; }
@@ -372,7 +376,7 @@ struct Row {
 constexpr Row kRows[] = {
     {'[', "]:", torch_rank}, {'[', ",]@", mpirun},   {'[', "/", kubectl}, {'[', "]:/|", torchrun},
     {'[', ":", mpi_message}, {'[', "", bare_colour}, {'(', "", ray},      {'0', ":", srun},
-    {' ', "", srun},         {'0', ":", stamp},      {'0', ":", host},    {'a', ":", stream},
+    {' ', "", srun},         {'0', ": ", stamp},     {'0', ":", host},    {'a', ":", stream},
     {'a', ":", host},        {'a', " ", syslog},     {'a', " ", compose}, {'a', " ", mpirun_time},
 };
 static_assert(std::size(kRows) <= 32);

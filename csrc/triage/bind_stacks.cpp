@@ -47,9 +47,9 @@ py::dict everything(const StackReader& reader) {
   };
   py::list processes;
   for (const triage::SeenProcess& one : reader.processes()) {
-    processes.append(py::make_tuple(one.source, one.line, number(one.pid), strings[one.command],
-                                    strings[one.headline], writer(one.writer), strings[one.fatal],
-                                    one.timeout, one.list));
+    processes.append(py::make_tuple(one.source, one.line, number(one.pid), number(one.parent),
+                                    strings[one.command], strings[one.headline], writer(one.writer),
+                                    strings[one.fatal], one.timeout, one.list));
   }
   static constexpr const char* kForms[] = {"py-spy", "faulthandler", "gdb", "pystack", "eu-stack"};
   py::list threads;

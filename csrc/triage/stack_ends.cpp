@@ -153,7 +153,7 @@ void StackReader::end_process(Stream& stream) {
   stream.mode = Stream::Mode::kOutside;
   stream.process = kNone;
   stream.has_main = stream.has_current = stream.timeout = false;
-  stream.gdb_number = stream.pid = 0;
+  stream.gdb_number = stream.pid = stream.parent = 0;
   stream.fatal = stream.command = 0;
   stream.ids.clear();
 }

@@ -203,6 +203,12 @@ std::optional<std::uint64_t> process_line(std::string_view line,
   return pid;
 }
 
+std::optional<std::uint64_t> parent_line(std::string_view line) noexcept {
+  std::string_view command;
+  line = trimmed(line);
+  return cut(line, "Parent ") ? process_line(line, command) : std::nullopt;
+}
+
 std::optional<std::uint64_t> debugger_process(std::string_view line) noexcept {
   line = trimmed(line);
   if (cut(line, "Attaching to process ") || cut(line, "PID ")) return take_number(line);

@@ -32,6 +32,7 @@ struct StackReader::Stream {
   std::uint32_t fatal = 0;
   std::uint64_t gdb_number = 0;
   std::uint64_t pid = 0;
+  std::uint64_t parent = 0;
   std::vector<std::uint64_t> ids;  // of faulthandler's threads in this dump
   std::uint32_t command = 0;
   // Of an error:

@@ -144,6 +144,10 @@ bool StackReader::take_head(Stream& stream, std::string_view line) {
       return true;
     }
     if (text.starts_with("Python v")) return true;
+    if (const auto parent = parent_line(text)) {
+      stream.parent = *parent;
+      return true;
+    }
   }
   if (text.find("raceback (most recent call last)") != std::string_view::npos &&
       !text.starts_with("Traceback for thread")) {

@@ -137,6 +137,7 @@ std::uint32_t StackReader::new_process(Stream& stream) {
   made.source = source_;
   made.line = line_;
   made.pid = stream.pid;
+  made.parent = stream.parent;
   made.command = stream.command;
   made.headline = stream.headline;
   if (stream.name != 0 && line_ <= stream.name_line + 3) made.headline = stream.name;

@@ -61,6 +61,7 @@ struct SeenProcess {
   std::uint32_t source = 0;  // as given to read()
   std::uint32_t line = 0;
   std::uint64_t pid = 0;  // 0: not said
+  std::uint64_t parent = 0;
   std::uint32_t command = 0;
   std::uint32_t headline = 0;  // the last line above that names a host or rank
   Writer writer;

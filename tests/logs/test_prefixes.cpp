@@ -74,6 +74,8 @@ TEST(Prefixes, HostsPodsAndProcessesAreNamed) {
   check({.line = "train-worker-3  | x", .text = "x", .pod = "train-worker-3"});
   check({.line = "Apr 19 10:42:28 node7 train[123]: x", .text = "x", .pid = 123, .host = "node7"});
   check({.line = "2026-09-02T15:29:45.3372976Z x", .text = "x"});
+  check({.line = "2026-09-02 15:29:45,337 [rank3]: x", .text = "x", .rank = 3});
+  check({.line = "2026-09-02 15:29:45,337 [INFO] x", .text = "2026-09-02 15:29:45,337 [INFO] x"});
 }
 
 TEST(Prefixes, NamesOfHostsAreToldFromWordsWithNumbers) {

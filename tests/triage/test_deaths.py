@@ -328,5 +328,38 @@ def test_whole_seconds_and_other_hosts_clocks_order_nothing():
         assert all(suspect.certainty < 2 for suspect in found)
 
 
+def test_a_time_without_a_zone_is_not_before_one_with_a_zone():
+    def end(rank, hours, wall):
+        return Death(Process(rank, "n1"), "exit", Source(f"{rank}"), hours * 3600.0, wall=wall,
+                     code=rank)  # fmt: skip
+
+    def first(*several):
+        return [[p.rank for p in s.processes] for s in deaths.judge(view(several))]
+
+    assert first(end(1, 0, True), end(2, 2, True)) == [[1]]
+    assert first(end(1, 0, True), end(2, 2, False)) == [[1], [2]]
+    assert first(end(1, 0, True), end(2, 15, False)) == [[1]]
+
+
+def test_a_log_says_that_its_times_have_no_zone(tmp_path):
+    with_zone = "2026-11-23T10:00:00.5+01:00 "
+    for before, wall in ((with_zone, False), (with_zone.replace("+01:00", ""), True)):
+        text = f"{before}[rank3]: terminate called after throwing an instance of 'x'\n"
+        found = Texts(tmp_path, tracebacks.KIND).facts(text)
+        assert [fact.wall for fact in found if isinstance(fact, Death)] == [wall]
+
+
+def test_a_worker_that_the_kernel_killed_is_told_as_its_ranks(tmp_path):
+    error = "RuntimeError: DataLoader worker (pid(s) 4711, 4712) exited unexpectedly"
+    kernel = Death(Process(None, "n1", 4712), "oom", Source("dmesg", 7), by="kernel")
+    facts = Texts(tmp_path, tracebacks.KIND).facts(traceback(3, error) + traceback(0, LOST))
+    (suspect,) = (s for s in deaths.judge(view([*facts, kernel])) if s.certainty)
+    assert [p.rank for p in suspect.processes] == [3]
+    assert finding(suspect).what.startswith(
+        "rank 3's DataLoader worker pid 4712 ran out of memory and was killed by the kernel"
+    )
+    assert suspect.support[0].text == "rank 3's DataLoader worker pid 4712 ran out of memory"
+
+
 def test_nothing_is_said_without_deaths():
     assert deaths.judge(view([])) == []

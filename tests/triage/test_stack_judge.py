@@ -10,6 +10,7 @@ from oddrank.triage import report
 from oddrank.triage.evidence import Item, Notes
 from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import (
+    Child,
     Fact,
     Frame,
     Group,
@@ -181,6 +182,42 @@ def test_workers_of_dataloaders_and_launchers_are_no_ranks():
     )
     assert ranks(suspect.processes) == [3]
     assert any("dataloader worker (pid 77)" in point.text for point in suspect.support)
+
+
+def test_what_the_processes_do_that_a_rank_started_is_told_as_its_own():
+    def child(pid, parent):
+        return Child(Process(None, None, pid), parent, Source("a.txt", 1))
+
+    def of(text, pid):
+        return Stack(frames(text), (Thread(Process(None, None, pid), "MainThread"),))
+
+    reading = "read (my/dataset.py:4)\n_worker_loop (torch/utils/data/_utils/worker.py:349)"
+    tokenizing = f"recv_into (ssl.py:1163)\ntokenize (my/text.py:9)\n{TRAIN}"
+    suspect = only(
+        stack(ALL_REDUCE, 0, 1, 2),
+        stack(DATALOADER, 3),
+        of(reading, 77), child(77, Process(0)),
+        of(tokenizing, 79), child(79, Process(3)),
+    )  # fmt: skip
+    assert ranks(suspect.processes) == [3]
+    words = " ".join(point.text for point in suspect.support)
+    assert "its child process (pid 79) stands in tokenize (my/text.py:9)" in words
+    assert "77" not in words
+
+
+def test_the_children_of_a_launcher_are_ranks():
+    agent = "launch_agent (torch/distributed/launcher/api.py:255)"
+    found = [
+        Stack(frames(agent), (Thread(Process(pid=1), "MainThread"),)),
+        *(Child(Process(pid=10 + r), Process(pid=1), Source("a.txt")) for r in range(4)),
+        Stack(
+            frames(ALL_REDUCE), tuple(Thread(Process(pid=10 + r), "MainThread") for r in (0, 1, 2))
+        ),
+        Stack(frames(DATALOADER), (Thread(Process(pid=13), "MainThread"),)),
+    ]
+    suspect = only(*found)
+    assert [p.pid for p in suspect.processes] == [13]
+    assert len(suspect.waiting) == 3
 
 
 def test_the_call_is_that_of_those_who_came_the_same_way():

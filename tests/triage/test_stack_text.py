@@ -6,7 +6,7 @@ import pytest
 
 from oddrank.triage.evidence import Item, Notes
 from oddrank.triage.evidence.stacks import KIND, tracebacks
-from oddrank.triage.facts import Fact, Identity, Process, Stack, Thread
+from oddrank.triage.facts import Child, Fact, Identity, Process, Stack, Thread
 
 
 def item(path: Path, text: str | bytes, name: str = "") -> Item:
@@ -68,6 +68,24 @@ def test_py_spy_names_process_threads_and_frames(tmp_path):
     assert [frame.native for frame in stack.frames] == [True, True, False]
     assert stack.frames[1].function == "std::map<int (*)(int), long>::find"
     assert stack.frames[2].file == "<string>"
+
+
+def test_py_spys_subprocesses_are_children_of_the_rank_of_the_file(tmp_path):
+    def dump(pid, parent, frame):
+        more = f"Parent Process {parent}: python train.py\n" if parent else ""
+        head = f"Process {pid}: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n{more}\n"
+        return (
+            f'{head}Thread {pid} (idle): "MainThread"\n    {frame}\n    <module> (train.py:9)\n\n'
+        )
+
+    text = dump(70, 0, "get (queue.py:1)") + "-" * 80 + "\n" + dump(77, 70, "read (data.py:4)")
+    found = read(tmp_path, rank3=text)
+    assert {thread.process for thread in threads(found)} == {
+        Process(3, None, 70),
+        Process(None, None, 77),
+    }
+    (child,) = (fact for fact in found if isinstance(fact, Child))
+    assert (child.process, child.parent) == (Process(None, None, 77), Process(3, None, 70))
 
 
 def test_several_main_threads_above_one_stack_are_several_processes(tmp_path):

@@ -39,6 +39,16 @@ def test_clocks_of_two_hosts_order_nothing_that_is_close():
     assert not ordered(event(1.0, "a", coarse=True), event(1.5, "a"))
 
 
+def test_times_without_a_zone_order_nothing_against_those_with_one():
+    def event(hours, wall):
+        return Event(hours * 3600.0, "x", SOURCE, "a", wall=wall)
+
+    assert not ordered(event(0, True), event(9, False))
+    assert not ordered(event(0, False), event(13, True))
+    assert ordered(event(0, False), event(15, True))
+    assert ordered(event(0, True), event(1, True))
+
+
 def test_lines_mark_what_is_not_sure_and_count_the_rest():
     events = [Event(float(n // 2), f"event {n}", SOURCE, "a", coarse=True) for n in range(30)]
     found = lines(events, most=4)

@@ -48,6 +48,17 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Child:
+    """A process that another one started and that is no rank: a worker that loads data, mostly."""
+
+    process: Process
+    parent: Process
+    source: Source
+    what: str = ""
+    """As a sentence names it: DataLoader worker; "": unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """The size of the job, as a source says it."""
 
@@ -126,6 +137,8 @@ class Progress:
     """When this was true: the moment of the dump or of the line."""
     timed_out: bool = False
     """A watchdog gave this group's oldest call up."""
+    wall: bool = False
+    """The source names no zone: UTC was assumed, and times of other sources prove no order."""
     unseen: bool = False
     """The rank also issued calls that the source does not record, such as sends over gloo."""
     no_messages: bool = False
@@ -240,6 +253,10 @@ class Death:
     """Frames of the traceback, innermost first."""
     failed: str = ""
     """The operation with other ranks that failed and made it raise: mostly, as a peer was gone."""
+    child: str = ""
+    """Not the process itself ended but one that it started: DataLoader worker pid 4711."""
+    wall: bool = False
+    """The source names no zone: UTC was assumed, and times of other sources prove no order."""
 
 
 Whose: TypeAlias = Literal["hardware", "application", "cleanup", "notice", "unknown"]
@@ -310,7 +327,7 @@ class Advice:
 
 
 Fact: TypeAlias = (
-    Identity | World | Progress | Mismatch | Stack | State | Activity | Death | Trouble
+    Identity | Child | World | Progress | Mismatch | Stack | State | Activity | Death | Trouble
     | Counts | Advice
 )  # fmt: skip
 

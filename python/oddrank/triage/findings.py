@@ -231,6 +231,8 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
     death = suspect.death
     if death is None:
         return "dead", f"{name} died{_waiters(suspect)}"
+    if death.child:
+        name = f"{name}'s {death.child}"
     text = death.text.strip().partition("\n")[0][:300]
     place = place_text(death.site[0] if death.site else suspect.leaf)
     at = f" at {place}" if place else ""

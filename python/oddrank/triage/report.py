@@ -1,15 +1,15 @@
 """From files to the report: reads the evidence, asks the judges, and says what they found."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oddrank.errors import OddrankError
 from oddrank.report import Report
 from oddrank.trace import jobs
-from oddrank.triage import findings, timeline, tree, verdict
+from oddrank.triage import findings, several, timeline, tree, verdict
 from oddrank.triage.evidence import Item, Notes, kinds
-from oddrank.triage.facts import Fact, Suspect
+from oddrank.triage.facts import Fact, Point, Suspect
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.view import View, view
 
@@ -24,6 +24,8 @@ class Triage:
     suspects: list[Suspect]
     notes: Notes
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    jobs: int = 1
+    """Of so many jobs the files tell."""
 
 
 def newest() -> list[str]:
@@ -44,8 +46,19 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             f"nothing in these {len(items)} files tells what happened{why}; give logs, stacks,"
             " dumps or records of the job"
         )
-    seen = view(facts)
-    return Triage(seen, verdict.suspects(seen), notes, read)
+    jobs_found = several.jobs(facts)
+    return Triage(view(facts), _suspects(jobs_found), notes, read, len(jobs_found))
+
+
+def _suspects(found: Sequence[several.Job]) -> list[Suspect]:
+    """Judges each job alone, the newest first. Of several, each suspect says of which it is."""
+    suspects = []
+    for job in found:
+        point = Point(f"of {len(found)} jobs that the files tell of, this is {job.text}")
+        for suspect in verdict.suspects(view(job.facts)):
+            more = (point, *suspect.support) if len(found) > 1 else suspect.support
+            suspects.append(replace(suspect, support=more))
+    return suspects
 
 
 def made(triage: Triage) -> Report:
@@ -67,6 +80,8 @@ def _why(triage: Triage) -> str:
     read = ", ".join(f"{files} {name}" for name, (files, _) in triage.read.items())
     skipped = len(triage.notes.lines)
     rest = f"; not read: {skipped} (see skipped in the JSON, or --explain)" if skipped else ""
+    if triage.jobs > 1:
+        rest = f"; of {triage.jobs} jobs, each judged alone{rest}"
     if triage.suspects:
         return f"read: {read}{rest}"
     return f"nothing in what was read tells of a stall or a death; read: {read}{rest}"

@@ -1,18 +1,21 @@
 """One order of what happened: ends, timeouts and faults, as far as clocks allow.
 
 Times of one host are on one clock. Clocks of several hosts may differ, so that their events are
-merged by time, and the order between hosts is said to be uncertain where they are close.
+merged by time, and the order between hosts is said to be uncertain where they are close. Times
+without a zone are hours off, perhaps: nothing orders them and those with one.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from oddrank.finding import ranks_text
-from oddrank.triage.facts import Death, Fact, Process, Progress, Source, Trouble
+from oddrank.triage.facts import Death, Fact, Progress, Source, Trouble
 
 # Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
 _CLOCKS = 1.0
 _MOST_TEXT = 160
+# Times without a zone may be so many seconds off.
+ZONES = 14 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Event:
     ranks: tuple[int, ...] = ()
     coarse: bool = False
     count: int = 1
+    wall: bool = False
 
 
 def timeline(facts: Iterable[Fact]) -> list[Event]:
@@ -33,7 +37,7 @@ def timeline(facts: Iterable[Fact]) -> list[Event]:
     folded: dict[object, list[Event]] = {}
     for event in _events(facts):
         # What ranks say of the same thing within a second is one event.
-        key = (event.text, event.host, int(event.time))
+        key = (event.text, event.host, int(event.time), event.wall)
         folded.setdefault(key, []).append(event)
     found = []
     for events in folded.values():
@@ -41,7 +45,7 @@ def timeline(facts: Iterable[Fact]) -> list[Event]:
         ranks = tuple(sorted({rank for event in events for rank in event.ranks}))
         found.append(
             Event(first.time, first.text, first.source, first.host, ranks,
-                  any(event.coarse for event in events), sum(e.count for e in events))
+                  any(event.coarse for event in events), sum(e.count for e in events), first.wall)
         )  # fmt: skip
     return sorted(found, key=lambda event: (event.time, event.ranks, event.text))
 
@@ -68,6 +72,8 @@ def lines(events: Iterable[Event], most: int = 20) -> list[str]:
 def ordered(first: Event, second: Event) -> bool:
     """Returns whether the clocks allow to say that one event came before the other."""
     apart = second.time - first.time
+    if first.wall != second.wall:
+        apart -= ZONES
     if first.coarse or second.coarse:
         apart -= 1.0
     if not (first.host and first.host == second.host) and first.source.file != second.source.file:
@@ -78,26 +84,27 @@ def ordered(first: Event, second: Event) -> bool:
 def _events(facts: Iterable[Fact]) -> Iterable[Event]:
     for fact in facts:
         if isinstance(fact, Death) and fact.time is not None:
-            yield _event(fact.process, fact.time, _death(fact), fact.source, fact.coarse)
+            yield _event(fact, fact.time, _death(fact), fact.coarse)
         elif isinstance(fact, Progress) and fact.timed_out and fact.time is not None:
             call = next(iter(fact.open), None)
             what = f"{call.op} {call.seq}" if call is not None else "a call"
             group = fact.group.text or fact.group.name
             text = f"timed out in {what}" + (f" of group {group}" if group else "")
-            yield _event(fact.process, fact.time, text, fact.source)
+            yield _event(fact, fact.time, text)
             if call is not None and call.since is not None:
-                yield _event(fact.process, call.since, f"entered {what}", fact.source)
+                yield _event(fact, call.since, f"entered {what}")
         elif isinstance(fact, Trouble) and fact.time is not None:
             device = f"{fact.device}: " if fact.device else ""
             text = f"{device}{fact.text}"[:_MOST_TEXT]
             yield Event(fact.time, text, fact.source, fact.host, (), count=fact.count)
 
 
-def _event(process: Process, time: float, text: str, source: Source, coarse: bool = False) -> Event:
+def _event(fact: Death | Progress, time: float, text: str, coarse: bool = False) -> Event:
+    process = fact.process
     ranks = (process.rank,) if process.rank is not None else ()
     if not ranks and process.pid is not None:
         text = f"process {process.pid} {text}"
-    return Event(time, text, source, process.host, ranks, coarse)
+    return Event(time, text, fact.source, process.host, ranks, coarse, wall=fact.wall)
 
 
 def _death(death: Death) -> str:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from oddrank.triage.facts import (
     Activity,
+    Child,
     Counts,
     Death,
     Fact,
@@ -34,6 +35,7 @@ class View:
     progress: dict[Group, dict[int, Progress]] = field(default_factory=dict)
     mismatches: list[Mismatch] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
+    children: dict[Process, Child] = field(default_factory=dict)
     states: dict[Process, State] = field(default_factory=dict)
     activities: dict[Process, Activity] = field(default_factory=dict)
     deaths: list[Death] = field(default_factory=list)
@@ -42,6 +44,21 @@ class View:
     facts: tuple[Fact, ...] = ()
     world: int | None = None
     processes: tuple[Process, ...] = ()
+
+    def child(self, process: Process) -> Child | None:
+        """Returns what is known of a process that a rank started; None if it is not known as one.
+
+        Sources that name no host are of the only process with that pid.
+        """
+        if process.rank is not None or process.pid is None:
+            return None
+        same = [
+            child
+            for known, child in self.children.items()
+            if known.pid == process.pid
+            and (known.host or process.host) == (process.host or known.host)
+        ]
+        return same[0] if len(same) == 1 else None
 
     @property
     def heard(self) -> frozenset[int]:
@@ -75,6 +92,11 @@ def view(facts: Iterable[Fact]) -> View:
         elif isinstance(fact, Stack):
             threads = tuple(replace(t, process=join(t.process)) for t in fact.threads)
             found.stacks.append(Stack(fact.frames, threads))
+        elif isinstance(fact, Child):
+            child, parent = join(fact.process), join(fact.parent)
+            old = found.children.get(child)
+            if child != parent and (old is None or fact.what):
+                found.children[child] = replace(fact, process=child, parent=parent)
         elif isinstance(fact, State):
             process = join(fact.process)
             found.states[process] = _newer(

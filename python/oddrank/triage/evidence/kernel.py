@@ -217,13 +217,14 @@ def _deaths(
     if rule.kind == "oom":
         yield Death(
             process, "oom", place, time=line.time, coarse=True, signal=9, by="kernel",
-            text=line.text[:_TEXT],
+            text=line.text[:_TEXT], wall=line.coarse,
         )  # fmt: skip
     elif rule.kind == "segfault":
         signals = {"trap invalid opcode": 4, "trap divide error": 8}
         yield Death(
             process, "signal", place, time=line.time, coarse=True, by="kernel",
             signal=signals.get(found.groupdict().get("code") or "", 11), text=line.text[:_TEXT],
+            wall=line.coarse,
         )  # fmt: skip
     elif rule.kind == "hung-task":
         yield State(process, "uninterruptible", place, line.time)

@@ -340,7 +340,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
             yield from _error_file(item, elastic.get(item.name), notes)
     for log in log_lines.read([item for item in items if not _is_error_file(item)], notes):
         yield from log_lines.identities(log)
-        yield from _Reader(log).facts()
+        yield from log_lines.clocked([log], _Reader(log).facts())
 
 
 KIND = Kind("launcher", binary=False, sniff=_sniff, read=_read)

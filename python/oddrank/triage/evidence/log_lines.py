@@ -7,13 +7,13 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.triage.evidence import Item, Notes
-from oddrank.triage.facts import Fact, Identity, Process, Source, World
+from oddrank.triage.facts import Death, Fact, Identity, Process, Progress, Source, Trouble, World
 
 # Reader -> words of its lines, and how many lines of the same writer come with each (see
 # csrc/logs/scanner.hpp). A line with several words belongs to the first.
@@ -102,7 +102,8 @@ _MOST_CACHED = 1_000_000
 class Line:
     """A telling line. word: the one of _WORDS that it contains. text: without prefixes.
 
-    follows: it comes with the line before it. writer: equal for lines of one process.
+    follows: it comes with the line before it. writer: equal for lines of one process. wall: its
+    time has no zone.
     """
 
     number: int
@@ -113,6 +114,7 @@ class Line:
     writer: tuple[Any, ...]
     time: float | None = None
     coarse: bool = False
+    wall: bool = False
     follows: bool = False
 
 
@@ -177,6 +179,18 @@ def identities(log: Log) -> Iterator[Fact]:
         yield World(max(sizes), source)
 
 
+def clocked(logs: Iterable[Log], facts: Iterable[Fact]) -> Iterator[Fact]:
+    """Yields facts made of lines; those with times without a zone say so."""
+    wall = {log.source(line) for log in logs for line in log.lines if line.wall}
+    for fact in facts:
+        if isinstance(fact, (Death, Progress)) and fact.source in wall:
+            yield replace(fact, wall=fact.time is not None)
+        elif isinstance(fact, Trouble) and fact.source in wall:
+            yield replace(fact, coarse=True)
+        else:
+            yield fact
+
+
 def _scan(item: Item) -> dict[str, Any] | None:
     """Returns what scan_lines() finds in a file, read once; None if it cannot be read."""
     global _cached
@@ -220,7 +234,8 @@ def _log(item: Item, found: dict[str, Any], rank: int | None) -> Log:
         lines.append(
             Line(
                 number, reader, word, text, writers.process(writer), writer, seconds,
-                coarse=bool(time is not None and time[2]), follows=follows,
+                coarse=bool(time is not None and time[2]),
+                wall=bool(time is not None and time[1] == "wall"), follows=follows,
             )
         )  # fmt: skip
     speakers = tuple(dict.fromkeys(writers.process(speaker[0]) for speaker in found["speakers"]))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from oddrank import _native
 from oddrank.triage.evidence import Item, Kind, Notes
 from oddrank.triage.evidence.log_lines import Writers
-from oddrank.triage.facts import Fact, Frame, Identity, Process, Source, Stack, Thread
+from oddrank.triage.facts import Child, Fact, Frame, Identity, Process, Source, Stack, Thread
 
 _SIGNS = (b"(most recent call ", b'"MainThread"', b"(LWP ", b"Traceback for thread ")
 _LIST = re.compile(
@@ -37,6 +37,7 @@ class _Seen(NamedTuple):
     source: int
     line: int
     pid: int
+    parent: int
     command: str
     headline: str
     writer: Writer
@@ -147,6 +148,10 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
         if frames[stack] or len(members) < len(rows):
             yield Stack(frames[stack], tuple(members))
     yield from _identities(processes, seen, items)
+    by_pid = {(one.source, one.pid): p for p, one in zip(processes, seen, strict=True) if one.pid}
+    for process, one in zip(processes, seen, strict=True):
+        if parent := by_pid.get((one.source, one.parent)):
+            yield Child(process, parent, Source(items[one.source].name, one.line))
 
 
 def _looks(
@@ -221,14 +226,24 @@ class _Namer:
         self._writers = {
             source: Writers(writers, None, set()) for source, writers in by_file.items()
         }
+        # The children of a process are dumped behind it: they are no other ranks.
+        known = {(one.source, one.pid) for one in seen if one.pid}
+        self._children = {
+            number for number, one in enumerate(seen) if (one.source, one.parent) in known
+        }
         # A task with several processes is a node, not a rank.
-        tasks = Counter((one.source, one.writer[2]) for one in seen if one.pid)
+        tasks = Counter(
+            (one.source, one.writer[2])
+            for number, one in enumerate(seen)
+            if one.pid and number not in self._children
+        )
         self._most_in_a_task: dict[int, int] = defaultdict(int)
         for (source, _), count in tasks.items():
             self._most_in_a_task[source] = max(count, self._most_in_a_task[source])
         self._pids: dict[int, set[int]] = defaultdict(set)
         for number, one in enumerate(seen):
-            self._pids[one.source].add(self._pid(number, one) or -1)
+            if number not in self._children:
+                self._pids[one.source].add(self._pid(number, one) or -1)
 
     def processes(self) -> list[Process]:
         made: list[Process] = []
@@ -269,6 +284,8 @@ class _Namer:
 
     def _named(self, number: int, one: _Seen) -> Process:
         name = self._items[one.source].name
+        if number in self._children:
+            return Process(None, self._host(one, name), one.pid)
         said = self._writers[one.source].process(one.writer)
         rank = said.rank
         if rank is not None and rank == one.writer[2]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from oddrank.triage.evidence import Item, Kind, Notes, lines, log_lines, stacks
 from oddrank.triage.evidence.log_lines import Line, Log
-from oddrank.triage.facts import Death, Fact, Frame, Process, Source, Trouble
+from oddrank.triage.facts import Child, Death, Fact, Frame, Process, Source, Trouble
 
 _START = "Traceback (most recent call last)"
 _FILE_LINE = re.compile(r'^\W*File "([^"]+)", line (\d+)(?:, in (.+))?')
@@ -29,6 +29,7 @@ _GLIBC = ("double free or corruption", "corrupted size vs. prev_size", "malloc()
 # So many lines behind an exception are searched for its frames, as other ranks print, too; and so
 # many exceptions of a log are: the others say the same.
 _NEAR, _MOST_SITES = 400, 32
+_WORKERS = re.compile(r"DataLoader worker \(pid(?:\(s\))? (\d[\d, ]{0,200})\)")
 _NUMBER = re.compile(r"\((\d+)\)")
 # Text of an error -> kind of trouble. These are faults of hardware, not of code.
 _HARDWARE = {
@@ -77,7 +78,19 @@ def parse(lines: Sequence[str]) -> tuple[tuple[Frame, ...], str]:
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for log in log_lines.read(items, notes):
         yield from log_lines.identities(log)
-        yield from _with_sites(log, list(_Words(log).facts()))
+        facts = list(log_lines.clocked([log], _Words(log).facts()))
+        yield from _with_sites(log, facts)
+        for fact in facts:
+            if isinstance(fact, Death):
+                yield from _workers(fact)
+
+
+def _workers(death: Death) -> Iterator[Child]:
+    """Yields the workers whose end an exception of their process tells of."""
+    for found in _WORKERS.finditer(death.text):
+        for pid in found[1].replace(",", " ").split():
+            worker = Process(None, death.process.host, int(pid))
+            yield Child(worker, death.process, death.source, "DataLoader worker")
 
 
 def _with_sites(log: Log, facts: Sequence[Fact]) -> Iterator[Fact]:

@@ -255,14 +255,15 @@ def _op(name: str) -> str:
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     lines = _Lines()
-    names: dict[int, int] = defaultdict(int)
-    for log in log_lines.read(items, notes):
+    logs = list(log_lines.read(items, notes))
+    for log in logs:
         yield from log_lines.identities(log)
-        for process in log.speakers:
-            if process.rank is not None:
-                names[process.rank] += 1
         for line in log.of("watchdog"):
             lines.add(log, line)
+    yield from log_lines.clocked(logs, _facts(lines))
+
+
+def _facts(lines: _Lines) -> Iterator[Fact]:
     yield from lines.others
     seen = list(lines.seen.values())
     groups = _groups(seen)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from oddrank.finding import ranks_text
+from oddrank.triage import timeline
 from oddrank.triage.facts import Call, Death, Point, Process, Source, Suspect, ranks
 from oddrank.triage.view import View
 
@@ -79,6 +80,9 @@ def _ends(view: View) -> list[_End]:
     """Returns how each process ended. A death that names no process is one by itself."""
     of: dict[object, list[Death]] = defaultdict(list)
     for number, death in enumerate(view.deaths):
+        if child := view.child(death.process):
+            what = f"{child.what or 'child process'} pid {death.process.pid}"
+            death = replace(death, process=child.parent, child=what)  # noqa: PLW2901
         of[_key(death.process) or number].append(death)
     timed_out = _timed_out(view)
     ends = [_end(deaths, timed_out) for deaths in of.values()]
@@ -175,7 +179,7 @@ def _signature(death: Death) -> object:
     """Equal for ends that are the same thing: numbers such as ranks and addresses do not count."""
     site = (death.site[0].file, death.site[0].line) if death.site else None
     text = _NUMBERS.sub("#", death.text.partition("\n")[0])
-    return death.how, death.signal, death.code, text, site
+    return death.how, death.signal, death.code, text, site, bool(death.child)
 
 
 def _causes(view: View, ends: Sequence[_End], own: Sequence[_End]) -> list[Suspect]:
@@ -217,6 +221,8 @@ def _before(one: _End, other: _End) -> bool:
         if one.process.host and other.process.host
         else a.source.file == b.source.file
     )
+    if a.wall != b.wall:
+        return same_clock and b.time - a.time > timeline.ZONES
     return same_clock and b.time - a.time > (1.0 if a.coarse or b.coarse else 0.0)
 
 
@@ -224,6 +230,10 @@ def _timed(end: _End) -> Death | None:
     """Returns the most exact time that is known of an end."""
     known = [death for death in end.deaths if death.time is not None]
     return min(known, key=lambda d: (d.coarse, d.time or 0.0), default=None)
+
+
+def _time_of(death: Death | None) -> float:
+    return death.time if death is not None and death.time is not None else float("inf")
 
 
 def _weight(group: list[_End]) -> tuple[bool, int, int, float, int]:
@@ -303,13 +313,19 @@ def _confirmed(end: _End, victims: Sequence[_End], ended: Sequence[Process]) -> 
 
 def _after_timeouts(view: View, group: list[_End]) -> bool:
     """Returns whether a watchdog gave up on the same host before the first of these ended."""
-    time = min((end.time for end in group if end.time is not None), default=None)
+    first = min((_timed(end) for end in group), key=_time_of, default=None)
     hosts = {end.process.host for end in group}
-    return time is not None and any(
-        p.time is not None and p.time + 1.0 < time and p.process.host in hosts
-        for members in view.progress.values()
-        for p in members.values()
-        if p.timed_out
+    return (
+        first is not None
+        and first.time is not None
+        and any(
+            p.time is not None
+            and p.process.host in hosts
+            and p.time + (1.0 if p.wall == first.wall else timeline.ZONES) < first.time
+            for members in view.progress.values()
+            for p in members.values()
+            if p.timed_out
+        )
     )
 
 
@@ -426,6 +442,8 @@ def _who(processes: Sequence[Process]) -> str:
 def _words(end: _End) -> str:
     death = end.best
     name = _who([end.process]) if _key(end.process) is not None else "a process"
+    if death.child:
+        name = f"{name}'s {death.child}"
     if death.how == "signal":
         return f"{name} ended by signal {death.signal}"
     if death.how == "exit":

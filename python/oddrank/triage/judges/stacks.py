@@ -8,6 +8,7 @@ that is stuck computing: then certainty is low, and a second dump or other evide
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from oddrank.finding import fold, ranks_text
 from oddrank.triage import leaves
@@ -41,7 +42,7 @@ _MAYBE = frozenset({GPU, THREADS, MAYBE})
 
 def judge(view: View) -> list[Suspect]:
     """Returns the suspects that the stacks of all processes show; empty without stacks."""
-    found, helpers = stands(view.stacks)
+    found, helpers = stands(view.stacks, view.children)
     if not found:
         return []
     held = [s for s in found if s.gil]
@@ -54,7 +55,8 @@ def judge(view: View) -> list[Suspect]:
         return [_gil_held(held, victims, outside)]
     if outside and victims:
         is_stuck = _is_stuck(view, found)
-        return _awaited(outside, waiting, maybe, helpers, missing=missing, is_stuck=is_stuck)
+        suspects = _awaited(outside, waiting, maybe, missing=missing, is_stuck=is_stuck)
+        return [_with_workers(suspect, view, helpers) for suspect in suspects]
     if outside:
         return [_all_outside(outside)]
     mute = _mute(view, {*missing, *(s.process.rank for s in found)})
@@ -112,7 +114,6 @@ def _awaited(
     outside: Sequence[Stand],
     waiting: Sequence[Stand],
     maybe: Sequence[Stand],
-    helpers: Sequence[tuple[str, Stand]],
     *,
     missing: Sequence[int],
     is_stuck: bool,
@@ -141,7 +142,6 @@ def _awaited(
             support=(
                 *(Point(f"{_who([s])} stands in {_place(s)}", s.thread.source) for s in group[:4]),
                 *_points(victims),
-                *_of_workers(group, helpers),
             ),
             against=(
                 *_points(rest, "may be on the way: "),
@@ -203,17 +203,25 @@ def _one_look(group: Sequence[Stand]) -> tuple[Point, ...]:
     return (Point("one look only: a second dump must show that it does not move"),)
 
 
-def _of_workers(group: Sequence[Stand], helpers: Sequence[tuple[str, Stand]]) -> tuple[Point, ...]:
-    """Returns where the workers of a dataloader stand, which its rank waits for."""
-    if group[0].kind != DATA:
-        return ()
-    hosts = {stand.process.host for stand in group}
-    workers = [s for what, s in helpers if what == "dataloader worker" and s.process.host in hosts]
-    busy = [s for s in workers if s.kind not in (LOCK, "")]
-    return tuple(
-        Point(f"a dataloader worker ({_who([s])}) stands in {_place(s)}", s.thread.source)
-        for s in busy[:4]
-    )
+def _with_workers(suspect: Suspect, view: View, helpers: Sequence[tuple[str, Stand]]) -> Suspect:
+    """Adds where the processes stand that a culprit started: it may wait for one of them.
+
+    Those whose parent is not known are any rank's of their host; they count for a dataloader only.
+    """
+    own, points = set(suspect.processes), []
+    hosts = {process.host for process in own}
+    for what, stand in helpers:
+        parent = view.children[stand.process].parent if stand.process in view.children else None
+        if parent in own:
+            whose = f"its {what}" if len(own) == 1 else f"a {what} of {who([parent])}"
+        elif parent is None and suspect.leaf_class == DATA and what == "dataloader worker":
+            whose = f"a {what}" if stand.process.host in hosts else ""
+        else:
+            whose = ""
+        if whose and stand.kind not in (LOCK, ""):
+            text = f"{whose} ({_who([stand])}) stands in {_place(stand)}"
+            points.append(Point(text, stand.thread.source))
+    return replace(suspect, support=(*suspect.support, *points[:4]))
 
 
 def _moving(outside: Sequence[Stand], victims: Sequence[Stand]) -> Suspect:

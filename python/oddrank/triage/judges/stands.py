@@ -1,12 +1,12 @@
 """Says where each process stands: the thread of it that counts, its stack and what that means."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from oddrank.triage import leaves
-from oddrank.triage.facts import Frame, Process, Stack, Thread
+from oddrank.triage.facts import Child, Frame, Process, Stack, Thread
 from oddrank.triage.leaves import Leaf
 from oddrank.triage.model_frames import (
     DATA,
@@ -71,8 +71,13 @@ class Stand:
         return not self.thread.state.startswith("active")
 
 
-def stands(stacks: Sequence[Stack]) -> tuple[list[Stand], list[tuple[str, Stand]]]:
-    """Returns where each rank stands, and where processes stand that are no ranks, with what."""
+def stands(
+    stacks: Sequence[Stack], children: Mapping[Process, Child] | None = None
+) -> tuple[list[Stand], list[tuple[str, Stand]]]:
+    """Returns where each rank stands, and where processes stand that are no ranks, with what.
+
+    children: of known processes. Those of a launcher are ranks.
+    """
     # What two tools saw of a process are two looks: they did not look at once.
     looks: dict[Process, dict[tuple[int, str], list[tuple[Thread, Frames]]]] = defaultdict(
         lambda: defaultdict(list)
@@ -83,6 +88,9 @@ def stands(stacks: Sequence[Stack]) -> tuple[list[Stand], list[tuple[str, Stand]
             looks[thread.process][look].append((thread, stack.frames))
     found: list[Stand] = []
     helpers: list[tuple[str, Stand]] = []
+    launchers = {
+        t.process for s in stacks if leaves.no_rank(s.frames) == "launcher" for t in s.threads
+    }
     for process in sorted(looks, key=_order):
         dumps = [looks[process][look] for look in sorted(looks[process])]
         told = [(d, s) for d in dumps if (s := _stand(process, d))]
@@ -92,6 +100,9 @@ def stands(stacks: Sequence[Stack]) -> tuple[list[Stand], list[tuple[str, Stand]
             continue
         dump, last = told[-1]
         what = next((w for _, frames in dump if (w := leaves.no_rank(frames))), "")
+        parent = children[process].parent if children and process in children else None
+        if not what and parent in looks and parent not in launchers:
+            what = "child process"
         if what:
             helpers.append((what, last))
             continue

@@ -1,0 +1,57 @@
+"""Facts of several jobs are told apart by the times of their ends, and each job is judged alone."""
+
+from oddrank.triage import report, several
+from oddrank.triage.evidence import Notes, files
+from oddrank.triage.facts import Counts, Death, Group, Process, Progress, Source, Trouble
+
+DAY = 86400.0
+NOW = 1_790_000_000.0
+
+
+def died(rank, time, file="a.log", line=1):
+    return Death(Process(rank), "signal", Source(file, line), time, signal=9)
+
+
+def told(*facts):
+    return [(job.time, [facts.index(fact) for fact in job.facts]) for job in several.jobs(facts)]
+
+
+def test_ends_within_a_day_are_of_one_job():
+    facts = (died(0, NOW), died(1, NOW + DAY / 2), died(2, NOW + DAY), died(3, None))
+    assert told(*facts) == [(NOW, [0, 1, 2, 3])]
+
+
+def test_ends_days_apart_are_of_several_jobs_the_newest_first():
+    late = Progress(Process(1), Group("0"), Source("b.log", 2), time=NOW + 3 * DAY, timed_out=True)
+    unknown = Death(Process(2), "exit", Source("b.log", 9))
+    assert told(died(0, NOW), late, unknown) == [(NOW + 3 * DAY, [1, 2]), (NOW, [0])]
+
+
+def test_lines_without_times_in_a_file_of_several_jobs_are_of_none_of_them():
+    facts = (died(0, NOW), died(0, NOW + 3 * DAY, line=5), died(4, None, line=7))
+    assert told(*facts) == [(NOW + 3 * DAY, [1]), (NOW, [0]), (None, [2])]
+
+
+def test_faults_and_files_without_ends_go_to_the_newest_job():
+    fault = Trouble("xid", "Xid 79", Source("dmesg"), time=NOW)
+    counts = Counts("c", "all_reduce", ((0, 7),), Source("ras"))
+    facts = (died(0, NOW), died(0, NOW + 3 * DAY, "b.log"), fault, counts)
+    assert told(*facts) == [(NOW + 3 * DAY, [1, 2, 3]), (NOW, [0])]
+
+
+def test_the_report_says_of_which_job_each_verdict_is(tmp_path):
+    for name, day, rank in (("old", "19", 3), ("new", "25", 5)):
+        (tmp_path / f"{name}.log").write_text(
+            f"[rank{rank}]: 2026-04-{day} 10:42:28.858 Traceback (most recent call last):\n"
+            f'[rank{rank}]:   File "train.py", line 9, in main\n'
+            f"[rank{rank}]: ValueError: boom\n"
+            f"E04{day} 10:42:29.0 1 torch/distributed/elastic/multiprocessing/api.py:1] failed"
+            f" (exitcode: 1) local_rank: {rank} (pid: 7{rank}) of binary: python\n"
+        )
+    notes = Notes()
+    with files.opened([str(tmp_path)], notes) as items:
+        found = report.judged(items, notes)
+    assert [s.processes[0].rank for s in found.suspects] == [5, 3]
+    words = [s.support[0].text for s in found.suspects]
+    assert words[0].startswith("of 2 jobs that the files tell of, this is one that ended about 25")
+    assert "old.log" in words[1]
