@@ -4,7 +4,7 @@ import pytest
 
 from oddrank.triage import verdict
 from oddrank.triage.evidence import launcher, tracebacks, watchdog
-from oddrank.triage.facts import Death, Frame, Process, Source
+from oddrank.triage.facts import Death, Frame, Process, Source, Stack, Thread
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import deaths
 from oddrank.triage.view import view
@@ -231,15 +231,6 @@ def test_a_local_rank_of_an_unknown_node_is_no_rank(tmp_path):
     assert "local rank 3 aborted at query" in finding(suspect).what
 
 
-def test_a_record_that_says_only_which_call_failed_tells_a_victim():
-    record = Death(Process(1), "exception", Source("1.trace"), 5.0,
-                   text="RuntimeError after all_reduce failed")  # fmt: skip
-    crash = Death(Process(2), "signal", Source("log"), 9.0, signal=11, coarse=True)
-    (suspect,) = deaths.judge(view([record, crash]))
-    assert [p.rank for p in suspect.processes] == [2]
-    assert [p.rank for p in suspect.waiting] == [1]
-
-
 @pytest.mark.needs("samples")
 def test_blooms_crash_is_explained(samples, tmp_path):
     text = (samples / "bloom176b" / "tr11-176B-ml_chronicles.md").read_text()
@@ -359,6 +350,20 @@ def test_a_worker_that_the_kernel_killed_is_told_as_its_ranks(tmp_path):
         "rank 3's DataLoader worker pid 4712 ran out of memory and was killed by the kernel"
     )
     assert suspect.support[0].text == "rank 3's DataLoader worker pid 4712 ran out of memory"
+
+
+def test_a_job_that_somebody_ended_hides_no_stall():
+    killed = [Death(Process(r), "signal", Source("a"), signal=9, site=(Frame(f"f{r}"),))
+              for r in range(3)]  # fmt: skip
+    (ended,) = verdict.suspects(view(killed))
+    assert (ended.rule, len(ended.processes)) == ("ended-from-outside", 3)
+    frames = (Frame("all_reduce", "torch/distributed/distributed_c10d.py"), Frame("<module>"))
+    waits = Stack(frames, tuple(Thread(Process(r), "MainThread", own=True) for r in range(4)))
+    loads = Stack((Frame("recv_into", "ssl.py"), Frame("<module>", "train.py")),
+                  (Thread(Process(4), "MainThread", own=True),))  # fmt: skip
+    killed += [Death(Process(r), "signal", Source("a"), signal=9) for r in (3, 4)]
+    (stuck,) = verdict.suspects(view([*killed, waits, loads]))
+    assert (stuck.cause, [p.rank for p in stuck.processes]) == ("host-stuck", [4])
 
 
 def test_nothing_is_said_without_deaths():

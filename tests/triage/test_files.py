@@ -121,6 +121,15 @@ def test_a_bomb_is_unpacked_only_in_part(tmp_path, monkeypatch):
     assert "only in part" in note
 
 
+def test_a_file_that_grows_without_end_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MAY_GROW_TO", 1 << 20)
+    monkeypatch.setattr(files, "_MOST_GROWTH", 100)
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(64 << 20)))
+    items, (note,) = found(tmp_path)
+    assert len(next(iter(items.values()))) < 8 << 20
+    assert "it grows without end" in note
+
+
 def test_endless_nesting_ends(tmp_path):
     content = b"deep"
     for _ in range(8):

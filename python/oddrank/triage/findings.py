@@ -389,6 +389,7 @@ def _evidence(point: Point, folder: str) -> Evidence:
 # Rule -> what it means, for the report and --explain.
 RULES = {
     "first-end": "no other end is known to have come before",
+    "ended-from-outside": "somebody or something ended all ranks, and no other evidence says why",
     "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
     "did-not-end": "the launcher had to kill it, while the others timed out waiting",
     "gone-without-a-word": "all others lost a peer, and nothing says how it ended",

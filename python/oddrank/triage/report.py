@@ -7,7 +7,7 @@ from typing import Any
 from oddrank.errors import OddrankError
 from oddrank.report import Report
 from oddrank.trace import jobs
-from oddrank.triage import findings, several, timeline, tree, verdict
+from oddrank.triage import apart, findings, timeline, tree, verdict
 from oddrank.triage.evidence import Item, Notes, kinds
 from oddrank.triage.facts import Fact, Point, Suspect
 from oddrank.triage.next_steps import next_steps
@@ -42,15 +42,18 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
         facts += found
     if not facts:
         why = f" ({notes.lines[0]})" if notes.lines else ""
+        count = f"{len(items)} file{'s' if len(items) != 1 else ''}"
+        if not items and not notes.lines:
+            why = " (there is no file in them)"
         raise OddrankError(
-            f"nothing in these {len(items)} files tells what happened{why}; give logs, stacks,"
+            f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
             " dumps or records of the job"
         )
-    jobs_found = several.jobs(facts)
+    jobs_found = apart.jobs(facts)
     return Triage(view(facts), _suspects(jobs_found), notes, read, len(jobs_found))
 
 
-def _suspects(found: Sequence[several.Job]) -> list[Suspect]:
+def _suspects(found: Sequence[apart.Job]) -> list[Suspect]:
     """Judges each job alone, the newest first. Of several, each suspect says of which it is."""
     suspects = []
     for job in found:

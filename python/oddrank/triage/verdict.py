@@ -180,7 +180,9 @@ def _with_deaths(found: list[Suspect], died: Sequence[Suspect]) -> list[Suspect]
             s for s in found
             if _overlap(s.processes, death.processes) and not _ended_by(death, s)
         ]  # fmt: skip
-        if same:
+        if death.rule == "ended-from-outside" and found:
+            found = [_supported(found[0], death.support), *found[1:]]
+        elif same:
             merged = replace(
                 death,
                 support=(*death.support, *same[0].support),

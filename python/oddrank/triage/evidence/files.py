@@ -24,6 +24,8 @@ from oddrank.triage.evidence import HEAD, Item, Notes
 
 # Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
 _MOST_UNPACKED = 64 << 30
+# A file that grows more than so many times is no log; small ones may.
+_MOST_GROWTH, _MAY_GROW_TO = 1000, 1 << 30
 _MOST_FILES = 1 << 20
 _DEEPEST = 4  # archives inside archives
 _CHUNK = 1 << 20
@@ -100,11 +102,15 @@ class _Unpacker:
             except _BROKEN as error:
                 self._notes.add(name, f"unpacked only in part: {error}")
 
-    def _copy(self, source: IO[bytes], name: str, changed: float | None = None) -> Path | None:
+    def _copy(
+        self, source: IO[bytes], name: str, changed: float | None = None, packed: int | None = None
+    ) -> Path | None:
         """Copies to a file of the folder what `source` yields until its end or an error.
 
-        changed: Unix time that the copy keeps. It tells when a dump was made.
+        changed: Unix time that the copy keeps. It tells when a dump was made. packed: bytes that
+        the source takes packed.
         """
+        room = self._left if packed is None else max(_MOST_GROWTH * packed, _MAY_GROW_TO)
         self._copies += 1
         path = self._folder / str(self._copies)
         # Gives what came before the place where a file is cut off; read() would raise instead.
@@ -113,6 +119,10 @@ class _Unpacker:
             try:
                 while chunk := read(_CHUNK):
                     self._left -= len(chunk)
+                    room -= len(chunk)
+                    if room < 0:
+                        self._notes.add(name, "unpacked only in part: it grows without end")
+                        break
                     if self._left < 0:
                         self._notes.add(name, "unpacked only in part: too large for the disk here")
                         break
@@ -125,7 +135,8 @@ class _Unpacker:
 
     def compressed(self, opener: Callable[[Path], Any], name: str, path: Path, depth: int) -> Any:
         with opener(path) as source:
-            copy = self._copy(source, name, path.stat().st_mtime)
+            found = path.stat()
+            copy = self._copy(source, name, found.st_mtime, found.st_size)
         if copy is not None:
             yield from self._file(name, copy, depth)
 
@@ -146,7 +157,7 @@ class _Unpacker:
                 # The clock of a zip has no time zone.
                 changed = time.mktime((*member.date_time, 0, 0, -1))
                 with archive.open(member) as source:
-                    copy = self._copy(source, name, changed)
+                    copy = self._copy(source, name, changed, member.compress_size)
                 if copy is not None:
                     yield from self._file(f"{name}:{member.filename}", copy, depth)
 

@@ -31,7 +31,7 @@ _LOST = re.compile(
     r"|communicator was aborted|aborted communicator|another rank|DistStoreError|DistNetworkError"
     r"|RendezvousConnectionError|RendezvousClosedError|client socket has|Socket Timeout"
     r"|wait timeout after|Socket closed|store->get\(|Application timeout caused pair closure"
-    r"|NCCL watchdog|No route to host|Software caused connection abort|^\w+ after \w+ failed$"
+    r"|NCCL watchdog|No route to host|Software caused connection abort"
 )
 _UNLIKE = re.compile(
     r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected"
@@ -39,6 +39,8 @@ _UNLIKE = re.compile(
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
 # Signals that end victims, too: an abort after a lost peer, a crash while others tear down.
 _CASCADES = frozenset({6, 11})
+# Signals that others send: SIGINT, SIGKILL, SIGTERM.
+_FROM_OUTSIDE = frozenset({2, 9, 15})
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _MOST_POINTS = 8
 # Of ends whose order is not known, the kind that explains others best comes first.
@@ -178,6 +180,8 @@ def _distinct(ends: Iterable[_End]) -> list[_End]:
 def _signature(death: Death) -> object:
     """Equal for ends that are the same thing: numbers such as ranks and addresses do not count."""
     site = (death.site[0].file, death.site[0].line) if death.site else None
+    if death.how == "signal" and death.signal in _FROM_OUTSIDE:
+        site = None  # it says where the process stood, and nothing of who ended it
     text = _NUMBERS.sub("#", death.text.partition("\n")[0])
     return death.how, death.signal, death.code, text, site, bool(death.child)
 
@@ -249,6 +253,8 @@ def _cause(view: View, ends: Sequence[_End], group: list[_End]) -> Suspect:
     culprits = tuple(end.process for end in group if _key(end.process) is not None)
     victims = [end for end in ends if end.why in ("lost", "waited")]
     everywhere = _everywhere(view, ends, group)
+    # Somebody ended the whole job: what it did until then is another question.
+    ended_job = everywhere and best.how == "signal" and best.signal in _FROM_OUTSIDE
     support = [Point(_words(end), end.best.source) for end in group[:_MOST_POINTS]]
     if everywhere:
         support = [Point(f"{_who(culprits)}: all ended by the same: {_words(first)}", best.source)]
@@ -274,7 +280,11 @@ def _cause(view: View, ends: Sequence[_End], group: list[_End]) -> Suspect:
     return Suspect(
         "dead",
         culprits,
-        rule="same-end-everywhere" if everywhere else "first-end",
+        rule="ended-from-outside"
+        if ended_job
+        else "same-end-everywhere"
+        if everywhere
+        else "first-end",
         certainty=certainty,
         support=tuple(support),
         against=against,

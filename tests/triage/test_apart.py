@@ -1,6 +1,6 @@
 """Facts of several jobs are told apart by the times of their ends, and each job is judged alone."""
 
-from oddrank.triage import report, several
+from oddrank.triage import apart, report
 from oddrank.triage.evidence import Notes, files
 from oddrank.triage.facts import Counts, Death, Group, Process, Progress, Source, Trouble
 
@@ -13,7 +13,7 @@ def died(rank, time, file="a.log", line=1):
 
 
 def told(*facts):
-    return [(job.time, [facts.index(fact) for fact in job.facts]) for job in several.jobs(facts)]
+    return [(job.time, [facts.index(fact) for fact in job.facts]) for job in apart.jobs(facts)]
 
 
 def test_ends_within_a_day_are_of_one_job():

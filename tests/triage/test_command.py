@@ -1,0 +1,152 @@
+"""`oddrank triage` as users call it: without a PATH on a real job that hangs, and on bad input."""
+
+import gzip
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oddrank.trace.ranks import read
+from processes import Marked, until
+
+TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
+RAISED = (
+    b"[rank3]: Traceback (most recent call last):\n"
+    b'[rank3]:   File "train.py", line 9, in main\n[rank3]: ValueError: boom\n'
+)
+
+
+def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "oddrank", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=200,
+        stdin=subprocess.DEVNULL, env={**os.environ, **environ},
+    )  # fmt: skip
+
+
+def refused(*paths: object) -> str:
+    """Returns the only line of a call that read nothing."""
+    done = oddrank("triage", *paths)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("oddrank: ")
+    return line
+
+
+@contextmanager
+def hanging_job(folder: Path) -> Iterator[Marked]:
+    """Runs the example on four ranks until rank 3 waits for data, and the others for it."""
+    marked = Marked()
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
+         "-m", "oddrank", "trace", "run", str(TRAINING), "--hang", "data", "--steps", "1000"],
+        env={**os.environ, **marked.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    def hangs() -> bool:
+        assert launcher.poll() is None
+        ranks, _ = read(sorted(folder.rglob("rank*.trace")))
+        waiting = [any(each.state == "open" for each in rank.collectives) for rank in ranks]
+        return sorted(waiting) == [False, True, True, True] and all(r.step == 3 for r in ranks)
+
+    try:
+        until(hangs, seconds=200)
+        yield marked
+    finally:
+        marked.kill_all()
+        launcher.wait()
+
+
+def verdict(folder: Path) -> dict[str, Any]:
+    done = oddrank("triage", "--json", "-", ODDRANK_DIR=str(folder))
+    assert done.returncode in (0, 1), done.stderr
+    made: dict[str, Any] = json.loads(done.stdout)
+    return made
+
+
+@pytest.mark.job
+@pytest.mark.needs("torch-build")
+@pytest.mark.timeout(600)
+def test_without_a_path_this_hosts_newest_job_is_judged_alive_and_killed(tmp_path):
+    def is_sure(made: dict[str, Any]) -> bool:
+        return all(f["confidence"]["level"] in ("medium", "high") for f in made["findings"])
+
+    with hanging_job(tmp_path) as marked:
+        # A job that has only begun to wait may go on.
+        until(lambda: is_sure(verdict(tmp_path)), seconds=200)
+        living = verdict(tmp_path)
+        marked.kill_all()
+        until(lambda: not marked.living())
+        killed = verdict(tmp_path)
+    for made in (living, killed):
+        (finding,) = made["findings"]
+        assert (finding["condition"], finding["who"]["ranks"]) == ("stuck", [3])
+        assert is_sure(made)
+        assert made["data"]["suspects"][0]["waiting"] != []
+    words = " ".join(str(point) for point in killed["findings"][0]["evidence"])
+    assert "next_batch" in words
+
+
+def test_without_a_path_and_a_job_it_says_so(tmp_path):
+    done = oddrank("triage", ODDRANK_DIR=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_input_that_tells_nothing_is_refused_in_a_line(tmp_path):
+    assert "there is no" in refused(tmp_path / "missing")
+    (tmp_path / "empty").mkdir()
+    assert "0 files read (there is no file in them)" in refused(tmp_path / "empty")
+    (tmp_path / "zeros").write_bytes(bytes(1 << 20))
+    assert "1 file read" in refused(tmp_path / "zeros")
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(os.urandom(4096))[:2000])
+    assert "unpacked only in part" in refused(tmp_path / "cut.gz")
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / "dump").symlink_to(tmp_path / "nowhere")
+    assert "not readable" in refused(links)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_refused_in_a_line(tmp_path):
+    (tmp_path / "log").write_bytes(RAISED)
+    (tmp_path / "log").chmod(0)
+    assert "not readable" in refused(tmp_path / "log")
+
+
+def test_what_can_be_read_beside_bad_input_is_judged(tmp_path):
+    (tmp_path / "zeros").write_bytes(bytes(1 << 20))
+    (tmp_path / "cut.log.gz").write_bytes(gzip.compress(RAISED * 1000)[:-9])
+    with tarfile.open(tmp_path / "logs.tar", "w") as archive:
+        for name in ("../../outside.log", "/absolute.log"):
+            member = tarfile.TarInfo(name)
+            member.size = len(RAISED)
+            archive.addfile(member, io.BytesIO(RAISED))
+    done = oddrank("triage", "--json", "-", tmp_path)
+    made = json.loads(done.stdout)
+    assert (done.returncode, made["findings"][0]["who"]["ranks"]) == (1, [3])
+    assert [line.partition(": ")[0].rpartition("/")[2] for line in made["data"]["skipped"]] == [
+        "cut.log.gz", "zeros",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="needs zstd")
+def test_a_small_file_that_unpacks_to_gigabytes_ends_early(tmp_path):
+    zeros = subprocess.Popen(["head", "-c", str(3 << 30), "/dev/zero"], stdout=subprocess.PIPE)
+    with (tmp_path / "bomb.zst").open("wb") as packed:
+        subprocess.run(["zstd", "-qc"], stdin=zeros.stdout, stdout=packed, check=True)
+    with suppress(ProcessLookupError):
+        zeros.send_signal(signal.SIGKILL)
+    zeros.communicate()
+    assert "unpacked only in part: it grows without end" in refused(tmp_path / "bomb.zst")
