@@ -1,5 +1,6 @@
 """Starts real jobs that die, and reads what their launcher printed."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,41 @@ def test_torchruns_output_of_a_job_that_raised_everywhere_blames_all(tmp_path):
     (suspect,) = verdict_of(output(tmp_path, torchrun, "all"))
     assert suspect.death.text.startswith("KeyError")
     assert suspect.cause == "dead"
+
+
+SRUN_JOB = """
+import os, sys, time
+how = sys.argv[1]
+if os.environ["SLURM_PROCID"] == "2":
+    if how == "raises":
+        raise ValueError("boom")
+    if how == "exits":
+        os._exit(7)
+    os.kill(os.getpid(), {"killed": 9, "crashes": 11}[how])
+time.sleep(300)
+"""
+
+
+@pytest.mark.needs("slurm", "netns")
+@pytest.mark.parametrize("label", [(), ("--label",)])
+@pytest.mark.parametrize(
+    ("how", "death"),
+    [("killed", ("signal", 9)), ("crashes", ("signal", 11)), ("exits", ("exit", 7)),
+     ("raises", ("exception", None))],
+)  # fmt: skip
+def test_sruns_output_names_the_task_that_ended_first(slurm, tmp_path, label, how, death):
+    script = tmp_path / "job.py"
+    script.write_text(SRUN_JOB)
+    path = tmp_path / "slurm.out"
+    srun = ["srun", "-N", "2", "--ntasks-per-node", "2", "--kill-on-bad-exit=1", *label]
+    with path.open("wb") as file:
+        subprocess.run(
+            [*slurm.inside(0), *srun, sys.executable, script, how],
+            stdout=file, stderr=file, timeout=200, check=False, env=slurm.environ(os.environ),
+        )  # fmt: skip
+    (suspect,) = verdict_of(path)
+    assert [(p.rank, p.host) for p in suspect.processes] == [(2, slurm.hosts[1].name)]
+    assert (suspect.death.how, suspect.death.signal or suspect.death.code) == death
 
 
 @pytest.mark.needs("mpi")
