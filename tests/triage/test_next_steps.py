@@ -1,5 +1,7 @@
 """What to type next: only where evidence points there, at most four lines, timing is said."""
 
+from dataclasses import replace
+
 import pytest
 
 from oddrank.triage.facts import (
@@ -51,6 +53,12 @@ def test_a_stack_is_asked_for_only_where_none_is():
     seen = Stack((Frame("f"),), (Thread(RANK),))
     assert "py-spy" not in keys(stuck, seen)
     assert "py-spy" not in keys(suspect("not-entered", leaf=Frame("f")))
+
+
+def test_one_look_that_is_not_sure_asks_for_a_second_one():
+    unsure = Suspect("host-stuck", (RANK,), "stacks-awaited", 1)
+    assert keys(unsure)[0] == "second look"
+    assert "second look" not in keys(replace(unsure, certainty=2))
 
 
 def test_the_commands_have_the_pid_and_host():

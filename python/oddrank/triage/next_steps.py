@@ -100,6 +100,11 @@ _NCCL = "docs.nvidia.com/deeplearning/nccl/user-guide"
 
 STEPS: tuple[Step, ...] = (
     Step(
+        "second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2,
+        "take the stacks again after a minute, into other files, and give both to oddrank triage",
+        "oddrank triage --help",
+    ),
+    Step(
         "kill -CONT", lambda c: c.suspect.cause == "host-stopped",
         "grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it",
         "man proc(5), kill(1)",

@@ -30,8 +30,9 @@ from oddrank.triage.view import View
 
 _MOST_GROUPS = 8
 # So many ranks must wait before one look alone names the rank that they wait for; fewer must all
-# stand in one call.
-_MANY, _FEW = 7, 3
+# stand in one call. All wait for a rank that loads its data in healthy jobs, too, and often: then
+# it takes more than a node of them.
+_MANY, _MANY_FOR_DATA, _FEW = 7, 14, 3
 # In a pipeline of a healthy job, too, a few ranks wait in these for one that computes.
 _OF_PAIRS = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _NUMBERED = re.compile(r"stack (\d+) of (.*)", re.S)
@@ -171,11 +172,13 @@ def _certainty(
     if not telling or rest:
         # Ranks on their way say that the looks are of a job that goes on.
         return 0
-    if len(waiting) + len(maybe) >= _MANY:
-        return 2 if len(waiting) >= _MANY and not maybe else 1
-    # In one look at a job that goes on, a few ranks may wait for one that loads its data.
+    loads = any(s.kind == DATA for s in named)
+    many = _MANY_FOR_DATA if loads else _MANY
+    if len(waiting) + len(maybe) >= many:
+        return 2 if len(waiting) >= many and not maybe else 1
     gone = all(s.kind == LEAVING for s in named)
-    return int(gone or (len(named) == 1 and named[0].rests and _at_rest([*waiting, *maybe])))
+    alone = len(named) == 1 and named[0].rests and not loads
+    return int(gone or (alone and _at_rest([*waiting, *maybe])))
 
 
 def _at_rest(victims: Sequence[Stand]) -> bool:

@@ -1,0 +1,196 @@
+"""Says how each process ended and why, as far as its own words and those of others tell.
+
+own: by itself; lost: because it lost another one; waited: because it waited in vain for another
+one; ended: somebody ended it; unlike: it was sent another size than it expected.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from oddrank.triage import timeline
+from oddrank.triage.facts import Death, Process
+from oddrank.triage.view import View
+
+Why = Literal["own", "unlike", "lost", "waited", "ended"]
+
+
+_WAITED = re.compile(
+    r"Timed out waiting \d+ ?ms|Watchdog caught collective operation timeout"
+    r"|failed to pass monitoredBarrier|received errors while waiting for send/recv"
+    r"|timed out in monitoredBarrier|[Oo]peration timed out|Timeout\(ms\)="
+)
+_LOST = re.compile(
+    r"Connection (?:was )?(?:reset|closed|refused|aborted)|[Bb]roken pipe|BrokenPipeError"
+    r"|ConnectionResetError|ECONNRESET|recvValue failed|failed to recv, got 0 bytes"
+    r"|Remote process exited|remote process exited|ncclRemoteError|remote error"
+    r"|communicator was aborted|aborted communicator|another rank|DistStoreError|DistNetworkError"
+    r"|RendezvousConnectionError|RendezvousClosedError|client socket has|Socket Timeout"
+    r"|wait timeout after|Socket closed|store->get\(|Application timeout caused pair closure"
+    r"|NCCL watchdog|No route to host|Software caused connection abort"
+)
+_UNLIKE = re.compile(
+    r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected"
+)
+_STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
+# Signals that others send: SIGINT, SIGKILL, SIGTERM.
+FROM_OUTSIDE = frozenset({2, 9, 15})
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass(frozen=True)
+class End:
+    """How one process ended: what all sources say of it, and what says it best."""
+
+    process: Process
+    why: Why
+    best: Death
+    deaths: tuple[Death, ...]
+
+    @property
+    def time(self) -> float | None:
+        return min((d.time for d in self.deaths if d.time is not None), default=None)
+
+
+def ends_of(view: View) -> list[End]:
+    """Returns how each process ended. A death that names no process is one by itself."""
+    of: dict[object, list[Death]] = defaultdict(list)
+    for number, death in enumerate(view.deaths):
+        if child := view.child(death.process):
+            what = f"{child.what or 'child process'} pid {death.process.pid}"
+            death = replace(death, process=child.parent, child=what)  # noqa: PLW2901
+        of[key(death.process) or number].append(death)
+    late = timed_out(view)
+    found = [_end(deaths, late) for deaths in of.values()]
+    if all(end.why == "ended" for end in found):
+        # Nobody else ended, so the signal came from outside, if it was not the launcher's.
+        found = [
+            replace(end, why="own") if not any(d.by == "launcher" for d in end.deaths) else end
+            for end in found
+        ]
+    return _attached(found)
+
+
+def key(process: Process) -> object:
+    if process.rank is not None:
+        return ("rank", process.rank)
+    if process.pid is not None:
+        return ("pid", process.host, process.pid)
+    return ("label", process.host, process.label) if process.label else None
+
+
+def _end(deaths: Sequence[Death], late: set[int]) -> End:
+    """Returns why a process ended. Its own words count more than its exit code."""
+    whys = [(_why(death), death) for death in deaths]
+    process = next((d.process for d in deaths if d.process.rank is not None), deaths[0].process)
+    launched = any(death.by == "launcher" for death in deaths)
+    order: tuple[Why, ...] = ("unlike", "own", "waited", "lost")
+    for why in order:
+        spoke = [d for w, d in whys if w == why and (d.text or d.how in ("oom", "evicted"))]
+        if spoke and (why != "own" or any(d.how != "signal" for d in spoke)):
+            return End(process, why, _best(spoke), tuple(deaths))
+    if launched:
+        return End(process, "ended", _best(deaths), tuple(deaths))
+    own = [d for w, d in whys if w == "own"]
+    if not own:
+        return End(process, whys[0][0], _best(deaths), tuple(deaths))
+    best = _best(own)
+    waited = process.rank in late and (best.signal in (6, None) or best.how == "exit")
+    return End(process, "waited" if waited else "own", best, tuple(deaths))
+
+
+def _why(death: Death) -> Why:
+    if death.by == "launcher" or (death.how == "signal" and death.signal in (2, 15)):
+        return "ended"
+    if _UNLIKE.search(death.text):
+        return "unlike"
+    if death.by == "watchdog" or _WAITED.search(death.text):
+        return "waited"
+    if _STOPPED.search(death.text):
+        return "ended"
+    if death.failed or _LOST.search(death.text):
+        return "lost"
+    return "own"
+
+
+def _best(deaths: Sequence[Death]) -> Death:
+    """Returns the death that says most: memory, then an exception, then a signal."""
+    order = {"oom": 0, "evicted": 1, "exception": 2, "abort": 3, "signal": 4, "exit": 5}
+    return min(deaths, key=lambda d: (order[d.how], not d.text, d.time or 0.0))
+
+
+def _attached(ends: list[End]) -> list[End]:
+    """Gives words that name no process to the only process that can have said them."""
+    nameless = [end for end in ends if key(end.process) is None and end.best.text]
+    named = [end for end in ends if key(end.process) is not None]
+    if not nameless or not named:
+        return ends
+    silent = [
+        end for end in named if end.why == "own" and not end.best.text
+        and (end.best.how == "exit" or end.best.signal == 6)
+    ]  # fmt: skip
+    own = _distinct(end for end in nameless if end.why == "own")
+    whys = {end.why for end in nameless}
+    if len(own) == 1 and silent and (len(silent) == 1 or ("own" in whys and len(whys) == 1)):
+        best = own[0].best
+        told = [
+            replace(end, best=replace(best, process=end.process, time=end.time), deaths=end.deaths)
+            for end in silent
+        ]
+        return [end for end in named if end not in silent] + told
+    if not own:
+        # They all lost or awaited another process: so did those that exited without a word.
+        why = nameless[0].why
+        told = [replace(end, why=why, best=replace(nameless[0].best, process=end.process))
+                for end in silent]  # fmt: skip
+        return [end for end in named if end not in silent] + told
+    return named + nameless
+
+
+def _distinct(ends: Iterable[End]) -> list[End]:
+    return list({signature(end.best): end for end in ends}.values())
+
+
+def signature(death: Death) -> object:
+    """Equal for ends that are the same thing: numbers such as ranks and addresses do not count."""
+    site = (death.site[0].file, death.site[0].line) if death.site else None
+    if death.how == "signal" and death.signal in FROM_OUTSIDE:
+        site = None  # it says where the process stood, and nothing of who ended it
+    text = _NUMBERS.sub("#", death.text.partition("\n")[0])
+    return death.how, death.signal, death.code, text, site, bool(death.child)
+
+
+def before(one: End, other: End) -> bool:
+    """Returns whether an end came before another, as far as their clocks tell."""
+    a, b = timed(one), timed(other)
+    if a is None or b is None or a.time is None or b.time is None:
+        return False
+    same_clock = (
+        one.process.host == other.process.host
+        if one.process.host and other.process.host
+        else a.source.file == b.source.file
+    )
+    if a.wall != b.wall:
+        return same_clock and b.time - a.time > timeline.ZONES
+    return same_clock and b.time - a.time > (1.0 if a.coarse or b.coarse else 0.0)
+
+
+def timed(end: End) -> Death | None:
+    """Returns the most exact time that is known of an end."""
+    known = [death for death in end.deaths if death.time is not None]
+    return min(known, key=lambda d: (d.coarse, d.time or 0.0), default=None)
+
+
+def time_of(death: Death | None) -> float:
+    return death.time if death is not None and death.time is not None else float("inf")
+
+
+def timed_out(view: View) -> set[int]:
+    return {
+        rank
+        for members in view.progress.values()
+        for rank, progress in members.items()
+        if progress.timed_out
+    }
