@@ -38,11 +38,14 @@ std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
     try {
       struct stat info {};
       const Fd fd = open_regular(paths[i], info);
-      while (true) {
+      auto left = static_cast<std::size_t>(info.st_size);
+      // Most files are one read: a second one, only to see their end, would cost as much again.
+      do {
         const std::string_view bytes = next(fd, buffer, paths[i]);
         if (bytes.empty()) break;
         reader.read(i, bytes);
-      }
+        left -= std::min(left, bytes.size());
+      } while (left > 0);
     } catch (const Error& error) {
       failed.emplace_back(i, error.what());
     }
