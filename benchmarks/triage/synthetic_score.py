@@ -7,6 +7,7 @@ hosts whose clocks are off by seconds. It counts as right, wrong or unknown as i
 import json
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
-from hang_score import OUTCOMES, Named, judge
+from hang_score import OUTCOMES, Named, judge, named_in
 from synthetic import Hang, Options
 from synthetic_job import FAULTS, Fault, Job, Truth
 
@@ -34,6 +35,8 @@ JOBS = {
         Job(8, 16, 128, 8),
     )
 }  # fmt: skip
+# From so many ranks on the command is called, which shows its own time and memory.
+LARGE = 4096
 HARM = Options(missing=0.3, truncated=0.05, skew=5.0)
 
 
@@ -50,6 +53,12 @@ def answer(folder: Path) -> list[Named]:
         for suspect in found.suspects
         if suspect.certainty > 0
     ]
+
+
+def answer_of_command(folder: Path) -> list[Named]:
+    command = [sys.executable, "-m", "oddrank", "triage", "--json", "-", str(folder)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    return named_in(json.loads(done.stdout or "{}"), {})
 
 
 def outcome(truth: Truth, said: list[Named]) -> tuple[str, bool]:
@@ -72,7 +81,7 @@ def case(
         began = time.perf_counter()
         truth = Hang(job, fault, seed=seed).write(folder / "dumps", options)
         made = time.perf_counter()
-        said = answer(folder / "dumps")
+        said = (answer_of_command if job.world >= LARGE else answer)(folder / "dumps")
         return truth, said, made - began, time.perf_counter() - made
     finally:
         shutil.rmtree(folder)
@@ -88,6 +97,8 @@ def row(world: int, fault: Fault, seeds: range) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     kinds = 0
     slowest = 0.0
+    process = resource.RUSAGE_CHILDREN if world >= LARGE else resource.RUSAGE_SELF
+    before = resource.getrusage(process)
     for seed in seeds:
         truth, said, _, seconds = case(JOBS[world], fault, seed, options_of(seed))
         what, kind = outcome(truth, said)
@@ -97,6 +108,7 @@ def row(world: int, fault: Fault, seeds: range) -> dict[str, Any]:
         if what == "wrong":
             named = [(one.cause, sorted(one.ranks)[:8]) for one in said]
             print(f"wrong: {world} ranks, {fault}, seed {seed}: {truth.ranks} said {named}")
+    after = resource.getrusage(process)
     return {
         "ranks": world,
         "fault": fault,
@@ -104,7 +116,8 @@ def row(world: int, fault: Fault, seeds: range) -> dict[str, Any]:
         **{name: counts[name] for name in OUTCOMES if name != "failed"},
         "right kind": kinds,
         "slowest s": round(slowest, 2),
-        "peak MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "CPU s a case": round((after.ru_utime - before.ru_utime) / len(seeds), 2),
+        "peak MiB": after.ru_maxrss // 1024,
     }
 
 

@@ -76,6 +76,14 @@ class Group:
     name: str
     ranks: tuple[int, ...] = ()
     text: str = ""
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        # Groups are keys. Python hashes a tuple anew each time: of all ranks, for each rank.
+        object.__setattr__(self, "_hash", hash((self.name, self.ranks, self.text)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
