@@ -93,6 +93,7 @@ void add_state(py::dict& made, trace::Liveness life, const trace::Counters& coun
   lost["threads"] = counters.lost_threads;
   lost["codes"] = counters.lost_codes;
   lost["collectives"] = counters.lost_collectives;
+  lost["groups"] = counters.lost_groups;
   made["life"] = name_of(life);
   made["end"] = name_of(counters.end);
   made["exit_code"] = counters.end == trace::End::kExited ? py::object(py::int_(counters.exit_code))
@@ -195,7 +196,7 @@ py::dict snapshot(const std::string& path) {
   made["last_collective"] = now.last ? py::object(collective_dict(*now.last, names)) : py::none();
   made["groups"] = groups;
   made["collectives_recorded"] = now.counters.collectives_since != 0;
-  made["collectives_left"] = now.collectives_left;
+  made["has_all_collectives"] = now.has_all_collectives;
   made["sections"] = sections;
   made["trouble"] = text(now.trouble);
   return made;

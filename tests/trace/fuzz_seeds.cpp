@@ -68,6 +68,7 @@ void record_rest(RecordBuilder& record) {
   record.open_collective(1, 3);
   record.at<GroupSlot>(record.header().groups.offset)->begun = 3;
   record.header().step = 7;
+  record.header().lost_groups = 2;
   ClockPair& clock = record.header().clocks[0];
   clock.number = 2;
   clock.tsc = 1'000;

@@ -87,8 +87,8 @@ def test_messages_have_a_global_peer_a_tag_and_a_number(job, rank):
         assert found == [
             ("recv_", peer, 7, 1, 0, x, "float64"),
             ("recv_", peer, 8, 2, 0, x, "float64"),
-            ("send", peer, 0, 3, x, 0, "float64"),
-            ("send", peer, 0, 4, x, 0, "float64"),
+            ("send", peer, 0, 1, x, 0, "float64"),
+            ("send", peer, 0, 2, x, 0, "float64"),
         ]
 
 

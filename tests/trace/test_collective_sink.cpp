@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -23,9 +24,9 @@ using State = Collective::State;
 
 // A record in memory whose recorder is never destroyed, as in a process.
 struct Record {
-  Record() : file(::memfd_create("record", MFD_CLOEXEC)) {
-    if (::ftruncate(file.get(), kRankBytes) != 0) std::abort();
-    recorder = new Recorder(file, kRankBytes, {});
+  explicit Record(std::size_t bytes = kRankBytes) : file(::memfd_create("record", MFD_CLOEXEC)) {
+    if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) std::abort();
+    recorder = new Recorder(file, bytes, {});
   }
   RecordFile open() const { return RecordFile(Fd(::dup(file.get())), "of the test"); }
   std::vector<Collective> read() const { return read_joined_collectives(open()); }
@@ -201,6 +202,116 @@ TEST(Sink, OfManyThreadsAndEndsElsewhereNothingStaysOpen) {
   EXPECT_EQ(Dictionary(record.open()).entries(), 5U) << "names are written once";
 }
 
+// A back end's counter as gloo has it, and the number that a record gives an operation.
+struct Counter {
+  std::uint64_t begin(std::string_view op, Role role = Role::kNone) const {
+    CollectiveCall one = call("0", op);
+    one.count = count;
+    one.role = role;
+    one.partner = 1;
+    return sink().begin(one);
+  }
+  void end(std::uint64_t ticket, std::uint64_t steps = 1, bool is_issued = true) {
+    count += steps;
+    sink().counted(ticket, count, is_issued);
+    sink().end(ticket);
+  }
+  std::uint64_t count = 0;
+};
+
+TEST(Sink, NumbersCollectivesAloneWhereTheBackEndCountsMessagesToo) {
+  const Record record;
+  armed = record.recorder;
+  Counter gloo;
+  const auto number = [&] { return record.read().back().sequence; };
+  gloo.end(gloo.begin("allreduce_"));
+  EXPECT_EQ(number(), 1U);
+  gloo.end(gloo.begin("send", Role::kSend), 1, false);
+  gloo.end(gloo.begin("recv_", Role::kRecv), 1, false);
+  gloo.end(gloo.begin("allreduce_"));
+  EXPECT_EQ(number(), 2U);
+  // Its messages, which nobody sees, are counted: more of them on rank 0 than elsewhere.
+  gloo.end(gloo.begin("monitored_barrier_"), 6);
+  EXPECT_EQ(number(), 3U);
+  gloo.end(gloo.begin("allreduce_"), 0, false);
+  EXPECT_EQ(number(), std::nullopt) << "it raised an error";
+  const std::uint64_t open = gloo.begin("allreduce_");
+  EXPECT_EQ(number(), std::nullopt) << "not issued yet";
+  gloo.end(open);
+  EXPECT_EQ(number(), 4U);
+  const GroupProgress progress = read_progress(record.open()).at(0);
+  EXPECT_EQ(progress.issued, 4U);
+  EXPECT_EQ(progress.ended, 4U);
+}
+
+TEST(Sink, NumbersGoOnAfterWhatNobodyRecorded) {
+  const Record record;
+  armed = record.recorder;
+  Counter gloo{.count = 10};
+  gloo.end(gloo.begin("allreduce_"));
+  EXPECT_EQ(record.read().back().sequence, 11U);
+  gloo.count += 5;
+  gloo.end(gloo.begin("allreduce_"));
+  EXPECT_EQ(record.read().back().sequence, 17U);
+  // Another thread issues one between another's begin and end: it is not missed.
+  const std::uint64_t slow = gloo.begin("send", Role::kSend);
+  ++gloo.count;
+  gloo.end(gloo.begin("allreduce_"));
+  gloo.end(slow, 0, false);
+  EXPECT_EQ(record.read().back().sequence, 18U);
+  gloo.end(gloo.begin("allreduce_"));
+  EXPECT_EQ(record.read().back().sequence, 19U);
+}
+
+TEST(Sink, NumbersAlsoThoseThatTheTableOfOpenOnesHasNoRoomFor) {
+  const Record record;
+  armed = record.recorder;
+  Counter gloo;
+  std::vector<std::uint64_t> open;
+  for (int i = 0; i < 100; ++i) {
+    open.push_back(gloo.begin("allreduce_"));
+    sink().counted(open.back(), ++gloo.count, true);
+  }
+  for (const std::uint64_t ticket : open) sink().end(ticket);
+  gloo.end(gloo.begin("allreduce_"));
+  EXPECT_EQ(record.read().back().sequence, 101U);
+}
+
+TEST(Sink, SaysOfHowManyGroupsNoProgressIsKept) {
+  const Record record(kChildBytes);
+  armed = record.recorder;
+  const std::uint32_t slots = record.recorder->header().groups.count;
+  for (std::uint32_t i = 1; i <= slots; ++i) sink().begin(call(std::to_string(i), "allreduce_"));
+  EXPECT_EQ(record.open().counters().lost_groups, 0U);
+  for (const char* name : {"one", "another", "one"}) sink().begin(call(name, "allreduce_"));
+  EXPECT_EQ(record.open().counters().lost_groups, 2U);
+  CollectiveCall send = call("a third", "send");
+  send.role = Role::kSend;
+  sink().begin(send);
+  EXPECT_EQ(record.open().counters().lost_groups, 2U) << "messages have no progress to keep";
+}
+
+TEST(Sink, AGroupWhoseRanksHaveNoRoomKeepsItsNameAndOneWithoutAnyIsCounted) {
+  const Record record(kFewestBytes);
+  armed = record.recorder;
+  std::vector<std::uint64_t> ranks;  // 450 runs
+  for (std::uint64_t i = 0; i < 900; ++i) ranks.push_back(i * i);
+  const auto begin = [&](const std::string& name) {
+    CollectiveCall one = call(name, "allreduce_");
+    one.group.ranks = ranks;
+    one.group.size = 900;
+    sink().end(sink().begin(one));
+  };
+  std::uint32_t most = 0;
+  while (record.open().counters().lost_groups == 0) begin("group " + std::to_string(most++));
+  const Dictionary names(record.open());
+  const std::size_t with_ranks =
+      std::ranges::count_if(names.groups(), [](const auto& one) { return !one.runs.empty(); });
+  EXPECT_EQ(with_ranks, 5U);
+  EXPECT_EQ(names.groups().size(), record.recorder->header().groups.count + 1);
+  EXPECT_EQ(names.groups().back().size, 900U);
+}
+
 TEST(Sink, GroupsAndOperationsHaveNamesWhereCodeHasFilledTheDictionary) {
   const Record record;
   armed = record.recorder;
@@ -208,9 +319,11 @@ TEST(Sink, GroupsAndOperationsHaveNamesWhereCodeHasFilledTheDictionary) {
   while (record.recorder->dictionary().add_code(
              {.name = "f", .file = "train.py", .linetable = {}, .first_line = ++line}) != 0) {
   }
+  for (int i = 0; i < 300; ++i) sink().begin(call("group " + std::to_string(i), "allgather_"));
   sink().begin(call("the group", "allreduce_"));
-  const Collective open = record.read().at(0);
+  const Collective open = record.read().back();
   EXPECT_EQ(Dictionary(record.open()).group_name(open.group), "the group");
+  EXPECT_EQ(Dictionary(record.open()).operation(open.operation), "allreduce_");
 }
 
 }  // namespace

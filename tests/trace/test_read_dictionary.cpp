@@ -72,7 +72,7 @@ TEST(ReadDictionary, a_group_that_no_writer_makes_is_refused) {
     return Dictionary(record.open()).broken() != "";
   };
   EXPECT_FALSE(broken(offsetof(GroupEntry, own), 1));
-  EXPECT_FALSE(broken(sizeof(GroupEntry) + offsetof(RankRun, step), 0)) << "a rank twice";
+  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, step), 0)) << "a rank twice";
   EXPECT_TRUE(broken(0, 2, sizeof(GroupEntry) - 1));
   EXPECT_TRUE(broken(0, 2, sizeof(GroupEntry) + 3));
   EXPECT_TRUE(broken(offsetof(GroupEntry, size), 3));
@@ -84,6 +84,25 @@ TEST(ReadDictionary, a_group_that_no_writer_makes_is_refused) {
   EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, step), kMostRanks));
   EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, count), 0));
   EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, count), ~0U));
+}
+
+// Otherwise a file of 13 KB could make its reader build a list of 2^30 ranks.
+TEST(ReadDictionary, a_group_has_no_more_ranks_than_a_job_may_have) {
+  const auto is_refused = [](std::uint32_t size, std::size_t runs) {
+    const std::vector<RankRun> list(runs, RankRun{0, 1, kMostRanks});
+    RecordBuilder record;
+    auto* entry = reinterpret_cast<GroupEntry*>(&record.group(1, "name", list) + 1);
+    std::string rest(reinterpret_cast<const char*>(entry),
+                     sizeof(GroupEntry) + runs * sizeof(RankRun) + 4 + 4 + 9);
+    std::memcpy(rest.data() + offsetof(GroupEntry, size), &size, sizeof size);
+    RecordBuilder other;
+    other.entry(EntryKind::kGroup, 1, rest);
+    return Dictionary(other.open()).broken() != "";
+  };
+  EXPECT_FALSE(is_refused(kMostRanks, 1));
+  EXPECT_FALSE(is_refused(kMostRanks, 0));
+  EXPECT_TRUE(is_refused(kMostRanks + 1, 0));
+  EXPECT_TRUE(is_refused(2 * kMostRanks, 2));
 }
 
 TEST(ReadDictionary, ids_may_come_in_any_order_and_the_first_counts) {

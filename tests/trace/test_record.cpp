@@ -402,15 +402,20 @@ TEST(Collectives, MessagesAreNumberedByPartner) {
     return read_joined_collectives(record.open()).back().sequence;
   };
   EXPECT_EQ(number_of(Role::kSend, 3), 1U);
-  EXPECT_EQ(number_of(Role::kRecv, 3), 2U);
-  EXPECT_EQ(number_of(Role::kSend, 3), 3U);
+  EXPECT_EQ(number_of(Role::kRecv, 3), 1U) << "the other way";
+  EXPECT_EQ(number_of(Role::kSend, 3), 2U);
   EXPECT_EQ(number_of(Role::kSend, 4), 1U);
-  EXPECT_EQ(number_of(Role::kSend, 3, 2), 1U);
+  EXPECT_EQ(number_of(Role::kRecv, 3, 2), 1U);
   EXPECT_EQ(number_of(Role::kRecv, kNoRank), std::nullopt);
   EXPECT_EQ(number_of(Role::kRecv, 3), std::nullopt) << "it may have had some of them";
-  EXPECT_EQ(number_of(Role::kSend, 3, 2), 2U) << "another group";
-  for (std::uint32_t i = 0; i < 2000; ++i) static_cast<void>(number_of(Role::kSend, 100 + i, 3));
-  EXPECT_EQ(number_of(Role::kSend, 5000, 3), std::nullopt) << "no room";
+  EXPECT_EQ(number_of(Role::kSend, 3), 3U);
+  EXPECT_EQ(number_of(Role::kRecv, 3, 2), 2U) << "another group";
+  EXPECT_EQ(number_of(Role::kSend, 3, 0), std::nullopt) << "of any group without an id";
+  for (std::uint32_t i = 0; i < 5000; ++i) static_cast<void>(number_of(Role::kSend, 100 + i, 3));
+  EXPECT_EQ(number_of(Role::kSend, 6000, 3), std::nullopt) << "no room";
+  EXPECT_EQ(number_of(Role::kSend, 4), 2U);
+  static_cast<void>(number_of(Role::kRecv, kNoRank, 4));
+  EXPECT_EQ(number_of(Role::kRecv, 3, 2), std::nullopt) << "no room to note that of any rank";
   EXPECT_TRUE(read_progress(record.open()).empty());
 }
 

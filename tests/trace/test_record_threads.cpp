@@ -181,8 +181,8 @@ TEST(RecordOfManyThreads, ACollectiveIsWholeInTheRingAndAmongTheOpenOnes) {
     for (const CollectiveRecord& one : all) {
       EXPECT_EQ(one.operation, one.group + one.tid);
       EXPECT_EQ(one.bytes, std::uint64_t{one.group} * one.tid);
-      const bool is_numbered = one.sequence != CollectiveRecord::kNoSequence;
-      EXPECT_EQ(one.sequence, is_numbered ? one.group : CollectiveRecord::kNoSequence);
+      const bool is_numbered = one.sequence != kNoSequence;
+      EXPECT_EQ(one.sequence, is_numbered ? one.group : kNoSequence);
       ++seen;
     }
     static_cast<void>(read_joined_collectives(file));

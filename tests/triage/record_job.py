@@ -36,6 +36,13 @@ def watches() -> None:
         time.sleep(0.02)
 
 
+def exchange(rank: int) -> list[dist.Work]:
+    """Ranks 0 and 1 exchange two messages, both in the same order."""
+    ops = [dist.P2POp(dist.isend, torch.ones(4), 1 - rank)] if rank < 2 else []
+    ops += [dist.P2POp(dist.irecv, torch.ones(4), 1 - rank)] if rank < 2 else []
+    return list(dist.batch_isend_irecv(ops)) if ops else []
+
+
 def raises() -> None:
     raise ValueError("labels out of range")
 
@@ -47,6 +54,7 @@ FAULTS = {
     "exits": lambda: os._exit(7),
     "returns": lambda: sys.exit(0),
     "stopped": lambda: time.sleep(1000),
+    "messages": lambda: time.sleep(1000),
     "killed": lambda: time.sleep(1000),
 }
 
@@ -60,6 +68,10 @@ def main() -> None:
         oddrank.step(step)
         dist.all_reduce(model)
         dist.all_reduce(torch.ones(2), group=pairs[rank // 2])
+    if fault == "messages":
+        for work in exchange(rank):
+            work.wait()
+    open_works = exchange(rank) if fault == "messages" else []
     threading.Thread(target=watches, daemon=True).start()
     ready = threading.Timer(0.5, print, ["ready"], {"flush": True})
     ready.daemon = True
@@ -86,6 +98,8 @@ def main() -> None:
     elif rank == CULPRIT:
         FAULTS[fault]()
     dist.all_reduce(model)
+    for work in open_works:
+        work.wait()
 
 
 main()

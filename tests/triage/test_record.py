@@ -17,6 +17,8 @@ import pytest
 
 from oddrank.triage import facts
 from oddrank.triage.evidence import Notes, record
+from oddrank.triage.verdict import suspects
+from oddrank.triage.view import view
 from triage.facts_of import item_of
 
 pytestmark = [pytest.mark.needs("torch-build"), pytest.mark.timeout(300), pytest.mark.job]
@@ -280,6 +282,53 @@ def test_an_open_receive_has_its_peer(tmp_path):
     (call,) = found.world_group(3).open
     assert (call.op, call.peer, call.seq) == ("recv", CULPRIT, 1)
     assert found.world_group(3).enqueued == 3
+
+
+@pytest.mark.smoke
+def test_messages_of_some_ranks_shift_no_number_of_a_call_and_block_nobody(tmp_path):
+    # gloo numbers them along with collectives: its number of the same call is 8 on ranks 0 and 1.
+    with job(tmp_path, "messages") as running:
+        running.until(lambda: all(running.is_ready(rank) for rank in OTHERS))
+        found = read(running.records)
+    has_not_entered(found)
+    waits_at_the_fourth(found, 3)
+    for rank in (0, 1):
+        progress = found.world_group(rank)
+        assert (progress.enqueued, progress.completed) == (4, 3)
+        open_calls = {(call.op, call.peer, call.seq, call.nth) for call in progress.open}
+        both = {("send", 1 - rank, 2, 2), ("recv", 1 - rank, 2, 2)}
+        assert open_calls == {("all_reduce", None, 4, None)} | both
+    (suspect,) = suspects(view(found.facts))
+    assert [process.rank for process in suspect.processes] == [CULPRIT]
+    assert [process.rank for process in suspect.waiting] == list(OTHERS)
+    unheard = [
+        fact for fact in found.facts
+        if getattr(getattr(fact, "process", None), "rank", None) != CULPRIT
+        and not isinstance(fact, facts.Stack)
+    ]  # fmt: skip
+    (suspect,) = suspects(view(unheard))
+    assert (suspect.cause, suspect.processes[0].rank) == ("not-entered-or-inside", CULPRIT)
+
+
+def test_a_record_without_room_for_the_progress_of_a_group_is_not_whole(tmp_path):
+    program = (
+        "import oddrank; oddrank.arm()\n"
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "for _ in range(40):\n"
+        "    dist.all_reduce(torch.ones(1), group=dist.new_group([0]))\n"
+    )
+    environ = {
+        "ODDRANK_DIR": str(tmp_path), "ODDRANK_TRACE_MB": "0.5", "RANK": "0", "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
+    }  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environ}, check=True, timeout=120
+    )
+    found = read(tmp_path)
+    assert len(found.all(facts.Progress)) == 32
+    assert not any(progress.whole for progress in found.all(facts.Progress))
+    assert [line for line in found.notes.lines if "no room for 8 groups" in line]
 
 
 def test_of_several_jobs_the_newest_counts_and_of_each_its_last_run(tmp_path, dead_records):

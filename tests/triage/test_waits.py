@@ -2,7 +2,17 @@
 
 import random
 
-from oddrank.triage.facts import Call, Group, Identity, Process, Source, State, World, ranks
+from oddrank.triage.facts import (
+    Call,
+    Group,
+    Identity,
+    Process,
+    Progress,
+    Source,
+    State,
+    World,
+    ranks,
+)
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import waits
 from oddrank.triage.verdict import suspects
@@ -114,6 +124,20 @@ def test_batches_of_messages_match_in_any_order():
 def test_a_batch_whose_second_message_has_no_counterpart_waits():
     facts = [messages(0, ("send", 1, 5), ("recv", 1, 6)), messages(1, ("recv", 0, 5))]
     assert judged(*facts)[0][:2] == ("inside-call", (1,))
+
+
+def test_messages_that_are_counted_each_way_apart_meet_those_of_their_number():
+    def at(rank: int, *calls: tuple[str, int]) -> Progress:
+        made = tuple(Call(nth, op, peer=1 - rank, nth=nth) for op, nth in calls)
+        return progress(rank, Group("pair", (0, 1)), open=made, open_count=len(made))
+
+    # 0 has sent a hundred before; the first send back has no receive.
+    facts = [at(0, ("send", 101)), at(1, ("send", 1), ("recv", 102))]
+    assert [suspect[:2] for suspect in judged(*facts)] == [("inside-call", (0,))]
+    facts = [at(0, ("send", 101)), at(1, ("recv", 100))]
+    assert [suspect[:2] for suspect in judged(*facts)] == [("inside-call", (1,))]
+    both = at(0, ("send", 101), ("recv", 1)), at(1, ("recv", 101), ("send", 1))
+    assert all(cause != "cycle" for cause, *_ in judged(*both))
 
 
 def test_a_receive_whose_send_never_came():

@@ -59,7 +59,8 @@ void share_out(Header& header, std::size_t bytes) noexcept {
       std::clamp<std::uint32_t>(static_cast<std::uint32_t>(size >> 14), 8, 4096);
   header.threads = take(at, threads, slot_bytes(large ? 254 : 126));
   header.open = take(at, large ? 64 : 16, sizeof(CollectiveSlot));
-  header.groups = take(at, threads, sizeof(GroupSlot));
+  const std::uint32_t groups = threads;  // as many: both grow with the job
+  header.groups = take(at, groups, sizeof(GroupSlot));
   // Powers of two: the low bits of a claim number select the slot.
   header.marks = take(at, std::bit_floor(part(32, sizeof(MarkSlot))), sizeof(MarkSlot));
   header.collectives =

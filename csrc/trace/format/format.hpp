@@ -4,9 +4,9 @@
 //   4096  Dictionary   entries, append-only: strings, code objects, groups, operations
 //   |     Threads      slots: native id, name, shadow stack, head of the ring
 //   |     Open         collectives that have begun and not ended: never overwritten
+//   |     Groups       how far each process group has come: never overwritten
 //   |     Marks        64-byte slots, claimed by fetch_add: steps, marks, sections
 //   |     Collectives  64-byte slots, claimed by fetch_add: begin and end of each collective
-//   |     Groups       how far each process group has come: never overwritten
 //   |     Rings        blocks of 16-byte events; a thread's ring is one run of blocks
 //   size
 //
@@ -144,6 +144,7 @@ struct Header {
   Word lost_threads;       // threads without a slot
   Word lost_codes;         // code objects without room in the dictionary
   Word lost_collectives;   // collectives without a slot in Open
+  Word lost_groups;        // groups in which collectives were begun without a slot in Groups
   char displaced_by[64];   // the tool that took the hook
   Word end;                // End 8 | 24 unused | exit code 32
   char raised[64];         // type of the exception that ended the script; "": none
@@ -250,6 +251,8 @@ enum class Phase : std::uint8_t {
   kFailed = 4,  // an end with an error
 };
 constexpr std::uint16_t kNoType = 0xFFFF;  // a barrier has no data
+constexpr std::uint64_t kNoCount = ~std::uint64_t{0};
+constexpr std::uint64_t kNoSequence = ~std::uint64_t{0};
 
 // What `partner` is, a rank in the group.
 enum class Role : std::uint8_t {
@@ -271,8 +274,8 @@ struct CollectiveSlot {
   Word commit;  // in the ring: claim number + 1; in Open: `number`, 0 if free
   Word tsc;
   Word number;    // counts this process's collectives; joins begin, end and open slot
-  Word sequence;  // the back end's number within the group; of send and recv our own count of
-                  // both with this partner; all ones: unknown (yet)
+  Word sequence;  // number among the group's collectives; of send and recv among those of the
+                  // group from the sender to the receiver; all ones: unknown (yet)
   Word bytes;     // of the message
   Word names;     // group id 16 | operation id 16 | partner 32: a rank in the group, or kNoRank
   Word who;       // native thread id 32 | data type 16 | Side 4 | Role 4 | Phase 8

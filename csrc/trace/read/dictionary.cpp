@@ -156,11 +156,13 @@ const char* Dictionary::add_group(std::uint32_t id, std::string_view bytes) {
   std::uint64_t ranks = 0;
   for (const RankRun& run : group.runs) {
     const std::uint64_t last = run.first + std::uint64_t{run.step} * (run.count - 1);
-    if (run.count == 0 || run.count > kMostRanks || last >= kMostRanks) {
+    const bool repeats = run.step == 0 && run.count > 1;
+    if (run.count == 0 || run.count > kMostRanks || last >= kMostRanks || repeats) {
       return "has ranks that no job has";
     }
     ranks += run.count;
   }
+  if (entry->size > kMostRanks) return "has more ranks than a job has";
   if (entry->runs > 0 && ranks != entry->size) return "has another number of ranks than it says";
   bytes.remove_prefix(group.runs.size_bytes());
   if (entry->name > bytes.size() || entry->backend > bytes.size() - entry->name) {

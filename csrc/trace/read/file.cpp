@@ -216,6 +216,7 @@ Counters RecordFile::counters() const {
   now.lost_threads = value_of(header.lost_threads);
   now.lost_codes = value_of(header.lost_codes);
   now.lost_collectives = value_of(header.lost_collectives);
+  now.lost_groups = value_of(header.lost_groups);
   now.collectives_since = value_of(header.collectives_since);
   now.displaced_by = text_of(header.displaced_by);
   const std::uint64_t end = value_of(header.end);

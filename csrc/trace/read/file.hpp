@@ -48,6 +48,7 @@ struct Counters {
   std::uint64_t lost_threads = 0;
   std::uint64_t lost_codes = 0;
   std::uint64_t lost_collectives = 0;
+  std::uint64_t lost_groups = 0;
   std::uint64_t collectives_since = 0;  // ticks; 0: never recorded
   std::string displaced_by;
   End end = End::kNone;

@@ -96,7 +96,7 @@ void add(Collective& to, const CollectiveRecord& record) {
   } else {
     to.begin = record.tsc;
   }
-  if (record.sequence != CollectiveRecord::kNoSequence) to.sequence = record.sequence;
+  if (record.sequence != kNoSequence) to.sequence = record.sequence;
   if (record.tid == 0) return;
   to.group = record.group;
   to.operation = record.operation;

@@ -21,8 +21,6 @@ struct Mark {
 };
 
 struct CollectiveRecord {
-  static constexpr std::uint64_t kNoSequence = ~std::uint64_t{0};
-
   std::uint64_t claim = 0;  // number among all, from 0; in the open table: `number`
   std::uint64_t tsc = 0;
   std::uint64_t number = 0;

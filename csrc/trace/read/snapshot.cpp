@@ -128,8 +128,8 @@ Snapshot read_snapshot(const std::string& path) {
   Names names(file);
   snapshot.threads = threads_of(file, clock, names, snapshot);
   read_collectives_of(file, clock, names.dictionary(), snapshot);
-  snapshot.collectives_left = snapshot.counters.lost_collectives == 0 &&
-                              file.counters().collectives_claimed <= file.collectives().count;
+  snapshot.has_all_collectives = snapshot.counters.lost_collectives == 0 &&
+                                 file.counters().collectives_claimed <= file.collectives().count;
   read_marks_of(file, clock, snapshot);
   for (const GroupProgress& group : read_progress(file)) {
     snapshot.groups.push_back({group, clock.realtime_ns(group.last)});

@@ -15,6 +15,7 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -40,7 +41,7 @@ namespace {
 
 // The sink; nullptr: don't record. Constant-initialised and never destroyed: threads may issue
 // collectives while static objects are destroyed.
-constinit std::atomic<const CollectiveSink*> told = nullptr;
+constinit std::atomic<const CollectiveSink*> current_sink = nullptr;
 
 // Operations whose message is not the first argument named input... or tensors; "": no message. The
 // message is the input, which every rank has, so that ranks can be compared; in a scatter only the
@@ -127,24 +128,50 @@ std::optional<Shape> shape_of(std::string_view op, const c10::FunctionSchema& sc
   return shape;
 }
 
-// Returns the group's counter of collectives; empty if the back end has none.
-std::optional<std::uint64_t> count_of(c10d::ProcessGroup& group) noexcept {
+// Returns the counter of operations of a group or a back end; empty if it has none.
+template <class Counts>
+std::optional<std::uint64_t> count_of(Counts& of) noexcept {
   try {
-    return group.getSequenceNumberForGroup();
+    return of.getSequenceNumberForGroup();
   } catch (...) {
     return std::nullopt;
   }
 }
 
-// The back end that an operation on this device uses, and what it tells of its group.
+// Types that threw when they were asked for something, which takes 30 us: don't ask them again.
+class Refusals {
+ public:
+  bool has(const std::type_info& type) const noexcept {
+    for (const auto& known : types_) {
+      if (known.load(std::memory_order_relaxed) == &type) return true;
+    }
+    return false;
+  }
+  void add(const std::type_info& type) noexcept {
+    for (auto& known : types_) {
+      const std::type_info* free = nullptr;
+      if (known.compare_exchange_strong(free, &type, std::memory_order_relaxed)) return;
+    }
+  }
+
+ private:
+  std::array<std::atomic<const std::type_info*>, 4> types_{};  // a job has one or two back ends
+};
+
+// The back end that an operation on this device uses, and what it knows of its group.
 struct BackEnd {
   c10::intrusive_ptr<c10d::Backend> backend;
   c10::intrusive_ptr<c10d::Backend::Options> options;
   std::string name;  // empty: unknown
 };
 
-// A back end without options throws, which takes 30 us: remember its type and don't ask again.
-constinit std::atomic<const std::type_info*> without_options = nullptr;
+constinit Refusals without_options;
+
+// Whether it numbers sends and receives along with collectives: the same collective then has
+// another number on each rank. NCCL counts them apart.
+bool numbers_messages(const BackEnd& back_end) noexcept {
+  return back_end.name == "gloo" || back_end.name == "ucc";
+}
 
 BackEnd back_end_of(c10::DispatchKeySet keys, c10d::ProcessGroup& group) noexcept {
   BackEnd found;
@@ -154,11 +181,11 @@ BackEnd back_end_of(c10::DispatchKeySet keys, c10d::ProcessGroup& group) noexcep
         on_cpu ? c10::DeviceType::CPU : c10::dispatchKeyToDeviceType(keys.highestPriorityTypeId()));
     found.name = found.backend->getBackendName();
     const std::type_info& type = typeid(*found.backend);
-    if (without_options.load(std::memory_order_relaxed) == &type) return found;
+    if (without_options.has(type)) return found;
     try {
       found.options = found.backend->getBackendOptions();
     } catch (...) {
-      without_options.store(&type, std::memory_order_relaxed);
+      without_options.add(type);
     }
   } catch (...) {
     return found;
@@ -166,8 +193,8 @@ BackEnd back_end_of(c10::DispatchKeySet keys, c10d::ProcessGroup& group) noexcep
   return found;
 }
 
-// The default group has all ranks, and says so by an empty list. Other groups that say nothing have
-// unknown ranks.
+// The default group has all ranks, which it gives as an empty list. Ranks of other groups with an
+// empty list are unknown.
 GroupFacts facts_of(c10d::ProcessGroup& group, const BackEnd& back_end) {
   GroupFacts facts{group.getGroupName(), back_end.name, group.getGroupDesc(), {}};
   if (group.getSize() > 0) facts.size = static_cast<std::uint32_t>(group.getSize());
@@ -181,7 +208,7 @@ GroupFacts facts_of(c10d::ProcessGroup& group, const BackEnd& back_end) {
 // for other device back ends: NCCL's Work calls its profiler callback when it is enqueued. An NCCL
 // collective is recorded as issued, with its number and without an end; it is open only while the
 // issuing call blocks (while a communicator is created).
-bool ends_are_told(c10::DispatchKeySet keys, const BackEnd& back_end) noexcept {
+bool reports_ends(c10::DispatchKeySet keys, const BackEnd& back_end) noexcept {
   return keys.highestBackendKey() == c10::BackendComponent::CPUBit || back_end.name == "gloo";
 }
 
@@ -195,6 +222,9 @@ class OpenCall {
   ~OpenCall() { end(); }
 
   void numbered(std::uint64_t sequence) const noexcept { sink_.numbered(ticket_, sequence); }
+  void counted(std::uint64_t count, bool is_issued) const noexcept {
+    sink_.counted(ticket_, count, is_issued);
+  }
   void end() noexcept {
     if (!closed_.exchange(true, std::memory_order_acq_rel)) sink_.end(ticket_);
   }
@@ -246,32 +276,50 @@ class Kernel final : public c10::OperatorKernel {
                   torch::jit::Stack* stack) {
     const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER,
                                                   c10::DispatchKey::BackendSelect);
-    std::shared_ptr<OpenCall> call;
-    Group group;
-    bool tells_end = false;
+    Issue issue;
     // Record the begin before issuing: the call may block for ever, and that must be visible.
-    if (const CollectiveSink* sink = told.load(std::memory_order_acquire)) {
-      call = begin(*sink, *stack, below, group, tells_end);
+    if (const CollectiveSink* sink = current_sink.load(std::memory_order_acquire)) {
+      issue = begin(*sink, *stack, below);
     }
     try {
       op.redispatchBoxed(below, stack);
     } catch (...) {
-      if (call) call->failed();
+      if (issue.call) {
+        if (issue.counts) issue.call->counted(new_count(issue), false);
+        issue.call->failed();
+      }
       throw;
     }
-    if (call) returned(*stack, *group, tells_end, std::move(call));
+    if (issue.call) returned(*stack, std::move(issue));
   }
 
  private:
-  std::shared_ptr<OpenCall> begin(const CollectiveSink& sink, const torch::jit::Stack& stack,
-                                  c10::DispatchKeySet keys, Group& group,
-                                  bool& tells_end) const noexcept {
+  // What is known of an operation while it is issued.
+  struct Issue {
+    std::shared_ptr<OpenCall> call;  // null: it is not recorded
+    Group group;
+    BackEnd back_end;
+    bool reports_end = false;
+    bool counts = false;  // its record numbers the group's collectives
+  };
+
+  static std::uint64_t new_count(const Issue& issue) noexcept {
+    return count_of(*issue.back_end.backend).value_or(0);
+  }
+
+  Issue begin(const CollectiveSink& sink, const torch::jit::Stack& stack,
+              c10::DispatchKeySet keys) const noexcept {
     try {
       const c10::IValue* argument = stack.data() + (stack.size() - shape_.arguments);
-      group = argument[shape_.group].toCustomClass<c10d::ProcessGroup>();
-      const BackEnd back_end = back_end_of(keys, *group);
-      tells_end = ends_are_told(keys, back_end);
-      CollectiveCall call{.group = facts_of(*group, back_end), .operation = op_};
+      Issue issue;
+      issue.group = argument[shape_.group].toCustomClass<c10d::ProcessGroup>();
+      issue.back_end = back_end_of(keys, *issue.group);
+      issue.reports_end = reports_ends(keys, issue.back_end);
+      CollectiveCall call{.group = facts_of(*issue.group, issue.back_end), .operation = op_};
+      if (numbers_messages(issue.back_end)) {
+        call.count = count_of(*issue.back_end.backend).value_or(kNoCount);
+        issue.counts = call.count != kNoCount;
+      }
       call.tid = static_cast<std::uint32_t>(syscall(SYS_gettid));  // glibc 2.28 has no gettid()
       call.role = shape_.role;
       call.side = shape_.side;
@@ -283,25 +331,28 @@ class Kernel final : public c10::OperatorKernel {
         if (rank >= 0) call.partner = static_cast<std::uint32_t>(rank);
       }
       const std::uint64_t ticket = sink.begin(call);
-      return ticket == 0 ? nullptr : std::make_shared<OpenCall>(sink, ticket);
+      if (ticket != 0) issue.call = std::make_shared<OpenCall>(sink, ticket);
+      return issue;
     } catch (...) {
-      return nullptr;
+      return {};
     }
   }
 
   // After issuing: records the number. Without a Work the collective has ended.
-  void returned(const torch::jit::Stack& stack, c10d::ProcessGroup& group, bool tells_end,
-                std::shared_ptr<OpenCall> call) noexcept {
+  void returned(const torch::jit::Stack& stack, Issue issue) noexcept {
     try {
       c10::intrusive_ptr<c10d::Work> work;
       if (shape_.returns_work) work = stack.back().toCustomClass<c10d::Work>();
-      if (!shape_.is_pair()) {
-        if (const auto sequence = sequence_of(work.get(), group)) call->numbered(*sequence);
+      if (issue.counts) {
+        issue.call->counted(new_count(issue), !shape_.is_pair());
+      } else if (!shape_.is_pair()) {
+        const auto sequence = sequence_of(work.get(), *issue.group);
+        if (sequence) issue.call->numbered(*sequence);
       }
-      if (!tells_end) {
-        call->issued();
+      if (!issue.reports_end) {
+        issue.call->issued();
       } else if (work) {
-        WorkEnd::tell(*work, std::move(call));
+        WorkEnd::tell(*work, std::move(issue.call));
       }
     } catch (...) {
       return;
@@ -315,20 +366,19 @@ class Kernel final : public c10::OperatorKernel {
     return work != nullptr ? number_of(*work) : count_of(group);
   }
 
-  // A Work without a number throws, which takes 30 us: remember its type and don't ask again.
   std::optional<std::uint64_t> number_of(const c10d::Work& work) noexcept {
-    if (unnumbered_.load(std::memory_order_relaxed) == &typeid(work)) return std::nullopt;
+    if (unnumbered_.has(typeid(work))) return std::nullopt;
     try {
       return work.getSequencenumber();
     } catch (...) {
-      unnumbered_.store(&typeid(work), std::memory_order_relaxed);
+      unnumbered_.add(typeid(work));
       return std::nullopt;
     }
   }
 
   const std::string op_;
   const Shape shape_;
-  std::atomic<const std::type_info*> unnumbered_ = nullptr;
+  Refusals unnumbered_;
 };
 
 // Installs a kernel for every c10d operation that takes a process group, whatever its name in this
@@ -358,9 +408,9 @@ void start_collectives(const CollectiveSink& sink) {
   }
   static std::once_flag once;
   std::call_once(once, install);
-  told.store(&sink, std::memory_order_release);
+  current_sink.store(&sink, std::memory_order_release);
 }
 
-void stop_collectives() noexcept { told.store(nullptr, std::memory_order_release); }
+void stop_collectives() noexcept { current_sink.store(nullptr, std::memory_order_release); }
 
 }  // namespace oddrank::trace

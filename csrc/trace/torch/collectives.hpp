@@ -4,23 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 
 #include "trace/format/format.hpp"
+#include "trace/format/group_facts.hpp"
 
 namespace oddrank::trace {
-
-// A process group of an operation. The views must live only during the call.
-struct GroupFacts {
-  std::string_view name = {};
-  std::string_view backend = {};
-  std::string_view text = {};                 // its description
-  std::span<const std::uint64_t> ranks = {};  // global, in group order; empty: see is_whole_job
-  std::uint32_t size = 0;                     // 0: unknown
-  std::uint32_t own = kNoRank;
-  bool is_whole_job = false;  // it has the global ranks 0 to size - 1
-};
 
 // An operation about to be issued. The views must live only during the call.
 struct CollectiveCall {
@@ -33,13 +22,16 @@ struct CollectiveCall {
   std::uint16_t type = kNoType;  // torch's ScalarType
   Role role = Role::kNone;
   Side side = Side::kBoth;
+  // Of a back end that numbers sends and receives along with collectives (gloo): how many
+  // operations it has issued in the group. The record then numbers the collectives itself.
+  std::uint64_t count = kNoCount;
 };
 
 // Call from any thread, with or without the GIL, also while the process ends and in a forked child.
 // The functions never throw, never wait for Python and never call back.
 struct CollectiveSink {
   // Increase with every change of layout or meaning: the modules may come from different builds.
-  static constexpr std::uint32_t kVersion = 2;
+  static constexpr std::uint32_t kVersion = 3;
   static constexpr const char* kCapsule = "oddrank.collective_sink";
 
   std::uint32_t version = kVersion;
@@ -48,6 +40,9 @@ struct CollectiveSink {
   // Sets the collective's sequence number in its group, if it has one; not of send and recv, which
   // the record counts itself. Call it before end().
   void (*numbered)(std::uint64_t ticket, std::uint64_t sequence) noexcept = nullptr;
+  // Call it instead, before end() or failed(), after each operation that began with a count:
+  // `count` is the new one. is_issued: it is a collective, and its call did not raise an error.
+  void (*counted)(std::uint64_t ticket, std::uint64_t count, bool is_issued) noexcept = nullptr;
   // Call exactly one of the three, once. failed: it ended with an error. issued: a device runs it,
   // and its end will not be reported.
   void (*end)(std::uint64_t ticket) noexcept = nullptr;

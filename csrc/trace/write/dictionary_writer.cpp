@@ -4,14 +4,19 @@
 #include <algorithm>
 #include <bit>
 
+#include "os/mix.hpp"
 #include "trace/format/format.hpp"
 
 namespace oddrank::trace {
 namespace {
 
 constexpr std::size_t kLongestTable = 64 << 10;
-// Bytes that code entries leave free: group and operation names of a hang must still fit.
-constexpr std::size_t kOnlyForNames = 4096;
+// Bytes of the dictionary that code entries leave free: groups and operations of a hang must still
+// fit. Ranks of groups leave kForNames free: a group without ranks is better than none.
+constexpr std::size_t only_for_groups(std::size_t bytes) noexcept {
+  return std::max<std::size_t>(4096, bytes / 16);
+}
+constexpr std::size_t kForNames = 1024;
 constexpr std::size_t kSmallestEntry = sizeof(EntryHead) + 8;
 
 std::string_view bytes_of(const auto& value) noexcept {
@@ -93,7 +98,7 @@ std::uint32_t DictionaryWriter::add_code_entry(const CodeFacts& code,
 
 std::uint32_t DictionaryWriter::add_code(const CodeFacts& code) noexcept {
   const std::lock_guard lock(mutex_);
-  const std::uint32_t id = add_code_entry(code, kOnlyForNames);
+  const std::uint32_t id = add_code_entry(code, only_for_groups(bytes_));
   if (id == 0) lost_codes_.fetch_add(1, std::memory_order_relaxed);
   return id;
 }
@@ -109,41 +114,50 @@ std::uint32_t DictionaryWriter::group(const GroupFacts& group) noexcept {
   const std::size_t mask = groups_.size() - 1;
   std::size_t at = hash & mask;
   for (; groups_[at].id != 0; at = (at + 1) & mask) {
-    if (groups_[at].hash == hash) return groups_[at].id;
+    if (groups_[at].hash == hash) return groups_[at].id == kNoRoom ? 0 : groups_[at].id;
   }
   const std::uint32_t id = add_group(group);
-  if (id == 0 || known_groups_ == kMostGroups) return id;
+  if (known_groups_ == kMostGroups) return id;
   ++known_groups_;
-  groups_[at] = {hash, id};
+  groups_[at] = {hash, id == 0 ? kNoRoom : id};
   return id;
 }
 
 std::uint32_t DictionaryWriter::add_group(const GroupFacts& group) noexcept {
   const std::string_view name = group.name.substr(0, kLongestName);
   const std::string_view backend = group.backend.substr(0, kLongestName);
-  const GroupEntry entry{group.size, group.own, find_runs(group),
-                         static_cast<std::uint32_t>(name.size()),
-                         static_cast<std::uint32_t>(backend.size())};
-  const std::string_view runs(reinterpret_cast<const char*>(runs_.data()),
-                              entry.runs * sizeof(RankRun));
-  return add(EntryKind::kGroup,
-             {bytes_of(entry), runs, name, backend, group.text.substr(0, kLongestName)}, 0);
+  const std::string_view text = group.text.substr(0, kLongestName);
+  const std::uint32_t size = group.size <= kMostRanks ? group.size : 0;
+  GroupEntry entry{size, group.own, find_runs(group), static_cast<std::uint32_t>(name.size()),
+                   static_cast<std::uint32_t>(backend.size())};
+  if (entry.runs > 0) {
+    const std::string_view runs(reinterpret_cast<const char*>(runs_.data()),
+                                entry.runs * sizeof(RankRun));
+    const std::uint32_t id =
+        add(EntryKind::kGroup, {bytes_of(entry), runs, name, backend, text}, kForNames);
+    if (id != 0) return id;
+    entry.runs = 0;
+  }
+  return add(EntryKind::kGroup, {bytes_of(entry), {}, name, backend, text}, 0);
 }
 
 std::uint64_t DictionaryWriter::hash_of(const GroupFacts& group) noexcept {
-  std::uint64_t hash = std::uint64_t{group.size} << 32 | group.own;
-  const auto mix = [&hash](std::uint64_t word) {
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15U;
-    hash ^= hash >> 32;
-  };
-  for (const std::string_view text : {group.name, group.backend}) {
-    mix(text.size());
-    for (const char c : text) mix(static_cast<unsigned char>(c));
+  // A sum, in which each word is mixed with its place: a processor does many at a time.
+  std::uint64_t sum = group.is_whole_job ? 1 : 0;
+  std::uint64_t place = 0;
+  const auto add = [&](std::uint64_t word) { sum += mix_bits(word + (place += kMixStep)); };
+  add(std::uint64_t{group.size} << 32 | group.own);
+  for (std::string_view text : {group.name, group.backend}) {
+    add(text.size());
+    for (; !text.empty(); text.remove_prefix(std::min<std::size_t>(8, text.size()))) {
+      std::uint64_t word = 0;
+      text.copy(reinterpret_cast<char*>(&word), sizeof word);
+      add(word);
+    }
   }
   const std::size_t step = group.ranks.size() / kMostHashed + 1;
-  for (std::size_t i = 0; i < group.ranks.size(); i += step) mix(group.ranks[i]);
-  mix(group.is_whole_job ? 1 : 0);
-  return hash;
+  for (std::size_t i = 0; i < group.ranks.size(); i += step) add(group.ranks[i]);
+  return mix_bits(sum);
 }
 
 std::uint32_t DictionaryWriter::find_runs(const GroupFacts& group) noexcept {

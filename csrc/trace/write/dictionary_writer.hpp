@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trace/format/format.hpp"
-#include "trace/torch/collectives.hpp"
+#include "trace/format/group_facts.hpp"
 
 namespace oddrank::trace {
 
@@ -45,14 +45,16 @@ class DictionaryWriter {
   using Payload = std::array<std::string_view, 5>;
   static constexpr std::size_t kMostHashed = 64;
   static constexpr std::size_t kMostGroups = 1024;  // a power of two; later ones are slower
+  static constexpr std::uint32_t kNoRoom = 0xFFFFFFFF;
   struct KnownGroup {
     std::uint64_t hash;
-    std::uint32_t id;  // 0: free
+    std::uint32_t id;  // 0: free; kNoRoom: the group has no entry
   };
 
   static std::uint64_t hash_of(const GroupFacts& group) noexcept;
   // Writes the ranks to runs_; returns their number, 0 if they are unknown or have no room.
   std::uint32_t find_runs(const GroupFacts& group) noexcept;
+  // Leaves the ranks out if only then it has room.
   std::uint32_t add_group(const GroupFacts& group) noexcept;
 
   // Returns the entry's id. Appends a new entry if that leaves `reserve` bytes free, else returns

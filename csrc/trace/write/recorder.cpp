@@ -51,11 +51,14 @@ Header* fill_header(char* map, std::size_t bytes, const ProcessFacts& facts) {
   return header;
 }
 
-// A ticket is the recorder's index in the list and the collective's number in that recorder.
+// A ticket is the recorder's index in the list, the group's id (here and not only in the table of
+// open collectives, which may be full) and the collective's number in that recorder.
 // Indexes are never reused: in a forked child, ends of the parent's collectives find nothing, and
 // no end closes another recorder's collective.
-constexpr int kNumberBits = 48;
+constexpr int kNumberBits = 38;
 constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << kNumberBits) - 1;
+constexpr int kGroupBits = 16;
+static_assert(kLastNameId == (1 << kGroupBits) - 1);
 // Most recorders in a process and its ancestors by fork. Later recorders record no collectives.
 constexpr std::uint32_t kMostRecorders = 1024;
 // Collectives between two clock readings: Python events, which also read the clocks, may be rare.
@@ -80,7 +83,7 @@ std::uint32_t place_of(Recorder* recorder) noexcept {
 }
 
 Recorder* recorder_of(std::uint64_t ticket) noexcept {
-  const std::uint64_t place = ticket >> kNumberBits;
+  const std::uint64_t place = ticket >> (kNumberBits + kGroupBits);
   return place < kMostRecorders ? recorders[place].load(std::memory_order_acquire) : nullptr;
 }
 
@@ -101,14 +104,24 @@ std::uint64_t begin(const CollectiveCall& call) noexcept {
   facts.partner = call.partner;
   facts.role = call.role;
   facts.side = call.side;
+  facts.count = call.count;
+  if (facts.group > kLastNameId) facts.group = 0;
   const std::uint64_t number = recorder->collectives().begin(facts);
   if (number % kClockEvery == 1) recorder->refresh_clock();
-  return place << kNumberBits | (number & kNumberMask);
+  return (place << kGroupBits | facts.group) << kNumberBits | (number & kNumberMask);
 }
 
 void numbered(std::uint64_t ticket, std::uint64_t sequence) noexcept {
   if (Recorder* recorder = recorder_of(ticket)) {
     recorder->collectives().numbered(ticket & kNumberMask, sequence);
+  }
+}
+
+void counted(std::uint64_t ticket, std::uint64_t count, bool is_issued) noexcept {
+  if (Recorder* recorder = recorder_of(ticket)) {
+    const std::uint64_t group = ticket >> kNumberBits & kLastNameId;
+    recorder->collectives().counted(ticket & kNumberMask, static_cast<std::uint32_t>(group), count,
+                                    is_issued);
   }
 }
 
@@ -133,7 +146,12 @@ void detach_child() noexcept {
   for (auto& recorder : recorders) recorder.store(nullptr, std::memory_order_relaxed);
 }
 
-constexpr CollectiveSink kSink{CollectiveSink::kVersion, &begin, &numbered, &end, &failed, &issued};
+constexpr CollectiveSink kSink{.begin = &begin,
+                               .numbered = &numbered,
+                               .counted = &counted,
+                               .end = &end,
+                               .failed = &failed,
+                               .issued = &issued};
 
 }  // namespace
 
@@ -149,7 +167,8 @@ Recorder::Recorder(const Fd& file, std::size_t bytes, const ProcessFacts& facts)
           header_->collectives.count, header_->collectives_claimed,
           reinterpret_cast<CollectiveSlot*>(map_ + header_->open.offset), header_->open.count,
           header_->lost_collectives,
-          {reinterpret_cast<GroupSlot*>(map_ + header_->groups.offset), header_->groups.count}) {
+          {reinterpret_cast<GroupSlot*>(map_ + header_->groups.offset), header_->groups.count},
+          header_->lost_groups) {
   // end_thread() must not allocate, and add_thread() only before it takes a slot.
   ended_.reserve(header_->threads.count);
   pens_.reserve(header_->threads.count);

@@ -1,6 +1,7 @@
 // The rarer steps of the writers, and collectives: into the ring and into the table of open ones.
 #include "trace/write/rings.hpp"
 
+#include "os/mix.hpp"
 #include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
@@ -108,8 +109,8 @@ void MarkRing::write_open_sections() noexcept {
 }
 
 PairCounts::Slot* PairCounts::find(std::uint64_t key, bool add) noexcept {
-  const std::size_t begin = key * 0x9E3779B97F4A7C15U >> 32;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
+  const std::size_t begin = key * kMixStep >> 32;
+  for (std::size_t i = 0; i < kMostTried; ++i) {
     Slot& slot = slots_[(begin + i) % slots_.size()];
     std::uint64_t known = slot.key.load(std::memory_order_relaxed);
     if (known == 0 && !add) return nullptr;
@@ -121,19 +122,42 @@ PairCounts::Slot* PairCounts::find(std::uint64_t key, bool add) noexcept {
   return nullptr;
 }
 
-std::uint64_t PairCounts::next(std::uint32_t group, std::uint32_t partner) noexcept {
-  constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
+std::uint64_t PairCounts::next(std::uint32_t group, std::uint32_t partner, Role role) noexcept {
+  if (group == 0) return kNoSequence;
+  const bool receives = role == Role::kRecv;
   const auto key = [&](std::uint32_t of) {
-    return (std::uint64_t{group} + 1) << 32 | of;  // 0 is a free slot
+    return std::uint64_t{group} << 33 | std::uint64_t{receives ? 1U : 0U} << 32 | of;
   };
   if (partner == kNoRank) {
-    static_cast<void>(find(key(kNoRank), true));
-    return kUnknown;
+    // A receive without room to note it: no later one is sure of its number.
+    if (find(key(kNoRank), true) == nullptr) receives_unknown_.store(true);
+    return kNoSequence;
   }
   Slot* slot = find(key(partner), true);
-  if (slot == nullptr) return kUnknown;
+  if (slot == nullptr) return kNoSequence;
   const std::uint64_t count = slot->count.fetch_add(1, std::memory_order_relaxed) + 1;
-  return find(key(kNoRank), false) == nullptr ? count : kUnknown;
+  if (!receives) return count;
+  const bool known = !receives_unknown_.load() && find(key(kNoRank), false) == nullptr;
+  return known ? count : kNoSequence;
+}
+
+void GroupCounts::begin(std::uint32_t group, std::uint64_t count) noexcept {
+  if (group == 0 || group > groups_.size()) return;
+  const std::lock_guard lock(mutex_);
+  Group& known = groups_[group - 1];
+  if (known.under_way++ == 0 && count > known.count) {
+    known.last += count - known.count;
+    known.count = count;
+  }
+}
+
+std::uint64_t GroupCounts::end(std::uint32_t group, std::uint64_t count, bool is_issued) noexcept {
+  if (group == 0 || group > groups_.size()) return kNoSequence;
+  const std::lock_guard lock(mutex_);
+  Group& known = groups_[group - 1];
+  if (known.under_way > 0) --known.under_way;
+  known.count = std::max(known.count, count);
+  return is_issued ? ++known.last : kNoSequence;
 }
 
 GroupSlot* CollectiveRing::group_of(std::uint32_t id, Role role) noexcept {
@@ -141,17 +165,26 @@ GroupSlot* CollectiveRing::group_of(std::uint32_t id, Role role) noexcept {
   return &groups_[id - 1];
 }
 
+void CollectiveRing::note_begin(std::uint32_t group) noexcept {
+  if (GroupSlot* slot = group_of(group, Role::kNone)) {
+    slot->begun.fetch_add(1, std::memory_order_relaxed);
+    slot->last.store(read_tsc(), std::memory_order_relaxed);
+    return;
+  }
+  // Ids have no gaps. How many groups have none is not known.
+  raise(lost_groups_, group == 0 ? 1 : group - groups_.size());
+}
+
 std::uint64_t CollectiveRing::begin(CollectiveFacts facts) noexcept {
   const std::uint64_t number = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (facts.group > kLastNameId) facts.group = 0;
   if (facts.operation > kLastNameId) facts.operation = 0;
   if (facts.role == Role::kSend || facts.role == Role::kRecv) {
-    facts.sequence = pairs_.next(facts.group, facts.partner);
+    facts.sequence = pairs_.next(facts.group, facts.partner, facts.role);
+  } else {
+    note_begin(facts.group);
   }
-  if (GroupSlot* group = group_of(facts.group, facts.role)) {
-    group->begun.fetch_add(1, std::memory_order_relaxed);
-    group->last.store(read_tsc(), std::memory_order_relaxed);
-  }
+  if (facts.count != kNoCount) counts_.begin(facts.group, facts.count);
   append(facts, number, Phase::kBegin);
   for (std::uint32_t i = 0; i < open_count_; ++i) {
     CollectiveSlot& slot = open_[(number + i) % open_count_];
@@ -182,6 +215,12 @@ void CollectiveRing::numbered(std::uint64_t number, std::uint64_t sequence) noex
   if (GroupSlot* group = group_of(facts.group, facts.role)) raise(group->issued, sequence);
 }
 
+void CollectiveRing::counted(std::uint64_t number, std::uint32_t group, std::uint64_t count,
+                             bool is_issued) noexcept {
+  const std::uint64_t sequence = counts_.end(group, count, is_issued);
+  if (sequence != kNoSequence) numbered(number, sequence);
+}
+
 void CollectiveRing::close(std::uint64_t number, Phase phase) noexcept {
   CollectiveFacts facts;
   if (CollectiveSlot* slot = find_open(number)) {
@@ -191,7 +230,7 @@ void CollectiveRing::close(std::uint64_t number, Phase phase) noexcept {
   }
   append(facts, number, phase);
   GroupSlot* group = group_of(facts.group, facts.role);
-  if (group != nullptr && phase == Phase::kEnd && facts.sequence != ~std::uint64_t{0}) {
+  if (group != nullptr && phase == Phase::kEnd && facts.sequence != kNoSequence) {
     raise(group->ended, facts.sequence);
   }
 }

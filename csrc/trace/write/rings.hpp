@@ -151,7 +151,7 @@ class MarkRing {
 struct CollectiveFacts {
   std::uint32_t group = 0;      // id in the dictionary
   std::uint32_t operation = 0;  // id in the dictionary
-  std::uint64_t sequence = ~std::uint64_t{0};
+  std::uint64_t sequence = kNoSequence;
   std::uint64_t bytes = 0;
   std::uint16_t type = kNoType;  // torch's ScalarType
   std::uint32_t tid = 0;
@@ -159,26 +159,56 @@ struct CollectiveFacts {
   std::uint32_t partner = kNoRank;
   Role role = Role::kNone;
   Side side = Side::kBoth;
+  std::uint64_t count = kNoCount;  // see CollectiveCall
 };
 
-// Counts sends and receives with each partner in each group. Ranks that take turns number the same
-// message alike. Of any thread; allocates only in its constructor.
+// Counts sends to and receives from each partner in each group, apart: both ends of a message give
+// it the same number, in whatever order a batch has them. Of any thread; allocates only in its
+// constructor.
 class PairCounts {
  public:
   PairCounts() : slots_(kMostPairs) {}
 
-  // Returns the number of the next operation, from 1; all ones if it is unknown: after a receive
-  // from any rank in the same group, or without room.
-  std::uint64_t next(std::uint32_t group, std::uint32_t partner) noexcept;
+  // Returns the number of the next one, from 1. kNoSequence: unknown, of a receive after one from
+  // any rank in its group, of a group without an id, or without room.
+  std::uint64_t next(std::uint32_t group, std::uint32_t partner, Role role) noexcept;
 
  private:
-  static constexpr std::size_t kMostPairs = 1024;  // a power of two
+  static constexpr std::size_t kMostPairs = 2048;  // a power of two
+  // Slots that a key may be in: looking through a full table would take microseconds.
+  static constexpr std::size_t kMostTried = 16;
   struct Slot {
-    Word key{0};
+    Word key{0};  // 0: free
     Word count{0};
   };
   Slot* find(std::uint64_t key, bool add) noexcept;
   std::vector<Slot> slots_;
+  std::atomic<bool> receives_unknown_{false};  // of all groups
+};
+
+// Numbers collectives of back ends that count sends and receives along with them: these differ from
+// rank to rank. Operations that the back end has counted and nobody has recorded (the recorder was
+// off) count as collectives: other ranks may have recorded them. Of any thread; allocates only in
+// its constructor.
+class GroupCounts {
+ public:
+  GroupCounts() : groups_(kMostGroups) {}
+
+  // `count`: the back end's before the operation.
+  void begin(std::uint32_t group, std::uint64_t count) noexcept;
+  // `count`: the back end's after it. Returns the number of a collective that was issued, from 1;
+  // else, and without room, kNoSequence.
+  std::uint64_t end(std::uint32_t group, std::uint64_t count, bool is_issued) noexcept;
+
+ private:
+  static constexpr std::size_t kMostGroups = 1024;
+  struct Group {
+    std::uint64_t last = 0;       // the number of the last collective
+    std::uint64_t count = 0;      // the back end's, of operations that are recorded or in `last`
+    std::uint32_t under_way = 0;  // operations begun and not ended; `count` may not have them yet
+  };
+  std::mutex mutex_;
+  std::vector<Group> groups_;  // by id - 1
 };
 
 // The history of collectives, a table of the open ones, and how far each group has come: later
@@ -186,14 +216,16 @@ class PairCounts {
 class CollectiveRing {
  public:
   CollectiveRing(CollectiveSlot* slots, std::uint32_t count, Word& claimed, CollectiveSlot* open,
-                 std::uint32_t open_count, Word& lost, std::span<GroupSlot> groups)
+                 std::uint32_t open_count, Word& lost, std::span<GroupSlot> groups,
+                 Word& lost_groups)
       : slots_(slots),
         mask_(count - 1),
         claimed_(claimed),
         open_(open),
         open_count_(open_count),
         lost_(lost),
-        groups_(groups) {}
+        groups_(groups),
+        lost_groups_(lost_groups) {}
 
   // Returns the collective's number, from 1, which the other functions take. Numbers a send or
   // recv in its sequence.
@@ -201,6 +233,9 @@ class CollectiveRing {
   // Sets the sequence number, known once the collective is issued: the open slot and the end show
   // it, the begin does not. Call it before end().
   void numbered(std::uint64_t number, std::uint64_t sequence) noexcept;
+  // Call it instead, of send and recv too, if begin() had a count: `count` is the new one.
+  void counted(std::uint64_t number, std::uint32_t group, std::uint64_t count,
+               bool is_issued) noexcept;
   // Records the end. Call it once per number, from any thread.
   void end(std::uint64_t number) noexcept { close(number, Phase::kEnd); }
   // Call it instead of end() if the operation ended with an error.
@@ -214,6 +249,7 @@ class CollectiveRing {
   void append(const CollectiveFacts& facts, std::uint64_t number, Phase phase) noexcept;
   // Returns null for send and recv, and a group without a slot.
   GroupSlot* group_of(std::uint32_t id, Role role) noexcept;
+  void note_begin(std::uint32_t group) noexcept;
 
   CollectiveSlot* slots_;
   std::uint64_t mask_;
@@ -222,7 +258,9 @@ class CollectiveRing {
   std::uint32_t open_count_;
   Word& lost_;
   std::span<GroupSlot> groups_;
+  Word& lost_groups_;
   PairCounts pairs_;
+  GroupCounts counts_;
   Word last_number_{0};
 };
 

@@ -30,8 +30,9 @@ class Collective(NamedTuple):
     group: str
     """Name of the process group, the same on all its ranks."""
     seq: int | None
-    """The backend's sequence number in the group; None: not issued to the end, or not numbered.
-    Of send and recv: the number among both with the same peer; None after a recv from any rank."""
+    """The number among the group's collectives, the same on all its ranks; None: not issued to the
+    end, or not numbered. Of send and recv: the number among those from the sender to the receiver,
+    the same on both; None of a recv after one from any rank."""
     op: str
     """c10d's name: allreduce_, _allgather_base_, send, ..."""
     bytes: int

@@ -121,6 +121,8 @@ class Rank(Process):
     """None of them has been overwritten."""
     lost_collectives: int = 0
     """Those for which the table of open ones had no room."""
+    lost_groups: int = 0
+    """Groups that collectives were begun in and that are not in `groups`; at least so many."""
     file: str = field(default="", compare=False)
 
     @property
@@ -179,8 +181,9 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         end=End(found["end"], found["exit_code"], found["raised"]),
         groups=tuple(_group(each) for each in found["groups"]),
         records_collectives=found["collectives_recorded"],
-        has_all_collectives=found["collectives_left"],
+        has_all_collectives=found["has_all_collectives"],
         lost_collectives=found["lost"]["collectives"],
+        lost_groups=found["lost"]["groups"],
         file=file,
     )
 

@@ -117,6 +117,8 @@ class Call:
     since: float | None = None
     site: tuple[Frame, ...] = ()
     thread: str = ""
+    nth: int | None = None
+    """Of a send or recv: which one from its sender to its receiver, if the source counts so."""
     usual: bool | None = None
     """Whether its rank always issued the same after the same calls before; None: no pattern."""
 

@@ -301,7 +301,8 @@ def _is_whole(rank: Rank) -> bool:
     on_device = any(g.backend not in _ON_HOST and g.ended is None for g in rank.groups)
     on_device = on_device or any(c.state == "issued" for c in rank.collectives)
     recorded = rank.records_collectives or bool(rank.groups)
-    return recorded and not on_device and not rank.lost_collectives
+    lost = rank.lost_collectives or rank.lost_groups
+    return recorded and not on_device and not lost
 
 
 def _failed(rank: Rank) -> ranks.Collective | None:
@@ -327,6 +328,7 @@ def _call(each: ranks.Collective, site: tuple[Frame, ...]) -> Call:
         each.sequence, _op(each.operation), each.peer, each.root, each.dtype,
         _sizes(each.bytes_in, each.bytes_out, each.dtype), each.bytes,
         "started" if started else "enqueued", each.began, site,
+        nth=each.sequence if _op(each.operation) in _MESSAGES else None,
     )  # fmt: skip
 
 
