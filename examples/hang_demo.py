@@ -80,7 +80,7 @@ def main() -> int:
         )  # fmt: skip
         try:
             files = wait_for_hang(Path(folder), job)
-            print(f"{RANKS} ranks hang. oddrank triage {folder}", flush=True)
+            print(f"{RANKS} ranks hang. oddrank triage says of their records:", flush=True)
             ask = [sys.executable, "-m", "oddrank", "triage", *map(str, files)]
             return subprocess.run(ask, check=False, timeout=120).returncode
         finally:

@@ -195,3 +195,13 @@ def test_a_name_that_is_no_utf8_is_read_and_shown(tmp_path):
     done = subprocess.run(ask, capture_output=True, text=True, check=False)
     assert "rank 3 raised ValueError: boom" in done.stdout, done.stderr
     assert "udcff.log:1" in done.stdout
+
+
+def test_a_pipe_that_is_named_is_read_and_one_without_a_writer_is_empty(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert found(tmp_path / "pipe")[0] == {}  # it is empty
+    log = tmp_path / "log"
+    log.write_text("[rank3]: Traceback (most recent call last):\n[rank3]: ValueError: boom\n")
+    ask = ["bash", "-c", '"$0" -m oddrank triage <(cat "$1")', sys.executable, log]
+    done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=120)
+    assert "rank 3 raised ValueError: boom" in done.stdout, done.stderr

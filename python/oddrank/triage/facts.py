@@ -85,6 +85,11 @@ class Group:
     def __hash__(self) -> int:
         return self._hash
 
+    @property
+    def title(self) -> str:
+        """What users know it by: its description, if it has one. torch's default is "undefined"."""
+        return self.name if self.text in ("", "undefined") else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

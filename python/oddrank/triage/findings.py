@@ -100,10 +100,9 @@ def group_text(group: Group | None) -> str:
     """Returns a group by its description or name, with its ranks if they are few."""
     if group is None or not (group.name or group.text or group.ranks):
         return ""
-    name = group.name if group.text in ("", "undefined") else group.text
     folded = fold(group.ranks)
     members = f" (ranks {folded})" if group.ranks and len(folded) <= 32 else ""
-    return f"group {name}{members}"
+    return f"group {group.title}{members}"
 
 
 def place_text(frame: Frame | None) -> str:

@@ -1,6 +1,8 @@
 """From files to the report: reads the evidence, asks the judges, and says what they found."""
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +27,9 @@ class Triage:
     notes: Notes
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     jobs: int = 1
-    """Of so many jobs the files tell."""
+    """The number of jobs that the files tell of."""
+    folder: str = ""
+    """The folder that all files share, with a slash at its end: sources are named below it."""
 
 
 def newest() -> list[str]:
@@ -50,7 +54,14 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             " dumps or records of the job"
         )
     jobs_found = apart.jobs(facts)
-    return Triage(view(facts), _suspects(jobs_found), notes, read, len(jobs_found))
+    return Triage(view(facts), _suspects(jobs_found), notes, read, len(jobs_found), _folder(items))
+
+
+def _folder(items: Sequence[Item]) -> str:
+    common = ""
+    with suppress(ValueError):  # some paths are absolute, some are not
+        common = os.path.commonpath([os.path.dirname(item.name) for item in items])
+    return f"{common}/" if common.strip("/") else ""
 
 
 def _suspects(found: Sequence[apart.Job]) -> list[Suspect]:
@@ -73,7 +84,10 @@ def made(triage: Triage) -> Report:
         "triage",
         world,
         _data(triage),
-        [findings.finding(suspect, next_steps(suspect, seen)) for suspect in triage.suspects],
+        [
+            findings.finding(suspect, next_steps(suspect, seen), triage.folder)
+            for suspect in triage.suspects
+        ],
         complete=True,
         why=_why(triage),
     )
@@ -82,9 +96,10 @@ def made(triage: Triage) -> Report:
 def _why(triage: Triage) -> str:
     read = ", ".join(f"{files} {name}" for name, (files, _) in triage.read.items())
     skipped = len(triage.notes.lines)
-    rest = f"; not read: {skipped} (see skipped in the JSON, or --explain)" if skipped else ""
+    rest = f" in {triage.folder}" if triage.folder else ""
+    rest += f"; not read: {skipped} (see skipped in the JSON, or --explain)" if skipped else ""
     if triage.jobs > 1:
-        rest = f"; of {triage.jobs} jobs, each judged alone{rest}"
+        rest += f"; of {triage.jobs} jobs, each judged alone"
     if triage.suspects:
         return f"read: {read}{rest}"
     return f"nothing in what was read tells of a stall or a death; read: {read}{rest}"
@@ -96,6 +111,7 @@ def _data(triage: Triage) -> dict[str, Any]:
             {"kind": name, "files": files, "facts": facts}
             for name, (files, facts) in triage.read.items()
         ],
+        "folder": triage.folder or None,
         "skipped": triage.notes.lines[:_MOST_NOTES],
         "heard": sorted(triage.view.heard),
         "suspects": [_suspect(suspect) for suspect in triage.suspects],
@@ -126,15 +142,21 @@ def explanation(triage: Triage) -> Iterator[str]:
         meaning = findings.RULES.get(suspect.rule, "")
         yield f"rule {suspect.rule}" + (f": {meaning}" if meaning else "")
         for point in suspect.support:
-            yield f"  for it      {point.text}" + (f" [{point.source}]" if point.source else "")
+            yield f"  for it      {_text(point, triage)}"
         for point in suspect.against:
-            yield f"  against it  {point.text}" + (f" [{point.source}]" if point.source else "")
+            yield f"  against it  {_text(point, triage)}"
     yield ""
     happened = timeline.lines(timeline.timeline(triage.view.facts))
     if happened:
         yield "what happened, as far as clocks tell (~: the order to the line above is not sure)"
         yield from happened
         yield ""
+
+
+def _text(point: Point, triage: Triage) -> str:
+    if point.source is None:
+        return point.text
+    return f"{point.text} [{str(point.source).removeprefix(triage.folder)}]"
 
 
 def tree_lines(triage: Triage) -> Iterator[str]:

@@ -88,7 +88,7 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
         elif isinstance(fact, Progress) and fact.timed_out and fact.time is not None:
             call = next(iter(fact.open), None)
             what = f"{call.op} {call.seq}" if call is not None else "a call"
-            group = fact.group.text or fact.group.name
+            group = fact.group.title
             text = f"timed out in {what}" + (f" of group {group}" if group else "")
             yield _event(fact, fact.time, text)
             if call is not None and call.since is not None:

@@ -59,6 +59,13 @@ class _Unpacker:
                 copy = self._copy(sys.stdin.buffer, "stdin")
                 if copy is not None:
                     yield from self._file("stdin", copy, 0)
+            elif Path(path).is_fifo():  # <(ssh node7 dmesg)
+                # Without waiting for a writer: where there is none, the pipe is at its end.
+                with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as pipe:
+                    os.set_blocking(pipe.fileno(), True)
+                    copy = self._copy(pipe, path)
+                if copy is not None:
+                    yield from self._file(path, copy, 0)
             else:
                 for file in self._walk(Path(path)):
                     yield from self._file(str(file), file, 0)

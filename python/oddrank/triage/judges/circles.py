@@ -31,7 +31,7 @@ def _opposed(view: View, waits: Waits, pairs: list[tuple[int, int]]) -> Suspect:
     for one, other in pairs[:_MOST_PAIRS]:
         group, call = waits.calls[(one, other)]
         back = waits.calls[(other, one)][1]
-        place = f" in group {group.text or group.name}"
+        place = f" in group {group.title}"
         if is_send(call) == is_send(back):
             does, lacks = ("send to", "receives") if is_send(call) else ("receive from", "sends")
             text = f"ranks {one} and {other} both {does} each other{place}, and neither {lacks}"
@@ -86,7 +86,7 @@ def _cycle(view: View, waits: Waits, circle: list[set[int]]) -> Suspect:
         if at is not None:
             group, call, source = at
             one, other = ranks_text(members), ranks_text(following)
-            text = f"{one} waits for {other} in {call.op} of group {group.name}"
+            text = f"{one} waits for {other} in {call.op} of group {group.title}"
             if len(members) > 1:
                 text = text.replace(" waits ", " wait ", 1)
             points.append(Point(text, source))

@@ -169,7 +169,7 @@ def _points(
             p = view.progress[group][rank]
             last = p.completed if p.completed is not None else p.enqueued
             if last is not None and call.seq is not None and call.peer is None:
-                text = f"rank {rank} completed {last} of {call.seq} in group {group.name}"
+                text = f"rank {rank} completed {last} of {call.seq} in group {group.title}"
                 yield Point(text, p.source)
         if pending:
             count = sum(p.open_count or len(p.open) for p in pending)
