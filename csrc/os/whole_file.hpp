@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "os/error.hpp"
 #include "os/fd.hpp"
@@ -25,12 +26,18 @@ inline Fd open_regular(const std::string& path, struct stat& info) {
   return fd;
 }
 
+struct WholeFile {
+  std::string bytes;
+  bool whole = true;  // false: the file has more
+};
+
 // Returns the file's bytes, at most `most`. Throws as open_regular(), and SystemError if it cannot
 // be read.
-inline std::string read_whole_file(const std::string& path, std::size_t most) {
+inline WholeFile read_whole_file(const std::string& path, std::size_t most) {
   struct stat info {};
   const Fd fd = open_regular(path, info);
-  std::string bytes(std::min(static_cast<std::size_t>(info.st_size), most), '\0');
+  const auto size = static_cast<std::size_t>(info.st_size);
+  std::string bytes(std::min(size, most), '\0');
   std::size_t filled = 0;
   while (filled < bytes.size()) {
     const ssize_t got = ::read(fd.get(), bytes.data() + filled, bytes.size() - filled);
@@ -40,7 +47,7 @@ inline std::string read_whole_file(const std::string& path, std::size_t most) {
     filled += static_cast<std::size_t>(got);
   }
   bytes.resize(filled);
-  return bytes;
+  return {std::move(bytes), size <= most};
 }
 
 }  // namespace oddrank

@@ -60,6 +60,7 @@ class FlightReader::Consumer {
   void name_all();
   std::uint32_t group_id(const FlightName& name, std::string_view ranks);
   void number_by_order();
+  void keep_newest(FlightName& name) const;
 
   FlightTables& tables_;
   Visits visits_;
@@ -67,8 +68,8 @@ class FlightReader::Consumer {
   FlightEntries taken_;
   std::vector<FlightEntry>& entries_ = taken_.entries;
   std::vector<FlightName>& names_ = taken_.names;
-  std::unordered_map<std::int64_t, FlightCounters> statuses_;
-  std::unordered_map<std::int64_t, std::uint32_t> name_of_pg_;
+  std::unordered_map<std::int64_t, FlightCounters, NumberHash> statuses_;
+  std::unordered_map<std::int64_t, std::uint32_t, NumberHash> name_of_pg_;
 };
 
 FlightReader::FlightReader(FlightTables& tables) : consumer_(new Consumer(tables)) {}
@@ -82,7 +83,6 @@ FlightDump FlightReader::Consumer::read(std::string_view bytes) {
   const std::size_t first = bytes.find_first_not_of(" \t\r\n");
   const char c = first == std::string_view::npos ? '\0' : bytes[first];
   const bool json = c == '{' || c == '[' || c == '\xef';
-  // The text of an escaped JSON string lives in memory that is used again.
   taken_.begin(!json);
   builder_.begin(&taken_);
   visits_ = Visits::of_input(bytes.size());
@@ -96,10 +96,11 @@ FlightDump FlightReader::Consumer::read(std::string_view bytes) {
     dump.notes.push_back(why);
     // What asks for code is not a dump that was cut off: nothing in it is believed.
     if (why.starts_with("refused")) return dump;
-    top = builder_.salvage();
   }
   const bool cut_off = !dump.whole;
   try {
+    // What was closed before is used, even if nothing more can be.
+    if (cut_off) top = builder_.salvage();
     root(top, dump);
   } catch (const Error& error) {
     if (dump.notes.empty() || dump.notes.back() != error.what()) {
@@ -164,6 +165,7 @@ void FlightReader::Consumer::join(const Value& status, FlightDump& dump) {
     if (statuses_.emplace(*id, made).second) ids.push_back(*id);
   });
   for (const FlightEntry& entry : entries_) {
+    if (name_of_pg_.size() >= kMostCounters) break;
     if (entry.name != kNoId && entry.pg_id >= 0) name_of_pg_.emplace(entry.pg_id, entry.name);
   }
   // By order: only if there are as many of both, and it agrees with all that entries say.
@@ -207,6 +209,23 @@ void FlightReader::Consumer::number_by_order() {
       entry.seq = complete ? ++counts[entry.name] : -1;
     }
   }
+}
+
+// A group that was destroyed and made again has its old name, a larger number, and counts from 1.
+// Leaves out what the buffer still holds of the older one.
+void FlightReader::Consumer::keep_newest(FlightName& name) const {
+  if (name.entries.empty()) return;
+  const auto id_of = [&](std::uint32_t index) { return entries_[index].pg_id; };
+  const std::int64_t newest = id_of(name.entries.back());
+  const auto from = std::ranges::find(name.entries, newest, id_of);
+  // Groups that are used in turn are not one after the other.
+  const bool replaced = std::all_of(name.entries.begin(), from,
+                                    [&](std::uint32_t index) {
+                                      return id_of(index) >= 0 && id_of(index) < newest;
+                                    }) &&
+                        std::all_of(from, name.entries.end(),
+                                    [&](std::uint32_t index) { return id_of(index) == newest; });
+  if (replaced) name.entries.erase(name.entries.begin(), from);
 }
 
 void FlightReader::Consumer::root(const Value& value, FlightDump& dump) {
@@ -270,6 +289,7 @@ void FlightReader::Consumer::root(const Value& value, FlightDump& dump) {
     if (created > 0 && dump.latest > 0) dump.pause = std::max(dump.pause, created - dump.latest);
     dump.latest = std::max(dump.latest, created);
   }
+  for (FlightName& name : names_) keep_newest(name);
   FlightTracker tracker(tables_, entries_, visits_);
   for (const FlightName& name : names_) {
     if (name.group == kNoId) throw Error("the dumps name more groups than the limit");

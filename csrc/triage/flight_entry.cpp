@@ -124,10 +124,10 @@ std::string dtypes_text(const Value& dtypes, Visits& visits) {
   return text;
 }
 
-void FlightEntries::begin(bool stable_texts) {
-  stable_texts_ = stable_texts;
-  entries.clear();
-  names.clear();
+void FlightEntries::begin(bool shared_texts) {
+  shared_texts_ = shared_texts;
+  clear_for_reuse(entries);
+  clear_for_reuse(names);
   name_ids_.clear();
   stacks_.clear();
   operations_.fill({});
@@ -138,7 +138,7 @@ void FlightEntries::begin(bool stable_texts) {
 const FlightOperation& FlightEntries::operation(std::string_view text) {
   const auto slot = (reinterpret_cast<std::uintptr_t>(text.data()) * 0x9e3779b97f4a7c15ULL) >> 58;
   auto& [at, known] = operations_[slot];
-  if (at != text.data() || !stable_texts_) {
+  if (at != text.data()) {
     at = text.data();
     known = operation_of(text.substr(0, kLongestText));
   }
@@ -188,7 +188,7 @@ DictSink::Taken FlightEntries::take(std::span<const Value> pairs) {
       return count < 2;
     });
   }
-  if (!group.is(Kind::none)) entry.name = name_id(group_name, group_desc);
+  if (!group.is(Kind::none)) entry.name = name_of_entry(group_name, group_desc);
   const Value& in_dtypes = fields[Word::input_dtypes];
   const Value& dtypes = in_dtypes.is(Kind::list) && in_dtypes.items->count > 0
                             ? in_dtypes
@@ -207,10 +207,17 @@ DictSink::Taken FlightEntries::take(std::span<const Value> pairs) {
   return keep ? Taken::kept : Taken::yes;
 }
 
+// Both texts must live as long as the dump: most entries are of the group of the entry before, and
+// have its very texts.
+std::uint32_t FlightEntries::name_of_entry(std::string_view name, std::string_view desc) {
+  if (last_id_ != kNoId && name.data() == last_name_ && desc.data() == last_desc_) return last_id_;
+  last_id_ = name_id(name, desc);
+  last_name_ = name.data();
+  last_desc_ = desc.data();
+  return last_id_;
+}
+
 std::uint32_t FlightEntries::name_id(std::string_view name, std::string_view desc) {
-  // Writers repeat the same texts: most entries are of the group of the entry before.
-  if (stable_texts_ && last_id_ != kNoId && name.data() == last_name_ && desc.data() == last_desc_)
-    return last_id_;
   name = name.substr(0, kLongestText);
   std::uint32_t id = kNoId;
   if (const auto found = name_ids_.find(name); found != name_ids_.end()) {
@@ -226,9 +233,6 @@ std::uint32_t FlightEntries::name_id(std::string_view name, std::string_view des
     names.push_back(std::move(made));
     name_ids_.emplace(name, id);
   }
-  last_name_ = name.data();
-  last_desc_ = desc.data();
-  last_id_ = id;
   return id;
 }
 
@@ -298,7 +302,7 @@ std::uint32_t FlightEntries::stack_of(const Value& frames) {
       mix(static_cast<std::uint64_t>(key.word));
       if (!value.is(Kind::text)) {
         mix(static_cast<std::uint64_t>(value.integer));
-      } else if (stable_texts_) {
+      } else if (shared_texts_) {
         mix(std::bit_cast<std::uint64_t>(value.text));
       } else {
         mix(TextHash()(value.string()));

@@ -89,15 +89,18 @@ class FlightEntries final : public DictSink {
  public:
   FlightEntries(FlightTables& tables, Visits& visits) : tables_(tables), visits_(visits) {}
 
-  // Forgets the dump before. stable_texts: equal addresses mean equal texts.
-  void begin(bool stable_texts);
+  // Forgets the dump before. shared_texts: its reader stores a repeated text once, so that texts
+  // of two addresses are nearly always two texts.
+  void begin(bool shared_texts);
   Taken take(std::span<const Value> pairs) override;
+  // Returns the number of a group's name in this dump.
   std::uint32_t name_id(std::string_view name, std::string_view desc);
 
   std::vector<FlightEntry> entries;
   std::vector<FlightName> names;
 
  private:
+  std::uint32_t name_of_entry(std::string_view name, std::string_view desc);
   const FlightOperation& operation(std::string_view text);
   std::uint32_t signature_of(const FlightEntry& entry, const Value& input, const Value& output,
                              const Value& dtypes);
@@ -105,7 +108,7 @@ class FlightEntries final : public DictSink {
 
   FlightTables& tables_;
   Visits& visits_;
-  bool stable_texts_ = true;
+  bool shared_texts_ = true;
   TextMap<std::uint32_t> name_ids_;
   const char* last_name_ = nullptr;
   const char* last_desc_ = nullptr;

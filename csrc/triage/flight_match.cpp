@@ -211,27 +211,50 @@ void reopen_failed(const FlightGroup& group, const FlightMembers& members,
   }
 }
 
-// Numbers the open messages of two ranks by what both have sent and received, where the group's
-// own numbers say it: if neither has another peer in it, or if both hold all from the first.
+// Numbers the open messages of two ranks so that the k-th send has the number of the k-th recv: by
+// counting, if both dumps hold all from the first. The group's own numbers count both ways
+// together, and a batch may mix them in another order on each side: they are of use only where
+// all messages of the two go one way, and neither has another peer in the group. A rank whose peer
+// left no dump is compared with nobody.
 void number_messages(FlightRecords& records, const FlightMembers& members) {
-  std::unordered_map<std::int64_t, const FlightTrack*> of_rank;
-  for (const FlightMember& member : members) {
-    of_rank.emplace(records.ranks[member.file], member.track);
-  }
+  std::unordered_map<std::int64_t, const FlightMember*> of_rank;
+  for (const FlightMember& member : members) of_rank.emplace(records.ranks[member.file], &member);
   for (const FlightMember& member : members) {
     FlightTrack& track = *member.track;
-    for (FlightCall& call : track.open) {
-      if (call.peer < 0 || call.seq >= 0) continue;
-      const auto other = of_rank.find(call.peer);
-      if (other == of_rank.end()) continue;
-      const auto alone = [](const FlightTrack& one, std::int64_t peer) {
-        return std::ranges::all_of(one.messages, [&](const auto& m) { return m.peer == peer; });
+    const std::int64_t own = records.ranks[member.file];
+    std::vector<std::pair<std::int64_t, bool>> numbered;
+    for (const FlightCall& first : track.open) {
+      const std::pair way(std::int64_t{first.peer}, first.op == "send");
+      if (way.first < 0 || way.first == own || std::ranges::find(numbered, way) != numbered.end()) {
+        continue;
+      }
+      numbered.push_back(way);
+      const auto [peer, send] = way;
+      const auto found = of_rank.find(peer);
+      const FlightMember* const other = found != of_rank.end() ? found->second : nullptr;
+      const bool counted = other != nullptr && records.dumps[member.file].from_first &&
+                           records.dumps[other->file].from_first;
+      const auto only = [](const FlightTrack& one, std::int64_t to, bool both, bool sends) {
+        return std::ranges::all_of(one.messages, [&](const FlightMessage& each) {
+          return each.peer == to && (both || each.send == sends);
+        });
       };
-      if (!alone(track, call.peer) || !alone(*other->second, records.ranks[member.file])) continue;
-      const auto mine = std::ranges::find_if(track.messages, [&](const FlightMessage& each) {
-        return each.open && each.peer == call.peer && each.send == (call.op == "send");
-      });
-      if (mine != track.messages.end()) call.seq = mine->seq;
+      const bool alone = only(track, peer, other == nullptr, send) &&
+                         (other == nullptr || only(*other->track, own, false, !send));
+      if (!counted && !alone) continue;
+      // Of a way the oldest open calls are kept, so that they meet the open messages in order.
+      std::int64_t count = 0;
+      auto call = track.open.begin();
+      for (const FlightMessage& each : track.messages) {
+        if (each.peer != peer || each.send != send) continue;
+        ++count;
+        if (!each.open) continue;
+        call = std::find_if(call, track.open.end(), [&](const FlightCall& one) {
+          return one.peer == peer && (one.op == "send") == send;
+        });
+        if (call == track.open.end()) break;
+        (call++)->seq = counted ? count : each.seq;
+      }
     }
   }
 }
@@ -266,22 +289,41 @@ FlightRecords read_flight_records(const std::vector<FlightFile>& files, std::siz
   records.dumps.resize(files.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    FlightReader reader(*records.tables);
+    FlightReader reader(*records.tables);  // may lack memory
     for (std::size_t i = next++; i < files.size(); i = next++) {
       FlightDump& dump = records.dumps[i];
       try {
-        const std::string bytes = read_whole_file(files[i].path, kLargestFile);
+        const auto [bytes, whole] = read_whole_file(files[i].path, kLargestFile);
         dump = reader.read(bytes);
+        if (!whole) dump.notes.emplace_back("only its first 1 GiB was read");
       } catch (const std::exception& error) {
         dump.notes.emplace_back(error.what());
       }
     }
   };
-  std::vector<std::thread> others;
-  threads = std::min(threads, files.size());
-  for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
+  {
+    std::vector<std::jthread> others;
+    threads = std::min(threads, files.size());
+    // What one thread can't do for lack of memory, the others do.
+    const auto help = [&work] {
+      try {
+        work();
+      } catch (const std::exception&) {
+        return;
+      }
+    };
+    for (std::size_t i = 1; i < threads; ++i) {
+      try {
+        others.emplace_back(help);
+      } catch (const std::exception&) {
+        break;  // no more may start
+      }
+    }
+    work();
+  }
+  for (FlightDump& dump : records.dumps) {
+    if (!dump.readable && dump.notes.empty()) dump.notes.emplace_back("there was no memory for it");
+  }
   compare(files, records);
   return records;
 }

@@ -53,7 +53,7 @@ std::vector<std::int64_t> suspicious(const FlightMembers& members) {
   // Numbers with gaps are kept in a map, all others in a row.
   const bool dense = span < 4 * rows + 4096;
   std::vector<std::uint32_t> row(dense ? span + 1 : 0, kNoId);
-  std::unordered_map<std::int64_t, std::uint32_t> sparse;
+  std::unordered_map<std::int64_t, std::uint32_t, NumberHash> sparse;
   for (const FlightMember& member : members) {
     const FlightTrack& track = *member.track;
     for (const FlightRow& each : track.rows) {
@@ -97,17 +97,35 @@ void FlightMismatches::of_group(std::uint32_t group, const FlightMembers& member
 }
 
 bool FlightMismatches::report(std::uint32_t group, const FlightMembers& members, std::int64_t seq) {
-  std::vector<Held> held;
+  struct Issued {
+    FlightMember member;
+    std::uint32_t signature;
+    bool newest, coalesced, known;
+  };
+  std::vector<Issued> issued;
+  bool coalesced = false;
   for (const FlightMember& member : members) {
     std::size_t index = 0;
-    const std::uint32_t signature = signature_at(*member.track, seq, &index);
-    if (signature == kNoId) continue;
-    // The newest operation may be the first of a coalesced group that is being filled.
-    const bool newest = index + 1 == member.track->rows.size();
+    const std::uint32_t id = signature_at(*member.track, seq, &index);
+    if (id == kNoId) continue;
+    const FlightSignature& signature = tables_.signatures[id];
+    issued.push_back({member, id, index + 1 == member.track->rows.size(), signature.coalesced,
+                      !signature.dtype.empty() && signature.elements >= 0});
+    coalesced |= signature.coalesced;
+  }
+  // Where others ended a coalesced group, the newest operation may be the first of one that is
+  // being filled.
+  if (coalesced) {
+    std::erase_if(issued, [](const Issued& one) { return one.newest && !one.coalesced; });
+  }
+  // What lacks a dtype or a size agrees with several that differ: those come first.
+  std::ranges::stable_partition(issued, [](const Issued& one) { return one.known; });
+  std::vector<Held> held;
+  for (const Issued& one : issued) {
     auto same = std::ranges::find_if(
-        held, [&](const Held& each) { return compatible(each, signature, newest); });
-    if (same == held.end()) same = held.insert(held.end(), {signature, {}});
-    same->members.push_back(member);
+        held, [&](const Held& each) { return compatible(each.signature, one.signature); });
+    if (same == held.end()) same = held.insert(held.end(), {one.signature, {}});
+    same->members.push_back(one.member);
   }
   if (held.size() < 2) return false;
   std::ranges::stable_sort(held, [](const Held& one, const Held& two) {
@@ -146,13 +164,9 @@ bool FlightMismatches::report(std::uint32_t group, const FlightMembers& members,
   return true;
 }
 
-bool FlightMismatches::compatible(const Held& held, std::uint32_t signature, bool newest) const {
-  if (held.signature == signature) return true;
-  const FlightSignature& one = tables_.signatures[held.signature];
-  const FlightSignature& two = tables_.signatures[signature];
-  if ((one.coalesced || two.coalesced) && newest) return true;
+bool FlightMismatches::compatible(std::uint32_t one, std::uint32_t two) const {
   Differs in{};
-  return !differ(one, two, in);
+  return one == two || !differ(tables_.signatures[one], tables_.signatures[two], in);
 }
 
 // Training repeats itself. Returns the one operation that always followed the calls before

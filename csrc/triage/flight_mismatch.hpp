@@ -31,7 +31,7 @@ class FlightMismatches {
   };
 
   bool report(std::uint32_t group, const FlightMembers& members, std::int64_t seq);
-  bool compatible(const Held& held, std::uint32_t signature, bool newest) const;
+  bool compatible(std::uint32_t one, std::uint32_t two) const;
   static std::uint32_t expected_at(const std::vector<Held>& held, std::int64_t seq);
 
   const FlightTables& tables_;

@@ -2,7 +2,7 @@
 #include "triage/flight_track.hpp"
 
 #include <algorithm>
-#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace oddrank {
@@ -134,13 +134,13 @@ void FlightTracker::add_row(const FlightEntry& entry, FlightTrack& track) {
 // Fills the messages of a track and closes those that came before a completed one of the same
 // peers and way.
 void FlightTracker::messages(const FlightName& name, FlightTrack& track) {
-  std::unordered_map<std::int64_t, std::int64_t> done;
+  std::unordered_set<std::int64_t, NumberHash> done;
   for (auto at = name.entries.rbegin(); at != name.entries.rend(); ++at) {
     FlightEntry& entry = entries_[*at];
     if (!entry.p2p || entry.coalesced) continue;
     if (entry.operation.own >= 0) track.own = entry.operation.own;
     if (entry.operation.peer < 0) continue;
-    if (entry.state == CallState::completed) done.emplace(entry.operation.way(), entry.message);
+    if (entry.state == CallState::completed) done.insert(entry.operation.way());
     if (entry.open() && done.contains(entry.operation.way())) entry.retired = true;
   }
   for (const std::uint32_t index : name.entries) {
@@ -151,12 +151,11 @@ void FlightTracker::messages(const FlightName& name, FlightTrack& track) {
   }
 }
 
-FlightCall FlightTracker::call_of(const FlightEntry& entry, const FlightGroup& group) const {
+FlightCall FlightTracker::call_of(const FlightEntry& entry) const {
   FlightCall call;
   const OpRule* const rule = entry.operation.rule;
   call.op = rule != nullptr ? rule->op : entry.operation.name;
-  const bool message = entry.operation.message();
-  call.seq = entry.p2p ? (message && group.ranks.size() == 2 ? entry.message : -1) : entry.seq;
+  call.seq = entry.p2p ? -1 : entry.seq;
   call.dtype = dtypes_text(entry.dtypes, visits_);
   call.sizes = both_sizes(entry.input, entry.output, visits_);
   const FlightShape in = shape_of(entry.input, visits_);
@@ -176,7 +175,6 @@ FlightCall FlightTracker::call_of(const FlightEntry& entry, const FlightGroup& g
 // Keeps the oldest open calls: half of them collectives, and of messages one per peer and way.
 void FlightTracker::choose_open(const FlightName& name, FlightTrack& track,
                                 const FlightDump& dump) {
-  const FlightGroup& group = tables_.groups[name.group];
   std::vector<std::uint32_t> chosen, others;
   std::size_t collectives = 0;
   std::vector<std::int64_t> ways;
@@ -205,7 +203,7 @@ void FlightTracker::choose_open(const FlightName& name, FlightTrack& track,
   }
   std::ranges::sort(chosen);
   for (const std::uint32_t index : chosen) {
-    FlightCall call = call_of(entries_[index], group);
+    FlightCall call = call_of(entries_[index]);
     if (entries_[index].p2p) call.peer = global(name, entries_[index].operation.peer);
     if (call.timeout > 0 && call.created > 0 && dump.latest > call.created &&
         (dump.latest - call.created) / 1'000'000 >= call.timeout) {
@@ -215,7 +213,7 @@ void FlightTracker::choose_open(const FlightName& name, FlightTrack& track,
   }
   if (newest != nullptr && newest->retired && newest->state != CallState::completed &&
       newest->seq == track.enqueued) {
-    track.last = call_of(*newest, group);
+    track.last = call_of(*newest);
     if (track.last.sizes.empty() && newest->signature != kNoId) {
       track.last.sizes = tables_.signatures[newest->signature].sizes;
       track.last.dtype = tables_.signatures[newest->signature].dtype;

@@ -104,7 +104,7 @@ void* Arena::take_from_next(std::size_t bytes) {
     const std::size_t size = std::max(bytes, kBlock);
     if (size > most_ - held_) {
       place_.used = end_ = 0;
-      throw Error("it holds more data than the limit of 512 MiB");
+      throw Error("it holds more data than the limit of " + std::to_string(most_ >> 20) + " MiB");
     }
     blocks_.push_back({std::make_unique_for_overwrite<std::byte[]>(size), size});
     held_ += size;
@@ -123,12 +123,14 @@ void Builder::short_of(const char* what) { throw Error(std::string("it lacks ") 
 void Builder::begin(DictSink* sink) {
   sink_ = sink;
   arena_.back_to({});
+  texts_.back_to({});
   // One huge dump must not hold its memory while the others are read.
   constexpr std::size_t kUsual = std::size_t{64} << 20;
   if (arena_.held() > kUsual) arena_ = Arena(kMostMemory);
-  stack_.clear();
-  marks_.clear();
-  memo_.clear();
+  if (texts_.held() > kUsual) texts_ = Arena(kMostTexts);
+  clear_for_reuse(stack_);
+  clear_for_reuse(marks_);
+  clear_for_reuse(memo_);
   remembered_ = 0;
 }
 
@@ -259,6 +261,10 @@ Value Builder::salvage() {
       add(*container, std::span(stack_).subspan(from, (stack_.size() - from) & ~std::size_t{1}));
     }
     stack_.resize(from);
+    // Of the root and its own dicts each pair tells something. What is cut out of an entry or of
+    // a group must not be guessed: it is left out whole.
+    const bool of_root = marks_.empty() || (marks_.back() == 1 && stack_.front().is(Kind::dict));
+    if (container != nullptr && container->is(Kind::dict) && !of_root) stack_.pop_back();
   }
   if (stack_.empty()) return {};
   // Old protocols set pairs one by one, without a mark.

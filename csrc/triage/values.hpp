@@ -111,6 +111,14 @@ inline Value make_text(std::string_view text) noexcept {
   return made;
 }
 
+// Empties a vector, and gives its memory back where one dump needed unusually much.
+template <typename Element>
+void clear_for_reuse(std::vector<Element>& all) {
+  constexpr std::size_t kUsual = std::size_t{8} << 20;
+  if (all.capacity() * sizeof(Element) > kUsual) all = {};
+  all.clear();
+}
+
 // What was appended at one time. Its values follow it in the arena.
 struct Chunk {
   Chunk* next;
@@ -254,10 +262,11 @@ class DictSink {
 class Builder {
  public:
   static constexpr std::size_t kMostMemory = std::size_t{512} << 20;
+  static constexpr std::size_t kMostTexts = std::size_t{128} << 20;
   static constexpr std::size_t kMostStack = std::size_t{4} << 20;
   static constexpr std::size_t kMostMemo = std::size_t{8} << 20;
 
-  Builder() : arena_(kMostMemory) {}
+  Builder() : arena_(kMostMemory), texts_(kMostTexts) {}
 
   // Forgets the dump before this one.
   void begin(DictSink* sink);
@@ -296,8 +305,8 @@ class Builder {
   Value finish();
   // Closes what a cut-off input left open, and returns its root. None if there is none.
   Value salvage();
-  // Copies a text into the arena.
-  char* text_memory(std::size_t bytes) { return static_cast<char*>(arena_.take(bytes)); }
+  // Returns memory for a text that lives as long as the dump, whatever a sink takes.
+  char* text_memory(std::size_t bytes) { return static_cast<char*>(texts_.take(bytes)); }
 
  private:
   [[noreturn]] static void full(const char* what);
@@ -310,6 +319,7 @@ class Builder {
   void set(Value& dict, std::size_t from);
 
   Arena arena_;
+  Arena texts_;
   DictSink* sink_ = nullptr;
   std::vector<Value> stack_;
   std::vector<std::size_t> marks_;

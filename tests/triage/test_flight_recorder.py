@@ -1,6 +1,7 @@
 """Checks what dumps of the flight recorder say: formats, versions, whose they are, progress."""
 
 import io
+import json
 import os
 import pickle
 import shutil
@@ -483,3 +484,98 @@ def test_ten_thousand_small_dumps_make_one_fact_per_rank_and_group(tmp_path: Pat
     found = facts_of(flight_recorder.KIND, *paths)
     assert len(progress(found)) == ranks
     assert len(found) == ranks + 1
+
+
+def messages(rank: int, *states: str, first: int = 0) -> list[Dump]:
+    """Returns batches of a send to and a recv from the other one of two ranks."""
+    other = 1 - rank
+    made: list[Dump] = []
+    for number, state in enumerate(states):
+        for way, op in enumerate((f"send {rank}->{other}", f"recv {rank}<-{other}")):
+            more = {"record_id": first + 2 * number + way, "state": state}
+            made.append(entry(op, 0, p2p=first + 2 * number + way + 1, **more))
+    return made
+
+
+def test_messages_are_numbered_per_way(tmp_path: Path) -> None:
+    """Both ranks send first: the message of each is the first of its way, and the second call."""
+    groups = {"0": ("default_pg", [0, 1])}
+    dumps = [dump(*messages(rank, "completed", "started"), groups=groups) for rank in (0, 1)]
+    for own in progress(facts(tmp_path, *dumps)).values():
+        assert [(call.op, call.seq) for call in own.open] == [("send", 2), ("recv", 2)]
+
+
+def test_numbers_of_both_ways_together_are_not_compared(tmp_path: Path) -> None:
+    """A ring that has lost its first entries does not say how many went which way."""
+    groups = {"0": ("default_pg", [0, 1])}
+    dumps = [dump(*messages(rank, "started", first=90), groups=groups) for rank in (0, 1)]
+    found = facts(tmp_path, *dumps)
+    for own in progress(found).values():
+        assert [(call.op, call.seq) for call in own.open] == [("send", None), ("recv", None)]
+    assert all(not suspect.processes for suspect in waits.judge(view(found)))
+    one_way = [
+        dump(entry(op, 0, p2p=91, record_id=90, state="started"), groups=groups)
+        for op in ("send 0->1", "recv 1<-0")
+    ]
+    for own in progress(facts(tmp_path, *one_way)).values():
+        assert [call.seq for call in own.open] == [91]
+
+
+def test_several_open_messages_of_one_way_have_numbers_of_their_own(tmp_path: Path) -> None:
+    groups = {"0": ("default_pg", [0, 1])}
+    sent = [entry("send 0->1", 0, p2p=n, record_id=n + 9, state="started") for n in (4, 5)]
+    taken = [entry("recv 1<-0", 0, p2p=n, record_id=n + 9, state="started") for n in (4, 5)]
+    found = facts(tmp_path, dump(*sent, groups=groups), dump(*taken, groups=groups))
+    for own in progress(found).values():
+        assert [call.seq for call in own.open] == [4, 5]
+
+
+@pytest.mark.parametrize("protocol", [2, 4, None])
+def test_groups_that_only_numbers_name_stay_apart(tmp_path: Path, protocol: int | None) -> None:
+    def old(seq: int, pg_id: int, op: str, state: str = "completed") -> Dump:
+        made = {**entry(op, seq, pg_id=pg_id, state=state), "seq_id": seq}
+        return without(made, "collective_seq_id", "p2p_seq_id", "op_id", "process_group")
+
+    rows = [old(1, 0, "all_reduce"), old(1, 1, "broadcast"), old(2, 1, "broadcast", "scheduled")]
+    made = {"version": "2.0", "entries": rows}
+    found = facts_of(flight_recorder.KIND, write(tmp_path / "_dump_0", made, protocol))
+    assert {name: progress(found, name)[0].enqueued for name in ("0", "1")} == {"0": 1, "1": 2}
+
+
+def test_a_group_that_was_made_again_counts_from_one(tmp_path: Path) -> None:
+    def made(last: int) -> Dump:
+        old = [entry("all_reduce", seq) for seq in range(1, 51)]
+        new = [
+            entry("all_reduce", seq, pg_id=1, record_id=49 + seq, op_id=seq,
+                  state="completed" if seq < 2 else "started")
+            for seq in range(1, last + 1)
+        ]  # fmt: skip
+        counters = {"0": status(50, 50, 50), "1": status(last, 1, last)}
+        return {**dump(*old, *new), "pg_status": counters}
+
+    found = progress(facts(tmp_path, made(2), made(1)))
+    assert [(own.enqueued, own.completed) for own in found.values()] == [(2, 1), (1, 1)]
+    assert [call.seq for call in found[0].open] == [2]
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, None])
+def test_nothing_is_guessed_of_the_entry_that_a_cut_goes_through(
+    tmp_path: Path, protocol: int | None
+) -> None:
+    """Gloo's operations are over when they are retired, whatever their state says."""
+    rows = [entry("all_reduce", n, state="scheduled", retired=True, backend="gloo") for n in (1, 2)]
+    whole = write(tmp_path / "whole", dump(*rows), protocol).read_bytes()
+    path = tmp_path / "_dump_1"
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        items = [item for item in [item_of(path)] if flight_recorder.sniff(item)]
+        for fact in flight_recorder.read(items, Notes()):
+            assert not isinstance(fact, Progress) or fact.open == (), end
+
+
+def test_texts_with_escapes_outlive_their_entries(tmp_path: Path) -> None:
+    rows = [entry("my_op", 1), {"a": 0, "b": "FILLED"}]
+    text = json.dumps(dump(*rows)).replace("nccl:", r"ncc\u006c:")
+    path = tmp_path / "_dump_0"
+    path.write_text(text.replace("FILLED", r"\u005a" + "Z" * 4000))
+    assert progress(facts_of(flight_recorder.KIND, path))[0].backend == "nccl"

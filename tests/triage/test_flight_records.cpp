@@ -1,6 +1,10 @@
 // Pickles and JSON become values within bounds; dumps of several ranks are compared.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -283,13 +287,73 @@ TEST(Records, OpenCallsAreBoundedAndCounted) {
   EXPECT_EQ(track.completed, 0);
 }
 
-TEST(Records, SeveralThreadsFindTheSameAsOne) {
-  // Also run under the thread sanitizer.
-  std::vector<FlightFile> files;
-  for (int i = 0; i < 64; ++i) files.push_back({"/nonexistent/" + std::to_string(i), i, 0});
-  const FlightRecords records = read_flight_records(files, 4);
-  ASSERT_EQ(records.dumps.size(), files.size());
-  for (const auto& dump : records.dumps) EXPECT_EQ(dump.notes.size(), 1U);
+// What is open at the end of a coalesced group is excused, on whichever side.
+TEST(Records, WhoIsStillInsideACoalescedGroupIsNotOddInAnyOrderOfFiles) {
+  const std::string inside = dump({entry(1, "all_reduce", "scheduled")});
+  const std::string beyond =
+      dump({entry(1, "coalesced", "scheduled", "[]"), entry(2, "all_reduce", "scheduled")});
+  EXPECT_TRUE(compared({inside, beyond}).mismatches.empty());
+  EXPECT_TRUE(compared({beyond, inside}).mismatches.empty());
+  // Whoever went on without a coalesced group has issued another call.
+  const std::string other =
+      dump({entry(1, "all_reduce", "scheduled"), entry(2, "all_reduce", "scheduled")});
+  EXPECT_EQ(compared({other, beyond}).mismatches.size(), 1U);
+  EXPECT_EQ(compared({beyond, other}).mismatches.size(), 1U);
+}
+
+TEST(Records, AnUnknownDtypeHidesNoDifferenceInAnyOrderOfFiles) {
+  std::vector<std::string> texts;
+  for (const char* dtype : {"", "Float", "Half"}) {
+    texts.push_back(dump({entry(1, "all_reduce", "scheduled", "[[8,4]]", dtype)}));
+  }
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_EQ(compared(texts).mismatches.size(), 1U) << turn;
+    std::rotate(texts.begin(), texts.begin() + 1, texts.end());
+  }
+}
+
+// Files in a folder that goes with its test.
+class RecordFiles : public testing::Test {
+ public:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "dumps-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    for (int i = 0; i < 64; ++i) {
+      const std::string path = folder_ + "/_dump_" + std::to_string(i);
+      std::ofstream(path) << steps(40 + i % 3, entry(41 + i % 3, "broadcast", "scheduled"));
+      files_.push_back({path, i % 3, i});
+    }
+    files_.push_back({folder_ + "/gone", 3, 0});
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+ protected:
+  std::string folder_;
+  std::vector<FlightFile> files_;
+};
+
+// Also run under the thread sanitizer.
+TEST_F(RecordFiles, SeveralThreadsFindTheSameAsOne) {
+  const FlightRecords one = read_flight_records(files_, 1);
+  const FlightRecords four = read_flight_records(files_, 4);
+  EXPECT_EQ(one.ranks, four.ranks);
+  ASSERT_EQ(one.dumps.size(), four.dumps.size());
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < one.dumps.size(); ++i) {
+    EXPECT_EQ(one.dumps[i].notes, four.dumps[i].notes);
+    ASSERT_EQ(one.dumps[i].tracks.size(), four.dumps[i].tracks.size());
+    for (std::size_t k = 0; k < one.dumps[i].tracks.size(); ++k) {
+      ++used;
+      EXPECT_EQ(one.dumps[i].tracks[k].enqueued, four.dumps[i].tracks[k].enqueued);
+      EXPECT_EQ(one.dumps[i].tracks[k].open.size(), four.dumps[i].tracks[k].open.size());
+    }
+  }
+  EXPECT_EQ(used, 3U);
+  EXPECT_EQ(one.dumps.back().notes.size(), 1U);
+  ASSERT_EQ(one.mismatches.size(), 1U);
+  ASSERT_EQ(four.mismatches.size(), 1U);
+  EXPECT_EQ(one.mismatches[0].seq, four.mismatches[0].seq);
 }
 
 }  // namespace

@@ -178,3 +178,39 @@ def test_texts_that_are_no_utf_8_reach_nobody_raw(tmp_path: Path) -> None:
     path.write_bytes(json.dumps(made).encode().replace(marker, raw))
     count, _ = read(path)
     assert count > 0
+
+
+FEW_THREADS = """
+import os, resource, sys
+from oddrank import _native
+read = _native.core().read_flight_records
+files = [(os.fsencode(path), rank, 0) for rank, path in enumerate(sys.argv[1:])]
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (30 << 20),) * 2)
+print(sum(dump[0] for dump in read(files, 16)["dumps"]))
+"""
+
+
+def test_fewer_threads_than_asked_for_are_enough(tmp_path: Path) -> None:
+    """Memory for about three stacks is left: no more threads can start."""
+    paths = [tmp_path / f"_dump_{rank}" for rank in range(64)]
+    for path in paths:
+        path.write_bytes(pickle.dumps(dump(entry("all_reduce", 1)), 2))
+    command = [sys.executable, "-c", FEW_THREADS, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    assert int(done.stdout) > 0
+
+
+def test_numbers_that_would_meet_in_one_bucket_cost_no_more(tmp_path: Path) -> None:
+    """Multiples of a number of buckets: without a good hash this takes minutes."""
+    row = (
+        '{{"profiling_name":"nccl:all_reduce","state":"completed","seq_id":{0},"pg_id":{1},'
+        '"process_group":["0","default_pg"]}}'
+    )
+    rows = ",".join(row.format(n, n * 351_061) for n in range(1, 340_000))
+    path = tmp_path / "_dump_0"
+    path.write_text('{"version":"2.1","pg_status":{},"entries":[' + rows + "]}")
+    count, _ = read(path)
+    assert count > 0
