@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "logs/escapes.hpp"
 #include "os/error.hpp"
 #include "os/fd.hpp"
 #include "os/whole_file.hpp"
@@ -30,16 +31,14 @@ constexpr std::size_t kBlocks = 65'536;  // writers whose next lines are awaited
 std::string plain(std::string_view text, std::size_t most) {
   std::string result;
   result.reserve(std::min(text.size(), most));
-  for (std::size_t at = 0; at < text.size() && result.size() < most; ++at) {
+  for (std::size_t at = 0; at < text.size() && result.size() < most;) {
     const char c = text[at];
     if (c == '\x1b') {
-      if (at + 1 < text.size() && text[at + 1] == '[') {
-        at += 2;
-        while (at < text.size() && (text[at] < '@' || text[at] > '~')) ++at;
-      }
-    } else if (static_cast<unsigned char>(c) >= 0x20 || c == '\t') {
-      result += c;
+      at = behind_escape(text, at);
+      continue;
     }
+    if (static_cast<unsigned char>(c) >= 0x20 || c == '\t') result += c;
+    ++at;
   }
   return result;
 }

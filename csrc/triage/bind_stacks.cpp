@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "os/cpython.hpp"
-#include "os/error.hpp"
-#include "os/fd.hpp"
 #include "os/utf8.hpp"
 #include "triage/stack_files.hpp"
 #include "triage/stack_tree.hpp"

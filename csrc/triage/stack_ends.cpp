@@ -34,11 +34,10 @@ void StackReader::begin_thread(Stream& stream, const ThreadLine& head) {
       }
       break;
     case Form::kFaulthandler: {
-      const bool again =
-          std::find(stream.ids.begin(), stream.ids.end(), head.id) != stream.ids.end();
+      const bool again = stream.ids.contains(head.id) || stream.ids.size() >= kMostIds;
       if (again || (head.current && stream.has_current)) end_process(stream);
       stream.has_current |= head.current;
-      if (stream.ids.size() < kMostWriters) stream.ids.push_back(head.id);
+      stream.ids.insert(head.id);
       break;
     }
     case Form::kGdb:
@@ -108,8 +107,15 @@ void StackReader::end_error(Stream& stream, std::string_view text) {
     return;
   }
   error.process = process_of(stream);
-  error.text = error.kind == SeenError::Kind::kNative ? stream.what : texts_.add(text);
-  stream.what = 0;
+  if (error.kind == SeenError::Kind::kNative) {
+    std::string& said = stream.raised;
+    if (!said.empty() && !stream.what.empty()) said += ": ";
+    error.text = texts_.add(said += stream.what);
+  } else {
+    error.text = texts_.add(text);
+  }
+  stream.raised.clear();
+  stream.what.clear();
   if (stream.outermost_first) std::reverse(stream.frames.begin(), stream.frames.end());
   error.stack = add_stack(stream.frames);
   stream.frames.clear();
@@ -129,7 +135,7 @@ void StackReader::end_stack(Stream& stream) {
   if (stream.outermost_first) std::reverse(stream.frames.begin(), stream.frames.end());
   const std::uint32_t stack = add_stack(stream.frames);
   for (const SeenThread& thread : stream.threads) {
-    add_thread(stream, thread, stack);
+    add_thread(thread, stack);
     if (stream.fatal != 0 && (thread.current || !stream.has_current) &&
         errors_.size() < kMostErrors) {
       SeenError error;

@@ -21,6 +21,17 @@ bool is_python(std::string_view file) noexcept {
                      [&](std::string_view ending) { return file.ends_with(ending); });
 }
 
+// Returns the place before the bracket that the last ')' closes; a path may have some of its own.
+// Where they don't match, anything.
+std::size_t opening_bracket(std::string_view line) noexcept {
+  std::size_t depth = 0;
+  for (std::size_t at = line.size(); at-- > 0;) {
+    if (line[at] == ')') ++depth;
+    if (line[at] == '(' && --depth == 0) return at == 0 ? 0 : at - 1;
+  }
+  return std::string_view::npos;
+}
+
 // Cuts ":12" off a file. Returns the line; 0: none.
 std::int32_t cut_line(std::string_view& file) noexcept {
   const auto colon = file.rfind(':');
@@ -38,15 +49,15 @@ std::int32_t cut_line(std::string_view& file) noexcept {
 std::optional<FrameLine> py_spy_frame(std::string_view line) noexcept {
   line = trimmed(line);
   if (line.size() < 4 || line.back() != ')') return std::nullopt;
-  const auto open = line.rfind(" (");
+  const auto open = line.rfind(" (", opening_bracket(line));
   if (open == std::string_view::npos || open == 0) return std::nullopt;
   FrameLine found;
   found.function = line.substr(0, open);
   found.file = line.substr(open + 2, line.size() - open - 3);
-  if (found.file.empty() || found.file.find_first_of("()") != std::string_view::npos) {
-    return std::nullopt;
-  }
+  if (found.file.empty()) return std::nullopt;
+  const bool brackets = found.file.find_first_of("()") != std::string_view::npos;
   found.line = cut_line(found.file);
+  if (brackets && found.line == 0) return std::nullopt;
   found.native = !is_python(found.file) && (found.line == 0 || !found.file.starts_with('<'));
   return found;
 }

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
+
+#include "logs/characters.hpp"
 
 namespace oddrank::triage {
 namespace {
@@ -13,8 +14,8 @@ namespace {
 constexpr std::string_view kFirst = "(most recent call first)";
 constexpr std::string_view kLast = "(most recent call last)";
 
-bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
-bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+using logs::is_digit;
+using logs::is_letter;
 
 std::optional<ThreadLine> py_spy_thread(std::string_view rest) noexcept {
   ThreadLine found;
@@ -125,7 +126,7 @@ std::optional<ThreadLine> pystack_thread(std::string_view rest) noexcept {
 bool begins_with_word(std::string_view text, std::string_view word) noexcept {
   if (text.size() < word.size()) return false;
   for (std::size_t i = 0; i < word.size(); ++i) {
-    if (std::tolower(static_cast<unsigned char>(text[i])) != word[i]) return false;
+    if (logs::lower(text[i]) != word[i]) return false;
   }
   return text.size() == word.size() || !is_letter(text[word.size()]);
 }
@@ -211,7 +212,11 @@ std::optional<std::uint64_t> parent_line(std::string_view line) noexcept {
 
 std::optional<std::uint64_t> debugger_process(std::string_view line) noexcept {
   line = trimmed(line);
-  if (cut(line, "Attaching to process ") || cut(line, "PID ")) return take_number(line);
+  if (cut(line, "Attaching to process ")) return take_number(line);
+  if (cut(line, "PID ")) {
+    const auto pid = take_number(line);
+    return line.starts_with(" - process") || line.starts_with(" - core") ? pid : std::nullopt;
+  }
   if (line.starts_with("[Inferior ") && line.ends_with("detached]")) {
     const auto at = line.find("(process ");
     if (at == std::string_view::npos) return std::nullopt;

@@ -55,11 +55,7 @@ bool StackReader::take_frame(Stream& stream, std::string_view line) {
     }
     const auto frame = py_spy_frame(line);
     if (!frame) return false;
-    const std::uint32_t number = add_frame(*frame);
-    if (frame_lines_.size() < kMostFrames) {
-      frame_lines_.emplace(kept_lines_.emplace_back(line), number);
-    }
-    push(stream, number);
+    push(stream, add_frame(line, *frame));
     return true;
   }
   if (form == Form::kGdb || form == Form::kEuStack) {
@@ -99,11 +95,7 @@ bool StackReader::take_frame(Stream& stream, std::string_view line) {
     return true;
   }
   if (const auto frame = file_frame(line)) {
-    const std::uint32_t number = add_frame(*frame);
-    if (frame_lines_.size() < kMostFrames) {
-      frame_lines_.emplace(kept_lines_.emplace_back(line), number);
-    }
-    push(stream, number);
+    push(stream, add_frame(line, *frame));
     return true;
   }
   // Lines of source code, arguments, "<no Python frame>", "..." of a stack that was cut off.
@@ -132,23 +124,39 @@ bool StackReader::take_traceback(Stream& stream, std::string_view line) {
   return true;
 }
 
+// Begins the process that py-spy has named in the line above.
+void StackReader::begin_process(Stream& stream) {
+  if (!stream.maybe_pid) return;
+  end_process(stream);
+  stream.pid = *stream.maybe_pid;
+  stream.command = texts_.add(stream.maybe_command);
+  stream.maybe_pid.reset();
+}
+
 // Takes a line that begins a process, a thread or a traceback.
 bool StackReader::take_head(Stream& stream, std::string_view line) {
   std::string_view text = trimmed(line);
   if (text[0] == 'P') {
     std::string_view command;
     if (const auto pid = process_line(text, command)) {
-      end_process(stream);
-      stream.pid = *pid;
-      stream.command = texts_.add(command);
+      end_stack(stream);
+      stream.maybe_pid = pid;
+      stream.maybe_command = command;
       return true;
     }
-    if (text.starts_with("Python v")) return true;
+    if (text.starts_with("Python v")) {
+      begin_process(stream);
+      return true;
+    }
     if (const auto parent = parent_line(text)) {
+      begin_process(stream);
       stream.parent = *parent;
       return true;
     }
   }
+  const std::optional<ThreadLine> head = thread_line(text);
+  if (head && head->form == ThreadLine::Form::kPySpy) begin_process(stream);
+  stream.maybe_pid.reset();
   if (text.find("raceback (most recent call last)") != std::string_view::npos &&
       !text.starts_with("Traceback for thread")) {
     bool margin = false;
@@ -163,7 +171,7 @@ bool StackReader::take_head(Stream& stream, std::string_view line) {
     push(stream, add_frame(*frame));
     return true;
   }
-  if (const auto head = thread_line(text)) {
+  if (head) {
     begin_thread(stream, *head);
     return true;
   }
@@ -181,9 +189,9 @@ bool StackReader::take_head(Stream& stream, std::string_view line) {
     return true;
   }
   if (text.starts_with("#0 ") && debugger_frame(text)) {  // pstack, or bt alone
-    ThreadLine head;
-    head.form = ThreadLine::Form::kGdb;
-    begin_thread(stream, head);
+    ThreadLine bare;
+    bare.form = ThreadLine::Form::kGdb;
+    begin_thread(stream, bare);
     return take_frame(stream, line);
   }
   return false;
@@ -210,16 +218,14 @@ bool StackReader::take_note(Stream& stream, std::string_view text) {
     return true;
   }
   if (text.starts_with("what():")) {
-    const std::string_view name = texts_[stream.what];
-    const std::string_view what = trimmed(text.substr(7));
-    stream.what =
-        name.empty() ? texts_.add(what) : texts_.add(std::string(name).append(": ").append(what));
+    stream.what = trimmed(text.substr(7));
     return true;
   }
   constexpr std::string_view kTerminate = "terminate called after throwing an instance of '";
   if (text.starts_with(kTerminate)) {
     text.remove_prefix(kTerminate.size());
-    stream.what = texts_.add(text.substr(0, text.find('\'')));
+    stream.raised = text.substr(0, text.find('\''));
+    stream.what.clear();
     return true;
   }
   if (text.starts_with("Extension modules:") || text.starts_with("Python runtime state:") ||
@@ -233,8 +239,9 @@ bool StackReader::take_note(Stream& stream, std::string_view text) {
 // Takes a line that is neither: headlines, lists of functions, prose.
 void StackReader::take_other(Stream& stream, std::string_view line) {
   std::string_view text = trimmed(line);
-  if (stream.mode == Stream::Mode::kList || (stream.mode == Stream::Mode::kOutside &&
-                                             stream.name != 0 && line_ <= stream.name_line + 1)) {
+  if (stream.mode == Stream::Mode::kList ||
+      (stream.mode == Stream::Mode::kOutside && !stream.name.empty() &&
+       line_ <= stream.name_line + 1)) {
     if (indentation(line) >= 2 && is_identifier(text)) {
       if (stream.mode == Stream::Mode::kOutside) {
         end_process(stream);
@@ -243,14 +250,14 @@ void StackReader::take_other(Stream& stream, std::string_view line) {
       stream.process = kNone;
       const std::uint32_t process = new_process(stream);
       processes_[process].list = true;
-      processes_[process].headline = stream.name;
+      processes_[process].headline = texts_.add(stream.name);
       FrameLine frame;
       frame.function = text;
       stream.frames.assign(1, add_frame(frame));
       SeenThread thread;
       thread.process = process;
       thread.line = line_;
-      add_thread(stream, thread, add_stack(stream.frames));
+      add_thread(thread, add_stack(stream.frames));
       stream.process = kNone;
       return;
     }
@@ -259,15 +266,15 @@ void StackReader::take_other(Stream& stream, std::string_view line) {
   end_stack(stream);
   if (std::string_view headline; is_headline(line, headline)) {
     end_process(stream);
-    stream.headline = texts_.add(headline);
+    stream.headline = headline;
   } else if (line.starts_with("# ") || line.starts_with("## ") || line.starts_with("### ")) {
-    stream.headline = 0;  // another chapter
+    stream.headline.clear();  // another chapter
   }
   if (indentation(line) == 0 && is_name(text)) {
-    stream.name = texts_.add(text);
+    stream.name = text;
     stream.name_line = line_;
   } else {
-    stream.name = 0;
+    stream.name.clear();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "logs/escapes.hpp"
 #include "os/mix.hpp"
 #include "triage/stack_stream.hpp"
 
@@ -21,6 +22,11 @@ Texts::Texts() { add({}); }
 
 std::uint32_t Texts::add(std::string_view text) {
   if (const auto known = numbers_.find(text); known != numbers_.end()) return known->second;
+  if (bytes_ + text.size() > kMostBytes) {
+    ++dropped_;
+    return 0;
+  }
+  bytes_ += text.size() + kOverhead;
   const std::string_view kept = kept_.emplace_back(text);
   const auto number = static_cast<std::uint32_t>(texts_.size());
   texts_.push_back(kept);
@@ -76,6 +82,10 @@ void StackReader::finish() {
 
 void StackReader::take_line(std::string_view line) {
   ++line_;
+  if (line.find('\x1b') != std::string_view::npos) {
+    logs::without_escapes(line, plain_);
+    line = plain_;
+  }
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
   take(stream_of(line), line);
 }
@@ -139,8 +149,8 @@ std::uint32_t StackReader::new_process(Stream& stream) {
   made.pid = stream.pid;
   made.parent = stream.parent;
   made.command = stream.command;
-  made.headline = stream.headline;
-  if (stream.name != 0 && line_ <= stream.name_line + 3) made.headline = stream.name;
+  const bool named = !stream.name.empty() && line_ <= stream.name_line + 3;
+  made.headline = texts_.add(named ? stream.name : stream.headline);
   made.writer = stream.writer;
   made.fatal = stream.fatal;
   made.timeout = stream.timeout;
@@ -171,6 +181,16 @@ std::uint32_t StackReader::add_frame(const FrameLine& line) {
   return at->second;
 }
 
+// Adds a frame by its line; equal lines are taken apart once.
+std::uint32_t StackReader::add_frame(std::string_view text, const FrameLine& line) {
+  const std::uint32_t number = add_frame(line);
+  if (kept_bytes_ + text.size() < kMostKept) {
+    kept_bytes_ += text.size() + kLineOverhead;
+    frame_lines_.emplace(kept_lines_.emplace_back(text), number);
+  }
+  return number;
+}
+
 std::uint32_t StackReader::add_stack(std::vector<std::uint32_t>& frames) {
   if (const auto known = stack_numbers_.find(&frames); known != stack_numbers_.end()) {
     return known->second;
@@ -181,7 +201,7 @@ std::uint32_t StackReader::add_stack(std::vector<std::uint32_t>& frames) {
   return number;
 }
 
-void StackReader::add_thread(Stream& /*stream*/, SeenThread thread, std::uint32_t stack) {
+void StackReader::add_thread(SeenThread thread, std::uint32_t stack) {
   if (threads_.size() >= kMostThreads) {
     ++dropped_;
     return;

@@ -21,15 +21,21 @@ namespace oddrank::triage {
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-// Stores equal texts once, numbered from 0, which is the empty text.
+// Stores equal texts once, numbered from 0, which is the empty text. Past its limit a new text is
+// the empty one, and counted as dropped.
 class Texts {
  public:
   Texts();
   std::uint32_t add(std::string_view text);
   std::string_view operator[](std::uint32_t number) const noexcept { return texts_[number]; }
   std::size_t size() const noexcept { return texts_.size(); }
+  std::size_t dropped() const noexcept { return dropped_; }
 
  private:
+  static constexpr std::size_t kMostBytes = 512 << 20;
+  static constexpr std::size_t kOverhead = 128;  // of a text in the containers below
+  std::size_t bytes_ = 0;
+  std::size_t dropped_ = 0;
   std::deque<std::string> kept_;  // never moves what views point to
   std::vector<std::string_view> texts_;
   std::unordered_map<std::string_view, std::uint32_t> numbers_;
@@ -104,6 +110,9 @@ class StackReader {
   static constexpr std::size_t kMostErrors = 1 << 20;
   static constexpr std::size_t kMostWriters = 1 << 16;
   static constexpr std::size_t kMostFrames = 4 << 20;
+  static constexpr std::size_t kMostIds = 4096;        // threads of a process in faulthandler's
+  static constexpr std::size_t kMostKept = 128 << 20;  // bytes of lines that are known again
+  static constexpr std::size_t kLineOverhead = 128;
 
   StackReader();
   ~StackReader();
@@ -122,8 +131,8 @@ class StackReader {
   std::size_t stack_count() const noexcept { return stacks_.size(); }
   // Numbers of frames, innermost first.
   const std::vector<std::uint32_t>& stack(std::size_t number) const { return *stacks_[number]; }
-  // Threads, errors and frames beyond the limits.
-  std::size_t dropped() const noexcept { return dropped_; }
+  // Threads, errors, frames and texts beyond the limits.
+  std::size_t dropped() const noexcept { return dropped_ + texts_.dropped(); }
 
  private:
   struct Stream;
@@ -149,6 +158,7 @@ class StackReader {
   bool take_head(Stream& stream, std::string_view line);
   bool take_note(Stream& stream, std::string_view line);
   void take_other(Stream& stream, std::string_view line);
+  void begin_process(Stream& stream);
   void begin_thread(Stream& stream, const ThreadLine& head);
   void begin_error(Stream& stream, SeenError::Kind kind, std::size_t indent);
   void end_error(Stream& stream, std::string_view text);
@@ -159,8 +169,9 @@ class StackReader {
   std::uint32_t new_process(Stream& stream);
   void push(Stream& stream, std::uint32_t frame);
   std::uint32_t add_frame(const FrameLine& line);
+  std::uint32_t add_frame(std::string_view text, const FrameLine& line);
   std::uint32_t add_stack(std::vector<std::uint32_t>& frames);
-  void add_thread(Stream& stream, SeenThread thread, std::uint32_t stack);
+  void add_thread(SeenThread thread, std::uint32_t stack);
 
   Texts texts_;
   std::vector<Frame> frames_;
@@ -168,6 +179,7 @@ class StackReader {
   // Lines of frames as written, so that a line is taken apart once.
   std::deque<std::string> kept_lines_;
   std::unordered_map<std::string_view, std::uint32_t> frame_lines_;
+  std::size_t kept_bytes_ = 0;
   std::vector<std::unique_ptr<std::vector<std::uint32_t>>> stacks_;
   std::unordered_map<const std::vector<std::uint32_t>*, std::uint32_t, StackHash, StackEqual>
       stack_numbers_;
@@ -181,8 +193,8 @@ class StackReader {
   std::unordered_map<Writer, std::unique_ptr<Stream>, WriterHash> streams_;
   Stream* last_ = nullptr;
   std::string last_prefix_;
-  std::string rest_;  // a line that is not complete
-  bool overlong_ = false;
+  std::string rest_;   // a line that is not complete
+  std::string plain_;  // the line without escape sequences
   std::uint32_t source_ = 0;
   std::uint32_t line_ = 0;
   std::size_t dropped_ = 0;

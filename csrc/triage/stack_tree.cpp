@@ -2,25 +2,10 @@
 #include "triage/stack_tree.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <memory>
 #include <utility>
 
 namespace oddrank::triage {
-namespace {
-
-void merge_into(std::vector<std::int64_t>& all, const std::vector<std::int64_t>& more) {
-  if (all.empty()) {
-    all = more;
-    return;
-  }
-  std::vector<std::int64_t> merged;
-  merged.reserve(all.size() + more.size());
-  std::set_union(all.begin(), all.end(), more.begin(), more.end(), std::back_inserter(merged));
-  all = std::move(merged);
-}
-
-}  // namespace
-
 std::string folded(const std::vector<std::int64_t>& numbers) {
   std::string text;
   for (std::size_t first = 0; first < numbers.size();) {
@@ -34,9 +19,8 @@ std::string folded(const std::vector<std::int64_t>& numbers) {
   return text;
 }
 
-void StackTree::add(const std::vector<std::string_view>& path, std::vector<std::int64_t> members) {
-  std::sort(members.begin(), members.end());
-  members.erase(std::unique(members.begin(), members.end()), members.end());
+void StackTree::add(const std::vector<std::string_view>& path,
+                    const std::vector<std::int64_t>& members) {
   std::uint32_t at = 0;
   for (const std::string_view frame : path) {
     const std::uint32_t text = texts_.add(frame);
@@ -49,19 +33,32 @@ void StackTree::add(const std::vector<std::string_view>& path, std::vector<std::
     }
     at = found->second;
   }
-  merge_into(nodes_[at].ends_here, members);
+  auto& ends = nodes_[at].ends_here;
+  ends.insert(ends.end(), members.begin(), members.end());
 }
 
 std::vector<StackTree::Row> StackTree::rows() const {
-  // Children come after their parents: from the last to the first, each set is whole.
-  std::vector<std::vector<std::int64_t>> members(nodes_.size());
+  // Children come after their parents: from the last to the first, each set is whole. A node that
+  // leads to one place has that place's set.
+  using Set = std::vector<std::int64_t>;
+  std::vector<std::shared_ptr<const Set>> members(nodes_.size());
   for (std::size_t i = nodes_.size(); i-- > 0;) {
-    merge_into(members[i], nodes_[i].ends_here);
-    if (i > 0) merge_into(members[nodes_[i].parent], members[i]);
+    const Node& node = nodes_[i];
+    if (node.ends_here.empty() && node.children.size() == 1) {
+      members[i] = members[node.children.front()];
+      continue;
+    }
+    Set all = node.ends_here;
+    for (const std::uint32_t child : node.children) {
+      all.insert(all.end(), members[child]->begin(), members[child]->end());
+    }
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    members[i] = std::make_shared<const Set>(std::move(all));
   }
   const auto rarest_first = [&](std::vector<std::uint32_t> children) {
     std::sort(children.begin(), children.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return std::pair(members[a].size(), a) < std::pair(members[b].size(), b);
+      return std::pair(members[a]->size(), a) < std::pair(members[b]->size(), b);
     });
     return children;
   };
@@ -77,8 +74,8 @@ std::vector<StackTree::Row> StackTree::rows() const {
     open.pop_back();
     Row row;
     row.depth = depth;
-    row.count = members[node].size();
-    row.members = folded(members[node]);
+    row.count = members[node]->size();
+    row.members = folded(*members[node]);
     row.frames.push_back(nodes_[node].text);
     while (nodes_[node].children.size() == 1 && nodes_[node].ends_here.empty()) {
       node = nodes_[node].children.front();

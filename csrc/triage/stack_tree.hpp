@@ -26,7 +26,7 @@ class StackTree {
   };
 
   // Adds a stack, outermost frame first, and the numbers of the processes that stand there.
-  void add(const std::vector<std::string_view>& path, std::vector<std::int64_t> members);
+  void add(const std::vector<std::string_view>& path, const std::vector<std::int64_t>& members);
 
   // Returns the lines in depth-first order. Of the branches at one place the rarest comes first.
   std::vector<Row> rows() const;

@@ -381,3 +381,67 @@ def test_the_chronicle_of_bloom_has_all_stacks(samples):
     assert len(pids) == 17
     listed = [t for t in found if t.process.label]
     assert len(listed) == 8 + 8 + 8 + 16
+
+
+def test_colours_inside_lines_are_no_part_of_them(tmp_path):
+    text = (
+        'Thread \x1b[1m4711\x1b[0m (idle): "MainThread"\n'
+        "    \x1b[32mwait\x1b[0m (\x1b[36mthreading.py\x1b[0m:\x1b[2m327\x1b[0m)\n"
+        "    \x1b]8;;file:///a\x1b\\run\x1b]8;;\a (train.py:1)\n"
+    )
+    _, stack = only(read(tmp_path, a=text))
+    assert [(f.function, f.file, f.line) for f in stack.frames] == [
+        ("wait", "threading.py", 327), ("run", "train.py", 1)
+    ]  # fmt: skip
+    (error,) = tracebacks(
+        b"Traceback (most recent call last):\n"
+        b'  File \x1b[35m"/a/t.py"\x1b[0m, line \x1b[35m3\x1b[0m, in \x1b[35m<module>\x1b[0m\n'
+        b"\x1b[1;35mValueError\x1b[0m: \x1b[35mx\x1b[0m\n"
+    )
+    assert error.text == "ValueError: x"
+    assert [(f.file, f.line) for f in error.frames] == [("/a/t.py", 3)]
+
+
+@pytest.mark.parametrize(
+    "prose",
+    ["PID 4242 exited cleanly, as it should", "Process 3: reward 0.5", "Process 3: x\nstep 4"],
+)
+def test_prose_is_no_head_of_a_process(tmp_path, prose):
+    text = f'{prose}\nstep 5\nThread 0x7f01 (idle): "MainThread"\n    wait (threading.py:327)\n'
+    thread, _ = only(read(tmp_path, a=text))
+    assert thread.process.pid is None
+
+
+@pytest.mark.parametrize(
+    ("frame", "function", "file", "line"),
+    [
+        ("f (/opt/a(1)/t.py:3)", "f", "/opt/a(1)/t.py", 3),
+        ("f (/opt/a (1)/t.py:3)", "f", "/opt/a (1)/t.py", 3),
+        ("std::map<int (*)(int), long>::find (a.so)", "std::map<int (*)(int), long>::find", "a.so",
+         None),
+    ],
+)  # fmt: skip
+def test_brackets_in_a_path_end_no_stack(tmp_path, frame, function, file, line):
+    text = f'Thread 1 (idle): "MainThread"\n    {frame}\n    run (train.py:1)\n'
+    _, stack = only(read(tmp_path, a=text))
+    assert [(f.function, f.file, f.line) for f in stack.frames] == [
+        (function, file, line), ("run", "train.py", 1)
+    ]  # fmt: skip
+
+
+def test_lines_of_several_c_plus_plus_exceptions_are_not_joined():
+    head = b"terminate called after throwing an instance of 'E'\n"
+    frames = (
+        b"Exception raised from f at a.cpp:1 (most recent call first):\n"
+        b"frame #0: g() + 0x1 (0x7f in /l.so)\n"
+    )
+    (error,) = tracebacks(head + head + b"  what():  a\n  what():  b\n" + frames)
+    assert error.text == "E: b"
+
+
+def test_a_repeated_line_costs_no_memory_beyond_its_length(tmp_path):
+    """Each used to be stored with all before it: 100 MB for these."""
+    text = "what(): x\n" * 20_000 + 'Thread 1 (idle): "MainThread"\n    run (train.py:1)\n'
+    assert len(threads(read(tmp_path, a=text))) == 1
+    ids = "".join(f"Thread 0x{n:x} (most recent call first):\n" for n in range(1, 50_000))
+    assert len(threads(read(tmp_path, a=ids + '  File "a.py", line 1 in f\n'))) > 40_000

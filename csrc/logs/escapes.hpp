@@ -1,0 +1,37 @@
+// Escape sequences of terminals: colours, links. They lie inside the words of a line.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace oddrank::logs {
+
+// Returns where the text goes on behind the escape sequence that begins at `at`.
+inline std::size_t behind_escape(std::string_view text, std::size_t at) noexcept {
+  const std::size_t next = at + 1;
+  if (next >= text.size()) return next;
+  if (text[next] == '[') {
+    std::size_t last = next + 1;
+    while (last < text.size() && (text[last] < '@' || text[last] > '~')) ++last;
+    return last + 1;
+  }
+  if (text[next] == ']') {  // up to a bell, or to ESC and a backslash
+    const std::size_t end = text.find_first_of("\a\x1b", next);
+    if (end == std::string_view::npos) return next;
+    return text[end] == '\a' ? end + 1 : end + 2;
+  }
+  return text[next] == '(' ? next + 2 : next;  // ESC(B of tput: another set of characters
+}
+
+// Puts the text without its escape sequences into `plain`.
+inline void without_escapes(std::string_view text, std::string& plain) {
+  plain.clear();
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t escape = text.find('\x1b', at);
+    plain.append(text.substr(at, escape - at));
+    at = escape == std::string_view::npos ? escape : behind_escape(text, escape);
+  }
+}
+
+}  // namespace oddrank::logs
