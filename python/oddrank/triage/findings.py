@@ -141,7 +141,8 @@ def _waiters(suspect: Suspect, where: str = "") -> str:
     there = [p for p in suspect.waiting if p.rank is None or p.rank in members]
     if not members or not there or not at:
         there = list(suspect.waiting)
-    others = [p for p in suspect.waiting if p not in there]
+    inside = set(map(id, there))
+    others = [p for p in suspect.waiting if id(p) not in inside]
     text = f"; {count(there)} {_wait(there)} for {them} {where}".rstrip()
     return f"{text}, {count(others)} in other calls" if others else text
 
