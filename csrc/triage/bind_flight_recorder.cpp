@@ -19,6 +19,10 @@ py::object known_or_none(std::int64_t value) {
   return value < 0 ? py::none() : py::object(py::int_(value));
 }
 
+py::object usual(std::int8_t value) {
+  return value < 0 ? py::none() : py::object(py::bool_(value > 0));
+}
+
 const char* state_name(CallState state) {
   switch (state) {
     case CallState::enqueued:
@@ -37,7 +41,8 @@ py::tuple call_tuple(const FlightCall& call) {
       text(call.sizes), known_or_none(call.bytes), state_name(call.state),
       call.created > 0 ? py::object(py::float_(static_cast<double>(call.created) * 1e-9))
                        : py::none(),
-      known_or_none(call.stack == kNoId ? -1 : std::int64_t{call.stack}), text(call.thread));
+      known_or_none(call.stack == kNoId ? -1 : std::int64_t{call.stack}), text(call.thread),
+      usual(call.usual));
 }
 
 py::list calls_list(const std::vector<FlightCall>& calls) {
@@ -98,8 +103,7 @@ py::dict records_dict(const FlightRecords& records) {
     py::list variants;
     for (const FlightVariant& variant : mismatch.variants) {
       variants.append(py::make_tuple(
-          call_tuple(variant.call), py::cast(variant.ranks), variant.file,
-          variant.usual < 0 ? py::none() : py::object(py::bool_(variant.usual > 0))));
+          call_tuple(variant.call), py::cast(variant.ranks), variant.file, usual(variant.usual)));
     }
     mismatches.append(
         py::make_tuple(mismatch.group, mismatch.seq, differs_name(mismatch.differs), variants));

@@ -2,6 +2,8 @@
 // its number, what it was and where it was called; of each group how far the rank has come.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,6 +13,10 @@
 #include "triage/flight_tables.hpp"
 
 namespace oddrank {
+
+// So many operations before one, of which each length is tried, and so often seen, are a pattern.
+inline constexpr std::array<std::size_t, 3> kPatternLengths{3, 8, 24};
+inline constexpr std::size_t kPatternMatches = 2;
 
 // Larger sequence numbers are taken for this one.
 inline constexpr std::int64_t kLargestFlightSeq = std::int64_t{1} << 53;
@@ -32,6 +38,8 @@ struct FlightCall {
   std::int64_t timeout = 0;  // milliseconds
   std::uint32_t stack = kNoId;
   std::string thread;
+  // Whether the rank always issued the same after the same calls before. -1: no pattern.
+  std::int8_t usual = -1;
 };
 
 // A collective in a rank's buffer.

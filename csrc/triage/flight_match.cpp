@@ -121,21 +121,51 @@ std::map<std::uint32_t, FlightMembers> by_group(FlightRecords& records) {
   return found;
 }
 
-// Gloo does not record the ranks of groups. The default group has all; of others those are known
-// that used it. Shapes show how many there are: if that disagrees, two groups have one name.
-// left: how many ranks may still be filled in, of all groups.
-void infer_members(std::uint32_t id, const FlightMembers& members, FlightRecords& records,
-                   std::int64_t& left) {
-  FlightGroup& group = records.tables->groups[id];
-  if (!group.ranks.empty()) return;
+// Returns how many ranks the shapes of a group's operations show. 0: they show nothing.
+std::int64_t size_by_shapes(const FlightMembers& members, const FlightTables& tables) {
   std::int64_t size = 0;
   for (const FlightMember& member : members) {
     for (const FlightRow& row : member.track->rows) {
       if (row.signature == kNoId) continue;
-      size = std::max(size, records.tables->signatures[row.signature].group_size);
+      size = std::max(size, tables.signatures[row.signature].group_size);
       if (size > 0) break;
     }
   }
+  return size;
+}
+
+// Returns the ranks of the job that left no dump, as far as anything shows how many it has.
+std::vector<std::int32_t> without_dump(const FlightRecords& records,
+                                       const std::map<std::uint32_t, FlightMembers>& groups) {
+  constexpr std::size_t kMostMissing = std::size_t{1} << 16;
+  std::int64_t most = 0;
+  std::set<std::int64_t> heard;
+  for (std::size_t i = 0; i < records.dumps.size(); ++i) {
+    most = std::max({most, records.dumps[i].world, records.ranks[i] + 1});
+    if (records.ranks[i] >= 0) heard.insert(records.ranks[i]);
+  }
+  for (const auto& [id, members] : groups) {
+    if (!records.tables->groups[id].ranks.empty()) continue;
+    most = std::max(most, size_by_shapes(members, *records.tables));
+  }
+  std::vector<std::int32_t> missing;
+  for (std::int64_t rank = 0; rank < most && missing.size() < kMostMissing; ++rank) {
+    if (!heard.contains(rank)) missing.push_back(static_cast<std::int32_t>(rank));
+  }
+  return missing;
+}
+
+// Gloo does not record the ranks of groups. The default group has all; of others those are known
+// that used it. Shapes show how many there are: if there are fewer, two groups have one name; if
+// as many more as ranks left no dump (missing), these belong to it; else some of them may.
+// left: how many ranks may still be filled in, of all groups.
+// Returns whether all members that left a dump are in one group.
+bool infer_members(std::uint32_t id, const FlightMembers& members,
+                   const std::vector<std::int32_t>& missing, FlightRecords& records,
+                   std::int64_t& left) {
+  FlightGroup& group = records.tables->groups[id];
+  if (!group.ranks.empty()) return true;
+  const std::int64_t size = size_by_shapes(members, *records.tables);
   std::vector<std::int32_t> ranks;
   for (const FlightMember& member : members) {
     ranks.push_back(static_cast<std::int32_t>(records.ranks[member.file]));
@@ -147,15 +177,25 @@ void infer_members(std::uint32_t id, const FlightMembers& members, FlightRecords
       most = std::max({most, records.dumps[i].world, records.ranks[i] + 1});
     }
     most = std::min(most, kMostFlightRanks);
-    if (most > left) return;
+    if (most > left) return false;
     left -= most;
     ranks.clear();
     for (std::int64_t rank = 0; rank < most; ++rank)
       ranks.push_back(static_cast<std::int32_t>(rank));
   } else if (size > 0 && static_cast<std::size_t>(size) < ranks.size()) {
-    return;
+    return false;
+  } else if (size > 0 && !missing.empty() &&
+             static_cast<std::size_t>(size) == ranks.size() + missing.size()) {
+    if (static_cast<std::int64_t>(missing.size()) > left) return true;
+    left -= static_cast<std::int64_t>(missing.size());
+    ranks.insert(ranks.end(), missing.begin(), missing.end());
+    std::ranges::sort(ranks);
+  } else if (size > 0 ? static_cast<std::size_t>(size) > ranks.size()
+                      : ranks.size() == 1 || !missing.empty()) {
+    return true;  // nobody is in a call with itself alone
   }
   group.ranks = std::move(ranks);
+  return true;
 }
 
 // Decides what counters without entries count. They may count messages where others send any.
@@ -264,15 +304,14 @@ void compare(const std::vector<FlightFile>& files, FlightRecords& records) {
   replace_old(files, records);
   const std::map<std::uint32_t, FlightMembers> groups = by_group(records);
   std::int64_t left = kMostFlightRanks;
+  const std::vector<std::int32_t> missing = without_dump(records, groups);
   FlightMismatches mismatches(*records.tables, records.ranks, records.mismatches);
   for (const auto& [id, members] : groups) {
-    infer_members(id, members, records, left);
+    const bool one_group = infer_members(id, members, missing, records, left);
     prove_counters(members);
     reopen_failed(records.tables->groups[id], members, files);
     number_messages(records, members);
-    if (records.mismatches.size() < kMostMismatches && !records.tables->groups[id].ranks.empty()) {
-      mismatches.of_group(id, members);
-    }
+    if (records.mismatches.size() < kMostMismatches && one_group) mismatches.of_group(id, members);
   }
   for (FlightDump& dump : records.dumps) {
     for (FlightTrack& track : dump.tracks) {

@@ -2,7 +2,6 @@
 #include "triage/flight_mismatch.hpp"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -189,8 +188,7 @@ std::uint32_t FlightMismatches::expected_at(const std::vector<Held>& held, std::
   const auto same = [&](std::size_t one, std::size_t two) {
     return rows[one].signature == rows[two].signature;
   };
-  constexpr std::array<std::size_t, 3> kLengths{3, 8, 24};
-  for (const std::size_t length : kLengths) {
+  for (const std::size_t length : kPatternLengths) {
     std::size_t matches = 0;
     std::uint32_t next = kNoId;
     bool always = true;
@@ -201,7 +199,7 @@ std::uint32_t FlightMismatches::expected_at(const std::vector<Held>& held, std::
       always = matches++ == 0 || rows[at].signature == next;
       next = rows[at].signature;
     }
-    if (!always || matches < 2) continue;
+    if (!always || matches < kPatternMatches) continue;
     const bool held_by_any =
         std::ranges::any_of(held, [&](const Held& each) { return each.signature == next; });
     return held_by_any ? next : kNoId;

@@ -172,6 +172,31 @@ FlightCall FlightTracker::call_of(const FlightEntry& entry) const {
   return call;
 }
 
+// Training repeats itself: returns whether an entry is the one that always followed the entries
+// before it, in whatever groups they were.
+std::int8_t FlightTracker::usual(std::uint32_t index) const {
+  const auto same = [&](std::size_t one, std::size_t two) {
+    const FlightEntry& a = entries_[one];
+    const FlightEntry& b = entries_[two];
+    return a.name == b.name && a.signature == b.signature && a.p2p == b.p2p &&
+           a.operation.name == b.operation.name && a.operation.peer == b.operation.peer;
+  };
+  for (const std::size_t length : kPatternLengths) {
+    std::size_t matches = 0;
+    std::size_t next = 0;
+    bool always = true;
+    for (std::size_t at = length; at < index && always; ++at) {
+      std::size_t matched = 0;
+      while (matched < length && same(at - 1 - matched, index - 1 - matched)) ++matched;
+      if (matched < length) continue;
+      always = matches++ == 0 || same(at, next);
+      next = at;
+    }
+    if (always && matches >= kPatternMatches) return same(next, index) ? 1 : 0;
+  }
+  return -1;
+}
+
 // Keeps the oldest open calls: half of them collectives, and of messages one per peer and way.
 void FlightTracker::choose_open(const FlightName& name, FlightTrack& track,
                                 const FlightDump& dump) {
@@ -205,6 +230,7 @@ void FlightTracker::choose_open(const FlightName& name, FlightTrack& track,
   for (const std::uint32_t index : chosen) {
     FlightCall call = call_of(entries_[index]);
     if (entries_[index].p2p) call.peer = global(name, entries_[index].operation.peer);
+    if (index == chosen.front()) call.usual = usual(index);
     if (call.timeout > 0 && call.created > 0 && dump.latest > call.created &&
         (dump.latest - call.created) / 1'000'000 >= call.timeout) {
       track.timed_out = true;

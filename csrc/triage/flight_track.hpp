@@ -24,6 +24,7 @@ class FlightTracker {
   static void add_row(const FlightEntry& entry, FlightTrack& track);
   void messages(const FlightName& name, FlightTrack& track);
   void choose_open(const FlightName& name, FlightTrack& track, const FlightDump& dump);
+  std::int8_t usual(std::uint32_t index) const;
   FlightCall call_of(const FlightEntry& entry) const;
   std::int32_t global(const FlightName& name, std::int32_t own) const;
 

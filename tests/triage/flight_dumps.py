@@ -5,6 +5,10 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+from oddrank.triage.evidence import flight_recorder
+from oddrank.triage.facts import Fact, Progress
+from triage.facts_of import facts_of
+
 Dump = dict[str, Any]
 NS = 1_700_000_000_000_000_000
 
@@ -70,3 +74,18 @@ def write(path: Path, what: Any, protocol: int | None = 2) -> Path:
 
 def without(made: Dump, *keys: str) -> Dump:
     return {key: value for key, value in made.items() if key not in keys}
+
+
+def facts(folder: Path, *dumps: Dump | None) -> list[Fact]:
+    """Returns the facts of dumps of the ranks 0, 1, ...; None: the rank left none."""
+    named = [(rank, made) for rank, made in enumerate(dumps) if made is not None]
+    paths = [write(folder / f"_dump_{rank}", made) for rank, made in named]
+    return facts_of(flight_recorder.KIND, *paths)
+
+
+def progress(found: list[Fact], group: str = "0") -> dict[int, Progress]:
+    return {
+        fact.process.rank: fact
+        for fact in found
+        if isinstance(fact, Progress) and fact.group.name == group and fact.process.rank is not None
+    }

@@ -16,7 +16,7 @@ from oddrank.triage.facts import Fact, Identity, Mismatch, Process, Progress, Wo
 from oddrank.triage.judges import waits
 from oddrank.triage.view import view
 from triage.facts_of import facts_of, item_of
-from triage.flight_dumps import NS, Dump, dump, entry, status, without, write
+from triage.flight_dumps import NS, Dump, dump, entry, facts, progress, status, without, write
 
 INJECTED = [9, 14]
 
@@ -25,20 +25,6 @@ def read(*paths: Path) -> tuple[list[Fact], list[str]]:
     notes = Notes()
     items = [item for item in map(item_of, paths) if flight_recorder.sniff(item)]
     return list(flight_recorder.read(items, notes)), notes.lines
-
-
-def facts(folder: Path, *dumps: Dump) -> list[Fact]:
-    """Returns the facts of dumps of the ranks 0, 1, ..."""
-    paths = [write(folder / f"_dump_{rank}", made) for rank, made in enumerate(dumps)]
-    return facts_of(flight_recorder.KIND, *paths)
-
-
-def progress(found: list[Fact], group: str = "0") -> dict[int, Progress]:
-    return {
-        fact.process.rank: fact
-        for fact in found
-        if isinstance(fact, Progress) and fact.group.name == group and fact.process.rank is not None
-    }
 
 
 def mismatches(found: list[Fact]) -> list[Mismatch]:
@@ -404,36 +390,6 @@ def test_a_rank_that_did_nothing_is_in_no_call(tmp_path: Path) -> None:
     assert progress(found)[2].whole
     (suspect,) = waits.judge(view(found))
     assert [process.rank for process in suspect.processes] == [2]
-
-
-def test_gloo_groups_get_their_ranks_from_who_used_them(tmp_path: Path) -> None:
-    def of(name: str) -> Dump:
-        made = dump(
-            entry("all_reduce", 1, backend="gloo"),
-            entry("all_reduce", 1, group=name, desc="undefined", backend="gloo", record_id=1),
-        )
-        made["pg_config"] = {"": {"name": "", "desc": "", "ranks": "[]"}}
-        return made
-
-    found = facts(tmp_path, of("1"), of("1"), of("2"), of("2"))
-    groups = {f.group.name: f.group.ranks for f in found if isinstance(f, Progress)}
-    assert groups == {"0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3)}
-
-
-def test_a_gloo_call_that_timed_out_counts_as_open(tmp_path: Path) -> None:
-    def of(count: int) -> Dump:
-        made = dump(*(
-            entry("all_reduce", seq, backend="gloo", state="scheduled", retired=True)
-            for seq in range(1, count + 1)
-        ))  # fmt: skip
-        made["pg_config"] = {}
-        return made
-
-    found = facts(tmp_path, of(3), of(2), of(3))
-    assert [call.seq for call in progress(found)[0].open] == [3]
-    assert progress(found)[0].timed_out
-    (suspect,) = waits.judge(view(found))
-    assert [process.rank for process in suspect.processes] == [1]
 
 
 def test_torchcomms_numbers_are_taken_per_communicator(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def merged(several: Sequence[Progress]) -> Progress:
     """
     if len(several) == 1:
         return several[0]
-    best = max(several, key=lambda p: (p.whole, bool(p.open), p.time or 0.0))
+    best = max(several, key=lambda p: (p.whole, not p.no_messages, bool(p.open), p.time or 0.0))
     completed = _most(p.completed for p in several)
     calls = tuple(
         call for call in best.open if call.seq is None or completed is None or call.seq > completed

@@ -107,7 +107,9 @@ def stands(
             helpers.append((what, last))
             continue
         before = told[-2][1] if len(told) > 1 else None
-        same = before is not None and before.place[1:3] == last.place[1:3]
+        same = before is not None and (
+            before.place[1:3] == last.place[1:3] or _is_part(before, last) or _is_part(last, before)
+        )
         found.append(
             replace(
                 last,
@@ -117,6 +119,16 @@ def stands(
             )
         )
     return found, helpers
+
+
+def _is_part(one: Stand, other: Stand) -> bool:
+    """Returns whether one stack is the outer part of another: recorders leave out some frames."""
+    leaf = one.frames[0]
+    return leaf.line is not None and any(
+        (leaves.bare(frame), frame.line) == (leaves.bare(leaf), leaf.line)
+        and frame.file.rpartition("/")[2] == leaf.file.rpartition("/")[2]
+        for frame in other.frames
+    )
 
 
 def _has_python(frames: Frames) -> bool:

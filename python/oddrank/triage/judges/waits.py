@@ -112,12 +112,12 @@ def _culprits(view: View, waits: Waits, culprits: set[int]) -> list[Suspect]:
 
 def _hidden(view: View, ranks: Sequence[int]) -> Progress | None:
     """Returns progress of one of the ranks that need not show all that it has open."""
-    for members in view.progress.values():
-        for rank in ranks:
-            progress = members.get(rank)
-            if progress is None or progress.timed_out:
-                continue
-            if progress.unseen or not progress.whole or progress.no_messages:
+    for rank in ranks:
+        own = [members[rank] for members in view.progress.values() if rank in members]
+        if any(p.whole and not p.no_messages and not p.unseen for p in own):
+            continue
+        for progress in own:
+            if not progress.timed_out:
                 return progress
     return None
 
