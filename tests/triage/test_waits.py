@@ -1,6 +1,7 @@
 """Whoever is waited for and waits for nobody is the culprit; progress decides, never a vote."""
 
 import random
+from dataclasses import replace
 
 from oddrank.triage.facts import (
     Call,
@@ -204,6 +205,27 @@ def test_two_sides_of_equal_size_are_both_shown():
     facts = [inside(rank, 7) for rank in range(4)]
     mismatch = differ(7, "op", (one, (0, 1)), (other, (2, 3)))
     assert judged(*facts, mismatch) == [("mismatch", (0, 1, 2, 3), 1)]
+
+
+def test_what_always_came_after_the_same_calls_is_told_of_two_equal_sides():
+    one, other = Call(7, "broadcast"), Call(7, "all_reduce")
+    facts = [inside(rank, 7) for rank in range(4)]
+    mismatch = differ(7, "op", (one, (0, 1)), (other, (2, 3)))
+    odd, usual = mismatch.variants
+    known = replace(mismatch, variants=(replace(odd, usual=False), replace(usual, usual=True)))
+    assert judged(*facts, known) == [("mismatch", (0, 1, 2, 3), 1)]
+    told = finding(suspects(view([*facts, known]))[0])
+    assert told.what.startswith("ranks 0-1 issued broadcast as call 7")
+    assert "ranks 2-3: all_reduce, as always after these calls" in told.evidence[0].text
+
+
+def test_a_minority_that_did_as_always_is_named_with_less_confidence():
+    one, other = Call(7, "broadcast"), Call(7, "all_reduce")
+    facts = [inside(rank, 7) for rank in range(4)]
+    mismatch = differ(7, "op", (one, (0, 1, 2)), (other, (3,)))
+    odd, usual = mismatch.variants
+    known = replace(mismatch, variants=(replace(odd, usual=False), replace(usual, usual=True)))
+    assert judged(*facts, known) == [("mismatch", (3,), 1)]
 
 
 def test_a_difference_that_all_ranks_have_completed_is_none():

@@ -166,7 +166,7 @@ class Progress:
 class Variant:
     """What some ranks issued at one sequence number.
 
-    usual: whether the group issued the same before, after the same calls; None: no pattern.
+    usual: whether the group always issued the same after the same calls; None: no pattern.
     """
 
     call: Call

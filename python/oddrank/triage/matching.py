@@ -27,6 +27,9 @@ _COMPARED: dict[str, Compared] = {
     "scatter": "output",
 }
 _MESSAGES = ("send", "recv")
+# So many calls before one, of which each length is tried, and so often seen, are a pattern.
+_PATTERNS = (3, 8, 24)
+_SEEN = 2
 _WINDOW = 16  # calls to look for the same operations in another order
 
 Differs = Literal["op", "dtype", "sizes", "root", "order"]
@@ -86,6 +89,24 @@ def first_difference(
         if _reordered(issued, seq, usual_ranks[0], odd_ranks[0]):
             how = "order"
         return seq, how, variants
+    return None
+
+
+def expected(issued: Issued, seq: int) -> Signature | None:
+    """Returns the operation that always followed the calls before `seq`; None: no pattern.
+
+    Training repeats itself. The members must have issued the same before.
+    """
+    rows = [next(iter(issued[at])) for at in sorted(issued) if at < seq]
+    for length in _PATTERNS:
+        before = rows[-length:]
+        found = [
+            rows[at]
+            for at in range(length, len(rows))
+            if rows[at - 1] == before[-1] and rows[at - length : at] == before
+        ]
+        if len(found) >= _SEEN and len(set(found)) == 1:
+            return found[0]
     return None
 
 

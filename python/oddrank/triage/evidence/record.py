@@ -393,10 +393,18 @@ def _mismatches(
         different = matching.first_difference(found) if ids else None
         if different is not None:
             seq, how, variants = different
-            group = Group(name, ids)
+            group, usual = Group(name, ids), matching.expected(found, seq)
+            known = usual is not None and any(usual == signature for signature, _ in variants)
             yield Mismatch(
-                group, seq, how, tuple(_variant(seq, v, by_rank, sources, group) for v in variants)
-            )
+                group, seq, how,
+                tuple(
+                    replace(
+                        _variant(seq, v, by_rank, sources, group),
+                        usual=v[0] == usual if known else None,
+                    )
+                    for v in variants
+                ),
+            )  # fmt: skip
 
 
 def _signature(each: collectives.Collective) -> matching.Signature:

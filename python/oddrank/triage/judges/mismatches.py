@@ -1,5 +1,7 @@
 """Names the ranks that issued another operation than the others as the same call of a group."""
 
+from dataclasses import replace
+
 from oddrank.finding import ranks_text
 from oddrank.triage.facts import Call, Group, Mismatch, Point, Progress, Suspect
 from oddrank.triage.judges.wait_graph import processes
@@ -20,25 +22,35 @@ def judge(view: View) -> list[Suspect]:
         old = firsts.get(mismatch.group)
         if stuck and (old is None or mismatch.seq < old.seq):
             firsts[mismatch.group] = mismatch
-    found = []
-    for group, mismatch in firsts.items():
-        usual, *others = mismatch.variants
-        minority = [rank for variant in others for rank in variant.ranks]
-        clear = len(usual.ranks) > len(minority)
-        named = minority if clear else [*usual.ranks, *minority]
-        points = tuple(
-            Point(f"{ranks_text(v.ranks)}: {_signature(v.call, mismatch)}", v.source)
-            for v in mismatch.variants
-        )
-        found.append(
-            Suspect(
-                "mismatch", processes(view, sorted(named)), rule="different-calls",
-                certainty=2 if clear else 1, support=points,
-                waiting=processes(view, sorted(usual.ranks)) if clear else (),
-                at=usual.call, group=group, mismatch=mismatch,
-            )
-        )  # fmt: skip
-    return found
+    return [_suspect(view, group, _usual_first(firsts[group])) for group in firsts]
+
+
+def _usual_first(mismatch: Mismatch) -> Mismatch:
+    """Puts first, of several that as many ranks issued, what always came after these calls."""
+    order = sorted(mismatch.variants, key=lambda v: (-len(v.ranks), v.usual is not True))
+    return replace(mismatch, variants=tuple(order))
+
+
+def _suspect(view: View, group: Group, mismatch: Mismatch) -> Suspect:
+    usual, *others = mismatch.variants
+    minority = [rank for variant in others for rank in variant.ranks]
+    clear = len(usual.ranks) > len(minority)
+    named = minority if clear else [*usual.ranks, *minority]
+    points = tuple(
+        Point(f"{ranks_text(v.ranks)}: {_signature(v.call, mismatch)}"
+              + (", as always after these calls" if v.usual else ""), v.source)
+        for v in mismatch.variants
+    )  # fmt: skip
+    against = tuple(
+        Point(f"{ranks_text(v.ranks)} issued what always came after the same calls", v.source)
+        for v in others if clear and v.usual
+    )  # fmt: skip
+    return Suspect(
+        "mismatch", processes(view, sorted(named)), rule="different-calls",
+        certainty=2 if clear and not against else 1, support=points, against=against,
+        waiting=processes(view, sorted(usual.ranks)) if clear else (),
+        at=usual.call, group=group, mismatch=mismatch,
+    )  # fmt: skip
 
 
 def _done(progress: Progress, seq: int) -> bool:
