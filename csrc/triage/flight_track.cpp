@@ -230,7 +230,10 @@ void FlightTracker::choose_open(const FlightName& name, FlightTrack& track,
   for (const std::uint32_t index : chosen) {
     FlightCall call = call_of(entries_[index]);
     if (entries_[index].p2p) call.peer = global(name, entries_[index].operation.peer);
-    if (index == chosen.front()) call.usual = usual(index);
+    if (index == chosen.front() && looks_left_ != 0) {
+      --looks_left_;
+      call.usual = usual(index);
+    }
     if (call.timeout > 0 && call.created > 0 && dump.latest > call.created &&
         (dump.latest - call.created) / 1'000'000 >= call.timeout) {
       track.timed_out = true;

@@ -1,6 +1,7 @@
 // What a rank did in one group, from the entries of its dump.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -28,9 +29,13 @@ class FlightTracker {
   FlightCall call_of(const FlightEntry& entry) const;
   std::int32_t global(const FlightName& name, std::int32_t own) const;
 
+  // A hostile dump may have as many groups as operations, and each look reads all operations.
+  static constexpr std::size_t kMostLooks = 64;
+
   FlightTables& tables_;
   std::vector<FlightEntry>& entries_;
   Visits& visits_;
+  std::size_t looks_left_ = kMostLooks;
 };
 
 }  // namespace oddrank
