@@ -102,8 +102,8 @@ py::dict records_dict(const FlightRecords& records) {
   for (const FlightMismatch& mismatch : records.mismatches) {
     py::list variants;
     for (const FlightVariant& variant : mismatch.variants) {
-      variants.append(py::make_tuple(
-          call_tuple(variant.call), py::cast(variant.ranks), variant.file, usual(variant.usual)));
+      variants.append(py::make_tuple(call_tuple(variant.call), py::cast(variant.ranks),
+                                     variant.file, usual(variant.usual)));
     }
     mismatches.append(
         py::make_tuple(mismatch.group, mismatch.seq, differs_name(mismatch.differs), variants));
