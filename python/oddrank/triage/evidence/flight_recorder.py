@@ -159,7 +159,9 @@ class _Records:
     def _call(self, call: tuple[Any, ...]) -> Call:
         seq, op, peer, dtype, sizes, size, state, since, stack, thread, usual = call
         site = () if stack is None else self._stack(stack)
-        return Call(seq, op, peer, None, dtype, sizes, size, state, since, site, thread, usual)
+        return Call(
+            seq, op, peer, None, dtype, sizes, size, state, since, site, thread, usual=usual
+        )
 
     def _stack(self, index: int) -> _STACK:
         known = self._stacks.get(index)
