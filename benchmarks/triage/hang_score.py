@@ -20,6 +20,8 @@ TRIAGE = f"{sys.executable} -m oddrank triage --json -"
 ODDRANK, TORCH = "oddrank triage", "torch fr_trace"
 _SECONDS = 300.0
 _FOR_TORCH = ("flight_recorder", "flight_recorder_groups")
+# Of paths in texts: results are the same wherever the jobs were made.
+_FOLDERS = re.compile(r"(?<![\w.])/(?:[^/\s:()]+/)+")
 OUTCOMES = ("right", "wrong", "unknown", "failed")
 # Confidence that counts as naming somebody: DESIGN says that low alone is "unknown".
 _COUNTS = ("medium", "high")
@@ -197,7 +199,8 @@ def by_fault(answers: Sequence[Answer]) -> dict[str, dict[str, str]]:
 
 def describe(answer: Answer) -> str:
     named = ", ".join(map(str, answer.named)) or "nobody"
-    return f"{answer.tool}: {answer.case}/{answer.form}: named {named}: {answer.text}"[:400]
+    text = _FOLDERS.sub("", answer.text)
+    return f"{answer.tool}: {answer.case}/{answer.form}: named {named}: {text}"[:400]
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
