@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -50,7 +51,8 @@ def _succeeds(*command: str, saying: str = "") -> Callable[[], bool]:
 
 
 def _system_path() -> str:
-    more = ("/usr/sbin", "/sbin", "/usr/local/cuda/bin")
+    # pip puts programs beside the interpreter.
+    more = (os.path.dirname(sys.executable), "/usr/sbin", "/sbin", "/usr/local/cuda/bin")
     return os.pathsep.join([os.environ.get("PATH", os.defpath), *more])
 
 
@@ -72,6 +74,8 @@ PROBES: dict[str, Callable[[], bool]] = {
     "netns": _succeeds("unshare", "--net", "ip", "link", "set", "lo", "up"),
     "nft": _programs("nft"),
     "fuse": lambda: os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK),
+    "py-spy": _programs("py-spy"),
+    "pystack": _programs("pystack"),
     "samples": SAMPLES.is_dir,
     # The package downloads its trace processor; without a network it must be installed.
     "perfetto": lambda: (

@@ -84,7 +84,7 @@ def test_rates_and_the_window_of_a_rank(ranks, job):
     assert rank.seconds >= rank.window_seconds >= 0.4
     assert rank.per_second == pytest.approx(rank.events / rank.seconds)
     assert 0 < rank.overhead < 0.01
-    assert rank.lost == {"threads": 0, "codes": 0, "collectives": 0}
+    assert rank.lost == {"threads": 0, "codes": 0, "collectives": 0, "groups": 0}
 
 
 def test_the_hottest_code_is_the_sum_of_all_ranks(ranks):

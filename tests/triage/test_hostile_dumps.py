@@ -17,7 +17,7 @@ from triage.flight_dumps import dump, entry
 CPU = 60
 MIB = 1024
 READ = f"""
-import json, resource, sys
+import json, re, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_CPU, ({CPU}, {CPU}))
 from oddrank.triage.evidence import HEAD, Item, Notes, flight_recorder
@@ -27,8 +27,9 @@ with path.open("rb") as file:
 assert flight_recorder.sniff(item)
 notes = Notes()
 facts = list(flight_recorder.read([item], notes))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([len(facts), notes.lines, peak / 1024]))
+# Not ru_maxrss: after exec it still has the peak of the process that forked.
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
+print(json.dumps([len(facts), notes.lines, int(peak[1]) / 1024]))
 """
 
 
