@@ -60,6 +60,7 @@ void bind_logs(py::module_& m) {
       [](const std::string& path, const std::vector<std::pair<std::string, int>>& words,
          std::size_t most, std::size_t total) {
         std::vector<logs::Needle> list;
+        list.reserve(words.size());
         for (const auto& [word, follow] : words) list.push_back({word, follow});
         logs::Limits limits;
         limits.matches = most;

@@ -270,7 +270,9 @@ void number_messages(FlightRecords& records, const FlightMembers& members) {
         continue;
       }
       numbered.push_back(way);
-      const auto [peer, send] = way;
+      // clang 14 lets no lambda use a structured binding.
+      const std::int64_t peer = way.first;
+      const bool send = way.second;
       const auto found = of_rank.find(peer);
       const FlightMember* const other = found != of_rank.end() ? found->second : nullptr;
       const bool counted = other != nullptr && records.dumps[member.file].from_first &&

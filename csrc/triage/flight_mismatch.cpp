@@ -118,7 +118,7 @@ bool FlightMismatches::report(std::uint32_t group, const FlightMembers& members,
     std::erase_if(issued, [](const Issued& one) { return one.newest && !one.coalesced; });
   }
   // What lacks a dtype or a size agrees with several that differ: those come first.
-  std::ranges::stable_partition(issued, [](const Issued& one) { return one.known; });
+  std::stable_partition(issued.begin(), issued.end(), [](const Issued& one) { return one.known; });
   std::vector<Held> held;
   for (const Issued& one : issued) {
     auto same = std::ranges::find_if(
