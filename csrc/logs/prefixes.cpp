@@ -306,10 +306,12 @@ std::size_t compose(std::string_view text, Prefix& who) {
   return at.at();
 }
 
-// accelerate test and other parents that print a child's output: "stderr: ".
+// accelerate test and other parents that print a child's output: "stderr: "; logs of Kubernetes'
+// nodes, behind a time: "stderr F " (F: a full line, P: a part of one).
 std::size_t stream(std::string_view text, Prefix& /*who*/) {
   Cursor at(text);
-  return at.take("stderr: ") || at.take("stdout: ") ? at.at() : 0;
+  if (!at.take("stderr") && !at.take("stdout")) return 0;
+  return at.take(": ") || at.take(" F ") || at.take(" P ") ? at.at() : 0;
 }
 
 struct Row {
@@ -322,7 +324,7 @@ struct Row {
 constexpr Row kRows[] = {
     {'[', "]:", torch_rank}, {'[', ",]@", mpirun},   {'[', "/", kubectl}, {'[', "]:/|", torchrun},
     {'[', ":", mpi_message}, {'[', "", bare_colour}, {'(', "", ray},      {'0', ":", srun},
-    {' ', "", srun},         {'0', ": ", stamp},     {'0', ":", host},    {'a', ":", stream},
+    {' ', "", srun},         {'0', ": ", stamp},     {'0', ":", host},    {'a', ": ", stream},
     {'a', ":", host},        {'a', " ", syslog},     {'a', " ", compose}, {'a', " ", mpirun_time},
 };
 static_assert(std::size(kRows) <= 32);

@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "logs/characters.hpp"
+#include "logs/docker.hpp"
 #include "logs/escapes.hpp"
 #include "os/error.hpp"
 #include "os/fd.hpp"
@@ -26,6 +28,7 @@ constexpr std::size_t kChunk = 1u << 20;
 constexpr std::size_t kBlock = 64u << 10;
 constexpr std::size_t kHead = 192;  // bytes of a speaker's last line that are kept for its time
 constexpr std::size_t kBlocks = 65'536;  // writers whose next lines are awaited
+constexpr std::size_t kLead = 96;        // bytes of a prefix that no table knows
 
 // Returns a text without escape sequences and control characters.
 std::string plain(std::string_view text, std::size_t most) {
@@ -47,6 +50,13 @@ std::string plain(std::string_view text, std::size_t most) {
 bool is_indented(std::string_view text) {
   return !text.empty() && (text[0] == ' ' || text[0] == '\t' || text.starts_with("\xe2\x94") ||
                            text.starts_with("\xe2\x95"));
+}
+
+// Returns whether a line begins as another one does, but for its digits: those of a time.
+bool begins_alike(std::string_view line, std::string_view other) {
+  return line.size() >= other.size() &&
+         std::equal(other.begin(), other.end(), line.begin(),
+                    [](char a, char b) { return a == b || (is_digit(a) && is_digit(b)); });
 }
 
 }  // namespace
@@ -146,6 +156,8 @@ class Scanner::Parts {
     std::size_t needle;
     int left;
     bool indented;
+    std::string lead;  // what stood before the word: a prefix that no table knows, perhaps
+    bool led = false;  // the lines begin so, too
   };
 
   // Lines of a block without any needle only say which processes wrote.
@@ -187,6 +199,14 @@ class Scanner::Parts {
     // The beginning of a later piece has been scanned as the end of the piece before.
     std::size_t seen = begins ? 0 : std::min(text.size(), needles_.longest() - 1);
     if (whole && text.ends_with('\r')) text.remove_suffix(1);
+    const bool unpacked =
+        begins && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
+    if (unpacked) text = unpacked_;
+    scan(text, whole, begins, seen);
+    if (unpacked) keep_heads();  // what was heard lies in the text that goes
+  }
+
+  void scan(std::string_view text, bool whole, bool begins, std::size_t seen) {
     if (begins) {
       ++scan_.lines;
       line_who_ = find_prefix(text);
@@ -246,7 +266,11 @@ class Scanner::Parts {
     const int lines = needles_[needle].follow;
     if (lines == 0) return;
     if (blocks_.size() < kBlocks) {
-      blocks_.insert_or_assign(writer, Block{needle, std::abs(lines), lines > 0});
+      const std::size_t before = text.substr(who.text).find(needles_[needle].text);
+      const bool led = lines > 0 && before != std::string_view::npos && before <= kLead;
+      std::string lead(text.substr(who.text, led ? before : 0));
+      if (lead.find_first_not_of(" \t") == std::string::npos) lead.clear();
+      blocks_.insert_or_assign(writer, Block{needle, std::abs(lines), lines > 0, std::move(lead)});
     } else {
       ++scan_.left_out;
     }
@@ -257,8 +281,9 @@ class Scanner::Parts {
     const auto awaited = blocks_.find(line_who_);
     if (awaited == blocks_.end()) return false;
     Block& block = awaited->second;
-    const std::string_view own = text.substr(std::min(line_who_.text, text.size()));
+    std::string_view own = text.substr(std::min(line_who_.text, text.size()));
     if (own.find("Traceback (most recent call last)") != std::string_view::npos) return false;
+    if (!behind_lead(block, own)) return false;
     Match found;
     found.line = scan_.lines;
     found.needle = block.needle;
@@ -271,6 +296,16 @@ class Scanner::Parts {
     // Behind a traceback, a line with a needle of its own is a match of that.
     if (!counted && needles_.in(text) != 0) return false;
     keep(std::move(found));
+    return true;
+  }
+
+  // Takes the block's own beginning off a line. Returns false where another one wrote the line:
+  // those of the block have begun so until now, and it does not.
+  static bool behind_lead(Block& block, std::string_view& own) {
+    if (block.lead.empty()) return true;
+    if (!begins_alike(own, block.lead)) return !block.led;
+    block.led = true;
+    own.remove_prefix(block.lead.size());
     return true;
   }
 
@@ -325,12 +360,13 @@ class Scanner::Parts {
   const Needles& needles_;
   const Limits limits_;
   Scan scan_;
-  std::string carry_;    // the beginning of a line whose end has not come yet
-  bool inside_ = false;  // the line is a long one, of which a piece has been scanned
-  bool quiet_ = false;   // the block in hand holds no needle
-  bool begins_ = true;   // this is the first piece of its line
-  Prefix line_who_;      // of the line whose first piece is being scanned
-  Writer line_writer_;   // the same, for the later pieces of a long line
+  std::string carry_;     // the beginning of a line whose end has not come yet
+  bool inside_ = false;   // the line is a long one, of which a piece has been scanned
+  bool quiet_ = false;    // the block in hand holds no needle
+  bool begins_ = true;    // this is the first piece of its line
+  std::string unpacked_;  // the line, if it was packed into JSON
+  Prefix line_who_;       // of the line whose first piece is being scanned
+  Writer line_writer_;    // the same, for the later pieces of a long line
   std::vector<Kept> kept_;
   std::uint64_t number_ = 0;
   std::size_t held_ = 0;

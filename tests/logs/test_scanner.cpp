@@ -182,5 +182,39 @@ TEST(Scanner, RefusesWordsThatAreTooShortOrTooMany) {
   EXPECT_THROW(Needles(std::vector<Needle>(65, {"word"})), Error);
 }
 
+TEST(Scanner, ATracebackIsReadBehindAPrefixThatNobodyKnows) {
+  const std::string lines =
+      "<03:00:01> Traceback (most recent call last):\n<03:00:01>   File \"a.py\", line 3\n"
+      "other: step 7\n<03:00:02>     f()\n<03:00:02> ValueError: no\n<03:00:02> more\n";
+  const Scan found = scan(lines, {{"Traceback (most recent call last)", 400}});
+  ASSERT_EQ(found.matches.size(), 4U);
+  EXPECT_EQ(found.matches[1].text, "  File \"a.py\", line 3");
+  EXPECT_EQ(found.matches[2].text, "    f()");
+  EXPECT_EQ(found.matches[3].text, "ValueError: no");
+}
+
+TEST(Scanner, SpacesInFrontOfAWordAreNoPrefix) {
+  const Scan found = scan("  Traceback (most recent call last):\n    File\n  ValueError: no\nx\n",
+                          {{"Traceback (most recent call last)", 400}});
+  ASSERT_EQ(found.matches.size(), 4U);
+  EXPECT_EQ(found.matches[1].text, "    File");
+}
+
+TEST(Scanner, LinesThatDockerPackedAreReadAsTheyWereWritten) {
+  const Scan found = scan(
+      "{\"log\": \"[rank3]: Killed \\\"\\u00e9\\u2192\\\"\\r\\n\", \"stream\": \"stderr\", "
+      "\"time\": "
+      "\"2026-11-23T03:00:01.5Z\"}\n{\"log\":\"Killed\n{\"log\":\"Killed\\u12\"}\n",
+      {{"Killed"}});
+  ASSERT_EQ(found.matches.size(), 3U);
+  EXPECT_EQ(found.matches[0].text, "Killed \"\u00e9\u2192\"");
+  EXPECT_EQ(found.matches[0].writer.rank, 3);
+  ASSERT_TRUE(found.matches[0].time.has_value());
+  EXPECT_EQ(found.matches[0].time->clock, Timestamp::Clock::utc);
+  ASSERT_EQ(found.speakers.size(), 1U);
+  EXPECT_TRUE(found.speakers[0].last.has_value());
+  EXPECT_EQ(found.matches[1].text, "{\"log\":\"Killed");
+}
+
 }  // namespace
 }  // namespace oddrank::logs

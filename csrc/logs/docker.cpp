@@ -1,0 +1,79 @@
+// Takes the text out of lines of Docker's json-file driver.
+#include "logs/docker.hpp"
+
+#include <charconv>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace oddrank::logs {
+namespace {
+
+constexpr auto kNone = std::string_view::npos;
+
+// Moves behind a key and its colon, to the quote that begins its value. False if it is not there.
+bool take_key(std::string_view& line, std::string_view key) {
+  const std::size_t found = line.find(key);
+  if (found == kNone) return false;
+  std::size_t at = found + key.size();
+  while (at < line.size() && line[at] == ' ') ++at;
+  if (at == line.size() || line[at] != '"') return false;
+  line.remove_prefix(at + 1);
+  return true;
+}
+
+void append_utf8(unsigned code, std::string& text) {
+  if (code < 0x80) {
+    text += static_cast<char>(code);
+  } else if (code < 0x800) {
+    text += static_cast<char>(0xc0 | code >> 6);
+    text += static_cast<char>(0x80 | (code & 0x3f));
+  } else if (code >= 0xd800 && code < 0xe000) {
+    text += '?';  // half of a pair: no word that is looked for
+  } else {
+    text += static_cast<char>(0xe0 | code >> 12);
+    text += static_cast<char>(0x80 | (code >> 6 & 0x3f));
+    text += static_cast<char>(0x80 | (code & 0x3f));
+  }
+}
+
+// Moves behind a string of JSON, and appends what it says. False if it has no end.
+bool take_string(std::string_view& line, std::string& text) {
+  while (true) {
+    const std::size_t end = line.find_first_of("\"\\");
+    if (end == kNone) return false;
+    text.append(line.substr(0, end));
+    const bool escape = line[end] == '\\';
+    line.remove_prefix(end + 1);
+    if (!escape) return true;
+    if (line.empty()) return false;
+    const char c = line[0];
+    line.remove_prefix(1);
+    if (c == 'u') {
+      unsigned code = 0;
+      const std::string_view digits = line.substr(0, 4);
+      const auto [last, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
+      if (digits.size() < 4 || last != digits.data() + 4) return false;
+      append_utf8(code, text);
+      line.remove_prefix(4);
+    } else {
+      text += c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
+    }
+  }
+}
+
+}  // namespace
+
+bool unpack_docker(std::string_view line, std::string& text) {
+  if (!line.starts_with("{\"log\":")) return false;
+  std::string said;
+  if (!take_key(line, "\"log\":") || !take_string(line, said)) return false;
+  while (!said.empty() && (said.back() == '\n' || said.back() == '\r')) said.pop_back();
+  text.clear();
+  if (take_key(line, "\"time\":") && take_string(line, text)) text += ' ';
+  text += said;
+  return true;
+}
+
+}  // namespace oddrank::logs
