@@ -9,12 +9,10 @@
 namespace oddrank::logs {
 namespace {
 
-constexpr auto kNone = std::string_view::npos;
-
 // Moves behind a key and its colon, to the quote that begins its value. False if it is not there.
 bool take_key(std::string_view& line, std::string_view key) {
   const std::size_t found = line.find(key);
-  if (found == kNone) return false;
+  if (found == std::string_view::npos) return false;
   std::size_t at = found + key.size();
   while (at < line.size() && line[at] == ' ') ++at;
   if (at == line.size() || line[at] != '"') return false;
@@ -41,7 +39,7 @@ void append_utf8(unsigned code, std::string& text) {
 bool take_string(std::string_view& line, std::string& text) {
   while (true) {
     const std::size_t end = line.find_first_of("\"\\");
-    if (end == kNone) return false;
+    if (end == std::string_view::npos) return false;
     text.append(line.substr(0, end));
     const bool escape = line[end] == '\\';
     line.remove_prefix(end + 1);

@@ -249,6 +249,20 @@ def test_other_sizes_than_expected_name_nobody(tmp_path):
     )
     (suspect,) = suspects(tmp_path, text)
     assert (suspect.certainty, suspect.processes) == (0, ())
+    # Who ended is not said to wait.
+    assert suspect.waiting == ()
+    said = "rank 2 was sent 500 bytes where it expected 252, and ended: its size or its peer's"
+    assert finding(suspect).what.startswith(said)
+
+
+@pytest.mark.parametrize(("host", "how"), [("", "oom"), ("n1: ", "oom"), ("n2: ", "signal")])
+def test_a_kill_is_for_want_of_memory_where_slurm_says_so(tmp_path, host, how):
+    text = "srun: error: n1: task 5: Killed\n" + (
+        f"{host}slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks"
+        " have been OOM Killed.\n"
+    )
+    suspect = next(s for s in suspects(tmp_path, text) if s.cause == "dead")
+    assert ([p.rank for p in suspect.processes], suspect.death.how) == ([5], how)
 
 
 def test_srun_and_mpirun_name_their_tasks(tmp_path):

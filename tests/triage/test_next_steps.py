@@ -94,6 +94,24 @@ def test_a_crash_asks_for_a_core_and_a_kill_for_the_kernels_log():
     assert keys(died("signal", signal=9), oom) == []
 
 
+def test_a_core_is_asked_for_only_where_none_is():
+    seen = Stack((Frame("f", native=True),), (Thread(RANK),))
+    assert "core" not in keys(died("signal", signal=11), seen)
+
+
+def test_what_ran_out_of_memory_is_asked_what_it_may_use():
+    assert keys(died("oom", "Detected 1 oom_kill event in StepId=12.0")) == ["memory", "sacct"]
+
+
+def test_nobody_looks_at_processes_that_ended():
+    stuck, gone = suspect("not-entered"), Death(Process(1), "exit", HERE, code=1)
+    (line,) = (step for step in next_steps(stuck, view([gone])) if step.startswith("py-spy"))
+    assert "the next time it is stuck" in line
+    unsure = Suspect("host-stuck", (RANK,), "stacks-awaited", 1)
+    assert "second look" not in keys(unsure, gone)
+    assert "second look" not in keys(replace(unsure, rule="stacks-awaited-still"))
+
+
 def test_a_fault_of_a_gpu_asks_for_its_state():
     fault = suspect("device", trouble=(Trouble("xid", "Xid 79", HERE, "n1", "GPU 0000:9b:00"),))
     assert keys(fault) == ["nvidia-smi", "dcgmi", "oddrank selftest"]

@@ -22,6 +22,7 @@ from oddrank.triage.facts import (
     Thread,
     World,
 )
+from oddrank.triage.findings import finding
 from oddrank.triage.judges.stacks import judge
 from oddrank.triage.view import view
 
@@ -165,6 +166,39 @@ def test_helper_threads_are_no_evidence():
     ]  # fmt: skip
     suspect = only(stack(ALL_REDUCE, 0, 1, 2), *helpers)
     assert (suspect.cause, suspect.rule) == ("unknown", "stacks-all-wait")
+
+
+def test_ranks_that_wait_in_different_calls_are_all_named():
+    barrier = f"barrier ({C10D}:5356)\nclose (train.py:67)\n{TRAIN}"
+    suspect = only(stack(ALL_REDUCE, 0, 1, 3), stack(barrier, 2))
+    assert (suspect.cause, suspect.certainty, suspect.processes) == ("unknown", 0, ())
+    said = finding(suspect).what
+    assert said.startswith(
+        "rank 2 in barrier at close (train.py:67); ranks 0-1, 3 in all_reduce at step (train.py:20)"
+    )
+    # The same call at two lines is two calls.
+    twice = [stack(ALL_REDUCE, 0, 1), stack(ALL_REDUCE.replace(":20", ":21"), 2)]
+    assert "rank 2 in all_reduce at step (train.py:21)" in finding(only(*twice)).what
+
+
+def test_a_functions_name_alone_does_not_say_that_it_waits_for_a_file():
+    nap = f"save_checkpoint (train.py:30)\n{TRAIN}"
+    waits = [stack(ALL_REDUCE, *range(1, 9))]
+    suspect = only(stack(nap, 0), *waits)
+    assert finding(suspect).what.startswith("rank 0 is stuck in save_checkpoint (train.py:30); ")
+    suspect = only(stack(CHECKPOINT, 0), *waits)
+    assert finding(suspect).what.startswith("rank 0 is stuck: waits for a file in read ")
+
+
+def test_two_looks_are_sure_for_another_reason_than_one():
+    def why(*looks):
+        found = [stack(text, *of, look=n) for n in looks for text, of in (
+            (LOCKED, [3]), (ALL_REDUCE, [0, 1, 2])
+        )]  # fmt: skip
+        return finding(only(*found)).confidence.why
+
+    assert why(0).startswith("one look only")
+    assert "in each look it stood at the same place" in why(0, 1)
 
 
 def test_workers_of_dataloaders_and_launchers_are_no_ranks():

@@ -9,7 +9,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from oddrank.triage.facts import Advice, Counts, Death, Fact, Mismatch, Progress, Source, Stack
+from oddrank.triage.facts import (
+    Advice,
+    Counts,
+    Death,
+    Fact,
+    Mismatch,
+    Progress,
+    Source,
+    Stack,
+    Stop,
+)
 
 _APART = 24 * 3600.0
 _MOST = 8
@@ -81,8 +91,8 @@ def _nearest(starts: Sequence[float], moment: float) -> float:
 
 
 def _end(fact: Fact) -> float | None:
-    """Returns when a rank ended or gave up; None for all other facts."""
-    if isinstance(fact, Death) or (isinstance(fact, Progress) and fact.timed_out):
+    """Returns when a rank or the job ended, or one gave up; None for all other facts."""
+    if isinstance(fact, (Death, Stop)) or (isinstance(fact, Progress) and fact.timed_out):
         return fact.time
     return None
 

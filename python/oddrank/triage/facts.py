@@ -272,6 +272,25 @@ class Death:
     """Not the process itself ended but one that it started: DataLoader worker pid 4711."""
     wall: bool = False
     """The source names no zone: UTC was assumed, and times of other sources prove no order."""
+    went_on: bool = False
+    """Later lines look like those of a process that goes on: it handled the exception, unless
+    another source says that it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Somebody told the whole job to end, and nobody's fault is known by that.
+
+    what: who was told, as a sentence names it: torchrun, SLURM. why: its own words, if it has any.
+    """
+
+    what: str
+    source: Source
+    time: float | None = None
+    signal: int | None = None
+    why: str = ""
+    wall: bool = False
+    """The source names no zone."""
 
 
 Whose: TypeAlias = Literal["hardware", "application", "cleanup", "notice", "unknown"]
@@ -342,8 +361,8 @@ class Advice:
 
 
 Fact: TypeAlias = (
-    Identity | Child | World | Progress | Mismatch | Stack | State | Activity | Death | Trouble
-    | Counts | Advice
+    Identity | Child | World | Progress | Mismatch | Stack | State | Activity | Death | Stop
+    | Trouble | Counts | Advice
 )  # fmt: skip
 
 

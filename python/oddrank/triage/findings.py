@@ -1,6 +1,8 @@
 """The sentences of triage: one function a cause, the only place with these texts."""
 
+import re
 import signal
+import time
 from collections.abc import Callable, Sequence
 
 from oddrank.finding import (
@@ -14,7 +16,7 @@ from oddrank.finding import (
     fold,
     ranks_text,
 )
-from oddrank.triage.facts import Call, Frame, Group, Point, Process, Suspect, Trouble, ranks
+from oddrank.triage.facts import Call, Death, Frame, Group, Point, Process, Suspect, Trouble, ranks
 
 _LEVELS: tuple[Level, Level, Level] = ("low", "medium", "high")
 _MOST_POINTS = 12
@@ -29,6 +31,8 @@ _DOING = {
     "peers": "waits for other ranks",
     "running": "runs",
 }
+_MOST_CALLS = 4  # that a sentence names
+_SIZES = re.compile(r"(\d+) vs\.? (\d+)")
 _NOT_TOLD = "what was read does not tell"
 
 
@@ -352,6 +356,14 @@ def _application(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _unknown(suspect: Suspect) -> tuple[Condition, str]:
+    if suspect.rule == "told-to-end" and suspect.death:
+        return "unknown", _told_to_end(suspect.death)
+    if suspect.rule == "sizes-differ" and suspect.death:
+        return "unknown", _sizes_differ(suspect.death)
+    if suspect.rule == "stacks-different-calls":
+        first, *others = (point.text for point in suspect.support[:_MOST_CALLS])
+        text = "; ".join([*others, first])
+        return "unknown", f"{text}: not the same call, and {_NOT_TOLD} who waits for whom"
     if not suspect.waiting:
         return "unknown", f"something went wrong, and {_NOT_TOLD} which rank began it"
     verb = "wait" if len(suspect.waiting) > 1 else "waits"
@@ -359,6 +371,29 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
     where = f" in {at}" if at else ""
     where += f" of {group}" if at and group else ""
     return "unknown", f"{count(suspect.waiting)} {verb}{where}, and {_NOT_TOLD} for whom"
+
+
+def _told_to_end(death: Death) -> str:
+    name = death.process.label
+    at = ""
+    if death.time is not None:
+        at = time.strftime(" at %H:%M:%S", time.gmtime(death.time))
+        at += "" if death.wall else " UTC"
+    if death.text:
+        why = "at its time limit" if "time limit" in death.text else f"({death.text})"
+        return f"{name} ended the job{at} {why}: nobody is to blame for that, and {_NOT_TOLD} more"
+    if death.signal is None:
+        return f"{name} cancelled the job{at}; its log does not say why"
+    return f"{name} was told to end ({_signal_name(death.signal)}){at}; its log does not say why"
+
+
+def _sizes_differ(death: Death) -> str:
+    process = death.process
+    known = process.rank is not None or process.pid is not None or process.label
+    name = str(who([process])) if known else "a process"
+    sizes = _SIZES.search(death.text)
+    what = f"{sizes[1]} bytes where it expected {sizes[2]}" if sizes else "more than it expected"
+    return f"{name} was sent {what}, and ended: its size or its peer's is wrong, or their calls are"
 
 
 def _signal_name(number: int | None) -> str:
@@ -390,6 +425,7 @@ def _evidence(point: Point, folder: str) -> Evidence:
 RULES = {
     "first-end": "no other end is known to have come before",
     "ended-from-outside": "somebody or something ended all ranks, and no other evidence says why",
+    "told-to-end": "what ends a job from outside says nothing of its ranks",
     "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
     "did-not-end": "the launcher had to kill it, while the others timed out waiting",
     "gone-without-a-word": "all others lost a peer, and nothing says how it ended",
@@ -418,6 +454,8 @@ RULES = {
     "stacks-moving": "others wait for peers, and it stood elsewhere in an earlier stack",
     "stacks-no-answer": "all others wrote dumps of themselves and wait, and it wrote none",
     "stacks-all-outside": "the stacks show no rank that waits for peers",
+    "stacks-different-calls": "the stacks show only ranks that wait, in different calls",
+    "stacks-awaited-still": "others wait for peers, and in each look it stood at the same place",
     "stacks-all-wait": "the stacks show only ranks that wait",
     "no-answer": "NCCL's own watcher gets no answer from it",
 }

@@ -66,6 +66,8 @@ class Leaf:
     frame: Frame | None
     op: str = ""
     cut: int = 0
+    by_name: bool = False
+    """Only the name of the user's function says its kind: nothing in it reads or writes."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -138,7 +140,8 @@ def leaf(frames: tuple[Frame, ...]) -> Leaf:
             user = user or frame
             context = next((k for k, known in _CONTEXT_ROWS if known.fullmatch(bare(frame))), "")
             if context and waits in ("", LOCK):
-                return Leaf(context, user, cut=frames.index(user))
+                by_name = context == DISK
+                return Leaf(context, user, cut=frames.index(user), by_name=by_name)
             continue
         if user is None and kind in (LOCK, NETWORK, THREADS):
             if not waits or kind == THREADS or (kind == waits and frame.native):

@@ -12,6 +12,8 @@ _TIMING = "changes timing, and may hide the fault"
 _WHERE_UNKNOWN = frozenset({
     "not-entered", "not-entered-or-inside", "inside-call", "unknown", "outside", "cycle",
 })  # fmt: skip
+# The job has ended: nothing of it can be looked at any more.
+_OVER = frozenset({"told-to-end", "sizes-differ"})
 _CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})
 _GPU_KINDS = frozenset({"xid", "gpu", "nvlink", "ecc", "sxid", "thermal", "power"})
 _LINK_KINDS = frozenset({"ib-flap", "link-flap", "network"})
@@ -26,7 +28,16 @@ class Case:
 
     @property
     def waits(self) -> bool:
-        return self.suspect.cause in _WHERE_UNKNOWN and self.suspect.leaf is None
+        return (
+            self.suspect.cause in _WHERE_UNKNOWN
+            and self.suspect.leaf is None
+            and self.suspect.rule not in _OVER
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether processes ended: who was stuck cannot be looked at any more, most likely."""
+        return bool(self.view.deaths or self.view.stops)
 
     @property
     def signal(self) -> int | None:
@@ -100,7 +111,8 @@ _NCCL = "docs.nvidia.com/deeplearning/nccl/user-guide"
 
 STEPS: tuple[Step, ...] = (
     Step(
-        "second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2,
+        "second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2
+        and c.suspect.rule != "stacks-awaited-still" and not c.over,
         "take the stacks again after a minute, into other files, and give both to oddrank triage",
         "oddrank triage --help",
     ),
@@ -117,7 +129,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         "oddrank trace where",
         lambda c: c.recorded and c.suspect.cause in ("host-stuck", "gil-held", "infinite-loop"),
-        "oddrank trace where {rank} --all-threads  (on {host}, while it is stuck: other threads)",
+        "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)",
         "oddrank trace where --help",
     ),
     Step(
@@ -144,7 +156,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "py-spy", lambda c: c.waits and not c.has_stack,
-        "py-spy dump --native --pid {pid} > rank.txt  (on {host}, while it is stuck)",
+        "py-spy dump --native --pid {pid} > rank.txt  (on {host}, {when})",
         "github.com/benfred/py-spy",
     ),
     Step(
@@ -206,13 +218,26 @@ STEPS: tuple[Step, ...] = (
         "docs.nvidia.com/compute-sanitizer",
     ),
     Step(
-        "core", lambda c: c.signal in _CRASH_SIGNALS,
+        "before its end", lambda c: c.suspect.rule == "told-to-end",
+        "if it hung: py-spy dump --pid PID > rankN.txt for each rank, before it is ended next time",
+        "github.com/benfred/py-spy",
+    ),
+    Step(
+        "memory", lambda c: c.suspect.death is not None and c.suspect.death.how == "oom",
+        "cat memory.max memory.peak memory.events  (of the job's cgroup, on {host})",
+        "docs.kernel.org: cgroup v2",
+    ),
+    Step(
+        "core",
+        lambda c: c.signal in _CRASH_SIGNALS and not c.has_stack
+        and c.suspect.rule != "sizes-differ",
         "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)",
         "man core(5), bloomberg.github.io/pystack",
     ),
     Step(
         "TORCH_SHOW_CPP_STACKTRACES",
         lambda c: c.suspect.death is not None and c.suspect.death.how in ("exception", "abort")
+        and c.suspect.rule != "sizes-differ"
         and c.says("c10", "runtimeerror", "processgroup", "dist"),
         "TORCH_SHOW_CPP_STACKTRACES=1  (shows where C++ raised it)",
         _TORCH,
@@ -223,13 +248,15 @@ STEPS: tuple[Step, ...] = (
         "kubernetes.io/docs/reference/kubectl",
     ),
     Step(
-        "sacct", lambda c: c.suspect.cause == "dead" and c.says("slurm", "srun"),
+        "sacct", lambda c: c.suspect.death is not None
+        and (c.suspect.death.by == "scheduler" or c.says("slurm", "srun", "stepid")),
         "sacct -j JOB --format=JobID,NodeList,State,ExitCode,MaxRSS,End",
         "slurm.schedmd.com/sacct.html",
     ),
     Step(
         "TORCH_DISTRIBUTED_DEBUG",
-        lambda c: c.suspect.cause == "mismatch" and not (c.suspect.at and c.suspect.at.site),
+        lambda c: (c.suspect.cause == "mismatch" and not (c.suspect.at and c.suspect.at.site))
+        or c.suspect.rule == "sizes-differ",
         "TORCH_DISTRIBUTED_DEBUG=DETAIL  (compares each call before it runs)",
         _TORCH, "torch 1.9+", timing=True,
     ),
@@ -248,7 +275,8 @@ STEPS: tuple[Step, ...] = (
     Step(
         "oddrank trace run",
         lambda c: not c.recorded
-        and (c.waits or c.suspect.cause in ("infinite-loop", "moving")),
+        and (c.waits or c.suspect.cause in ("infinite-loop", "moving")
+             or c.suspect.rule == "told-to-end"),
         "torchrun ... -m oddrank trace run train.py  (records where each rank is)",
         "oddrank trace run --help",
     ),
@@ -289,6 +317,7 @@ def _text(step: Step, case: Case) -> str:
     rank = str(first.rank) if first and first.rank is not None else ""
     values = {
         "{pid}": pid, "{rank}": rank, "{host}": host or "its host",
+        "{when}": "the next time it is stuck" if case.over else "while it is stuck",
         "{pod}": (first.host if first else "") or "POD", "{dumps}": dumps[:200],
     }  # fmt: skip
     text = step.text

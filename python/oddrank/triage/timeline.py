@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from oddrank.finding import ranks_text
-from oddrank.triage.facts import Death, Fact, Progress, Source, Trouble
+from oddrank.triage.facts import Death, Fact, Progress, Source, Stop, Trouble
 
 # Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
 _CLOCKS = 1.0
@@ -93,6 +93,10 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
             yield _event(fact, fact.time, text)
             if call is not None and call.since is not None:
                 yield _event(fact, call.since, f"entered {what}")
+        elif isinstance(fact, Stop) and fact.time is not None:
+            told = f"was told to end by signal {fact.signal}" if fact.signal else "ended the job"
+            text = f"{fact.what} {told}" + (f": {fact.why}" if fact.why else "")
+            yield Event(fact.time, text, fact.source, wall=fact.wall)
         elif isinstance(fact, Trouble) and fact.time is not None:
             device = f"{fact.device}: " if fact.device else ""
             text = f"{device}{fact.text}"[:_MOST_TEXT]

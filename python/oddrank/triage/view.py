@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from oddrank.triage.facts import (
     Activity,
@@ -18,6 +18,7 @@ from oddrank.triage.facts import (
     Progress,
     Stack,
     State,
+    Stop,
     Trouble,
     World,
 )
@@ -39,6 +40,7 @@ class View:
     states: dict[Process, State] = field(default_factory=dict)
     activities: dict[Process, Activity] = field(default_factory=dict)
     deaths: list[Death] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
     facts: tuple[Fact, ...] = ()
@@ -79,6 +81,9 @@ def view(facts: Iterable[Fact]) -> View:
     found = View(facts=facts, world=_world(facts))
     groups = _Groups(facts, found.world)
     progress: dict[Group, dict[int, list[Progress]]] = defaultdict(lambda: defaultdict(list))
+    as_they_are: dict[type, list[Any]] = {
+        Stop: found.stops, Trouble: found.troubles, Counts: found.counts
+    }  # fmt: skip
     for fact in facts:
         if isinstance(fact, Progress):
             process = join(fact.process)
@@ -106,10 +111,8 @@ def view(facts: Iterable[Fact]) -> View:
             found.activities[join(fact.process)] = replace(fact, process=join(fact.process))
         elif isinstance(fact, Death):
             found.deaths.append(replace(fact, process=join(fact.process)))
-        elif isinstance(fact, Trouble):
-            found.troubles.append(fact)
-        elif isinstance(fact, Counts):
-            found.counts.append(fact)
+        elif type(fact) in as_they_are:
+            as_they_are[type(fact)].append(fact)
     found.progress = {
         group: {rank: merged(several) for rank, several in members.items()}
         for group, members in progress.items()

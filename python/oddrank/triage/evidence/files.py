@@ -1,6 +1,7 @@
 """Opens what the user gave: files, folders, archives and compressed files, to any depth of both."""
 
 import bz2
+import codecs
 import gzip
 import importlib
 import lzma
@@ -29,7 +30,15 @@ _MOST_GROWTH, _MAY_GROW_TO = 1000, 1 << 30
 _MOST_FILES = 1 << 20
 _DEEPEST = 4  # archives inside archives
 _CHUNK = 1 << 20
-_BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_BROKEN = (
+    OSError,
+    EOFError,
+    UnicodeError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
@@ -45,6 +54,16 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Item]]:
     with tempfile.TemporaryDirectory(prefix="oddrank-triage-") as folder:
         unpacker = _Unpacker(Path(folder), notes)
         yield list(unpacker.items(paths))
+
+
+class _AsUtf8:
+    """Gives the bytes of a text in UTF-8."""
+
+    def __init__(self, text: IO[str]) -> None:
+        self._text = text
+
+    def read(self, size: int) -> bytes:
+        return self._text.read(size).encode(errors="replace")
 
 
 class _Unpacker:
@@ -110,7 +129,11 @@ class _Unpacker:
                 self._notes.add(name, f"unpacked only in part: {error}")
 
     def _copy(
-        self, source: IO[bytes], name: str, changed: float | None = None, packed: int | None = None
+        self,
+        source: IO[bytes] | _AsUtf8,
+        name: str,
+        changed: float | None = None,
+        packed: int | None = None,
     ) -> Path | None:
         """Copies to a file of the folder what `source` yields until its end or an error.
 
@@ -147,6 +170,13 @@ class _Unpacker:
         if copy is not None:
             yield from self._file(name, copy, depth)
 
+    def utf16(self, name: str, path: Path, depth: int) -> Iterator[Item]:
+        """Copies a text of two bytes a character, as Windows' shells redirect it, as UTF-8."""
+        with path.open("r", encoding="utf-16", errors="replace", newline="") as source:
+            copy = self._copy(_AsUtf8(source), name, path.stat().st_mtime)
+        if copy is not None:
+            yield from self._file(name, copy, depth)
+
     def tar(self, name: str, path: Path, depth: int) -> Iterator[Item]:
         with tarfile.open(path, "r:") as archive:
             for member in archive:
@@ -178,6 +208,8 @@ def _packing(head: bytes) -> _Unpack | None:
         return _Unpacker.tar
     if head.startswith(b"PK\x03\x04"):
         return _Unpacker.zip
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0":
+        return _Unpacker.utf16
     for magic, opener in _OPENERS.items():
         if head.startswith(magic):
             return lambda self, *where: self.compressed(opener, *where)

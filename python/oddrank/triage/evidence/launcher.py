@@ -9,11 +9,12 @@ from typing import Literal
 
 from oddrank.triage.evidence import Item, Kind, Notes, log_lines, tracebacks
 from oddrank.triage.evidence.log_lines import Line, Log
-from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble, World
+from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
 
 _MOST_JSON = 4 << 20
 _AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _CLOSING = re.compile(r"[Ss]ending process (\d+) closing signal (\w+)")
+_TOLD = re.compile(r"Received (?:Signals\.)?(\w+) death signal")
 _FORCED = re.compile(r"process (\d+) via .*forcefully exiting via (?:Signals\.)?(\w+)")
 # What ends an entry of torchrun's table: a rule, or the number of the next one.
 _TABLE_LINE = re.compile(r"-{10,}|={10,}|\[\d+\]:|Root Cause .*")
@@ -144,6 +145,9 @@ class _Reader:
             self._agent(line).forced.setdefault(int(found[1]), line)
         elif found := _CLOSING.search(text):
             self._agent(line).closed.setdefault(int(found[1]), line)
+        elif found := _TOLD.search(text):
+            number = int(found[1]) if found[1].isdigit() else _NAMED.get(found[1])
+            self._others.append(Stop("torchrun", source, line.time, number))
         elif "srun: error:" in text:
             self._srun(text, line, source)
         elif "slurmstepd" in text:
@@ -211,10 +215,8 @@ class _Reader:
         if "NODE FAIL" in why:
             self._others.append(Trouble("node", "SLURM cancelled the step: node failure", source,
                                         fatal=True, time=line.time))  # fmt: skip
-        elif "TIME LIMIT" in why or "PREEMPTION" in why:
-            reason = why.lower().replace("time limit", "the time limit")
-            self._others.append(Death(Process(), "evicted", source, line.time, coarse=True,
-                                      by="scheduler", text=f"at {reason}"))  # fmt: skip
+        else:
+            self._others.append(Stop("SLURM", source, line.time, why=why.lower()))
 
     def _mpi_done(self, writer: object) -> None:
         if writer not in self._mpi:

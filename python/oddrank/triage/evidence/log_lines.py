@@ -13,7 +13,17 @@ from typing import Any
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.triage.evidence import Item, Notes
-from oddrank.triage.facts import Death, Fact, Identity, Process, Progress, Source, Trouble, World
+from oddrank.triage.facts import (
+    Death,
+    Fact,
+    Identity,
+    Process,
+    Progress,
+    Source,
+    Stop,
+    Trouble,
+    World,
+)
 
 # Reader -> words of its lines, and how many lines of the same writer come with each (see
 # csrc/logs/scanner.hpp). A line with several words belongs to the first.
@@ -38,6 +48,7 @@ _WORDS: dict[str, tuple[tuple[str, int], ...]] = {
     "launcher": (
         ("failed (exitcode:", 0),
         ("closing signal SIG", 0),
+        ("death signal, shutting down", 0),
         ("forcefully exiting via", 0),
         ("exitcode  :", 0),
         ("error_file:", 0),
@@ -183,7 +194,7 @@ def clocked(logs: Iterable[Log], facts: Iterable[Fact]) -> Iterator[Fact]:
     """Yields facts made of lines; those with times without a zone say so."""
     wall = {log.source(line) for log in logs for line in log.lines if line.wall}
     for fact in facts:
-        if isinstance(fact, (Death, Progress)) and fact.source in wall:
+        if isinstance(fact, (Death, Progress, Stop)) and fact.source in wall:
             yield replace(fact, wall=fact.time is not None)
         elif isinstance(fact, Trouble) and fact.source in wall:
             yield replace(fact, coarse=True)

@@ -139,11 +139,18 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
                 own=row.form == "faulthandler",
             )
         )
-    for kind, _, process, stack, line, last in found["errors"]:
+    before: dict[int, tuple[Frame, ...]] = {}
+    for kind, link, process, stack, line, last in found["errors"]:
         if kind == "exception" and last.startswith("KeyboardInterrupt"):
             # Somebody ended a rank that was stuck: the traceback shows where.
             source = Source(items[seen[process].source].name, line)
-            threads[stack].append(Thread(processes[process], "MainThread", source=source))
+            thread = Thread(processes[process], "MainThread", source=source)
+            stood = _stood(frames[stack], before.get(process, ())) if link == "context" else ()
+            if stood:
+                yield Stack(stood, (thread,))
+            else:
+                threads[stack].append(thread)
+        before[process] = frames[stack]
     for stack, members in threads.items():
         if frames[stack] or len(members) < len(rows):
             yield Stack(frames[stack], tuple(members))
@@ -152,6 +159,19 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
     for process, one in zip(processes, seen, strict=True):
         if parent := by_pid.get((one.source, one.parent)):
             yield Child(process, parent, Source(items[one.source].name, one.line))
+
+
+def _stood(frames: tuple[Frame, ...], before: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Returns where a process stood that was interrupted while it handled an error of a collective.
+
+    A signal waits until a collective returns, and this one failed, as its peers were ended, too.
+    """
+    if before and "torch/distributed/" in before[0].file:
+        last = (before[-1].function, before[-1].file)
+        for index, frame in enumerate(frames):
+            if (frame.function, frame.file) == last:
+                return (*before, *frames[index + 1 :])
+    return ()
 
 
 def _looks(

@@ -1,20 +1,48 @@
 """Last words of processes in logs: Python tracebacks, C++ exceptions, signals, CUDA's errors."""
 
+import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from oddrank import _native
+from oddrank.errors import OddrankError
 from oddrank.triage.evidence import Item, Kind, Notes, lines, log_lines, stacks
 from oddrank.triage.evidence.log_lines import Line, Log
-from oddrank.triage.facts import Child, Death, Fact, Frame, Process, Source, Trouble
+from oddrank.triage.facts import (
+    Child,
+    Death,
+    Fact,
+    Frame,
+    Process,
+    Source,
+    Stop,
+    Trouble,
+)
 
 _START = "Traceback (most recent call last)"
 _FILE_LINE = re.compile(r'^\W*File "([^"]+)", line (\d+)(?:, in (.+))?')
+# The same behind a prefix that is in no table.
+_ANY_FILE_LINE = re.compile(r'\s(?=File "[^"]+", line \d+)')
 _RICH_LINE = re.compile(r"^│ (\S+\.py):(\d+) in (\S+)")
 # Tracebacks of these are the launcher's own: it reports what became of a rank.
 _LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launcher/", "accelerate/commands/",
               "deepspeed/launcher/", "torch/distributed/elastic/agent/")  # fmt: skip
 _LAUNCHERS_WORDS = ("ChildFailedError", "CalledProcessError", "SignalException")
+_GOT_SIGNAL = re.compile(r"got signal: (\d+)")
+_INTERRUPTED = "KeyboardInterrupt"
+# Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
+_PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
+_PROGRESS = re.compile(r"\b(?:step|iter(?:ation)?|epoch|batch)\b\W{0,3}(\d+)", re.IGNORECASE)
+_FINISHED = re.compile(
+    r"\btrain(?:ing|ed)?\b.{0,40}\b(?:finished|completed?|done)\b|\bfinished training\b",
+    re.IGNORECASE,
+)
+_NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergency", re.IGNORECASE)
+# Without prefixes, other ranks' lines may come late: by their times only so much later proves it.
+_LATER = 60.0
 # Python goes on after these.
 _GOES_ON = ("Exception ignored in", "Exception in thread")
 _SIGNALS = {
@@ -59,6 +87,21 @@ class _Block:
     text: str = ""
     time: float | None = None
     goes_on: bool = False
+    end: int = 0
+    """The line of its exception."""
+
+    @property
+    def launcher(self) -> bool:
+        """Whether it is the launcher's own, which reports what became of a rank."""
+        site, text = parse(self.lines)
+        text = self.text or text
+        return any(word in text for word in _LAUNCHERS_WORDS) or any(
+            part in frame.file for frame in site for part in _LAUNCHERS
+        )
+
+    @property
+    def interrupted(self) -> bool:
+        return self.text == _INTERRUPTED
 
 
 def parse(lines: Sequence[str]) -> tuple[tuple[Frame, ...], str]:
@@ -126,14 +169,18 @@ class _Words:
         self._goes_on: dict[object, int] = {}
         self._deaths: dict[object, Death] = {}
         self._troubles: dict[tuple[object, str, str], Trouble] = {}
+        self._ended: set[object] = set()  # writers of which a launcher has ended
+        self._stops: list[Stop] = []
 
     def facts(self) -> Iterator[Fact]:
         for line in self._log.lines:
             self._add(line)
         for writer in list(self._open):
             self._close(writer)
+        yield from self._stops
+        went_on = _went_on(self._log, self._done)
         for blocks in self._done.values():
-            yield from _deaths(blocks)
+            yield from _deaths(blocks, went_on)
         yield from self._deaths.values()
         yield from self._troubles.values()
 
@@ -153,8 +200,10 @@ class _Words:
         if block is not None:
             if line.text[:1] in (" ", "\t", "│", "╭", "╰"):
                 block.lines.append(line.text)
+            elif found := _ANY_FILE_LINE.search(line.text):
+                block.lines.append(line.text[found.start() :])
             elif line.text.strip():
-                block.text = line.text.strip()
+                block.text, block.end = line.text.strip(), line.number
                 self._close(line.writer)
             if line.follows:
                 return
@@ -192,6 +241,8 @@ class _Words:
             self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
 
     def _died(self, line: Line, death: Death) -> None:
+        if line.writer in self._ended:
+            return
         old = self._deaths.get(line.writer)
         if old is None:
             self._deaths[line.writer] = death
@@ -237,11 +288,56 @@ class _Words:
 
     def _close(self, writer: object) -> None:
         block = self._open.pop(writer)
-        if not block.goes_on:
-            self._done.setdefault(writer, []).append(block)
+        if block.goes_on:
+            return
+        self._done.setdefault(writer, []).append(block)
+        if block.launcher:
+            self._ended.add(writer)  # what dies there afterwards is the launcher itself
+            if found := _GOT_SIGNAL.search(block.text):
+                self._stops.append(Stop("torchrun", block.source, block.time, int(found[1])))
 
 
-def _deaths(blocks: Sequence[_Block]) -> Iterator[Death]:
+def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
+    """Returns the lines of tracebacks behind which the same process goes on: steps, or the end.
+
+    Output is buffered: what a process wrote before it raised may come after its traceback. So
+    the judges believe a source that says that the process ended.
+    """
+    if not any(not block.launcher for blocks in done.values() for block in blocks):
+        return set()
+    needles = [(word, 0) for word in _PROGRESS_WORDS]
+    try:
+        found = _native.core().scan_lines(os.fsencode(log.item.path), needles)["matches"]
+    except (OSError, OddrankError):
+        return set()
+    said: dict[object, list[Any]] = defaultdict(list)
+    for match in found:
+        if not _NO_PROGRESS.search(match[2]):
+            said[match[3]].append(match)
+    return {
+        block.number
+        for writer, blocks in done.items()
+        for block in blocks
+        if _goes_on(block, said[writer])
+    }
+
+
+def _goes_on(block: _Block, matches: Sequence[Any]) -> bool:
+    later = [match for match in matches if block.end and match[0] > block.end]
+    if any(_FINISHED.search(match[2]) for match in later):
+        return True
+    if block.process == Process():
+        before = [m[4][0] for m in matches if m[4] is not None and m[0] < block.number]
+        start = before[-1] if before else None
+        later = [
+            m for m in later
+            if start is not None and m[4] is not None and m[4][0] - start > _LATER * 1e9
+        ]  # fmt: skip
+        return any(_PROGRESS.search(match[2]) for match in later)
+    return len({step[1] for match in later if (step := _PROGRESS.search(match[2]))}) > 1
+
+
+def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
     """Yields the death that one writer's tracebacks tell: that of the last one.
 
     Without prefixes all ranks are one writer: then each traceback may be another rank's.
@@ -250,13 +346,14 @@ def _deaths(blocks: Sequence[_Block]) -> Iterator[Death]:
     for block in blocks:
         site, text = parse(block.lines)
         text = block.text or text
-        if any(word in text for word in _LAUNCHERS_WORDS):
+        if block.launcher:
             continue
-        if site and any(part in frame.file for frame in site for part in _LAUNCHERS):
-            continue
-        if text or site:
-            told.append(Death(block.process, "exception", block.source, block.time, text=text,
+        if block.interrupted:
+            told.append(Death(block.process, "signal", block.source, block.time, signal=2,
                               site=site))  # fmt: skip
+        elif text or site:
+            told.append(Death(block.process, "exception", block.source, block.time, text=text,
+                              site=site, went_on=block.number in went_on))  # fmt: skip
     if not told:
         return
     if told[-1].process == Process():

@@ -8,10 +8,11 @@ expects shows a mismatch, and not whose size is wrong.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from oddrank.finding import ranks_text
 from oddrank.triage import timeline
-from oddrank.triage.facts import Call, Death, Point, Process, Source, Suspect, ranks
+from oddrank.triage.facts import Call, Death, Point, Process, Source, Stop, Suspect, ranks
 from oddrank.triage.judges.ends import (
     FROM_OUTSIDE,
     End,
@@ -33,7 +34,33 @@ _ORDER = {"oom": 0, "evicted": 1, "exception": 2, "signal": 2, "abort": 3, "exit
 
 
 def judge(view: View) -> list[Suspect]:
-    """Returns who ended first and why; if nobody ended by itself, who the others waited for."""
+    """Returns who ended first and why; if nobody ended by itself, who the others waited for.
+
+    A job that somebody told to end has no culprit, unless a process ended before, by itself.
+    """
+    found = _judge(view)
+    if view.stops and all(s.rule == "ended-from-outside" for s in found):
+        return [_told(view.stops)]
+    return found
+
+
+def _told(stops: Sequence[Stop]) -> Suspect:
+    stop = min(stops, key=lambda s: (not s.why, s.time is None, s.time or 0.0))
+    how: Literal["evicted", "signal"] = "signal" if stop.signal else "evicted"
+    death = Death(
+        Process(label=stop.what), how, stop.source, stop.time, signal=stop.signal,
+        by="" if stop.signal else "scheduler", text=stop.why, wall=stop.wall,
+    )  # fmt: skip
+    text = f"{stop.what} ended the job" + (f": {stop.why}" if stop.why else "")
+    if stop.signal:
+        text = f"{stop.what} was told to end the job, by signal {stop.signal}"
+    return Suspect(
+        "unknown", (), rule="told-to-end", certainty=0, support=(Point(text, stop.source),),
+        death=death, time=stop.time,
+    )  # fmt: skip
+
+
+def _judge(view: View) -> list[Suspect]:
     if not view.deaths:
         return []
     ends = ends_of(view)
@@ -89,6 +116,10 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     first = min(group, key=lambda end: (end.process.rank is None, end.process.rank or 0))
     best = first.best
     culprits = tuple(end.process for end in group if key(end.process) is not None)
+    unnamed = not culprits
+    hosts = {end.process.host for end in group}
+    if unnamed and len(hosts) == 1 and None not in hosts:
+        culprits = (replace(best.process, label="a process"),)
     victims = [end for end in ends if end.why in ("lost", "waited")]
     everywhere = _everywhere(view, ends, group)
     # Somebody ended the whole job: what it did until then is another question.
@@ -103,7 +134,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         support.append(Point(f"{_who(ended)} {was} ended after that"))
     against: tuple[Point, ...] = ()
     certainty = 2
-    if not culprits:
+    if unnamed:
         certainty = 1
         against = (Point("no line says which rank it was", best.source),)
     elif best.how == "exit" and not best.text:
@@ -236,13 +267,13 @@ def _gone(victims: Sequence[End], process: Process) -> Suspect:
 def _mismatch(ends: Sequence[End], unlike: Sequence[End]) -> list[Suspect]:
     """Ranks that were sent more than they expected: they or their peers gave another size."""
     points = [Point(_words(end), end.best.source) for end in unlike[:_MOST_POINTS]]
-    victims = [end for end in ends if end.why in ("unlike", "waited", "lost")]
+    victims = [end for end in ends if end.why in ("waited", "lost")]
     return [
         Suspect(
             "unknown", (), rule="sizes-differ", certainty=0,
-            support=(*points, *_victims([end for end in ends if end.why in ("lost", "waited")])),
+            support=(*points, *_victims(victims)),
             waiting=tuple(end.process for end in victims if key(end.process) is not None),
-            at=_call(victims),
+            at=_call(victims), death=unlike[0].best,
         )
     ]  # fmt: skip
 

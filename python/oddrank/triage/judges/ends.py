@@ -61,16 +61,37 @@ def ends_of(view: View) -> list[End]:
         if child := view.child(death.process):
             what = f"{child.what or 'child process'} pid {death.process.pid}"
             death = replace(death, process=child.parent, child=what)  # noqa: PLW2901
-        of[key(death.process) or number].append(death)
+        of[key(death.process) or number].append(_of_memory(death, view))
     late = timed_out(view)
-    found = [_end(deaths, late) for deaths in of.values()]
-    if all(end.why == "ended" for end in found):
+    found = [_end(left, late) for deaths in of.values() if (left := _really(deaths, view))]
+    if not view.stops and all(end.why == "ended" for end in found):
         # Nobody else ended, so the signal came from outside, if it was not the launcher's.
         found = [
             replace(end, why="own") if not any(d.by == "launcher" for d in end.deaths) else end
             for end in found
         ]
     return _attached(found)
+
+
+def _of_memory(death: Death, view: View) -> Death:
+    """Returns a SIGKILL as the end for want of memory that a guard of its host tells of."""
+    if death.how != "signal" or death.signal != 9 or death.by == "launcher":
+        return death
+    for trouble in view.troubles:
+        named = trouble.pid is not None or trouble.pids
+        apart = trouble.host and death.process.host and trouble.host != death.process.host
+        if trouble.kind == "oom" and not named and not apart:
+            return replace(death, how="oom", by="kernel", text=trouble.text)
+    return death
+
+
+def _really(deaths: Sequence[Death], view: View) -> list[Death]:
+    """Leaves out exceptions after which the process went on, if nothing says that it ended."""
+    left = [death for death in deaths if not death.went_on]
+    others = left
+    if key(deaths[0].process) is None:
+        others = [d for d in view.deaths if not d.went_on and d.how != "exception"]
+    return left if all(_why(death) == "ended" for death in others) else list(deaths)
 
 
 def key(process: Process) -> object:

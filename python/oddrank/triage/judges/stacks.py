@@ -138,7 +138,7 @@ def _awaited(
         Suspect(
             _cause(group[0]),
             _processes(group),
-            rule="stacks-awaited" if waiting else "stacks-awaited-by-gpu",
+            rule=_rule(group, waiting),
             certainty=certainty,
             support=(
                 *(Point(f"{_who([s])} stands in {_place(s)}", s.thread.source) for s in group[:4]),
@@ -153,10 +153,17 @@ def _awaited(
             waiting=_processes(victims),
             at=_call(_nearest(group, victims)),
             leaf=group[0].leaf.frame,
-            leaf_class=_class(group[0].kind),
+            leaf_class=_class(group[0]),
         )
         for group in _groups(named)
     ]
+
+
+def _rule(group: Sequence[Stand], waiting: Sequence[Stand]) -> str:
+    if not waiting:
+        return "stacks-awaited-by-gpu"
+    looked_twice = all(stand.frozen and not stand.thread.timed_out for stand in group)
+    return "stacks-awaited-still" if looked_twice else "stacks-awaited"
 
 
 def _certainty(
@@ -196,8 +203,10 @@ def _cause(stand: Stand) -> Cause:
     return "infinite-loop" if stand.kind == RUNNING else "host-stuck"
 
 
-def _class(kind: str) -> str:
-    return {THREADS: "", LEAVING: "", MAYBE: ""}.get(kind, kind)
+def _class(stand: Stand) -> str:
+    """Returns what a place is told as; "" where only the name of a function says it."""
+    told = stand.kind not in (THREADS, LEAVING, MAYBE) and not stand.leaf.by_name
+    return stand.kind if told else ""
 
 
 def _one_look(group: Sequence[Stand]) -> tuple[Point, ...]:
@@ -240,7 +249,7 @@ def _moving(outside: Sequence[Stand], victims: Sequence[Stand]) -> Suspect:
         waiting=_processes(victims),
         at=_call(_nearest(outside, victims)),
         leaf=outside[0].leaf.frame,
-        leaf_class=_class(outside[0].kind),
+        leaf_class=_class(outside[0]),
     )
 
 
@@ -254,7 +263,7 @@ def _all_outside(outside: Sequence[Stand]) -> Suspect:
         certainty=1 if len(outside) > 1 and all(s.frozen for s in outside) else 0,
         support=_points(outside),
         leaf=first.leaf.frame if len(groups) == 1 else None,
-        leaf_class=_class(first.kind) if len({s.kind for s in outside}) == 1 else "",
+        leaf_class=_class(first) if len({s.kind for s in outside}) == 1 else "",
     )
 
 
@@ -263,20 +272,19 @@ def _all_wait(
 ) -> Suspect:
     """Nobody stands outside: a rank without a stack, a GPU, a network or a circle is to blame."""
     victims = (*waiting, *maybe)
-    calls = {stand.place for stand in waiting}
     jammed = [s for s in maybe if s.leaf.frame and "Launch" in s.leaf.frame.function]
+    calls = sorted(_by_line(waiting).values(), key=len, reverse=True)
+    differ = len(calls) > 1 and not maybe
     points = list(_points(victims))
+    if differ:
+        points = [point for call in calls[:_MOST_GROUPS] for point in _points(call)]
     if jammed:
         points.append(Point(f"{_who(jammed)}: the queue of the GPU is full: victims"))
-    elif len(calls) > 1:
-        points.append(
-            Point(f"the ranks wait in {len(calls)} different calls: perhaps for each other")
-        )
     largest = max(_groups(victims), key=len)
     return Suspect(
         "unknown",
         (),
-        rule="stacks-all-wait",
+        rule="stacks-different-calls" if differ else "stacks-all-wait",
         certainty=0,
         support=(*points, *unseen),
         waiting=_processes(victims),
@@ -321,6 +329,14 @@ def _groups(stands: Iterable[Stand]) -> list[list[Stand]]:
         last = [stand for group in groups[_MOST_GROUPS - 1 :] for stand in group]
         groups = [*groups[: _MOST_GROUPS - 1], last]
     return groups
+
+
+def _by_line(stands: Iterable[Stand]) -> dict[object, list[Stand]]:
+    """Returns processes that stand in one call at one line."""
+    found: dict[object, list[Stand]] = defaultdict(list)
+    for stand in stands:
+        found[stand.place].append(stand)
+    return found
 
 
 def _nearest(culprits: Sequence[Stand], victims: Sequence[Stand]) -> list[Stand]:
