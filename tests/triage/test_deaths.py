@@ -382,3 +382,18 @@ def test_a_job_that_somebody_ended_hides_no_stall():
 
 def test_nothing_is_said_without_deaths():
     assert deaths.judge(view([])) == []
+
+
+def test_the_rank_whose_key_in_the_store_others_missed_is_named(tmp_path):
+    error = "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: "
+    key = "/default_pg/0//cpu//0/3"
+    suspect, named = one(
+        suspects(tmp_path, traceback(0, error + key) + traceback(1, error + key)), "not-entered"
+    )
+    assert (named, suspect.certainty) == ([3], 1)
+    what = finding(suspect).what
+    assert what.startswith("rank 3 is stuck: it has not entered init_process_group; ranks 0-1 wait")
+    alone = suspects(tmp_path, traceback(0, error + key))
+    assert [s.certainty for s in alone] == [0]
+    both = traceback(0, error + key) + traceback(1, error + key.replace("0/3", "0/2"))
+    assert not [s for s in suspects(tmp_path, both) if s.rule == "absent-in-store"]

@@ -160,6 +160,8 @@ class Progress:
     """The source never records sends and receives of this back end, nor that a call failed."""
     pause: float | None = None
     """The longest time between two calls that the source shows of this rank, in seconds."""
+    cut: bool = False
+    """The source was cut off: its rank may have come further, and what is open may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,10 @@ class Activity:
     section: str = ""
     seen: float | None = None
     """When the source was written or read; None: unknown."""
+    alone: float | None = None
+    """When its last call with other ranks ended, if it is in none."""
+    pause: float | None = None
+    """The longest time between two of its last calls with others, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +429,12 @@ class Suspect:
     cycle: tuple[tuple[Process, ...], ...] = ()
     """Of a circle: sets of ranks, each waiting for the next; or pairs that wait for each other."""
     time: float | None = None
+    there: tuple[Process, ...] | None = None
+    """Of those who wait: who stands in `at`; None: not known."""
+    own: Call | None = None
+    """The call of `group` that the culprits are in themselves; None: none, or not known."""
+    young: bool = False
+    """The others have not waited long enough for a stall."""
 
 
 def ranks(processes: Sequence[Process]) -> tuple[int, ...]:

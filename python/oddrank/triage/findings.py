@@ -140,8 +140,10 @@ def _waiters(suspect: Suspect, where: str = "") -> str:
     at, group = call_text(suspect.at), group_text(suspect.group)
     if not where and at:
         where = f"in {at} of {group}" if group else f"in {at}"
-    # Ranks outside the group wait for those inside it, or for the culprits in other calls.
+    # Others wait for those who are there, or for the culprits in other calls.
     members = set(suspect.group.ranks) if suspect.group else set()
+    if suspect.there is not None:
+        members = set(ranks(suspect.there))
     there = [p for p in suspect.waiting if p.rank is None or p.rank in members]
     if not members or not there or not at:
         there = list(suspect.waiting)
@@ -185,7 +187,13 @@ def _not_entered(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
-    at = call_text(suspect.at) or "a call"
+    name, _, _ = _subject(suspect)
+    at, own = call_text(suspect.at) or "a call", suspect.own
+    if own is not None and suspect.at is not None and own.seq != suspect.at.seq:
+        have = "have" if len(suspect.processes) > 1 else "has"
+        of = group_text(suspect.group)
+        how = f"inside {call_text(own)} of {of}, which the others have completed"
+        return _stuck(suspect, f"{how}; {name} {have} not entered {at}", where="there")
     return _stuck(suspect, f"inside {at}, or in one before it, and nobody else is behind")
 
 
@@ -264,7 +272,10 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
     found = suspect.mismatch
     name, _, _ = _subject(suspect)
     if found is None:
-        return "mismatch", f"{name} issued another call than the others"
+        at, of = call_text(suspect.at), group_text(suspect.group)
+        where = f" of {of}" if at and of else ""
+        before = "what was never issued after the same calls before"
+        return "mismatch", f"{name} issued {at or 'a call'}{where}: {before}{_waiters(suspect)}"
     usual, *others = found.variants
     of = group_text(suspect.group or found.group)
     where = f"call {found.seq}" + (f" of {of}" if of else "")
@@ -429,6 +440,7 @@ RULES = {
     "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
     "did-not-end": "the launcher had to kill it, while the others timed out waiting",
     "gone-without-a-word": "all others lost a peer, and nothing says how it ended",
+    "absent-in-store": "the others timed out waiting for its key in the store",
     "without-a-timeout": "the others timed out waiting for somebody, and it did not",
     "sizes-differ": "a rank was sent more than it expected: its size or its peer's is wrong",
     "awaited-and-waits-for-nobody": "awaited by other ranks, and waiting for none",
@@ -436,6 +448,8 @@ RULES = {
     "all-inside": "every rank is inside the call: nobody is behind",
     "group-unknown": "nothing that was read tells who belongs to the group",
     "circle": "ranks wait for each other, each inside a call that the next has not entered",
+    "in-every-circle": "ranks wait for each other in circles, and all of these pass through it",
+    "unusual-call": "it issued another call than it always did, and all others did as always",
     "opposed-messages": "two ranks do the same to each other, and each needs the other's part",
     "different-calls": "ranks issued different calls as the same call of a group",
     "held": "the kernel keeps it from running",

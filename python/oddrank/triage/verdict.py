@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from oddrank.finding import ranks_text
-from oddrank.triage.facts import Cause, Point, Process, Source, Suspect, ranks
+from oddrank.triage.facts import Activity, Cause, Point, Process, Source, Suspect, ranks
 from oddrank.triage.judges import deaths, devices, ras, stacks, waits
 from oddrank.triage.view import View
 
@@ -23,6 +23,8 @@ _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV})
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
 # Seconds since the last event of a process that goes on. Recorders see each line of its own code.
 _JUST_NOW = 1.0
+# So many times as long between two calls as ever before is no pause any more.
+_LONGER = 2.0
 
 
 def suspects(view: View) -> list[Suspect]:
@@ -155,8 +157,17 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
     cause = suspect.cause
     if longest < _JUST_NOW:
         # From one look, slow work and an endless loop are the same: both run.
-        cause = "moving" if suspect.leaf_class in ("disk", "data", "network") else "infinite-loop"
+        works = suspect.leaf_class in ("disk", "data", "network")
+        always = all(map(_as_always, active))
+        cause = "moving" if works or suspect.young or always else "infinite-loop"
     return replace(suspect, cause=cause, support=(*suspect.support, point))
+
+
+def _as_always(activity: Activity) -> bool:
+    """Returns whether a process has not been out of calls much longer than it was before."""
+    if activity.alone is None or activity.pause is None or activity.seen is None:
+        return False
+    return activity.seen - activity.alone < _LONGER * activity.pause
 
 
 def _held(

@@ -155,6 +155,7 @@ def merged(several: Sequence[Progress]) -> Progress:
         open_count=max(best.open_count - (len(best.open) - len(calls)), len(calls)),
         timed_out=any(p.timed_out for p in several),
         whole=any(p.whole for p in several),
+        cut=all(p.cut for p in several),
     )
 
 

@@ -138,6 +138,7 @@ class _Records:
                     unseen=backend == "gloo" and not whole,
                     no_messages=backend == "gloo",
                     pause=pause,
+                    cut=not whole and not gloo,
                 )
             # A rank with nothing open anywhere is not in the calls of its other groups either. If
             # its buffer still has its first operation, it has issued none in them.

@@ -5,6 +5,7 @@ root cause is the exit that it saw first, often a victim's. One that finds anoth
 expects shows a mismatch, and not whose size is wrong.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -29,6 +30,8 @@ from oddrank.triage.view import View
 # Signals that end victims, too: an abort after a lost peer, a crash while others tear down.
 _CASCADES = frozenset({6, 11})
 _MOST_POINTS = 8
+# gloo's ranks find each other by keys of the store that end with a rank of the group.
+_STORE_KEY = re.compile(r"wait timeout after \d+ ?ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$", re.M)
 # Of ends whose order is not known, the kind that explains others best comes first.
 _ORDER = {"oom": 0, "evicted": 1, "exception": 2, "signal": 2, "abort": 3, "exit": 4}
 
@@ -214,6 +217,8 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
     waited = [end for end in victims if end.why == "waited"]
     if not victims:
         return []
+    if absent := _absent_in_store(view):
+        return [absent]
     sure = False
     known = {end.process.rank for end in ends if end.process.rank is not None}
     everyone = set(range(view.world or max(known, default=-1) + 1))
@@ -249,6 +254,24 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
             at=_call(victims),
         )
     ]
+
+
+def _absent_in_store(view: View) -> Suspect | None:
+    """Returns whom others waited for when they set up their group: a key in the store names it."""
+    found = [(d, seen) for d in view.deaths if (seen := _STORE_KEY.search(d.text))]
+    names = {int(seen[1]) for _, seen in found}
+    if len(names) != 1 or names & {death.process.rank for death in view.deaths}:
+        return None
+    (rank,) = names
+    process = next((p for p in view.processes if p.rank == rank), Process(rank))
+    died, text = found[0][0], found[0][1][0]
+    return Suspect(
+        "not-entered", (process,), rule="absent-in-store", certainty=int(len(found) > 1),
+        support=(Point(f"{text} of the store: the key that rank {rank} sets", died.source),),
+        against=(Point("others may be late as well: they wait for one key after the other"),),
+        waiting=tuple(death.process for death, _ in found if key(death.process)),
+        at=Call(None, "init_process_group"),
+    )  # fmt: skip
 
 
 def _gone(victims: Sequence[End], process: Process) -> Suspect:

@@ -35,20 +35,27 @@ def _suspect(view: View, group: Group, mismatch: Mismatch) -> Suspect:
     usual, *others = mismatch.variants
     minority = [rank for variant in others for rank in variant.ranks]
     clear = len(usual.ranks) > len(minority)
-    named = minority if clear else [*usual.ranks, *minority]
+    # Of two sides of one size, the one that did what it never did before is odd.
+    told = not clear and bool(usual.usual) and all(v.usual is False for v in others)
+    named = minority if clear or told else [*usual.ranks, *minority]
     points = tuple(
         Point(f"{ranks_text(v.ranks)}: {_signature(v.call, mismatch)}"
               + (", as always after these calls" if v.usual else ""), v.source)
         for v in mismatch.variants
     )  # fmt: skip
-    against = tuple(
+    against = [
         Point(f"{ranks_text(v.ranks)} issued what always came after the same calls", v.source)
         for v in others if clear and v.usual
-    )  # fmt: skip
+    ]  # fmt: skip
+    if told:
+        against.append(Point("as many ranks issued the one as the other: what came before tells"))
+    elif not clear:
+        against.append(Point("nothing tells which of the two sides is the odd one"))
     return Suspect(
         "mismatch", processes(view, sorted(named)), rule="different-calls",
-        certainty=2 if clear and not against else 1, support=points, against=against,
-        waiting=processes(view, sorted(usual.ranks)) if clear else (),
+        certainty=2 if clear and not against else 1 if clear or told else 0,
+        support=points, against=tuple(against),
+        waiting=processes(view, sorted(usual.ranks)) if clear or told else (),
         at=usual.call, group=group, mismatch=mismatch,
     )  # fmt: skip
 

@@ -28,25 +28,6 @@ class Waits:
     """Open sends and receives without a counterpart: rank -> peers."""
     calls: dict[tuple[int, int], tuple[Group, Call]] = field(default_factory=dict)
 
-    def waits(self) -> dict[int, set[Group]]:
-        """Returns the ranks that wait for a known rank in a group, and these groups."""
-        found: dict[int, set[Group]] = defaultdict(set)
-        for group, fronts in self.fronts.items():
-            least = min(fronts.values(), default=None)
-            for rank, front in fronts.items():
-                if least is not None and front[1] and least < front:
-                    found[rank].add(group)
-        return found
-
-    def awaited(self) -> set[int]:
-        """Returns the ranks that some rank waits for."""
-        found = {peer for peers in self.pairs.values() for peer in peers}
-        for fronts in self.fronts.values():
-            most = max((front for front in fronts.values() if front[1]), default=None)
-            if most is not None:
-                found |= {rank for rank, front in fronts.items() if front < most}
-        return found
-
     def inside(self) -> set[int]:
         """Returns the ranks that are inside a call of a group, or wait for a peer."""
         inside = {rank for fronts in self.fronts.values() for rank, f in fronts.items() if f[1]}
@@ -70,24 +51,6 @@ class Waits:
             for rank, front in fronts.items()
             if front[1]
         }
-
-    def maybe(self) -> dict[int, set[int]]:
-        """Returns the ranks inside a call whose group has members without evidence, and these."""
-        found: dict[int, set[int]] = defaultdict(set)
-        for group, absent in self.absent.items():
-            for rank, front in self.fronts[group].items():
-                if front[1] and absent:
-                    found[rank] |= absent
-        return found
-
-    def of(self, rank: int) -> set[int]:
-        """Returns the known ranks that a rank waits for."""
-        found = set(self.pairs.get(rank, ()))
-        for fronts in self.fronts.values():
-            own = fronts.get(rank)
-            if own is not None and own[1]:
-                found |= {other for other, front in fronts.items() if front < own}
-        return found
 
     def waiting_for(self, culprits: Collection[int]) -> tuple[set[int], Group | None, Call | None]:
         """Returns who waits directly for any of the culprits, and in which call most of them."""
@@ -137,6 +100,8 @@ def _front(progress: Progress) -> Front | None:
     call = oldest(progress)
     if call is not None and call.seq is not None:
         return call.seq, True
+    if progress.cut:
+        return None
     last = progress.completed if progress.completed is not None else progress.enqueued
     if progress.enqueued is not None and progress.completed is not None:
         last = max(progress.enqueued, progress.completed)
@@ -203,41 +168,6 @@ def _is_met(call: Call, back: Sequence[Call]) -> bool:
 
 def is_send(call: Call) -> bool:
     return "send" in call.op
-
-
-def stand(view: View, rank: int) -> tuple[Group, Call] | None:
-    """Returns a rank's oldest open call over all groups: a GPU comes to the others after it."""
-    found: list[tuple[float, Group, Call]] = []
-    for group, members in view.progress.items():
-        for call in members[rank].open if rank in members else ():
-            if call.since is None:
-                return None
-            found.append((call.since, group, call))
-    if not found:
-        return None
-    _, group, call = min(found, key=lambda each: each[0])
-    return group, call
-
-
-def held_up(view: View, waits: Waits, rank: int) -> bool:
-    """Returns whether a rank stands in a call that another member is not in yet: that one stands
-    in another call, and has issued this one ahead, or not at all."""
-    own = stand(view, rank)
-    if own is None:
-        return False
-    group, call = own
-    if call.peer is not None:
-        other = stand(view, call.peer)
-        return other is not None and other[1].peer != rank
-    if call.seq is None:
-        return False
-    for member, front in waits.fronts.get(group, {}).items():
-        if member == rank or front > (call.seq, True):
-            continue
-        other = stand(view, member)
-        if other is not None and (other[0], other[1].seq, other[1].peer) != (group, call.seq, None):
-            return True
-    return False
 
 
 def processes(view: View, ranks: Iterable[int]) -> tuple[Process, ...]:

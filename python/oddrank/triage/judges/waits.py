@@ -3,14 +3,16 @@
 Progress decides, never a vote: the odd rank may be ahead.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from oddrank.finding import ranks_text
 from oddrank.triage.facts import Call, Cause, Group, Point, Progress, Suspect
-from oddrank.triage.judges import circles, mismatches, wait_graph
-from oddrank.triage.judges.wait_graph import Waits, held_up, oldest, processes
+from oddrank.triage.judges import circles, mismatches, unheard, wait_graph
+from oddrank.triage.judges.posts import Posts
+from oddrank.triage.judges.posts import posts as at_posts
+from oddrank.triage.judges.wait_graph import Waits, oldest, processes
 from oddrank.triage.view import View
 
 _MOST_NAMED = 64
@@ -28,7 +30,10 @@ def judge(view: View) -> list[Suspect]:
         return found
     text = f"the longest wait had lasted {young:.1f} s: it may be no stall"
     against = Point(text)
-    return [replace(suspect, certainty=0, against=(*suspect.against, against)) for suspect in found]
+    return [
+        replace(suspect, certainty=0, against=(against, *suspect.against), young=True)
+        for suspect in found
+    ]
 
 
 def _young(view: View) -> float | None:
@@ -56,25 +61,36 @@ def _judge(view: View) -> list[Suspect]:
     found = mismatches.judge(view)
     if found:
         return found
-    waiting, awaited = waits.waits(), waits.awaited()
-    maybe = waits.maybe()
-    ends = {rank for rank in awaited if rank not in waiting and rank not in waits.pairs}
-    # Who may wait for a rank that left no evidence is not known to be the end.
-    culprits = {rank for rank in ends if not maybe.get(rank)}
-    culprits -= waits.among_unknown() | waits.gave_up()
-    # A host may have issued a call long before its GPU comes to it.
-    culprits = {rank for rank in culprits if not held_up(view, waits, rank)}
+    posts = at_posts(view, waits)
+    culprits = _ends(waits, posts) - waits.among_unknown() - waits.gave_up()
     if culprits:
-        return _culprits(view, waits, culprits)
-    circle = circles.judge(view, waits)
+        return _culprits(view, waits, posts, culprits)
+    circle = circles.judge(view, waits, posts)
     if circle:
         return circle
     if not waits.inside():
         return _outside(view)
-    return _unheard(view, waits, maybe)
+    return unheard.judge(view, waits, posts)
 
 
-def _culprits(view: View, waits: Waits, culprits: set[int]) -> list[Suspect]:
+def _ends(waits: Waits, posts: Posts) -> set[int]:
+    """Returns the ranks that others wait for, and that wait for nobody where they stand.
+
+    Who may wait for a rank that left no evidence is not known to be an end.
+    """
+    lacking = {rank: posts.lacks(rank) for rank in posts.of}
+    awaited: set[int] = set()
+    # Those who stand in one call share one object: a large group is looked through once.
+    for lacks in {id(lacks): lacks for lacks in lacking.values()}.values():
+        awaited |= lacks.known
+    return {
+        rank
+        for rank in awaited
+        if rank not in lacking or not (lacking[rank].known or lacking[rank].unheard)
+    }
+
+
+def _culprits(view: View, waits: Waits, posts: Posts, culprits: set[int]) -> list[Suspect]:
     """Returns a suspect for each kind of culprit."""
     kinds: dict[Cause, list[int]] = defaultdict(list)
     for rank in sorted(culprits):
@@ -105,9 +121,20 @@ def _culprits(view: View, waits: Waits, culprits: set[int]) -> list[Suspect]:
                 waiting=processes(view, sorted(waiting)),
                 at=call,
                 group=group,
+                there=processes(view, sorted(posts.in_call(waiting, group, call))),
+                own=_own_call(view, ranks, group),
             )
         )
     return sorted(found, key=lambda s: -len(s.waiting))
+
+
+def _own_call(view: View, ranks: Sequence[int], group: Group | None) -> Call | None:
+    """Returns the call of a group in which all of the ranks are."""
+    members = view.progress[group] if group is not None else {}
+    calls = [oldest(members[rank]) if rank in members else None for rank in ranks]
+    first = calls[0]
+    same = all(c is not None and first is not None and c.seq == first.seq for c in calls)
+    return first if same else None
 
 
 def _hidden(view: View, ranks: Sequence[int]) -> Progress | None:
@@ -182,7 +209,13 @@ def _points(
 
 def _silent(view: View, waits: Waits) -> set[int]:
     """Returns members of groups in which somebody waits, without evidence of any kind."""
-    heard = view.heard
+    cut = {
+        rank
+        for members in view.progress.values()
+        for rank, progress in members.items()
+        if progress.cut and not progress.open
+    }
+    heard = view.heard - cut
     return {
         rank
         for group, absent in waits.absent.items()
@@ -205,73 +238,3 @@ def _outside(view: View) -> list[Suspect]:
             waiting=processes(view, ranks),
         )
     ]  # fmt: skip
-
-
-def _unheard(view: View, waits: Waits, maybe: Mapping[int, set[int]]) -> list[Suspect]:
-    """All that left evidence wait: for ranks without evidence, or for nobody known."""
-    inside = waits.inside()
-    missing = set().union(*(maybe.get(rank, set()) for rank in inside)) - inside
-    missing |= {peer for peers in waits.pairs.values() for peer in peers} - view.heard
-    if not missing and any(not group.ranks for group in waits.fronts):
-        missing = _only_other(view, inside)
-    waiting, group, call = waits.waiting_for(missing)
-    front = [rank for rank in inside if missing & maybe.get(rank, set())]
-    if not group:
-        group, call = _common(view, front or sorted(inside))
-    first = min((p for p in _of_group(view, group)), key=lambda p: p.time or 0.0, default=None)
-    source = first.source if first else None
-    if missing:
-        silent = not missing & view.heard
-        how = "left no evidence" if silent else "did not say to be in this call"
-        text = f"{ranks_text(missing)} {how}; {ranks_text(inside)} wait in calls with them"
-        against = "a missing dump means only that nobody wrote it"
-        if not silent:
-            against = "only counters were read: a stack of the rank would tell more"
-        return [
-            Suspect(
-                "not-entered-or-inside",
-                processes(view, sorted(missing)),
-                rule="awaited-and-silent",
-                certainty=1 if len(missing) == 1 else 0,
-                support=(Point(text, source),),
-                against=(Point(against),),
-                waiting=processes(view, sorted(waiting or inside)),
-                at=call,
-                group=group,
-            )
-        ]
-    text, rule = "every rank of the group is inside the call, none is behind", "all-inside"
-    if not group or not group.ranks:
-        text, rule = "the ranks of the group are not known, nor who is behind", "group-unknown"
-    return [
-        Suspect(
-            "unknown", (), rule=rule, certainty=0, support=(Point(text, source),),
-            waiting=processes(view, sorted(inside)), at=call, group=group,
-        )
-    ]  # fmt: skip
-
-
-def _only_other(view: View, inside: Collection[int]) -> set[int]:
-    """Returns the one rank of the job that is inside no call, though who is in the groups is not
-    known; else nothing. The job has at least as many ranks as the largest rank says."""
-    world = max(view.world or 0, max(view.heard) + 1)
-    others = set(range(world)) - set(inside)
-    return others if len(others) == 1 and len(inside) > 1 else set()
-
-
-def _of_group(view: View, group: Group | None) -> Collection[Progress]:
-    return view.progress.get(group, {}).values() if group is not None else ()
-
-
-def _common(view: View, ranks: Collection[int]) -> tuple[Group | None, Call | None]:
-    """Returns the call in which most of the ranks are."""
-    where: Counter[tuple[Group, Call]] = Counter()
-    for group, members in view.progress.items():
-        for rank in ranks:
-            call = oldest(members[rank]) if rank in members else None
-            if call is not None:
-                plain = Call(call.seq, call.op)
-                where[(group, plain)] += 1
-    if not where:
-        return None, None
-    return max(where, key=lambda key: where[key])

@@ -1,0 +1,246 @@
+"""The calls of oddrank's own records: how far each process is in its groups, and who differs."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from oddrank.errors import OddrankError
+from oddrank.trace import collectives, ranks
+from oddrank.trace.ranks import Rank
+from oddrank.trace.states import Seen
+from oddrank.triage import matching
+from oddrank.triage.evidence import Notes
+from oddrank.triage.facts import Call, Frame, Group, Mismatch, Process, Progress, Source, Variant
+
+# c10d's names of operations -> those that users call.
+_OPS = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce_coalesced",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather_into_tensor",
+    "allgather_coalesced": "all_gather_coalesced",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+    "recv_any_source": "recv",
+}
+_MESSAGES = ("send", "recv")
+# Back ends that work on the host: the end of each operation is recorded.
+_ON_HOST = frozenset({"gloo", "mpi", "ucc"})
+# Calls a rank, of the newest, that are compared: all that small jobs hold.
+_MOST_COMPARED = 1 << 20
+
+_Key = tuple[str, tuple[int, ...], str]  # name, ranks and back end of a group
+
+
+def histories(
+    chosen: Sequence[Rank], sources: Mapping[str, Source], notes: Notes
+) -> dict[str, list[collectives.Collective]]:
+    """Returns the newest calls of each record."""
+    last = max(1, _MOST_COMPARED // max(1, len(chosen)))
+    found = {}
+    for rank in chosen:
+        try:
+            found[rank.file] = collectives.read(rank.file)[-last:]
+        except OddrankError as error:  # removed since
+            notes.add(sources[rank.file].file, str(error))
+    return found
+
+
+def frames(thread: ranks.Thread) -> tuple[Frame, ...]:
+    return tuple(Frame(f.function, f.file, f.line) for f in reversed(thread.stack))
+
+
+def process_of(rank: Rank) -> Process:
+    return Process(rank.rank, rank.host or None, rank.pid)
+
+
+def progress(
+    chosen: Sequence[Rank], seen: Mapping[str, Seen | None], sources: Mapping[str, Source]
+) -> Iterable[Progress]:
+    texts: dict[_Key, str] = {}
+    members: dict[_Key, list[int]] = defaultdict(list)
+    for rank in chosen:
+        for group in rank.groups:
+            key = (group.name, group.ranks, group.backend)
+            texts[key] = group.text
+            members[key].append(rank.rank)
+    for rank in chosen:
+        at = seen[rank.file]
+        own = {(g.name, g.ranks, g.backend): g for g in rank.groups}
+        calls = _open_calls(rank)
+        whole = _is_whole(rank)
+        # Groups that others use: its process has issued nothing there.
+        absent = [key for key in texts if rank.rank in key[1] and key not in own] if whole else []
+        failed = last_failed(rank)
+        # A group with messages alone is not among those that its process began a collective in.
+        gave_up = [(failed.group, failed.ranks, failed.backend)] if failed is not None else []
+        for key in {**own, **calls, **dict.fromkeys(absent), **dict.fromkeys(gave_up)}:
+            name, ids, backend = key
+            yield _progress_of(
+                Progress(
+                    process_of(rank), Group(name, ids, texts.get(key, "")), sources[rank.file],
+                    backend, whole=whole, time=at.time if at is not None else rank.last,
+                ),
+                own.get(key), calls.get(key, []), failed, key,
+            )  # fmt: skip
+
+
+def _progress_of(
+    progress: Progress,
+    group: collectives.ProcessGroup | None,
+    calls: Sequence[Call],
+    failed: ranks.Collective | None,
+    key: _Key,
+) -> Progress:
+    ends_known = key[2] in _ON_HOST or (group is not None and group.ended is not None)
+    enqueued = group.issued if group is not None else None
+    completed = group.ended if group is not None else None
+    if group is None or ends_known:
+        enqueued, completed = enqueued or 0, completed or 0
+    elif enqueued is None:
+        enqueued = 0
+    numbered = [call for call in calls if call.op not in _MESSAGES]
+    calls = [
+        replace(call, seq=enqueued + 1)
+        if call.seq is None and call.op not in _MESSAGES and len(numbered) == 1 else call
+        for call in calls
+    ]  # fmt: skip
+    enqueued = max([enqueued, *(c.seq for c in calls if c.seq and c.op not in _MESSAGES)])
+    is_failed = failed is not None and (failed.group, failed.ranks, failed.backend) == key
+    if failed is not None and is_failed and not calls and _is_last(failed, enqueued):
+        # Its rank was in this call when it gave up, or lost somebody.
+        calls = [_call(failed, ())]
+        progress = replace(progress, timed_out=True, time=failed.ended or progress.time)
+    first = min((c.seq for c in calls if c.seq and c.op not in _MESSAGES), default=None)
+    if first is not None and completed is not None:
+        completed = min(completed, first - 1)
+    return replace(
+        progress, enqueued=enqueued, completed=completed, open=tuple(calls), open_count=len(calls)
+    )
+
+
+def _is_last(failed: ranks.Collective, enqueued: int) -> bool:
+    return _op(failed.operation) in _MESSAGES or failed.sequence in (None, enqueued)
+
+
+def _is_whole(rank: Rank) -> bool:
+    """Returns whether all that is open in the process is open in its record, and nothing else."""
+    on_device = any(g.backend not in _ON_HOST and g.ended is None for g in rank.groups)
+    on_device = on_device or any(c.state == "issued" for c in rank.collectives)
+    recorded = rank.records_collectives or bool(rank.groups)
+    lost = rank.lost_collectives or rank.lost_groups
+    return recorded and not on_device and not lost
+
+
+def last_failed(rank: Rank) -> ranks.Collective | None:
+    """Returns the last operation of the process if it ended with an error."""
+    return next((c for c in rank.collectives if not c.open and c.failed), None)
+
+
+def _open_calls(rank: Rank) -> dict[_Key, list[Call]]:
+    threads = {thread.tid: thread for thread in rank.threads}
+    found: dict[_Key, list[Call]] = defaultdict(list)
+    for each in rank.collectives:
+        if each.open:
+            thread = threads.get(each.tid)
+            site = frames(thread) if thread is not None else ()
+            call = replace(_call(each, site), thread=thread.name if thread is not None else "")
+            found[(each.group, each.ranks, each.backend)].append(call)
+    return found
+
+
+def _call(each: ranks.Collective, site: tuple[Frame, ...]) -> Call:
+    started = each.sequence is not None and each.backend in _ON_HOST
+    return Call(
+        each.sequence, _op(each.operation), each.peer, each.root, each.dtype,
+        _sizes(each.bytes_in, each.bytes_out, each.dtype), each.bytes,
+        "started" if started else "enqueued", each.began, site,
+        nth=each.sequence if _op(each.operation) in _MESSAGES else None,
+    )  # fmt: skip
+
+
+def _op(recorded: str) -> str:
+    name = recorded.rstrip("_")
+    return _OPS.get(name, _OPS.get(f"_{name}", name))
+
+
+def _sizes(inputs: int, outputs: int, dtype: str) -> str:
+    """Returns the numbers of elements; inputs and outputs where they differ."""
+    if not dtype:
+        return ""
+    one, other = _elements(inputs, dtype), _elements(outputs, dtype)
+    return str(max(one, other)) if one == other or not (one and other) else f"{one} to {other}"
+
+
+def _elements(size: int, dtype: str) -> int:
+    bits = re.search(r"\d+", dtype)
+    return size // max(1, int(bits[0]) // 8 if bits else 1)
+
+
+def lost(rank: Rank) -> str:
+    """Returns the call that failed last: what then exits with a code does so because of it."""
+    failed = last_failed(rank)
+    return _op(failed.operation) if failed is not None else ""
+
+
+def mismatches(
+    chosen: Sequence[Rank],
+    sources: Mapping[str, Source],
+    histories: Mapping[str, Sequence[collectives.Collective]],
+) -> Iterable[Mismatch]:
+    issued: dict[_Key, dict[int, dict[matching.Signature, list[int]]]] = {}
+    for rank in chosen:
+        for each in histories.get(rank.file, ()):
+            if each.seq is None or each.op in _MESSAGES or _op(each.op) in _MESSAGES:
+                continue
+            at = issued.setdefault((each.group, each.ranks, each.backend), {})
+            at.setdefault(each.seq, {}).setdefault(_signature(each), []).append(rank.rank)
+    by_rank = {rank.rank: rank for rank in chosen}
+    for (name, ids, _), found in issued.items():
+        different = matching.first_difference(found) if ids else None
+        if different is not None:
+            seq, how, variants = different
+            group, usual = Group(name, ids), matching.expected(found, seq)
+            known = usual is not None and any(usual == signature for signature, _ in variants)
+            yield Mismatch(
+                group, seq, how,
+                tuple(
+                    replace(
+                        _variant(seq, v, by_rank, sources, group),
+                        usual=v[0] == usual if known else None,
+                    )
+                    for v in variants
+                ),
+            )  # fmt: skip
+
+
+def _signature(each: collectives.Collective) -> matching.Signature:
+    inputs = _elements(each.bytes_in, each.dtype) if each.dtype else None
+    outputs = _elements(each.bytes_out, each.dtype) if each.dtype else None
+    return matching.Signature(_op(each.op), each.dtype, inputs, outputs, each.root)
+
+
+def _variant(
+    seq: int,
+    variant: tuple[matching.Signature, Collection[int]],
+    by_rank: Mapping[int, Rank],
+    sources: Mapping[str, Source],
+    group: Group,
+) -> Variant:
+    signature, numbers = variant
+    first = by_rank[min(numbers)]
+    site = next(
+        (call.site for key, calls in _open_calls(first).items() for call in calls
+         if key[:2] == (group.name, group.ranks) and call.seq == seq),
+        (),
+    )  # fmt: skip
+    one, other = signature.inputs or 0, signature.outputs or 0
+    sizes = str(max(one, other)) if one == other or not (one and other) else f"{one} to {other}"
+    call = Call(
+        seq, signature.op, root=signature.root, dtype=signature.dtype,
+        sizes=sizes if signature.dtype else "", site=site,
+    )  # fmt: skip
+    return Variant(call, tuple(sorted(numbers)), sources[first.file])
