@@ -183,6 +183,21 @@ def test_a_rank_that_goes_on_is_told_from_one_that_stands(judges, pause, leaf_cl
     assert verdict.suspects(view([*HANG, activity]))[0].cause == cause
 
 
+def test_when_the_record_of_a_process_that_is_gone_was_read_says_nothing(judges):
+    judges(stacks=[stands(2, leaf_class="running")])
+    gone = State(Process(2), "dead", FILE)
+
+    def told(read):
+        seen = [Activity(Process(r), FILE, last=1000.0 + 5 * (r != 2), seen=read) for r in range(3)]
+        found = verdict.suspects(view([*HANG, gone, *seen]))[0]
+        return found.cause, [point.text for point in found.support]
+
+    assert told(1005.2) == told(9999.0)
+    cause, words = told(1005.2)
+    assert cause != "moving"
+    assert "its last recorded event was 5.0 s before the last one of all ranks" in words
+
+
 def test_every_sentence_can_be_made_with_little_and_with_much():
     much = {
         "at": Call(7, "all_reduce"), "group": Group("0", (0, 1, 2, 3)), "leaf": GET,

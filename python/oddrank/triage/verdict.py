@@ -21,6 +21,7 @@ _ENDS = frozenset({"dead", "device"})
 # Signals of a library that gave up.
 _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV})
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
+_GONE = ("dead", "zombie")
 # Seconds since the last event of a process that goes on. Recorders see each line of its own code.
 _JUST_NOW = 1.0
 # So many times as long between two calls as ever before is no pause any more.
@@ -144,6 +145,8 @@ def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
 def _with_activity(suspect: Suspect, view: View) -> Suspect:
     """Tells a rank that goes on, slowly or for ever, from one that stands still."""
     active = [view.activities[p] for p in suspect.processes if p in view.activities]
+    if any(p in view.states and view.states[p].state in _GONE for p in suspect.processes):
+        return _before_its_end(suspect, view, [a.last for a in active if a.last is not None])
     pauses = [a.seen - a.last for a in active if a.seen is not None and a.last is not None]
     if not pauses or len(pauses) < len(suspect.processes):
         return suspect
@@ -168,6 +171,19 @@ def _as_always(activity: Activity) -> bool:
     if activity.alone is None or activity.pause is None or activity.seen is None:
         return False
     return activity.seen - activity.alone < _LONGER * activity.pause
+
+
+def _before_its_end(suspect: Suspect, view: View, last: Sequence[float]) -> Suspect:
+    """Says since when a process that is gone stood still: when its record was read says nothing."""
+    ends = [a.last for a in view.activities.values() if a.last is not None]
+    if not last or len(last) < len(suspect.processes) or suspect.cause in _ENDS:
+        return suspect
+    before = f"{max(ends) - min(last):.1f} s before the last one of all ranks"
+    text = f"its last recorded event was {before}"
+    if len(last) > 1:
+        text = f"their first last recorded event was {before}"
+    source = view.activities[suspect.processes[0]].source
+    return _supported(suspect, [Point(text, source)])
 
 
 def _held(
