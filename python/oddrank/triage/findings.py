@@ -17,6 +17,7 @@ from oddrank.finding import (
     ranks_text,
 )
 from oddrank.triage.facts import Call, Death, Frame, Group, Point, Process, Suspect, Trouble, ranks
+from oddrank.triage.rules import RULES
 
 _LEVELS: tuple[Level, Level, Level] = ("low", "medium", "high")
 _MOST_POINTS = 12
@@ -319,6 +320,11 @@ def _outside(suspect: Suspect) -> tuple[Condition, str]:
         name, be, _ = _subject(suspect)
         doing = _DOING.get(suspect.leaf_class, "stands")
         return "stuck", f"no rank waits in a call; {name} {be} in {place}: it {doing}"
+    if suspect.rule == "no-recorded-call":
+        text = (
+            "no rank waits in a call that is recorded: a stall, if there is one, is in a send or"
+            " receive over gloo, or in code that is no collective"
+        )
     return "unknown", text
 
 
@@ -431,48 +437,6 @@ def _evidence(point: Point, folder: str) -> Evidence:
     source = str(point.source) if point.source else "triage"
     return Evidence(point.text, source.removeprefix(folder))
 
-
-# Rule -> what it means, for the report and --explain.
-RULES = {
-    "first-end": "no other end is known to have come before",
-    "ended-from-outside": "somebody or something ended all ranks, and no other evidence says why",
-    "told-to-end": "what ends a job from outside says nothing of its ranks",
-    "same-end-everywhere": "every rank ended by the same: the code is odd, no rank",
-    "did-not-end": "the launcher had to kill it, while the others timed out waiting",
-    "gone-without-a-word": "all others lost a peer, and nothing says how it ended",
-    "absent-in-store": "the others timed out waiting for its key in the store",
-    "without-a-timeout": "the others timed out waiting for somebody, and it did not",
-    "sizes-differ": "a rank was sent more than it expected: its size or its peer's is wrong",
-    "awaited-and-waits-for-nobody": "awaited by other ranks, and waiting for none",
-    "awaited-and-silent": "other ranks wait in calls with it, and it left no word of them",
-    "all-inside": "every rank is inside the call: nobody is behind",
-    "group-unknown": "nothing that was read tells who belongs to the group",
-    "circle": "ranks wait for each other, each inside a call that the next has not entered",
-    "in-every-circle": "ranks wait for each other in circles, and all of these pass through it",
-    "unusual-call": "it issued another call than it always did, and all others did as always",
-    "opposed-messages": "two ranks do the same to each other, and each needs the other's part",
-    "different-calls": "ranks issued different calls as the same call of a group",
-    "held": "the kernel keeps it from running",
-    "no-open-call": "every rank has completed what it issued",
-    "counts-behind": "it has launched fewer operations than the others, and no rank goes on",
-    "init-not-begun": "others set up a communicator, and it printed no line of that",
-    "counts-mostly-behind": "most ranks have launched fewer operations than the others",
-    "counts-equal": "all ranks have launched the same operations, and no rank goes on",
-    "fault-of-its-gpu": "a fault of the GPU that this rank uses",
-    "fault-of-its-host": "a fault of the host on which these ranks run",
-    "error-of-its-program": "GPUs report such errors where a program goes wrong on them",
-    "fault-of-no-known-rank": "nothing that was read says which rank uses this device",
-    "stacks-awaited": "others wait for peers, and its stack shows that it waits for none",
-    "stacks-awaited-by-gpu": "others wait for their GPUs, and its stack shows that it does not",
-    "stacks-gil-held": "a thread of it holds the GIL while others wait for it",
-    "stacks-moving": "others wait for peers, and it stood elsewhere in an earlier stack",
-    "stacks-no-answer": "all others wrote dumps of themselves and wait, and it wrote none",
-    "stacks-all-outside": "the stacks show no rank that waits for peers",
-    "stacks-different-calls": "the stacks show only ranks that wait, in different calls",
-    "stacks-awaited-still": "others wait for peers, and in each look it stood at the same place",
-    "stacks-all-wait": "the stacks show only ranks that wait",
-    "no-answer": "NCCL's own watcher gets no answer from it",
-}
 
 _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
     "host-stopped": _host_stopped,

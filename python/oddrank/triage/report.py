@@ -13,6 +13,7 @@ from oddrank.triage import apart, findings, timeline, tree, verdict
 from oddrank.triage.evidence import Item, Notes, kinds
 from oddrank.triage.facts import Fact, Point, Suspect
 from oddrank.triage.next_steps import next_steps
+from oddrank.triage.rules import RULES
 from oddrank.triage.view import View, view
 
 _MOST_NOTES = 64
@@ -139,7 +140,7 @@ def explanation(triage: Triage) -> Iterator[str]:
         yield f"not read: {line}"
     for suspect in triage.suspects:
         yield ""
-        meaning = findings.RULES.get(suspect.rule, "")
+        meaning = RULES.get(suspect.rule, "")
         yield f"rule {suspect.rule}" + (f": {meaning}" if meaning else "")
         for point in suspect.support:
             yield f"  for it      {_text(point, triage)}"

@@ -29,6 +29,7 @@ from oddrank.triage.view import View
 
 # Signals that end victims, too: an abort after a lost peer, a crash while others tear down.
 _CASCADES = frozenset({6, 11})
+_ALIVE = ("running", "stopped", "uninterruptible")
 _MOST_POINTS = 8
 # gloo's ranks find each other by keys of the store that end with a rank of the group.
 _STORE_KEY = re.compile(r"wait timeout after \d+ ?ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$", re.M)
@@ -217,12 +218,13 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
     waited = [end for end in victims if end.why == "waited"]
     if not victims:
         return []
-    if absent := _absent_in_store(view):
+    if absent := _absent_in_store(view, ends):
         return [absent]
     sure = False
     known = {end.process.rank for end in ends if end.process.rank is not None}
     everyone = set(range(view.world or max(known, default=-1) + 1))
-    if not waited and known and len(everyone - known) == 1:
+    alive = {p.rank for p, state in view.states.items() if state.state in _ALIVE}
+    if not waited and known and len(everyone - known) == 1 and not (everyone - known) & alive:
         return [_gone(victims, Process((everyone - known).pop()))]
     unresponsive = [
         end for end in ends if end.why == "ended" and end.best.signal == 9
@@ -256,11 +258,11 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
     ]
 
 
-def _absent_in_store(view: View) -> Suspect | None:
+def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
     """Returns whom others waited for when they set up their group: a key in the store names it."""
     found = [(d, seen) for d in view.deaths if (seen := _STORE_KEY.search(d.text))]
     names = {int(seen[1]) for _, seen in found}
-    if len(names) != 1 or names & {death.process.rank for death in view.deaths}:
+    if len(names) != 1 or names & {end.process.rank for end in ends if end.why != "ended"}:
         return None
     (rank,) = names
     process = next((p for p in view.processes if p.rank == rank), Process(rank))

@@ -85,6 +85,20 @@ class Posts:
             if any((p.group, p.call.seq, p.call.op) in same for p in self.of.get(rank, ()))
         ]
 
+    def beside(self, ranks: Collection[int]) -> set[int]:
+        """Returns which other ranks stand in the call in which one of these stands."""
+        places = {
+            (post.group, post.call.seq)
+            for rank in ranks
+            for post in self.of.get(rank, ())
+            if post.call.peer is None
+        }
+        return {
+            rank
+            for rank, own in self.of.items()
+            if rank not in ranks and any((p.group, p.call.seq) in places for p in own)
+        }
+
     def of_post(self, rank: int, post: Post) -> Lacks:
         call = post.call
         if call.peer is not None:

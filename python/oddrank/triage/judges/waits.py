@@ -39,9 +39,9 @@ def judge(view: View) -> list[Suspect]:
 def _young(view: View) -> float | None:
     """Returns the seconds of the longest wait if all waits are too short to be a stall.
 
-    None if one is long, if a watchdog gave one up, or if a source does not tell.
+    None if there is none, if one is long, if a watchdog gave one up, or if a source does not tell.
     """
-    longest = 0.0
+    longest = None
     for members in view.progress.values():
         for progress in members.values():
             if progress.timed_out:
@@ -52,7 +52,7 @@ def _young(view: View) -> float | None:
                 age = progress.time - call.since
                 if age >= max(_SOON, _PAUSES * (progress.pause or 0.0)):
                     return None
-                longest = max(longest, age)
+                longest = max(longest or 0.0, age)
     return longest
 
 
@@ -106,10 +106,14 @@ def _culprits(view: View, waits: Waits, posts: Posts, culprits: set[int]) -> lis
             against.append(Point(text))
         hidden = _hidden(view, ranks)
         doubt = _doubt(view, sorted(culprits), call) if hidden else ""
+        beside = posts.beside(ranks)
+        if beside:
+            text = f"{ranks_text(beside)} did not get out of the same call, either"
+            against.append(Point(text))
         if hidden:
             text = "not all that it issues was recorded: it may be inside a send or a receive"
             against.append(Point(text + (f", {doubt}" if doubt else ""), hidden.source))
-        certainty = 0 if doubt else 1 if hidden or silent else 2
+        certainty = 0 if doubt or beside else 1 if hidden or silent else 2
         found.append(
             Suspect(
                 cause,
@@ -232,9 +236,11 @@ def _outside(view: View) -> list[Suspect]:
         return []
     ranks = sorted({p.process.rank for p in whole if p.process.rank is not None})
     point = Point("every rank that left evidence has completed all that it issued", whole[0].source)
+    hidden = any(p.no_messages for p in whole)
+    doubt = Point("sends and receives over gloo are not recorded: ranks may wait in these")
     return [
         Suspect(
-            "outside", (), rule="no-open-call", certainty=0, support=(point,),
-            waiting=processes(view, ranks),
+            "outside", (), rule="no-recorded-call" if hidden else "no-open-call", certainty=0,
+            support=(point,), against=(doubt,) if hidden else (), waiting=processes(view, ranks),
         )
     ]  # fmt: skip
