@@ -201,9 +201,12 @@ class Scanner::Parts {
     if (whole && text.ends_with('\r')) text.remove_suffix(1);
     const bool unpacked =
         begins && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
-    if (unpacked) text = unpacked_;
-    scan(text, whole, begins, seen);
-    if (unpacked) keep_heads();  // what was heard lies in the text that goes
+    if (!unpacked) return scan(text, whole, begins, seen);
+    // Words are those of the file, as in a block of many lines: none appears by unpacking.
+    const bool quiet = std::exchange(quiet_, quiet_ || needles_.in(text) == 0);
+    scan(unpacked_, whole, begins, seen);
+    quiet_ = quiet;
+    keep_heads();  // what was heard lies in the text that goes
   }
 
   void scan(std::string_view text, bool whole, bool begins, std::size_t seen) {

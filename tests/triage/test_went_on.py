@@ -31,7 +31,14 @@ def culprits(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "later", ["step 20 loss 2.1\nstep 30 loss 2.0\n", "training finished\n", "Finished training.\n"]
+    "later",
+    [
+        "step 20 loss 2.1\nstep 30 loss 2.0\n",
+        " iteration       12/  100000 | loss: 2\n iteration       13/  100000 | loss: 2\n",
+        "global_step=20\nglobal_step=21\n",
+        "training finished\n",
+        "Finished training.\n",
+    ],
 )
 def test_a_rank_that_goes_on_has_handled_its_exception(tmp_path, later):
     text = of(0, "step 10 loss 2.3\n" + RAISED + "trying again\n" + later)

@@ -35,7 +35,9 @@ _GOT_SIGNAL = re.compile(r"got signal: (\d+)")
 _INTERRUPTED = "KeyboardInterrupt"
 # Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
 _PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
-_PROGRESS = re.compile(r"\b(?:step|iter(?:ation)?|epoch|batch)\b\W{0,3}(\d+)", re.IGNORECASE)
+_PROGRESS = re.compile(
+    r"(?<![a-z])(?:step|iter(?:ation)?|epoch|batch)(?![a-z])\W{0,12}(\d+)", re.IGNORECASE
+)
 _FINISHED = re.compile(
     r"\btrain(?:ing|ed)?\b.{0,40}\b(?:finished|completed?|done)\b|\bfinished training\b",
     re.IGNORECASE,
