@@ -380,6 +380,24 @@ def test_a_job_that_somebody_ended_hides_no_stall():
     assert (stuck.cause, [p.rank for p in stuck.processes]) == ("host-stuck", [4])
 
 
+@pytest.mark.parametrize("with_log", [False, True])
+def test_who_gave_up_in_a_collective_is_a_victim_of_who_stands_outside(tmp_path, with_log):
+    c10d = Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3252)
+    gave_up = [
+        Death(Process(r), "exception", Source("record"), 20.0, failed="all_reduce",
+              text="RuntimeError after all_reduce failed", site=(c10d,))
+        for r in (1, 3)
+    ]  # fmt: skip
+    naps = Stack((Frame("save", "train.py", 30), Frame("<module>", "train.py", 99)),
+                 (Thread(Process(0), "MainThread"),))  # fmt: skip
+    waits = Stack((c10d, Frame("<module>", "train.py", 98)), (Thread(Process(2), "MainThread"),))
+    log = traceback(1, WAITED) + traceback(3, WAITED)
+    more = Texts(tmp_path, tracebacks.KIND).facts(log) if with_log else []
+    (first, *_) = verdict.suspects(view([*gave_up, naps, waits, *more]))
+    assert [p.rank for p in first.processes] == [0]
+    assert not [s for s in verdict.suspects(view([*gave_up, naps, waits, *more])) if s.death]
+
+
 def test_nothing_is_said_without_deaths():
     assert deaths.judge(view([])) == []
 
