@@ -49,11 +49,11 @@ def dump(rank: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def naive(paths: list[str]) -> int:
+def naive(paths: list[Path]) -> int:
     groups = defaultdict(list)
     for number, path in enumerate(paths):
         stack: list[str] = []
-        for line in Path(path).read_text(encoding="utf-8").split("\n"):
+        for line in path.read_text(encoding="utf-8").split("\n"):
             if line.startswith("Thread "):
                 if stack:
                     groups[tuple(stack)].append(number)
@@ -91,7 +91,7 @@ def main() -> None:
             {
                 "read and group": lambda: seconds(lambda: core.read_stack_files(paths)),
                 "all, with facts and verdict": lambda: seconds(lambda: verdict(items)),
-                "naive Python": lambda: seconds(lambda: naive(paths)),
+                "naive Python": lambda: seconds(lambda: naive([item.path for item in items])),
             }
         )
         megabytes = sum(item.size for item in items) / 1e6

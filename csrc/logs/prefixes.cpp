@@ -222,6 +222,16 @@ std::size_t srun(std::string_view text, Prefix& who) {
 // kubectl --timestamps, docker, GitHub: "2026-09-02T15:29:45.3372976Z "; without a zone only in
 // front of "[rankN]:", since lines of logging begin so, too. Only skipped.
 std::size_t stamp(std::string_view text, Prefix& /*who*/) {
+  // Lines of logging begin so, too, and are many: their punctuation tells most of them.
+  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[13] != ':' || text[16] != ':') {
+    return 0;
+  }
+  std::size_t end = 19;
+  while (end < text.size() && end < kLongest &&
+         (is_digit(text[end]) || text[end] == '.' || text[end] == ',')) {
+    ++end;
+  }
+  if (text.size() < end + 2 || (text[end] == ' ' && text[end + 1] != '[')) return 0;
   Cursor at(text);
   std::int64_t number = 0;
   for (const char separator : {'-', '-', 'T', ':', ':'}) {
@@ -343,6 +353,18 @@ constexpr std::array<std::uint32_t, 256> kByFirst = [] {
   return rows;
 }();
 
+// For each byte behind the first word the rows that allow it.
+constexpr std::array<std::uint32_t, 256> kByAfter = [] {
+  std::array<std::uint32_t, 256> rows{};
+  for (std::size_t byte = 0; byte < rows.size(); ++byte) {
+    for (std::size_t row = 0; row < std::size(kRows); ++row) {
+      const std::string_view after = kRows[row].after;
+      if (after.empty() || after.find(static_cast<char>(byte)) != kNone) rows[byte] |= 1U << row;
+    }
+  }
+  return rows;
+}();
+
 // Returns the length of an escape sequence at the front of a text, 0 if there is none.
 std::size_t escape(std::string_view text) {
   if (text.size() < 2 || text[0] != '\x1b') return 0;
@@ -357,10 +379,9 @@ std::size_t one_prefix(std::string_view text, Prefix& who) {
   if (rows == 0) return 0;
   std::size_t end = text[0] == '[' ? 1 : 0;
   while (end < text.size() && end < kLongest && is_name(text[end])) ++end;
-  const char after = end < text.size() ? text[end] : '\0';
+  rows &= kByAfter[end < text.size() ? static_cast<unsigned char>(text[end]) : 0];
   for (; rows != 0; rows &= rows - 1) {
     const Row& row = kRows[std::countr_zero(rows)];
-    if (!row.after.empty() && row.after.find(after) == kNone) continue;
     if (const std::size_t taken = row.parse(text, who); taken > 0) return taken;
   }
   return 0;
@@ -368,7 +389,9 @@ std::size_t one_prefix(std::string_view text, Prefix& who) {
 
 void add_prefixes(std::string_view line, Prefix& who) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (who.text == 0 && line.starts_with(kByteOrderMark)) who.text = kByteOrderMark.size();
+  if (who.text == 0 && line[0] == kByteOrderMark[0] && line.starts_with(kByteOrderMark)) {
+    who.text = kByteOrderMark.size();
+  }
   for (std::size_t nested = 0; nested < kNested && who.text < line.size();) {
     std::size_t taken = escape(line.substr(who.text));
     if (taken == 0) {
