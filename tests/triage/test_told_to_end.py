@@ -125,6 +125,7 @@ def test_tracebacks_of_ctrl_c_are_where_ranks_stood_and_no_deaths(tmp_path):
     suspect, said = one(tmp_path, text)
     assert suspect.cause != "dead"
     assert [p.rank for p in suspect.processes] == [1]
+    assert said.next[0].startswith("if it hung: py-spy dump")
     assert said.what == "rank 1 may be stuck in tidy (t.py:2); ranks 0, 2 wait for it in all_reduce"
 
 

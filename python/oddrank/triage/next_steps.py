@@ -218,7 +218,9 @@ STEPS: tuple[Step, ...] = (
         "docs.nvidia.com/compute-sanitizer",
     ),
     Step(
-        "before its end", lambda c: c.suspect.rule == "told-to-end",
+        "before its end",
+        lambda c: c.suspect.rule == "told-to-end"
+        or (bool(c.view.stops) and c.suspect.certainty < 2 and not (c.suspect.death or c.waits)),
         "if it hung: py-spy dump --pid PID > rankN.txt for each rank, before it is ended next time",
         "github.com/benfred/py-spy",
     ),
