@@ -56,6 +56,18 @@ def test_a_silent_rank_is_named_if_nobody_else_can_be_it():
     assert judged(*facts) == [("not-entered-or-inside", (2,), 1)]
 
 
+def test_of_many_silent_ranks_those_are_told_for_whom_others_wait_first():
+    # 4 to 7 wait in the default group for 0 and 1, who wait in their row for 2. 3 left no dump
+    # either, but whoever waits for it waits for others that are known to wait.
+    facts = []
+    for rank in (0, 1):
+        facts += member(rank, inside(rank, 5, group=Group("u", (0, 1, 2))))
+    for rank in (4, 5, 6, 7):
+        facts += member(rank, inside(rank, 5, group=EIGHT))
+    ((_, named, certainty),) = judged(*facts)
+    assert (named, certainty) == ((2,), 0)
+
+
 def test_one_rank_alone_in_a_call_with_a_silent_one_may_be_stuck_itself():
     facts = [*member(6, inside(6, 5, group=PAIRS[2])), World(8, Source("log"))]
     for rank in (0, 1):

@@ -1,6 +1,5 @@
 """oddrank's own record files, and the states that `oddrank trace collect` keeps beside copies."""
 
-import itertools
 import json
 import time
 from collections import defaultdict
@@ -28,8 +27,6 @@ from oddrank.triage.facts import (
 )
 
 _LARGEST_STATES = 64 << 20
-# Calls of a process between which the longest pause is looked for.
-_PAUSES = 32
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
 
@@ -130,20 +127,6 @@ def _age(found: Sequence[Rank]) -> tuple[bool, float]:
     return any(rank.alive for rank in found), max(rank.last or 0.0 for rank in found)
 
 
-def _alone(history: Sequence[collectives.Collective]) -> tuple[float | None, float | None]:
-    """Returns since when a process is in no call with others, and its longest such time before."""
-    times = [(each.begin_ns, each.end_ns) for each in history[-_PAUSES:] if each.state != "issued"]
-    if not times or any(each.state == "open" for each in history):
-        return None, None
-    pauses = [
-        begin - end
-        for (_, end), (begin, _) in itertools.pairwise(times)
-        if begin is not None and end is not None
-    ]
-    end = times[-1][1]
-    return end / 1e9 if end is not None else None, max(pauses, default=0) / 1e9 or None
-
-
 def _activity(
     rank: Rank,
     seen: Seen | None,
@@ -165,7 +148,7 @@ def _activity(
     last = main.last if main is not None and not main.ended else None
     yield Activity(
         process, source, rank.last if last is None else last, rank.step,
-        " > ".join(rank.sections), time_seen, *_alone(history),
+        " > ".join(rank.sections), time_seen, *record_calls.alone(history),
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The calls of oddrank's own records: how far each process is in its groups, and who differs."""
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,6 +32,8 @@ _MESSAGES = ("send", "recv")
 _ON_HOST = frozenset({"gloo", "mpi", "ucc"})
 # Calls a rank, of the newest, that are compared: all that small jobs hold.
 _MOST_COMPARED = 1 << 20
+# Calls of a process between which the longest pause is looked for.
+_PAUSES = 32
 
 _Key = tuple[str, tuple[int, ...], str]  # name, ranks and back end of a group
 
@@ -47,6 +50,20 @@ def histories(
         except OddrankError as error:  # removed since
             notes.add(sources[rank.file].file, str(error))
     return found
+
+
+def alone(history: Sequence[collectives.Collective]) -> tuple[float | None, float | None]:
+    """Returns since when a process is in no call with others, and its longest such time before."""
+    times = [(each.begin_ns, each.end_ns) for each in history[-_PAUSES:] if each.state != "issued"]
+    if not times or any(each.state == "open" for each in history):
+        return None, None
+    pauses = [
+        begin - end
+        for (_, end), (begin, _) in itertools.pairwise(times)
+        if begin is not None and end is not None
+    ]
+    end = times[-1][1]
+    return end / 1e9 if end is not None else None, max(pauses, default=0) / 1e9 or None
 
 
 def frames(thread: ranks.Thread) -> tuple[Frame, ...]:

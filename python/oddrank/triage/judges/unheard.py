@@ -19,8 +19,7 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
     unusual, usual = _by_pattern(posts)
     if len(unusual) == 1 and len(usual) >= _MOST_DO:
         return [_odd(view, waits, unusual)]
-    lacking = {id(lacks): lacks for lacks in map(posts.lacks, posts.of)}
-    missing = {rank for lacks in lacking.values() for rank in lacks.unheard} - inside
+    missing = _ends_of_chains(posts, inside)
     alone = _only_other(view, inside) if not missing and _unknown_groups(waits) else set()
     # Who did what it never did may be odd itself: the silent one may be in that call with it.
     sure = alone or (set() if unusual else _sure(view, posts, missing))
@@ -31,10 +30,11 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
     front = [rank for rank in inside if not silent.isdisjoint(posts.lacks(rank).unheard)]
     if not group:
         group, call = _common(view, front or sorted(inside))
-    how = "left no evidence" if not silent & view.heard else "did not say to be in this call"
+    counted = view.heard - cut(view)
+    how = "left no evidence" if not silent & counted else "did not say to be in this call"
     text = f"{ranks_text(silent)} {how}; {ranks_text(inside)} wait in calls with them"
     against = "a missing dump means only that nobody wrote it"
-    if silent & view.heard:
+    if silent & counted:
         against = "only counters were read: a stack of the rank would tell more"
     elif not sure and len(silent) == 1:
         against = "it may itself wait for others that left no evidence"
@@ -51,6 +51,16 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
             group=group,
         )
     ]
+
+
+def _ends_of_chains(posts: Posts, inside: Set[int]) -> set[int]:
+    """Returns the silent ranks for whom others wait that wait for nobody else; else all of them."""
+    found: tuple[set[int], set[int]] = (set(), set())
+    lacking = {id(lacks): lacks for lacks in map(posts.lacks, posts.of)}
+    for lacks in lacking.values():
+        found[bool(lacks.known)].update(lacks.unheard)
+    ends, others = found
+    return ends - inside or others - inside
 
 
 def _by_pattern(posts: Posts) -> tuple[dict[int, Post], set[int]]:
@@ -136,8 +146,16 @@ def _without_word(view: View) -> set[int]:
     """Returns the ranks of the job of which nothing is known to be whole."""
     world = range(max(view.world or 0, max(view.heard, default=-1) + 1))
     everyone = set(world) | {rank for group in view.progress for rank in group.ranks}
-    heard = {r for m in view.progress.values() for r, p in m.items() if p.open or not p.cut}
-    return everyone - heard
+    return everyone - ({rank for members in view.progress.values() for rank in members} - cut(view))
+
+
+def cut(view: View) -> set[int]:
+    """Returns the ranks whose dumps were cut off before any call that is open."""
+    found: dict[int, bool] = {}
+    for members in view.progress.values():
+        for rank, progress in members.items():
+            found[rank] = found.get(rank, True) and progress.cut and not progress.open
+    return {rank for rank, none in found.items() if none}
 
 
 def _groups(view: View) -> Mapping[int, list[Group]]:

@@ -213,13 +213,7 @@ def _points(
 
 def _silent(view: View, waits: Waits) -> set[int]:
     """Returns members of groups in which somebody waits, without evidence of any kind."""
-    cut = {
-        rank
-        for members in view.progress.values()
-        for rank, progress in members.items()
-        if progress.cut and not progress.open
-    }
-    heard = view.heard - cut
+    heard = view.heard - unheard.cut(view)
     return {
         rank
         for group, absent in waits.absent.items()
