@@ -218,12 +218,15 @@ def _import_torch(environ: dict[str, str]) -> str:
     return f"torch {said[-1] if said else '?'}, imported in {time.monotonic() - began:.0f} s"
 
 
-def _read(summary: Path) -> dict[str, Any]:
+def _ended(summary: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parts that earlier calls ended on the same GPUs, both dry or both not."""
     try:
-        known: dict[str, Any] = json.loads(summary.read_text(encoding="utf-8"))["parts"]
-    except (OSError, ValueError, KeyError):
+        known = json.loads(summary.read_text(encoding="utf-8"))
+        if any(known[name] != facts[name] for name in ("gpus", "dry")):
+            return {}
+        return dict(known["parts"])
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return known
 
 
 def _pack(folder: Path) -> None:
@@ -263,10 +266,10 @@ def main() -> int:
     left = options.limit - (time.time() - options.began) if options.limit else float("inf")
     check = Check(out, options.dry, time.monotonic() + left, environ, max(1, len(gpus)))
     summary = out / "summary.json"
-    done = _read(summary) if options.limit else {}
+    facts = {"gpus": gpus, "torch": _import_torch(environ), "dry": options.dry}
+    done = _ended(summary, facts) if options.limit else {}
     if set(wanted) <= set(done):
         done = {}  # all of them ended in earlier calls: begin anew
-    facts = {"gpus": gpus, "torch": _import_torch(environ), "dry": options.dry}
     print(*gpus, facts["torch"], sep="\n", flush=True)
     waiting = []
     for part in PARTS:

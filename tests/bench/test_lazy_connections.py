@@ -9,7 +9,7 @@ from job import job
 from launchers import env
 
 # Runs the command; each rank prints how many connections it has to other ranks' gloo.
-COUNTING = """
+COUNTING = r"""
 import os, sys
 from oddrank import cli, process_group
 
@@ -27,8 +27,8 @@ def make(self, *arguments):
     before = connections()
     made(self, *arguments)
     self.smallest([1.0])  # a ring
-    # One write a line: where Python does not buffer, print() writes each of its arguments alone.
-    print(f" connections: {connections() - before} ", end="", flush=True)
+    # A line in one write: where Python does not buffer, print() writes each argument by itself.
+    print(f"connections: {connections() - before}\n", end="", flush=True)
 process_group.Group.__init__ = make
 sys.argv[0] = "oddrank"
 cli.main()

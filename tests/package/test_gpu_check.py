@@ -134,6 +134,18 @@ def test_a_call_with_a_limit_leaves_the_rest_to_the_next(check, monkeypatch, tmp
     assert "good " in capsys.readouterr().out  # all had ended: this call began anew
 
 
+def test_a_call_goes_on_only_with_calls_on_the_same_gpus(check, monkeypatch, tmp_path, capsys):
+    some = ("--parts", "good,late", "--limit", "60")
+    summary = tmp_path / "out" / "summary.json"
+    for changed in ({"dry": True}, {"gpus": ["GPU 0: another"]}):
+        assert run(check, monkeypatch, tmp_path / "out", *some) == 1
+        summary.write_text(json.dumps(json.loads(summary.read_text()) | changed))
+        capsys.readouterr()
+        assert run(check, monkeypatch, tmp_path / "out", *some) == 1
+        assert "good " in capsys.readouterr().out
+        summary.write_text("[1]")
+
+
 def test_without_a_gpu_it_says_so_and_how_to_run_it_dry(check, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(check, "_gpus", list)
     assert run(check, monkeypatch, tmp_path / "out") == 2
