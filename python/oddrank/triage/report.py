@@ -10,7 +10,7 @@ from oddrank.errors import OddrankError
 from oddrank.report import Report
 from oddrank.trace import jobs
 from oddrank.triage import apart, findings, timeline, tree, verdict
-from oddrank.triage.evidence import Item, Notes, kinds
+from oddrank.triage.evidence import Item, Notes, files, kinds
 from oddrank.triage.facts import Fact, Point, Suspect
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.rules import RULES
@@ -36,6 +36,13 @@ class Triage:
 def newest() -> list[str]:
     """Returns the record files of this host's newest job. OddrankError if there is none."""
     return [str(file) for file in jobs.here()[0].files]
+
+
+def read(paths: Sequence[str]) -> Triage:
+    """Judges all files below the paths. OddrankError if none of them is evidence."""
+    notes = Notes()
+    with files.opened(paths, notes) as items:
+        return judged(items, notes)
 
 
 def judged(items: Sequence[Item], notes: Notes) -> Triage:
@@ -134,8 +141,8 @@ def _suspect(suspect: Suspect) -> dict[str, Any]:
 
 def explanation(triage: Triage) -> Iterator[str]:
     """Yields the lines of --explain: what was read, each rule that fired, for and against."""
-    for name, (files, facts) in triage.read.items():
-        yield f"read {files} file{'s' if files != 1 else ''} of {name}: {facts} facts"
+    for name, (count, facts) in triage.read.items():
+        yield f"read {count} file{'s' if count != 1 else ''} of {name}: {facts} facts"
     for line in triage.notes.lines[:_MOST_NOTES]:
         yield f"not read: {line}"
     for suspect in triage.suspects:

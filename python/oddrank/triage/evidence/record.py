@@ -1,9 +1,10 @@
 """oddrank's own record files, and the states that `oddrank trace collect` keeps beside copies."""
 
 import json
+import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,14 +46,15 @@ def _is_states(item: Item) -> bool:
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     now = time.time()
-    found, refused = _ranks(items)
+    collected = {(s.pid, s.started): s for s in _collected(items, notes)}
+    found, refused = _ranks(items, collected)
     names = {str(item.path): item for item in items}
     for path, why in refused.items():
         item = names[str(path)]
         notes.add(item, why.replace(str(path), item.name))
     known = {(s.pid, s.started): s for s in states.look(found)}
     # What was seen at the time of the copy counts: here the process may be gone since.
-    known |= {(s.pid, s.started): s for s in _collected(items, notes)}
+    known |= collected
     chosen = [rank for rank in _newest_run(found, notes) if not rank.is_child]
     sources = {rank.file: Source(names[rank.file].name) for rank in chosen}
     for size in {rank.world for rank in chosen if rank.world > 1}:
@@ -78,9 +80,14 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
 KIND = Kind("records", binary=True, sniff=_sniff, read=_read)
 
 
-def _ranks(items: Sequence[Item]) -> tuple[list[Rank], dict[Path, str]]:
+def _ranks(
+    items: Sequence[Item], collected: Collection[tuple[int, int]]
+) -> tuple[list[Rank], dict[Path, str]]:
+    """Reads the records. Looks at threads only of processes whose states were not collected."""
     files = [item.path for item in items if _is_record(item)]
-    found, refused = ranks.read(files, states.LOOK)
+    found, refused = ranks.read(files)
+    if any((rank.pid, rank.started) not in collected for rank in found):
+        found = ranks.look_at(found, states.LOOK)
     found = [_as_torch_says(rank) for rank in found]
     back = processes.runs_back(found)
     return [
@@ -177,6 +184,9 @@ def _death(
             site=site,
             failed=record_calls.lost(rank),
         )
+    elif seen is not None and seen.signal == signal.SIGKILL and seen.oom_kills:
+        text = f"oom_kill of its cgroup has grown by {seen.oom_kills}"
+        yield Death(process, "oom", source, None, signal=seen.signal, text=text, site=site)
     elif seen is not None and seen.signal is not None:
         yield Death(process, "signal", source, None, signal=seen.signal, site=site)
     elif seen is not None and seen.code and end.how == "no word":
