@@ -13,12 +13,13 @@ if TYPE_CHECKING:  # the same names as in _LAZY
     from oddrank.finding import Finding
     from oddrank.printing import install_printing, printflock
     from oddrank.report import Report
-    from oddrank.trace.arm import arm, mark, section, step
+    from oddrank.run.arm import arm
+    from oddrank.trace.arm import mark, section, step
     from oddrank.trace.nicer import NicerTrace
 
 # Public name -> its module, imported on first use.
 _LAZY = {
-    "arm": "oddrank.trace.arm",
+    "arm": "oddrank.run.arm",
     "NicerTrace": "oddrank.trace.nicer",
     "step": "oddrank.trace.arm",
     "mark": "oddrank.trace.arm",

@@ -19,6 +19,7 @@ from oddrank.errors import LaunchError, OddrankError
 _COMMANDS = {
     "selftest": ("oddrank.selftest.command", "Test whether this allocation is healthy."),
     "bench": ("oddrank.bench.command", "Measure collectives and links, and find late ranks."),
+    "run": ("oddrank.run.command", "Run a training script; say what went wrong while it does."),
     "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
@@ -30,7 +31,7 @@ _EXAMPLES = """Find the odd rank: which one is stuck, slow, broken or different,
 Examples:
   torchrun --nproc-per-node 8 -m oddrank selftest --quick
   torchrun --nproc-per-node 8 -m oddrank bench run --json today.json
-  torchrun --nproc-per-node 8 -m oddrank trace run train.py
+  torchrun --nproc-per-node 8 -m oddrank run train.py
   oddrank trace where
 """
 _EPILOG = (

@@ -157,7 +157,7 @@ def test_never_more_than_four():
 
 def test_a_recorded_job_is_not_told_to_record():
     stuck, seen = suspect("infinite-loop"), Activity(RANK, HERE)
-    assert keys(stuck) == ["oddrank trace run"]
+    assert keys(stuck) == ["oddrank run"]
     assert keys(stuck, seen) == ["oddrank trace where"]
 
 

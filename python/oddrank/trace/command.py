@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,58 +31,19 @@ _all_runs_option = click.option(
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Record where every rank is, and look at it: live, hung, killed or gone.
+    """Look at where every rank is: live, hung, killed or gone.
 
     \b
     Examples:
-      torchrun --nproc-per-node 8 -m oddrank trace run train.py
       oddrank trace where
+      oddrank trace tail 3
       oddrank trace export -o train.json.gz
 
-    oddrank.arm() in the script, or `trace run`, switches recording on. Looking needs neither ptrace
-    nor a live process: it reads the record files under /dev/shm/oddrank-UID or $ODDRANK_DIR.
+    oddrank.arm() in the script, or `oddrank run`, switches recording on. Looking needs neither
+    ptrace nor a live process: it reads the record files under /dev/shm/oddrank-UID or $ODDRANK_DIR.
 
     Exit codes: 0; 2 if something that was named has no record. These commands do not judge.
     """
-
-
-@command.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)
-@click.option(
-    "--packages",
-    metavar="LIST",
-    help="How closely to record packages, on top of the defaults: mypkg=lines,torch=calls. Levels:"
-    " off, where, calls, lines (of a name alone).",
-)
-@click.option(
-    "--hook",
-    type=click.Choice(["settrace", "monitoring"]),
-    help="monitoring needs Python 3.12 and is the default from there on.",
-)
-@click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
-@click.argument("program", metavar="SCRIPT|MODULE")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-def run(
-    packages: str | None,
-    hook: str | None,
-    is_module: bool,
-    program: str,
-    arguments: tuple[str, ...],
-) -> NoReturn:
-    """Run a script as Python does, and record it.
-
-    \b
-    Examples:
-      torchrun --nproc-per-node 8 -m oddrank trace run train.py --lr 1e-4
-      srun oddrank trace run -m mypkg.train
-
-    The exit code is the script's.
-    """
-    from oddrank.trace import run as run_
-
-    start = run_.module if is_module else run_.script
-    start(program, arguments, packages, hook)
 
 
 @command.command()

@@ -113,7 +113,7 @@ def here() -> list[Job]:
     if not found:
         raise OddrankError(
             f"no record of yours in {looked_at()}: call oddrank.arm() in the script, start it with"
-            " `-m oddrank trace run`, or name the folder"
+            " `-m oddrank run`, or name the folder"
         )
     return sorted(found, key=lambda each: each.age, reverse=True)
 

@@ -275,12 +275,12 @@ STEPS: tuple[Step, ...] = (
         _TORCH, "torch 2.9+; before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
     ),
     Step(
-        "oddrank trace run",
+        "oddrank run",
         lambda c: not c.recorded
         and (c.waits or c.suspect.cause in ("infinite-loop", "moving")
              or c.suspect.rule == "told-to-end"),
-        "torchrun ... -m oddrank trace run train.py  (records where each rank is)",
-        "oddrank trace run --help",
+        "torchrun ... -m oddrank run train.py  (records where each rank is)",
+        "oddrank run --help",
     ),
     Step(
         "COLL",

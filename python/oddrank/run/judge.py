@@ -1,0 +1,233 @@
+"""The judge: a process beside rank 0 that hears all guards and says what went wrong.
+
+It belongs to no launcher, ends by itself, and no other process waits for it: if it fails, the job
+only runs unwatched.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from oddrank import _native, job
+from oddrank.control.rendezvous import ADDRESS
+from oddrank.control.root import RankState
+from oddrank.errors import OddrankError
+from oddrank.report import Report, write_json
+from oddrank.run import say, store, watch
+from oddrank.run.snapshot import Snapshot, Taker, awaited, private_folder
+from oddrank.run.start import LISTENER, Settings
+from oddrank.run.watch import AllEnded, Cascade, Death, Event, Moved, Stall, Still, Watch
+from oddrank.triage import report as triage
+
+# Guards say what changes at once. Heartbeats only show that a host is still there.
+_HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
+_FOREVER = 10 * 365 * 86400.0
+_PR_SET_NAME = 15
+# Between two looks at the states: takes at most 5 % of a core, however many ranks there are.
+_LEAST_PAUSE, _PAUSE_TIMES = 0.05, 20.0
+# After the end of rank 0's process, for the other ranks' ends.
+_LAST_SECONDS = 10.0
+# For the answers of all guards after a death, of a stall; more for each rank.
+_DEATH_SECONDS, _STALL_SECONDS, _RANK_SECONDS = 0.1, 2.0, 0.0005
+_LOOK = 0.2  # seconds between two looks at threads
+_END_SECONDS = 0.3
+_WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
+
+Judged: TypeAlias = tuple[Report, set[int]]
+"""A report, and the ranks that are awaited."""
+
+
+@dataclass
+class Judge:
+    """One job, from the first guard to the last end."""
+
+    settings: Settings
+    hub: Any
+    taker: Taker
+    watch: Watch
+    began: float = field(default_factory=time.time)
+    report: Report | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    cascade: set[int] = field(default_factory=set)
+    said: str = ""
+
+    def run(self) -> None:
+        """Watches until all ranks have ended, or rank 0 has and the others stay silent."""
+        end = float("inf")
+        while time.monotonic() < end:
+            began = time.monotonic()
+            for event in self.watch.feed(began, self._states()):
+                self._take(event)
+                if isinstance(event, AllEnded):
+                    return
+            if job.start_time(self.settings.pid) != self.settings.started:
+                end = min(end, began + _LAST_SECONDS)
+            spent = time.monotonic() - began
+            time.sleep(max(_LEAST_PAUSE, _PAUSE_TIMES * spent))
+
+    def _states(self) -> list[RankState]:
+        return [RankState(**row) for row in self.hub.snapshot()]
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Death):
+            self._on_death(event)
+        elif isinstance(event, Cascade):
+            self.cascade |= set(event.ranks)
+            self._write()
+        elif isinstance(event, Stall):
+            self._on_stall(event)
+        elif isinstance(event, Still):
+            found = self._judge(self._snapshot(_STALL_SECONDS, look=_LOOK))
+            self._tell("still-stuck", event.seconds, found, say.still(event.seconds))
+        elif isinstance(event, Moved):
+            say.lines([say.went_on(event.seconds)])
+            self.said = ""
+            self._note("went-on", event.seconds, self.report)
+        else:
+            self._on_end()
+
+    def _on_death(self, event: Death) -> None:
+        found = self._judge(self._snapshot(_DEATH_SECONDS, look=0.0))
+        after = time.monotonic() - self.watch.began
+        if event.told or self.settings.world["size"] == 1:
+            # Python, or the user who ended the job, has said what there is to say.
+            self._note("death", after, found and found[0])
+        else:
+            self._tell("death", after, found)
+
+    def _on_stall(self, event: Stall) -> None:
+        before = self._snapshot(_STALL_SECONDS, look=_LOOK)
+        time.sleep(_WORK_SECONDS)
+        after = self._snapshot(_STALL_SECONDS, look=_LOOK)
+        states = self._states()
+        if any(watch.is_heard(s) and s.stage == "moving" for s in states):
+            return  # it went on meanwhile
+        found = self._judge(after)
+        ranks = found[1] if found else {s.rank for s in states}
+        if not event.last and watch.anybody_works(ranks, before.work, after.work):
+            return
+        self.watch.tell()
+        self._tell("stall", event.seconds, found)
+
+    def _on_end(self) -> None:
+        states = self._states()
+        if self.report is None:
+            ended = [s for s in states if watch.has_ended(s) and not watch.has_died(s)]
+            ranks = len(ended)
+            why = f"{ranks} rank{'s' if ranks != 1 else ''} ended with exit code 0"
+            self.report = Report.of("run", self.settings.world, {}, [], complete=True, why=why)
+        self._note("end", time.monotonic() - self.watch.began, self.report)
+
+    def _snapshot(self, seconds: float, *, look: float) -> Snapshot:
+        states = self._states()
+        return self.taker.take(states, seconds + look + _RANK_SECONDS * len(states), look=look)
+
+    def _judge(self, snapshot: Snapshot) -> Judged | None:
+        """Asks triage's judge; returns None if there is no evidence at all."""
+        try:
+            found = triage.read([str(snapshot.folder)])
+        except OddrankError:
+            return None
+        made = triage.made(found)
+        ranks = awaited(made.data["suspects"], self._states())
+        return replace(made, tool="run", world=self.settings.world), ranks
+
+    def _tell(self, event: str, after: float, found: Judged | None, first: str = "") -> None:
+        """Says what was found, unless that was said before; writes the report."""
+        if found is None:
+            return
+        report = found[0]
+        if first:
+            say.lines([f"{first}: {report.summary}"])
+        elif report.summary != self.said and report.findings:
+            say.lines(say.verdict(report))
+        self.said = report.summary
+        self._note(event, after, report)
+
+    def _note(self, event: str, after: float, report: Report | None) -> None:
+        """Adds to the history that the report has."""
+        self.report = report or self.report
+        summary = self.report.summary if self.report else ""
+        self.history.append(
+            {"event": event, "time": time.time(), "seconds": after, "summary": summary}
+        )
+        self._write()
+
+    def _write(self) -> None:
+        if self.report is None or self.settings.json is None:
+            return
+        last = self.history[-1] if self.history else {}
+        run = {
+            "restart": self.settings.restart,
+            "began": self.began,
+            "event": last.get("event"),
+            "after": last.get("seconds"),
+            "stall_seconds": self.watch.limit,
+            "cascade": sorted(self.cascade),
+            "history": self.history,
+        }
+        report = replace(self.report, data={**self.report.data, "run": run})
+        try:
+            write_json(report.envelope(), self.settings.json)
+        except OddrankError as error:
+            say.lines([str(error)])
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs as the judge's process. Its only argument: Settings as JSON, its secret in ADDRESS."""
+    _leave_everything()
+    try:
+        settings = Settings(**json.loads(arguments[0]))
+        folder = private_folder(Path(settings.folders[0]))
+        try:
+            _judge(settings, folder, os.environ.pop(ADDRESS))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                os.unlink(settings.file)
+            with suppress(OSError):  # it has records, as it should
+                folder.parent.rmdir()
+    except Exception as error:
+        say.lines([f"the job goes on unwatched: {type(error).__name__}: {error}"])
+
+
+def _judge(settings: Settings, folder: Path, address: str) -> None:
+    core = _native.core()
+    token = core.control_parse_address(address)[2]
+    hub = core.Hub(
+        LISTENER, settings.world["size"], token, settings.host, _FOREVER, _HEARTBEAT_MS,
+        _SILENCE_MS,
+    )  # fmt: skip
+    publisher = store.start_publisher(address, settings.restart) if settings.publish else None
+    # Modules stay. Snapshots of 10,000 ranks are objects enough to walk.
+    gc.collect()
+    gc.freeze()
+    taker = Taker(hub, folder, settings.host, [Path(each) for each in settings.folders])
+    try:
+        Judge(settings, hub, taker, Watch(time.monotonic(), settings.stall)).run()
+    finally:
+        hub.end(0, _END_SECONDS)
+        if publisher is not None:
+            publisher.kill()
+
+
+def _leave_everything() -> None:
+    """Keeps stderr and the listener of what rank 0 has open: a launcher may wait for the rest."""
+    _native.core().ignore_launchers_signals()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > LISTENER:
+            with suppress(OSError):  # listdir's own
+                os.close(int(name))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with suppress(OSError):
+        os.chdir("/")

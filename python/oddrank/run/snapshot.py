@@ -1,0 +1,133 @@
+"""Asks all guards what their ranks do, and lays the answers out as files for triage's judge."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from oddrank import _native, job
+from oddrank.control.root import RankState
+from oddrank.errors import OddrankError
+from oddrank.run.watch import Work, has_ended, is_heard
+from oddrank.trace import states
+from oddrank.trace.states import Seen
+
+STAGE = "snapshot"
+_POLL = 0.005
+_IN_D = "in uninterruptible sleep (D)"
+_PREFIX = ".judge-"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All ranks at a moment. folder: holds their records, and the states of their processes."""
+
+    folder: Path
+    work: Mapping[int, Work]
+    missing: frozenset[int]
+    """Ranks of which nothing is known."""
+
+
+def private_folder(job_folder: Path) -> Path:
+    """Makes a folder for this process beside the job's records, and removes those left there."""
+    for folder in (job_folder.parent, job_folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in job_folder.glob(f"{_PREFIX}*"):
+        pid, _, started = left.name.removeprefix(_PREFIX).partition("-")
+        if not (pid.isdecimal() and str(job.start_time(int(pid))) == started):
+            shutil.rmtree(left, ignore_errors=True)
+    made = job_folder / f"{_PREFIX}{os.getpid()}-{job.start_time(os.getpid())}"
+    made.mkdir(mode=0o700)
+    return made
+
+
+class Taker:
+    """Takes snapshots, each into a folder that takes the place of the last one."""
+
+    def __init__(self, hub: Any, folder: Path, host: str, records: Sequence[Path]) -> None:
+        """records: folders on this host that may hold the job's records."""
+        self._hub, self._folder, self._host, self._records = hub, folder, host, records
+        self._number = 0
+
+    def take(self, ranks: Sequence[RankState], patience: float, *, look: float) -> Snapshot:
+        """Waits `patience` seconds for answers.
+
+        look: seconds between two looks at threads, which show their CPU time; 0: one look.
+        """
+        self._number += 1
+        self._hub.begin(self._number, STAGE, str(round(look * 1000)), patience)
+        answers = self._answers(sum(map(is_heard, ranks)), time.monotonic() + patience)
+        folder = self._folder / str(self._number)
+        folder.mkdir(mode=0o700)
+        shutil.rmtree(self._folder / str(self._number - 1), ignore_errors=True)
+        seen, work = [], {}
+        for state in ranks:
+            found = answers.get(state.rank)
+            if found is None:
+                continue
+            seen.append(_seen(state, found))
+            work[state.rank] = _work(found)
+            if found["record"]:
+                name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"
+                (folder / name).write_bytes(found["record"])
+        (folder / states.NAME).write_text(states.text(seen))
+        unheard = [state for state in ranks if state.rank not in answers]
+        copied = set(self._copy_own(unheard, folder))
+        return Snapshot(folder, work, frozenset(s.rank for s in unheard) - copied)
+
+    def _answers(self, expected: int, end: float) -> dict[int, dict[str, Any]]:
+        while self._hub.result_count() < expected and time.monotonic() < end:
+            time.sleep(_POLL)
+        found = {}
+        for rank, payload in self._hub.results().items():
+            with suppress(OddrankError):  # a guard of another version
+                found[rank] = _native.core().run_unpack_snapshot(payload)
+        return found
+
+    def _copy_own(self, unheard: Iterable[RankState], folder: Path) -> Iterable[int]:
+        """Copies this host's records of ranks whose guards are silent; yields the ranks."""
+        for state in unheard:
+            if state.host != self._host or not state.pid:
+                continue
+            name = f"rank{state.rank}-{state.pid}-*.trace"
+            for file in (file for records in self._records for file in records.glob(name)):
+                with suppress(OddrankError, OSError):
+                    (folder / file.name).write_bytes(_native.core().trace_slim(str(file)))
+                    yield state.rank
+
+
+def _seen(state: RankState, found: Mapping[str, Any]) -> Seen:
+    """Says what the kernel and the guard know of a process, as oddrank.trace.states does."""
+    threads = {tid: (words, cpu) for tid, words, cpu in found["threads"]}
+    life = states.WORDS.get(found["letter"], "running") if found["letter"] else "dead"
+    if life == "uninterruptible" and threads.get(state.pid, ("", 0.0))[0] != _IN_D:
+        life = "running"  # it was for a moment
+    seen = Seen(
+        state.rank, state.host, state.pid, found["start_time"], life, found["realtime_ns"] / 1e9,
+        threads=threads, oom_kills=found["oom_kills"],
+    )  # fmt: skip
+    if life not in ("dead", "zombie"):
+        return seen
+    status = found["wait_status"]
+    if status < 0:  # its parent has asked for it; the guard may have been faster
+        return replace(seen, signal=state.signal, code=state.exit_code)
+    if os.WIFSIGNALED(status):
+        return replace(seen, signal=os.WTERMSIG(status))
+    return replace(seen, code=os.waitstatus_to_exitcode(status))
+
+
+def _work(found: Mapping[str, Any]) -> Work:
+    return Work(
+        found["start_time"], found["realtime_ns"] / 1e9, found["cpu_ns"] / 1e9, found["io_bytes"],
+        found["events"],
+    )  # fmt: skip
+
+
+def awaited(found: Iterable[Mapping[str, Any]], ranks: Iterable[RankState]) -> set[int]:
+    """Returns the ranks that a report's suspects are; all that live if it names nobody."""
+    named = {p["rank"] for suspect in found for p in suspect["processes"]} - {None}
+    return named or {state.rank for state in ranks if is_heard(state) and not has_ended(state)}
