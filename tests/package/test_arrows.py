@@ -15,6 +15,7 @@ CPP = {
     "control": {"os"},
     "printing": {"os"},
     "trace": {"os"},
+    "run": {"os", "control", "trace"},
     "logs": {"os"},
     "triage": {"os", "logs"},
     "bench": {"os", "cuda"},
