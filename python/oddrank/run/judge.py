@@ -66,7 +66,7 @@ class Judge:
         while time.monotonic() < end:
             began = time.monotonic()
             for event in self.watch.feed(began, self._states()):
-                self._take(event)
+                self.take(event)
                 if isinstance(event, AllEnded):
                     return
             if job.start_time(self.settings.pid) != self.settings.started:
@@ -77,7 +77,7 @@ class Judge:
     def _states(self) -> list[RankState]:
         return [RankState(**row) for row in self.hub.snapshot()]
 
-    def _take(self, event: Event) -> None:
+    def take(self, event: Event) -> None:
         if isinstance(event, Death):
             self._on_death(event)
         elif isinstance(event, Cascade):

@@ -69,7 +69,7 @@ class Taker:
             found = answers.get(state.rank)
             if found is None:
                 continue
-            seen.append(_seen(state, found))
+            seen.append(seen_of(state, found))
             work[state.rank] = _work(found)
             if found["record"]:
                 name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"
@@ -100,7 +100,7 @@ class Taker:
                     yield state.rank
 
 
-def _seen(state: RankState, found: Mapping[str, Any]) -> Seen:
+def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
     """Says what the kernel and the guard know of a process, as oddrank.trace.states does."""
     threads = {tid: (words, cpu) for tid, words, cpu in found["threads"]}
     life = states.WORDS.get(found["letter"], "running") if found["letter"] else "dead"

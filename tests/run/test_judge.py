@@ -1,0 +1,204 @@
+"""The judge without guards: what it tells of events, and what it writes."""
+
+import json
+
+import jsonschema
+import pytest
+
+from oddrank import job
+from oddrank.control.root import RankState
+from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.report import SCHEMA_FILE, Report
+from oddrank.run import judge as judge_
+from oddrank.run import say, snapshot
+from oddrank.run.start import Settings
+from oddrank.run.watch import Cascade, Death, Moved, Stall, Still, Watch, Work
+
+RESTING = Work(1, 10.0, 1.0, 0, 0)
+
+
+def finding(what="rank 2 (node1) is stuck in f() at train.py:3"):
+    return Finding(
+        condition="stuck",
+        who=Who("rank", (2,), "node1"),
+        cause="host-stuck",
+        what=what,
+        evidence=tuple(Evidence(f"evidence {i}", "rank2.trace") for i in range(5)),
+        confidence=Confidence("high", "why not"),
+        next=("look there", "and there"),
+    )
+
+
+class FakeTaker:
+    """Gives what ranks did at one look after the other."""
+
+    def __init__(self, folder):
+        self.folder, self.works = folder, []
+
+    def take(self, ranks, patience, *, look):
+        work = self.works.pop(0) if self.works else dict.fromkeys(range(4), RESTING)
+        return snapshot.Snapshot(self.folder, work, frozenset())
+
+
+class FakeHub:
+    def __init__(self):
+        self.states = [{"rank": rank, "contact": "ok", "stage": "quiet"} for rank in range(4)]
+
+    def snapshot(self):
+        return self.states
+
+
+class Judged:
+    """A judge whose guards, snapshots and triage are the test's."""
+
+    def __init__(self, folder, monkeypatch):
+        self.json, self.lines, self.findings = folder / "report.json", [], [finding()]
+        settings = Settings(
+            pid=1, started=0, world={"size": 4}, host="node1", folders=[str(folder)], file="",
+            stall=60.0, json=str(self.json), restart=2, publish=False,
+        )  # fmt: skip
+        self.hub, self.taker = FakeHub(), FakeTaker(folder)
+        self.watch = Watch(0.0, 60.0)
+        self.judge = judge_.Judge(settings, self.hub, self.taker, self.watch)
+        monkeypatch.setattr(judge_, "_WORK_SECONDS", 0.0)
+        monkeypatch.setattr(judge_.triage, "read", lambda paths: None)
+        monkeypatch.setattr(judge_.triage, "made", lambda found: self.made())
+        monkeypatch.setattr(say, "lines", lambda texts: self.lines.append(list(texts)))
+
+    def made(self):
+        suspects = [{"processes": [{"rank": 2, "host": "node1", "pid": 7}]}]
+        data = {"evidence": [], "folder": None, "skipped": [], "heard": [], "suspects": suspects}
+        return Report.of("triage", {"size": 4}, data, self.findings, complete=True)
+
+    def report(self):
+        made = json.loads(self.json.read_text())
+        jsonschema.validate(made, json.loads(SCHEMA_FILE.read_text()))
+        return made
+
+    def takes(self, *events):
+        for event in events:
+            self.judge.take(event)
+        return self
+
+
+@pytest.fixture
+def judged(tmp_path, monkeypatch):
+    return Judged(tmp_path, monkeypatch)
+
+
+def test_a_stall_is_one_sentence_two_points_and_a_step(judged):
+    judged.takes(Stall(61.0, last=False))
+    assert judged.lines == [
+        [finding().what, "evidence 0", "evidence 1", "next: look there"],
+    ]
+    made = judged.report()
+    assert (made["tool"], made["verdict"], made["summary"]) == ("run", "odd", finding().what)
+    run = made["data"]["run"]
+    assert (run["restart"], run["event"], run["after"]) == (2, "stall", 61.0)
+
+
+def test_the_same_sentence_is_not_said_twice(judged):
+    judged.takes(Stall(61.0, last=False), Death((2,)))
+    assert len(judged.lines) == 1
+    judged.findings = [finding("rank 3 has died")]
+    judged.takes(Stall(61.0, last=True))
+    assert [lines[0] for lines in judged.lines] == [finding().what, "rank 3 has died"]
+
+
+def test_while_the_awaited_rank_works_nobody_is_named(judged):
+    works = {2: Work(1, 12.0, 3.0, 0, 0)}
+    judged.taker.works = [{2: RESTING}, works]
+    judged.takes(Stall(61.0, last=False))
+    assert judged.lines == []
+    assert not judged.json.exists()
+    judged.taker.works = [{2: RESTING}, works]
+    judged.takes(Stall(600.0, last=True))
+    assert len(judged.lines) == 1
+
+
+def test_work_of_ranks_that_wait_says_nothing(judged):
+    judged.taker.works = [{0: RESTING}, {0: Work(1, 12.0, 3.0, 0, 0)}]
+    judged.takes(Stall(61.0, last=False))
+    assert len(judged.lines) == 1
+
+
+def test_a_stall_that_is_over_by_now_is_not_told(judged):
+    judged.hub.states[1]["stage"] = "moving"
+    judged.takes(Stall(61.0, last=False))
+    assert judged.lines == []
+
+
+def test_it_says_that_a_job_went_on_and_that_one_is_still_stuck(judged):
+    judged.takes(Stall(61.0, last=False), Still(600.0), Moved(3700.0))
+    assert [lines[0] for lines in judged.lines[1:]] == [
+        f"still stuck after 10 min: {finding().what}",
+        "went on after 62 min",
+    ]
+    events = [each["event"] for each in judged.report()["data"]["run"]["history"]]
+    assert events == ["stall", "still-stuck", "went-on"]
+
+
+def test_a_job_that_was_told_to_end_is_only_written_down(judged):
+    judged.takes(Death((0, 1, 2, 3), told=True))
+    assert judged.lines == []
+    assert judged.report()["data"]["run"]["event"] == "death"
+
+
+def test_deaths_that_follow_are_folded(judged):
+    judged.takes(Death((2,)), Cascade((0, 1)), Cascade((3,)))
+    assert len(judged.lines) == 1
+    assert judged.report()["data"]["run"]["cascade"] == [0, 1, 3]
+
+
+def test_a_folder_of_a_judge_that_was_killed_is_removed_by_the_next_one(tmp_path):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    left, other = folder / ".judge-1-0", folder / "notes"
+    left.mkdir()
+    (left / "rank0-1-1.trace").write_text("")
+    other.mkdir()
+    made = snapshot.private_folder(folder)
+    assert not left.exists()
+    assert other.exists()
+    assert made.stat().st_mode & 0o777 == 0o700
+    assert str(job.start_time(int(made.name.split("-")[1]))) == made.name.split("-")[2]
+
+
+PAYLOAD = {
+    "realtime_ns": 5_000_000_000, "letter": "S", "wait_status": -1, "start_time": 7,
+    "oom_kills": 0, "cpu_ns": 2_000_000_000, "io_bytes": 3, "events": 4,
+    "threads": [(11, "asleep", 0.0)], "syscall": "202", "record": b"",
+}  # fmt: skip
+RANK = RankState(2, host="node1", pid=11, contact="ok")
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "signal", "code"),
+    [
+        ({}, "running", None, None),
+        ({"letter": "T"}, "stopped", None, None),
+        ({"letter": "D"}, "running", None, None),  # its thread sleeps: it was for a moment
+        (
+            {"letter": "D", "threads": [(11, "in uninterruptible sleep (D)", 0.0)]},
+            "uninterruptible", None, None,
+        ),
+        ({"letter": "Z", "wait_status": 9}, "zombie", 9, None),
+        ({"letter": "Z", "wait_status": 3 << 8}, "zombie", None, 3),
+        ({"letter": ""}, "dead", 15, None),  # its guard has seen how
+    ],
+)  # fmt: skip
+def test_states_of_processes_are_those_of_triage(changes, state, signal, code):
+    rank = RankState(2, host="node1", pid=11, contact="ok", signal=15)
+    seen = snapshot.seen_of(rank, PAYLOAD | changes)
+    assert (seen.state, seen.signal, seen.code) == (state, signal, code)
+    assert (seen.pid, seen.started, seen.time) == (11, 7, 5.0)
+
+
+def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
+    assert snapshot.awaited([{"processes": [{"rank": 3}, {"rank": None}]}], [RANK]) == {3}
+    dead = RankState(1, contact="ok", state="dead")
+    assert snapshot.awaited([], [RANK, dead]) == {2}
+
+
+def test_durations():
+    assert [say.duration(s) for s in (3.2, 95, 600, 9000)] == ["3 s", "95 s", "10 min", "2.5 h"]

@@ -1,0 +1,72 @@
+"""A small training over gloo. At step 20 its odd rank does what the first argument names.
+
+training.py FAULT RANK STEPS FOLDER: each rank writes its pid to FOLDER.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+FAULT_AT = 20
+SECONDS_A_STEP = 0.02
+
+
+def waits_for_a_lock() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def loops() -> None:
+    count = 0
+    while True:
+        count += 1
+
+
+def works(seconds: float = 6.0) -> None:
+    """Evaluates, say: for longer than a stall may take."""
+    end, total = time.monotonic() + seconds, 0.0
+    while time.monotonic() < end:
+        total += torch.ones(64, 64).sum().item()
+
+
+def fails() -> None:
+    raise ValueError("the loss is odd")
+
+
+FAULTS = {
+    "none": lambda: None,
+    "lock": waits_for_a_lock,
+    "loop": loops,
+    "work": works,
+    "raise": fails,
+    "exit": lambda: sys.exit(3),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+}
+
+
+def train(fault: str, odd: int, steps: int, folder: Path) -> None:
+    rank = int(os.environ["RANK"])
+    (folder / f"{rank}.pid").write_text(str(os.getpid()))
+    dist.init_process_group("gloo", timeout=timedelta(minutes=20))
+    value = torch.zeros(8)
+    for step in range(steps):
+        if step == FAULT_AT and rank == odd:
+            FAULTS[fault]()
+        value += 1
+        dist.all_reduce(value)
+        time.sleep(SECONDS_A_STEP)
+    print(f"rank {rank}: {value[0]:.3e} {sys.argv[1:]}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
