@@ -14,8 +14,15 @@ from run.watched_job import LONGEST, named, watched_job
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize(("fault", "cause"), [("lock", "host-stuck"), ("stop", "host-stopped")])
-def test_a_rank_that_others_wait_for_is_named(fault, cause):
+@pytest.mark.parametrize(
+    ("fault", "cause", "place"),
+    [
+        ("lock", "not-entered", "waits_for_a_lock"),
+        ("event", "host-stuck", "waits_for_an_event"),
+        ("stop", "host-stopped", "stopped"),
+    ],
+)
+def test_a_rank_that_others_wait_for_is_named(fault, cause, place):
     with watched_job(fault, rank=2) as job:
         report = job.waits_for("stall")
         assert named(report) == ([2], cause)
@@ -24,6 +31,7 @@ def test_a_rank_that_others_wait_for_is_named(fault, cause):
         (line,) = job.said
         assert line == f"oddrank: {report['summary']}"
         assert "rank 2" in line
+        assert place in job.output
         assert None in job.codes  # nothing was ended
 
 
@@ -82,7 +90,7 @@ def test_a_healthy_job_looks_as_without_oddrank():
 
 
 def test_ranks_that_no_launcher_started_are_watched_too():
-    with watched_job("lock", rank=2, launcher="env") as job:
+    with watched_job("event", rank=2, launcher="env") as job:
         report = job.waits_for("stall")
         assert named(report) == ([2], "host-stuck")
         job.signal(1, signal.SIGKILL)

@@ -159,6 +159,14 @@ def test_a_stall_that_was_told_is_over_when_a_rank_moves(job):
     assert kinds(job.stands(STALL + 2)) == [Stall]
 
 
+def test_a_rank_that_went_on_and_ended_between_two_looks_has_gone_on(job):
+    job.stands(STALL + 1)
+    job.watch.tell()
+    for rank in job.everyone():
+        job.dies(rank, exit_code=0, progress=job.states[rank].progress + 7)
+    assert kinds(job.waits(2)) == [Moved, AllEnded]
+
+
 def test_a_stall_that_was_told_is_told_again_after_ten_minutes_and_then_more_seldom(job):
     job.stands(STALL + 1)
     job.watch.tell()

@@ -24,6 +24,10 @@ def waits_for_a_lock() -> None:
     lock.acquire()
 
 
+def waits_for_an_event() -> None:
+    threading.Event().wait()
+
+
 def loops() -> None:
     count = 0
     while True:
@@ -44,6 +48,7 @@ def fails() -> None:
 FAULTS = {
     "none": lambda: None,
     "lock": waits_for_a_lock,
+    "event": waits_for_an_event,
     "loop": loops,
     "work": works,
     "raise": fails,
@@ -64,7 +69,7 @@ def train(fault: str, odd: int, steps: int, folder: Path) -> None:
         value += 1
         dist.all_reduce(value)
         time.sleep(SECONDS_A_STEP)
-    print(f"rank {rank}: {value[0]:.3e} {sys.argv[1:]}", flush=True)
+    os.write(1, f"rank {rank}: {value[0]:.3e} {sys.argv[1:]}\n".encode())  # in one piece
     dist.destroy_process_group()
 
 

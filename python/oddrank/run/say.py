@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from oddrank import render
+from oddrank.finding import ranks_text
 from oddrank.report import Report
 
 _MOST_EVIDENCE = 2
@@ -23,8 +24,11 @@ def verdict(report: Report) -> list[str]:
     first = report.findings[0] if report.findings else None
     if first is None:
         return [report.summary]
-    evidence = [one.text for one in first.evidence[:_MOST_EVIDENCE]]
-    return [report.summary, *evidence, *(f"next: {step}" for step in first.next[:1])]
+    # Where it stands says most, and the sentence may not have it.
+    stands = f"{ranks_text(first.who.ranks)} in " if first.who.ranks else ""
+    evidence = sorted(first.evidence, key=lambda one: not (stands and one.text.startswith(stands)))
+    texts = [one.text for one in evidence[:_MOST_EVIDENCE]]
+    return [report.summary, *texts, *(f"next: {step}" for step in first.next[:1])]
 
 
 def went_on(seconds: float) -> str:

@@ -79,6 +79,7 @@ class _Rank:
 
     key: tuple[Any, ...] = ()
     """What its guard said last."""
+    progress: int = 0
     last: float = 0.0
     """When it last did something: moved, came, or ended."""
     ended: float = 0.0
@@ -142,14 +143,15 @@ class Watch:
             return False
         key = (state.state, state.stage, state.progress, state.quiet_ms)
         changed, known.key = key != known.key, key
+        # A guard looks once a second: a rank may have gone on and ended in between.
+        moved, known.progress = state.progress > known.progress, state.progress
+        self._started = self._started or state.progress > 0
         if has_ended(state):
             known.ended = known.ended or now
             known.last = max(known.last, known.ended)
-            return False
-        self._started = self._started or state.progress > 0
-        if changed:
+        elif changed:
             known.last = now - max(0, state.quiet_ms) / 1000
-        return is_heard(state) and state.stage == "moving"
+        return moved or (is_heard(state) and not has_ended(state) and state.stage == "moving")
 
     def _deaths(self, now: float, states: Sequence[RankState], *, over: bool) -> Iterable[Event]:
         new = [s for s in states if has_died(s) and s.rank not in self._dead]
