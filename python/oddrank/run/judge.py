@@ -32,8 +32,8 @@ from oddrank.triage import report as triage
 _HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
 _FOREVER = 10 * 365 * 86400.0
 _PR_SET_NAME = 15
-# Between two looks at the states: takes at most 5 % of a core, however many ranks there are.
-_LEAST_PAUSE, _PAUSE_TIMES = 0.05, 20.0
+# Between two looks at the states: they take about 5 % of a core, however many ranks there are.
+_LEAST_PAUSE, _MOST_PAUSE, _PAUSE_TIMES = 0.05, 2.0, 20.0
 # After the end of rank 0's process, for the other ranks' ends.
 _LAST_SECONDS = 10.0
 # For the answers of all guards after a death, of a stall; more for each rank.
@@ -65,14 +65,15 @@ class Judge:
         end = float("inf")
         while time.monotonic() < end:
             began = time.monotonic()
-            for event in self.watch.feed(began, self._states()):
+            events = self.watch.feed(began, self._states())
+            pause = max(_LEAST_PAUSE, _PAUSE_TIMES * (time.monotonic() - began))
+            for event in events:
                 self.take(event)
                 if isinstance(event, AllEnded):
                     return
             if job.start_time(self.settings.pid) != self.settings.started:
                 end = min(end, began + _LAST_SECONDS)
-            spent = time.monotonic() - began
-            time.sleep(max(_LEAST_PAUSE, _PAUSE_TIMES * spent))
+            time.sleep(min(pause, _MOST_PAUSE))
 
     def _states(self) -> list[RankState]:
         return [RankState(**row) for row in self.hub.snapshot()]
