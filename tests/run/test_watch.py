@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from netns import two_hosts
 from processes import until
 from run.watched_job import LONGEST, named, watched_job
 
@@ -95,6 +96,30 @@ def test_ranks_that_no_launcher_started_are_watched_too():
         assert named(report) == ([2], "host-stuck")
         job.signal(1, signal.SIGKILL)
         job.waits_for("death")
+
+
+def test_a_script_that_watches_itself_needs_no_command():
+    with watched_job("event", rank=3, program=(), options=(), environ={"ARM": "1"}) as job:
+        assert named(job.waits_for("stall")) == ([3], "host-stuck")
+
+
+def test_a_restart_of_the_ranks_is_watched_anew():
+    # Before the process group: gloo's ranks can't find each other anew in torchrun's store.
+    with watched_job("early", rank=1, of_launcher=("--max-restarts", "1")) as job:
+        assert job.ends() == [1]
+        assert job.report["data"]["run"]["restart"] == 1
+        assert named(job.report) == ([1], "dead")
+        assert len(job.said) == 2
+        assert job.said[0] == job.said[1]
+
+
+@pytest.mark.needs("netns")
+def test_ranks_of_another_host_are_watched_too():
+    with two_hosts() as hosts, watched_job("event", rank=3, hosts=hosts) as job:
+        report = job.waits_for("stall")
+        assert named(report) == ([3], "host-stuck")
+        assert report["findings"][0]["who"]["host"] == "node1"
+        assert sorted(report["data"]["heard"]) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("name", ["oddrank-guard", "oddrank-judge"])

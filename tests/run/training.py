@@ -1,6 +1,7 @@
 """A small training over gloo. At step 20 its odd rank does what the first argument names.
 
-training.py FAULT RANK STEPS FOLDER: each rank writes its pid to FOLDER.
+training.py FAULT RANK STEPS FOLDER: each rank writes its pid to FOLDER. With ARM in the environment
+it arms and watches itself.
 """
 
 import os
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
+import oddrank
 
 FAULT_AT = 20
 SECONDS_A_STEP = 0.02
@@ -47,6 +50,7 @@ def fails() -> None:
 
 FAULTS = {
     "none": lambda: None,
+    "early": lambda: None,  # before the process group
     "lock": waits_for_a_lock,
     "event": waits_for_an_event,
     "loop": loops,
@@ -61,10 +65,13 @@ FAULTS = {
 def train(fault: str, odd: int, steps: int, folder: Path) -> None:
     rank = int(os.environ["RANK"])
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
+    if fault == "early" and rank == odd:
+        fails()
     dist.init_process_group("gloo", timeout=timedelta(minutes=20))
     value = torch.zeros(8)
     for step in range(steps):
         if step == FAULT_AT and rank == odd:
+            (folder / "fault").write_text(str(time.time()))
             FAULTS[fault]()
         value += 1
         dist.all_reduce(value)
@@ -74,4 +81,6 @@ def train(fault: str, odd: int, steps: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if "ARM" in os.environ:
+        oddrank.arm(watch=True, stall=3, json="report.json")
     train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

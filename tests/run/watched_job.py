@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 
 from launchers import LAUNCHERS, Order
-from netns import PATH
+from netns import PATH, Host
 from oddrank.report import SCHEMA_FILE
 from processes import Marked, Process, held_port, until
 
@@ -21,6 +21,7 @@ TRAINING = Path(__file__).with_name("training.py")
 _SCHEMA = json.loads(SCHEMA_FILE.read_text())
 # Only ends a hang: under load a job takes many times as long as alone.
 LONGEST = 240.0
+_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class Job:
@@ -107,26 +108,34 @@ def watched_job(
     launcher: str = "torchrun",
     program: tuple[str, ...] = ("-m", "oddrank", "run"),
     options: tuple[str, ...] | None = None,
+    of_launcher: tuple[str, ...] = (),
+    hosts: Sequence[Host] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[Job]:
-    """Starts the training with a fault; ends all its processes afterwards."""
+    """Starts the training with a fault; ends all its processes afterwards.
+
+    of_launcher: options of torchrun. hosts: those that share the ranks; empty: this one.
+    """
     mark = Marked()
     with tempfile.TemporaryDirectory(prefix="oddrank-run-") as name, held_port() as port:
         folder = Path(name)
         if options is None:
             options = ("--stall", str(stall), "--json", "report.json")
         tool = [*program, *options, str(TRAINING), fault, str(rank), str(steps), name]
-        environ = {
+        variables = {
             **os.environ, **mark.environ, "PATH": PATH, "OMP_NUM_THREADS": "1",
-            "ODDRANK_DIR": str(folder / "records"),
+            "ODDRANK_DIR": str(folder / "records"), **(environ or {}),
         }  # fmt: skip
-        order = Order(tool, ranks, 1, ("127.0.0.1", port), environ)
+        master = (hosts[0].address if hosts else "127.0.0.1", port)
+        order = Order(tool, ranks, max(1, len(hosts)), master, variables)
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             started = [
                 subprocess.Popen(
-                    line, env=variables, cwd=folder, stdin=subprocess.DEVNULL, stdout=out,
-                    stderr=err,
+                    [*(hosts[node].prefix if hosts else ()), *line[:3], *of_launcher, *line[3:]],
+                    env=own | ({_INTERFACE: hosts[node].interface} if hosts else {}),
+                    cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 )
-                for _, line, variables in LAUNCHERS[launcher](order)
+                for node, line, own in LAUNCHERS[launcher](order)
             ]  # fmt: skip
         try:
             yield Job(folder, mark, started)

@@ -52,6 +52,8 @@ class Taker:
         """records: folders on this host that may hold the job's records."""
         self._hub, self._folder, self._host, self._records = hub, folder, host, records
         self._number = 0
+        self._last: dict[int, dict[str, Any]] = {}
+        """The last answers of ranks that were dead then: their guards end soon."""
 
     def take(self, ranks: Sequence[RankState], patience: float, *, look: float) -> Snapshot:
         """Waits `patience` seconds for answers.
@@ -67,6 +69,10 @@ class Taker:
         seen, work = [], {}
         for state in ranks:
             found = answers.get(state.rank)
+            if found is not None and has_ended(state):
+                self._last[state.rank] = found
+            elif has_ended(state):
+                found = self._last.get(state.rank)
             if found is None:
                 continue
             seen.append(seen_of(state, found))
@@ -75,7 +81,7 @@ class Taker:
                 name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"
                 (folder / name).write_bytes(found["record"])
         (folder / states.NAME).write_text(states.text(seen))
-        unheard = [state for state in ranks if state.rank not in answers]
+        unheard = [state for state in ranks if state.rank not in work]
         copied = set(self._copy_own(unheard, folder))
         return Snapshot(folder, work, frozenset(s.rank for s in unheard) - copied)
 
