@@ -260,14 +260,13 @@ TEST_F(Slim, of_a_broken_record_is_a_good_one) {
   for (std::uint64_t byte = sizeof(Header); byte < record.size(); byte += 8) {
     std::uint64_t& word = *record.at<std::uint64_t>(byte);
     const std::uint64_t before = word;
-    for (const std::uint64_t wrong : {~std::uint64_t{0}, before + 1, before << 32}) {
-      word = wrong;
-      slim_of(record);
-      const RecordFile slim(slim_path_);
-      EXPECT_LE(slim.size(), kLargestSlim);
-      EXPECT_GT(read_parts(slim), 0U);
-      EXPECT_EQ(read_snapshot(slim_path_).trouble, "");
-    }
+    const std::uint64_t wrong[] = {~std::uint64_t{0}, before + 1, before << 32};
+    word = wrong[byte / 8 % 3];
+    slim_of(record);
+    const RecordFile slim(slim_path_);
+    EXPECT_LE(slim.size(), kLargestSlim);
+    EXPECT_GT(read_parts(slim), 0U);
+    EXPECT_EQ(read_snapshot(slim_path_).trouble, "");
     word = before;
   }
 }

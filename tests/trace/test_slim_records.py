@@ -1,6 +1,7 @@
 """Slim copies of real records say what the records say."""
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
+from processes import until
 
 LIMIT = 256 << 10
 TRAINING_RANK = 40 << 10
@@ -16,8 +18,16 @@ LEFT_OUT = {"last_ns", "has_all_collectives"}
 
 
 def slim_copy(record: Path, folder: Path) -> Path:
+    """Copies a record that its process does not change meanwhile."""
     copy = folder / record.name
-    copy.write_bytes(_native.core().trace_slim(str(record)))
+
+    def is_still() -> bool:
+        before = _native.core().trace_stats(str(record), 0)["events"]
+        copy.write_bytes(_native.core().trace_slim(str(record)))
+        time.sleep(0.05)
+        return _native.core().trace_stats(str(record), 0)["events"] == before
+
+    until(is_still)
     return copy
 
 

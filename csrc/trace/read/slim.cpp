@@ -277,9 +277,16 @@ std::string slim_record(const RecordFile& file) {
   for (const CollectiveRecord& one : ring.list) {
     if (one.claim >= oldest) name(one);
   }
+  // The main thread's innermost frames first: they must have their names.
+  const auto name_stack = [&dictionary](const Thread& thread) {
+    for (std::size_t i = thread.stack.size(); i-- > 0;) {
+      dictionary.add_code(thread.stack[i].code());
+    }
+  };
   for (const KeptThread& one : threads) {
-    for (const Place place : one.thread.stack) dictionary.add_code(place.code());
+    if (one.thread.tid == file.process().pid) name_stack(one.thread);
   }
+  for (const KeptThread& one : threads) name_stack(one.thread);
   for (const KeptThread& one : threads) {
     for (const Moment& moment : one.events.list) dictionary.add_code(moment.place.code());
   }
