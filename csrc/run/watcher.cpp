@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <charconv>
 #include <exception>
 #include <set>
 #include <utility>
@@ -30,13 +31,21 @@ constexpr std::int64_t kLookNs = 1'000 * kMs;
 constexpr std::int64_t kLongestTurnNs = 2'500 * kMs;
 // Without a root yet: how often it is looked for, at first and later.
 constexpr std::int64_t kSeekNs = 50 * kMs, kSeekLaterNs = kLookNs, kSeekSoonNs = 30'000 * kMs;
-// Between the two looks at the threads of a snapshot, as in oddrank/trace/states.py.
-constexpr std::int64_t kTwoLooksNs = 200 * kMs;
+// Most time between the two looks at the threads of a snapshot.
+constexpr std::int64_t kMostLookMs = 10'000;
 // After the worker's death, for the root's questions.
 constexpr std::int64_t kLingerNs = 4'500 * kMs;
 // For telling a silent root why it was given up.
 constexpr std::int64_t kPartingNs = 3'000 * kMs;
 constexpr std::size_t kLongestHost = 200;
+
+// The parameters of a snapshot are a number of milliseconds.
+std::int64_t look_ns(const std::string& parameters) {
+  std::int64_t milliseconds = 0;
+  const char* const end = parameters.data() + parameters.size();
+  std::from_chars(parameters.data(), end, milliseconds);
+  return std::clamp<std::int64_t>(milliseconds, 0, kMostLookMs) * kMs;
+}
 
 }  // namespace
 
@@ -162,7 +171,7 @@ void Watcher::hear(const control::Frame& frame, std::int64_t now) {
     report(now, control::Unpacker(frame.payload).u32());
   } else if (frame.kind == FrameKind::kGo) {
     const auto go = control::unpack<control::Go>(frame.payload);
-    if (go && go->stage == "snapshot") begin_snapshot(go->stage_number, now);
+    if (go && go->stage == "snapshot") begin_snapshot(*go, now);
     if (go && go->stage == "end") go_alone();
   }
 }
@@ -196,13 +205,10 @@ void Watcher::report(std::int64_t now, std::uint32_t question) {
   link_.send(FrameKind::kState, control::pack(reported_));
 }
 
-void Watcher::begin_snapshot(std::uint32_t stage, std::int64_t now) {
-  if (is_dead()) {
-    asked_ = Asked{stage, now, {}};
-    return;
-  }
-  look(now);
-  asked_ = Asked{stage, now + kTwoLooksNs, look_at_threads(worker_.pid(), threads())};
+void Watcher::begin_snapshot(const control::Go& go, std::int64_t now) {
+  if (!is_dead()) look(now);
+  asked_ = Asked{go.stage_number, now + look_ns(go.parameters), {}};
+  if (!is_dead()) asked_->before = look_at_threads(worker_.pid(), threads());
 }
 
 // Returns the live threads of the record.
@@ -239,7 +245,8 @@ void Watcher::send_snapshot() {
   const ProcStat stat = read_stat(pid);
   if (stat.state != 0 && stat.start_time == worker_.start_time()) {
     snapshot.letter = std::string(1, stat.state);
-    if (stat.is_zombie()) snapshot.wait_status = stat.wait_status;
+    // A main thread may end before the process does.
+    if (stat.is_zombie() && is_dead()) snapshot.wait_status = stat.wait_status;
   }
   snapshot.start_time = worker_.start_time();
   snapshot.oom_kills = kills_ = oom_kills_.count();

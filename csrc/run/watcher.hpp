@@ -28,9 +28,9 @@ struct WatchOptions {
 };
 
 // Sends a State when the worker's life, stage, parent or count of memory kills changes, and as an
-// answer to REPORT; a WorkerSnapshot as the result of each stage "snapshot", also once the worker
-// is dead. After a stage "end", or an END, it only waits for the worker's end. Sleeps but for a
-// look a second.
+// answer to REPORT; a WorkerSnapshot as the result of each stage "snapshot" (its parameters: the
+// milliseconds between two looks at the threads), also once the worker is dead. After a stage
+// "end", or an END, it only waits for the worker's end. Sleeps but for a look a second.
 class Watcher {
  public:
   Watcher(WatchOptions options, control::ProcessWatch worker);
@@ -56,7 +56,7 @@ class Watcher {
   void go_alone();
   control::State state(std::int64_t now) const;
   void report(std::int64_t now, std::uint32_t question);
-  void begin_snapshot(std::uint32_t stage, std::int64_t now);
+  void begin_snapshot(const control::Go& go, std::int64_t now);
   void send_snapshot();
   std::vector<std::uint32_t> threads() const;
   bool is_dead() const noexcept { return worker_.last().life == control::Liveness::kDead; }

@@ -13,7 +13,7 @@ struct WorkerSnapshot {
   struct Thread {
     std::uint32_t tid = 0;
     std::string state;         // in words, as `oddrank trace where` prints them
-    std::uint64_t cpu_ns = 0;  // between two looks, 0.2 s apart
+    std::uint64_t cpu_ns = 0;  // between two looks
 
     void fields(auto& io) { io(tid, state, cpu_ns); }
   };

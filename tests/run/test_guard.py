@@ -134,6 +134,8 @@ def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
         threads = {tid: (state, cpu) for tid, state, cpu in second["threads"]}
         assert threads[worker.pid][0] in ("running", "asleep")
         assert len(threads) == 2
+        assert max(cpu for _, cpu in threads.values()) > 0
+        assert {cpu for _, _, cpu in root.snapshot(0)["threads"]} <= {0.0, 0.01}  # one look
         record = read_slim(second["record"])
         assert (record["step"], record["pid"], record["life"]) == (4, worker.pid, "alive")
         assert second["events"] > 0

@@ -104,9 +104,9 @@ class Root:
     def _has(self, wanted: dict[str, Any]) -> bool:
         return all(self.state()[name] == value for name, value in wanted.items())
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self, look_ms: int = 200) -> dict[str, Any]:
         self.stage += 1
-        self.hub.begin(self.stage, "snapshot", "", 60.0)
+        self.hub.begin(self.stage, "snapshot", str(look_ms), 60.0)
         until(lambda: self.hub.result_count() == 1)
         found: dict[str, Any] = _native.core().run_unpack_snapshot(self.hub.results()[0])
         return found
