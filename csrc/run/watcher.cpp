@@ -207,7 +207,8 @@ void Watcher::report(std::int64_t now, std::uint32_t question) {
 
 void Watcher::begin_snapshot(const control::Go& go, std::int64_t now) {
   if (!is_dead()) look(now);
-  asked_ = Asked{go.stage_number, now + look_ns(go.parameters), {}};
+  const std::int64_t look = look_ns(go.parameters);
+  asked_ = Asked{go.stage_number, look == 0, now + look, {}};
   if (!is_dead()) asked_->before = look_at_threads(worker_.pid(), threads());
 }
 
@@ -229,7 +230,7 @@ void Watcher::send_snapshot() {
   WorkerSnapshot snapshot;
   const pid_t pid = worker_.pid();
   if (!is_dead()) {
-    const auto after = look_at_threads(pid, threads());
+    const auto after = asked_->once ? asked_->before : look_at_threads(pid, threads());
     for (const auto& [tid, before] : asked_->before) {
       const auto found = after.find(tid);
       if (found == after.end() || found->second.state == 0) continue;

@@ -39,9 +39,10 @@ class Watcher {
   void run();
 
  private:
-  // A snapshot that the root has asked for. Its threads are looked at twice.
+  // A snapshot that the root has asked for.
   struct Asked {
     std::uint32_t stage = 0;
+    bool once = false;  // only one look at the threads: no CPU times
     std::int64_t due_ns = 0;
     std::map<std::uint32_t, TaskLook> before;
   };

@@ -135,7 +135,7 @@ def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
         assert threads[worker.pid][0] in ("running", "asleep")
         assert len(threads) == 2
         assert max(cpu for _, cpu in threads.values()) > 0
-        assert {cpu for _, _, cpu in root.snapshot(0)["threads"]} <= {0.0, 0.01}  # one look
+        assert {cpu for _, _, cpu in root.snapshot(0)["threads"]} == {0.0}  # one look
         record = read_slim(second["record"])
         assert (record["step"], record["pid"], record["life"]) == (4, worker.pid, "alive")
         assert second["events"] > 0
@@ -466,10 +466,19 @@ def test_a_root_that_does_not_know_the_token_learns_nothing(tmp_path):
         mark.kill_all()
 
 
-@pytest.mark.parametrize("payload", [b"", b"x", bytes(100), b"\xff" * 1000, os.urandom(5000)])
-def test_a_broken_snapshot_is_refused(payload):
+PAYLOADS = {
+    "nothing": b"",
+    "a byte": b"x",
+    "zeros": bytes(100),
+    "ones": b"\xff" * 1000,
+    "random": os.urandom(5000),
+}
+
+
+@pytest.mark.parametrize("kind", PAYLOADS)
+def test_a_broken_snapshot_is_refused(kind):
     with pytest.raises(OddrankError, match="broken"):
-        _native.core().run_unpack_snapshot(payload)
+        _native.core().run_unpack_snapshot(PAYLOADS[kind])
 
 
 def test_a_guard_needs_no_library_but_libc(tmp_path):

@@ -32,9 +32,9 @@ def verdict(folder: Path) -> tuple[object, ...]:
     report = json.loads(done.stdout)
     named = [
         (one["condition"], one["cause"], one["who"], one["what"], one["confidence"])
-        for one in report["data"]["findings"]
+        for one in report["findings"]
     ]
-    return report["data"]["verdict"], report["data"]["summary"], named
+    return report["verdict"], report["summary"], named
 
 
 @pytest.mark.parametrize(
