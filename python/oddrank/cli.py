@@ -20,6 +20,7 @@ _COMMANDS = {
     "selftest": ("oddrank.selftest.command", "Test whether this allocation is healthy."),
     "bench": ("oddrank.bench.command", "Measure collectives and links, and find late ranks."),
     "run": ("oddrank.run.command", "Run a training script; say what went wrong while it does."),
+    "top": ("oddrank.run.top.command", "Show the ranks of this host live."),
     "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
