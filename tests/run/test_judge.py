@@ -7,6 +7,7 @@ import pytest
 
 from oddrank import job
 from oddrank.control.root import RankState
+from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.report import SCHEMA_FILE, Report
 from oddrank.run import judge as judge_
@@ -35,7 +36,7 @@ class FakeTaker:
     def __init__(self, folder):
         self.folder, self.works = folder, []
 
-    def take(self, ranks, patience, *, look):
+    def take(self, ranks, patience, *, look, ended):
         work = self.works.pop(0) if self.works else dict.fromkeys(range(4), RESTING)
         return snapshot.Snapshot(self.folder, work, frozenset())
 
@@ -103,6 +104,26 @@ def test_the_same_sentence_is_not_said_twice(judged):
     judged.findings = [finding("rank 3 has died")]
     judged.takes(Stall(61.0, last=True))
     assert [lines[0] for lines in judged.lines] == [finding().what, "rank 3 has died"]
+
+
+def test_a_stall_and_a_death_that_nothing_explains_are_told_without_a_name(judged):
+    judged.findings = []
+    judged.takes(Stall(61.0, last=True), Death((1, 2)))
+    assert [lines[0] for lines in judged.lines] == [
+        "no rank has moved for 61 s, and nothing says why",
+        "ranks 1-2 died, and nothing says why",
+    ]
+    assert judged.report()["verdict"] == "incomplete"
+
+
+def test_a_job_without_records_is_told_of_too(judged, monkeypatch):
+    def refuses(paths):
+        raise OddrankError("nothing in what was given")
+
+    monkeypatch.setattr(judge_.triage, "read", refuses)
+    judged.takes(Death((2,)))
+    assert judged.lines == [["rank 2 died, and nothing says why"]]
+    assert judged.report()["verdict"] == "incomplete"
 
 
 def test_while_the_awaited_rank_works_nobody_is_named(judged):

@@ -242,6 +242,15 @@ def test_a_death_is_progress_of_a_kind(job):
     assert kinds(job.waits(4)) == [Stall]
 
 
+def test_the_time_of_an_end_is_its_guards_if_that_is_no_earlier_fault(job):
+    assert job.watch.ended_at(job.states[1]) is None
+    job.dies(1, exit_code=1, first_fault_ns=int((job.now + 0.5) * 1e9))
+    job.dies(2, exit_code=1, first_fault_ns=int((job.now - 20) * 1e9))  # it was stopped
+    job.waits(TICK)
+    assert job.watch.ended_at(job.states[1]) == pytest.approx(job.now - 0.5)
+    assert job.watch.ended_at(job.states[2]) == job.now
+
+
 def test_nothing_is_said_after_the_end(job):
     job.dies(job.everyone(), exit_code=0)
     job.waits(1)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from oddrank import _native, job
 from oddrank.control.rendezvous import ADDRESS
@@ -41,9 +41,6 @@ _DEATH_SECONDS, _STALL_SECONDS, _RANK_SECONDS = 0.1, 2.0, 0.0005
 _LOOK = 0.2  # seconds between two looks at threads
 _END_SECONDS = 0.3
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
-
-Judged: TypeAlias = tuple[Report, set[int]]
-"""A report, and the ranks that are awaited."""
 
 
 @dataclass
@@ -87,8 +84,9 @@ class Judge:
         elif isinstance(event, Stall):
             self._on_stall(event)
         elif isinstance(event, Still):
-            found = self._judge(self._snapshot(_STALL_SECONDS, look=_LOOK))
-            self._tell("still-stuck", event.seconds, found, say.still(event.seconds))
+            snapshot = self._snapshot(_STALL_SECONDS, look=_LOOK)
+            report, _ = self._judge(snapshot, say.stands(event.seconds))
+            self._tell("still-stuck", event.seconds, report, say.still(event.seconds))
         elif isinstance(event, Moved):
             say.lines([say.went_on(event.seconds)])
             self.said = ""
@@ -97,13 +95,14 @@ class Judge:
             self._on_end()
 
     def _on_death(self, event: Death) -> None:
-        found = self._judge(self._snapshot(_DEATH_SECONDS, look=0.0))
+        snapshot = self._snapshot(_DEATH_SECONDS, look=0.0)
+        report, _ = self._judge(snapshot, say.died(event.ranks))
         after = time.monotonic() - self.watch.began
         if event.told or self.settings.world["size"] == 1:
             # Python, or the user who ended the job, has said what there is to say.
-            self._note("death", after, found and found[0])
+            self._note("death", after, report)
         else:
-            self._tell("death", after, found)
+            self._tell("death", after, report)
 
     def _on_stall(self, event: Stall) -> None:
         before = self._snapshot(_STALL_SECONDS, look=_LOOK)
@@ -112,12 +111,11 @@ class Judge:
         states = self._states()
         if any(watch.is_heard(s) and s.stage == "moving" for s in states):
             return  # it went on meanwhile
-        found = self._judge(after)
-        ranks = found[1] if found else {s.rank for s in states}
+        report, ranks = self._judge(after, say.stands(event.seconds))
         if not event.last and watch.anybody_works(ranks, before.work, after.work):
             return
         self.watch.tell()
-        self._tell("stall", event.seconds, found)
+        self._tell("stall", event.seconds, report)
 
     def _on_end(self) -> None:
         states = self._states()
@@ -130,26 +128,32 @@ class Judge:
 
     def _snapshot(self, seconds: float, *, look: float) -> Snapshot:
         states = self._states()
-        return self.taker.take(states, seconds + look + _RANK_SECONDS * len(states), look=look)
+        ended = {s.rank: at for s in states if (at := self.watch.ended_at(s)) is not None}
+        patience = seconds + look + _RANK_SECONDS * len(states)
+        return self.taker.take(states, patience, look=look, ended=ended)
 
-    def _judge(self, snapshot: Snapshot) -> Judged | None:
-        """Asks triage's judge; returns None if there is no evidence at all."""
+    def _judge(self, snapshot: Snapshot, otherwise: str) -> tuple[Report, set[int]]:
+        """Asks triage's judge; returns its report, and the ranks that are awaited.
+
+        otherwise: what happened, if nothing says whose fault that is.
+        """
+        states, world = self._states(), self.settings.world
         try:
-            found = triage.read([str(snapshot.folder)])
-        except OddrankError:
-            return None
-        made = triage.made(found)
-        ranks = awaited(made.data["suspects"], self._states())
-        return replace(made, tool="run", world=self.settings.world), ranks
+            made = triage.made(triage.read([str(snapshot.folder)]))
+        except OddrankError:  # no rank has a record
+            made = Report.of("run", world, {"suspects": []}, [], complete=False, why=otherwise)
+        ranks = awaited(made.data["suspects"], states)
+        # The snapshot is removed; the records stay.
+        data = {**made.data, "folder": f"{self.settings.folders[0]}/"}
+        if not made.findings:
+            return Report.of("run", world, data, [], complete=False, why=otherwise), ranks
+        return replace(made, tool="run", world=world, data=data), ranks
 
-    def _tell(self, event: str, after: float, found: Judged | None, first: str = "") -> None:
+    def _tell(self, event: str, after: float, report: Report, first: str = "") -> None:
         """Says what was found, unless that was said before; writes the report."""
-        if found is None:
-            return
-        report = found[0]
         if first:
             say.lines([f"{first}: {report.summary}"])
-        elif report.summary != self.said and report.findings:
+        elif report.summary != self.said:
             say.lines(say.verdict(report))
         self.said = report.summary
         self._note(event, after, report)

@@ -31,6 +31,14 @@ def verdict(report: Report) -> list[str]:
     return [report.summary, *texts, *(f"next: {step}" for step in first.next[:1])]
 
 
+def stands(seconds: float) -> str:
+    return f"no rank has moved for {duration(seconds)}, and nothing says why"
+
+
+def died(ranks: Sequence[int]) -> str:
+    return f"{ranks_text(ranks)} died, and nothing says why"
+
+
 def went_on(seconds: float) -> str:
     return f"went on after {duration(seconds)}"
 

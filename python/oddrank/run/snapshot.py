@@ -55,10 +55,18 @@ class Taker:
         self._last: dict[int, dict[str, Any]] = {}
         """The last answers of ranks that were dead then: their guards end soon."""
 
-    def take(self, ranks: Sequence[RankState], patience: float, *, look: float) -> Snapshot:
+    def take(
+        self,
+        ranks: Sequence[RankState],
+        patience: float,
+        *,
+        look: float,
+        ended: Mapping[int, float],
+    ) -> Snapshot:
         """Waits `patience` seconds for answers.
 
         look: seconds between two looks at threads, which show their CPU time; 0: one look.
+        ended: when ranks ended, by the monotonic clock.
         """
         self._number += 1
         self._hub.begin(self._number, STAGE, str(round(look * 1000)), patience)
@@ -67,6 +75,8 @@ class Taker:
         folder.mkdir(mode=0o700)
         shutil.rmtree(self._folder / str(self._number - 1), ignore_errors=True)
         seen, work = [], {}
+        # One clock for all ends: which rank was first shows who follows from whom.
+        began = time.time() - time.monotonic()
         for state in ranks:
             found = answers.get(state.rank)
             if found is not None and has_ended(state):
@@ -75,7 +85,8 @@ class Taker:
                 found = self._last.get(state.rank)
             if found is None:
                 continue
-            seen.append(seen_of(state, found))
+            at = began + ended[state.rank] if state.rank in ended else None
+            seen.append(replace(seen_of(state, found), ended=at))
             work[state.rank] = _work(found)
             if found["record"]:
                 name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"

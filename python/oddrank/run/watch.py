@@ -21,6 +21,8 @@ _TOLD_SECONDS = 2.0
 # What a launcher, or a library that lost its peer, does to ranks after another one's death.
 _CASCADES = frozenset({signal.SIGKILL, signal.SIGABRT})
 _STILL_SECONDS = 600.0
+# A fault that the root knows of for longer is an earlier one.
+_FAULT_SECONDS = 3.0
 
 # What a process must use, or do, in a second, to be at work: less is heartbeats and logging.
 _CPU = 0.2
@@ -116,6 +118,14 @@ class Watch:
     def tell(self) -> None:
         """Notes that the present stall was told: from now on its age and its end count."""
         self._told = True
+
+    def ended_at(self, state: RankState) -> float | None:
+        """Returns when a rank ended, as its guard saw it; None if it has not."""
+        seen = self._ranks[state.rank].ended if state.rank in self._ranks else 0.0
+        if not seen:
+            return None
+        told = state.first_fault_ns / 1e9
+        return told if seen - told < _FAULT_SECONDS else seen  # it had been stopped before
 
     def feed(self, now: float, states: Sequence[RankState]) -> list[Event]:
         """Takes the states of all ranks; returns what has happened since the last call."""

@@ -26,7 +26,8 @@ class Seen:
 
     state: running, stopped, uninterruptible, zombie or dead. signal, code: how it ended, if its
     parent has not asked for it yet. threads: id -> (its state in words, seconds of CPU time between
-    two looks). oom_kills: of its cgroup while a guard watched it.
+    two looks). oom_kills: of its cgroup while a guard watched it. ended: Unix time of its end, if a
+    guard saw that.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class Seen:
     code: int | None = None
     threads: dict[int, tuple[str, float]] = field(default_factory=dict)
     oom_kills: int = 0
+    ended: float | None = None
 
 
 def look(ranks: Sequence[Rank]) -> list[Seen]:
@@ -91,5 +93,5 @@ def _parsed(found: Mapping[str, Any]) -> Seen:
     return Seen(
         int(found["rank"]), str(found["host"]), int(found["pid"]), int(found["started"]),
         str(found["state"]), float(found["time"]), signal, code, threads,
-        int(found.get("oom_kills", 0)),
+        int(found.get("oom_kills", 0)), None if (end := found.get("ended")) is None else float(end),
     )  # fmt: skip

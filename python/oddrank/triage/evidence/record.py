@@ -186,19 +186,20 @@ def _death(
         )
     elif seen is not None and seen.signal == signal.SIGKILL and seen.oom_kills:
         text = f"oom_kill of its cgroup has grown by {seen.oom_kills}"
-        yield Death(process, "oom", source, None, signal=seen.signal, text=text, site=site)
+        yield Death(process, "oom", source, seen.ended, signal=seen.signal, text=text, site=site)
     elif seen is not None and seen.signal is not None:
-        yield Death(process, "signal", source, None, signal=seen.signal, site=site)
+        yield Death(process, "signal", source, seen.ended, signal=seen.signal, site=site)
     elif seen is not None and seen.code and end.how == "no word":
         yield Death(
-            process, "exit", source, None, code=seen.code, text="os._exit()", site=site,
+            process, "exit", source, seen.ended, code=seen.code, text="os._exit()", site=site,
             failed=record_calls.lost(rank),
         )  # fmt: skip
     elif _is_gone(rank, seen) and anybody and end.how in ("no word", "ending"):
         if seen is not None and seen.code == 0:
             return
         text = "killed, crashed or called os._exit()"
-        yield Death(process, "signal", source, None, text=text, site=site)
+        ended = seen.ended if seen is not None else None
+        yield Death(process, "signal", source, ended, text=text, site=site)
 
 
 def _is_gone(rank: Rank, seen: Seen | None) -> bool:
