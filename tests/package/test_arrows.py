@@ -34,6 +34,7 @@ PYTHON_LEAVES = {
     "report": {"errors", "_version", "finding"},
     "render": {"errors", "finding", "report", "launch"},
     "peers": {"_native", "errors", "finding"},
+    "exclude": {"errors", "finding", "launch", "report"},
     "control": {"errors", "_native", "launch", "finding", "report", "job", "machine"},
     "machine": {"_native", "launch"},
     "process_group": {"errors", "_native", "control", "machine"},

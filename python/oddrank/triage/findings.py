@@ -49,6 +49,17 @@ def finding(suspect: Suspect, next_: Sequence[str] = (), folder: str = "") -> Fi
         evidence=tuple(_evidence(point, folder) for point in _points(suspect))[:_MOST_POINTS],
         confidence=_confidence(suspect),
         next=tuple(next_),
+        drains_node=_is_fault_of_node(suspect),
+    )
+
+
+def _is_fault_of_node(suspect: Suspect) -> bool:
+    """Returns whether another node would do better: a device's fault, a GPU or a kernel that stands
+    still, a node that nobody reaches. What a program or its user did goes on elsewhere."""
+    if suspect.cause == "device":
+        return any(t.fatal and t.whose == "hardware" for t in suspect.trouble)
+    return suspect.cause in ("gpu-stopped", "unreachable") or (
+        suspect.cause == "host-stuck" and suspect.rule == "held"
     )
 
 
