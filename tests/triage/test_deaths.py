@@ -4,19 +4,21 @@ import pytest
 
 from oddrank.triage import verdict
 from oddrank.triage.evidence import launcher, tracebacks, watchdog
-from oddrank.triage.facts import Death, Frame, Process, Source, Stack, Thread
+from oddrank.triage.facts import Death, Frame, Identity, Process, Source, Stack, Thread, World
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import deaths
 from oddrank.triage.view import view
 from triage.facts_of import Texts, item_of
 
 
-def suspects(tmp_path, text):
+def suspects(tmp_path, text, world=None):
     facts = [
         fact
         for kind in (watchdog, tracebacks, launcher)
         for fact in Texts(tmp_path, kind.KIND).facts(text)
     ]
+    if world:
+        facts.append(World(world, Source("settings")))
     return verdict.suspects(view(facts))
 
 
@@ -201,9 +203,51 @@ def test_who_aborted_after_a_watchdogs_timeout_waited(tmp_path):
 
 def test_a_rank_that_left_the_others_without_a_word_is_named(tmp_path):
     text = "".join(traceback(r, LOST) for r in (0, 1, 3)) + failed(1, 11, 1)
-    suspect, named = one(suspects(tmp_path, text))
+    suspect, named = one(suspects(tmp_path, text, world=4))
     assert named == [2]
     assert suspect.certainty == 1
+    # Of a job of unknown size, others may have left without a word, too.
+    assert all(s.certainty == 0 for s in suspects(tmp_path, text))
+
+
+def test_a_pid_that_two_ranks_have_on_their_hosts_names_neither():
+    source = Source("kernel.log")
+    killed = Death(Process(None, None, 57), "oom", source, signal=9, by="kernel")
+    ranks = [Identity(Process(rank, f"n{rank}", 57), source) for rank in (0, 1)]
+    assert [p.rank for s in verdict.suspects(view([*ranks, killed])) for p in s.processes] == [None]
+    (found,) = verdict.suspects(view([*ranks[:1], killed]))
+    assert [p.rank for p in found.processes] == [0]
+
+
+SRUN = "srun: error: n1: task {}: Exited with exit code 1\n"
+
+
+@pytest.mark.parametrize("line", ["", "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED ***\n"])
+def test_who_failed_before_srun_killed_the_others_is_named(tmp_path, line):
+    killed = "srun: error: n2: tasks 4-7: Killed\nsrun: error: n1: tasks 1-3: Killed\n"
+    found = suspects(tmp_path, SRUN.format(0) + line + killed)
+    assert [p.rank for p in found[0].processes] == [0]
+    assert found[0].certainty > 0
+
+
+def test_two_killed_ranks_of_many_are_not_all_ranks(tmp_path):
+    found = suspects(tmp_path, "srun: error: n1: tasks 1,9: Killed\n")
+    assert found[0].rule == "first-end"
+    found = suspects(tmp_path, "srun: error: n1: tasks 0-3: Killed\n")
+    assert found[0].rule == "ended-from-outside"
+
+
+def test_a_rank_that_alone_lost_a_connection_is_shown_with_its_own_words(tmp_path):
+    text = traceback(2, "ConnectionRefusedError: [Errno 111] Connection refused")
+    found = suspects(tmp_path, text + failed(2, 12, 1) + closing(10, 11, 13))
+    assert [(s.rule, s.certainty) for s in found] == [("lost-one-connection", 0)]
+    assert "raised ConnectionRefusedError" in finding(found[0]).what
+
+
+def test_ranks_that_lost_connections_are_not_said_to_wait(tmp_path):
+    text = "".join(traceback(rank, LOST) for rank in (0, 1))
+    (found,) = suspects(tmp_path, text, world=8)
+    assert finding(found).what.startswith("ranks 0-1 lost connections, and what was read")
 
 
 CUDA = """[default{0}]:terminate called after throwing an instance of 'c10::CUDAError'

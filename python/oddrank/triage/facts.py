@@ -394,7 +394,6 @@ Cause = Literal[
     "cycle",  # ranks wait for each other in a circle
     "outside",  # no call is open anywhere: all stand in code that is no collective
     "moving",  # stalled, but moving: slow
-    "slow",  # late in every collective
     "unreachable",  # it answers no watcher: stopped, dead, or its node is cut off
     "device",  # a fault of its GPU, link or host
     "application",  # a GPU reports an error of the program that it ran

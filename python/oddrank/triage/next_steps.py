@@ -201,7 +201,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "oddrank selftest",
-        lambda c: c.suspect.cause in ("device", "slow", "gpu-stopped"),
+        lambda c: c.suspect.cause in ("device", "gpu-stopped"),
         "torchrun ... -m oddrank selftest  (on the nodes of the job, with nothing else running)",
         "oddrank selftest --help",
     ),
