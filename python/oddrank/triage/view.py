@@ -121,9 +121,9 @@ def view(facts: Iterable[Fact]) -> View:
     }
     found.processes = join.all()
     found.members = frozenset(
-        join(process)
+        join(named)
         for fact in facts
-        if not isinstance(fact, State) and (process := _process_of(fact)) is not None
+        if not isinstance(fact, State) and (named := _process_of(fact)) is not None
     ) | {thread.process for stack in found.stacks for thread in stack.threads}
     return found
 
