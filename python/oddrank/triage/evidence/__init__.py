@@ -1,12 +1,16 @@
 """Finds the kind of each file by its content, and reads it: a row a kind."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from oddrank.triage.facts import Fact
 
 HEAD = 64 << 10
+_LAST_TIME = 1 << 33  # the year 2242
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,15 @@ class Kind:
     binary: bool
     sniff: Callable[[Item], bool]
     read: Callable[[Sequence[Item], Notes], Iterable[Fact]]
+
+
+def unix_time(value: Any) -> float | None:
+    """Returns a time that a file says, in Unix seconds; None if it cannot be one.
+
+    Files hold inf, NaN and numbers of any size, which clocks and calendars refuse.
+    """
+    with suppress(TypeError, ValueError, OverflowError):
+        seconds = float(value)
+        if math.isfinite(seconds) and 0 <= seconds <= _LAST_TIME:
+            return seconds
+    return None
