@@ -21,6 +21,7 @@ from oddrank.triage.facts import (
     Stop,
     Trouble,
     World,
+    bounded,
 )
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class View:
 
 def view(facts: Iterable[Fact]) -> View:
     """Joins facts: a pid and a rank of one process become one, group names get their ranks."""
-    facts = tuple(facts)
+    facts = tuple(bounded(facts)[0])
     join = Joiner(facts)
     found = View(facts=facts, world=_world(facts))
     groups = _Groups(facts, found.world)
@@ -246,7 +247,7 @@ def _host(new: str | None, old: str | None) -> str | None:
 
 def is_address(host: str) -> bool:
     """Returns whether a host is given by its IP address."""
-    return ":" in host or host.replace(".", "").isdigit()
+    return ":" in host or host.replace(".", "").isdecimal()
 
 
 def _process_of(fact: Fact) -> Process | None:
