@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from oddrank import _native
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import Item, Kind, Notes, unix_time
 from oddrank.triage.facts import (
     Call,
     Fact,
@@ -60,7 +60,7 @@ class _Records:
         self._stacks: dict[int, _STACK] = {}
         self._sources = [Source(item.name) for item in items]
         # A dump does not say when it was made: its file does.
-        self._times = [(_modified(item) or 0) / 1e9 or None for item in items]
+        self._times = [unix_time(_modified(item) / 1e9) or None for item in items]
         self._processes: list[Process] = []
         for item, (_, rank, host, pid, *_, lines) in zip(items, found["dumps"], strict=True):
             self._processes.append(Process(rank, host or None, pid))

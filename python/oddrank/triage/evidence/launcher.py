@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from oddrank.triage.evidence import Item, Kind, Notes, log_lines, tracebacks
+from oddrank.triage.evidence import Item, Kind, Notes, log_lines, tracebacks, unix_time
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
 
@@ -146,7 +146,7 @@ class _Reader:
         elif found := _CLOSING.search(text):
             self._agent(line).closed.setdefault(int(found[1]), line)
         elif found := _TOLD.search(text):
-            number = int(found[1]) if found[1].isdigit() else _NAMED.get(found[1])
+            number = int(found[1]) if found[1].isdecimal() else _NAMED.get(found[1])
             self._others.append(Stop("torchrun", source, line.time, number))
         elif "srun: error:" in text:
             self._srun(text, line, source)
@@ -318,7 +318,7 @@ def _error_file(item: Item, rank: int | None, notes: Notes) -> Iterator[Fact]:
         extra = content.get("extraInfo", {}) if isinstance(content, dict) else {}
         text = str(content.get("message", "") if isinstance(content, dict) else content)
         stack = str(extra.get("py_callstack", ""))
-        stamp = float(extra["timestamp"]) if "timestamp" in extra else None
+        stamp = unix_time(extra.get("timestamp"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         notes.add(item, f"no error file of torchelastic: {error}")
         return

@@ -12,7 +12,7 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.triage.evidence import Item, Notes
+from oddrank.triage.evidence import Item, Notes, unix_time
 from oddrank.triage.facts import (
     Death,
     Fact,
@@ -241,7 +241,7 @@ def _log(item: Item, found: dict[str, Any], rank: int | None) -> Log:
         reader, word = _READERS[needle]
         if number < restarted:
             continue
-        seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None
+        seconds = unix_time(time[0] / 1e9) if time is not None and time[1] != "boot" else None
         lines.append(
             Line(
                 number, reader, word, text, writers.process(writer), writer, seconds,
