@@ -3,10 +3,12 @@
 import pytest
 
 from oddrank.triage import verdict
-from oddrank.triage.evidence import launcher, tracebacks, watchdog
+from oddrank.triage.evidence import Notes, files, launcher, tracebacks, watchdog
+from oddrank.triage.evidence.log_lines import placed
 from oddrank.triage.facts import Death, Frame, Identity, Process, Source, Stack, Thread, World
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import deaths
+from oddrank.triage.report import judged
 from oddrank.triage.view import view
 from triage.facts_of import Texts, item_of
 
@@ -346,13 +348,16 @@ def test_a_time_limit_blames_nobody(tmp_path):
 def test_an_error_file_of_torchelastic_names_rank_and_place(tmp_path):
     path = tmp_path / "attempt_0" / "3" / "error.json"
     path.parent.mkdir(parents=True)
+    (tmp_path / "attempt_0" / "0").mkdir()
+    (tmp_path / "attempt_0" / "0" / "stderr.log").write_text("step 9\n")
     path.write_text(
         '{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "Traceback (most'
         ' recent call last):\\n  File \\"train.py\\", line 9, in main\\n    step()\\nValueError: '
         'boom\\n", "timestamp": "1767225600"}}}'
     )
-    item = item_of(path, str(path))
-    (death,) = (f for f in launcher.KIND.read([item], None) if isinstance(f, Death))
+    found = placed([item_of(each, str(each)) for each in tmp_path.rglob("*.*")])
+    items = [item for item in found if launcher.KIND.sniff(item)]
+    (death,) = (f for f in launcher.KIND.read(items, None) if isinstance(f, Death))
     assert (death.process.rank, death.time, death.coarse) == (3, 1767225600.0, True)
     assert death.site == (Frame("main", "train.py", 9),)
 
@@ -459,3 +464,83 @@ def test_the_rank_whose_key_in_the_store_others_missed_is_named(tmp_path):
     assert [s.certainty for s in alone] == [0]
     both = traceback(0, error + key) + traceback(1, error + key.replace("0/3", "0/2"))
     assert not [s for s in suspects(tmp_path, both) if s.rule == "absent-in-store"]
+
+
+def ended(tmp_path, **logs):
+    """Returns rank and label of each process that ended, by the logs of one folder."""
+    for name, text in logs.items():
+        path = tmp_path / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with files.opened([str(tmp_path)], Notes()) as items:
+        found = judged(items, Notes()).view.deaths
+    return {(d.process.rank, d.process.label) for d in found}
+
+
+ALONE = (None, "local rank 3")
+
+
+@pytest.mark.parametrize(
+    ("logs", "named"),
+    [
+        ({"node1": failed(3, 4711, -9)}, {ALONE}),
+        ({"node1": failed(1, 9, -9) + "using world size: 8\n" + closing(8)},
+         {(None, "local rank 0"), (None, "local rank 1")}),
+        ({"node1": failed(3, 4711, -9) + closing(4708, 4709, 4710)}, {(r, "") for r in range(4)}),
+        ({"node1": failed(3, 4711, -9) + "[rank3]: hello\n"}, {(3, "")}),
+        ({"node1": failed(3, 4711, -9) + "[rank11]: hello\n"}, {ALONE}),
+        ({"node0": failed(0, 7, -9), "node1": failed(0, 8, -9)}, {(None, "local rank 0")}),
+        ({"node1": failed(3, 4711, -9) + closing(4708) + entry(8, 4708, -15, local=0)},
+         {(11, ""), (8, "")}),
+    ],
+)  # fmt: skip
+def test_local_ranks_are_ranks_only_where_the_nodes_first_rank_is_known(tmp_path, logs, named):
+    assert ended(tmp_path, **logs) == named
+
+
+@pytest.mark.parametrize(
+    ("before", "local", "named"),
+    [
+        ("worker-1: ", 3, (None, "local rank 3")),
+        ("", 3, (None, "local rank 3")),
+        ("[rank3]: hello\n", 3, (3, "")),
+        ("[rank0]: ", 3, (0, "")),
+    ],
+)
+def test_deepspeeds_local_rank_is_no_rank(tmp_path, before, local, named):
+    line = f"['python', '-u', 'train.py', '--local_rank={local}'] exits with return code = -9\n"
+    assert ended(tmp_path, log=f"{before}[ERROR] [launch.py:321:sigkill_handler] {line}") == {named}
+
+
+@pytest.mark.parametrize("launcher_of", ["aaa.log", "zzz.log"])
+def test_tasks_of_srun_are_no_ranks_where_a_launcher_wrote_another_file(tmp_path, launcher_of):
+    logs = {
+        launcher_of: entry(9, 4711, -9, local=1),
+        "slurm.out": "srun: error: n2: task 1: Killed\n",
+    }
+    assert ended(tmp_path, **logs) == {(9, ""), (None, "")}
+    assert ended(tmp_path, **{launcher_of: "", "slurm.out": logs["slurm.out"]}) == {(1, "")}
+
+
+@pytest.mark.parametrize(
+    ("logs", "named"),
+    [
+        ({"j__attempt_0__3__stderr.log": "KeyError"}, (None, "local rank 3")),
+        ({"j__attempt_0__3__stderr.log": "KeyError", "j__attempt_0__0__stdout.log": "step 1\n"},
+         (3, "")),
+        ({"j__attempt_0__3__stderr.log": "KeyError", "j__attempt_0__0__stdout.log": "step 1\n",
+          "main.log": "using world size: 16\n"}, (None, "local rank 3")),
+        ({"a__attempt_0__3__stderr.log": "KeyError", "b__attempt_0__0__stdout.log": "step 1\n"},
+         (None, "local rank 3 of a")),
+        ({"node1__local_rank_2.log": "KeyError"}, (None, "local rank 2")),
+        ({"local_rank_2.log": "KeyError", "local_rank_0.log": "step 1\n"}, (2, "")),
+        ({"n0__local_rank_0.log": "step 1\n", "n1__local_rank_2.log": "KeyError"},
+         (None, "local rank 2 of n1")),
+        ({"node_rank_1.log": "KeyError"}, (None, "")),
+        ({"rank_5_local_rank_1.log": "KeyError"}, (5, "")),
+    ],
+)  # fmt: skip
+def test_a_local_rank_in_a_name_is_the_rank_only_on_the_only_node(tmp_path, logs, named):
+    said = traceback(0, "KeyError: 'a'", prefix="")
+    texts = {name: said if text == "KeyError" else text for name, text in logs.items()}
+    assert ended(tmp_path, **texts) == {named}
