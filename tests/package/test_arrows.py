@@ -44,6 +44,7 @@ PYTHON_SUBJECTS: dict[str, set[str]] = {
     "triage": {"trace"},
     "bench": set(),
     "selftest": {"bench"},
+    "run": {"trace"},
     "doctor": set(),
 }
 
@@ -170,6 +171,10 @@ NAMES_OF_SEVERAL = {
     "findings": "the causes and sentences of a subject",
     "report": "the report, and what a subject puts into it",
     "stacks": "stacks as evidence, and their judge",
+    "flight_recorder": "dumps of torch's flight recorder: collected, and read",
+    "nccl_ras": "answers of NCCL RAS: collected, and read",
+    "nvidia_smi": "output of nvidia-smi: collected, and read",
+    "kernel": "the kernel's log: collected, and read",
     "collectives": "the collectives: their table, their stage, those in a trace",
 }
 

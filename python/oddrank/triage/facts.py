@@ -56,6 +56,15 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """When the job began on a host: what logs of that host say of processes before is not of it."""
+
+    host: str
+    began: float
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A process group. Names repeat across disjoint groups: name and ranks together are the key.
 
@@ -193,6 +202,8 @@ class State:
     state: Literal["running", "stopped", "uninterruptible", "zombie", "dead"]
     source: Source
     time: float | None = None
+    where: str = ""
+    """The kernel's function in which it waits, if it is uninterruptible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +310,7 @@ class Advice:
 
 
 Fact: TypeAlias = (
-    Identity | World | Progress | Mismatch | Stack | State | Activity | Death | Trouble
+    Identity | World | Span | Progress | Mismatch | Stack | State | Activity | Death | Trouble
     | Counts | Advice
 )  # fmt: skip
 

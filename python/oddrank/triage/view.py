@@ -15,6 +15,7 @@ from oddrank.triage.facts import (
     Mismatch,
     Process,
     Progress,
+    Span,
     Stack,
     State,
     Trouble,
@@ -40,6 +41,8 @@ class View:
     troubles: list[Trouble] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
     facts: tuple[Fact, ...] = ()
+    began: dict[str, float] = field(default_factory=dict)
+    """Host -> when the job began there."""
     world: int | None = None
     processes: tuple[Process, ...] = ()
 
@@ -59,7 +62,9 @@ def view(facts: Iterable[Fact]) -> View:
     """Joins facts: a pid and a rank of one process become one, group names get their ranks."""
     facts = tuple(facts)
     join = Joiner(facts)
-    found = View(facts=facts, world=_world(facts))
+    began = _began(facts)
+    facts = tuple(fact for fact in facts if not _is_of_others(fact, join, began))
+    found = View(facts=facts, began=began, world=_world(facts))
     groups = _Groups(facts, found.world)
     progress: dict[Group, dict[int, list[Progress]]] = defaultdict(lambda: defaultdict(list))
     for fact in facts:
@@ -96,10 +101,40 @@ def view(facts: Iterable[Fact]) -> View:
     return found
 
 
+def _began(facts: Iterable[Fact]) -> dict[str, float]:
+    """Returns when the job began on each host, as far as a source says."""
+    found: dict[str, float] = {}
+    for fact in facts:
+        if isinstance(fact, Span):
+            found[fact.host] = min(fact.began, found.get(fact.host, fact.began))
+    return found
+
+
+def _is_of_others(fact: Fact, join: "Joiner", began: dict[str, float]) -> bool:
+    """Returns whether a fact is of a process that is not the job's.
+
+    A log of the host tells of all its processes. Where the job's own are known, what it says of
+    others is not used; but for an end while the job ran, which may be of a container's process.
+    """
+    if not isinstance(fact, (State, Death)):
+        return False
+    process = join(fact.process)
+    if process.rank is not None or process.host not in began:
+        return False
+    if isinstance(fact, State):
+        return True
+    return fact.time is not None and fact.time < began[process.host] - 1.0
+
+
 def _newer(one: State | None, other: State) -> State:
-    if one is None or one.time is None or other.time is None:
+    if one is None:
         return other
-    return other if other.time >= one.time else one
+    if one.time is not None and other.time is not None and other.time < one.time:
+        one, other = other, one
+    # Sources say the same a moment apart, and one of them where.
+    return (
+        replace(other, where=one.where) if other.state == one.state and not other.where else other
+    )
 
 
 def _world(facts: Sequence[Fact]) -> int | None:

@@ -6,6 +6,7 @@ from oddrank.triage.evidence import (
     Item,
     Kind,
     Notes,
+    collected,
     flight_recorder,
     kernel,
     kubernetes,
@@ -23,6 +24,7 @@ from oddrank.triage.evidence import (
 from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
+    collected.KIND,
     flight_recorder.KIND,
     kernel.KIND,
     kubernetes.KIND,

@@ -62,7 +62,7 @@ def judge(view: View) -> list[Suspect]:
     """Returns who ended first and why; if nobody ended by itself, who the others waited for."""
     if not view.deaths:
         return []
-    ends = _ends(view)
+    ends = _told_by_kernel(view, _ends(view))
     own = [end for end in ends if end.why == "own"]
     # A crash among other ends may be theirs: a library that is torn down under a thread.
     first = [end for end in own if end.best.signal not in _CASCADES or end.best.how != "signal"]
@@ -89,6 +89,40 @@ def _ends(view: View) -> list[_End]:
             for end in ends
         ]
     return _attached(ends)
+
+
+def _told_by_kernel(view: View, ends: list[_End]) -> list[_End]:
+    """Drops processes of others from what the log of a whole host tells.
+
+    Where the job's own processes are known, another one's end is not of it. In a container pids
+    differ from the kernel's: if one rank ended without a word, and one such line or a count of its
+    cgroup tells of a kill, it was that one.
+    """
+    strangers = [
+        end for end in ends
+        if end.process.rank is None and end.process.host in view.began
+        and all(death.by == "kernel" for death in end.deaths)
+    ]  # fmt: skip
+    ends = [end for end in ends if end not in strangers]
+    silent = [
+        end for end in ends
+        if end.why == "own" and end.best.how == "signal" and end.best.signal in (None, 9)
+    ]  # fmt: skip
+    if len(silent) != 1:
+        return ends
+    (one,) = silent
+    kills = [end.best for end in strangers if end.process.host == one.process.host]
+    counted = [
+        Death(one.process, "oom", t.source, signal=9, by="kernel", text=t.text)
+        for t in view.troubles
+        if t.kind == "oom" and t.code == "cgroup" and t.host == one.process.host
+    ]
+    why = kills if len(kills) == 1 else counted[:1]
+    if not why:
+        return ends
+    best = replace(why[0], process=one.process, site=one.best.site)
+    told = replace(one, best=best, deaths=(*one.deaths, best))
+    return [told if end is one else end for end in ends]
 
 
 def _key(process: Process) -> object:
