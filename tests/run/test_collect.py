@@ -120,9 +120,7 @@ def test_records_are_not_copied_to_where_they_are(job, tmp_path):
     for records in (job.parent, tmp_path / "elsewhere"):  # also a folder that is no base
         done = collect(job, "-o", job, records=records)
         assert (done.returncode, done.stdout) == (2, "")
-        assert (
-            f"name the folder to copy to, then what to copy: oddrank collect {job}" in done.stderr
-        )
+        assert f"then what to copy: oddrank collect {job} -o DIR" in done.stderr
     assert sorted(job.parent.rglob("*")) == before
 
 
