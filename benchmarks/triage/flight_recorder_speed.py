@@ -16,7 +16,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
-from synthetic import Hang, Job, Options
+from synthetic import Hang, Options
+from synthetic_job import Job
 
 import harness
 

@@ -100,18 +100,17 @@ def _flight_recorder(job: "Job", folder: Path) -> None:
         pickled = dumps / f"pickle{rank}"
         if not pickled.exists():
             continue
-        name = f"{DUMP_NAME}{rank}"
-        _save(folder / "flight_recorder" / name, pickled.read_bytes())
-        if (dumps / f"json{rank}").exists():
-            _save(
-                folder / "flight_recorder_json" / f"{name}.json",
-                (dumps / f"json{rank}").read_bytes(),
-            )
+        name, made = f"{DUMP_NAME}{rank}", pickled.stat().st_mtime_ns
+        _save(folder / "flight_recorder" / name, pickled.read_bytes(), made)
+        text = dumps / f"json{rank}"
+        if text.exists():
+            target = folder / "flight_recorder_json" / f"{name}.json"
+            _save(target, text.read_bytes(), text.stat().st_mtime_ns)
         more[rank] = json.loads((dumps / f"more{rank}").read_text(encoding="utf-8"))
         dump = pickle.loads(pickled.read_bytes())  # our own rank's
         more[rank]["dump"] = dump
         known = {**dump, "pg_config": more[rank]["groups"]}
-        _save(folder / "flight_recorder_groups" / name, pickle.dumps(known, protocol=2))
+        _save(folder / "flight_recorder_groups" / name, pickle.dumps(known, protocol=2), made)
     fault = BY_NAME[job.case.fault]
     if fault.hangs and not fault.dies:
         lines = hang_watchdog.lines(more, newest=job.case.variant == 0)
@@ -201,9 +200,12 @@ def _await(job: "Job", form: str, done: Callable[[int], bool]) -> None:
         time.sleep(0.02)
 
 
-def _save(file: Path, content: bytes) -> None:
+def _save(file: Path, content: bytes, made: int = 0) -> None:
+    """made: when its original was written, in nanoseconds: only a dump's file tells its age."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
+    if made:
+        os.utime(file, ns=(made, made))
 
 
 def read_truth(folder: Path) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Progress:
     """A counter in a file: hang_job.py sees from it whether this rank still moves."""
 
     def __init__(self, file: Path) -> None:
-        file.write_bytes(bytes(8))
+        _write(file, bytes(8))  # whole from the first moment: another process reads it
         with file.open("r+b") as opened:
             self._map = mmap.mmap(opened.fileno(), 8)
         self._count = 0

@@ -78,10 +78,10 @@ def _stack(frames: Iterable[Frame]) -> list[dict[str, Any]]:
 
 
 class TorchPickle:
-    """Writes a dump as torch's own pickler does: protocol 2, each text once, no lists shared."""
+    """Writes a dump as torch's own pickler does: protocol 2, each text and frame once."""
 
     def __init__(self) -> None:
-        self._memo: dict[str, bytes] = {}
+        self._memo: dict[str | Frame, bytes] = {}
         self._pieces: dict[Any, bytes] = {}
 
     def dump(self, rows: dict[str, Any], entries: Iterable[Row]) -> bytes:
@@ -122,8 +122,10 @@ class TorchPickle:
         parts: list[bytes] = []
         match key:
             case ("head", frames):
-                stack = [text("frames"), any_(_stack(frames))] if frames else []
-                parts = [b"}(", *stack, text("record_id")]
+                parts = [b"}("]
+                if frames:
+                    parts += [text("frames"), b"](", *map(self._frame, frames), b"e"]
+                parts.append(text("record_id"))
             case ("group", pg_id, name, desc):
                 parts = [
                     text("pg_id"), any_(pg_id), text("process_group"), text(name), text(desc),
@@ -165,16 +167,23 @@ class TorchPickle:
                 made = b"}(" + b"".join(parts) + b"u"
         return made
 
+    def _frame(self, frame: Frame) -> bytes:
+        return self._memo.get(frame) or self._remembered(frame, self._any(_stack([frame])[0]))
+
     def _text(self, text: str) -> bytes:
         known = self._memo.get(text)
         if known is not None:
             return known
+        raw = text.encode()
+        return self._remembered(text, b"X" + struct.pack("<I", len(raw)) + raw)
+
+    def _remembered(self, what: str | Frame, written: bytes) -> bytes:
+        """Returns what is written for the first time, with its number in the memo."""
         index = len(self._memo)
         put, get = (b"q", b"h") if index < 256 else (b"r", b"j")
         packed = struct.pack("<B" if index < 256 else "<I", index)
-        self._memo[text] = get + packed
-        raw = text.encode()
-        return b"X" + struct.pack("<I", len(raw)) + raw + put + packed
+        self._memo[what] = get + packed
+        return written + put + packed
 
     @staticmethod
     def _number(value: int) -> bytes:

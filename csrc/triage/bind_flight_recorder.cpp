@@ -83,13 +83,16 @@ py::dict records_dict(const FlightRecords& records) {
     for (std::size_t j = 0; j < group.ranks.size(); ++j) ranks[j] = py::int_(group.ranks[j]);
     groups.append(py::make_tuple(text(group.name), ranks, text(group.text)));
   }
+  std::vector<py::object> frames;
+  for (std::uint32_t i = 0; i < records.tables->frames.size(); ++i) {
+    const FlightFrame& frame = records.tables->frames[i];
+    frames.push_back(
+        py::make_tuple(text(frame.function), text(frame.file), known_or_none(frame.line)));
+  }
   for (std::uint32_t i = 0; i < records.tables->stacks.size(); ++i) {
-    py::list frames;
-    for (const FlightFrame& frame : records.tables->stacks[i]) {
-      frames.append(
-          py::make_tuple(text(frame.function), text(frame.file), known_or_none(frame.line)));
-    }
-    stacks.append(frames);
+    py::list stack;
+    for (const std::uint32_t frame : records.tables->stacks[i]) stack.append(frames[frame]);
+    stacks.append(stack);
   }
   for (const FlightMismatch& mismatch : records.mismatches) {
     py::list variants;

@@ -28,16 +28,17 @@ std::vector<std::int32_t> ranks_of(std::string_view text) {
     }
     std::int32_t rank = 0;
     const auto [stop, error] = std::from_chars(at, end, rank);
-    if (error == std::errc()) ranks.push_back(rank);
+    if (error == std::errc() && rank < kMostFlightRanks) ranks.push_back(rank);
     at = stop;
   }
   return ranks;
 }
 
-std::string ranks_text(const Value& ranks) {
+std::string ranks_text(const Value& ranks, Visits& visits) {
+  visits.spend(ranks.string().size());
   if (ranks.is(Kind::text)) return std::string(ranks.string());
   std::string text;
-  for_each(ranks, [&](const Value& rank) {
+  for_each(ranks, visits, [&](const Value& rank) {
     text += (text.empty() ? "" : ",") + std::to_string(rank.is(Kind::integer) ? rank.integer : -1);
     return true;
   });
@@ -48,7 +49,7 @@ std::string ranks_text(const Value& ranks) {
 
 class FlightReader::Consumer {
  public:
-  explicit Consumer(FlightTables& tables) : tables_(tables), taken_(tables) {}
+  explicit Consumer(FlightTables& tables) : tables_(tables), taken_(tables, visits_) {}
 
   FlightDump read(std::string_view bytes);
 
@@ -61,6 +62,7 @@ class FlightReader::Consumer {
   void number_by_order();
 
   FlightTables& tables_;
+  Visits visits_;
   Builder builder_;
   FlightEntries taken_;
   std::vector<FlightEntry>& entries_ = taken_.entries;
@@ -83,6 +85,7 @@ FlightDump FlightReader::Consumer::read(std::string_view bytes) {
   // The text of an escaped JSON string lives in memory that is used again.
   taken_.begin(!json);
   builder_.begin(&taken_);
+  visits_ = Visits::of_input(bytes.size());
   Value top;
   try {
     if (first == std::string_view::npos) throw Error("it is empty");
@@ -99,7 +102,9 @@ FlightDump FlightReader::Consumer::read(std::string_view bytes) {
   try {
     root(top, dump);
   } catch (const Error& error) {
-    dump.notes.emplace_back(error.what());
+    if (dump.notes.empty() || dump.notes.back() != error.what()) {
+      dump.notes.emplace_back(error.what());
+    }
     dump.readable = false;
   }
   if (cut_off && dump.readable) {
@@ -123,11 +128,12 @@ std::uint32_t FlightReader::Consumer::group_id(const FlightName& name, std::stri
 
 // Makes the groups of the config, and those that only entries name.
 void FlightReader::Consumer::configure(const Value& config, FlightDump& dump) {
-  for_each_pair(config, [&](const Value& key, const Value& about) {
-    const Fields fields = fields_of(about);
+  for_each_pair(config, visits_, [&](const Value& key, const Value& about) {
+    const Fields fields = fields_of(about, visits_);
     const Value& name = fields[Word::name].is(Kind::text) ? fields[Word::name] : key;
     const Value& desc = fields[Word::desc];
-    const std::string text = ranks_text(fields[Word::ranks]);
+    const std::string text = ranks_text(fields[Word::ranks], visits_);
+    visits_.spend(desc.string().size());
     // Gloo lists one group without a name and without ranks: it says nothing.
     if (name.string().empty() && text.size() <= 2) return;
     FlightName& made = names_[taken_.name_id(name.string(), desc.string())];
@@ -146,12 +152,12 @@ void FlightReader::Consumer::configure(const Value& config, FlightDump& dump) {
 // numbers and larger names.
 void FlightReader::Consumer::join(const Value& status, FlightDump& dump) {
   std::vector<std::int64_t> ids;
-  for_each_pair(status, [&](const Value& key, const Value& about) {
+  for_each_pair(status, visits_, [&](const Value& key, const Value& about) {
     const auto id = integer_in(key);
     if (!id || statuses_.size() >= kMostCounters) return;
-    const Fields fields = fields_of(about);
+    const Fields fields = fields_of(about, visits_);
     const auto number = [&](Word word) {
-      return std::min(integer_in(fields[word]).value_or(-1), kLargestFlightSeq);
+      return std::clamp<std::int64_t>(integer_in(fields[word]).value_or(-1), -1, kLargestFlightSeq);
     };
     const FlightCounters made{number(Word::last_enqueued), number(Word::last_started),
                               number(Word::last_completed)};
@@ -204,20 +210,21 @@ void FlightReader::Consumer::number_by_order() {
 }
 
 void FlightReader::Consumer::root(const Value& value, FlightDump& dump) {
-  const Fields fields = fields_of(value);
+  const Fields fields = fields_of(value, visits_);
   // torch 2.2 wrote the entries alone.
   const Value& entries = value.is(Kind::list) ? value : fields[Word::entries];
   dump.version = kept_text(fields[Word::version].string());
   dump.host = kept_text(fields[Word::hostname].string());
   dump.rank = integer_in(fields[Word::rank]).value_or(-1);
+  if (dump.rank >= kMostFlightRanks) dump.rank = -1;
   dump.pid = integer_in(fields[Word::pid]).value_or(-1);
-  dump.world = integer_in(fields[Word::world_size]).value_or(-1);
+  dump.world = std::min(integer_in(fields[Word::world_size]).value_or(-1), kMostFlightRanks);
   // Entries that were filled pair by pair were not taken on the way.
   std::vector<Value> pairs;
-  for_each(entries, [&](const Value& entry) {
+  for_each(entries, visits_, [&](const Value& entry) {
     if (!entry.is(Kind::dict)) return true;
     pairs.clear();
-    for_each_pair(entry, [&](const Value& key, const Value& about) {
+    for_each_pair(entry, visits_, [&](const Value& key, const Value& about) {
       pairs.push_back(key);
       pairs.push_back(about);
     });
@@ -263,7 +270,7 @@ void FlightReader::Consumer::root(const Value& value, FlightDump& dump) {
     if (created > 0 && dump.latest > 0) dump.pause = std::max(dump.pause, created - dump.latest);
     dump.latest = std::max(dump.latest, created);
   }
-  FlightTracker tracker(tables_, entries_);
+  FlightTracker tracker(tables_, entries_, visits_);
   for (const FlightName& name : names_) {
     if (name.group == kNoId) throw Error("the dumps name more groups than the limit");
     if (!name.entries.empty() || name.counters.enqueued >= 0) {
@@ -272,7 +279,5 @@ void FlightReader::Consumer::root(const Value& value, FlightDump& dump) {
     }
   }
 }
-
-// Gives the operations of a coalesced group the state of its end: they have none of their own.
 
 }  // namespace oddrank

@@ -14,6 +14,8 @@ namespace oddrank {
 
 // Larger sequence numbers are taken for this one.
 inline constexpr std::int64_t kLargestFlightSeq = std::int64_t{1} << 53;
+// No job has as many: larger numbers are no ranks.
+inline constexpr std::int64_t kMostFlightRanks = std::int64_t{1} << 22;
 
 enum class CallState : std::uint8_t { enqueued, started, completed };
 

@@ -20,17 +20,17 @@ bool truth(const Value& value) {
 }
 
 // Writes sizes as 2048x5120, and only the first of many tensors.
-std::string sizes_text(const Value& sizes) {
+std::string sizes_text(const Value& sizes, Visits& visits) {
   std::string text;
   std::size_t count = 0;
-  for_each(sizes, [&](const Value& tensor) {
+  for_each(sizes, visits, [&](const Value& tensor) {
     if (count++ == 4) {
       text += ", ...";
       return false;
     }
     if (!text.empty()) text += ", ";
     std::size_t dimensions = 0;
-    for_each(tensor, [&](const Value& size) {
+    for_each(tensor, visits, [&](const Value& size) {
       if (dimensions++ != 0) text += 'x';
       text += std::to_string(size.is(Kind::integer) ? size.integer : 0);
       return dimensions < 16;
@@ -84,12 +84,12 @@ std::optional<std::int64_t> integer_in(const Value& value) {
 
 std::string kept_text(std::string_view text) { return std::string(text.substr(0, kLongestText)); }
 
-FlightShape shape_of(const Value& sizes) {
+FlightShape shape_of(const Value& sizes, Visits& visits) {
   FlightShape shape;
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
-  for_each(sizes, [&](const Value& tensor) {
+  for_each(sizes, visits, [&](const Value& tensor) {
     std::int64_t elements = 1;
-    for_each(tensor, [&](const Value& size) {
+    for_each(tensor, visits, [&](const Value& size) {
       const std::int64_t length =
           std::max<std::int64_t>(size.is(Kind::integer) ? size.integer : 0, 0);
       elements = length != 0 && elements > kMost / length ? kMost : elements * length;
@@ -102,18 +102,18 @@ FlightShape shape_of(const Value& sizes) {
   return shape;
 }
 
-std::string both_sizes(const Value& input, const Value& output) {
-  const std::string in = sizes_text(input);
-  const std::string out = sizes_text(output);
+std::string both_sizes(const Value& input, const Value& output, Visits& visits) {
+  std::string in = sizes_text(input, visits);
+  std::string out = sizes_text(output, visits);
   if (in.empty() || in == out) return out;
   return out.empty() ? in : in + " -> " + out;
 }
 
 // Returns the dtype of the tensors; those of several kinds in a row.
-std::string dtypes_text(const Value& dtypes) {
+std::string dtypes_text(const Value& dtypes, Visits& visits) {
   std::string text;
   std::string_view last;
-  for_each(dtypes, [&](const Value& dtype) {
+  for_each(dtypes, visits, [&](const Value& dtype) {
     const std::string_view name = dtype.string();
     if (name.empty() || name == last) return true;
     if (!text.empty()) text += ',';
@@ -152,7 +152,9 @@ DictSink::Taken FlightEntries::take(std::span<const Value> pairs) {
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) fields.set(pairs[i], pairs[i + 1]);
   const Value& name = fields[Word::profiling_name];
   const Value& state = fields[Word::state];
-  const auto number = [&](Word word) { return integer_in(fields[word]).value_or(-1); };
+  const auto number = [&](Word word) {
+    return std::clamp<std::int64_t>(integer_in(fields[word]).value_or(-1), -1, kLargestFlightSeq);
+  };
   // Before version 2.1 one number counted collectives and messages.
   const bool one_counter = !fields.has(Word::collective_seq_id);
   entry.seq = number(one_counter ? Word::seq_id : Word::collective_seq_id);
@@ -160,12 +162,10 @@ DictSink::Taken FlightEntries::take(std::span<const Value> pairs) {
   if (!name.is(Kind::text) || !state.is(Kind::text)) return Taken::no;
   if (entry.seq < 0 && entry.message < 0) return Taken::no;
   if (entries.size() >= kMostEntries) throw Error("it holds more than 4,194,304 entries");
-  entry.seq = std::min(entry.seq, kLargestFlightSeq);
-  entry.message = std::min(entry.message, kLargestFlightSeq);
   entry.op_id = number(Word::op_id);
   entry.record = number(Word::record_id);
   entry.pg_id = number(Word::pg_id);
-  entry.created = std::max<std::int64_t>(number(Word::time_created_ns), 0);
+  entry.created = std::max<std::int64_t>(integer_in(fields[Word::time_created_ns]).value_or(0), 0);
   entry.timeout = std::max<std::int64_t>(number(Word::timeout_ms), 0);
   entry.retired = truth(fields[Word::retired]);
   entry.operation = operation(name.string());
@@ -183,7 +183,7 @@ DictSink::Taken FlightEntries::take(std::span<const Value> pairs) {
     group_name = group.string();
   } else {
     std::size_t count = 0;
-    for_each(group, [&](const Value& part) {
+    for_each(group, visits_, [&](const Value& part) {
       (count++ == 0 ? group_name : group_desc) = part.string();
       return count < 2;
     });
@@ -217,6 +217,7 @@ std::uint32_t FlightEntries::name_id(std::string_view name, std::string_view des
     id = found->second;
     if (names[id].desc.empty()) names[id].desc = kept_text(desc);
   } else {
+    visits_.spend(name.size() + desc.size());
     if (names.size() >= kMostGroupNames) throw Error("it names more than 65,536 groups");
     id = static_cast<std::uint32_t>(names.size());
     FlightName made;
@@ -235,12 +236,10 @@ std::uint32_t FlightEntries::signature_of(const FlightEntry& entry, const Value&
                                           const Value& output, const Value& dtypes) {
   const OpRule* const rule = entry.operation.rule;
   const std::string_view op = rule != nullptr ? rule->op : entry.operation.name;
-  const FlightShape in = shape_of(input);
-  const FlightShape out = shape_of(output);
+  const FlightShape in = shape_of(input, visits_);
+  const FlightShape out = shape_of(output, visits_);
   std::int64_t elements = -1;
-  if (entry.operation.message()) {
-    elements = in.tensors != 0 ? in.elements : out.elements;
-  } else if (rule != nullptr && rule->sizes == OpRule::Sizes::input) {
+  if (entry.operation.message() || (rule != nullptr && rule->sizes == OpRule::Sizes::input)) {
     elements = in.tensors != 0 ? in.elements : out.elements;
   } else if (rule != nullptr && rule->sizes == OpRule::Sizes::output) {
     elements = out.elements;
@@ -258,7 +257,7 @@ std::uint32_t FlightEntries::signature_of(const FlightEntry& entry, const Value&
   if (rule != nullptr && rule->dtype) {
     const std::size_t from = key_.size();
     std::string_view last;
-    for_each(dtypes, [&](const Value& dtype) {
+    for_each(dtypes, visits_, [&](const Value& dtype) {
       // NCCL sends booleans as bytes.
       const std::string_view name = dtype.string() == "Bool" ? "Byte" : dtype.string();
       if (name.empty() || name == last) return true;
@@ -280,7 +279,7 @@ std::uint32_t FlightEntries::signature_of(const FlightEntry& entry, const Value&
     made.group_size = group_size;
     made.synchronises = rule != nullptr && rule->synchronises;
     made.coalesced = entry.coalesced;
-    if (elements >= 0) made.sizes = both_sizes(input, output);
+    if (elements >= 0) made.sizes = both_sizes(input, output, visits_);
     return made;
   });
   signatures_.emplace(key_, id);
@@ -294,8 +293,8 @@ std::uint32_t FlightEntries::stack_of(const Value& frames) {
     hash = std::rotl((hash ^ bits) * 0x9fb21c651e98df25ULL, 29);
   };
   std::size_t depth = 0;
-  for_each(frames, [&](const Value& frame) {
-    for_each_pair(frame, [&](const Value& key, const Value& value) {
+  for_each(frames, visits_, [&](const Value& frame) {
+    for_each_pair(frame, visits_, [&](const Value& key, const Value& value) {
       mix(static_cast<std::uint64_t>(key.word));
       if (!value.is(Kind::text)) {
         mix(static_cast<std::uint64_t>(value.integer));
@@ -310,20 +309,27 @@ std::uint32_t FlightEntries::stack_of(const Value& frames) {
   if (depth == 0) return kNoId;
   const auto [found, added] = stacks_.emplace(hash, kNoId);
   if (!added) return found->second;
-  std::vector<FlightFrame> made;
-  std::string key;
-  for_each(frames, [&](const Value& frame) {
-    FlightFrame one;
-    for_each_pair(frame, [&](const Value& what, const Value& value) {
-      if (what.word == Word::name) one.function = kept_text(value.string());
-      if (what.word == Word::filename) one.file = kept_text(value.string());
-      if (what.word == Word::line) one.line = integer_in(value).value_or(0);
+  std::vector<std::uint32_t> made;
+  for_each(frames, visits_, [&](const Value& frame) {
+    std::string_view function;
+    std::string_view file;
+    std::int64_t line = 0;
+    for_each_pair(frame, visits_, [&](const Value& what, const Value& value) {
+      if (what.word == Word::name) function = value.string().substr(0, kLongestText);
+      if (what.word == Word::filename) file = value.string().substr(0, kLongestText);
+      if (what.word == Word::line) line = integer_in(value).value_or(0);
     });
-    key += one.function + '\0' + one.file + '\0' + std::to_string(one.line) + '\n';
-    made.push_back(std::move(one));
+    visits_.spend(function.size() + file.size());
+    key_.assign(function).append(1, '\0').append(file).append(1, '\0');
+    key_ += std::to_string(line);
+    const std::uint32_t id = tables_.frames.id(key_, [&] {
+      return FlightFrame{std::string(function), std::string(file), line};
+    });
+    if (id != kNoId) made.push_back(id);
     return made.size() < kDeepest;
   });
-  found->second = tables_.stacks.id(key, [&] { return std::move(made); });
+  key_.assign(reinterpret_cast<const char*>(made.data()), made.size() * sizeof made.front());
+  found->second = tables_.stacks.id(key_, [&] { return std::move(made); });
   return found->second;
 }
 

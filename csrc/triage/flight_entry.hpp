@@ -27,11 +27,11 @@ struct FlightShape {
   std::int64_t elements = 0;
   std::size_t tensors = 0;
 };
-FlightShape shape_of(const Value& sizes);
+FlightShape shape_of(const Value& sizes, Visits& visits);
 // Writes sizes as 2048x5120, input -> output where they differ, and only the first of many tensors.
-std::string both_sizes(const Value& input, const Value& output);
+std::string both_sizes(const Value& input, const Value& output, Visits& visits);
 // Returns the dtype of the tensors; those of several kinds in a row.
-std::string dtypes_text(const Value& dtypes);
+std::string dtypes_text(const Value& dtypes, Visits& visits);
 
 // "nccl:send 0->1", taken apart. own, peer: numbers in the group.
 struct FlightOperation {
@@ -87,7 +87,7 @@ struct FlightName {
 // Collects the entries of one dump, and the names of its groups. Throws Error past its limits.
 class FlightEntries final : public DictSink {
  public:
-  explicit FlightEntries(FlightTables& tables) : tables_(tables) {}
+  FlightEntries(FlightTables& tables, Visits& visits) : tables_(tables), visits_(visits) {}
 
   // Forgets the dump before. stable_texts: equal addresses mean equal texts.
   void begin(bool stable_texts);
@@ -104,6 +104,7 @@ class FlightEntries final : public DictSink {
   std::uint32_t stack_of(const Value& frames);
 
   FlightTables& tables_;
+  Visits& visits_;
   bool stable_texts_ = true;
   TextMap<std::uint32_t> name_ids_;
   const char* last_name_ = nullptr;

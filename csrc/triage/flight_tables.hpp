@@ -1,4 +1,4 @@
-// What many dumps have in common, kept once: groups, stacks, and signatures of operations.
+// What many dumps have in common, kept once: groups, frames, stacks, signatures of operations.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +100,8 @@ class Interned {
 
 struct FlightTables {
   Interned<FlightGroup> groups{std::size_t{4} << 20};
-  Interned<std::vector<FlightFrame>> stacks{std::size_t{1} << 16};
+  Interned<FlightFrame> frames{std::size_t{1} << 18};
+  Interned<std::vector<std::uint32_t>> stacks{std::size_t{1} << 16};  // ids of frames
   Interned<FlightSignature> signatures{std::size_t{1} << 20};
 };
 

@@ -157,10 +157,10 @@ FlightCall FlightTracker::call_of(const FlightEntry& entry, const FlightGroup& g
   call.op = rule != nullptr ? rule->op : entry.operation.name;
   const bool message = entry.operation.message();
   call.seq = entry.p2p ? (message && group.ranks.size() == 2 ? entry.message : -1) : entry.seq;
-  call.dtype = dtypes_text(entry.dtypes);
-  call.sizes = both_sizes(entry.input, entry.output);
-  const FlightShape in = shape_of(entry.input);
-  const FlightShape shape = in.tensors != 0 ? in : shape_of(entry.output);
+  call.dtype = dtypes_text(entry.dtypes, visits_);
+  call.sizes = both_sizes(entry.input, entry.output, visits_);
+  const FlightShape in = shape_of(entry.input, visits_);
+  const FlightShape shape = in.tensors != 0 ? in : shape_of(entry.output, visits_);
   const std::int64_t size = dtype_bytes(call.dtype);
   if (size > 0 && shape.tensors != 0 && shape.elements < (std::int64_t{1} << 55)) {
     call.bytes = shape.elements * size;

@@ -12,8 +12,8 @@ namespace oddrank {
 // Makes tracks of entries. Marks entries as closed that others prove closed.
 class FlightTracker {
  public:
-  FlightTracker(FlightTables& tables, std::vector<FlightEntry>& entries)
-      : tables_(tables), entries_(entries) {}
+  FlightTracker(FlightTables& tables, std::vector<FlightEntry>& entries, Visits& visits)
+      : tables_(tables), entries_(entries), visits_(visits) {}
 
   FlightTrack track(const FlightName& name, const FlightDump& dump);
 
@@ -29,6 +29,7 @@ class FlightTracker {
 
   FlightTables& tables_;
   std::vector<FlightEntry>& entries_;
+  Visits& visits_;
 };
 
 }  // namespace oddrank

@@ -1,4 +1,5 @@
-// Recognises single lines of stack dumps. No function allocates; all take any bytes.
+// Recognises heads of processes and threads, and headlines. No function allocates; all take any
+// bytes.
 #include "triage/stack_lines.hpp"
 
 #include <algorithm>
@@ -14,51 +15,6 @@ constexpr std::string_view kLast = "(most recent call last)";
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 bool is_letter(char c) noexcept { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
-bool cut(std::string_view& text, std::string_view start) noexcept {
-  if (!text.starts_with(start)) return false;
-  text.remove_prefix(start.size());
-  return true;
-}
-
-std::optional<std::uint64_t> take_hex(std::string_view& text) noexcept {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-  if (error != std::errc{}) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return number;
-}
-
-std::string_view base_name(std::string_view path) noexcept {
-  const auto slash = path.rfind('/');
-  return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
-
-bool is_library(std::string_view file) noexcept {
-  const std::string_view name = base_name(file);
-  const auto so = name.find(".so");
-  return so != std::string_view::npos && (so + 3 == name.size() || name[so + 3] == '.');
-}
-
-// Whether a file is Python's: by its ending, or a place such as <string>.
-bool is_python(std::string_view file) noexcept {
-  if (file.starts_with('<')) return true;
-  static constexpr std::array<std::string_view, 4> kEndings{".py", ".pyx", ".pyw", ".pyc"};
-  return std::any_of(kEndings.begin(), kEndings.end(),
-                     [&](std::string_view ending) { return file.ends_with(ending); });
-}
-
-// Cuts ":12" off a file. Returns the line; 0: none.
-std::int32_t cut_line(std::string_view& file) noexcept {
-  const auto colon = file.rfind(':');
-  if (colon == std::string_view::npos || colon + 1 == file.size()) return 0;
-  std::int32_t line = 0;
-  const auto [end, error] =
-      std::from_chars(file.data() + colon + 1, file.data() + file.size(), line);
-  if (error != std::errc{} || end != file.data() + file.size() || line < 0) return 0;
-  file = file.substr(0, colon);
-  return line;
-}
 
 std::optional<ThreadLine> py_spy_thread(std::string_view rest) noexcept {
   ThreadLine found;
@@ -176,6 +132,20 @@ bool begins_with_word(std::string_view text, std::string_view word) noexcept {
 
 }  // namespace
 
+bool cut(std::string_view& text, std::string_view start) noexcept {
+  if (!text.starts_with(start)) return false;
+  text.remove_prefix(start.size());
+  return true;
+}
+
+std::optional<std::uint64_t> take_hex(std::string_view& text) noexcept {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  if (error != std::errc{}) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
 std::string_view trimmed(std::string_view line) noexcept {
   constexpr std::string_view kSpace = " \t\r\v\f";
   const auto first = line.find_first_not_of(kSpace);
@@ -243,135 +213,6 @@ std::optional<std::uint64_t> debugger_process(std::string_view line) noexcept {
     return take_number(line);
   }
   return std::nullopt;
-}
-
-std::optional<FrameLine> py_spy_frame(std::string_view line) noexcept {
-  line = trimmed(line);
-  if (line.size() < 4 || line.back() != ')') return std::nullopt;
-  const auto open = line.rfind(" (");
-  if (open == std::string_view::npos || open == 0) return std::nullopt;
-  FrameLine found;
-  found.function = line.substr(0, open);
-  found.file = line.substr(open + 2, line.size() - open - 3);
-  if (found.file.empty() || found.file.find_first_of("()") != std::string_view::npos) {
-    return std::nullopt;
-  }
-  found.line = cut_line(found.file);
-  found.native = !is_python(found.file) && (found.line == 0 || !found.file.starts_with('<'));
-  return found;
-}
-
-std::optional<FrameLine> file_frame(std::string_view line) noexcept {
-  line = trimmed(line);
-  FrameLine found;
-  if (cut(line, "(C) ")) {
-    found.native = true;
-  } else {
-    cut(line, "(Python) ");
-  }
-  if (cut(line, "Binary file \"")) {  // faulthandler's C stack, from 3.14 on
-    const auto close = line.find('"');
-    if (close == std::string_view::npos) return std::nullopt;
-    found.native = true;
-    found.file = line.substr(0, close);
-    line.remove_prefix(close);
-    found.function = "??";
-    if (const auto at = line.find(", at "); at != std::string_view::npos) {
-      line.remove_prefix(at + 5);
-      found.function = line.substr(0, line.find_first_of("+ ["));
-      if (found.function.empty()) found.function = "??";
-    }
-    return found;
-  }
-  if (!cut(line, "File \"")) return std::nullopt;
-  const auto close = line.find("\", line ");
-  if (close == std::string_view::npos) return std::nullopt;
-  found.file = line.substr(0, close);
-  line.remove_prefix(close + 8);
-  std::string_view digits = line;
-  const auto number = take_number(digits);
-  if (number && *number <= INT32_MAX) found.line = static_cast<std::int32_t>(*number);
-  const auto in = line.find("in ");
-  // Behind a number or "???" and a comma; a traceback of a module that was never run has none.
-  if (in == std::string_view::npos || in > 24) {
-    found.function = "<module>";
-    return number ? std::optional(found) : std::nullopt;
-  }
-  found.function = trimmed(line.substr(in + 3));
-  if (found.native) {
-    if (found.function.ends_with(')')) {
-      if (const auto open = found.function.rfind(" ("); open != std::string_view::npos) {
-        const std::string_view library =
-            found.function.substr(open + 2, found.function.size() - open - 3);
-        if (found.file == "???" || found.line == 0) found.file = library;
-        found.function = found.function.substr(0, open);
-      }
-    }
-    if (found.function.ends_with(" (inlined)")) found.function.remove_suffix(10);
-  }
-  if (found.function.empty()) return std::nullopt;
-  return found;
-}
-
-std::optional<FrameLine> debugger_frame(std::string_view text) noexcept {
-  text = trimmed(text);
-  if (!cut(text, "#")) return std::nullopt;
-  const auto number = take_number(text);
-  if (!number || *number > 1'000'000 || !text.starts_with(' ')) return std::nullopt;
-  text = trimmed(text);
-  FrameLine found;
-  found.native = true;
-  bool bare = false;  // eu-stack and pstack: "0x00007f poll" without " in "
-  if (text.starts_with("0x")) {
-    std::string_view rest = text.substr(2);
-    if (!take_hex(rest)) return std::nullopt;
-    if (!cut(rest, " in ")) {
-      bare = !rest.empty();
-      if (rest.empty()) return std::nullopt;
-    }
-    text = trimmed(rest);
-  }
-  // The arguments begin at the first " (" outside of template brackets.
-  std::size_t open = std::string_view::npos;
-  int depth = 0;
-  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '<') ++depth;
-    if (c == '>' && depth > 0 && (i == 0 || text[i - 1] != '-')) --depth;
-    if (depth == 0 && c == ' ' && text[i + 1] == '(' && i > 0) {
-      open = i;
-      break;
-    }
-  }
-  if (open == std::string_view::npos) open = text.rfind(" (");
-  found.function = trimmed(text.substr(0, open));
-  std::string_view rest = open == std::string_view::npos ? std::string_view{} : text.substr(open);
-  if (bare) {  // "poll - 1 /lib/libc.so": the name ends at a space
-    found.function = found.function.substr(0, found.function.find(" - "));
-  }
-  if (const auto at = rest.rfind(") at "); at != std::string_view::npos) {
-    found.file = trimmed(rest.substr(at + 5));
-    found.line = cut_line(found.file);
-  } else if (const auto from = rest.rfind(") from "); from != std::string_view::npos) {
-    found.file = base_name(trimmed(rest.substr(from + 7)));
-  }
-  if (found.function.empty()) return std::nullopt;
-  return found;
-}
-
-std::optional<FrameLine> c10_frame(std::string_view line) noexcept {
-  line = trimmed(line);
-  if (!cut(line, "frame #")) return std::nullopt;
-  if (!take_number(line) || !cut(line, ": ")) return std::nullopt;
-  FrameLine found;
-  found.native = true;
-  const auto plus = line.rfind(" + 0x");
-  found.function = line.substr(0, plus == std::string_view::npos ? line.rfind(" (0x") : plus);
-  if (const auto in = line.rfind(" in "); in != std::string_view::npos && line.ends_with(')')) {
-    found.file = base_name(line.substr(in + 4, line.size() - in - 5));
-  }
-  if (found.function.empty()) return std::nullopt;
-  return found;
 }
 
 bool is_headline(std::string_view line, std::string_view& text) noexcept {

@@ -38,6 +38,10 @@ std::string_view trimmed(std::string_view line) noexcept;
 std::size_t indentation(std::string_view line) noexcept;
 // Returns the number that the text begins with and cuts it off; none: no digit, or too large.
 std::optional<std::uint64_t> take_number(std::string_view& text) noexcept;
+// The same of a hexadecimal number without "0x".
+std::optional<std::uint64_t> take_hex(std::string_view& text) noexcept;
+// Cuts `start` off the text; returns whether the text began with it.
+bool cut(std::string_view& text, std::string_view start) noexcept;
 
 std::optional<ThreadLine> thread_line(std::string_view line) noexcept;
 
@@ -55,6 +59,8 @@ std::optional<FrameLine> file_frame(std::string_view line) noexcept;
 std::optional<FrameLine> debugger_frame(std::string_view text) noexcept;
 // "frame #0: c10::f() + 0x42 (0x7f in /lib/libc10.so)".
 std::optional<FrameLine> c10_frame(std::string_view line) noexcept;
+// "Exception raised from f at a.cpp:12 (most recent call first):".
+std::optional<FrameLine> raised_frame(std::string_view text) noexcept;
 
 // Whether a line names the host, rank or process of what follows: "Node 48:", "=== Rank 3: a ===".
 // `text` receives it without decoration.

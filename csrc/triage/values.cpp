@@ -89,6 +89,11 @@ Word word_of(std::string_view text) noexcept {
   return Word::other;
 }
 
+void Visits::used_up() {
+  left_ = 0;
+  throw Error("it is damaged: it repeats its own parts without end");
+}
+
 void* Arena::take_from_next(std::size_t bytes) {
   constexpr std::size_t kBlock = std::size_t{1} << 20;
   // A block that is too small is left out: it is used again by the next dump.

@@ -169,13 +169,33 @@ struct Items {
   std::size_t remembered = 0;  // what the builder had counted then
 };
 
+// How many values may still be looked at. Two bytes of a pickle refer to a list of any length, so
+// the time that a dump takes is not bounded by its bytes alone.
+class Visits {
+ public:
+  explicit Visits(std::uint64_t left = 0) noexcept : left_(left) {}
+  // So many as nobody needs who writes a dump of so many bytes.
+  static Visits of_input(std::size_t bytes) noexcept {
+    return Visits((std::uint64_t{16} << 20) + 16 * std::uint64_t{bytes});
+  }
+  void spend(std::uint64_t count) {
+    if (count > left_) used_up();
+    left_ -= count;
+  }
+
+ private:
+  [[noreturn]] void used_up();
+  std::uint64_t left_;
+};
+
 // Calls `each` with the elements of a list; it returns whether to go on. A dict has its keys at
 // even places.
 template <typename Each>
-void for_each(const Value& list, Each each) {
+void for_each(const Value& list, Visits& visits, Each each) {
   if (!list.is(Kind::list) && !list.is(Kind::dict)) return;
   for (const Chunk* chunk = list.items->first; chunk != nullptr; chunk = chunk->next) {
     for (std::size_t i = 0; i < chunk->count; ++i) {
+      visits.spend(1);
       if (!each(chunk->values()[i])) return;
     }
   }
@@ -183,9 +203,10 @@ void for_each(const Value& list, Each each) {
 
 // Calls `each` with key and value of a dict's pairs; nothing if it is no dict.
 template <typename Each>
-void for_each_pair(const Value& dict, Each each) {
+void for_each_pair(const Value& dict, Visits& visits, Each each) {
   if (!dict.is(Kind::dict)) return;
   for (const Chunk* chunk = dict.items->first; chunk != nullptr; chunk = chunk->next) {
+    visits.spend(chunk->count);
     for (std::size_t i = 0; i + 1 < chunk->count; i += 2) {
       each(chunk->values()[i], chunk->values()[i + 1]);
     }
@@ -209,9 +230,10 @@ class Fields {
   std::array<const Value*, static_cast<std::size_t>(Word::count)> values_{};
 };
 
-inline Fields fields_of(const Value& dict) {
+inline Fields fields_of(const Value& dict, Visits& visits) {
   Fields fields;
-  for_each_pair(dict, [&](const Value& key, const Value& value) { fields.set(key, value); });
+  for_each_pair(dict, visits,
+                [&](const Value& key, const Value& value) { fields.set(key, value); });
   return fields;
 }
 

@@ -30,6 +30,12 @@ def spins() -> None:
         turns += 1
 
 
+def watches() -> None:
+    """A thread that goes on whatever its rank does."""
+    while True:
+        time.sleep(0.02)
+
+
 def raises() -> None:
     raise ValueError("labels out of range")
 
@@ -54,6 +60,7 @@ def main() -> None:
         oddrank.step(step)
         dist.all_reduce(model)
         dist.all_reduce(torch.ones(2), group=pairs[rank // 2])
+    threading.Thread(target=watches, daemon=True).start()
     ready = threading.Timer(0.5, print, ["ready"], {"flush": True})
     ready.daemon = True
     ready.start()

@@ -1,8 +1,11 @@
 """Checks who ended first: lines of launchers and last words become deaths, and these a suspect."""
 
+import pytest
+
 from oddrank.triage import verdict
 from oddrank.triage.evidence import launcher, tracebacks, watchdog
 from oddrank.triage.facts import Death, Frame, Process, Source
+from oddrank.triage.findings import finding
 from oddrank.triage.judges import deaths
 from oddrank.triage.view import view
 from triage.facts_of import Texts, item_of
@@ -201,6 +204,50 @@ def test_a_rank_that_left_the_others_without_a_word_is_named(tmp_path):
     suspect, named = one(suspects(tmp_path, text))
     assert named == [2]
     assert suspect.certainty == 1
+
+
+CUDA = """[default{0}]:terminate called after throwing an instance of 'c10::CUDAError'
+[default{0}]:  what():  CUDA error: an illegal memory access was encountered
+[default{0}]:Exception raised from query at ../aten/src/ATen/cuda/CUDAEvent.h:95 (most recent call first):
+[default{0}]:frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x42 (0x15 in /lib/libc10.so)
+[default{0}]:frame #1: c10d::ProcessGroupNCCL::workCleanupLoop() + 0x145 (0x16 in /lib/libtorch_cuda.so)
+[default{0}]:frame #2: clone + 0x43 (0x17 in /lib64/libc.so.6)
+"""  # noqa: E501
+
+
+def test_a_crash_by_cuda_says_where_it_was_noticed_and_that_this_is_not_where_it_arose(tmp_path):
+    text = "[default0]:step 7\n[default1]:step 7\n" + CUDA.format(1)
+    (suspect,) = suspects(tmp_path, text)
+    assert [p.rank for p in suspect.processes] == [1]
+    assert suspect.leaf is not None
+    assert (suspect.leaf.function, suspect.leaf.line) == ("query", 95)
+    words = " ".join(point.text for point in suspect.support)
+    assert "called by c10d::ProcessGroupNCCL::workCleanupLoop: CUDA reports" in words
+
+
+def test_a_local_rank_of_an_unknown_node_is_no_rank(tmp_path):
+    (suspect,) = suspects(tmp_path, CUDA.format(3))
+    assert [(p.rank, p.label) for p in suspect.processes] == [(None, "local rank 3")]
+    assert "local rank 3 aborted at query" in finding(suspect).what
+
+
+def test_a_record_that_says_only_which_call_failed_tells_a_victim():
+    record = Death(Process(1), "exception", Source("1.trace"), 5.0,
+                   text="RuntimeError after all_reduce failed")  # fmt: skip
+    crash = Death(Process(2), "signal", Source("log"), 9.0, signal=11, coarse=True)
+    (suspect,) = deaths.judge(view([record, crash]))
+    assert [p.rank for p in suspect.processes] == [2]
+    assert [p.rank for p in suspect.waiting] == [1]
+
+
+@pytest.mark.needs("samples")
+def test_blooms_crash_is_explained(samples, tmp_path):
+    text = (samples / "bloom176b" / "tr11-176B-ml_chronicles.md").read_text()
+    start = text.index("[default3]:terminate called")
+    (suspect,) = suspects(tmp_path, text[start : text.index("```", start)])
+    assert finding(suspect).what == (
+        "local rank 3 aborted at query (CUDAEvent.h:95): CUDA error: unknown error"
+    )
 
 
 def test_other_sizes_than_expected_name_nobody(tmp_path):

@@ -96,6 +96,22 @@ def test_what_a_crash_leaves_behind_is_no_suspect(whose):
     assert judged(*JOB, stalled(), xid("31", whose=whose)) == []
 
 
+def test_an_error_of_a_program_alone_is_said_not_to_be_the_gpus():
+    hit = xid("31", whose="application", pid=4711, pids=(4711,))
+    (suspect,) = devices.judge(view((hit, xid("43", whose="cleanup", pid=4711, pids=(4711,)))))
+    assert (suspect.cause, suspect.certainty) == ("application", 1)
+    assert [p.pid for p in suspect.processes] == [4711]
+    what = finding(suspect).what
+    assert what.endswith("an error of the program of pid 4711 (n1), not of the GPU")
+    (unknown,) = devices.judge(view((xid("31", whose="application"),)))
+    assert (unknown.processes, unknown.certainty) == ((), 0)
+    assert finding(unknown).what.endswith("an error of a program, not of the GPU")
+    (tied,) = devices.judge(view((*JOB, xid("13", whose="application"))))
+    assert (ranks(tied.processes), tied.certainty) == ((3,), 1)
+    # Next to a fault of hardware it is a consequence.
+    assert [s.cause for s in devices.judge(view((hit, xid())))] == ["device"]
+
+
 def test_what_other_judges_take_is_left_to_them():
     oom = Trouble("oom", "out of memory", HERE, "n1", pid=101, pids=(101,))
     assert judged(*JOB, oom) == []

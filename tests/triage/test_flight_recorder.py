@@ -224,6 +224,7 @@ def test_classes_of_the_standard_library_are_refused_too(tmp_path: Path) -> None
         (b'{"profiling_name": 1}', "no flight-recorder dump"),
         (b'{"pg_config": ' + b"[" * 100_000, "deep"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_damaged_files_give_a_line_and_no_facts(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "_dump_0"

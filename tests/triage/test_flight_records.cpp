@@ -24,6 +24,7 @@ using oddrank::FlightTrack;
 using oddrank::Kind;
 using oddrank::read_flight_records;
 using oddrank::Value;
+using oddrank::Visits;
 using oddrank::Word;
 using namespace std::string_literals;
 using namespace std::string_view_literals;
@@ -63,7 +64,8 @@ TEST(Pickle, AListThatHoldsItselfIsNoLoopForItsReader) {
   const Value list = pickle("]q\x00h\x00\x61."sv, builder);
   ASSERT_TRUE(list.is(Kind::list));
   std::size_t count = 0;
-  oddrank::for_each(list, [&](const Value& each) {
+  Visits visits = Visits::of_input(0);
+  oddrank::for_each(list, visits, [&](const Value& each) {
     EXPECT_TRUE(each.is(Kind::list));
     return ++count < 10;
   });
@@ -83,7 +85,8 @@ TEST(Pickle, WhatATakenDictAppendedToAnOlderListLivesOn) {
   const Value list =
       oddrank::read_pickle("]q\x00(}(K\x01h\x00(K\x07K\x08\x65u](K!K\"\x65\x65."sv, builder);
   std::vector<std::int64_t> numbers;
-  oddrank::for_each(list, [&](const Value& each) {
+  Visits visits = Visits::of_input(0);
+  oddrank::for_each(list, visits, [&](const Value& each) {
     numbers.push_back(each.is(Kind::integer) ? each.integer : -1);
     return true;
   });
@@ -108,7 +111,8 @@ TEST(Pickle, WhatIsKeptOutlivesTheDictAroundIt) {
   // A dict in a dict: of the inner one the list of 7 is kept, the outer one is given back.
   oddrank::read_pickle("](}(K\x01}(K\x02](K\x07\x65uu](K!K\"\x65\x65."sv, builder);
   std::vector<std::int64_t> numbers;
-  oddrank::for_each(sink.kept, [&](const Value& each) {
+  Visits visits = Visits::of_input(0);
+  oddrank::for_each(sink.kept, visits, [&](const Value& each) {
     numbers.push_back(each.integer);
     return true;
   });
@@ -131,7 +135,8 @@ TEST(Json, TextsAreDecodedAndNumbersKeepTheirKind) {
   Builder builder;
   const Value list = json(R"( [1, -2.5, "a\u20ac\ud83d\ude00\n", true, null, 1e400] )", builder);
   std::vector<Value> values;
-  oddrank::for_each(list, [&](const Value& each) {
+  Visits visits = Visits::of_input(0);
+  oddrank::for_each(list, visits, [&](const Value& each) {
     values.push_back(each);
     return true;
   });
@@ -240,7 +245,9 @@ TEST(Records, SizesAndDtypesAreComparedByWhatMattersToTheOperation) {
         compared({dump({entry(1, each.op, "scheduled")}),
                   dump({entry(1, each.op, "scheduled", each.sizes, each.dtype)})});
     ASSERT_EQ(records.mismatches.size(), each.differs ? 1U : 0U) << each.op << each.sizes;
-    if (each.differs) EXPECT_EQ(records.mismatches.front().differs, each.in) << each.op;
+    if (each.differs) {
+      EXPECT_EQ(records.mismatches.front().differs, each.in) << each.op;
+    }
   }
 }
 

@@ -46,6 +46,13 @@ class Read:
         (found,) = (p for p in self.of(facts.Progress, rank) if p.group.text == "default_pg")
         return found
 
+    def pause(self, rank: int = CULPRIT) -> float:
+        """Returns the time since the rank's last event, in seconds."""
+        (activity,) = self.of(facts.Activity, rank)
+        assert activity.seen is not None
+        assert activity.last is not None
+        return activity.seen - activity.last
+
     def functions(self, rank: int = CULPRIT) -> list[str]:
         """Returns the functions of the rank's main thread, innermost first."""
         (found,) = (
@@ -185,6 +192,17 @@ def test_a_killed_rank_is_dead_by_its_signal_until_somebody_asks_for_it(tmp_path
         running.processes[CULPRIT].wait()
         (unasked,) = read(running.records).of(facts.Death)
         assert (unasked.how, unasked.signal) == ("signal", None)
+        for rank in OTHERS:
+            running.processes[rank].wait(200)
+        victims = read(running.records)
+    for rank in OTHERS:
+        (lost,) = victims.of(facts.Death, rank)
+        assert (lost.how, lost.failed) == ("exception", "all_reduce")
+        progress = victims.world_group(rank)
+        assert (progress.timed_out, progress.open[0].seq) == (True, 4)
+        assert progress.time is not None
+        assert lost.time is not None
+        assert progress.time <= lost.time
     (later,) = read(copy).of(facts.Death)
     assert later.signal == signal.SIGKILL
     assert [state.state for state in read(copy).of(facts.State)] == ["dead"]
@@ -219,6 +237,8 @@ def test_an_early_return_is_no_death_but_its_rank_is_gone(tmp_path):
 
 def test_a_rank_without_data_stands_in_its_queue(tmp_path):
     with job(tmp_path, "dataloader") as running:
+        # Another thread of it goes on: the pause is that of the main thread.
+        running.until(lambda: read(running.records).pause() > 1.5)
         found = read(running.records)
     assert "waits_for_a_batch" in found.functions()
     assert found.functions()[0] in ("wait", "Condition.wait")

@@ -1,6 +1,7 @@
 """Tests whom the stacks of all ranks name: who stands outside while others wait for peers."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,18 @@ import pytest
 from oddrank.triage import report
 from oddrank.triage.evidence import Item, Notes
 from oddrank.triage.evidence.stacks import KIND
-from oddrank.triage.facts import Fact, Frame, Process, Source, Stack, Suspect, Thread, World
+from oddrank.triage.facts import (
+    Fact,
+    Frame,
+    Group,
+    Process,
+    Progress,
+    Source,
+    Stack,
+    Suspect,
+    Thread,
+    World,
+)
 from oddrank.triage.judges.stacks import judge
 from oddrank.triage.view import view
 
@@ -215,6 +227,71 @@ def test_a_thread_that_sleeps_with_the_gil_holds_it():
     held = stack(f"read_device (train.py:1)\n{TRAIN}", 3, state="idle+gil", gil=True)
     suspect = only(stack(ALL_REDUCE, 0, 1, 2), held)
     assert (suspect.cause, ranks(suspect.processes)) == ("gil-held", [3])
+
+
+def test_three_ranks_at_rest_in_one_call_name_the_only_one_that_waits_for_something_else():
+    suspect = only(stack(ALL_REDUCE, 0, 1, 2, state="idle"), stack(DATALOADER, 3, state="idle"))
+    assert (ranks(suspect.processes), suspect.certainty) == ([3], 1)
+    assert any("one look only" in point.text for point in suspect.against)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        (stack(ALL_REDUCE, 0, 1, state="idle"), stack(ALL_REDUCE, 2, state="active")),
+        (stack(ALL_REDUCE, 0, 1), stack(ALL_REDUCE.replace("step", "norm"), 2)),
+        (stack(ALL_REDUCE.replace("all_reduce", "recv"), 0, 1, 2),),
+        (stack(ALL_REDUCE, 0, 1, 2), stack(COMPUTE, 4)),
+        (stack(ALL_REDUCE, 0, 1),),
+    ],
+)
+def test_one_look_at_few_ranks_that_may_go_on_names_nobody_for_sure(others):
+    suspect = only(*others, stack(DATALOADER, 3))
+    assert (ranks(suspect.processes), suspect.certainty) == ([3], 0)
+
+
+def test_two_tools_that_looked_at_a_job_are_two_looks():
+    sleeps = f"flush (train.py:9)\n{TRAIN}"
+    first = [stack(ALL_REDUCE, 0, 1), stack(sleeps, 2)]
+    second = [
+        Stack(s.frames, tuple(replace(t, source=Source("b.txt", 1)) for t in s.threads))
+        for s in first
+    ]
+    assert only(*first).certainty == 0
+    suspect = only(*first, *second)
+    assert (ranks(suspect.processes), suspect.certainty) == ([2], 1)
+    elsewhere = replace(second[1], frames=frames(f"flush (train.py:10)\n{TRAIN}"))
+    assert only(*first, second[0], elsewhere).certainty == 0
+
+
+def test_timeouts_say_that_a_rank_outside_is_stuck():
+    source = Source("a.log", 1)
+    late = Progress(Process(0), Group("0", (0, 1, 2)), source, enqueued=7, timed_out=True)
+    suspect = only(stack(ALL_REDUCE, 0, 1), stack(COMPUTE, 2), late)
+    assert (ranks(suspect.processes), suspect.certainty) == ([2], 1)
+
+
+def test_the_only_rank_that_wrote_no_dump_of_itself_is_awaited():
+    answered = stack(ALL_REDUCE, 0, 1, 3, own=True)
+    suspect = only(answered)
+    assert (suspect.cause, ranks(suspect.processes)) == ("not-entered-or-inside", [2])
+    assert suspect.certainty == 1
+    assert ranks(suspect.waiting) == [0, 1, 3]
+    seen = stack(ALL_REDUCE.replace("step", "norm"), 2)  # by another tool
+    assert ranks(only(answered, seen).processes) == [2]
+    assert only(answered, World(8, Source("a"))).processes == ()
+    assert only(stack(ALL_REDUCE, 0, 1, 3)).processes == ()  # somebody else looked at them
+
+
+def test_the_main_thread_behind_its_program_has_left():
+    leaving = "_shutdown (/usr/lib/python3.11/threading.py:1590)"
+    uploader = "wait (threading.py:327)\n_bootstrap (threading.py:1002)"
+    suspect = only(
+        stack(ALL_REDUCE, 0, 1, 2), stack(uploader, 3, name=""), stack(leaving, 3, name="")
+    )
+    assert (ranks(suspect.processes), suspect.certainty) == ([3], 1)
+    assert suspect.leaf is not None
+    assert suspect.leaf.function == "_shutdown"
 
 
 def test_all_outside_names_nobody():

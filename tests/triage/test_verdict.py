@@ -1,5 +1,6 @@
 """Pieces of evidence support, refine or contradict each other. Each rule is a test."""
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -14,12 +15,13 @@ from oddrank.triage.facts import (
     Point,
     Process,
     Source,
+    State,
     Suspect,
     Trouble,
 )
 from oddrank.triage.findings import finding
 from oddrank.triage.view import view
-from progress import done, inside, judged, messages
+from progress import differ, done, inside, judged, messages
 
 HANG = [inside(0, 7), inside(1, 7), done(2, 6), inside(3, 7)]
 GET = Frame("_try_get_data", "torch/utils/data/dataloader.py", 1011)
@@ -105,6 +107,46 @@ def test_a_death_that_may_be_a_cascade_names_nobody(judges):
     judges(deaths=[died(1, certainty=0)])
     found = verdict.suspects(view(HANG))
     assert [p.rank for p in found[0].processes] == [2]
+
+
+@pytest.mark.parametrize("leaf_class", ["running", "disk"])
+def test_a_stopped_process_is_stopped_wherever_its_stack_shows_it(judges, leaf_class):
+    judges(stacks=[stands(2, leaf_class=leaf_class)])
+    stopped = State(Process(2), "stopped", FILE)
+    just = Activity(Process(2), FILE, last=1000.0, seen=1000.1)
+    found = verdict.suspects(view([*HANG, stopped, just]))[0]
+    assert (found.cause, found.leaf) == ("host-stopped", GET)
+
+
+def crashed(rank):
+    death = Death(Process(rank), "signal", FILE, signal=signal.SIGABRT)
+    return Suspect("dead", (Process(rank),), "first-end", 2, death=death)
+
+
+def test_a_rank_that_a_library_aborts_as_calls_differ_is_a_victim(judges):
+    judges(deaths=[crashed(3)])
+    usual, odd = Call(7, "all_reduce", dtype="float32"), Call(7, "all_reduce", dtype="float64")
+    facts = [inside(rank, 7) for rank in range(4)]
+    facts.append(differ(7, "dtype", (usual, (1, 2, 3)), (odd, (0,))))
+    (found,) = verdict.suspects(view(facts))
+    assert (found.cause, [p.rank for p in found.processes]) == ("mismatch", [0])
+
+
+def test_a_rank_that_was_killed_though_calls_differ_is_named(judges):
+    killed = replace(crashed(3).death, signal=signal.SIGKILL)
+    judges(deaths=[replace(crashed(3), death=killed)])
+    usual, odd = Call(7, "all_reduce", dtype="float32"), Call(7, "all_reduce", dtype="float64")
+    facts = [inside(rank, 7) for rank in range(4)]
+    facts.append(differ(7, "dtype", (usual, (1, 2, 3)), (odd, (0,))))
+    assert verdict.suspects(view(facts))[0].cause == "dead"
+
+
+def test_a_rank_whose_call_failed_lost_somebody():
+    ends = [Death(Process(2), "signal", FILE, signal=signal.SIGSEGV)]
+    ends += [Death(Process(rank), "exception", FILE, text="RuntimeError", failed="all_reduce")
+             for rank in (0, 1, 3)]  # fmt: skip
+    (found,) = verdict.suspects(view(ends))
+    assert (found.cause, [p.rank for p in found.processes]) == ("dead", [2])
 
 
 def test_a_fault_of_the_gpu_of_the_named_rank_supports_it(judges):

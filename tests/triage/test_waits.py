@@ -2,7 +2,7 @@
 
 import random
 
-from oddrank.triage.facts import Call, Group, Identity, Process, Source, State, World
+from oddrank.triage.facts import Call, Group, Identity, Process, Source, State, World, ranks
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import waits
 from oddrank.triage.verdict import suspects
@@ -84,6 +84,35 @@ def test_a_circle_of_three_through_messages():
         messages(0, ("recv", 2, 1)), messages(1, ("recv", 0, 1)), messages(2, ("recv", 1, 1)),
     ]  # fmt: skip
     assert judged(*facts) == [("cycle", (0, 1, 2), 2)]
+
+
+def test_two_that_both_receive_are_named_and_not_those_that_wait_for_them():
+    pipe = Group("pipe", (0, 3))
+    facts = [messages(0, ("recv", 3, 9), group=pipe), messages(3, ("recv", 0, 9), group=pipe)]
+    facts += [inside(1, 7), inside(2, 7), done(0, 6), done(3, 6)]
+    (found,) = suspects(view(facts))
+    assert (found.cause, ranks(found.processes)) == ("cycle", (0, 3))
+    assert ranks(found.waiting) == (1, 2)
+    what = finding(found).what
+    assert "ranks 0 and 3 both receive from each other in group pipe, and neither sends" in what
+
+
+def test_two_that_both_send_are_named():
+    facts = [messages(1, ("send", 2, 4)), messages(2, ("send", 1, 4))]
+    assert "both send to each other" in finding(suspects(view(facts))[0]).what
+
+
+def test_batches_of_messages_match_in_any_order():
+    # Each issues both ways at once: neither waits for the other, however each one numbers them.
+    both = [("send", 1, 5), ("recv", 1, 6)]
+    for back in ([("send", 0, 5), ("recv", 0, 6)], [("recv", 0, 5), ("send", 0, 6)]):
+        facts = [messages(0, *both), messages(1, *back, ("send", 2, 9)), done(2, 5)]
+        assert judged(*facts) == [("not-entered", (2,), 2)]
+
+
+def test_a_batch_whose_second_message_has_no_counterpart_waits():
+    facts = [messages(0, ("send", 1, 5), ("recv", 1, 6)), messages(1, ("recv", 0, 5))]
+    assert judged(*facts)[0][:2] == ("inside-call", (1,))
 
 
 def test_a_receive_whose_send_never_came():
@@ -228,10 +257,49 @@ def test_a_look_at_a_healthy_job_names_nobody():
     assert judged(*long) == [("not-entered", (2,), 2)]
 
 
-def test_a_rank_whose_sends_were_not_recorded_is_not_named_for_having_nothing_open():
+def gloo_done(rank, seq, **more):
+    """A rank with nothing open in a dump that records no messages."""
+    return done(rank, seq, backend="gloo", no_messages=True, **more)
+
+
+def test_a_rank_that_may_be_in_a_message_is_named_with_less_confidence():
     facts = [inside(0, 7, backend="gloo"), inside(1, 7, backend="gloo"), inside(3, 7)]
-    assert judged(*facts, done(2, 6, backend="gloo"))[0][1:] == ((2,), 1)
-    assert judged(*facts, done(2, 6, backend="gloo", whole=False, unseen=True))[0][2] == 0
+    assert judged(*facts, done(2, 6, backend="gloo"))[0][1:] == ((2,), 2)
+    assert judged(*facts, gloo_done(2, 6))[0][1:] == ((2,), 1)
+    assert judged(*facts, gloo_done(2, 6, whole=False, unseen=True))[0][2] == 0
+
+
+def test_of_several_ranks_that_may_be_in_messages_none_is_named():
+    facts = [inside(0, 7), inside(1, 7), gloo_done(2, 6), gloo_done(3, 6)]
+    (found,) = suspects(view(facts))
+    assert found.certainty == 0
+    assert "one of them may wait for another" in found.against[0].text
+
+
+def test_those_that_do_what_they_never_did_before_may_be_odd_themselves():
+    def leaving(rank, usual):
+        call = Call(1, "barrier", usual=usual)
+        return progress(rank, ALL4, enqueued=1, completed=0, open=(call,), backend="gloo")
+
+    others = [leaving(rank, usual=False) for rank in (1, 2, 3)]
+    assert judged(*others, gloo_done(0, 0))[0][2] == 0
+    others = [leaving(rank, usual=True) for rank in (1, 2, 3)]
+    assert judged(*others, gloo_done(0, 0))[0][1:] == ((0,), 1)
+
+
+def test_a_rank_that_gave_up_in_another_group_is_not_the_one_awaited():
+    pipe = progress(0, Group("pipe", (0,)), whole=False, timed_out=True)
+    late = {"whole": False, "timed_out": True, "completed": 70, "open": (Call(71, "all_reduce"),)}
+    facts = [progress(1, Group("5", (0, 1)), **late), progress(3, Group("6", ()), **late), pipe]
+    facts.append(progress(2, Group("0", ()), whole=False, enqueued=0, completed=0))
+    assert judged(*facts) == [("not-entered-or-inside", (2,), 1)]
+
+
+def test_who_is_inside_a_call_of_an_unknown_group_is_no_end():
+    # 2 is awaited in ALL4, and itself inside a call of a group that nobody else is known to be in.
+    facts = [inside(0, 7), inside(1, 7), inside(3, 7), done(2, 6)]
+    facts.append(inside(2, 3, group=Group("tensor")))
+    assert not [ranks for cause, ranks, certainty in judged(*facts) if certainty]
 
 
 def test_every_order_of_the_same_facts_gives_the_same_verdict():

@@ -107,6 +107,8 @@ class Call:
     since: float | None = None
     site: tuple[Frame, ...] = ()
     thread: str = ""
+    usual: bool | None = None
+    """Whether its rank always issued the same after the same calls before; None: no pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ class Progress:
     """A watchdog gave this group's oldest call up."""
     unseen: bool = False
     """The rank also issued calls that the source does not record, such as sends over gloo."""
+    no_messages: bool = False
+    """The source never records sends and receives of this back end, nor that a call failed."""
     pause: float | None = None
     """The longest time between two calls that the source shows of this rank, in seconds."""
 
@@ -184,6 +188,8 @@ class Thread:
     """Which dump of its process it is from, counted from 0, if there are several."""
     timed_out: bool = False
     """A timer of the process made the dump: it knew itself to be stuck."""
+    own: bool = False
+    """The process wrote the dump itself (faulthandler): one that stands still in C still does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +214,10 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """When a process last did something that its source records. step: of the training loop."""
+    """When a process last did something that its source records. step: of the training loop.
+
+    last: by its main thread where that is known: threads that watch or log go on in a stall.
+    """
 
     process: Process
     source: Source
@@ -240,6 +249,8 @@ class Death:
     text: str = ""
     site: tuple[Frame, ...] = ()
     """Frames of the traceback, innermost first."""
+    failed: str = ""
+    """The operation with other ranks that failed and made it raise: mostly, as a peer was gone."""
 
 
 Whose: TypeAlias = Literal["hardware", "application", "cleanup", "notice", "unknown"]
@@ -340,6 +351,7 @@ Cause = Literal[
     "slow",  # late in every collective
     "unreachable",  # it answers no watcher: stopped, dead, or its node is cut off
     "device",  # a fault of its GPU, link or host
+    "application",  # a GPU reports an error of the program that it ran
     "unknown",
 ]
 
@@ -369,7 +381,7 @@ class Suspect:
     death: Death | None = None
     trouble: tuple[Trouble, ...] = ()
     cycle: tuple[tuple[Process, ...], ...] = ()
-    """Of a circle: sets of ranks, each waiting for the next."""
+    """Of a circle: sets of ranks, each waiting for the next; or pairs that wait for each other."""
     time: float | None = None
 
 

@@ -50,7 +50,7 @@ def finding(suspect: Suspect, next_: Sequence[str] = ()) -> Finding:
 def _who(suspect: Suspect, condition: Condition) -> Who:
     if condition == "unknown":
         return _nobody(suspect)
-    if suspect.cause == "device" and not suspect.processes and suspect.trouble:
+    if suspect.trouble and not suspect.processes and suspect.cause in ("device", "application"):
         return _device_who(suspect.trouble[0])
     return who(suspect.processes or suspect.waiting[:1])
 
@@ -141,6 +141,7 @@ def _waiters(suspect: Suspect) -> str:
 
 def _stuck(suspect: Suspect, how: str) -> tuple[Condition, str]:
     name, be, _ = _subject(suspect)
+    be = be if suspect.certainty else "may be"
     return "stuck", f"{name} {be} stuck: {how}{_waiters(suspect)}"
 
 
@@ -266,9 +267,13 @@ def _with(call: Call, differs: str) -> str:
 
 
 def _cycle(suspect: Suspect) -> tuple[Condition, str]:
-    parts = "; ".join(point.text for point in suspect.support)
+    # Other evidence has added its points after those of the circle.
+    parts = "; ".join(point.text for point in suspect.support[: max(1, len(suspect.cycle))])
     name, _, _ = _subject(suspect)
-    return "stuck", f"{name} wait for each other in a circle: {parts}"
+    wait = "wait" if suspect.certainty else "may wait"
+    if suspect.rule == "opposed-messages":
+        return "stuck", f"{name} {wait} for each other: {parts}{_waiters(suspect)}"
+    return "stuck", f"{name} {wait} for each other in a circle: {parts}"
 
 
 def _outside(suspect: Suspect) -> tuple[Condition, str]:
@@ -285,6 +290,7 @@ def _moving(suspect: Suspect) -> tuple[Condition, str]:
     name, be, _ = _subject(suspect)
     place = place_text(suspect.leaf)
     where = f" in {place}" if place else ""
+    be = be if suspect.certainty else "may be"
     return "slow", f"{name} {be} slow, but moves{where}{_waiters(suspect)}"
 
 
@@ -312,6 +318,16 @@ def _device(suspect: Suspect) -> tuple[Condition, str]:
     name, _, _ = _subject(suspect)
     have = "have" if len(suspect.processes) > 1 else "has"
     return "broken", f"{name} {have} a fault: {place}{text}{_waiters(suspect)}"
+
+
+def _application(suspect: Suspect) -> tuple[Condition, str]:
+    trouble = suspect.trouble[0] if suspect.trouble else None
+    device, host = (trouble.device, trouble.host) if trouble else (None, None)
+    place = " of ".join(part for part in (device, host) if part) or "a GPU"
+    text = trouble.text.strip()[:300] if trouble else "an error"
+    name, _, _ = _subject(suspect)
+    whose = f"an error of the program of {name}" if suspect.processes else "an error of a program"
+    return "suspicious", f"{place} reports {text}: {whose}, not of the GPU"
 
 
 def _unknown(suspect: Suspect) -> tuple[Condition, str]:
@@ -359,6 +375,7 @@ RULES = {
     "all-inside": "every rank is inside the call: nobody is behind",
     "group-unknown": "nothing that was read tells who belongs to the group",
     "circle": "ranks wait for each other, each inside a call that the next has not entered",
+    "opposed-messages": "two ranks do the same to each other, and each needs the other's part",
     "different-calls": "ranks issued different calls as the same call of a group",
     "held": "the kernel keeps it from running",
     "no-open-call": "every rank has completed what it issued",
@@ -368,11 +385,13 @@ RULES = {
     "counts-equal": "all ranks have launched the same operations, and no rank goes on",
     "fault-of-its-gpu": "a fault of the GPU that this rank uses",
     "fault-of-its-host": "a fault of the host on which these ranks run",
+    "error-of-its-program": "GPUs report such errors where a program goes wrong on them",
     "fault-of-no-known-rank": "nothing that was read says which rank uses this device",
     "stacks-awaited": "others wait for peers, and its stack shows that it waits for none",
     "stacks-awaited-by-gpu": "others wait for their GPUs, and its stack shows that it does not",
     "stacks-gil-held": "a thread of it holds the GIL while others wait for it",
     "stacks-moving": "others wait for peers, and it stood elsewhere in an earlier stack",
+    "stacks-no-answer": "all others wrote dumps of themselves and wait, and it wrote none",
     "stacks-all-outside": "the stacks show no rank that waits for peers",
     "stacks-all-wait": "the stacks show only ranks that wait",
     "no-answer": "NCCL's own watcher gets no answer from it",
@@ -395,5 +414,6 @@ _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
     "slow": _slow,
     "unreachable": _unreachable,
     "device": _device,
+    "application": _application,
     "unknown": _unknown,
 }

@@ -39,7 +39,9 @@ class Case:
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds of the suspect's faults."""
+        """The kinds of the suspect's faults, if they are no errors of a program."""
+        if self.suspect.cause == "application":
+            return set()
         return {trouble.kind for trouble in self.suspect.trouble}
 
     @property
@@ -166,9 +168,15 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "CUDA_LAUNCH_BLOCKING",
-        lambda c: c.says("cuda error", "illegal memory access", "device-side assert", "cublas"),
+        lambda c: c.suspect.cause == "application"
+        or c.says("cuda error", "illegal memory access", "device-side assert", "cublas"),
         "CUDA_LAUNCH_BLOCKING=1  (the traceback then shows the call that failed)",
         _TORCH, timing=True,
+    ),
+    Step(
+        "compute-sanitizer", lambda c: c.suspect.cause == "application",
+        "compute-sanitizer python train.py  (names the kernel and the line; many times slower)",
+        "docs.nvidia.com/compute-sanitizer",
     ),
     Step(
         "core", lambda c: c.signal in _CRASH_SIGNALS,

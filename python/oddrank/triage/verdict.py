@@ -3,6 +3,7 @@
 Deterministic: the same facts give the same suspects. Every rule has a name, which --explain shows.
 """
 
+import signal
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -16,7 +17,11 @@ _KERNEL = "kernel"  # in the place of a file, of the kernel's functions
 _NAMES_NOBODY = frozenset({"unknown", "outside"})
 # Causes that only say that a call was not entered: a stack or a state can say why.
 _OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"})
+# Causes that a stack shows.
+_HOST_CAUSES = frozenset({"host-stuck", "gil-held", "infinite-loop", "moving"})
 _ENDS = frozenset({"dead", "device"})
+# Signals of a library that gave up.
+_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV})
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
 # Seconds since the last event of a process that goes on. Recorders see each line of its own code.
 _JUST_NOW = 1.0
@@ -118,8 +123,10 @@ def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
         leaf = Frame(wheres.pop(), _KERNEL, None, True) if len(wheres) == 1 else None
         same = [s for s in found if _names(s) and _overlap(s.processes, held)]
         if same:
+            # A stack shows where it stood when it was stopped: that is not why it stands.
+            open_causes = _OPEN_CAUSES if word != "stopped" else (*_OPEN_CAUSES, *_HOST_CAUSES)
             found = [
-                _held(s, cause, held, points, leaf) if s in same and s.cause in _OPEN_CAUSES else s
+                _held(s, cause, held, points, leaf) if s in same and s.cause in open_causes else s
                 for s in found
             ]
         elif not any(_names(s) and s.certainty == _HIGH for s in found):
@@ -185,7 +192,10 @@ _WORDS = {"stopped": "stopped (state T)", "uninterruptible": "inside the kernel 
 def _with_deaths(found: list[Suspect], died: Sequence[Suspect]) -> list[Suspect]:
     """A rank that died first explains those that wait for it, and those that lost it."""
     for death in died:
-        same = [s for s in found if _overlap(s.processes, death.processes)]
+        same = [
+            s for s in found
+            if _overlap(s.processes, death.processes) and not _ended_by(death, s)
+        ]  # fmt: skip
         if same:
             merged = replace(
                 death,
@@ -196,6 +206,8 @@ def _with_deaths(found: list[Suspect], died: Sequence[Suspect]) -> list[Suspect]
                 certainty=max(death.certainty, same[0].certainty),
             )
             found = [merged, *(s for s in found if s not in same)]
+        elif any(_ended_by(death, s) for s in found):
+            found = [_supported(s, death.support) if _ended_by(death, s) else s for s in found]
         elif death.certainty > _LOW:
             point = Point(f"{_named(death)} died", _first_source(death))
             later = [replace(s, certainty=_LOW, against=(*s.against, point)) for s in found]
@@ -205,6 +217,17 @@ def _with_deaths(found: list[Suspect], died: Sequence[Suspect]) -> list[Suspect]
         else:
             found = [_supported(found[0], death.support), *found[1:]]
     return found
+
+
+def _ended_by(death: Suspect, found: Suspect) -> bool:
+    """Returns whether a difference of calls ended a process: a library aborts one that is sent
+    what it does not expect, be it right or wrong."""
+    if found.mismatch is None or found.certainty == _LOW or death.death is None:
+        return False
+    own = death.death
+    crashed = own.how == "abort" or bool(own.failed) or own.signal in _CRASHES
+    members = {rank for variant in found.mismatch.variants for rank in variant.ranks}
+    return crashed and bool(death.processes) and set(ranks(death.processes)) <= members
 
 
 def _with_devices(found: list[Suspect], broken: Sequence[Suspect]) -> list[Suspect]:

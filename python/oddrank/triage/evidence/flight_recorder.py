@@ -105,6 +105,7 @@ class _Records:
             if not readable or rank is None:
                 continue
             own = tracks.get(i, ())
+            gloo = any(track[2] == "gloo" for track in own)
             said: set[int] = set()
             for (
                 _,
@@ -135,6 +136,7 @@ class _Records:
                     time=self._times[i],
                     timed_out=late,
                     unseen=backend == "gloo" and not whole,
+                    no_messages=backend == "gloo",
                     pause=pause,
                 )
             # A rank with nothing open anywhere is not in the calls of its other groups either. If
@@ -151,6 +153,7 @@ class _Records:
                         enqueued=none,
                         completed=none,
                         whole=True,
+                        no_messages=gloo,
                     )
 
     def _call(self, call: tuple[Any, ...]) -> Call:

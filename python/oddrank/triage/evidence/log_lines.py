@@ -256,6 +256,7 @@ class Writers:
         nodes: set[tuple[Any, ...]] = set()
         hosts_of_number: dict[int, set[str]] = defaultdict(set)
         self._tasks_are_nodes = False
+        first_local = False
         for rank, local, task, number, pid, host, pod in writers:
             if rank is not None:
                 for key in self._keys(local, task, pid, host, pod):
@@ -264,10 +265,14 @@ class Writers:
                 self._tasks_are_nodes = True
             if local is not None:
                 nodes.add((task, host, pod))
+                first_local |= local == 0
             if number is not None:
                 hosts_of_number[number].add(host)
         self._known = {key: ranks.pop() for key, ranks in known.items() if len(ranks) == 1}
-        self._one_node = len(nodes) == 1 and len(first_ranks) < 2
+        # An excerpt with local rank 3 alone may be of any node.
+        self._one_node = len(nodes) == 1 and (
+            len(first_ranks) == 1 or (not first_ranks and first_local)
+        )
         self._number_is_rank = all(len(hosts) == 1 for hosts in hosts_of_number.values())
 
     @staticmethod
@@ -294,4 +299,5 @@ class Writers:
             rank = self._first_rank + local
         if rank is None and self._file_rank is not None:
             rank = self._file_rank
-        return Process(rank, host or pod, pid)
+        label = f"local rank {local}" if rank is None and local is not None else ""
+        return Process(rank, host or pod, pid, label)

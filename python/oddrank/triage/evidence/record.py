@@ -166,8 +166,11 @@ def _activity(
     time_seen = seen.time if seen is not None else None
     if seen is not None and seen.time >= now:
         time_seen = now  # the record was read before the threads were looked at
+    main = rank.main
+    last = main.last if main is not None and not main.ended else None
     yield Activity(
-        process, source, rank.last, rank.step, " > ".join(rank.sections), time_seen
+        process, source, rank.last if last is None else last, rank.step,
+        " > ".join(rank.sections), time_seen,
     )  # fmt: skip
 
 
@@ -180,13 +183,13 @@ def _death(
     """
     end, site = rank.end, _site(rank)
     if end.raised:
-        text = end.raised
-        victim = _failed(rank)
-        if victim is not None:
-            text += f" after {_op(victim.operation)} failed"
+        failed = _failed(rank)
+        call = _op(failed.operation) if failed is not None else ""
+        text = f"{end.raised} after {call} failed" if call else end.raised
         yield Death(
-            process, "exception", source, rank.last, code=end.exit_code, text=text, site=site
-        )
+            process, "exception", source, rank.last, code=end.exit_code, text=text, site=site,
+            failed=call,
+        )  # fmt: skip
     elif end.how == "exited" and end.exit_code:
         yield Death(process, "exit", source, rank.last, code=end.exit_code, site=site)
     elif seen is not None and seen.signal is not None:
@@ -241,14 +244,17 @@ def _progress(
         whole = _is_whole(rank)
         # Groups that others use: its process has issued nothing there.
         absent = [key for key in texts if rank.rank in key[1] and key not in own] if whole else []
-        for key in {**own, **calls, **dict.fromkeys(absent)}:
+        failed = _failed(rank)
+        # A group with messages alone is not among those that its process began a collective in.
+        gave_up = [(failed.group, failed.ranks, failed.backend)] if failed is not None else []
+        for key in {**own, **calls, **dict.fromkeys(absent), **dict.fromkeys(gave_up)}:
             name, ids, backend = key
             yield _progress_of(
                 Progress(
                     _process(rank), Group(name, ids, texts.get(key, "")), sources[rank.file],
                     backend, whole=whole, time=at.time if at is not None else rank.last,
                 ),
-                own.get(key), calls.get(key, []), _failed(rank), key,
+                own.get(key), calls.get(key, []), failed, key,
             )  # fmt: skip
 
 
@@ -277,7 +283,7 @@ def _progress_of(
     if failed is not None and is_failed and not calls and _is_last(failed, enqueued):
         # Its rank was in this call when it gave up, or lost somebody.
         calls = [_call(failed, ())]
-        progress = replace(progress, timed_out=True)
+        progress = replace(progress, timed_out=True, time=failed.ended or progress.time)
     first = min((c.seq for c in calls if c.seq and c.op not in _MESSAGES), default=None)
     if first is not None and completed is not None:
         completed = min(completed, first - 1)

@@ -134,6 +134,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
                 Source(items[one.source].name, row.line),
                 look=looks[row.process],
                 timed_out=one.timed_out or one.fatal.startswith("Aborted"),
+                own=row.form == "faulthandler",
             )
         )
     for kind, _, process, stack, line, last in found["errors"]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from oddrank.triage.evidence import Item, Kind, Notes, log_lines
+from oddrank.triage.evidence import Item, Kind, Notes, lines, log_lines, stacks
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import Death, Fact, Frame, Process, Source, Trouble
 
@@ -26,6 +26,9 @@ _SIGNALS = {
 }
 _GLIBC = ("double free or corruption", "corrupted size vs. prev_size", "malloc(): ",
           "free(): invalid")  # fmt: skip
+# So many lines behind an exception are searched for its frames, as other ranks print, too; and so
+# many exceptions of a log are: the others say the same.
+_NEAR, _MOST_SITES = 400, 32
 _NUMBER = re.compile(r"\((\d+)\)")
 # Text of an error -> kind of trouble. These are faults of hardware, not of code.
 _HARDWARE = {
@@ -74,7 +77,30 @@ def parse(lines: Sequence[str]) -> tuple[tuple[Frame, ...], str]:
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for log in log_lines.read(items, notes):
         yield from log_lines.identities(log)
-        yield from _Words(log).facts()
+        yield from _with_sites(log, list(_Words(log).facts()))
+
+
+def _with_sites(log: Log, facts: Sequence[Fact]) -> Iterator[Fact]:
+    """Adds to deaths by C++ exceptions the frames that c10 prints behind their texts."""
+    wanting = [
+        fact
+        for fact in facts
+        if isinstance(fact, Death) and fact.how == "abort" and not fact.site and fact.source.line
+    ][:_MOST_SITES]
+    numbers = {n for d in wanting for n in range(d.source.line or 0, (d.source.line or 0) + _NEAR)}
+    text = dict(lines.lines(log.item, numbers))
+    for fact in facts:
+        if not isinstance(fact, Death) or not any(fact is each for each in wanting):
+            yield fact
+            continue
+        first = fact.source.line or 0
+        near = "\n".join(text.get(n, "") for n in range(first, first + _NEAR))
+        sites = (
+            error.frames
+            for error in stacks.tracebacks(near.encode())
+            if error.kind == "native" and fact.text in error.text
+        )
+        yield replace(fact, site=next(sites, ()))
 
 
 class _Words:

@@ -30,7 +30,7 @@ _LOST = re.compile(
     r"|communicator was aborted|aborted communicator|another rank|DistStoreError|DistNetworkError"
     r"|RendezvousConnectionError|RendezvousClosedError|client socket has|Socket Timeout"
     r"|wait timeout after|Socket closed|store->get\(|Application timeout caused pair closure"
-    r"|NCCL watchdog|No route to host|Software caused connection abort"
+    r"|NCCL watchdog|No route to host|Software caused connection abort|^\w+ after \w+ failed$"
 )
 _UNLIKE = re.compile(
     r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected"
@@ -130,7 +130,7 @@ def _key(process: Process) -> object:
         return ("rank", process.rank)
     if process.pid is not None:
         return ("pid", process.host, process.pid)
-    return None
+    return ("label", process.host, process.label) if process.label else None
 
 
 def _end(deaths: Sequence[Death], timed_out: set[int]) -> _End:
@@ -162,7 +162,7 @@ def _why(death: Death) -> Why:
         return "waited"
     if _STOPPED.search(death.text):
         return "ended"
-    if _LOST.search(death.text):
+    if death.failed or _LOST.search(death.text):
         return "lost"
     return "own"
 
@@ -276,7 +276,7 @@ def _cause(view: View, ends: Sequence[_End], group: list[_End]) -> Suspect:
     support = [Point(_words(end), end.best.source) for end in group[:_MOST_POINTS]]
     if everywhere:
         support = [Point(f"{_who(culprits)}: all ended by the same: {_words(first)}", best.source)]
-    support += _victims(victims)
+    support += [*_of_cuda(best), *_victims(victims)]
     ended = [end.process for end in ends if end.why == "ended"]
     if ended:
         was = "were" if len(ended) > 1 else "was"
@@ -308,6 +308,19 @@ def _cause(view: View, ends: Sequence[_End], group: list[_End]) -> Suspect:
         leaf=best.site[0] if best.site else None,
         time=first.time,
     )
+
+
+def _of_cuda(death: Death) -> list[Point]:
+    """Returns what the place of an error of CUDA means: it is not where it arose."""
+    if "CUDA error" not in death.text or not (death.site and death.site[0].native):
+        return []
+    known = [frame for frame in death.site if "c10d::" in frame.function]
+    caller = f", called by {known[-1].function.partition('(')[0]}" if known else ""
+    text = (
+        f"noticed in {death.site[0].function}{caller}: CUDA reports an error at a later call than"
+        " the one that failed, so that this place is not its cause"
+    )
+    return [Point(text, death.source)]
 
 
 def _everywhere(view: View, ends: Sequence[_End], group: list[_End]) -> bool:
@@ -437,6 +450,9 @@ def _who(processes: Sequence[Process]) -> str:
     known = ranks(processes)
     if known:
         return ranks_text(known)
+    labels = {p.label or (f"pid {p.pid}" if p.pid else "") for p in processes}
+    if len(labels) == 1 and (label := labels.pop()):
+        return label
     count = len(processes)
     return f"{count} process{'es' if count != 1 else ''}"
 

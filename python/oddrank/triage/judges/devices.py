@@ -1,7 +1,7 @@
 """Judges faults of GPUs, links, hosts and file systems: which rank do they explain, and how surely.
 
 A fault that nothing ties to a rank names a device, never a rank. Errors that a program's own crash
-leaves behind (Xid 13, 31, 43, 45) are consequences: they are no suspects.
+leaves behind (Xid 13, 31, 43, 45) are consequences: they are suspects only where nothing else is.
 """
 
 from collections import defaultdict
@@ -79,8 +79,33 @@ def judge(view: View) -> list[Suspect]:
         processes = ties.processes(trouble)
         key = frozenset(processes) or (ties.host(trouble), trouble.device, trouble.kind)
         several[key].append((trouble, _suspect(trouble, processes, ties, stall)))
+    if not several and not (view.deaths or view.progress or view.stacks or view.counts):
+        return _of_applications(view, ties)
     found = [_joined(group) for group in several.values()]
     return sorted(found, key=lambda s: (-s.certainty, not s.processes, ranks(s.processes)))[:_MOST]
+
+
+def _of_applications(view: View, ties: _Ties) -> list[Suspect]:
+    """Returns the errors of programs that GPUs report, where nothing else was read."""
+    several: dict[object, list[Trouble]] = defaultdict(list)
+    for trouble in view.troubles:
+        if trouble.kind == "xid" and trouble.whose in ("application", "cleanup"):
+            several[ties.processes(trouble) or (ties.host(trouble), trouble.device)].append(trouble)
+    found = []
+    for group in several.values():
+        group.sort(key=lambda t: (t.whose != "application", t.time or 0.0))
+        processes = ties.processes(group[0])
+        if not processes and len(group[0].pids) == 1:
+            processes = (Process(None, ties.host(group[0]), group[0].pids[0]),)
+        found.append(
+            Suspect(
+                "application", processes, "error-of-its-program",
+                _MEDIUM if group[0].whose == "application" and len(processes) == 1 else _LOW,
+                tuple(Point(_text(trouble, ties), trouble.source) for trouble in group),
+                trouble=tuple(group), time=group[0].time,
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda s: (-s.certainty, s.time or 0.0))[:_MOST]
 
 
 def _suspect(

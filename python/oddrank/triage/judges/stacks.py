@@ -8,13 +8,11 @@ that is stuck computing: then certainty is low, and a second dump or other evide
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from oddrank.finding import fold, ranks_text
 from oddrank.triage import leaves
-from oddrank.triage.facts import Call, Cause, Frame, Point, Process, Source, Stack, Suspect, Thread
-from oddrank.triage.leaves import Leaf
+from oddrank.triage.facts import Call, Cause, Point, Process, Source, Suspect
+from oddrank.triage.judges.stands import ORDER, Frames, Stand, stands
 from oddrank.triage.model_frames import (
     DATA,
     DISK,
@@ -26,183 +24,72 @@ from oddrank.triage.model_frames import (
     PEERS,
     RUNNING,
     THREADS,
-    THROUGH,
 )
 from oddrank.triage.view import View
 
-Frames: TypeAlias = tuple[Frame, ...]
 _MOST_GROUPS = 8
-# So many ranks must wait before one look alone names the rank that they wait for.
-_MANY = 7
+# So many ranks must wait before one look alone names the rank that they wait for; fewer must all
+# stand in one call.
+_MANY, _FEW = 7, 3
+# In a pipeline of a healthy job, too, a few ranks wait in these for one that computes.
+_OF_PAIRS = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _NUMBERED = re.compile(r"stack (\d+) of (.*)", re.S)
 # Classes of leaves that block a host without a peer: one look tells that it stands still.
 _TELLING = frozenset({DATA, DISK, NETWORK, LOCK, LEAVING})
 _MAYBE = frozenset({GPU, THREADS, MAYBE})
-# With several threads in a process, the class that says most about it.
-_ORDER = (PEERS, DATA, DISK, NETWORK, LOCK, GPU, THREADS, MAYBE, LEAVING, RUNNING, "")
-
-
-@dataclass(frozen=True)
-class _Stand:
-    """Where a process stands: the thread that counts, its stack and what that means."""
-
-    process: Process
-    thread: Thread
-    frames: Frames
-    leaf: Leaf
-    kind: str
-    gil: bool = False
-    """A thread holds the GIL outside of collectives while others of the process wait for it."""
-    frozen: bool = False
-    """It stood there in an earlier look, too; or its own timer made the dump."""
-    moved: bool = False
-    """It stood elsewhere in the look before."""
-
-    @property
-    def site(self) -> Frames:
-        """The user's frames from the call on, innermost first."""
-        if self.kind not in (PEERS, LEAVING):
-            return self.frames[self.leaf.cut :]
-        outer = self.frames[self.leaf.cut + 1 :]
-        while outer and (outer[0].native or leaves.kind_of(outer[0]) == THROUGH):
-            outer = outer[1:]
-        return outer
-
-    @property
-    def place(self) -> tuple[str, str, str, int | None]:
-        """What makes two processes stand at one place."""
-        frame = self.site[0] if self.kind == PEERS and self.site else self.leaf.frame
-        if frame is None:
-            return (self.kind, self.leaf.op, "", None)
-        # Tools shorten paths in different ways.
-        file = frame.file.rpartition("/")[2]
-        return (self.kind, self.leaf.op, f"{file} {leaves.bare(frame)}", frame.line)
 
 
 def judge(view: View) -> list[Suspect]:
     """Returns the suspects that the stacks of all processes show; empty without stacks."""
-    stands, helpers = _stands(view.stacks)
-    if not stands:
+    found, helpers = stands(view.stacks)
+    if not found:
         return []
-    held = [s for s in stands if s.gil]
-    waiting = [s for s in stands if s.kind == PEERS and not s.gil]
-    maybe = [s for s in stands if s.kind in _MAYBE and not s.gil]
-    outside = [s for s in stands if s.kind != PEERS and s.kind not in _MAYBE and not s.gil]
+    held = [s for s in found if s.gil]
+    waiting = [s for s in found if s.kind == PEERS and not s.gil]
+    maybe = [s for s in found if s.kind in _MAYBE and not s.gil]
+    outside = [s for s in found if s.kind != PEERS and s.kind not in _MAYBE and not s.gil]
     victims = waiting or maybe
-    unseen = _unseen(view, stands)
+    missing = _missing(view, found)
     if held and victims:
         return [_gil_held(held, victims, outside)]
     if outside and victims:
-        return _awaited(outside, waiting, maybe, unseen, helpers)
+        is_stuck = _is_stuck(view, found)
+        return _awaited(outside, waiting, maybe, helpers, missing=missing, is_stuck=is_stuck)
     if outside:
         return [_all_outside(outside)]
-    return [_all_wait(waiting, maybe, unseen)]
+    mute = _mute(view, {*missing, *(s.process.rank for s in found)})
+    if mute is not None:
+        others = [[s for s in some if s.process.rank != mute] for some in (waiting, maybe)]
+        return [_silent(mute, *others)]
+    return [_all_wait(waiting, maybe, _unseen(missing))]
 
 
-# Where each process stands.
+def _missing(view: View, found: Sequence[Stand]) -> list[int]:
+    """Returns the ranks without a stack, if the stacks' ranks are known."""
+    seen = {s.process.rank for s in found}
+    if None in seen:
+        return []
+    known = {rank for rank in seen if rank is not None}
+    return sorted(set(range(view.world or max(known) + 1)) - known)
 
 
-def _stands(stacks: Sequence[Stack]) -> tuple[list[_Stand], list[tuple[str, _Stand]]]:
-    """Returns where each rank stands, and where processes stand that are no ranks, with what."""
-    looks: dict[Process, dict[int, list[tuple[Thread, Frames]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for stack in stacks:
-        for thread in stack.threads:
-            looks[thread.process][thread.look].append((thread, stack.frames))
-    found: list[_Stand] = []
-    helpers: list[tuple[str, _Stand]] = []
-    for process in sorted(looks, key=_order):
-        dumps = [looks[process][look] for look in sorted(looks[process])]
-        told = [(d, s) for d in dumps if (s := _stand(process, d))]
-        if any(_has_python(s.frames) for _, s in told):  # a dump of C alone says less
-            told = [(d, s) for d, s in told if _has_python(s.frames)]
-        if not told:
-            continue
-        dump, last = told[-1]
-        what = next((w for _, frames in dump if (w := leaves.no_rank(frames))), "")
-        if what:
-            helpers.append((what, last))
-            continue
-        before = told[-2][1] if len(told) > 1 else None
-        same = before is not None and before.place[:3] == last.place[:3]
-        found.append(
-            replace(
-                last,
-                frozen=same or last.thread.timed_out,
-                moved=before is not None and not same,
-            )
-        )
-    return found, helpers
+def _mute(view: View, all_ranks: set[int | None]) -> int | None:
+    """Returns the only rank that wrote no dump of itself, where at least _FEW others did."""
+    own = {t.process.rank for stack in view.stacks for t in stack.threads if t.own}
+    silent = all_ranks - own
+    return silent.pop() if len(silent) == 1 and len(own) >= _FEW and None not in own else None
 
 
-def _has_python(frames: Frames) -> bool:
-    return any(not frame.native for frame in frames)
-
-
-def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> _Stand | None:
-    """Chooses the thread of a process that counts; None if all its threads are helpers."""
-    main = _main(process, dump)
-    told: list[_Stand] = []
-    for thread, frames in dump:
-        is_main = main is not None and thread is main[0]
-        if not frames or (not is_main and leaves.is_helper(thread.name, frames)):
-            continue
-        told.append(_of_thread(process, thread, frames))
-    if not told:
-        return None
-    first = next((s for s in told if main is not None and s.thread is main[0]), None)
-    others = sorted((s for s in told if s is not first), key=lambda s: _ORDER.index(s.kind))
-    chosen = first or others[0]
-    # The main thread waits for a thread of its own: for the autograd's, mostly.
-    if first is not None and others and first.kind in (THREADS, LOCK):
-        useful = [s for s in others if s.kind == PEERS or first.kind == THREADS]
-        chosen = useful[0] if useful else first
-    holder = next((s for s in told if s.thread.gil), None)
-    wanting = any(
-        thread.state == "waits for the GIL" or leaves.wants_gil(frames) for thread, frames in dump
-    )
-    # Holding it while asleep is enough: no other thread can run.
-    asleep = holder is not None and holder.thread.state.startswith("idle")
-    if holder is not None and (wanting or asleep) and holder.kind != PEERS:
-        return replace(holder, gil=True)
-    return chosen
-
-
-def _of_thread(process: Process, thread: Thread, frames: Frames) -> _Stand:
-    leaf = leaves.leaf(frames)
-    kind = leaf.kind
-    if not kind and thread.gil and "idle" not in thread.state:
-        kind = RUNNING
-    elif not kind and leaf.frame is not None and leaves.may_wait(leaf.frame):
-        kind = MAYBE
-    return _Stand(process, thread, frames, leaf, kind)
-
-
-def _main(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> tuple[Thread, Frames] | None:
-    for thread, frames in dump:
-        if thread.name == "MainThread" or (thread.id is not None and thread.id == process.pid):
-            return thread, frames
-    for thread, frames in dump:
-        if frames and (
-            frames[-1].function in ("<module>", "_start", "__libc_start_main", "main")
-            or frames[-1].function.startswith("__libc_start_")
-        ):
-            return thread, frames
-    return dump[0] if len(dump) == 1 else None
-
-
-def _order(process: Process) -> tuple[float, str, int, str]:
-    rank = process.rank if process.rank is not None else float("inf")
-    return (rank, process.host or "", process.pid or 0, process.label)
+def _is_stuck(view: View, found: Sequence[Stand]) -> bool:
+    """Returns whether the job stands still: twice at the same lines, or calls have timed out."""
+    timed_out = any(p.timed_out for members in view.progress.values() for p in members.values())
+    return timed_out or all(s.exact for s in found)
 
 
 # The rules.
 
 
-def _gil_held(
-    held: Sequence[_Stand], victims: Sequence[_Stand], outside: Sequence[_Stand]
-) -> Suspect:
+def _gil_held(held: Sequence[Stand], victims: Sequence[Stand], outside: Sequence[Stand]) -> Suspect:
     leader = held[0]
     return Suspect(
         "gil-held",
@@ -222,11 +109,13 @@ def _gil_held(
 
 
 def _awaited(
-    outside: Sequence[_Stand],
-    waiting: Sequence[_Stand],
-    maybe: Sequence[_Stand],
-    unseen: tuple[Point, ...],
-    helpers: Sequence[tuple[str, _Stand]],
+    outside: Sequence[Stand],
+    waiting: Sequence[Stand],
+    maybe: Sequence[Stand],
+    helpers: Sequence[tuple[str, Stand]],
+    *,
+    missing: Sequence[int],
+    is_stuck: bool,
 ) -> list[Suspect]:
     """Those who stand outside of collectives are awaited by those inside."""
     still = [s for s in outside if not s.moved]
@@ -237,19 +126,11 @@ def _awaited(
     named = telling + turning or still
     rest = [s for s in outside if s not in named]
     victims = waiting or maybe
-    frozen = all(s.frozen for s in named)
-    certainty = 0
-    if turning and frozen:
-        certainty = 1
-    elif telling and frozen:
-        certainty = 2 if waiting else 1
-    elif telling and not rest:
-        # In one look at a job that goes on, a few ranks may wait for one that loads its data.
-        # Ranks on their way (rest) say that the looks are of such a job.
-        gone = all(s.kind == LEAVING for s in named)
-        if len(waiting) + len(maybe) >= _MANY or gone:
-            certainty = 2 if len(waiting) >= _MANY and not maybe and not unseen else 1
-    if any(not s.frames[0].file for s in named):
+    unseen = _unseen(missing)
+    certainty = _certainty(named, rest, waiting, maybe)
+    if is_stuck and not rest:
+        certainty = max(certainty, 1)
+    if missing or any(not s.frames[0].file for s in named):
         certainty = min(certainty, 1)  # only names of functions: a wait may be for peers
     return [
         Suspect(
@@ -277,7 +158,38 @@ def _awaited(
     ]
 
 
-def _cause(stand: _Stand) -> Cause:
+def _certainty(
+    named: Sequence[Stand], rest: Sequence[Stand], waiting: Sequence[Stand], maybe: Sequence[Stand]
+) -> int:
+    """Returns how sure stacks alone make it that those named are awaited and stand still."""
+    telling = any(s.kind in _TELLING for s in named)
+    if all(s.frozen for s in named):
+        if any(s.kind == RUNNING for s in named):
+            return 1
+        if telling:
+            return 2 if waiting else 1
+    if not telling or rest:
+        # Ranks on their way say that the looks are of a job that goes on.
+        return 0
+    if len(waiting) + len(maybe) >= _MANY:
+        return 2 if len(waiting) >= _MANY and not maybe else 1
+    # In one look at a job that goes on, a few ranks may wait for one that loads its data.
+    gone = all(s.kind == LEAVING for s in named)
+    return int(gone or (len(named) == 1 and named[0].rests and _at_rest([*waiting, *maybe])))
+
+
+def _at_rest(victims: Sequence[Stand]) -> bool:
+    """Returns whether all stand in one call at one line: few looks at a job that goes on do so."""
+    places = {(s.place, s.site[0].line if s.site else None) for s in victims}
+    return (
+        len(victims) >= _FEW
+        and len(places) == 1
+        and all(s.rests for s in victims)
+        and victims[0].leaf.op not in _OF_PAIRS
+    )
+
+
+def _cause(stand: Stand) -> Cause:
     return "infinite-loop" if stand.kind == RUNNING else "host-stuck"
 
 
@@ -285,15 +197,13 @@ def _class(kind: str) -> str:
     return {THREADS: "", LEAVING: "", MAYBE: ""}.get(kind, kind)
 
 
-def _one_look(group: Sequence[_Stand]) -> tuple[Point, ...]:
+def _one_look(group: Sequence[Stand]) -> tuple[Point, ...]:
     if any(stand.frozen for stand in group):
         return ()
     return (Point("one look only: a second dump must show that it does not move"),)
 
 
-def _of_workers(
-    group: Sequence[_Stand], helpers: Sequence[tuple[str, _Stand]]
-) -> tuple[Point, ...]:
+def _of_workers(group: Sequence[Stand], helpers: Sequence[tuple[str, Stand]]) -> tuple[Point, ...]:
     """Returns where the workers of a dataloader stand, which its rank waits for."""
     if group[0].kind != DATA:
         return ()
@@ -306,7 +216,7 @@ def _of_workers(
     )
 
 
-def _moving(outside: Sequence[_Stand], victims: Sequence[_Stand]) -> Suspect:
+def _moving(outside: Sequence[Stand], victims: Sequence[Stand]) -> Suspect:
     return Suspect(
         "moving",
         _processes(outside),
@@ -323,7 +233,7 @@ def _moving(outside: Sequence[_Stand], victims: Sequence[_Stand]) -> Suspect:
     )
 
 
-def _all_outside(outside: Sequence[_Stand]) -> Suspect:
+def _all_outside(outside: Sequence[Stand]) -> Suspect:
     groups = _groups(outside)
     first = groups[0][0]
     return Suspect(
@@ -338,7 +248,7 @@ def _all_outside(outside: Sequence[_Stand]) -> Suspect:
 
 
 def _all_wait(
-    waiting: Sequence[_Stand], maybe: Sequence[_Stand], unseen: tuple[Point, ...]
+    waiting: Sequence[Stand], maybe: Sequence[Stand], unseen: tuple[Point, ...]
 ) -> Suspect:
     """Nobody stands outside: a rank without a stack, a GPU, a network or a circle is to blame."""
     victims = (*waiting, *maybe)
@@ -364,31 +274,45 @@ def _all_wait(
     )
 
 
-def _unseen(view: View, stands: Sequence[_Stand]) -> tuple[Point, ...]:
-    """Returns a point that names the ranks without a stack, if the stacks' ranks are known."""
-    seen = {s.process.rank for s in stands}
-    if None in seen or not view.world:
-        return ()
-    missing = set(range(view.world)) - {rank for rank in seen if rank is not None}
+def _silent(missing: int, waiting: Sequence[Stand], maybe: Sequence[Stand]) -> Suspect:
+    """All ranks but one answered with a dump of their own, and all of them wait."""
+    victims = waiting or maybe
+    source = _source(victims)
+    return Suspect(
+        "not-entered-or-inside",
+        (Process(missing),),
+        rule="stacks-no-answer",
+        certainty=1 if any(s.kind in (PEERS, MAYBE) for s in victims) else 0,
+        support=(
+            Point(f"rank {missing} wrote no dump of itself, as all others did", source),
+            *_points([*waiting, *maybe]),
+        ),
+        against=(Point("a stopped or dead process writes none, nor does one that was not asked"),),
+        waiting=_processes([*waiting, *maybe]),
+        at=_call(max(_groups(victims), key=len)),
+    )
+
+
+def _unseen(missing: Sequence[int]) -> tuple[Point, ...]:
     return (Point(f"no stack of {ranks_text(missing)}"),) if missing else ()
 
 
 # Groups and words.
 
 
-def _groups(stands: Iterable[_Stand]) -> list[list[_Stand]]:
+def _groups(stands: Iterable[Stand]) -> list[list[Stand]]:
     """Returns processes that stand at one place, the most telling and then largest group first."""
-    found: dict[tuple[str, str, str], list[_Stand]] = defaultdict(list)
+    found: dict[tuple[str, str, str], list[Stand]] = defaultdict(list)
     for stand in stands:
         found[stand.place[:3]].append(stand)
-    groups = sorted(found.values(), key=lambda g: (_ORDER.index(g[0].kind), -len(g)))
+    groups = sorted(found.values(), key=lambda g: (ORDER.index(g[0].kind), -len(g)))
     if len(groups) > _MOST_GROUPS:
         last = [stand for group in groups[_MOST_GROUPS - 1 :] for stand in group]
         groups = [*groups[: _MOST_GROUPS - 1], last]
     return groups
 
 
-def _nearest(culprits: Sequence[_Stand], victims: Sequence[_Stand]) -> list[_Stand]:
+def _nearest(culprits: Sequence[Stand], victims: Sequence[Stand]) -> list[Stand]:
     """Returns the group of victims whose path shares most outer frames with a culprit's.
 
     They came the same way, and wait for it first; the others wait for them, or further on.
@@ -411,40 +335,40 @@ def _shared(one: Frames, other: Frames) -> int:
     return count
 
 
-def _call(group: Sequence[_Stand]) -> Call:
+def _call(group: Sequence[Stand]) -> Call:
     first = group[0]
     frame = first.leaf.frame
     name = first.leaf.op or (frame.function if frame and not frame.native else "a collective")
     return Call(None, name, site=first.site[:16], thread=first.thread.name)
 
 
-def _processes(stands: Iterable[_Stand]) -> tuple[Process, ...]:
+def _processes(stands: Iterable[Stand]) -> tuple[Process, ...]:
     return tuple(stand.process for stand in stands)
 
 
-def _points(stands: Sequence[_Stand], before: str = "") -> tuple[Point, ...]:
+def _points(stands: Sequence[Stand], before: str = "") -> tuple[Point, ...]:
     return tuple(
         Point(f"{before}{_who(group)} {_doing(group[0])}", _source(group))
         for group in _groups(stands)
     )
 
 
-def _source(stands: Sequence[_Stand]) -> Source:
+def _source(stands: Sequence[Stand]) -> Source:
     return stands[0].thread.source
 
 
-def _doing(stand: _Stand) -> str:
+def _doing(stand: Stand) -> str:
     where = f" at {leaves.text(stand.site[0])}" if stand.kind == PEERS and stand.site else ""
     if stand.kind == PEERS:
         return f"in {stand.leaf.op or 'a collective'}{where}"
     return f"in {_place(stand)}"
 
 
-def _place(stand: _Stand) -> str:
+def _place(stand: Stand) -> str:
     return leaves.text(stand.leaf.frame) if stand.leaf.frame else "unknown code"
 
 
-def _who(stands: Sequence[_Stand]) -> str:
+def _who(stands: Sequence[Stand]) -> str:
     return who([stand.process for stand in stands])
 
 

@@ -1,0 +1,171 @@
+"""Says where each process stands: the thread of it that counts, its stack and what that means."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from oddrank.triage import leaves
+from oddrank.triage.facts import Frame, Process, Stack, Thread
+from oddrank.triage.leaves import Leaf
+from oddrank.triage.model_frames import (
+    DATA,
+    DISK,
+    GPU,
+    LEAVING,
+    LOCK,
+    MAYBE,
+    NETWORK,
+    PEERS,
+    RUNNING,
+    THREADS,
+    THROUGH,
+)
+
+Frames: TypeAlias = tuple[Frame, ...]
+# With several threads in a process, the class that says most about it.
+ORDER = (PEERS, DATA, DISK, NETWORK, LOCK, GPU, THREADS, MAYBE, LEAVING, RUNNING, "")
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a process stands: the thread that counts, its stack and what that means."""
+
+    process: Process
+    thread: Thread
+    frames: Frames
+    leaf: Leaf
+    kind: str
+    gil: bool = False
+    """A thread holds the GIL outside of collectives while others of the process wait for it."""
+    frozen: bool = False
+    """It stood there in an earlier look, too; or its own timer made the dump."""
+    moved: bool = False
+    """It stood elsewhere in the look before."""
+    exact: bool = False
+    """It stood at the same line in the look before."""
+
+    @property
+    def site(self) -> Frames:
+        """The user's frames from the call on, innermost first."""
+        if self.kind not in (PEERS, LEAVING):
+            return self.frames[self.leaf.cut :]
+        outer = self.frames[self.leaf.cut + 1 :]
+        while outer and (outer[0].native or leaves.kind_of(outer[0]) == THROUGH):
+            outer = outer[1:]
+        return outer
+
+    @property
+    def place(self) -> tuple[str, str, str, int | None]:
+        """What makes two processes stand at one place."""
+        frame = self.site[0] if self.kind == PEERS and self.site else self.leaf.frame
+        if frame is None:
+            return (self.kind, self.leaf.op, "", None)
+        # Tools shorten paths in different ways.
+        file = frame.file.rpartition("/")[2]
+        return (self.kind, self.leaf.op, f"{file} {leaves.bare(frame)}", frame.line)
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing says that its thread runs. Not all tools say it."""
+        return not self.thread.state.startswith("active")
+
+
+def stands(stacks: Sequence[Stack]) -> tuple[list[Stand], list[tuple[str, Stand]]]:
+    """Returns where each rank stands, and where processes stand that are no ranks, with what."""
+    # What two tools saw of a process are two looks: they did not look at once.
+    looks: dict[Process, dict[tuple[int, str], list[tuple[Thread, Frames]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for stack in stacks:
+        for thread in stack.threads:
+            look = (thread.look, thread.source.file)
+            looks[thread.process][look].append((thread, stack.frames))
+    found: list[Stand] = []
+    helpers: list[tuple[str, Stand]] = []
+    for process in sorted(looks, key=_order):
+        dumps = [looks[process][look] for look in sorted(looks[process])]
+        told = [(d, s) for d in dumps if (s := _stand(process, d))]
+        if any(_has_python(s.frames) for _, s in told):  # a dump of C alone says less
+            told = [(d, s) for d, s in told if _has_python(s.frames)]
+        if not told:
+            continue
+        dump, last = told[-1]
+        what = next((w for _, frames in dump if (w := leaves.no_rank(frames))), "")
+        if what:
+            helpers.append((what, last))
+            continue
+        before = told[-2][1] if len(told) > 1 else None
+        same = before is not None and before.place[1:3] == last.place[1:3]
+        found.append(
+            replace(
+                last,
+                frozen=same or last.thread.timed_out,
+                moved=before is not None and not same,
+                exact=before is not None and before.place[1:] == last.place[1:],
+            )
+        )
+    return found, helpers
+
+
+def _has_python(frames: Frames) -> bool:
+    return any(not frame.native for frame in frames)
+
+
+def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Stand | None:
+    """Chooses the thread of a process that counts; None if all its threads are helpers."""
+    main = _main(process, dump)
+    told: list[Stand] = []
+    for thread, frames in dump:
+        is_main = main is not None and thread is main[0]
+        if not frames or (not is_main and leaves.is_helper(thread.name, frames)):
+            continue
+        told.append(_of_thread(process, thread, frames))
+    if not told:
+        return None
+    first = next((s for s in told if main is not None and s.thread is main[0]), None)
+    others = sorted((s for s in told if s is not first), key=lambda s: ORDER.index(s.kind))
+    chosen = first or others[0]
+    # The main thread waits for a thread of its own: for the autograd's, mostly.
+    if first is not None and others and first.kind in (THREADS, LOCK):
+        useful = [s for s in others if s.kind == PEERS or first.kind == THREADS]
+        chosen = useful[0] if useful else first
+    holder = next((s for s in told if s.thread.gil), None)
+    wanting = any(
+        thread.state == "waits for the GIL" or leaves.wants_gil(frames) for thread, frames in dump
+    )
+    # Holding it while asleep is enough: no other thread can run.
+    asleep = holder is not None and holder.thread.state.startswith("idle")
+    if holder is not None and (wanting or asleep) and holder.kind != PEERS:
+        return replace(holder, gil=True)
+    return chosen
+
+
+def _of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
+    leaf = leaves.leaf(frames)
+    kind = leaf.kind
+    if not kind and thread.gil and "idle" not in thread.state:
+        kind = RUNNING
+    elif not kind and leaf.frame is not None and leaves.may_wait(leaf.frame):
+        kind = MAYBE
+    return Stand(process, thread, frames, leaf, kind)
+
+
+def _main(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> tuple[Thread, Frames] | None:
+    for thread, frames in dump:
+        if thread.name == "MainThread" or (thread.id is not None and thread.id == process.pid):
+            return thread, frames
+    for thread, frames in dump:
+        if frames and (
+            frames[-1].function in ("<module>", "_start", "__libc_start_main", "main")
+            or frames[-1].function.startswith("__libc_start_")
+            # Behind the end of the program, only the main thread goes on.
+            or leaves.kind_of(frames[-1]) == LEAVING
+        ):
+            return thread, frames
+    return dump[0] if len(dump) == 1 else None
+
+
+def _order(process: Process) -> tuple[float, str, int, str]:
+    rank = process.rank if process.rank is not None else float("inf")
+    return (rank, process.host or "", process.pid or 0, process.label)
