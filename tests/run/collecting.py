@@ -33,14 +33,14 @@ def collect(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments), env=environ(records, more), capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=600, check=False,
     )  # fmt: skip
 
 
 def killed_job(records: Path) -> Path:
     """Makes the record of a process that was killed; returns the folder of its job."""
     subprocess.run(
-        [sys.executable, "-c", KILLED], env=environ(records, RANK), check=False, timeout=60
+        [sys.executable, "-c", KILLED], env=environ(records, RANK), check=False, timeout=600
     )
     return records / JOB
 

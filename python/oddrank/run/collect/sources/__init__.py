@@ -129,7 +129,7 @@ class Sink:
             self.lacks(of or name, error)
             return False
         except OSError as error:
-            self.lacks(of or name, f"not written: {error.strerror}")
+            self.lacks(of or name, error)
             return False
         self._room -= written
         self._say({"file": {"name": name, "bytes": written, **({"of": of} if of else {})}})
