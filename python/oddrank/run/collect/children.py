@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from oddrank.errors import OddrankError
 from oddrank.machine import small_file
 
 Say = Callable[[Mapping[str, Any]], None]
@@ -43,6 +44,8 @@ class Result:
     said: list[dict[str, Any]] = field(default_factory=list)
     why: str = ""
     at: str = ""
+    refused: bool = False
+    """It refused its work in words for the user, which `why` has."""
 
     def of(self, key: str) -> list[Any]:
         """Returns the values of a key in all messages that have it."""
@@ -73,6 +76,7 @@ class _Child:
     task: Task
     pid: int
     pipe: int
+    seconds: float
     end: float
     result: Result = field(default_factory=Result)
     rest: bytes = b""
@@ -111,7 +115,8 @@ def run(tasks: Sequence[Task], until: float, stop: Stop) -> list[Result]:
 
 
 def _start(task: Task, until: float) -> _Child:
-    end = min(time.monotonic() + task.seconds, until)
+    now = time.monotonic()
+    end = min(now + task.seconds, until)
     parent = os.getpid()
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -119,7 +124,7 @@ def _start(task: Task, until: float) -> _Child:
         _work(task, theirs, parent)
     os.close(theirs)
     os.set_blocking(ours, False)
-    return _Child(task, pid, ours, end)
+    return _Child(task, pid, ours, max(0.0, end - now), end)
 
 
 def _work(task: Task, pipe: int, parent: int) -> NoReturn:
@@ -140,9 +145,10 @@ def _work(task: Task, pipe: int, parent: int) -> NoReturn:
         task.work(lambda message: _send(pipe, message))
         code = 0
     except BaseException as error:
-        text = str(error) if type(error).__module__.startswith("oddrank") else repr(error)
+        refused = isinstance(error, OddrankError)
+        text = str(error) if refused else repr(error)
         with suppress(BaseException):
-            _send(pipe, {"failed": text[:500]})
+            _send(pipe, {"failed": text[:500], "refused": refused})
     finally:
         os._exit(code)
 
@@ -164,7 +170,7 @@ def _hear(child: _Child) -> bool:
         message = json.loads(line)
         child.result.at = message.pop("at", child.result.at)
         if "failed" in message:
-            child.result.why = message["failed"]
+            child.result.why, child.result.refused = message["failed"], message["refused"]
         elif message:
             child.result.said.append(message)
     return bool(data)
@@ -193,7 +199,7 @@ def _killed(child: _Child, stop: Stop) -> Result:
     if stop.by:
         result.why = f"cut short by {stop.by}{at}"
     else:
-        result.why = f"no answer within {child.task.seconds:g} s{at}"
+        result.why = f"no answer within {child.seconds:.3g} s{at}"
     if _reaped(child.pid) is None:
         kernel = small_file(f"/proc/{child.pid}/wchan")
         where = f" ({kernel})" if kernel not in ("", "0") else ""

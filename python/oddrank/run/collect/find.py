@@ -24,6 +24,7 @@ _SECONDS = 4.0
 _MOST_PROCESSES = 8192
 _CHUNKS = 16
 _DEEPEST = 64
+_MOST_NAMES = 5
 
 
 @dataclass
@@ -61,6 +62,8 @@ def find(paths: Sequence[str], host: str, until: float, stop: Stop) -> Found:
         Task("processes", _pythons, _SECONDS),
     ]
     look, pythons = children.run(tasks, until, stop)
+    if look.refused:
+        raise OddrankError(look.why)
     told = look.said[0] if look.said else {}
     not_read = [
         {"what": result.at, "why": result.why, "absent": False}
@@ -97,7 +100,8 @@ def _records(paths: Sequence[str], say: Say) -> None:
     by_file = dict(read)
     for file in found.files:
         name, facts = jobs.NAME.fullmatch(file.name), by_file.get(file)
-        names.append(job.file_name(facts["job"]) if facts and facts["job"] else jobs.job_of(file))
+        if facts and facts["job"]:  # anybody may have written it, and it names a folder
+            names.append(job.file_name(facts["job"]))
         if name is None or facts is None or facts["is_child"]:
             continue
         pid, started = facts["pid"], facts["start_time"]
@@ -105,8 +109,12 @@ def _records(paths: Sequence[str], say: Say) -> None:
         with suppress(OSError):  # removed since
             owner = file.stat().st_uid
             ranks.append(Rank(facts["rank"], None, facts["world"], pid, started, owner, alive))
+    names = sorted(set(names)) or [jobs.job_of(found.files[0])]
+    if len(names) > 1:
+        several = ", ".join(names[:_MOST_NAMES])
+        raise OddrankError(f"these are records of {len(names)} jobs ({several}): name one")
     say({
-        "files": [str(file) for file in found.files], "job": max(names, key=names.count),
+        "files": [str(file) for file in found.files], "job": names[0],
         "ranks": [vars(rank) for rank in ranks], "lacking": list(found.lacking),
         "also": found.also,
     })  # fmt: skip
@@ -168,7 +176,7 @@ def _place(environ: dict[str, str], parent: int) -> dict[str, Any]:
     """Returns the rank that the variables name; without one the process is none."""
     try:
         found = launch.current(environ)
-    except (LaunchError, OddrankError):
+    except (OddrankError, LaunchError, ValueError, LookupError):
         return {}
     if found.launcher == "alone":
         return {}
@@ -204,7 +212,7 @@ def _chosen(
     if not paths and newest and (not recorded.files or (is_newer and not lives)):
         others = [name for name in unrecorded if name != newest]
         if others:
-            lines.append(f"also here: {', '.join(others[:5])}: name one to collect it")
+            lines.append(f"also here: {', '.join(others[:_MOST_NAMES])}: name one to collect it")
         if recorded.files:
             lines.append(f"also here, but ended before: {recorded.job}: name it to collect it")
         return Target(newest, host, (), unrecorded[newest]), lines

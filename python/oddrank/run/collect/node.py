@@ -76,6 +76,8 @@ def gather(
     out = out.absolute()
     found = find_.find(paths, host, until, stop)
     target = found.target
+    if stop.by:
+        raise OddrankError(f"{stop.by} ended it before anything was collected")
     folder = out / target.job / host
     _prepare(out, folder, until, stop)
     tasks = _tasks(sources, target, folder, limit)
@@ -128,8 +130,9 @@ def _prepare(out: Path, folder: Path, until: float, stop: Stop) -> None:
         except OSError as error:
             say({"refused": _advice(folder, error)})
             return
-        with suppress(OSError), open(folder / _RESERVE, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, _RESERVED)
+        with suppress(OSError):
+            file = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            os.posix_fallocate(file, 0, _RESERVED)
 
     (result,) = children.run([Task("folder", make, _FOR_FOLDER)], until, stop)
     refused = result.of("refused")
@@ -205,6 +208,7 @@ def _finish(
         say({"archive": str(_pack(folder))})
 
     seconds = max(1.0, until - time.monotonic())
+    until = time.monotonic() + seconds
     # Signals that came before have ended the sources; this must come to its end.
     (result,) = children.run([Task("archive", last, seconds)], until, Stop())
     written = result.of("archive")

@@ -25,6 +25,7 @@ _STILL = 0.3  # a dump of this age is complete
 def _work(target: Target, _: object, sink: Sink) -> None:
     asked = {rank.rank: time.time() for rank in target.living if _ask(rank, sink)}
     done: set[str] = set()
+    names: set[str] = set()
     for rank in target.ranks:
         found = list(dict.fromkeys(_files(rank)))
         if rank.rank in asked:
@@ -46,7 +47,11 @@ def _work(target: Target, _: object, sink: Sink) -> None:
                 sink.lacks(file, "it is older than the job")
                 continue
             name = "_".join(Path(file).parts[-2:]) if Path(file).name.isdigit() else file
-            copy(sink, file, f"flight_recorder/{job.file_name(Path(name).name)}", rank.uid)
+            name = f"flight_recorder/{job.file_name(Path(name).name)}"
+            if name in names:  # another place's
+                name += f".{len(names)}"
+            names.add(name)
+            copy(sink, file, name, rank.uid)
 
 
 def _ask(rank: Rank, sink: Sink) -> bool:
