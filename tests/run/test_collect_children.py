@@ -15,7 +15,7 @@ from processes import until
 
 
 def run(*tasks, seconds=60.0, stop=None):
-    return children.run(list(tasks), time.monotonic() + seconds, stop or Stop())
+    return children.run_all(list(tasks), time.monotonic() + seconds, stop or Stop())
 
 
 def hung(work, heard):

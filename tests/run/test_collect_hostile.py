@@ -72,7 +72,7 @@ def test_a_signal_keeps_what_is_done_and_the_manifest_says_so(tmp_path, no_job_h
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from oddrank.run.collect import node\n"
+        "from oddrank.run.collect import children, node\n"
         "from oddrank.run.collect.sources import Source\n"
         "def done(target, part, sink): sink.put('done.txt', b'done')\n"
         "def slow(target, part, sink):\n"
@@ -149,7 +149,7 @@ def test_children_of_a_killed_collect_end_with_it(tmp_path, no_job_here):
         "    open(sys.argv[1], 'w').write(str(os.getpid()))\n"
         "    time.sleep(1000)\n"
         "tasks = [children.Task('work', work, 900)]\n"
-        "children.run(tasks, time.monotonic() + 900, children.Stop())\n"
+        "children.run_all(tasks, time.monotonic() + 900, children.Stop())\n"
     )
     file = tmp_path / "pid"
     running = subprocess.Popen([sys.executable, "-c", program, file])

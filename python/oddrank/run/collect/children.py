@@ -82,7 +82,7 @@ class _Child:
     rest: bytes = b""
 
 
-def run(tasks: Sequence[Task], until: float, stop: Stop) -> list[Result]:
+def run_all(tasks: Sequence[Task], until: float, stop: Stop) -> list[Result]:
     """Runs all tasks at the same time; returns their results in the same order.
 
     until: monotonic time at which all of them end. After a signal those that still run are killed.

@@ -61,7 +61,7 @@ def find(paths: Sequence[str], host: str, until: float, stop: Stop) -> Found:
         Task("records", lambda say: _records(paths, say), _SECONDS),
         Task("processes", _pythons, _SECONDS),
     ]
-    look, pythons = children.run(tasks, until, stop)
+    look, pythons = children.run_all(tasks, until, stop)
     if look.refused:
         raise OddrankError(look.why)
     told = look.said[0] if look.said else {}
@@ -149,7 +149,7 @@ def _look(
     tasks = [task(number, own) for number, own in enumerate(chunks)]
     seen: dict[int, dict[str, Any]] = {}
     not_read = []
-    for result in children.run(tasks, until, stop):
+    for result in children.run_all(tasks, until, stop):
         seen |= {one["pid"]: one for one in result.said}
         if result.why:
             what = result.at or "variables of processes"

@@ -81,7 +81,7 @@ def gather(
     folder = out / target.job / host
     _prepare(out, folder, until, stop)
     tasks = _tasks(sources, target, folder, limit)
-    results = children.run(list(tasks), clock + deadline * (1 - _LAST), stop)
+    results = children.run_all(list(tasks), clock + deadline * (1 - _LAST), stop)
     told = [_told(source, part, result)
             for (source, part), result in zip(tasks.values(), results, strict=True)]  # fmt: skip
     manifest: dict[str, Any] = {
@@ -134,7 +134,7 @@ def _prepare(out: Path, folder: Path, until: float, stop: Stop) -> None:
             file = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             os.posix_fallocate(file, 0, _RESERVED)
 
-    (result,) = children.run([Task("folder", make, _FOR_FOLDER)], until, stop)
+    (result,) = children.run_all([Task("folder", make, _FOR_FOLDER)], until, stop)
     refused = result.of("refused")
     if refused:
         raise OddrankError(refused[0])
@@ -210,7 +210,7 @@ def _finish(
     seconds = max(1.0, until - time.monotonic())
     until = time.monotonic() + seconds
     # Signals that came before have ended the sources; this must come to its end.
-    (result,) = children.run([Task("archive", last, seconds)], until, Stop())
+    (result,) = children.run_all([Task("archive", last, seconds)], until, Stop())
     written = result.of("archive")
     if written:
         return Path(written[0]), []

@@ -152,4 +152,4 @@ def _parts(target: Target) -> Mapping[str, Rank]:
     return {rank.name: rank for rank in target.living}
 
 
-SOURCE = Source("process", 6.0, 0.04, _work, _parts)
+SOURCE = Source("process", 6.0, 0.03, _work, _parts)
