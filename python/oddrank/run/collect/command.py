@@ -32,9 +32,9 @@ def _size(ctx: click.Context, option: click.Parameter, value: str) -> int:
 
 @click.command()
 @click.argument("job", nargs=-1, metavar="[JOB]...")
+# Not click's Path: it would look at a folder that may not answer.
 @click.option("-o", "--output", "folder", metavar="DIR", default=_DEFAULT, show_default=True,
-              type=click.Path(file_okay=False, path_type=Path),
-              help="Folder to write to; on several nodes a shared one.")  # fmt: skip
+              type=Path, help="Folder to write to; on several nodes a shared one.")  # fmt: skip
 @click.option("--limit", metavar="SIZE", default="256M", show_default=True, callback=_size,
               help="Largest size of a node's files.")  # fmt: skip
 @click.option("--deadline", type=Seconds(min=2, max=3600), default="30s", show_default=True,
