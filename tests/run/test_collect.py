@@ -1,4 +1,7 @@
-"""`oddrank collect` copies records and nothing in their place, and packs all it wrote."""
+"""`oddrank collect` copies records and nothing in their place, and packs all it wrote.
+
+The job is named: other jobs may run on this machine, which may be newer.
+"""
 
 import json
 import os
@@ -75,7 +78,7 @@ def test_only_records_are_copied(make, job, tmp_path):
     (own,) = job.iterdir()
     foreign = job / BESIDE.format(1)
     make(foreign, tmp_path)
-    done = collect("-o", tmp_path / "out", records=job.parent)
+    done = collect(JOB, "-o", tmp_path / "out", records=job.parent)
     assert done.returncode == 0, done.stderr
     (copy,) = (tmp_path / "out").rglob("*.trace")
     assert copy.read_bytes() == own.read_bytes()
@@ -87,7 +90,7 @@ def test_only_records_are_copied(make, job, tmp_path):
 def test_copies_are_for_their_owner_only_whatever_the_umask_is(job, tmp_path):
     before = os.umask(0)
     try:
-        collect("-o", tmp_path / "out", records=job.parent)
+        collect(JOB, "-o", tmp_path / "out", records=job.parent)
     finally:
         os.umask(before)
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
@@ -102,7 +105,7 @@ def test_a_file_that_was_named_and_is_no_record_is_an_error(job, tmp_path):
     os.mkfifo(pipe)
     for number, paths in enumerate(([pipe], [own, pipe])):
         out = tmp_path / f"out{number}"
-        done = collect("-o", out, *paths, records=job.parent)
+        done = collect(JOB, "-o", out, *paths, records=job.parent)
         assert done.returncode == 2
         assert f"{pipe} was not collected: " in done.stderr
         assert len(list(out.rglob("*.trace"))) == number
@@ -126,7 +129,7 @@ def test_records_are_not_copied_to_where_they_are(job, tmp_path):
 
 def test_a_folder_that_cannot_be_is_not_called_too_small(job, tmp_path):
     (tmp_path / "file").touch()
-    done = collect("-o", tmp_path / "file" / "out", records=job.parent)
+    done = collect(JOB, "-o", tmp_path / "file" / "out", records=job.parent)
     assert done.returncode == 2
     assert "(Not a directory): name another folder" in done.stderr
     assert "room" not in done.stderr
@@ -134,7 +137,7 @@ def test_a_folder_that_cannot_be_is_not_called_too_small(job, tmp_path):
 
 def test_the_archive_has_what_the_folder_has_and_the_manifest_lists_it(job, tmp_path):
     out = tmp_path / "out"
-    collect("-o", out, records=job.parent)
+    collect(JOB, "-o", out, records=job.parent)
     loose = {
         str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*")
         if path.is_file() and not path.name.endswith(".tar.gz")
@@ -153,7 +156,7 @@ def test_what_has_no_room_within_the_limit_is_left_out_and_said(job, tmp_path):
     (own,) = job.glob("rank0-*")
     with own.open("r+b") as file:
         file.truncate(8 << 20)
-    done = collect("--limit", "4M", "-o", tmp_path / "out", records=job.parent)
+    done = collect(JOB, "--limit", "4M", "-o", tmp_path / "out", records=job.parent)
     assert done.returncode == 0
     assert "over the share of its source: raise --limit" in lacks(tmp_path / "out")[str(own)]
     assert not list((tmp_path / "out").rglob("*.trace"))
@@ -167,9 +170,9 @@ def test_the_state_of_each_process_is_kept_with_its_copy_and_through_copies_of_c
         while Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             assert time.monotonic() < end
             time.sleep(0.01)
-        collect("-o", first, records=tmp_path / "records")
+        collect(JOB, "-o", first, records=tmp_path / "records")
     # Again to the same folder, once it is gone; and from that folder to another one.
-    collect("-o", first, records=tmp_path / "records")
+    collect(JOB, "-o", first, records=tmp_path / "records")
     collect(first, "-o", second, records=tmp_path / "none")
     for folder in (first, second):
         (seen,) = states.parse(json.loads((node(folder) / states.NAME).read_text()))
@@ -185,6 +188,6 @@ def test_a_file_of_states_that_anybody_may_have_written_is_refused():
 
 def test_one_task_a_node_collects(job, tmp_path):
     more = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    done = collect("-o", tmp_path / "out", records=job.parent, more=more)
+    done = collect(JOB, "-o", tmp_path / "out", records=job.parent, more=more)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not (tmp_path / "out").exists()
