@@ -105,7 +105,7 @@ def test_a_file_that_was_named_and_is_no_record_is_an_error(job, tmp_path):
     os.mkfifo(pipe)
     for number, paths in enumerate(([pipe], [own, pipe])):
         out = tmp_path / f"out{number}"
-        done = collect(JOB, "-o", out, *paths, records=job.parent)
+        done = collect("-o", out, *paths, records=job.parent)
         assert done.returncode == 2
         assert f"{pipe} was not collected: " in done.stderr
         assert len(list(out.rglob("*.trace"))) == number
