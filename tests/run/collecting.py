@@ -19,7 +19,7 @@ JOB = "127.0.0.1:29500"
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "oddrank", "collect", *map(str, arguments)]
+    return [sys.executable, "-m", "oddrank", "collect", "--deadline", "600", *map(str, arguments)]
 
 
 def environ(records: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:

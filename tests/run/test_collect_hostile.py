@@ -118,7 +118,7 @@ def test_records_on_a_dead_file_system_hang_nobody(tmp_path, no_job_here):
     dead = tmp_path / "dead"
     dead.mkdir()
     with dead_file_system(dead, takes=True):
-        done = collect("-o", tmp_path / "out", records=dead)
+        done = collect("--deadline", "20", "-o", tmp_path / "out", records=dead)
         assert done.returncode in (0, 2)
     assert "the records" in done.stderr
 

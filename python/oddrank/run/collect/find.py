@@ -5,6 +5,7 @@ file system that does not answer.
 """
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from oddrank.run.collect.sources.places import NAMES, chosen
 from oddrank.run.collect.sources.process import parent_of
 from oddrank.trace import jobs, processes
 
-_SECONDS = 4.0
+_SHARE = 0.25  # of the time that is left, for each of the two looks
 _MOST_PROCESSES = 8192
 _CHUNKS = 16
 _DEEPEST = 64
@@ -57,9 +58,10 @@ def find(paths: Sequence[str], host: str, until: float, stop: Stop) -> Found:
     A job that has no record is found by its name, too. OddrankError if there is no such job, or
     none at all.
     """
+    seconds = _SHARE * (until - time.monotonic())
     tasks = [
-        Task("records", lambda say: _records(paths, say), _SECONDS),
-        Task("processes", _pythons, _SECONDS),
+        Task("records", lambda say: _records(paths, say), seconds),
+        Task("processes", _pythons, seconds),
     ]
     look, pythons = children.run_all(tasks, until, stop)
     if look.refused:
@@ -141,10 +143,11 @@ def _look(
     pids: Sequence[int], until: float, stop: Stop
 ) -> tuple[dict[int, dict[str, Any]], list[dict[str, Any]]]:
     """Reads the variables of processes; returns those found, and what was not readable."""
+    seconds = _SHARE * (until - time.monotonic())
     chunks = [list(pids[i::_CHUNKS]) for i in range(min(_CHUNKS, len(pids)))]
 
     def task(number: int, own: Sequence[int]) -> Task:
-        return Task(f"variables {number}", lambda say: _read_variables(own, say), _SECONDS)
+        return Task(f"variables {number}", lambda say: _read_variables(own, say), seconds)
 
     tasks = [task(number, own) for number, own in enumerate(chunks)]
     seen: dict[int, dict[str, Any]] = {}
