@@ -20,6 +20,7 @@ _COMMANDS = {
     "selftest": ("oddrank.selftest.command", "Test whether this allocation is healthy."),
     "bench": ("oddrank.bench.command", "Measure collectives and links, and find late ranks."),
     "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
+    "collect": ("oddrank.run.collect.command", "Save all evidence of a job before it is gone."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
 }  # fmt: skip

@@ -151,14 +151,6 @@ def test_an_oddrank_dir_means_no_other_folder(two_jobs, tmp_path, monkeypatch):
     assert f"no record of yours in {tmp_path / 'none'}: " in done.stderr
 
 
-def test_records_are_not_copied_to_where_they_are(two_jobs):
-    before = sorted(two_jobs.rglob("*"))
-    done = oddrank("collect", two_jobs / "127.0.0.1:29500", folder=two_jobs)
-    assert done.returncode == 2
-    assert "name the folder to copy to, then what to copy: oddrank trace collect DIR" in done.stderr
-    assert sorted(two_jobs.rglob("*")) == before
-
-
 @pytest.mark.parametrize("command", [["stats"], ["export", "-o", "out.json"]])
 def test_nothing_is_summed_over_jobs(two_jobs, tmp_path, command):
     done = oddrank(*command, two_jobs, folder=two_jobs, cwd=tmp_path)

@@ -67,6 +67,15 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """When the job began on a host: what logs of that host say of processes before is not of it."""
+
+    host: str
+    began: float
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A process group. Names repeat across disjoint groups: name and ranks together are the key.
 
@@ -229,6 +238,8 @@ class State:
     state: Literal["running", "stopped", "uninterruptible", "zombie", "dead"]
     source: Source
     time: float | None = None
+    where: str = ""
+    """The kernel's function in which it waits, if it is uninterruptible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +310,8 @@ class Stop:
     """The source names no zone."""
 
 
+# The code of kills that a cgroup counts: of some process in it, and nobody knows when.
+OF_CGROUP = "cgroup"
 Whose: TypeAlias = Literal["hardware", "application", "cleanup", "notice", "unknown"]
 
 
@@ -367,8 +380,8 @@ class Advice:
 
 
 Fact: TypeAlias = (
-    Identity | Child | World | Progress | Mismatch | Stack | State | Activity | Death | Stop
-    | Trouble | Counts | Advice
+    Identity | Child | World | Span | Progress | Mismatch | Stack | State | Activity | Death
+    | Stop | Trouble | Counts | Advice
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from oddrank.triage.evidence import Item, Notes, kinds
 from oddrank.triage.facts import Fact, Point, Suspect
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.rules import RULES
-from oddrank.triage.view import View, view
+from oddrank.triage.view import View, ours, view
 
 _MOST_NOTES = 64
 
@@ -54,6 +54,7 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
             " dumps or records of the job"
         )
+    facts = ours(facts)
     jobs_found = apart.jobs(facts)
     return Triage(view(facts), _suspects(jobs_found), notes, read, len(jobs_found), _folder(items))
 

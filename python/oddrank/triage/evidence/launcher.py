@@ -18,6 +18,7 @@ _TOLD = re.compile(r"Received (?:Signals\.)?(\w+) death signal")
 _FORCED = re.compile(r"process (\d+) via .*forcefully exiting via (?:Signals\.)?(\w+)")
 # What ends an entry of torchrun's table: a rule, or the number of the next one.
 _TABLE_LINE = re.compile(r"-{10,}|={10,}|\[\d+\]:|Root Cause .*")
+_NAMED_RANK = re.compile(r"(?:^|/)rank(\d{1,7})\.error\.json$")  # as `oddrank collect` names them
 _ROW = re.compile(r"(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _CODE = re.compile(r"(-?\d+)\s*\(pid: (\d+)\)")
@@ -339,7 +340,9 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     elastic = log_lines.elastic_ranks(items)
     for item in items:
         if _is_error_file(item):
-            yield from _error_file(item, elastic.get(item.name), notes)
+            named = _NAMED_RANK.search(item.name)
+            rank = int(named[1]) if named else elastic.get(item.name)
+            yield from _error_file(item, rank, notes)
     for log in log_lines.read([item for item in items if not _is_error_file(item)], notes):
         yield from log_lines.identities(log)
         yield from log_lines.clocked([log], _Reader(log).facts())
