@@ -1,0 +1,1 @@
+"""Watches a job while it runs, and says what goes wrong."""
