@@ -46,6 +46,8 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     stacks = open(plan["stacks"], "wb", buffering=0)  # noqa: SIM115
+    # When Python shuts down it restores what was there before: the signal must not end this process.
+    signal.signal(DUMP, signal.SIG_IGN)
     faulthandler.register(DUMP, file=stacks, all_threads=True, chain=False)
     here = _Here(plan, channel)
     here.send("ready")
@@ -185,7 +187,7 @@ class _Here:
         }  # fmt: skip
         if raised is not None:
             frames = traceback.extract_tb(raised.tb)
-            own = [f for f in frames if not _is_pytests(f.filename)] or list(frames)
+            own = [frame for frame in frames if not _is_pytests(frame.filename)]
             phase["error"] = shortened(raised.exconly(), 2000)
             phase["frames"] = [[f.name, f.filename, f.lineno] for f in own[-_MOST_FRAMES:]]
         return phase
@@ -230,4 +232,4 @@ def shortened(text: str, most: int = MOST_TEXT) -> str:
 
 
 def _is_pytests(file: str) -> bool:
-    return any(f"/{package}/" in file for package in ("_pytest", "pluggy"))
+    return any(f"/{package}/" in file for package in ("_pytest", "pluggy", "unittest"))
