@@ -1,7 +1,8 @@
 """Measures what pytest's plugin costs: its load, and a test in 4 ranks without and with torch.
 
-Load: milliseconds of `import oddrank.run.pytest_plugin` in a Python that has imported pytest, beside
-pytest's own import. Tests: CPU seconds of a whole pytest, with all its processes. Target: load <= 5 ms.
+Load: milliseconds of `import oddrank.run.pytest_plugin` in a Python that has imported pytest,
+beside pytest's own import; target <= 5 ms. Tests: CPU seconds of a whole pytest, with all its
+processes.
 """
 
 import os

@@ -5,6 +5,7 @@ test has ended and its fixtures have not, and "end". So no rank leaves while oth
 """
 
 import faulthandler
+import importlib
 import io
 import json
 import os
@@ -46,7 +47,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
     stacks = open(plan["stacks"], "wb", buffering=0)  # noqa: SIM115
-    # When Python shuts down it restores what was there before: the signal must not end this process.
+    # Python restores this when it shuts down: the signal must not end the process then.
     signal.signal(DUMP, signal.SIG_IGN)
     faulthandler.register(DUMP, file=stacks, all_threads=True, chain=False)
     here = _Here(plan, channel)
@@ -159,7 +160,10 @@ class _Here:
             )
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
+    def pytest_runtest_setup(self, item: Any) -> None:
+        if "process_group" in getattr(item, "fixturenames", ()):
+            with suppress(ImportError):  # seconds that are not the test's
+                importlib.import_module("torch.distributed")
         self.send("begins")
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
