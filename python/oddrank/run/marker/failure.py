@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def conclude(item: pytest.Function, group: RankGroup) -> None:
     for name, value in group.ranks[0].phases[-1]["properties"] if group.ranks[0].phases else ():
         item.user_properties.append((name, value))
     if told is not None:
-        kind = _Seen if group.debug else pytest.fail.Exception
+        kind: Any = _Seen if group.debug else pytest.fail.Exception
         raise kind(told.text(), pytrace=False)
     expected = _reasons(group, expected=True)
     if expected:
@@ -90,7 +91,10 @@ def conclude(item: pytest.Function, group: RankGroup) -> None:
         raise pytest.skip.Exception(_folded(skipped, group.count), _use_item_location=True)
 
 
-class _Seen(pytest.fail.Exception, bdb.BdbQuit):
+_Failed: Any = pytest.fail.Exception
+
+
+class _Seen(_Failed, bdb.BdbQuit):  # type: ignore[misc]
     """A failure for which pytest starts no second debugger: rank 0 has had one."""
 
 

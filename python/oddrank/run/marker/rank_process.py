@@ -28,7 +28,7 @@ _MOST_FRAMES = 32
 _MOST_WARNINGS = 50
 _PR_SET_PDEATHSIG = 1
 # Options that would make a rank report, choose tests or run again by itself.
-_OPTIONS = {
+_OPTIONS: dict[str, Any] = {
     "dist": "no", "numprocesses": None, "tx": [], "looponfail": False, "maxfail": 0, "reruns": 0,
     "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False, "cacheclear": False,
     "pyargs": False, "log_file": os.devnull, "pastebin": None, "xmlpath": None,

@@ -74,10 +74,11 @@ def stacks(rank: Rank, facts: Iterable[Fact]) -> Iterator[tuple[str, list[str]]]
     """Yields name and frames of each thread: as it wrote them itself, else from its record."""
     own = [(name, frames) for name, frames in dumped(rank.dump) if frames]
     yield from own
-    for fact in facts if not own else ():
-        for thread in fact.threads if isinstance(fact, Stack) else ():
+    recorded = [fact for fact in facts if isinstance(fact, Stack)] if not own else []
+    for stack in recorded:
+        for thread in stack.threads:
             if thread.process.rank == rank.number:
-                frames = [f'  File "{f.file}", line {f.line} in {f.function}' for f in fact.frames]
+                frames = [f'  File "{f.file}", line {f.line} in {f.function}' for f in stack.frames]
                 yield f"{thread.name} ({thread.state or 'as recorded'})", _shown(frames)
 
 
