@@ -44,8 +44,8 @@ PYTHON_SUBJECTS: dict[str, set[str]] = {
     "triage": {"trace"},
     "bench": set(),
     "selftest": {"bench"},
-    "run": {"trace"},
     "doctor": set(),
+    "run": {"trace", "triage"},
 }
 
 

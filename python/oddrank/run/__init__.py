@@ -1,1 +1,1 @@
-"""What happens to a job right now, and what is kept of it before it is gone."""
+"""What happens to a job while it runs, and what is kept of it before it is gone."""
