@@ -150,7 +150,9 @@ def test_where_nobody_listens_there_is_no_ras_and_where_it_is_off_nobody_asks(tm
     found, _ = of_ras(tmp_path, address)
     assert f"NCCL RAS at {address}" in found.absent
     off = rank(environ={"NCCL_RAS_ENABLE": "0", "NCCL_RAS_ADDR": address})
-    assert ran(nccl_ras.SOURCE, tmp_path, off).lacks == {}
+    found = ran(nccl_ras.SOURCE, tmp_path, off)
+    assert found.lacks == {"NCCL RAS": "NCCL_RAS_ENABLE=0 has switched it off in all ranks"}
+    assert found.absent == {"NCCL RAS"}
 
 
 # Dumps of the flight recorder.
@@ -291,6 +293,12 @@ def test_a_pid_that_another_process_has_by_now_is_left_out(tmp_path):
     found = ran(process.SOURCE, tmp_path, rank(started=4711))
     assert found.files == {}
     assert found.lacks == {f"/proc/{os.getpid()}": "the process ended meanwhile"}
+
+
+def test_without_a_living_rank_the_manifest_says_so(tmp_path):
+    found = ran(process.SOURCE, tmp_path, rank(alive=False))
+    assert found.absent == {"/proc of the ranks"}
+    assert found.files == {}
 
 
 def test_a_process_that_has_ended_is_left_out(tmp_path):

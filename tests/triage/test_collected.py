@@ -1,12 +1,14 @@
 """What `oddrank collect` wrote beside the evidence becomes facts, and lowers no other evidence."""
 
+import dataclasses
 import json
 
 import pytest
 
-from oddrank.triage import verdict
+from oddrank.triage import report, verdict
 from oddrank.triage.evidence import Notes, collected, files
 from oddrank.triage.facts import (
+    Child,
     Death,
     Identity,
     Process,
@@ -118,6 +120,50 @@ def test_in_a_container_the_kernel_s_kill_is_that_of_the_one_silent_rank():
     silent = Death(Process(0, NODE, 11), "signal", SOURCE)
     (suspect,) = verdict.suspects(view(ours([*span, silent, _killed(4711, 1500.0)])))
     assert (ranks(suspect.processes), suspect.death.how) == ((0,), "oom")
+
+
+def test_what_a_rank_has_started_is_of_the_job_and_stays(tmp_path):
+    worker = Process(None, NODE, 77)
+    span = [Span(NODE, 1000.0, SOURCE), Identity(Process(0, NODE, 11), SOURCE)]
+    child = Child(worker, Process(0, NODE, 11), SOURCE, "DataLoader worker")
+    state = State(worker, "uninterruptible", SOURCE, 1500.0)
+    assert state not in ours([*span, state])
+    assert state in ours([*span, child, state])
+
+
+def test_a_log_without_a_zone_may_be_hours_off():
+    span = [Span(NODE, 100_000.0, SOURCE), Identity(Process(0, NODE, 11), SOURCE)]
+    killed = _killed(99, 90_000.0)
+    unsure = dataclasses.replace(killed, wall=True)
+    assert ours([*span, killed, unsure]) == [*span, unsure]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_kills_of_a_cgroup_are_those_of_one_silent_rank_only(tmp_path, count):
+    kill = facts_of(collected.KIND, written(tmp_path, cgroups(**{"memory.events": "oom_kill 1"})))
+    killed = [Death(Process(n, NODE, 11 + n), "signal", SOURCE, signal=9) for n in range(count)]
+    found = verdict.suspects(view(ours([*kill, World(4, SOURCE), *killed])))
+    assert [s.death.how for s in found] == ["oom" if count == 1 else "signal"]
+
+
+def test_a_kill_of_last_week_in_the_kernel_s_log_makes_no_second_job(tmp_path):
+    (tmp_path / "torchelastic").mkdir()
+    (tmp_path / "torchelastic/rank1.error.json").write_text(
+        '{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "",'
+        ' "timestamp": "1767225600"}}}'
+    )
+    (tmp_path / "kernel.log").write_text(
+        f"2025-12-20T00:00:00.000000+00:00 {NODE} kernel: Out of memory: Killed process 99 (java)"
+        " total-vm:1kB, anon-rss:1kB\n"
+    )
+    ranks_ = [{**rank, "since": 1767225000.0} for rank in MANIFEST["ranks"]]
+    (tmp_path / "manifest.json").write_text(json.dumps({**MANIFEST, "ranks": ranks_}))
+    notes = Notes()
+    with files.opened([str(tmp_path)], notes) as items:
+        found = report.judged(items, notes)
+    assert found.read["kernel"][1] > 0
+    assert found.jobs == 1
+    assert [(s.cause, ranks(s.processes)) for s in found.suspects] == [("dead", (1,))]
 
 
 @pytest.mark.parametrize("kind", ["collect", "process", "cgroups", "environment"])

@@ -18,14 +18,17 @@ _ADDRESS = re.compile(r"\[?([^\]\s]+?)\]?:(\d{1,5})")
 
 
 def _parts(target: Target) -> Mapping[str, str]:
-    """Returns the addresses to ask; none if all ranks have switched RAS off."""
+    """Returns the addresses to ask; one empty address if all ranks have switched RAS off."""
     off = [rank for rank in target.living if rank.environ.get("NCCL_RAS_ENABLE") == "0"]
     if off and len(off) == len(target.living):
-        return {}
+        return {"": ""}
     return {address: address for address in dict.fromkeys((*target.values(*RAS), _DEFAULT))}
 
 
 def _work(target: Target, address: str, sink: Sink) -> None:
+    if not address:
+        sink.lacks("NCCL RAS", "NCCL_RAS_ENABLE=0 has switched it off in all ranks", absent=True)
+        return
     answers: list[bytes] = []
     sink.at(address)
     for number in range(2):

@@ -23,7 +23,10 @@ _OF_THREAD = ("wchan", "syscall", "stack")
 WORDS = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "uninterruptible"}
 
 
-def _work(target: Target, rank: Rank, sink: Sink) -> None:
+def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
+    if rank is None:
+        sink.lacks("/proc of the ranks", "none of their processes is left", absent=True)
+        return
     core = _native.core()
     folder = f"/proc/{rank.pid}"
     threads = _numbers(f"{folder}/task", rank.pid, sink)[:_MOST_THREADS]
@@ -148,8 +151,8 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def _parts(target: Target) -> Mapping[str, Rank]:
-    return {rank.name: rank for rank in target.living}
+def _parts(target: Target) -> Mapping[str, Rank | None]:
+    return {rank.name: rank for rank in target.living} or {"": None}
 
 
 SOURCE = Source("process", 6.0, 0.03, _work, _parts)
