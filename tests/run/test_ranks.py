@@ -245,8 +245,10 @@ def test_a_hang_names_who_is_awaited_and_where_the_others_wait(seen_with_torch):
 def test_a_rank_that_returns_before_a_collective_is_named(seen_with_torch):
     said = seen_with_torch["test_rank_0_leaves_before_a_collective"]
     assert said.verdict.startswith(
-        "rank 0 passed without entering all_reduce 2; ranks 1-2 wait for it in it"
+        "rank 0 passed without entering all_reduce 2; ranks 1-2 wait in it"
     ), said.text
+    assert "ranks 1-2: had not ended: in all_reduce" in said.text
+    assert "Connection closed by peer" not in said.text  # that came after the verdict
 
 
 @pytest.mark.needs("torch-build")

@@ -161,7 +161,7 @@ def test_a_kill_of_last_week_in_the_kernel_s_log_makes_no_second_job(tmp_path):
     notes = Notes()
     with files.opened([str(tmp_path)], notes) as items:
         found = report.judged(items, notes)
-    assert found.read["kernel"][1] > 0
+    assert found.read["kernel log"][1] > 0
     assert found.jobs == 1
     assert [(s.cause, ranks(s.processes)) for s in found.suspects] == [("dead", (1,))]
 

@@ -124,7 +124,7 @@ def _add_sections(item: pytest.Item, group: RankGroup, first: Sequence[int]) -> 
     said: dict[tuple[str, str], list[int]] = defaultdict(list)
     for rank in sorted(group.ranks, key=lambda rank: rank.number not in first):
         parts = [("stdout", rank.out.text()), ("stderr", rank.err.text())]
-        for phase in rank.phases:
+        for phase in (*rank.phases, *rank.after):
             parts += [(name.removeprefix("Captured "), text) for name, text in phase["sections"]]
         for name, text in dict.fromkeys(parts):
             if text:

@@ -60,7 +60,9 @@ class Rank:
     stacks: Path
     """The file for the stacks that it writes when it is asked for them."""
     phases: list[dict[str, Any]] = field(default_factory=list)
-    """Its pytest's reports of setup, call and teardown."""
+    """Its pytest's reports of setup, call and teardown, until the verdict is made."""
+    after: list[dict[str, Any]] = field(default_factory=list)
+    """Those that follow: mostly it lost a rank that could go on because of the verdict."""
     lost: dict[str, Any] | None = None
     """Why its pytest never ran the test."""
     left: dict[str, Any] | None = None
@@ -128,7 +130,7 @@ class Rank:
         elif kind == "hold":
             self.holds = said["at"]
         elif kind == "phase":
-            self.phases.append(said)
+            (self.after if self.was_running else self.phases).append(said)
         elif kind == "lost":
             self.lost = self.lost or said
         elif kind == "left":
