@@ -228,14 +228,14 @@ def all_reduce(value):
 
 
 @pytest.mark.torch
-@pytest.mark.ranks(4)
+@pytest.mark.ranks(4, deadline=300)
 def test_all_reduce(ranks, process_group):
     assert all_reduce(ranks.rank) == 6
     assert process_group.size() == 4
 
 
 @pytest.mark.torch
-@pytest.mark.ranks(2)
+@pytest.mark.ranks(2, deadline=300)
 def test_own_process_group(ranks):
     import torch.distributed as dist
 
@@ -250,7 +250,7 @@ def _waits_for_a_batch():
 
 
 @pytest.mark.torch
-@pytest.mark.ranks(4, deadline=20)
+@pytest.mark.ranks(4, deadline=30)
 def test_rank_2_hangs_before_a_collective(ranks, process_group):
     for _ in range(3):
         all_reduce(1)
@@ -260,7 +260,7 @@ def test_rank_2_hangs_before_a_collective(ranks, process_group):
 
 
 @pytest.mark.torch
-@pytest.mark.ranks(3, deadline=20)
+@pytest.mark.ranks(3, deadline=30)
 def test_rank_0_leaves_before_a_collective(ranks, process_group):
     all_reduce(1)
     if ranks.rank:
@@ -268,7 +268,7 @@ def test_rank_0_leaves_before_a_collective(ranks, process_group):
 
 
 @pytest.mark.torch
-@pytest.mark.ranks(3, deadline=60)
+@pytest.mark.ranks(3, deadline=300)
 def test_rank_1_raises_while_others_wait(ranks, process_group):
     all_reduce(1)
     if ranks.rank == 1:
@@ -277,7 +277,7 @@ def test_rank_1_raises_while_others_wait(ranks, process_group):
 
 
 @pytest.mark.torch
-@pytest.mark.ranks(3, deadline=60)
+@pytest.mark.ranks(3, deadline=300)
 def test_rank_1_exits_while_others_wait(ranks, process_group):
     all_reduce(1)
     if ranks.rank == 1:

@@ -209,6 +209,25 @@ def test_names_that_differ_between_processes_are_explained(pytester):
     done.stdout.fnmatch_lines(["ranks 0-1 did not run the test: it did not find the test*"])
 
 
+def test_a_rank_that_hangs_in_its_imports_is_named(pytester):
+    pytester.makeconftest("import oddrank.run.marker.rank_group as g; g._IMPORT = 5.0")
+    pytester.makepyfile(
+        """
+        import os, time, pytest
+
+        if os.environ.get("RANK") == "1":
+            time.sleep(10_000)
+
+        @pytest.mark.ranks(2, deadline=5)
+        def test_it(ranks):
+            pass
+        """
+    )
+    done = pytester.runpytest_subprocess()
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["rank*1 did not begin the test within 5 s*"])
+
+
 def test_loading_the_plugin_imports_nothing_but_itself():
     code = (
         "import sys, pytest; before = set(sys.modules); import oddrank.run.pytest_plugin;"

@@ -203,12 +203,15 @@ class _Verdict:
         )
 
     def _late(self) -> str:
-        self.first = [rank.number for rank in self._unfinished]
-        places = {rank_texts.place(rank) for rank in self._unfinished} - {""}
-        if {rank_texts.outcome(rank) for rank in self._unfinished} == {"passed"}:
+        late = [rank for rank in self._unfinished if self._group.begun or not rank.begins]
+        self.first = [rank.number for rank in late]
+        places = {rank_texts.place(rank) for rank in late} - {""}
+        if {rank_texts.outcome(rank) for rank in late} == {"passed"}:
             what = f"{ranks_text(self.first)} passed, but the process does not end"
         else:
-            what = f"{ranks_text(self.first)} did not end within {self._group.late}"
+            verb = "end" if self._group.begun else "begin the test"
+            within = f" within {self._group.late}" if self._group.late else ""
+            what = f"{ranks_text(self.first)} did not {verb}{within}"
         return f"{what}: {places.pop()}" if len(places) == 1 else what
 
     def _facts(self) -> Iterator[Fact]:

@@ -23,7 +23,7 @@ from oddrank.run.marker.rank_process import DUMP, shortened
 _IDLE = 1.0
 _SETTLE = 15.0
 # The deadline counts from the moment when all ranks begin the test. They may import for so long.
-_IMPORT = 120.0
+_IMPORT = 300.0
 # Seconds for fixtures to end after a verdict: of ranks that had ended the test, of the others.
 _TEARDOWN = 5.0
 _LAST_CHANCE = 1.0
@@ -34,14 +34,16 @@ _TICK = 0.05
 class RankGroup:
     """All ranks of one test.
 
-    late: "8 s" if the deadline has passed, or another plugin's reason to end the wait. left: the
-    processes that the test had left. evidence: what records said when the verdict was made.
+    late: "8 s" if the deadline has passed, or another plugin's reason to end the wait. begun: all
+    ranks have imported what they need, and have begun the test. left: the processes that the test
+    had left. evidence: what records said when the verdict was made.
     """
 
     def __init__(self, item: pytest.Function, count: int, deadline: float) -> None:
         self.item, self.count, self.deadline = item, count, deadline
         self.ranks: list[Rank] = []
         self.late = ""
+        self.begun = False
         self.left: list[str] = []
         self.evidence: Any = None
         option = item.config.option
@@ -83,13 +85,14 @@ class RankGroup:
                 )
 
     def _watch(self, records: Path) -> None:
-        start, begun, seconds = time.monotonic(), False, max(self.deadline, _IMPORT)
+        start, seconds = time.monotonic(), max(self.deadline, _IMPORT)
         try:
             while not self._all_ended() and not self._has_settled():
                 self._wait()
                 self._release_if_all_hold()
-                if not begun and all(rank.begins or rank.code is not None for rank in self.ranks):
-                    start, begun, seconds = time.monotonic(), True, self.deadline
+                if not self.begun and all(r.begins or r.code is not None for r in self.ranks):
+                    self.begun = True
+                    start, seconds = time.monotonic(), self.deadline
                 if any(rank.debugs for rank in self.ranks):
                     continue  # a person decides how long it takes
                 if time.monotonic() >= start + seconds:
