@@ -1,4 +1,4 @@
-"""`oddrank trace where, tail, export` and copies of records: the choice of records, and the output."""
+"""`oddrank trace where, tail, export`, and copies: the choice of records, and the output."""
 
 import json
 import re
