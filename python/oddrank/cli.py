@@ -22,6 +22,7 @@ _COMMANDS = {
     "run": ("oddrank.run.command", "Run a training script; say what went wrong while it does."),
     "top": ("oddrank.run.top.command", "Show the ranks of this host live."),
     "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
+    "collect": ("oddrank.run.collect.command", "Save all evidence of a job before it is gone."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
 }  # fmt: skip

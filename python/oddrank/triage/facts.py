@@ -70,6 +70,15 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """When the job began on a host: what logs of that host say of processes before is not of it."""
+
+    host: str
+    began: float
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A process group. Names repeat across disjoint groups: name and ranks together are the key.
 
@@ -232,6 +241,8 @@ class State:
     state: Literal["running", "stopped", "uninterruptible", "zombie", "dead"]
     source: Source
     time: float | None = None
+    where: str = ""
+    """The kernel's function in which it waits, if it is uninterruptible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +313,8 @@ class Stop:
     """The source names no zone."""
 
 
+# The code of kills that a cgroup counts: of some process in it, and nobody knows when.
+OF_CGROUP = "cgroup"
 Whose: TypeAlias = Literal["hardware", "application", "cleanup", "notice", "unknown"]
 
 
@@ -370,8 +383,8 @@ class Advice:
 
 
 Fact: TypeAlias = (
-    Identity | Child | World | Progress | Mismatch | Stack | State | Activity | Death | Stop
-    | Trouble | Counts | Advice
+    Identity | Child | World | Span | Progress | Mismatch | Stack | State | Activity | Death
+    | Stop | Trouble | Counts | Advice
 )  # fmt: skip
 
 
@@ -474,5 +487,5 @@ def _own_numbers(fact: Fact) -> Iterator[int]:
         yield from ranks([process for _, process in fact.members])
     elif isinstance(fact, Trouble):
         yield from fact.ranks
-    elif not isinstance(fact, (Stop, Advice)) and fact.process.rank is not None:
+    elif not isinstance(fact, (Span, Stop, Advice)) and fact.process.rank is not None:
         yield fact.process.rank

@@ -15,7 +15,7 @@ from oddrank.triage.evidence import Item, Notes, files, kinds
 from oddrank.triage.facts import MOST_RANKS, Fact, Point, Suspect, bounded
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.rules import RULES
-from oddrank.triage.view import View, view
+from oddrank.triage.view import View, ours, view
 
 _MOST_NOTES = 64
 
@@ -62,7 +62,7 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
             " dumps or records of the job"
         )
-    facts, strange = bounded(facts)
+    facts, strange = bounded(ours(facts))
     for file, number in Counter(apart.file_of(fact) for fact in strange).items():
         plural = "s" if number > 1 else ""
         notes.add(file, f"{number} fact{plural} left out: a rank or size beyond {MOST_RANKS}")

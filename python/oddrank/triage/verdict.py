@@ -8,10 +8,22 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from oddrank.finding import ranks_text
-from oddrank.triage.facts import Activity, Cause, Point, Process, Source, State, Suspect, ranks
+from oddrank.triage.facts import (
+    Activity,
+    Cause,
+    Frame,
+    Point,
+    Process,
+    Source,
+    State,
+    Suspect,
+    ranks,
+)
 from oddrank.triage.judges import deaths, devices, ras, stacks, waits
+from oddrank.triage.leaves import kernel_class
 from oddrank.triage.view import View
 
+_KERNEL = "kernel"  # in the place of a file, of the kernel's functions
 _NAMES_NOBODY = frozenset({"unknown", "outside"})
 # Causes that only say that a call was not entered: a stack or a state can say why.
 _OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"})
@@ -135,13 +147,15 @@ def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
             child.parent if (child := view.child(state.process)) else state.process
             for state in told
         )
-        points = tuple(Point(f"{_one(s.process)} is {_WORDS[word]}", s.source) for s in told)
+        points = tuple(Point(_held_text(s), s.source) for s in told)
+        wheres = {state.where for state in told} - {""}
+        leaf = Frame(wheres.pop(), _KERNEL, None, True) if len(wheres) == 1 else None
         same = [s for s in found if _names(s) and _overlap(s.processes, held)]
         if same:
             # A stack shows where it stood when it was stopped: that is not why it stands.
             open_causes = _OPEN_CAUSES if word != "stopped" else (*_OPEN_CAUSES, *_HOST_CAUSES)
             found = [
-                _held(s, cause, held, points)
+                _held(s, cause, held, points, leaf)
                 if s in same and s.cause in open_causes and not (s.young and word != "stopped")
                 else s
                 for s in found
@@ -155,6 +169,7 @@ def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
                 cause, held, rule="held", certainty=_HIGH if waiting else _MEDIUM,
                 support=(*points, *(victims.support if victims else ())), waiting=waiting,
                 at=victims.at if victims else None, group=victims.group if victims else None,
+                leaf=leaf, leaf_class=kernel_class(leaf.function) if leaf else "",
             )  # fmt: skip
             found = [new, *(s for s in found if s.certainty > _LOW and _names(s))]
     return found
@@ -216,13 +231,24 @@ def _before_its_end(suspect: Suspect, view: View, last: Sequence[float]) -> Susp
 
 
 def _held(
-    suspect: Suspect, cause: Cause, held: Collection[Process], points: Sequence[Point]
+    suspect: Suspect,
+    cause: Cause,
+    held: Collection[Process],
+    points: Sequence[Point],
+    leaf: Frame | None,
 ) -> Suspect:
+    if suspect.leaf is None and leaf is not None:
+        suspect = replace(suspect, leaf=leaf, leaf_class=kernel_class(leaf.function))
     only = tuple(p for p in suspect.processes if _overlap([p], held))
     return replace(
         suspect, cause=cause, certainty=_HIGH, processes=only,
         support=(*points, *suspect.support),
     )  # fmt: skip
+
+
+def _held_text(state: State) -> str:
+    where = f", in {state.where}" if state.where else ""
+    return f"{_one(state.process)} is {_WORDS[state.state]}{where}"
 
 
 _STATE_CAUSES: dict[str, Cause] = {"stopped": "host-stopped", "uninterruptible": "host-stuck"}

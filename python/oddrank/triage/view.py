@@ -16,6 +16,7 @@ from oddrank.triage.facts import (
     Mismatch,
     Process,
     Progress,
+    Span,
     Stack,
     State,
     Stop,
@@ -23,6 +24,7 @@ from oddrank.triage.facts import (
     World,
     bounded,
 )
+from oddrank.triage.timeline import ZONES
 
 T = TypeVar("T")
 
@@ -46,6 +48,8 @@ class View:
     troubles: list[Trouble] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
     facts: tuple[Fact, ...] = ()
+    began: dict[str, float] = field(default_factory=dict)
+    """Host -> when the job began there."""
     world: int | None = None
     processes: tuple[Process, ...] = ()
     members: frozenset[Process] = frozenset()
@@ -81,7 +85,7 @@ def view(facts: Iterable[Fact]) -> View:
     """Joins facts: a pid and a rank of one process become one, group names get their ranks."""
     facts = tuple(bounded(facts)[0])
     join = Joiner(facts)
-    found = View(facts=facts, world=_world(facts))
+    found = View(facts=facts, began=_began(facts), world=_world(facts))
     groups = _Groups(facts, found.world)
     progress: dict[Group, dict[int, list[Progress]]] = defaultdict(lambda: defaultdict(list))
     as_they_are: dict[type, list[Any]] = {
@@ -129,10 +133,50 @@ def view(facts: Iterable[Fact]) -> View:
     return found
 
 
+def _began(facts: Iterable[Fact]) -> dict[str, float]:
+    """Returns when the job began on each host, as far as a source says."""
+    found: dict[str, float] = {}
+    for fact in facts:
+        if isinstance(fact, Span):
+            found[fact.host] = min(fact.began, found.get(fact.host, fact.began))
+    return found
+
+
+def ours(facts: Sequence[Fact]) -> list[Fact]:
+    """Leaves out what a log of a whole host says of processes that are not the job's.
+
+    Only where a source says which processes the job has. An end while the job ran stays: in a
+    container the kernel's pids are not those of the job.
+    """
+    began = _began(facts)
+    if not began:
+        return list(facts)
+    join = Joiner(facts)
+    known = {join(fact.process) for fact in facts if isinstance(fact, (Identity, Child))}
+
+    def is_ours(fact: Fact) -> bool:
+        if not isinstance(fact, (State, Death)):
+            return True
+        process = join(fact.process)
+        if process.rank is not None or process.host not in began or process in known:
+            return True
+        if isinstance(fact, State):
+            return False
+        error = ZONES if fact.wall else 1.0
+        return fact.time is None or fact.time >= began[process.host] - error
+
+    return [fact for fact in facts if is_ours(fact)]
+
+
 def _newer(one: State | None, other: State) -> State:
-    if one is None or one.time is None or other.time is None:
+    if one is None:
         return other
-    return other if other.time >= one.time else one
+    if one.time is not None and other.time is not None and other.time < one.time:
+        one, other = other, one
+    # Sources say the same a moment apart, and one of them where.
+    return (
+        replace(other, where=one.where) if other.state == one.state and not other.where else other
+    )
 
 
 def _world(facts: Sequence[Fact]) -> int | None:

@@ -14,8 +14,8 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -88,7 +88,8 @@ class _Unpacker:
         for folder, inner, names in os.walk(path, onerror=self._unreadable):
             inner.sort()
             for name in sorted(names):
-                yield Path(folder, name)
+                if not _is_packed_twin(folder, inner, name):
+                    yield Path(folder, name)
 
     def _unreadable(self, error: OSError) -> None:
         self._notes.add(str(error.filename), f"not readable: {error.strerror}")
@@ -224,6 +225,16 @@ class _Unpacker:
     def _say_empty(self, name: str, count: int) -> None:
         if count:
             self._notes.add(name, f"{count} empty file{'s' if count > 1 else ''} in it")
+
+
+def _is_packed_twin(folder: str, inner: Collection[str], name: str) -> bool:
+    """Returns whether a file is the archive that `oddrank collect` made of a folder beside it."""
+    stem, tar, _ = name.partition(".tar.")
+    if not tar or stem not in inner:
+        return False
+    with suppress(OSError), open(Path(folder, stem, "manifest.json"), "rb") as file:
+        return b'"oddrank.collect/' in file.read(100)
+    return False
 
 
 _Unpack = Callable[[_Unpacker, str, Path, int], Iterator[Item]]

@@ -6,6 +6,7 @@ from oddrank.triage.evidence import (
     Item,
     Kind,
     Notes,
+    collected,
     cores,
     flight_recorder,
     kernel,
@@ -25,6 +26,7 @@ from oddrank.triage.evidence import (
 from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
+    collected.KIND,
     cores.KIND,
     flight_recorder.KIND,
     kernel.KIND,

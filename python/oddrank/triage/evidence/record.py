@@ -1,4 +1,4 @@
-"""oddrank's own record files, and the states that `oddrank trace collect` keeps beside copies."""
+"""oddrank's own record files, and the states that `oddrank collect` keeps beside copies."""
 
 import json
 import signal
