@@ -51,6 +51,24 @@ def test_a_rank_that_died_first_is_named_and_the_others_follow_from_it(fault, sa
         assert len(job.said) == 1
 
 
+def test_the_death_of_rank_0_is_told_by_its_judge():
+    with watched_job("kill", rank=0) as job:
+        assert job.ends() == [1]
+        assert named(job.report) == ([0], "dead")
+        assert len(job.said) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_is_told_to_end_has_nobody_to_blame(number):
+    with watched_job() as job:
+        for rank in range(4):
+            job.pid(rank)
+        until(lambda: job.processes("oddrank-judge"), seconds=LONGEST)
+        job.launchers[0].send_signal(number)
+        assert job.ends() != [0]
+        assert job.said == []
+
+
 def test_a_rank_that_runs_for_ever_is_named_only_after_ten_times_as_long():
     with watched_job("loop", rank=3, stall=1) as job:
         report = job.waits_for("stall")
