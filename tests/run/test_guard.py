@@ -122,8 +122,10 @@ def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
         worker.does("exec('def spins():\\n    while True: pass')")
         worker.does("threading.Thread(target=spins, daemon=True).start()")
         worker.does("child = __import__('subprocess').Popen(['sleep', '1000'])")
-        first, second = root.snapshot(), root.snapshot()
-        assert second["cpu_ns"] > first["cpu_ns"] > 0
+        first = root.snapshot()
+        until(lambda: root.snapshot()["cpu_ns"] > first["cpu_ns"] > 0)
+        until(lambda: max(cpu for _, _, cpu in root.snapshot()["threads"]) > 0)
+        second = root.snapshot()
         assert second["io_bytes"] >= first["io_bytes"] > 0
         assert second["realtime_ns"] > first["realtime_ns"]
         assert abs(time.time() - second["realtime_ns"] / 1e9) < 3600
@@ -131,10 +133,9 @@ def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
         assert first["letter"] in "RS"
         assert first["wait_status"] == -1
         assert first["oom_kills"] == 0
-        threads = {tid: (state, cpu) for tid, state, cpu in second["threads"]}
-        assert threads[worker.pid][0] in ("running", "asleep")
+        threads = {tid: state for tid, state, _ in second["threads"]}
+        assert threads[worker.pid] in ("running", "asleep")
         assert len(threads) == 2
-        assert max(cpu for _, cpu in threads.values()) > 0
         assert {cpu for _, _, cpu in root.snapshot(0)["threads"]} == {0.0}  # one look
         record = read_slim(second["record"])
         assert (record["step"], record["pid"], record["life"]) == (4, worker.pid, "alive")
