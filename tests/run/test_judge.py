@@ -1,6 +1,7 @@
 """The judge without guards: what it tells of events, and what it writes."""
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -12,6 +13,7 @@ from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.report import SCHEMA_FILE, Report
 from oddrank.run import judge as judge_
 from oddrank.run import say, snapshot
+from oddrank.run.decide import attempts
 from oddrank.run.start import Settings
 from oddrank.run.watch import Cascade, Death, Moved, Stall, Still, Watch, Work
 
@@ -43,7 +45,16 @@ class FakeTaker:
 
 class FakeHub:
     def __init__(self):
-        self.states = [{"rank": rank, "contact": "ok", "stage": "quiet"} for rank in range(4)]
+        self.states = [
+            {
+                "rank": rank,
+                "host": f"node{rank // 2}",
+                "contact": "ok",
+                "stage": "quiet",
+                "step": "7",
+            }
+            for rank in range(4)
+        ]
 
     def snapshot(self):
         return self.states
@@ -57,6 +68,7 @@ class Judged:
         settings = Settings(
             pid=1, started=0, world={"size": 4}, host="node1", folders=[str(folder)], file="",
             stall=60.0, json=str(self.json), restart=2, publish=False,
+            exclude=str(folder / "nodes"), history=str(folder / "history"),
         )  # fmt: skip
         self.hub, self.taker = FakeHub(), FakeTaker(folder)
         self.watch = Watch(0.0, 60.0)
@@ -223,3 +235,34 @@ def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
 
 def test_durations():
     assert [say.duration(s) for s in (3.2, 95, 600, 9000)] == ["3 s", "95 s", "10 min", "2.5 h"]
+
+
+def nodes(judged):
+    lines = (judged.json.parent / "nodes").read_text().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def test_a_fault_of_a_node_is_a_decision_and_a_list_of_nodes(judged):
+    judged.findings = [replace(finding(), cause="gpu-stopped", drains_node=True)]
+    judged.takes(Stall(61.0, last=False))
+    decision = judged.report()["data"]["decision"]
+    assert (decision["action"], decision["nodes"]) == ("exclude", ["node1"])
+    assert nodes(judged) == ["node1"]
+    judged.findings = [finding()]
+    judged.takes(Death((2,)))
+    assert judged.report()["data"]["decision"]["action"] == "same-nodes"
+    assert nodes(judged) == []
+
+
+def test_the_third_attempt_that_ends_alike_is_the_last_one(judged):
+    for began in (1.0, 2.0):
+        judged.judge.began = began
+        judged.takes(Death((2,)))
+        assert judged.report()["data"]["decision"]["action"] == "same-nodes"
+        judged.judge.earlier = attempts(judged.json.parent / "history", judged.judge.settings.job)
+    judged.judge.began = 3.0
+    judged.takes(Death((2,)))
+    assert judged.report()["data"]["decision"]["action"] == "do-not-restart"
+    # Somebody ended it: that is no end of its own.
+    judged.takes(Death((2,), told=True))
+    assert judged.report()["data"]["decision"]["action"] == "same-nodes"

@@ -40,6 +40,19 @@ ends anything. The records stay for oddrank trace and oddrank triage.
     metavar="FILE",
     help="Write the report to FILE, as soon as there is one and whenever it changes.",
 )
+@click.option(
+    "--exclude",
+    "exclude_path",
+    metavar="FILE",
+    help="Write the nodes to leave out when the job starts again, as selftest does.",
+)
+@click.option(
+    "--history",
+    "history_path",
+    metavar="DIR",
+    help="Keep how each attempt of this job ended: three ends by one cause without progress make"
+    " the decision do-not-restart.",
+)
 @click.option("--no-watch", is_flag=True, help="Record only: start no guard and no judge.")
 @click.option(
     "--packages",
@@ -58,6 +71,8 @@ def command(  # noqa: PLR0917 (click passes them by name)
     is_module: bool,
     stall: float,
     json_path: str | None,
+    exclude_path: str | None,
+    history_path: str | None,
     no_watch: bool,
     packages: str | None,
     hook: str | None,
@@ -66,11 +81,12 @@ def command(  # noqa: PLR0917 (click passes them by name)
 ) -> NoReturn:
     from oddrank.run import script, start
 
-    if json_path == "-":
-        raise OddrankError("--json - would mix the report with the script's output: name a file")
-    if json_path is not None:
-        check_writable(json_path)
+    for option, path in (("--json", json_path), ("--exclude", exclude_path)):
+        if path == "-":
+            raise OddrankError(f"{option} - would mix with the script's output: name a file")
+        if path is not None:
+            check_writable(path, f"give {option} a file in a folder you can write")
     if not no_watch:
-        start.begin(stall, json_path)
+        start.begin(stall, json_path, exclude_path, history_path)
     runs = script.module if is_module else script.script
     runs(program, arguments, packages, hook)

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oddrank import _native, job
+from oddrank import _native, exclude, job
 from oddrank.control.rendezvous import ADDRESS
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
-from oddrank.report import Report, write_json
+from oddrank.report import Report, write_json, write_text
 from oddrank.run import say, store, watch
+from oddrank.run.decide import Attempt, Decision, attempts, decide, note, signature
 from oddrank.run.snapshot import Snapshot, Taker, awaited, private_folder
 from oddrank.run.start import LISTENER, Settings
 from oddrank.run.watch import AllEnded, Cascade, Death, Event, Moved, Stall, Still, Watch
@@ -56,6 +57,10 @@ class Judge:
     history: list[dict[str, Any]] = field(default_factory=list)
     cascade: set[int] = field(default_factory=set)
     said: str = ""
+    told: bool = False
+    """Somebody ended the whole job."""
+    earlier: list[Attempt] = field(default_factory=list)
+    """The attempts of this job before this one."""
 
     def run(self) -> None:
         """Watches until all ranks have ended, or rank 0 has and the others stay silent."""
@@ -98,6 +103,7 @@ class Judge:
         snapshot = self._snapshot(_DEATH_SECONDS, look=0.0)
         report, _ = self._judge(snapshot, say.died(event.ranks))
         after = time.monotonic() - self.watch.began
+        self.told = event.told
         if event.told or self.settings.world["size"] == 1:
             # Python, or the user who ended the job, has said what there is to say.
             self._note("death", after, report)
@@ -168,8 +174,33 @@ class Judge:
         self._write()
 
     def _write(self) -> None:
-        if self.report is None or self.settings.json is None:
+        """Writes the report, the nodes to leave out and this attempt, as far as they are wanted."""
+        if self.report is None:
             return
+        report, told = self.report, self.told
+        host_of = {state.rank: state.host for state in self._states() if state.host}
+        attempt = self._attempt(report)
+        made = decide(report, host_of, told=told, earlier=self.earlier, now=attempt)
+        try:
+            if self.settings.json is not None:
+                write_json(self._with_run(report, made).envelope(), self.settings.json)
+            if self.settings.exclude is not None and not told:
+                names = exclude.text(report, host_of, exclude.slurm_nodes())
+                write_text(names, self.settings.exclude, exclude.ADVICE)
+            if self.settings.history is not None:
+                note(Path(self.settings.history), attempt)
+        except (OddrankError, OSError) as error:
+            say.lines([str(error)])
+
+    def _attempt(self, report: Report) -> Attempt:
+        steps = [int(state.step) for state in self._states() if state.step.isdecimal()]
+        name = "" if self.told else signature(report)
+        return Attempt(
+            self.settings.job, self.began, self.settings.restart, name, max(steps, default=None),
+            report.summary,
+        )  # fmt: skip
+
+    def _with_run(self, report: Report, made: Decision) -> Report:
         last = self.history[-1] if self.history else {}
         run = {
             "restart": self.settings.restart,
@@ -180,11 +211,8 @@ class Judge:
             "cascade": sorted(self.cascade),
             "history": self.history,
         }
-        report = replace(self.report, data={**self.report.data, "run": run})
-        try:
-            write_json(report.envelope(), self.settings.json)
-        except OddrankError as error:
-            say.lines([str(error)])
+        decision = {"action": made.action, "why": made.why, "nodes": list(made.nodes)}
+        return replace(report, data={**report.data, "run": run, "decision": decision})
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -218,7 +246,10 @@ def _judge(settings: Settings, folder: Path, address: str) -> None:
     gc.freeze()
     taker = Taker(hub, folder, settings.host, [Path(each) for each in settings.folders])
     try:
-        Judge(settings, hub, taker, Watch(time.monotonic(), settings.stall)).run()
+        judge = Judge(settings, hub, taker, Watch(time.monotonic(), settings.stall))
+        if settings.history is not None:
+            judge.earlier = attempts(Path(settings.history), settings.job)
+        judge.run()
     finally:
         hub.end(0, _END_SECONDS)
         if publisher is not None:

@@ -52,10 +52,23 @@ class Settings:
     restart: int
     publish: bool
     """Other hosts find the address by torch's store."""
+    exclude: str | None = None
+    """The file for the nodes to leave out."""
+    history: str | None = None
+    """The folder of this job's attempts."""
+
+    @property
+    def job(self) -> str:
+        return Path(self.folders[0]).name
 
 
-def begin(stall: float, json_path: str | None) -> None:
-    """Watches this process from here on, as one rank of its job. Call it before the training."""
+def begin(
+    stall: float, json_path: str | None, exclude: str | None = None, history: str | None = None
+) -> None:
+    """Watches this process from here on, as one rank of its job. Call it before the training.
+
+    json_path, exclude, history: the options of `oddrank run`.
+    """
     try:
         here = launch.current()
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -70,6 +83,8 @@ def begin(stall: float, json_path: str | None) -> None:
             json=os.path.abspath(json_path) if json_path else None,
             restart=int(restart) if restart.isdecimal() else 0,
             publish=here.nodes > 1 and not os.environ.get(ADDRESS),
+            exclude=os.path.abspath(exclude) if exclude else None,
+            history=os.path.abspath(history) if history else None,
         )
         address = os.environ.get(ADDRESS, "")
         if here.rank == 0:
