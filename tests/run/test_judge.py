@@ -55,6 +55,10 @@ class FakeHub:
             }
             for rank in range(4)
         ]
+        self.at_refresh = {}
+
+    def refresh(self, seconds):
+        self.states[1] |= self.at_refresh
 
     def snapshot(self):
         return self.states
@@ -155,10 +159,20 @@ def test_work_of_ranks_that_wait_says_nothing(judged):
     assert len(judged.lines) == 1
 
 
-def test_a_stall_that_is_over_by_now_is_not_told(judged):
-    judged.hub.states[1]["stage"] = "moving"
+@pytest.mark.parametrize("now", [{"stage": "moving"}, {"progress": 1}])
+def test_a_stall_that_is_over_by_now_is_not_told(judged, now):
+    judged.hub.at_refresh = now
+    judged.takes(Stall(61.0, last=True), Moved(62.0))
+    assert judged.lines == []
+    assert not judged.json.exists()
+
+
+def test_a_stall_of_which_nobody_is_to_blame_is_told_only_at_last(judged):
+    judged.findings = []
     judged.takes(Stall(61.0, last=False))
     assert judged.lines == []
+    judged.takes(Stall(600.0, last=True))
+    assert len(judged.lines) == 1
 
 
 def test_it_says_that_a_job_went_on_and_that_one_is_still_stuck(judged):

@@ -93,9 +93,7 @@ class Judge:
             report, _ = self._judge(snapshot, say.stands(event.seconds))
             self._tell("still-stuck", event.seconds, report, say.still(event.seconds))
         elif isinstance(event, Moved):
-            say.lines([say.went_on(event.seconds)])
-            self.said = ""
-            self._note("went-on", event.seconds, self.report)
+            self._on_moved(event)
         else:
             self._on_end()
 
@@ -111,17 +109,28 @@ class Judge:
             self._tell("death", after, report)
 
     def _on_stall(self, event: Stall) -> None:
+        progress = [s.progress for s in self._states()]
         before = self._snapshot(_STALL_SECONDS, look=_LOOK)
         time.sleep(_WORK_SECONDS)
         after = self._snapshot(_STALL_SECONDS, look=_LOOK)
+        # Guards look once a second: ranks that have gone on by now show no stall in `after`.
+        self.hub.refresh(_STALL_SECONDS)
         states = self._states()
-        if any(watch.is_heard(s) and s.stage == "moving" for s in states):
-            return  # it went on meanwhile
+        moves = any(watch.is_heard(s) and s.stage == "moving" for s in states)
+        if moves or progress != [s.progress for s in states]:
+            return
         report, ranks = self._judge(after, say.stands(event.seconds))
-        if not event.last and watch.anybody_works(ranks, before.work, after.work):
+        working = watch.anybody_works(ranks, before.work, after.work)
+        if not event.last and (working or report.verdict != "odd"):
             return
         self.watch.tell()
         self._tell("stall", event.seconds, report)
+
+    def _on_moved(self, event: Moved) -> None:
+        if self.said:
+            say.lines([say.went_on(event.seconds)])
+            self.said = ""
+            self._note("went-on", event.seconds, self.report)
 
     def _on_end(self) -> None:
         states = self._states()
