@@ -22,7 +22,7 @@ struct ProcStat {
   std::uint64_t start_time = 0;  // in clock ticks since boot: differs if the pid is used again
   std::uint64_t cpu_ticks = 0;
   std::uint64_t child_ticks = 0;  // of children that it has waited for
-  int wait_status = 0;  // as waitpid() gives it; only zombies have one
+  int wait_status = 0;            // as waitpid() gives it; only zombies have one
 };
 ProcStat read_stat(pid_t pid) noexcept;
 // The same of one thread of a process.
