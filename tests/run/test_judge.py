@@ -1,7 +1,9 @@
 """The judge without guards: what it tells of events, and what it writes."""
 
 import json
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -38,9 +40,9 @@ class FakeTaker:
     def __init__(self, folder):
         self.folder, self.works = folder, []
 
-    def take(self, ranks, patience, *, look, ended):
+    def take(self, patience, *, look, ended):
         work = self.works.pop(0) if self.works else dict.fromkeys(range(4), RESTING)
-        return snapshot.Snapshot(self.folder, work, frozenset())
+        return snapshot.Snapshot(self.folder, work)
 
 
 class FakeHub:
@@ -239,6 +241,24 @@ def test_states_of_processes_are_those_of_triage(changes, state, signal, code):
     seen = snapshot.seen_of(rank, PAYLOAD | changes)
     assert (seen.state, seen.signal, seen.code) == (state, signal, code)
     assert (seen.pid, seen.started, seen.time) == (11, 7, 5.0)
+
+
+def test_a_rank_that_is_gone_and_of_whose_end_nobody_heard_ended_last(tmp_path, monkeypatch):
+    """Else a victim that the launcher ended meanwhile would look like the first death."""
+    killed = {"rank": 2, "host": "node1", "pid": 11, "contact": "ok", "state": "dead", "signal": 9}
+    victim = {"rank": 0, "host": "node1", "pid": 12, "contact": "ok"}
+    hub = SimpleNamespace(
+        begin=lambda *stage: None, result_count=lambda: 2, snapshot=lambda: [victim, killed],
+        results=lambda: {0: b"", 2: b""},
+    )  # fmt: skip
+    core = SimpleNamespace(run_unpack_snapshot=lambda payload: PAYLOAD | {"letter": ""})
+    monkeypatch.setattr(snapshot._native, "core", lambda: core)
+    taker = snapshot.Taker(hub, tmp_path, "node1", [])
+    taken = taker.take(1.0, look=0.0, ended={2: time.monotonic() - 0.05})
+    read = json.loads((taken.folder / "states.json").read_text())["processes"]
+    by_rank = {each["rank"]: each for each in read}
+    assert by_rank[0]["ended"] - by_rank[2]["ended"] == pytest.approx(0.05, abs=0.04)
+    assert (by_rank[2]["signal"], by_rank[0]["signal"]) == (9, None)
 
 
 def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():

@@ -145,7 +145,7 @@ class Judge:
         states = self._states()
         ended = {s.rank: at for s in states if (at := self.watch.ended_at(s)) is not None}
         patience = seconds + look + _RANK_SECONDS * len(states)
-        return self.taker.take(states, patience, look=look, ended=ended)
+        return self.taker.take(patience, look=look, ended=ended)
 
     def _judge(self, snapshot: Snapshot, otherwise: str) -> tuple[Report, set[int]]:
         """Asks triage's judge; returns its report, and the ranks that are awaited.

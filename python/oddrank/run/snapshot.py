@@ -20,16 +20,18 @@ STAGE = "snapshot"
 _POLL = 0.005
 _IN_D = "in uninterruptible sleep (D)"
 _PREFIX = ".judge-"
+_GONE = ("dead", "zombie")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All ranks at a moment. folder: holds their records, and the states of their processes."""
+    """All ranks at a moment. folder: holds their records, and the states of their processes.
+
+    work: of those whose guards have answered.
+    """
 
     folder: Path
     work: Mapping[int, Work]
-    missing: frozenset[int]
-    """Ranks of which nothing is known."""
 
 
 def private_folder(job_folder: Path) -> Path:
@@ -55,14 +57,7 @@ class Taker:
         self._last: dict[int, dict[str, Any]] = {}
         """The last answers of ranks that were dead then: their guards end soon."""
 
-    def take(
-        self,
-        ranks: Sequence[RankState],
-        patience: float,
-        *,
-        look: float,
-        ended: Mapping[int, float],
-    ) -> Snapshot:
+    def take(self, patience: float, *, look: float, ended: Mapping[int, float]) -> Snapshot:
         """Waits `patience` seconds for answers.
 
         look: seconds between two looks at threads, which show their CPU time; 0: one look.
@@ -70,31 +65,31 @@ class Taker:
         """
         self._number += 1
         self._hub.begin(self._number, STAGE, str(round(look * 1000)), patience)
-        answers = self._answers(sum(map(is_heard, ranks)), time.monotonic() + patience)
+        answers = self._answers(sum(map(is_heard, self._ranks())), time.monotonic() + patience)
         folder = self._folder / str(self._number)
         folder.mkdir(mode=0o700)
         shutil.rmtree(self._folder / str(self._number - 1), ignore_errors=True)
-        seen, work = [], {}
-        # One clock for all ends: which rank was first shows who follows from whom.
-        began = time.time() - time.monotonic()
-        for state in ranks:
-            found = answers.get(state.rank)
-            if found is not None and has_ended(state):
-                self._last[state.rank] = found
-            elif has_ended(state):
-                found = self._last.get(state.rank)
+        seen: list[Seen] = []
+        now, since_boot = time.time(), time.monotonic()
+        for state in self._ranks():  # as they are now: who ended meanwhile has said how
+            found = answers.get(state.rank) or self._last.get(state.rank) or self._own(state)
             if found is None:
                 continue
-            at = began + ended[state.rank] if state.rank in ended else None
-            seen.append(replace(seen_of(state, found), ended=at))
-            work[state.rank] = _work(found)
+            if has_ended(state):
+                self._last[state.rank] = found
+            # One clock for all ends: which rank was first shows who follows from whom. A rank that
+            # is gone, and of whose end nobody has heard yet, has ended after all others.
+            ago = since_boot - ended.get(state.rank, since_boot)
+            one = seen_of(state, found)
+            seen.append(replace(one, ended=now - ago) if one.state in _GONE else one)
             if found["record"]:
                 name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"
                 (folder / name).write_bytes(found["record"])
         (folder / states.NAME).write_text(states.text(seen))
-        unheard = [state for state in ranks if state.rank not in work]
-        copied = set(self._copy_own(unheard, folder))
-        return Snapshot(folder, work, frozenset(s.rank for s in unheard) - copied)
+        return Snapshot(folder, {rank: _work(found) for rank, found in answers.items()})
+
+    def _ranks(self) -> list[RankState]:
+        return [RankState(**row) for row in self._hub.snapshot()]
 
     def _answers(self, expected: int, end: float) -> dict[int, dict[str, Any]]:
         while self._hub.result_count() < expected and time.monotonic() < end:
@@ -105,16 +100,26 @@ class Taker:
                 found[rank] = _native.core().run_unpack_snapshot(payload)
         return found
 
-    def _copy_own(self, unheard: Iterable[RankState], folder: Path) -> Iterable[int]:
-        """Copies this host's records of ranks whose guards are silent; yields the ranks."""
-        for state in unheard:
-            if state.host != self._host or not state.pid:
-                continue
-            name = f"rank{state.rank}-{state.pid}-*.trace"
-            for file in (file for records in self._records for file in records.glob(name)):
-                with suppress(OddrankError, OSError):
-                    (folder / file.name).write_bytes(_native.core().trace_slim(str(file)))
-                    yield state.rank
+    def _own(self, state: RankState) -> dict[str, Any] | None:
+        """Returns what this process can see itself of a rank of its host, whose guard is silent."""
+        if state.host != self._host or not state.pid:
+            return None
+        name = f"rank{state.rank}-{state.pid}-*.trace"
+        for file in (file for records in self._records for file in records.glob(name)):
+            started = int(file.stem.rpartition("-")[2])
+            ((letter, _, status, now),) = _native.core().trace_kernel_states([state.pid])
+            there = now == started
+            with suppress(OddrankError, OSError):
+                return {
+                    "record": _native.core().trace_slim(str(file)),
+                    "start_time": started,
+                    "realtime_ns": time.time_ns(),
+                    "letter": letter if there else "",
+                    "wait_status": status if there and letter == "Z" else -1,
+                    "threads": [],
+                    "oom_kills": 0,
+                }
+        return None
 
 
 def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
@@ -127,7 +132,7 @@ def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
         state.rank, state.host, state.pid, found["start_time"], life, found["realtime_ns"] / 1e9,
         threads=threads, oom_kills=found["oom_kills"],
     )  # fmt: skip
-    if life not in ("dead", "zombie"):
+    if life not in _GONE:
         return seen
     status = found["wait_status"]
     if status < 0:  # its parent has asked for it; the guard may have been faster
