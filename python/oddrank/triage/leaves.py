@@ -56,7 +56,7 @@ _MOST_WRAPPERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """What a stack says its thread does.
+    """The activity of a thread, as its stack shows it.
 
     kind: peers, data, gpu, disk, lock, network, running, threads, leaving, or "" if unknown.
     frame: the innermost frame that a user would name. op: the operation, of peers. cut: how many

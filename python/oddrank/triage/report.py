@@ -1,6 +1,7 @@
 """From files to the report: reads the evidence, asks the judges, and says what they found."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from oddrank.report import Report
 from oddrank.trace import jobs
 from oddrank.triage import apart, findings, timeline, tree, verdict
 from oddrank.triage.evidence import Item, Notes, kinds
-from oddrank.triage.facts import Fact, Point, Suspect
+from oddrank.triage.facts import MOST_RANKS, Fact, Point, Suspect, bounded
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.rules import RULES
 from oddrank.triage.view import View, ours, view
@@ -21,7 +22,7 @@ _MOST_NOTES = 64
 
 @dataclass
 class Triage:
-    """What was read and what the judges made of it. read: kind -> (files, facts)."""
+    """Everything that was read, and the suspects. read: kind -> (files, facts)."""
 
     view: View
     suspects: list[Suspect]
@@ -54,6 +55,10 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
             " dumps or records of the job"
         )
+    facts, strange = bounded(facts)
+    for file, number in Counter(apart.file_of(fact) for fact in strange).items():
+        plural = "s" if number > 1 else ""
+        notes.add(file, f"{number} fact{plural} left out: a rank or size beyond {MOST_RANKS}")
     facts = ours(facts)
     jobs_found = apart.jobs(facts)
     return Triage(view(facts), _suspects(jobs_found), notes, read, len(jobs_found), _folder(items))

@@ -22,6 +22,7 @@ from oddrank.triage.facts import (
     Stop,
     Trouble,
     World,
+    bounded,
 )
 from oddrank.triage.timeline import ZONES
 
@@ -32,7 +33,8 @@ T = TypeVar("T")
 class View:
     """All facts of a job. `progress`: group -> rank -> the most telling source of that rank.
 
-    processes: every process that any source names. heard: ranks with evidence of their own.
+    processes: every process that any source names. members: those that more than a state tells of.
+    heard: ranks with evidence of their own.
     """
 
     progress: dict[Group, dict[int, Progress]] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class View:
     """Host -> when the job began there."""
     world: int | None = None
     processes: tuple[Process, ...] = ()
+    members: frozenset[Process] = frozenset()
 
     def child(self, process: Process) -> Child | None:
         """Returns what is known of a process that a rank started; None if it is not known as one.
@@ -80,7 +83,7 @@ class View:
 
 def view(facts: Iterable[Fact]) -> View:
     """Joins facts: a pid and a rank of one process become one, group names get their ranks."""
-    facts = tuple(facts)
+    facts = tuple(bounded(facts)[0])
     join = Joiner(facts)
     found = View(facts=facts, began=_began(facts), world=_world(facts))
     groups = _Groups(facts, found.world)
@@ -122,6 +125,11 @@ def view(facts: Iterable[Fact]) -> View:
         for group, members in progress.items()
     }
     found.processes = join.all()
+    found.members = frozenset(
+        join(named)
+        for fact in facts
+        if not isinstance(fact, State) and (named := _process_of(fact)) is not None
+    ) | {thread.process for stack in found.stacks for thread in stack.threads}
     return found
 
 
@@ -235,13 +243,16 @@ class _Groups:
 
 
 class Joiner:
-    """Joins what sources call one process: by rank, or by host and pid, or by a pid seen once."""
+    """Joins what sources call one process: by rank, or by a pid that one rank alone has.
+
+    Where no host is said, one rank of all hosts.
+    """
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         named = [p for p in map(_process_of, facts) if p is not None]
         named += [t.process for f in facts if isinstance(f, Stack) for t in f.threads]
         self._by_rank: dict[int, Process] = {}
-        self._by_pid: dict[tuple[str | None, int], Process] = {}
+        self._by_pid: dict[tuple[str | None, int], set[int]] = defaultdict(set)
         self._seen: dict[Process, None] = {}
         for process in named:
             if process.rank is not None:
@@ -253,16 +264,16 @@ class Joiner:
         for process in named:
             if process.rank is not None and process.pid is not None:
                 for host in {process.host, None}:
-                    self._by_pid.setdefault((host, process.pid), Process(process.rank))
+                    self._by_pid[host, process.pid].add(process.rank)
         for process in named:
             self._seen.setdefault(self(process))
 
     def __call__(self, process: Process) -> Process:
         if process.rank is None and process.pid is not None:
-            known = self._by_pid.get((process.host, process.pid))
-            if known is None and process.host is None:
-                known = self._by_pid.get((None, process.pid))
-            process = known or process
+            # Containers and hosts may have the same pids.
+            owners = self._by_pid.get((process.host, process.pid), set())
+            if len(owners) == 1:
+                process = Process(next(iter(owners)))
         if process.rank is not None:
             return self._by_rank.get(process.rank, process)
         return process
@@ -280,7 +291,7 @@ def _host(new: str | None, old: str | None) -> str | None:
 
 def is_address(host: str) -> bool:
     """Returns whether a host is given by its IP address."""
-    return ":" in host or host.replace(".", "").isdigit()
+    return ":" in host or host.replace(".", "").isdecimal()
 
 
 def _process_of(fact: Fact) -> Process | None:

@@ -12,6 +12,7 @@ from oddrank.triage.evidence import (
     kernel,
     kubernetes,
     launcher,
+    log_lines,
     nccl_debug,
     nccl_inspector,
     nccl_ras,
@@ -48,7 +49,7 @@ def read(
     items: Sequence[Item], notes: Notes, kinds: Sequence[Kind] | None = None
 ) -> Iterator[tuple[Kind, list[Item], list[Fact]]]:
     """Yields each kind that was found, its files and its facts. Files of no kind get a note."""
-    left = list(items)
+    left = items = log_lines.placed(items)
     known: set[str] = set()
     kinds = KINDS if kinds is None else kinds
     for kind in sorted(kinds, key=lambda kind: not kind.binary):

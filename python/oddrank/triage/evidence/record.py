@@ -11,7 +11,7 @@ from oddrank import _native
 from oddrank.trace import collectives, processes, ranks, states
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
-from oddrank.triage.evidence import Item, Kind, Notes, record_calls
+from oddrank.triage.evidence import Item, Kind, Notes, record_calls, unix_time
 from oddrank.triage.facts import (
     Activity,
     Death,
@@ -84,8 +84,9 @@ def _ranks(items: Sequence[Item]) -> tuple[list[Rank], dict[Path, str]]:
     found = [_as_torch_says(rank) for rank in found]
     back = processes.runs_back(found)
     return [
-        replace(rank, runs_back=runs) for rank, runs in zip(found, back, strict=True)
-    ], refused  # fmt: skip
+        replace(rank, runs_back=runs, last=unix_time(rank.last))
+        for rank, runs in zip(found, back, strict=True)
+    ], refused
 
 
 def _as_torch_says(rank: Rank) -> Rank:
@@ -101,8 +102,11 @@ def _collected(items: Iterable[Item], notes: Notes) -> Iterable[Seen]:
         if not _is_states(item) or item.size > _LARGEST_STATES:
             continue
         try:
-            yield from states.parse(json.loads(item.path.read_bytes()))
-        except (OSError, ValueError, RecursionError) as error:
+            found = states.parse(json.loads(item.path.read_bytes()))
+            if any(unix_time(each.time) is None for each in found):
+                raise ValueError("it has times that cannot be")
+            yield from found
+        except (OSError, ValueError, OverflowError, RecursionError) as error:
             notes.add(item, f"its states were not read: {error}")
 
 

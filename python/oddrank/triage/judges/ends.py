@@ -228,7 +228,7 @@ def before(one: End, other: End) -> bool:
     """Returns whether an end came before another, as far as their clocks tell."""
     a, b = timed(one), timed(other)
     if a is None or b is None or a.time is None or b.time is None:
-        return False
+        return a is None and b is None and _was_told_before(one.best, other.best)
     same_clock = (
         one.process.host == other.process.host
         if one.process.host and other.process.host
@@ -237,6 +237,21 @@ def before(one: End, other: End) -> bool:
     if a.wall != b.wall:
         return same_clock and b.time - a.time > timeline.ZONES
     return same_clock and b.time - a.time > (1.0 if a.coarse or b.coarse else 0.0)
+
+
+def _was_told_before(one: Death, other: Death) -> bool:
+    """Returns whether a launcher that writes no times told of an exit before it told of a kill: it
+    kills the others once a task has failed."""
+    lines = one.source.line, other.source.line
+    return (
+        one.how == "exit"
+        and other.how == "signal"
+        and other.signal in FROM_OUTSIDE
+        and one.source.file == other.source.file
+        and lines[0] is not None
+        and lines[1] is not None
+        and lines[0] < lines[1]
+    )
 
 
 def timed(end: End) -> Death | None:
