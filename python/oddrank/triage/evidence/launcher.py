@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
-from oddrank.triage.evidence import Item, Kind, Notes, log_lines, tracebacks, unix_time
+from oddrank.triage.evidence import (
+    Item,
+    Kind,
+    Notes,
+    log_lines,
+    rank_in_name,
+    tracebacks,
+    unix_time,
+)
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
 
@@ -398,7 +406,9 @@ def _error_file(item: Item, notes: Notes) -> Iterator[Fact]:
         return
     site, _ = tracebacks.parse(stack.splitlines()[:10_000])
     stopped = "SignalException" in text
-    process = Process(item.rank, label=item.label)
+    # `oddrank collect` names them rank3.error.json.
+    named = rank_in_name(item.name.rpartition("/")[2])
+    process = Process(item.rank if named is None else named, label=item.label)
     yield Death(
         process, "signal" if stopped else "exception", Source(item.name), stamp, coarse=True,
         signal=15 if stopped else None, by="launcher" if stopped else "",
