@@ -34,7 +34,7 @@ _HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
 _FOREVER = 10 * 365 * 86400.0
 _PR_SET_NAME = 15
 # Between two looks at the states: they take about 5 % of a core, however many ranks there are.
-_LEAST_PAUSE, _MOST_PAUSE, _PAUSE_TIMES = 0.05, 2.0, 20.0
+_LEAST_PAUSE, _MOST_PAUSE, _PAUSE_TIMES = 0.03, 2.0, 20.0
 # After the end of rank 0's process, for the other ranks' ends.
 _LAST_SECONDS = 10.0
 # For the answers of all guards after a death, of a stall; more for each rank.
