@@ -69,6 +69,8 @@ class FakeHub:
 class Judged:
     """A judge whose guards, snapshots and triage are the test's."""
 
+    leaf_class: str | None = None
+
     def __init__(self, folder, monkeypatch):
         self.json, self.lines, self.findings = folder / "report.json", [], [finding()]
         settings = Settings(
@@ -85,7 +87,8 @@ class Judged:
         monkeypatch.setattr(say, "lines", lambda texts: self.lines.append(list(texts)))
 
     def made(self):
-        suspects = [{"processes": [{"rank": 2, "host": "node1", "pid": 7}]}]
+        processes = [{"rank": 2, "host": "node1", "pid": 7}]
+        suspects = [{"processes": processes, "leaf_class": self.leaf_class}]
         data = {"evidence": [], "folder": None, "skipped": [], "heard": [], "suspects": suspects}
         return Report.of("triage", {"size": 4}, data, self.findings, complete=True)
 
@@ -152,6 +155,13 @@ def test_while_the_awaited_rank_works_nobody_is_named(judged):
     assert not judged.json.exists()
     judged.taker.works = [{2: RESTING}, works]
     judged.takes(Stall(600.0, last=True))
+    assert len(judged.lines) == 1
+
+
+def test_a_rank_that_waits_in_a_loop_is_not_at_work(judged):
+    judged.leaf_class = "gpu"
+    judged.taker.works = [{2: RESTING}, {2: Work(1, 12.0, 3.0, 0, 0)}]
+    judged.takes(Stall(61.0, last=False))
     assert len(judged.lines) == 1
 
 
@@ -262,9 +272,11 @@ def test_a_rank_that_is_gone_and_of_whose_end_nobody_heard_ended_last(tmp_path, 
 
 
 def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
-    assert snapshot.awaited([{"processes": [{"rank": 3}, {"rank": None}]}], [RANK]) == {3}
+    suspect = {"processes": [{"rank": 3}, {"rank": None}], "leaf_class": None}
+    assert snapshot.awaited([suspect], [RANK]) == {3: False}
+    assert snapshot.awaited([{**suspect, "leaf_class": "gpu"}], [RANK]) == {3: True}
     dead = RankState(1, contact="ok", state="dead")
-    assert snapshot.awaited([], [RANK, dead]) == {2}
+    assert snapshot.awaited([], [RANK, dead]) == {2: False}
 
 
 def test_durations():

@@ -283,7 +283,14 @@ BEFORE = Work(started=1, seconds=10.0, cpu_seconds=5.0, io_bytes=1000, events=10
 def test_a_process_that_uses_time_moves_bytes_or_runs_lines_is_at_work(changes, works):
     after = replace(BEFORE, seconds=12.0, **changes)
     assert is_at_work(BEFORE, after) is works
-    assert anybody_works([0, 1], {1: BEFORE}, {0: BEFORE, 1: after}) is works
+    ranks = {0: False, 1: False}
+    assert anybody_works(ranks, {1: BEFORE}, {0: BEFORE, 1: after}) is works
+
+
+def test_a_process_that_waits_in_a_loop_is_at_work_only_by_what_it_moves():
+    loop = replace(BEFORE, seconds=12.0, cpu_seconds=7.0)
+    assert not is_at_work(BEFORE, loop, spins=True)
+    assert is_at_work(BEFORE, replace(loop, io_bytes=1 << 20), spins=True)
 
 
 def test_between_two_looks_at_the_same_time_nothing_is_known():

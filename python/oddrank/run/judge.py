@@ -147,8 +147,8 @@ class Judge:
         patience = seconds + look + _RANK_SECONDS * len(states)
         return self.taker.take(patience, look=look, ended=ended)
 
-    def _judge(self, snapshot: Snapshot, otherwise: str) -> tuple[Report, set[int]]:
-        """Asks triage's judge; returns its report, and the ranks that are awaited.
+    def _judge(self, snapshot: Snapshot, otherwise: str) -> tuple[Report, dict[int, bool]]:
+        """Asks triage's judge; returns its report, and the ranks that are awaited, as awaited().
 
         otherwise: what happened, if nothing says whose fault that is.
         """

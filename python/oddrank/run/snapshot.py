@@ -19,6 +19,8 @@ from oddrank.trace.states import Seen
 STAGE = "snapshot"
 _POLL = 0.005
 _IN_D = "in uninterruptible sleep (D)"
+# Classes of places (triage/leaves.py) in which a process waits, perhaps in a loop.
+_WAITS = ("peers", "gpu", "lock", "network")
 _PREFIX = ".judge-"
 _GONE = ("dead", "zombie")
 
@@ -149,7 +151,16 @@ def _work(found: Mapping[str, Any]) -> Work:
     )  # fmt: skip
 
 
-def awaited(found: Iterable[Mapping[str, Any]], ranks: Iterable[RankState]) -> set[int]:
-    """Returns the ranks that a report's suspects are; all that live if it names nobody."""
-    named = {p["rank"] for suspect in found for p in suspect["processes"]} - {None}
-    return named or {state.rank for state in ranks if is_heard(state) and not has_ended(state)}
+def awaited(found: Iterable[Mapping[str, Any]], ranks: Iterable[RankState]) -> dict[int, bool]:
+    """Returns the ranks that a report's suspects are; all that live if it names nobody.
+
+    The value: whether the rank stands in a call that waits, of which CPU time says nothing.
+    """
+    named = {
+        process["rank"]: suspect["leaf_class"] in _WAITS
+        for suspect in found
+        for process in suspect["processes"]
+        if process["rank"] is not None
+    }
+    living = {s.rank: False for s in ranks if is_heard(s) and not has_ended(s)}
+    return named or living

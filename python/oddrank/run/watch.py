@@ -222,24 +222,30 @@ class Work:
     events: int
 
 
-def is_at_work(before: Work, after: Work) -> bool:
-    """Returns whether a process worked between two looks: evaluated, saved, compiled, or looped."""
+def is_at_work(before: Work, after: Work, *, spins: bool = False) -> bool:
+    """Returns whether a process worked between two looks: evaluated, saved, compiled, or looped.
+
+    spins: it stands in a call that waits. Then CPU time is no work: CUDA's and NCCL's threads wait
+    in loops.
+    """
     seconds = after.seconds - before.seconds
     if before.started != after.started or seconds <= 0:
         return False
     return (
-        after.cpu_seconds - before.cpu_seconds >= _CPU * seconds
+        (not spins and after.cpu_seconds - before.cpu_seconds >= _CPU * seconds)
         or after.io_bytes - before.io_bytes >= _BYTES * seconds
         or after.events - before.events >= _EVENTS * seconds
     )
 
 
 def anybody_works(
-    ranks: Iterable[int], before: Mapping[int, Work], after: Mapping[int, Work]
+    ranks: Mapping[int, bool], before: Mapping[int, Work], after: Mapping[int, Work]
 ) -> bool:
-    """Returns whether any of these ranks is at work."""
+    """Returns whether any of these ranks is at work. ranks: rank -> whether it spins."""
     return any(
-        is_at_work(before[rank], after[rank]) for rank in ranks if rank in before and rank in after
+        is_at_work(before[rank], after[rank], spins=spins)
+        for rank, spins in ranks.items()
+        if rank in before and rank in after
     )
 
 
