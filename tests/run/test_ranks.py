@@ -55,7 +55,8 @@ def run(folder: Path, *options: str) -> Run:
     (folder / "pytest.ini").write_text(CONFIG)
     mark = Marked()
     environ = {**os.environ, **mark.environ, "COLUMNS": "300"}
-    environ.pop("PYTEST_XDIST_WORKER", None)
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+        environ.pop(name, None)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--junitxml=all.xml"]
     try:
         done = subprocess.run(

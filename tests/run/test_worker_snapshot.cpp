@@ -81,7 +81,9 @@ TEST(WorkerSnapshots, that_are_cut_or_changed_never_give_more_than_a_record_may_
       bytes[random() % std::min<std::size_t>(bytes.size(), 300)] = static_cast<char>(random());
     }
     const auto read = unpack_snapshot(bytes);
-    if (read) EXPECT_LE(read->record.size(), trace::kLargestSlim);
+    if (read) {
+      EXPECT_LE(read->record.size(), trace::kLargestSlim);
+    }
   }
 }
 

@@ -12,7 +12,7 @@
 namespace oddrank::trace {
 namespace {
 
-constexpr auto kLine = static_cast<std::uint8_t>(Kind::kLine);
+constexpr auto kOfLine = static_cast<std::uint8_t>(Kind::kLine);
 
 // Writes both files anew at each call.
 struct Both {
@@ -169,7 +169,7 @@ TEST_F(Slim, has_lines_without_line_tables) {
   record.header().python = 0x030b07f0;
   // One entry of 3.11: two units at one line below the first.
   record.code(7, "offsets", 1, 90, std::string_view("\xe9\x02\x80\x00", 4).substr(0, 2));
-  const Place places[] = {Place::of(7, 2, kLine | kIsOffset), Place::of(7, 400, kLine | kIsOffset)};
+  const Place places[] = {Place::of(7, 2, kOfLine | kIsOffset), Place::of(7, 400, kOfLine | kIsOffset)};
   record.thread(1, "by offsets", places);
   const Both read = both(record);
   expect_same(read);
@@ -200,7 +200,7 @@ TEST_F(Slim, of_a_process_whose_main_thread_has_gone_shows_its_last_events) {
   fill_record(record);
   record.header().pid = 100;
   record.slot(0).depth = 0;
-  for (std::uint64_t i = 0; i < 1000; ++i) record.event(0, 200 + i, Place::of(2, 7, kLine));
+  for (std::uint64_t i = 0; i < 1000; ++i) record.event(0, 200 + i, Place::of(2, 7, kOfLine));
   slim_of(record);
   const History whole = read_history(path_, 100), slim = read_history(slim_path_, 100);
   ASSERT_EQ(whole.events.size(), slim.events.size());
@@ -231,7 +231,7 @@ TEST_F(Slim, stays_below_its_limit_with_many_deep_threads_and_long_names) {
   std::vector<Place> stack;
   for (std::uint32_t i = 0; i < 200; ++i) {
     record.code(100 + i, name + std::to_string(i), 1, 1);
-    stack.push_back(Place::of(100 + i, i, kLine));
+    stack.push_back(Place::of(100 + i, i, kOfLine));
   }
   record.header().pid = 100 + 599;
   for (std::uint32_t i = 0; i < 600; ++i) {
