@@ -107,7 +107,9 @@ class Cluster:
                 word.partition("=")[::2]
                 for word in self.call("scontrol", "show", "job", "-o", number).split()
             )
-            over = said["JobState"] not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}
+            over = said["JobState"] not in {
+                "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "REQUEUE_HOLD",
+            }  # fmt: skip
             if over or time.monotonic() > end:
                 code = int(said["ExitCode"].partition(":")[0])
                 text = output.read_text(errors="replace") if output.exists() else ""

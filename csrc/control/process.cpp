@@ -143,15 +143,15 @@ const ProcessState& ProcessWatch::look() {
   return state_;
 }
 
-void ProcessWatch::kill() noexcept {
+void ProcessWatch::kill(int number) noexcept {
   if (state_.life == Liveness::kDead) return;
 #ifdef SYS_pidfd_send_signal
   if (pidfd_) {
-    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), number, nullptr, 0);
     return;
   }
 #endif
-  if (start_time_ != 0 && read_stat(pid_).start_time == start_time_) ::kill(pid_, SIGKILL);
+  if (start_time_ != 0 && read_stat(pid_).start_time == start_time_) ::kill(pid_, number);
 }
 
 namespace {

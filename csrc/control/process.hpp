@@ -2,6 +2,7 @@
 // pidfds; ends one at a deadline; keeps the process that the launcher started (the keeper).
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -34,7 +35,7 @@ class ProcessWatch {
   const ProcessState& look();
   // The state at the last look().
   const ProcessState& last() const noexcept { return state_; }
-  void kill() noexcept;
+  void kill(int number = SIGKILL) noexcept;
 
  private:
   bool dead_by_pidfd() const noexcept;

@@ -3,17 +3,12 @@
 #include "control/rendezvous.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
-#include "control/wire.hpp"
 #include "os/clock.hpp"
 
 namespace oddrank::control {
@@ -53,36 +48,12 @@ std::string Rendezvous::look(std::int64_t now) {
 }
 
 void Rendezvous::start_fetch(std::int64_t now, std::int64_t last_ns) {
-  if (fetch_until_ != 0 || fetcher_.empty()) return;
-  fetch_until_ = std::min(now + kFetchNs, last_ns);
-  std::array<int, 2> pipe{};
-  if (now >= fetch_until_ || ::pipe2(pipe.data(), O_CLOEXEC) != 0) return;
-  fetch_.reset(pipe[0]);
-  const Fd output(pipe[1]);
-  std::vector<char*> arguments;
-  for (std::string& one : fetcher_) arguments.push_back(one.data());
-  arguments.push_back(nullptr);
-  const pid_t child = ::fork();
-  if (child != 0) return;
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::dup2(output.get(), STDOUT_FILENO);
-  ::execv(arguments[0], arguments.data());
-  ::_exit(127);
+  if (fetched_ || fetcher_.empty()) return;
+  fetched_ = true;
+  const std::int64_t until = std::min(now + kFetchNs, last_ns);
+  if (now < until) fetch_.start(fetcher_, until);
 }
 
-std::string Rendezvous::take_fetched(std::int64_t now) {
-  if (!fetch_) return "";
-  pollfd entry{fetch_.get(), POLLIN, 0};
-  bool open = now < fetch_until_;
-  while (open && ::poll(&entry, 1, 0) > 0) {
-    std::array<char, 4096> text{};
-    const ssize_t got = ::read(fetch_.get(), text.data(), text.size());
-    open = got > 0 && fetched_.size() < kSmallFrame;
-    if (got > 0) fetched_.append(text.data(), static_cast<std::size_t>(got));
-  }
-  if (open) return "";
-  fetch_.reset();
-  return std::exchange(fetched_, {});
-}
+std::string Rendezvous::take_fetched(std::int64_t now) { return fetch_.take(now).value_or(""); }
 
 }  // namespace oddrank::control

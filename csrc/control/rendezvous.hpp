@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "os/fd.hpp"
+#include "control/command.hpp"
 
 namespace oddrank::control {
 
@@ -31,9 +31,9 @@ class Rendezvous {
 
   // Starts the fetcher, once. Gives it up after 60 s or at `last_ns`.
   void start_fetch(std::int64_t now, std::int64_t last_ns);
-  bool fetching() const noexcept { return static_cast<bool>(fetch_); }
+  bool fetching() const noexcept { return fetch_.running(); }
   // For poll(): the fetcher's output; -1 if it does not run.
-  int fd() const noexcept { return fetch_.get(); }
+  int fd() const noexcept { return fetch_.fd(); }
   // Returns the fetcher's output once, after its end; "" before.
   std::string take_fetched(std::int64_t now);
 
@@ -41,9 +41,8 @@ class Rendezvous {
   std::string file_;
   std::vector<std::string> fetcher_;
   std::int64_t last_look_ = 0;
-  Fd fetch_;
-  std::int64_t fetch_until_ = 0;  // 0: not started
-  std::string fetched_;
+  Command fetch_;
+  bool fetched_ = false;  // the fetcher was started
 };
 
 }  // namespace oddrank::control

@@ -52,7 +52,7 @@ std::string absolute(const std::string& name, std::string_view path) {
   return std::string(path);
 }
 
-// --record and --fetcher add one value each time.
+// --record, --fetcher and --collector add one value each time.
 Arguments parse(int count, char** values) {
   constexpr std::int64_t kMost = INT32_MAX;
   Arguments to;
@@ -87,6 +87,8 @@ Arguments parse(int count, char** values) {
        }},
       {"--fetcher",
        [&watch](const std::string&, std::string_view value) { watch.fetcher.emplace_back(value); }},
+      {"--collector", [&watch](const std::string&,
+                               std::string_view value) { watch.collector.emplace_back(value); }},
   };
   for (int i = 1; i < count; i += 2) {
     const std::string name = values[i];

@@ -3,6 +3,7 @@
 
 #include <malloc.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -10,6 +11,7 @@
 #include <charconv>
 #include <exception>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "control/messages.hpp"
@@ -38,6 +40,10 @@ constexpr std::int64_t kLingerNs = 4'500 * kMs;
 // For telling a silent root why it was given up.
 constexpr std::int64_t kPartingNs = 3'000 * kMs;
 constexpr std::size_t kLongestHost = 200;
+// A collector has a deadline of its own, which is shorter.
+constexpr std::int64_t kCollectNs = 60'000 * kMs;
+// Between SIGTERM and SIGKILL.
+constexpr std::int64_t kGraceNs = 5'000 * kMs;
 
 // The parameters of a snapshot are a number of milliseconds.
 std::int64_t look_ns(const std::string& parameters) {
@@ -45,6 +51,17 @@ std::int64_t look_ns(const std::string& parameters) {
   const char* const end = parameters.data() + parameters.size();
   std::from_chars(parameters.data(), end, milliseconds);
   return std::clamp<std::int64_t>(milliseconds, 0, kMostLookMs) * kMs;
+}
+
+// Returns whether a list like 0,8,16 has the number.
+bool has(std::string_view list, std::int32_t number) {
+  const std::string word = std::to_string(number);
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(','), list.size());
+    if (list.substr(0, end) == word) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
 }
 
 }  // namespace
@@ -67,6 +84,7 @@ void Watcher::run() {
     // poll() skips fd -1.
     polls.push_back({is_dead() ? -1 : worker_.fd(), POLLIN, 0});
     polls.push_back({rendezvous_.fd(), POLLIN, 0});
+    polls.push_back({collector_.fd(), POLLIN, 0});
     link_.add_polls(polls);
     const std::int64_t sleep = std::max<std::int64_t>(sleep_ns(now), 0);
     const timespec pause{sleep / 1'000'000'000, sleep % 1'000'000'000};
@@ -85,11 +103,13 @@ std::int64_t Watcher::sleep_ns(std::int64_t now) const {
   if (worker_.fd() < 0)
     next = std::min(next, now + kSeekNs);  // an old kernel: the look sees a death
   if (asked_) next = std::min(next, asked_->due_ns);
+  if (kill_at_ns_ != 0 && !is_dead()) next = std::min(next, kill_at_ns_);
   return next - now;
 }
 
 bool Watcher::is_done(std::int64_t now) const {
   if (refused_) return true;
+  if (collector_.running()) return false;
   if (is_dead() && (alone_ || now - changed_ns_ >= kLingerNs)) return true;
   return lost_ns_ != 0 && (!link_.parting() || now - lost_ns_ >= kPartingNs);
 }
@@ -97,8 +117,15 @@ bool Watcher::is_done(std::int64_t now) const {
 void Watcher::step(std::int64_t now, bool has_died) {
   const bool blind = worker_.fd() < 0;
   if (!is_dead() && (has_died || blind || now - looked_ns_ >= kLookNs)) look(now);
+  if (kill_at_ns_ != 0 && now >= kill_at_ns_ && !is_dead()) {
+    worker_.kill();
+    kill_at_ns_ = now + kGraceNs;
+  }
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;  // the fetcher, the collector
+  const auto collected = collector_.take(now);
   if (alone_) return;
   look_for_root(now);
+  if (collected) send_result(collects_, *collected);
   link_.tick(now);
   const bool was_up = link_.up();
   const std::vector<control::Frame> frames = link_.work(now);
@@ -130,7 +157,6 @@ void Watcher::look(std::int64_t now) {
 }
 
 void Watcher::look_for_root(std::int64_t now) {
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;  // the fetcher
   if (link_.has_address()) {
     rendezvous_.take_fetched(now);
     return;
@@ -172,6 +198,11 @@ void Watcher::hear(const control::Frame& frame, std::int64_t now) {
   } else if (frame.kind == FrameKind::kGo) {
     const auto go = control::unpack<control::Go>(frame.payload);
     if (go && go->stage == "snapshot") begin_snapshot(*go, now);
+    if (go && go->stage == "collect") collect(*go, now);
+    if (go && go->stage == "kill" && kill_at_ns_ == 0) {
+      worker_.kill(SIGTERM);
+      kill_at_ns_ = now + kGraceNs;
+    }
     if (go && go->stage == "end") go_alone();
   }
 }
@@ -203,6 +234,17 @@ void Watcher::report(std::int64_t now, std::uint32_t question) {
   reported_ = state(now);
   reported_.report = question;
   link_.send(FrameKind::kState, control::pack(reported_));
+}
+
+void Watcher::send_result(std::uint32_t stage, const std::string& result) {
+  link_.send(FrameKind::kResult, control::Packer().u32(stage).take() + result);
+}
+
+void Watcher::collect(const control::Go& go, std::int64_t now) {
+  if (!has(go.parameters, options_.rank)) return;
+  collects_ = go.stage_number;
+  if (!collector_.running()) collector_.start(options_.collector, now + kCollectNs);
+  if (!collector_.running()) send_result(collects_, "");
 }
 
 void Watcher::begin_snapshot(const control::Go& go, std::int64_t now) {
@@ -262,8 +304,7 @@ void Watcher::send_snapshot() {
     }
   }
   snapshot.realtime_ns = clock_ns(CLOCK_REALTIME);
-  link_.send(FrameKind::kResult,
-             control::Packer().u32(asked_->stage).take() + pack_snapshot(snapshot));
+  send_result(asked_->stage, pack_snapshot(snapshot));
   asked_.reset();
   ::malloc_trim(0);  // the dictionary of the record
 }

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "control/command.hpp"
 #include "control/link.hpp"
+#include "control/messages.hpp"
 #include "control/process.hpp"
 #include "control/rendezvous.hpp"
 #include "run/kernel_facts.hpp"
@@ -24,18 +26,24 @@ struct WatchOptions {
   std::string address;               // the root's; empty: the next two bring it
   std::string rendezvous_file;       // a file where it may appear; empty: none
   std::vector<std::string> fetcher;  // a command that prints it; empty: none
+  // A command that saves this node's evidence, and prints what it did; empty: none.
+  std::vector<std::string> collector;
   std::int64_t quiet_ns = 5'000'000'000;
 };
 
 // Sends a State when the worker's life, stage, parent or count of memory kills changes, and as an
-// answer to REPORT; a WorkerSnapshot as the result of each stage "snapshot" (its parameters: the
-// milliseconds between two looks at the threads), also once the worker is dead. After a stage
-// "end", or an END, it only waits for the worker's end. Sleeps but for a look a second.
+// answer to REPORT. Stages of the root:
+// - "snapshot": sends a WorkerSnapshot, also once the worker is dead. Its parameters: the
+//   milliseconds between two looks at the threads.
+// - "collect": sends what the collector prints, if its parameters, ranks like 0,8, have this one.
+// - "kill": ends the worker, by SIGTERM, and by SIGKILL 5 s later.
+// - "end", or an END: only waits for the worker's end from now on.
+// Sleeps but for a look a second.
 class Watcher {
  public:
   Watcher(WatchOptions options, control::ProcessWatch worker);
   // Returns once the worker has been dead for 4.5 s (at once if the root wants no more), or the
-  // root is gone.
+  // root is gone; later while the collector runs.
   void run();
 
  private:
@@ -57,6 +65,8 @@ class Watcher {
   void go_alone();
   control::State state(std::int64_t now) const;
   void report(std::int64_t now, std::uint32_t question);
+  void send_result(std::uint32_t stage, const std::string& result);
+  void collect(const control::Go& go, std::int64_t now);
   void begin_snapshot(const control::Go& go, std::int64_t now);
   void send_snapshot();
   std::vector<std::uint32_t> threads() const;
@@ -68,7 +78,10 @@ class Watcher {
   OomKills oom_kills_;
   control::Link link_;
   control::Rendezvous rendezvous_;
-  pid_t launcher_;  // the worker's parent at the start
+  control::Command collector_;
+  std::uint32_t collects_ = 0;   // the stage whose result the collector's output is
+  std::int64_t kill_at_ns_ = 0;  // 0: the root has not asked for the worker's end
+  pid_t launcher_;               // the worker's parent at the start
   std::int64_t began_ns_;
   std::int64_t looked_ns_ = 0;
   std::int64_t pinged_ns_ = 0;

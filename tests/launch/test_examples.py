@@ -152,6 +152,38 @@ def test_slurms_selftest_says_where_the_nodes_to_leave_out_were_not_written(
     assert f"is not known: {environ['EXCLUDE']} was not written" in ended.output
 
 
+# In place of the training: its verdict blames the first node that it gets, or nobody.
+ENDS_ONCE = """#!/bin/sh
+[ "$1" = -c ] && exec {python} "$@"
+echo "attempt on $(hostname)"
+[ -n "${{SLURM_RESTART_COUNT:-}}" ] && exit 0
+while [ "$1" != --json ]; do shift; done
+cat >"$2" <<END
+{{"data": {{"decision": {{"action": "{action}", "why": "a test", "nodes": ["$(hostname)"]}}}}}}
+END
+exit 1
+"""
+
+
+@pytest.mark.needs("slurm", "netns")
+@pytest.mark.parametrize("action", ["exclude", "same-nodes", "do-not-restart"])
+def test_slurms_training_is_queued_again_as_the_verdict_says(
+    environ, tmp_path, slurm, monkeypatch, action
+):
+    attempts = 1 if action == "do-not-restart" else 2
+    python = tmp_path / "python"
+    python.write_text(ENDS_ONCE.format(python=sys.executable, action=action))
+    python.chmod(0o755)
+    script = ("--nodes=1", "train.sbatch", "train.py")
+    ended = submit(script, environ | {"PYTHON": str(python)}, tmp_path, slurm, monkeypatch)
+    hosts = [line.split()[-1] for line in ended.output.splitlines() if "attempt on" in line]
+    assert len(hosts) == attempts, ended.output
+    assert f"attempt 0 ended with 1: {action}, a test" in ended.output
+    assert ended.state == ("FAILED" if attempts == 1 else "COMPLETED"), ended.output
+    if action == "exclude":
+        assert hosts[0] != hosts[1]
+
+
 def names_in(environ):
     """Returns the nodes to leave out."""
     lines = Path(environ["EXCLUDE"]).read_text().splitlines()
@@ -163,5 +195,7 @@ def submit(script, environ, tmp_path, slurm, monkeypatch):
         monkeypatch.setenv(name, value)
     tasks = f"--ntasks-per-node={environ['RANKS_PER_NODE']}"
     where = f"--chdir={tmp_path}"
-    path = str(EXAMPLES / "slurm" / script[0])
-    return slurm.batch(tasks, where, path, *script[1:], output=tmp_path / "output", seconds=SECONDS)
+    words = [
+        str(EXAMPLES / "slurm" / word) if word.endswith(".sbatch") else word for word in script
+    ]
+    return slurm.batch(tasks, where, *words, output=tmp_path / "output", seconds=SECONDS)

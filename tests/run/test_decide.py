@@ -73,14 +73,14 @@ def test_a_signature_has_no_ranks_and_no_numbers():
 
 
 def test_attempts_are_read_again_in_order_and_broken_files_decide_nothing(tmp_path):
-    for attempt in (replace(NOW, restart=1, began=2000.0), NOW, replace(NOW, job="other")):
+    for attempt in (replace(NOW, job="run-8", began=2000.0), NOW):
         note(tmp_path / "history", attempt)
     (tmp_path / "history" / "attempt-1-1.json").write_text('{"schema": "oddrank.attempt/1"}')
     (tmp_path / "history" / "attempt-2-1.json").write_text("[1]")
     (tmp_path / "history" / "attempt-3-1.json").write_text(json.dumps({"schema": "x"}))
-    found = attempts(tmp_path / "history", "run-7")
-    assert found == [NOW, replace(NOW, restart=1, began=2000.0)]
-    assert attempts(tmp_path / "nowhere", "run-7") == []
+    found = attempts(tmp_path / "history")
+    assert found == [NOW, replace(NOW, job="run-8", began=2000.0)]
+    assert attempts(tmp_path / "nowhere") == []
 
 
 @pytest.mark.parametrize(

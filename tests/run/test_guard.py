@@ -174,6 +174,58 @@ def test_a_question_is_answered_at_once(tmp_path):
         assert root.state()["step"] == "2"
 
 
+def collector(command: str) -> list[str]:
+    return [part for word in ("/bin/sh", "-c", command) for part in ("--collector", word)]
+
+
+def test_the_collector_runs_once_asked_and_its_words_are_the_answer(tmp_path):
+    command = f"echo saved; echo x >> {tmp_path}/runs"
+    with watched(tmp_path, *collector(command)) as (worker, root, mark):
+        root.begin("collect", "1,12,100")  # ranks of other nodes
+        root.snapshot()
+        root.begin("collect", "3,0,12")
+        assert root.result() == b"saved\n"
+        assert (tmp_path / "runs").read_text() == "x\n"
+        (guard,) = guards(mark)
+        until(lambda: not children_of(guard.pid))
+        assert worker.does("print(1 + 1)") == "2"
+
+
+def test_a_guard_without_a_collector_says_so_at_once(tmp_path):
+    with watched(tmp_path) as (_, root, _):
+        root.begin("collect", "0")
+        assert root.result() == b""
+
+
+def test_the_end_of_the_worker_does_not_end_the_collector(tmp_path):
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    with watched(tmp_path, *collector(f"cat {go}")) as (worker, root, mark):
+        root.begin("collect", "0")
+        (guard,) = guards(mark)
+        until(lambda: children_of(guard.pid))
+        worker.end()
+        root.until(state="dead")
+        time.sleep(6)  # longer than a guard stays otherwise
+        go.write_text("saved")
+        assert root.result() == b"saved"
+        until(lambda: not guards(mark), 60)
+
+
+@pytest.mark.parametrize(
+    ("before", "number"),
+    [
+        ("pass", signal.SIGTERM),
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", signal.SIGKILL),
+    ],
+)
+def test_a_root_may_end_the_worker(tmp_path, before, number):
+    with watched(tmp_path) as (worker, root, _):
+        worker.does(before)
+        root.begin("kill")
+        assert root.until(state="dead")["signal"] == number
+
+
 def test_a_guard_ends_soon_after_its_worker(tmp_path):
     with watched(tmp_path) as (worker, _, mark):
         worker.end()
@@ -191,7 +243,7 @@ def test_a_guard_ends_with_its_root_and_leaves_its_worker_alone(tmp_path):
 def test_a_guard_that_nobody_listens_to_waits_for_its_worker_alone(tmp_path, how):
     with watched(tmp_path) as (worker, root, mark):
         if how == "end stage":
-            root.hub.begin(1, "end", "", 60.0)
+            root.begin("end")
         else:
             root.hub.end(0, 60.0)
         until(lambda: root.state()["contact"] != "ok" or how == "end frame")

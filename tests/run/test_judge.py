@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import jsonschema
@@ -16,8 +16,9 @@ from oddrank.report import SCHEMA_FILE, Report
 from oddrank.run import judge as judge_
 from oddrank.run import say, snapshot
 from oddrank.run.decide import attempts
-from oddrank.run.start import Settings
+from oddrank.run.start import Options, Settings
 from oddrank.run.watch import Cascade, Death, Moved, Stall, Still, Watch, Work
+from processes import until
 
 RESTING = Work(1, 10.0, 1.0, 0, 0)
 
@@ -39,6 +40,11 @@ class FakeTaker:
 
     def __init__(self, folder):
         self.folder, self.works = folder, []
+        self.asked, self.results = [], {}
+
+    def ask(self, stage, parameters, expected, seconds, *, over=lambda: False, poll=0.0):
+        self.asked.append((stage, parameters))
+        return {} if over() else self.results
 
     def take(self, patience, *, look, ended):
         work = self.works.pop(0) if self.works else dict.fromkeys(range(4), RESTING)
@@ -73,10 +79,13 @@ class Judged:
 
     def __init__(self, folder, monkeypatch):
         self.json, self.lines, self.findings = folder / "report.json", [], [finding()]
+        options = Options(
+            60.0, str(self.json), str(folder / "nodes"), str(folder / "history"),
+            on_stall="report", output=str(folder / "evidence"),
+        )  # fmt: skip
         settings = Settings(
             pid=1, started=0, world={"size": 4}, host="node1", folders=[str(folder)], file="",
-            stall=60.0, json=str(self.json), restart=2, publish=False,
-            exclude=str(folder / "nodes"), history=str(folder / "history"),
+            options=asdict(options), restart=2, publish=False, cwd=str(folder),
         )  # fmt: skip
         self.hub, self.taker = FakeHub(), FakeTaker(folder)
         self.watch = Watch(0.0, 60.0)
@@ -96,6 +105,10 @@ class Judged:
         made = json.loads(self.json.read_text())
         jsonschema.validate(made, json.loads(SCHEMA_FILE.read_text()))
         return made
+
+    def on_stall(self, action):
+        self.judge.settings.options["on_stall"] = action
+        return self
 
     def takes(self, *events):
         for event in events:
@@ -209,6 +222,81 @@ def test_deaths_that_follow_are_folded(judged):
     assert judged.report()["data"]["run"]["cascade"] == [0, 1, 3]
 
 
+SAVED = json.dumps({"saved": "4 files", "lines": ["no nvidia-smi"]}).encode()
+
+
+def test_a_stall_is_collected_by_one_guard_of_each_host(judged):
+    judged.taker.results = {0: b"a warning\n" + SAVED + b"\n", 2: SAVED}
+    judged.on_stall("collect").takes(Stall(61.0, last=False))
+    assert judged.taker.asked == [("collect", "0,2")]
+    folder = str(judged.json.parent / "evidence" / "restart-2" / judged.judge.settings.job)
+    assert judged.lines[1] == [f"the evidence of 2 hosts is saved: oddrank triage {folder}"]
+    run = judged.report()["data"]["run"]
+    told = {"saved": "4 files", "lines": ["no nvidia-smi"]}
+    assert run["evidence"] == {"folder": folder, "hosts": {"node0": told, "node1": told}}
+
+
+def test_the_guard_of_a_living_rank_collects(judged):
+    judged.hub.states[2] |= {"state": "dead", "signal": 9}
+    judged.hub.states[0]["contact"] = judged.hub.states[1]["contact"] = "lost"
+    judged.taker.results = {3: SAVED}
+    judged.on_stall("kill").takes(Death((2,)))
+    assert judged.taker.asked == [("collect", "3")]  # a death ends nobody
+    assert judged.lines[1][1:] == ["no evidence of node0 was saved: its guards are silent"]
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (b"Traceback\nKeyError: 3\n", "KeyError: 3"),
+        (b"", "the collector printed nothing"),
+        (json.dumps({"saved": None, "lines": ["no room"]}).encode(), "no room"),
+    ],
+)
+def test_a_host_that_saved_nothing_is_said_with_the_reason(judged, result, why):
+    judged.taker.results = {0: SAVED, 2: result}
+    judged.on_stall("collect").takes(Stall(61.0, last=False))
+    assert judged.lines[1][0].startswith("the evidence of node0 is saved: ")
+    assert judged.lines[1][1:] == [f"no evidence of node1 was saved: {why}"]
+
+
+def test_kill_ends_all_ranks_after_the_evidence_and_their_ends_decide_nothing(judged):
+    judged.taker.results = {0: SAVED, 2: SAVED}
+    judged.on_stall("kill").takes(Stall(61.0, last=False), Death((0, 1, 2, 3), told=True))
+    assert [stage for stage, _ in judged.taker.asked] == ["collect", "kill"]
+    assert judged.lines[2] == ["ends all ranks, as --on-stall kill asks"]
+    made = judged.report()
+    assert (made["summary"], made["verdict"]) == (finding().what, "odd")
+    run = made["data"]["run"]
+    assert (run["killed"], run["cascade"], run["event"]) == (True, [0, 1, 2, 3], "stall")
+
+
+def test_kill_ends_no_rank_of_a_job_that_moves(judged):
+    judged.findings = [replace(finding(), cause="moving")]
+    judged.on_stall("kill").takes(Stall(600.0, last=True))
+    assert [stage for stage, _ in judged.taker.asked] == ["collect"]
+    assert judged.lines[-1][0].startswith("ends no rank: ")
+
+
+def test_a_job_that_goes_on_while_it_is_collected_is_left_alone(judged):
+    class Goes(FakeTaker):
+        def ask(self, *stage, **how):
+            judged.hub.states[1] |= {"stage": "moving"}
+            return super().ask(*stage, **how)
+
+    judged.judge.taker = taker = Goes(judged.json.parent)
+    judged.on_stall("kill").takes(Stall(61.0, last=False))
+    assert [stage for stage, _ in taker.asked] == ["collect"]
+
+
+def test_a_command_gets_the_report(judged):
+    copy = judged.json.parent / "a copy.json"
+    judged.on_stall(f"cp {{report}} '{copy}'").takes(Stall(61.0, last=False))
+    until(copy.exists)
+    until(lambda: copy.read_text() == judged.json.read_text())
+    assert [stage for stage, _ in judged.taker.asked] == ["collect"]
+
+
 def test_a_folder_of_a_judge_that_was_killed_is_removed_by_the_next_one(tmp_path):
     folder = tmp_path / "job"
     folder.mkdir()
@@ -305,7 +393,7 @@ def test_the_third_attempt_that_ends_alike_is_the_last_one(judged):
         judged.judge.began = began
         judged.takes(Death((2,)))
         assert judged.report()["data"]["decision"]["action"] == "same-nodes"
-        judged.judge.earlier = attempts(judged.json.parent / "history", judged.judge.settings.job)
+        judged.judge.earlier = attempts(judged.json.parent / "history")
     judged.judge.began = 3.0
     judged.takes(Death((2,)))
     assert judged.report()["data"]["decision"]["action"] == "do-not-restart"

@@ -1,15 +1,18 @@
 """`oddrank run` on real jobs: it names the rank to blame, and no other; it disturbs nothing."""
 
+import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from netns import two_hosts
-from processes import until
+from processes import Marked, until
 from run.watched_job import LONGEST, named, watched_job
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
@@ -51,11 +54,55 @@ def test_a_rank_that_died_first_is_named_and_the_others_follow_from_it(fault, sa
         assert len(job.said) == 1
 
 
-def test_the_death_of_rank_0_is_told_by_its_judge():
-    with watched_job("kill", rank=0) as job:
+def test_the_death_of_rank_0_is_told_by_its_judge_and_collected():
+    with watched_job("kill", rank=0, on_stall="collect") as job:
         assert job.ends() == [1]
         assert named(job.report) == ([0], "dead")
-        assert len(job.said) == 1
+        assert len(job.said) == 2
+        assert triaged(job) == ([0], "dead")
+
+
+def triaged(job):
+    """Judges the evidence that was saved; returns the ranks and the cause."""
+    evidence = job.evidence()
+    assert [told["saved"] is not None for told in evidence["hosts"].values()] == [True] * len(
+        evidence["hosts"]
+    )
+    archives = [str(path) for path in Path(evidence["folder"]).glob("*.tar.*")]
+    assert len(archives) == len(evidence["hosts"])
+    command = [sys.executable, "-m", "oddrank", "triage", "--json", "-", *archives]
+    made = subprocess.run(command, stdout=subprocess.PIPE, check=False, cwd=job.folder)
+    return named(json.loads(made.stdout))
+
+
+def test_a_stuck_job_is_collected_and_ended_if_asked():
+    with watched_job("event", rank=2, on_stall="kill") as job:
+        assert job.ends() == [1]
+        assert named(job.report) == ([2], "host-stuck")
+        run = job.report["data"]["run"]
+        assert (run["killed"], run["cascade"]) == (True, [0, 1, 2, 3])
+        assert job.report["data"]["decision"]["action"] == "same-nodes"
+        assert triaged(job) == ([2], "host-stuck")
+
+
+def test_the_example_that_hangs_is_named_and_ended(tmp_path):
+    mark, example = Marked(), Path(__file__).parents[2] / "examples" / "hang_demo.py"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    run = ["-m", "oddrank", "run", "--stall", "3s", "--on-stall", "kill", str(example)]
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node", "4", *run],
+        env={**os.environ, **mark.environ, "OMP_NUM_THREADS": "1", "ODDRANK_DIR": str(tmp_path)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST, check=False,
+    )  # fmt: skip
+    try:
+        assert done.returncode == 1
+        assert re.search(
+            r"^oddrank: rank 2 \(.*\) is stuck in write_metrics \(hang_demo.py:\d+\);.*"
+            r"ranks 0-1, 3 wait for it in all_reduce 6", done.stderr, re.MULTILINE,
+        ), done.stderr  # fmt: skip
+        until(lambda: not mark.living(), seconds=LONGEST)
+    finally:
+        mark.kill_all()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -117,7 +164,7 @@ def test_ranks_that_no_launcher_started_are_watched_too():
 
 
 def test_a_script_that_watches_itself_needs_no_command():
-    with watched_job("event", rank=3, program=(), options=(), environ={"ARM": "1"}) as job:
+    with watched_job("event", rank=3, program=(), options=(), environ={"ARM": "report"}) as job:
         assert named(job.waits_for("stall")) == ([3], "host-stuck")
 
 
@@ -133,8 +180,10 @@ def test_a_restart_of_the_ranks_is_watched_anew():
 
 @pytest.mark.needs("netns")
 def test_ranks_of_another_host_are_watched_too():
-    with two_hosts() as hosts, watched_job("event", rank=3, hosts=hosts) as job:
+    with two_hosts() as hosts, watched_job("event", rank=3, hosts=hosts, on_stall="collect") as job:
         report = job.waits_for("stall")
+        assert triaged(job) == ([3], "host-stuck")
+        assert sorted(job.evidence()["hosts"]) == ["node0", "node1"]
         assert named(report) == ([3], "host-stuck")
         assert report["findings"][0]["who"]["host"] == "node1"
         assert sorted(report["data"]["heard"]) == [0, 1, 2, 3]

@@ -1,7 +1,7 @@
 """A small training over gloo. At step 20 its odd rank does what the first argument names.
 
 training.py FAULT RANK STEPS FOLDER: each rank writes its pid to FOLDER. With ARM in the environment
-it arms and watches itself.
+it arms and watches itself; the value says what to do at a stall.
 """
 
 import os
@@ -82,5 +82,5 @@ def train(fault: str, odd: int, steps: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     if "ARM" in os.environ:
-        oddrank.arm(watch=True, stall=3, json="report.json")
+        oddrank.arm(watch=True, stall=3, json="report.json", on_stall=os.environ["ARM"])
     train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

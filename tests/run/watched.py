@@ -104,11 +104,19 @@ class Root:
     def _has(self, wanted: dict[str, Any]) -> bool:
         return all(self.state()[name] == value for name, value in wanted.items())
 
-    def snapshot(self, look_ms: int = 200) -> dict[str, Any]:
+    def begin(self, stage: str, parameters: str = "") -> None:
         self.stage += 1
-        self.hub.begin(self.stage, "snapshot", str(look_ms), 60.0)
+        self.hub.begin(self.stage, stage, parameters, 60.0)
+
+    def result(self) -> bytes:
+        """Waits for the guard's answer to the present stage."""
         until(lambda: self.hub.result_count() == 1)
-        found: dict[str, Any] = _native.core().run_unpack_snapshot(self.hub.results()[0])
+        result: bytes = self.hub.results()[0]
+        return result
+
+    def snapshot(self, look_ms: int = 200) -> dict[str, Any]:
+        self.begin("snapshot", str(look_ms))
+        found: dict[str, Any] = _native.core().run_unpack_snapshot(self.result())
         return found
 
     def end(self) -> None:

@@ -69,6 +69,17 @@ class Job:
         assert report is not None
         return report
 
+    def evidence(self) -> dict[str, Any]:
+        """Waits until the evidence of all hosts is saved; returns what the report says of it."""
+
+        def found() -> Any:
+            report = self.report
+            return report and report["data"]["run"]["evidence"]
+
+        until(found, seconds=LONGEST)
+        evidence: dict[str, Any] = found()
+        return evidence
+
     def ended(self) -> bool:
         """Returns whether launchers, guards and judge are gone."""
         return None not in self.codes and not self.mark.living()
@@ -107,6 +118,7 @@ def watched_job(
     stall: float = 3,
     launcher: str = "torchrun",
     program: tuple[str, ...] = ("-m", "oddrank", "run"),
+    on_stall: str = "report",
     options: tuple[str, ...] | None = None,
     of_launcher: tuple[str, ...] = (),
     hosts: Sequence[Host] = (),
@@ -120,7 +132,7 @@ def watched_job(
     with tempfile.TemporaryDirectory(prefix="oddrank-run-") as name, held_port() as port:
         folder = Path(name)
         if options is None:
-            options = ("--stall", str(stall), "--json", "report.json")
+            options = ("--stall", str(stall), "--json", "report.json", "--on-stall", on_stall)
         tool = [*program, *options, str(TRAINING), fault, str(rank), str(steps), name]
         variables = {
             **os.environ, **mark.environ, "PATH": PATH, "OMP_NUM_THREADS": "1",

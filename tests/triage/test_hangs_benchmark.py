@@ -2,11 +2,8 @@
 
 import ast
 import json
-import os
 import pickle
 import random
-import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
@@ -14,7 +11,6 @@ from typing import get_args
 import pytest
 
 from oddrank.triage.facts import Cause
-from processes import Marked
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "triage"))
 import hang_evidence
@@ -281,21 +277,3 @@ class TestRealCases:
                   if one.tool == hang_score.TORCH}  # fmt: skip
         assert {one.outcome for one in ours} == {"failed"}  # `true` prints no report
         assert 1 in theirs["missing-collective-000"].named
-
-
-@pytest.mark.job
-@pytest.mark.needs("torch")
-@pytest.mark.timeout(300)
-def test_the_demo_makes_a_hang_asks_for_the_verdict_and_leaves_nothing_running():
-    mark = Marked()
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "hang_demo.py")],
-        env={**os.environ, **mark.environ}, capture_output=True, text=True, timeout=240,
-        check=False,
-    )  # fmt: skip
-    assert re.search(
-        r"rank 2 \(.*\) is stuck in write_metrics \(hang_demo.py:\d+\);", done.stdout
-    ), done.stdout + done.stderr
-    assert "ranks 0-1, 3 wait for it in all_reduce 6" in done.stdout
-    assert done.returncode == 1
-    assert mark.living() == []

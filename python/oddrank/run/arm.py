@@ -10,6 +10,10 @@ from oddrank.trace.packages import Packages
 
 STALL = 60.0
 """Seconds without any progress that are a stall, by default."""
+REPORT, COLLECT, KILL = "report", "collect", "kill"
+"""What to do at a stall: say it; save the evidence, too; then end all ranks."""
+OUTPUT = "oddrank-collected"
+"""The folder for evidence, by default."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -22,6 +26,7 @@ def arm(
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
+    on_stall: str = COLLECT,
 ) -> Armed: ...
 @overload
 def arm(packages: Function) -> Function: ...
@@ -32,14 +37,15 @@ def arm(
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
+    on_stall: str = COLLECT,
 ) -> Any:
     """Records from here on where every thread of this process is, for `oddrank trace where`.
 
-    watch: starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; stall and
-    json as its options. Call it once on each rank, before the training begins.
+    watch: starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; stall,
+    json and on_stall as its options. Call it once on each rank, before the training begins.
     """
     if watch and not recorder.is_spawned() and not _native.core().trace_armed():
         from oddrank.run import start
 
-        start.begin(stall, json)
+        start.begin(start.Options(stall, json, on_stall=on_stall))
     return recorder.arm(packages, hook=hook)

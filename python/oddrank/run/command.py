@@ -1,5 +1,6 @@
 """`oddrank run`: runs a training script unchanged, watched and recorded."""
 
+import shutil
 from typing import NoReturn
 
 import click
@@ -7,7 +8,7 @@ import click
 from oddrank.cli import Seconds
 from oddrank.errors import OddrankError
 from oddrank.report import check_writable
-from oddrank.run.arm import STALL
+from oddrank.run.arm import COLLECT, KILL, OUTPUT, REPORT, STALL
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
 
@@ -16,8 +17,8 @@ _ABOUT = """Run a training script as Python does; say what went wrong, while it 
   srun oddrank run --json verdict.json -m mypkg.train
 
 The script runs as without oddrank, and with its exit code. A guard beside each rank sees when
-it dies or stands still, and a judge beside rank 0 names on stderr the rank to blame. Neither
-ends anything. The records stay for oddrank trace and oddrank triage.
+it dies or stands still, and a judge beside rank 0 names on stderr the rank to blame. Then each
+node's evidence is saved for oddrank triage. Nothing is ended unless you ask with --on-stall kill.
 """
 
 
@@ -35,6 +36,23 @@ ends anything. The records stay for oddrank trace and oddrank triage.
     " Longer if this job had long pauses before, and while the rank that others wait for works.",
 )
 @click.option(
+    "--on-stall",
+    default=COLLECT,
+    show_default=True,
+    metavar="ACTION",
+    help="report: only say it. collect: also save the evidence of all nodes, as oddrank collect"
+    " does; at a death, too. kill: then end all ranks. Anything else is a shell command for rank"
+    " 0's host, after the evidence is saved; {report} in it stands for --json's file.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    default=OUTPUT,
+    show_default=True,
+    help="Folder for the evidence; on several nodes a shared one.",
+)
+@click.option(
     "--json",
     "json_path",
     metavar="FILE",
@@ -50,8 +68,8 @@ ends anything. The records stay for oddrank trace and oddrank triage.
     "--history",
     "history_path",
     metavar="DIR",
-    help="Keep how each attempt of this job ended: three ends by one cause without progress make"
-    " the decision do-not-restart.",
+    help="A folder of this training: keep in it how each attempt ended. Three ends by one cause"
+    " without progress make the decision do-not-restart.",
 )
 @click.option("--no-watch", is_flag=True, help="Record only: start no guard and no judge.")
 @click.option(
@@ -70,6 +88,8 @@ ends anything. The records stay for oddrank trace and oddrank triage.
 def command(  # noqa: PLR0917 (click passes them by name)
     is_module: bool,
     stall: float,
+    on_stall: str,
+    output: str,
     json_path: str | None,
     exclude_path: str | None,
     history_path: str | None,
@@ -86,7 +106,20 @@ def command(  # noqa: PLR0917 (click passes them by name)
             raise OddrankError(f"{option} - would mix with the script's output: name a file")
         if path is not None:
             check_writable(path, f"give {option} a file in a folder you can write")
+    _check_action(on_stall, json_path)
     if not no_watch:
-        start.begin(stall, json_path, exclude_path, history_path)
+        start.begin(start.Options(stall, json_path, exclude_path, history_path, on_stall, output))
     runs = script.module if is_module else script.script
     runs(program, arguments, packages, hook)
+
+
+def _check_action(action: str, json_path: str | None) -> None:
+    """Refuses what is neither a known action nor a command: at the stall it would be too late."""
+    if action in (REPORT, COLLECT, KILL):
+        return
+    if not action.split() or (len(action.split()) == 1 and shutil.which(action) is None):
+        raise OddrankError(
+            f"--on-stall {action!r} is no command: name report, collect, kill or a shell command"
+        )
+    if "{report}" in action and json_path is None:
+        raise OddrankError("--on-stall has {report}: name its file by --json FILE")

@@ -55,7 +55,7 @@ def decide(
 ) -> Decision:
     """Decides by the surest finding. told: a launcher or a user ended the whole job.
 
-    earlier: attempts of this job before, oldest first; `now` is this one.
+    earlier: the attempts before, oldest first; `now` is this one.
     """
     first = next((f for f in report.findings if f.names_somebody()), None)
     if told:
@@ -100,8 +100,8 @@ def _nodes(finding: Finding, host_of: Mapping[int, str]) -> tuple[str, ...]:
     return tuple(sorted(hosts or {finding.who.host} - {None}))  # type: ignore[arg-type]
 
 
-def attempts(folder: Path, job: str) -> list[Attempt]:
-    """Returns the attempts of a job that were written to a folder, oldest first.
+def attempts(folder: Path) -> list[Attempt]:
+    """Returns the attempts that were written to a folder, oldest first.
 
     Files that are none of ours, or broken, are left out: they decide nothing.
     """
@@ -111,7 +111,7 @@ def attempts(folder: Path, job: str) -> list[Attempt]:
             with suppress(OSError, ValueError, TypeError, KeyError):
                 if file.stat().st_size <= _LARGEST:
                     found.append(_attempt(json.loads(file.read_text(encoding="utf-8"))))
-    return sorted((a for a in found if a.job == job), key=lambda a: (a.began, a.restart))
+    return sorted(found, key=lambda a: (a.began, a.restart))
 
 
 def _attempt(found: Any) -> Attempt:

@@ -8,10 +8,12 @@ import ctypes
 import gc
 import json
 import os
+import shlex
 import shutil
 import signal
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +24,8 @@ from oddrank.control.rendezvous import ADDRESS
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
 from oddrank.report import Report, write_json, write_text
-from oddrank.run import say, store, watch
+from oddrank.run import evidence, say, store, watch
+from oddrank.run.arm import COLLECT, KILL, REPORT
 from oddrank.run.decide import Attempt, Decision, attempts, decide, note, signature
 from oddrank.run.snapshot import Snapshot, Taker, awaited, private_folder
 from oddrank.run.start import LISTENER, Settings
@@ -33,6 +36,7 @@ from oddrank.triage import report as triage
 _HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
 _FOREVER = 10 * 365 * 86400.0
 _PR_SET_NAME = 15
+_STDERR = 2
 # Between two looks at the states: they take about 5 % of a core, however many ranks there are.
 _LEAST_PAUSE, _MOST_PAUSE, _PAUSE_TIMES = 0.03, 2.0, 20.0
 # After the end of rank 0's process, for the other ranks' ends.
@@ -59,8 +63,13 @@ class Judge:
     said: str = ""
     told: bool = False
     """Somebody ended the whole job."""
+    killed: bool = False
+    """The judge itself has ended all ranks."""
+    evidence: dict[str, Any] | None = None
+    """What was saved, as evidence.save()."""
+    decision: Decision | None = None
     earlier: list[Attempt] = field(default_factory=list)
-    """The attempts of this job before this one."""
+    """The attempts before this one."""
 
     def run(self) -> None:
         """Watches until all ranks have ended, or rank 0 has and the others stay silent."""
@@ -81,9 +90,9 @@ class Judge:
         return [RankState(**row) for row in self.hub.snapshot()]
 
     def take(self, event: Event) -> None:
-        if isinstance(event, Death):
+        if isinstance(event, Death) and not self.killed:
             self._on_death(event)
-        elif isinstance(event, Cascade):
+        elif isinstance(event, Death | Cascade):
             self.cascade |= set(event.ranks)
             self._write()
         elif isinstance(event, Stall):
@@ -107,17 +116,16 @@ class Judge:
             self._note("death", after, report)
         else:
             self._tell("death", after, report)
+            self._save(lambda: False)
 
     def _on_stall(self, event: Stall) -> None:
-        progress = [s.progress for s in self._states()]
+        before_all = self._states()
         before = self._snapshot(_STALL_SECONDS, look=_LOOK)
         time.sleep(_WORK_SECONDS)
         after = self._snapshot(_STALL_SECONDS, look=_LOOK)
         # Guards look once a second: ranks that have gone on by now show no stall in `after`.
         self.hub.refresh(_STALL_SECONDS)
-        states = self._states()
-        moves = any(watch.is_heard(s) and s.stage == "moving" for s in states)
-        if moves or progress != [s.progress for s in states]:
+        if self._goes_on(before_all):
             return
         report, ranks = self._judge(after, say.stands(event.seconds))
         working = watch.anybody_works(ranks, before.work, after.work)
@@ -125,6 +133,54 @@ class Judge:
             return
         self.watch.tell()
         self._tell("stall", event.seconds, report)
+        self._act(before_all)
+
+    def _goes_on(self, before: Sequence[RankState]) -> bool:
+        """Returns whether a rank moves, or has moved since."""
+        states = self._states()
+        moves = any(watch.is_heard(s) and s.stage == "moving" for s in states)
+        return moves or [s.progress for s in before] != [s.progress for s in states]
+
+    def _act(self, before: Sequence[RankState]) -> None:
+        """Does at a stall what --on-stall asks for. before: states from when the ranks stood."""
+        dead = sum(map(watch.has_ended, before))
+
+        def over() -> bool:
+            return self._goes_on(before) or sum(map(watch.has_ended, self._states())) != dead
+
+        self._save(over)
+        action = self.settings.options["on_stall"]
+        if action in (REPORT, COLLECT) or over():
+            return
+        if action != KILL:
+            self._start(action)
+        elif self.decision is not None and self.decision.action == "wait":
+            say.lines([f"ends no rank: {self.decision.why}"])
+        else:
+            say.lines(["ends all ranks, as --on-stall kill asks"])
+            self.killed = True
+            self.taker.ask("kill", "", 0, _END_SECONDS)
+
+    def _save(self, over: Callable[[], bool]) -> None:
+        """Has all nodes save their evidence, unless the user wants none."""
+        if self.settings.options["on_stall"] == REPORT:
+            return
+        folder = self.settings.evidence / self.settings.job
+        self.evidence = evidence.save(self.taker, self._states(), folder, over)
+        say.lines(evidence.words(self.evidence))
+        self._write()
+
+    def _start(self, command: str) -> None:
+        """Starts the user's command; nobody waits for it."""
+        report = shlex.quote(self.settings.options["json"] or "")
+        try:
+            subprocess.Popen(
+                ["/bin/sh", "-c", command.replace("{report}", report)],
+                stdin=subprocess.DEVNULL, stdout=_STDERR, cwd=self.settings.cwd,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            say.lines([f"--on-stall {command!r} was not started: {error}"])
 
     def _on_moved(self, event: Moved) -> None:
         if self.said:
@@ -190,14 +246,15 @@ class Judge:
         host_of = {state.rank: state.host for state in self._states() if state.host}
         attempt = self._attempt(report)
         made = decide(report, host_of, told=told, earlier=self.earlier, now=attempt)
+        self.decision, options = made, self.settings.options
         try:
-            if self.settings.json is not None:
-                write_json(self._with_run(report, made).envelope(), self.settings.json)
-            if self.settings.exclude is not None and not told:
+            if options["json"] is not None:
+                write_json(self._with_run(report, made).envelope(), options["json"])
+            if options["exclude"] is not None and not told:
                 names = exclude.text(report, host_of, exclude.slurm_nodes())
-                write_text(names, self.settings.exclude, exclude.ADVICE)
-            if self.settings.history is not None:
-                note(Path(self.settings.history), attempt)
+                write_text(names, options["exclude"], exclude.ADVICE)
+            if options["history"] is not None:
+                note(Path(options["history"]), attempt)
         except (OddrankError, OSError) as error:
             say.lines([str(error)])
 
@@ -219,6 +276,8 @@ class Judge:
             "stall_seconds": self.watch.limit,
             "cascade": sorted(self.cascade),
             "history": self.history,
+            "evidence": self.evidence,
+            "killed": self.killed,
         }
         decision = {"action": made.action, "why": made.why, "nodes": list(made.nodes)}
         return replace(report, data={**report.data, "run": run, "decision": decision})
@@ -255,9 +314,9 @@ def _judge(settings: Settings, folder: Path, address: str) -> None:
     gc.freeze()
     taker = Taker(hub, folder, settings.host, [Path(each) for each in settings.folders])
     try:
-        judge = Judge(settings, hub, taker, Watch(time.monotonic(), settings.stall))
-        if settings.history is not None:
-            judge.earlier = attempts(Path(settings.history), settings.job)
+        judge = Judge(settings, hub, taker, Watch(time.monotonic(), settings.options["stall"]))
+        if settings.options["history"] is not None:
+            judge.earlier = attempts(Path(settings.options["history"]))
         judge.run()
     finally:
         hub.end(0, _END_SECONDS)

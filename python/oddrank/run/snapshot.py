@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +56,7 @@ class Taker:
         """records: folders on this host that may hold the job's records."""
         self._hub, self._folder, self._host, self._records = hub, folder, host, records
         self._number = 0
+        self._shown: Path | None = None
         self._last: dict[int, dict[str, Any]] = {}
         """The last answers of ranks that were dead then: their guards end soon."""
 
@@ -65,12 +66,13 @@ class Taker:
         look: seconds between two looks at threads, which show their CPU time; 0: one look.
         ended: when ranks ended, by the monotonic clock.
         """
-        self._number += 1
-        self._hub.begin(self._number, STAGE, str(round(look * 1000)), patience)
-        answers = self._answers(sum(map(is_heard, self._ranks())), time.monotonic() + patience)
+        expected = sum(map(is_heard, self._ranks()))
+        answers = _unpacked(self.ask(STAGE, str(round(look * 1000)), expected, patience))
         folder = self._folder / str(self._number)
         folder.mkdir(mode=0o700)
-        shutil.rmtree(self._folder / str(self._number - 1), ignore_errors=True)
+        if self._shown is not None:
+            shutil.rmtree(self._shown, ignore_errors=True)
+        self._shown = folder
         seen: list[Seen] = []
         now, since_boot = time.time(), time.monotonic()
         for state in self._ranks():  # as they are now: who ended meanwhile has said how
@@ -93,13 +95,26 @@ class Taker:
     def _ranks(self) -> list[RankState]:
         return [RankState(**row) for row in self._hub.snapshot()]
 
-    def _answers(self, expected: int, end: float) -> dict[int, dict[str, Any]]:
-        while self._hub.result_count() < expected and time.monotonic() < end:
-            time.sleep(_POLL)
-        found = {}
-        for rank, payload in self._hub.results().items():
-            with suppress(OddrankError):  # a guard of another version
-                found[rank] = _native.core().run_unpack_snapshot(payload)
+    def ask(
+        self,
+        stage: str,
+        parameters: str,
+        expected: int,
+        seconds: float,
+        *,
+        over: Callable[[], bool] = lambda: False,
+        poll: float = _POLL,
+    ) -> dict[int, bytes]:
+        """Begins a stage of all guards; returns their results by rank.
+
+        Waits for `expected` results, `seconds`, or until over(): asked every `poll` seconds.
+        """
+        self._number += 1
+        self._hub.begin(self._number, stage, parameters, seconds)
+        end = time.monotonic() + seconds
+        while self._hub.result_count() < expected and time.monotonic() < end and not over():
+            time.sleep(poll)
+        found: dict[int, bytes] = self._hub.results()
         return found
 
     def _own(self, state: RankState) -> dict[str, Any] | None:
@@ -122,6 +137,14 @@ class Taker:
                     "oom_kills": 0,
                 }
         return None
+
+
+def _unpacked(results: Mapping[int, bytes]) -> dict[int, dict[str, Any]]:
+    found = {}
+    for rank, payload in results.items():
+        with suppress(OddrankError):  # a guard of another version
+            found[rank] = _native.core().run_unpack_snapshot(payload)
+    return found
 
 
 def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from oddrank.control.rendezvous import ADDRESS, leave_address, path_under
 from oddrank.control.session import listen
 from oddrank.errors import OddrankError
 from oddrank.run import store
+from oddrank.run.arm import COLLECT, OUTPUT, REPORT
 from oddrank.trace.arm import warn
 
 LISTENER = 3
@@ -30,8 +31,36 @@ _JUDGE = (
     "import sys; sys.path = [p for p in sys.path if p];"
     " from oddrank.run.judge import main; main(sys.argv[1:])"
 )
+_COLLECT = (
+    "import sys; sys.path = [p for p in sys.path if p];"
+    " from oddrank.run.collect.command import for_guard; for_guard(*sys.argv[1:])"
+)
+# A guard reads only what a command prints: what fails must be there, too.
+_ALL_OUTPUT = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
 # A shell's background process: its parent is gone at once, as a forked child of a fork.
 _DETACHED = ("/bin/sh", "-c", '"$@" &', "sh")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to watch a job, as the options of `oddrank run`."""
+
+    stall: float
+    json: str | None = None
+    exclude: str | None = None
+    """The file for the nodes to leave out."""
+    history: str | None = None
+    """The folder of this training's attempts."""
+    on_stall: str = COLLECT
+    """What to do at a stall: REPORT, COLLECT, KILL, or a shell command."""
+    output: str = OUTPUT
+    """The folder for the evidence."""
+
+    def absolute(self) -> "Options":
+        """Returns them with paths that hold in another working directory."""
+        paths = {name: os.path.abspath(path) for name in ("json", "exclude", "history", "output")
+                 if (path := getattr(self, name)) is not None}  # fmt: skip
+        return replace(self, **paths)
 
 
 @dataclass(frozen=True)
@@ -47,28 +76,27 @@ class Settings:
     """Those that may hold the job's records on this host."""
     file: str
     """The rendezvous file; "": none."""
-    stall: float
-    json: str | None
+    options: dict[str, Any]
+    """As of Options; paths are absolute."""
     restart: int
     publish: bool
     """Other hosts find the address by torch's store."""
-    exclude: str | None = None
-    """The file for the nodes to leave out."""
-    history: str | None = None
-    """The folder of this job's attempts."""
+    cwd: str
+    """Of rank 0's process."""
 
     @property
     def job(self) -> str:
         return Path(self.folders[0]).name
 
+    @property
+    def evidence(self) -> Path:
+        """The folder for evidence of this attempt: each host's is in JOB/HOST below it."""
+        base = Path(self.options["output"])
+        return base / f"restart-{self.restart}" if self.restart else base
 
-def begin(
-    stall: float, json_path: str | None, exclude: str | None = None, history: str | None = None
-) -> None:
-    """Watches this process from here on, as one rank of its job. Call it before the training.
 
-    json_path, exclude, history: the options of `oddrank run`.
-    """
+def begin(options: Options) -> None:
+    """Watches this process from here on, as one rank of its job. Call it before the training."""
     try:
         here = launch.current()
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -79,12 +107,10 @@ def begin(
             host=here.host,
             folders=[str(base / job.job_name()) for base in job.base_folders()],
             file=path_under(job.job_folder(), f"run-{restart}"),
-            stall=stall,
-            json=os.path.abspath(json_path) if json_path else None,
+            options=asdict(options.absolute()),
             restart=int(restart) if restart.isdecimal() else 0,
             publish=here.nodes > 1 and not os.environ.get(ADDRESS),
-            exclude=os.path.abspath(exclude) if exclude else None,
-            history=os.path.abspath(history) if history else None,
+            cwd=os.getcwd(),
         )
         address = os.environ.get(ADDRESS, "")
         if here.rank == 0:
@@ -110,7 +136,7 @@ def _start_judge(settings: Settings, address: str, listener: int) -> None:
 def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
     """address: of the root, for its own guard, or given by the user; "": to be found."""
     program = Path(_native.core().__file__).with_name(_PROGRAM)
-    quiet = min(_MOST_QUIET, max(_LEAST_QUIET, settings.stall * _STALLS_PART))
+    quiet = min(_MOST_QUIET, max(_LEAST_QUIET, settings.options["stall"] * _STALLS_PART))
     record = f"rank{here.rank}-{settings.pid}-{settings.started}.trace"
     options: list[tuple[str, object]] = [
         ("--pid", settings.pid),
@@ -129,6 +155,12 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
         options.append(("--rendezvous", settings.file))
     if not address and _asks_store(here):
         options += [("--fetcher", word) for word in store.fetcher(settings.restart, settings.file)]
+    if settings.options["on_stall"] != REPORT:
+        collector = (
+            *_ALL_OUTPUT, sys.executable, "-c", _COLLECT,
+            settings.job, str(settings.evidence), here.host,
+        )  # fmt: skip
+        options += [("--collector", word) for word in collector]
     _spawn(
         [str(program), *(str(word) for option in options for word in option)],
         {**os.environ, ADDRESS: address} if address else os.environ,

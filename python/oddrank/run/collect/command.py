@@ -1,5 +1,6 @@
 """`oddrank collect`: saves all evidence of a job on this node before it is gone."""
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,15 +10,16 @@ import click
 from oddrank import render
 from oddrank.cli import Seconds
 from oddrank.errors import LaunchError, OddrankError
+from oddrank.run.arm import OUTPUT
 
 if TYPE_CHECKING:
     from oddrank.run.collect import node
 
 _MOST_LINES = 12
-_DEFAULT = "oddrank-collected"
+_LIMIT, _SECONDS = "256M", 30
 
 
-def _size(ctx: click.Context, option: click.Parameter, value: str) -> int:
+def _bytes(value: str) -> int:
     """Converts 256M, 256MiB or 1G to bytes."""
     text = value.strip().upper().removesuffix("IB").removesuffix("B")
     unit = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
@@ -33,12 +35,13 @@ def _size(ctx: click.Context, option: click.Parameter, value: str) -> int:
 @click.command()
 @click.argument("job", nargs=-1, metavar="[JOB]...")
 # Not click's Path: it would look at a folder that may not answer.
-@click.option("-o", "--output", "folder", metavar="DIR", default=_DEFAULT, show_default=True,
+@click.option("-o", "--output", "folder", metavar="DIR", default=OUTPUT, show_default=True,
               type=Path, help="Folder to write to; on several nodes a shared one.")  # fmt: skip
-@click.option("--limit", metavar="SIZE", default="256M", show_default=True, callback=_size,
+@click.option("--limit", metavar="SIZE", default=_LIMIT, show_default=True,
+              callback=lambda _context, _option, value: _bytes(value),
               help="Largest size of a node's files.")  # fmt: skip
-@click.option("--deadline", type=Seconds(min=2, max=3600), default="30s", show_default=True,
-              help="Time for everything on this node.")  # fmt: skip
+@click.option("--deadline", type=Seconds(min=2, max=3600), default=f"{_SECONDS}s",
+              show_default=True, help="Time for everything on this node.")  # fmt: skip
 def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> int:
     """Save all evidence of a job on this node, before it is gone.
 
@@ -78,6 +81,26 @@ def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> 
     refused = {Path(one["what"]) for one in done.not_read}
     named = {Path(name) for name in job}
     return OddrankError.exit_code if done.lacking or named & refused else 0
+
+
+def for_guard(job: str, folder: str, host: str) -> None:
+    """Collects for `oddrank run`; prints a line of JSON.
+
+    saved: what was saved, in a sentence; None: nothing. lines: what else to say.
+    """
+    from oddrank.run.collect import children, node
+
+    stop = children.Stop()
+    said: dict[str, object]
+    try:
+        with stop.on_signals():
+            done = node.gather(
+                [job], Path(folder), host, limit=_bytes(_LIMIT), deadline=_SECONDS, stop=stop
+            )
+        said = {"saved": _summary(done), "lines": _lines(done)}
+    except OddrankError as error:
+        said = {"saved": None, "lines": [str(error)]}
+    print(json.dumps(said))
 
 
 def _summary(done: "node.Collected") -> str:
