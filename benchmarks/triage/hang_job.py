@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -78,23 +78,15 @@ def run_case(case: Case, folder: Path) -> dict[str, Any]:
     began = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    with _job(case) as job:
-        enough = 100 * (1 + case.delay)
-        _until(lambda: min(job.counters()) > enough, _START_SECONDS, job, "start")
+    with start(case) as job:
+        wait_until_it_trains(job)
         if fault.dies:
             os.kill(job.launcher.pid, signal.SIGSTOP)
-        if fault.signal:
-            for rank in case.ranks:
-                os.kill(job.pids[rank], getattr(signal, fault.signal))
-        elif case.ranks:
-            (job.folder / "go").touch()
-            acted = [job.folder / f"acted{rank}" for rank in case.ranks]
-            _until(lambda: all(file.exists() for file in acted), _HANG_SECONDS, job, "fault")
+        let_fault_happen(job)
         if fault.hangs:
             _wait_until_still(job)
         else:
-            goal = min(job.counters()) + enough
-            _until(lambda: min(job.counters()) > goal, _HANG_SECONDS, job, "progress")
+            wait_for_progress(job)
         states = {rank: job.state(rank) for rank in job.pids}
         before = job.counters()
         hang_evidence.save_live(job, folder)
@@ -111,6 +103,34 @@ def run_case(case: Case, folder: Path) -> dict[str, Any]:
     }
     (folder / "run.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return facts
+
+
+def wait_until_it_trains(job: Job) -> None:
+    enough = _ticks(job.case)
+    _until(lambda: min(job.counters()) > enough, _START_SECONDS, job, "start")
+
+
+def wait_for_progress(job: Job) -> None:
+    """Waits until all ranks have gone on for some steps."""
+    goal = min(job.counters()) + _ticks(job.case)
+    _until(lambda: min(job.counters()) > goal, _HANG_SECONDS, job, "progress")
+
+
+def let_fault_happen(job: Job) -> None:
+    """Lets the culprits do what the table says; returns once they have begun it."""
+    fault = BY_NAME[job.case.fault]
+    if fault.signal:
+        for rank in job.case.ranks:
+            os.kill(job.pids[rank], getattr(signal, fault.signal))
+    elif job.case.ranks:
+        (job.folder / "go").touch()
+        acted = [job.folder / f"acted{rank}" for rank in job.case.ranks]
+        _until(lambda: all(file.exists() for file in acted), _HANG_SECONDS, job, "fault")
+
+
+def _ticks(case: Case) -> int:
+    """Returns so many ticks of a rank's counter as the fault is surely later."""
+    return 100 * (1 + case.delay)
 
 
 def config_of(case: Case, memory_cgroup: str) -> dict[str, Any]:
@@ -132,7 +152,8 @@ def config_of(case: Case, memory_cgroup: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _job(case: Case) -> Iterator[Job]:
+def start(case: Case, program: Sequence[str] = ()) -> Iterator[Job]:
+    """Starts a case's job. program: words before the script; {folder} is the job's folder."""
     fault = BY_NAME[case.fault]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oddrank-hangs-")))
@@ -148,7 +169,7 @@ def _job(case: Case) -> Iterator[Job]:
         mark = Marked()
         with (folder / "torchrun" / "torchrun.log").open("wb") as log:
             launcher = subprocess.Popen(
-                _command(case, folder), env=_environ(case, folder, mark),
+                _command(case, folder, program), env=_environ(case, folder, mark),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         job = Job(case, folder, mark, launcher, config, folder / "records")
@@ -157,7 +178,7 @@ def _job(case: Case) -> Iterator[Job]:
         yield job
 
 
-def _command(case: Case, folder: Path) -> list[str]:
+def _command(case: Case, folder: Path, program: Sequence[str]) -> list[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -166,7 +187,9 @@ def _command(case: Case, folder: Path) -> list[str]:
         sys.executable, "-m", "torch.distributed.run",
         "--nproc-per-node", str(case.layout.world),
         "--master-addr", "127.0.0.1", "--master-port", str(port),
-        *(logs if case.variant == 0 else []), str(HERE / "small_training.py"),
+        *(logs if case.variant == 0 else []),
+        *(word.replace("{folder}", str(folder)) for word in program),
+        str(HERE / "small_training.py"),
     ]  # fmt: skip
 
 

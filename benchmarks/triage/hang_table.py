@@ -70,6 +70,10 @@ def receiver(layout: Layout, luck: random.Random) -> list[int]:
     return [luck.choice([r for r in range(layout.world) if layout.place(r)[2]])]
 
 
+def all_of_them(layout: Layout, luck: random.Random) -> list[int]:
+    return list(range(layout.world))
+
+
 def nobody(layout: Layout, luck: random.Random) -> list[int]:
     return []
 
@@ -190,7 +194,14 @@ FAULTS: tuple[Fault, ...] = (
     Fault("slow", "moving", NOT_ENTERED, ANY, "slow_down", hangs=False),
 )  # fmt: skip
 HEALTHY = Fault("healthy", "", (), (*ANY, *DATA), who=nobody, hangs=False)
-BY_NAME = {fault.name: fault for fault in (*FAULTS, HEALTHY)}
+# Pauses of healthy jobs: nobody is to blame, though the others wait for these ranks.
+PAUSES: tuple[Fault, ...] = (
+    Fault("evaluation", "", (), ANY, "evaluate", "metrics", hangs=False),
+    Fault("checkpoint", "", (), ANY, "write_checkpoint", "begin", hangs=False),
+    Fault("compile", "", (), (Layout(4),), "compile_step", "forward", who=all_of_them, hangs=False),
+    Fault("many-workers", "", (), (Layout(4),), "start_workers", "batch", hangs=False),
+)  # fmt: skip
+BY_NAME = {fault.name: fault for fault in (*FAULTS, HEALTHY, *PAUSES)}
 
 
 @dataclass(frozen=True)
@@ -208,12 +219,13 @@ class Case:
     def truth(self) -> dict[str, Any]:
         """Returns the content of truth.json: the same for the same seed."""
         fault = BY_NAME[self.fault]
+        culprits = self.ranks if fault.kind else ()
         return {
             "fault": self.fault,
             "kind": fault.kind,
             "kinds": sorted({fault.kind, *fault.also} - {""}),
-            "ranks": list(self.ranks),
-            "accept": fault.may(self.layout, self.ranks),
+            "ranks": list(culprits),
+            "accept": fault.may(self.layout, culprits),
             "accept_cycle": list(range(self.layout.world)) if fault.circle else [],
             "layout": asdict(self.layout),
             "seed": self.seed,

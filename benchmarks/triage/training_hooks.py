@@ -151,3 +151,38 @@ def read_device(trainer: "Trainer") -> None:
 
 def slow_down(trainer: "Trainer") -> None:
     trainer.compute_seconds *= 5
+
+
+PAUSE_SECONDS = 20.0
+
+
+def evaluate(trainer: "Trainer") -> None:
+    """Evaluates on one rank, while the others wait for it."""
+    end, total = time.monotonic() + PAUSE_SECONDS, 0.0
+    while time.monotonic() < end:
+        total += torch.mv(trainer.weights[0], torch.ones(len(trainer.weights[0]))).sum().item()
+    trainer.metrics["evaluation"] = total
+
+
+def write_checkpoint(trainer: "Trainer") -> None:
+    """Writes a checkpoint to a disk that takes a while for it."""
+    end = time.monotonic() + PAUSE_SECONDS
+    with (trainer.control / f"checkpoint{trainer.rank}").open("wb", buffering=0) as file:
+        while time.monotonic() < end:
+            file.write(bytes(_MIB))
+            os.fsync(file.fileno())
+            file.seek(0)
+            time.sleep(0.2)
+
+
+def compile_step(trainer: "Trainer") -> None:
+    """Compiles what a step computes, with torch's own compiler."""
+    vars(torch).pop("_inductor", None)  # small_training.py keeps it from being imported
+    step = torch.compile(lambda weight, batch: torch.relu(torch.mv(weight, batch)).sum())
+    trainer.metrics["compiled"] = step(trainer.weights[0], torch.ones(len(trainer.weights[0])))
+
+
+def start_workers(trainer: "Trainer") -> None:
+    """Starts 64 workers of a DataLoader, all at once, and ends them."""
+    loader = torch.utils.data.DataLoader(list(range(64)), batch_size=1, num_workers=64)
+    trainer.metrics["workers"] = float(sum(map(int, loader)))
