@@ -2,6 +2,7 @@
 #include "run/record_watch.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <utility>
@@ -62,6 +63,7 @@ void RecordWatch::look(std::int64_t now) {
 
 int RecordWatch::exit_code() const noexcept {
   if (heads_.end == trace::End::kExited) return heads_.exit_code;
+  if (heads_.raised == "KeyboardInterrupt") return 128 + SIGINT;  // Python dies of the signal
   return heads_.raised.empty() ? -1 : 1;
 }
 

@@ -47,6 +47,8 @@ def test_of_a_job_under_torchrun_the_archive_gives_the_verdict_of_the_loose_file
     try:
         until(lambda: job.poll() is not None or said.read_text().count("ready") == 4, 1500)
         live = verdict(*records.rglob("*.trace"))
+        while live[2][0][1] == "moving":  # it has just begun to stand still
+            live = verdict(*records.rglob("*.trace"))
         done = collect("-o", out, records=records)
         assert done.returncode == 0, done.stderr
     finally:

@@ -94,8 +94,11 @@ TEST_F(Watched, tells_the_end_that_its_process_noted) {
   trace::set_text(record_.header().raised, "ValueError");
   look(2);
   EXPECT_EQ(watch_.exit_code(), 1);
-  record_.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{7} << 32;
+  trace::set_text(record_.header().raised, "KeyboardInterrupt");
   look(3);
+  EXPECT_EQ(watch_.exit_code(), 130);
+  record_.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{7} << 32;
+  look(4);
   EXPECT_EQ(watch_.exit_code(), 7);
 }
 

@@ -97,6 +97,9 @@ struct Region {
   std::uint64_t bytes() const noexcept { return std::uint64_t{count} * stride; }
 };
 
+// CPython's interfaces that the recorder can hook.
+inline constexpr std::string_view kHooks[] = {"settrace", "monitoring"};
+
 enum class HookState : std::uint32_t { kOff = 0, kArmed = 1, kDisarmed = 2, kDisplaced = 3 };
 
 // How the process ended, as it noted itself. A process that is killed, crashes or calls _exit()
@@ -130,7 +133,7 @@ struct Header {
   std::uint32_t is_child;  // 1: forked or spawned by a rank (a DataLoader worker)
   char host[64];
   char boot_id[40];
-  char hook[16];  // "settrace" or "monitoring"
+  char hook[16];  // one of kHooks
   char arguments[512];
 
   ClockPair clocks[kClockPairs];

@@ -25,6 +25,13 @@ constexpr double kSlowest = 0.001;
 constexpr double kFastest = 100;
 constexpr std::uint64_t kHalfRange = 4'000'000'000'000'000'000;  // two of them fit into an int64
 
+// Returns the hook's name; empty while arm() changes it: a copy may have parts of two names.
+std::string hook_of(const Header& header) {
+  const auto name = text_of(header.hook);
+  const bool whole = std::ranges::find(kHooks, name) != std::end(kHooks);
+  return whole ? std::string(name) : std::string();
+}
+
 Fd open_for_reading(const std::string& path) {
   // O_NONBLOCK: open() of a pipe would wait for a writer.
   Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -150,13 +157,6 @@ std::unique_ptr<RecordFile::Page> RecordFile::header() const {
   auto page = std::make_unique<Page>();
   copy(0, page->bytes, sizeof page->bytes);
   return page;
-}
-
-// Returns the hook's name; empty while arm() changes it.
-std::string RecordFile::hook_of(const Header& first) const {
-  const auto again = this->header();
-  const auto name = text_of(first.hook);
-  return name == text_of(again->header().hook) ? std::string(name) : std::string();
 }
 
 void RecordFile::check(const Header& header, std::uint64_t on_disk) const {

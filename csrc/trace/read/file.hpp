@@ -114,7 +114,6 @@ class RecordFile {
   struct Page;
   void open(std::uint64_t on_disk);
   std::unique_ptr<Page> header() const;
-  std::string hook_of(const Header& first) const;
   void check(const Header& header, std::uint64_t on_disk) const;
   Region checked(const Region& region, const char* name, std::uint64_t least_stride,
                  std::uint64_t most_stride) const;

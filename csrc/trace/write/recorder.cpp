@@ -254,24 +254,7 @@ Event* Recorder::take_blocks(std::uint32_t blocks) noexcept {
   return reinterpret_cast<Event*>(map_ + header_->rings.offset + taken * header_->rings.stride);
 }
 
-// Empty meanwhile, its end before its beginning: a reader that finds the same text twice has not
-// found parts of two names.
-void Recorder::set_hook(std::string_view name) noexcept {
-  static_assert(sizeof header_->hook == 2 * sizeof(std::uint64_t));
-  std::uint64_t now[2];
-  std::uint64_t wanted[2];
-  char text[sizeof header_->hook];
-  set_text(text, name);
-  std::memcpy(now, header_->hook, sizeof now);  // nobody else writes it
-  std::memcpy(wanted, text, sizeof wanted);
-  if (now[0] == wanted[0] && now[1] == wanted[1]) return;
-  auto* words = reinterpret_cast<std::uint64_t*>(header_->hook);
-  publish(words[0], std::uint64_t{0});
-  std::atomic_thread_fence(std::memory_order_release);
-  publish(words[1], wanted[1]);
-  std::atomic_thread_fence(std::memory_order_release);
-  publish(words[0], wanted[0]);
-}
+void Recorder::set_hook(std::string_view name) noexcept { publish_text(header_->hook, name); }
 
 void Recorder::set_hook_state(HookState state, std::string_view displaced_by) noexcept {
   publish_text(header_->displaced_by, displaced_by);
