@@ -1,6 +1,6 @@
 """A training of 4 ranks that hangs: rank 2 waits for a lock that nobody gives back.
 
-  torchrun --nproc-per-node 4 -m oddrank run --stall 10s --on-stall kill hang_demo.py
+torchrun --nproc-per-node 4 -m oddrank run --stall 10s --on-stall kill hang_demo.py
 """
 
 import threading

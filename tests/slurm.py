@@ -29,6 +29,7 @@ _FREEZER = Path("/sys/fs/cgroup/freezer")
 _MOST_JOBS = 10_000
 
 # Each cluster has its own job numbers: cgroups and files in /dev/shm are named after jobs.
+# A job that is queued again waits until its credentials have expired.
 # More CPUs than exist: jobs that a failed test leaves running do not block the next test.
 _CONF = """\
 ClusterName=oddrank
@@ -36,7 +37,7 @@ SlurmctldHost={hosts[0].name}({hosts[0].address})
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={folder}/munge/socket,cred_expire=20
 CredType=cred/munge
 ProctrackType={tracking}
 TaskPlugin=task/none

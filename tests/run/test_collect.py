@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,19 @@ def test_the_state_of_each_process_is_kept_with_its_copy_and_through_copies_of_c
         (seen,) = states.parse(json.loads((node(folder) / states.NAME).read_text()))
         assert (seen.pid, seen.state, seen.signal) == (running.pid, "stopped", None)
         assert seen.threads[running.pid][0] == "stopped"
+
+
+def test_how_a_process_ended_is_kept_if_the_judge_of_run_left_it_there(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    with process(WAITS, RANK, tmp_path):
+        collect(JOB, "-o", first, records=tmp_path / "records")
+    (seen,) = states.parse(json.loads((node(first) / states.NAME).read_text()))
+    beside = second / node(first).parent.name
+    beside.mkdir(parents=True)
+    (beside / states.NAME).write_text(states.text([replace(seen, state="dead", signal=9)]))
+    collect(JOB, "-o", second, records=tmp_path / "records")
+    (kept,) = states.parse(json.loads((node(second) / states.NAME).read_text()))
+    assert (kept.pid, kept.state, kept.signal) == (seen.pid, "dead", 9)
 
 
 def test_a_file_of_states_that_anybody_may_have_written_is_refused():

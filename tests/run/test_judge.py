@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import jsonschema
@@ -41,6 +42,7 @@ class FakeTaker:
     def __init__(self, folder):
         self.folder, self.works = folder, []
         self.asked, self.results = [], {}
+        (folder / "states.json").write_text("states of ranks")
 
     def ask(self, stage, parameters, expected, seconds, *, over=lambda: False, poll=0.0):
         self.asked.append((stage, parameters))
@@ -216,6 +218,12 @@ def test_a_job_that_was_told_to_end_is_only_written_down(judged):
     assert judged.report()["data"]["run"]["event"] == "death"
 
 
+def test_ranks_that_do_not_end_though_somebody_ended_the_job_are_not_told(judged):
+    judged.takes(Death((2,), told=True), Stall(61.0, last=True))
+    assert judged.lines == []
+    assert judged.report()["data"]["run"]["event"] == "death"
+
+
 def test_deaths_that_follow_are_folded(judged):
     judged.takes(Death((2,)), Cascade((0, 1)), Cascade((3,)))
     assert len(judged.lines) == 1
@@ -231,6 +239,7 @@ def test_a_stall_is_collected_by_one_guard_of_each_host(judged):
     assert judged.taker.asked == [("collect", "0,2")]
     folder = str(judged.json.parent / "evidence" / "restart-2" / judged.judge.settings.job)
     assert judged.lines[1] == [f"the evidence of 2 hosts is saved: oddrank triage {folder}"]
+    assert (Path(folder) / "states.json").read_text() == "states of ranks"
     run = judged.report()["data"]["run"]
     told = {"saved": "4 files", "lines": ["no nvidia-smi"]}
     assert run["evidence"] == {"folder": folder, "hosts": {"node0": told, "node1": told}}

@@ -65,9 +65,7 @@ def test_the_death_of_rank_0_is_told_by_its_judge_and_collected():
 def triaged(job):
     """Judges the evidence that was saved; returns the ranks and the cause."""
     evidence = job.evidence()
-    assert [told["saved"] is not None for told in evidence["hosts"].values()] == [True] * len(
-        evidence["hosts"]
-    )
+    assert None not in [told["saved"] for told in evidence["hosts"].values()]
     archives = [str(path) for path in Path(evidence["folder"]).glob("*.tar.*")]
     assert len(archives) == len(evidence["hosts"])
     command = [sys.executable, "-m", "oddrank", "triage", "--json", "-", *archives]

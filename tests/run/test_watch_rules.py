@@ -220,6 +220,12 @@ def test_a_job_that_was_told_to_end_has_no_first_death(job):
     assert job.waits(TICK) == [Death((0, 1, 2, 3), told=True), AllEnded()]
 
 
+@pytest.mark.parametrize("how", [{"signal": signal.SIGINT}, {"exit_code": 130}])
+def test_an_interrupt_is_for_the_whole_job_though_other_ranks_wait_on(job, how):
+    job.dies(1, **how)
+    assert job.waits(10) == [Death((1,), told=True)]
+
+
 def test_one_rank_alone_that_was_told_to_end_has_died(job):
     job.dies(1, exit_code=128 + signal.SIGTERM)
     assert job.waits(10) == [Death((1,))]

@@ -209,6 +209,14 @@ def test_a_killed_rank_is_dead_by_its_signal_until_somebody_asks_for_it(tmp_path
     assert later.signal == signal.SIGKILL
     assert [state.state for state in read(copy).of(facts.State)] == ["dead"]
     has_not_entered(read(copy))
+    # Another file of states, by somebody who came too late to see how it ended.
+    (states,) = copy.rglob("states.json")
+    late = states.read_text().replace('"signal": 9', '"signal": null')
+    for name in ("a", "z"):
+        (states.parent / name).mkdir()
+        (states.parent / name / "states.json").write_text(late)
+        assert late != states.read_text()
+        assert read(copy).of(facts.Death)[0].signal == signal.SIGKILL
 
 
 def test_a_rank_that_raised_says_what_and_where(tmp_path):

@@ -1,34 +1,49 @@
 """Has the evidence of all nodes saved: one guard of each runs `oddrank collect` there."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from oddrank.control.root import RankState
-from oddrank.run.snapshot import Taker
+from oddrank.run.collect.children import Say, Stop, Task, run_all
+from oddrank.run.snapshot import Snapshot, Taker
 from oddrank.run.watch import has_ended, is_heard
+from oddrank.trace import states
 
 # A guard answers after 60 s at the latest, collect ends after about 35 s.
 _SECONDS = 62.0
 _POLL = 0.1
+_TO_WRITE = 5.0
 _MOST_HOSTS = 3
 _SILENT = {"saved": None, "lines": ["its guards are silent"]}
 _LATE = {"saved": None, "lines": ["there was no answer while the judge waited"]}
 
 
+def leave_states(snapshot: Snapshot, folder: Path) -> None:
+    """Leaves there how ranks were, and ended, as their guards saw it: soon nobody can see it."""
+
+    def write(_: Say) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / states.NAME).write_bytes((snapshot.folder / states.NAME).read_bytes())
+
+    # In a child: the folder's file system may not answer. Why it failed, the collectors say.
+    run_all([Task("states", write, _TO_WRITE)], time.monotonic() + _TO_WRITE, Stop())
+
+
 def save(
-    taker: Taker, states: Sequence[RankState], folder: Path, over: Callable[[], bool]
+    taker: Taker, ranks: Sequence[RankState], folder: Path, over: Callable[[], bool]
 ) -> dict[str, Any]:
     """Returns what was done, as the report has it. over: there is nothing more to wait for."""
     asked: dict[str, int] = {}
     # The guard of a dead rank ends soon.
-    for state in sorted(filter(is_heard, states), key=lambda s: (has_ended(s), s.rank)):
+    for state in sorted(filter(is_heard, ranks), key=lambda s: (has_ended(s), s.rank)):
         asked.setdefault(state.host, state.rank)
-    ranks = ",".join(map(str, asked.values()))
-    results = taker.ask("collect", ranks, len(asked), _SECONDS, over=over, poll=_POLL)
-    hosts = {state.host: _SILENT for state in states if state.host}
+    chosen = ",".join(map(str, asked.values()))
+    results = taker.ask("collect", chosen, len(asked), _SECONDS, over=over, poll=_POLL)
+    hosts = {state.host: _SILENT for state in ranks if state.host}
     hosts |= {host: _told(results.get(rank)) for host, rank in asked.items()}
     return {"folder": str(folder), "hosts": hosts}
 

@@ -116,9 +116,11 @@ class Judge:
             self._note("death", after, report)
         else:
             self._tell("death", after, report)
-            self._save(lambda: False)
+            self._save(snapshot, lambda: False)
 
     def _on_stall(self, event: Stall) -> None:
+        if self.told:
+            return  # the launcher waits for ranks that do not end
         before_all = self._states()
         before = self._snapshot(_STALL_SECONDS, look=_LOOK)
         time.sleep(_WORK_SECONDS)
@@ -133,7 +135,7 @@ class Judge:
             return
         self.watch.tell()
         self._tell("stall", event.seconds, report)
-        self._act(before_all)
+        self._act(after, before_all)
 
     def _goes_on(self, before: Sequence[RankState]) -> bool:
         """Returns whether a rank moves, or has moved since."""
@@ -141,14 +143,14 @@ class Judge:
         moves = any(watch.is_heard(s) and s.stage == "moving" for s in states)
         return moves or [s.progress for s in before] != [s.progress for s in states]
 
-    def _act(self, before: Sequence[RankState]) -> None:
+    def _act(self, snapshot: Snapshot, before: Sequence[RankState]) -> None:
         """Does at a stall what --on-stall asks for. before: states from when the ranks stood."""
         dead = sum(map(watch.has_ended, before))
 
         def over() -> bool:
             return self._goes_on(before) or sum(map(watch.has_ended, self._states())) != dead
 
-        self._save(over)
+        self._save(snapshot, over)
         action = self.settings.options["on_stall"]
         if action in (REPORT, COLLECT) or over():
             return
@@ -161,11 +163,12 @@ class Judge:
             self.killed = True
             self.taker.ask("kill", "", 0, _END_SECONDS)
 
-    def _save(self, over: Callable[[], bool]) -> None:
+    def _save(self, snapshot: Snapshot, over: Callable[[], bool]) -> None:
         """Has all nodes save their evidence, unless the user wants none."""
         if self.settings.options["on_stall"] == REPORT:
             return
         folder = self.settings.evidence / self.settings.job
+        evidence.leave_states(snapshot, folder)
         self.evidence = evidence.save(self.taker, self._states(), folder, over)
         say.lines(evidence.words(self.evidence))
         self._write()

@@ -176,7 +176,9 @@ class Watch:
             first = [s for s in old if _is_told(s) or not over]
         if not first:
             return
-        told = all(map(_is_told, first)) and (over or len(first) > 1)
+        # Nobody interrupts one rank of many. Others may not end of it: they wait in C++.
+        interrupted = any(signal.SIGINT in (s.signal, _as_shells(s)) for s in first)
+        told = all(map(_is_told, first)) and (over or len(first) > 1 or interrupted)
         self._dead |= {s.rank for s in new}
         yield Death(_ranks(first), told)
         if len(new) > len(first):
@@ -269,8 +271,12 @@ def follows_a_death(state: RankState) -> bool:
 
 
 def _is_told(state: RankState) -> bool:
-    shells = (state.exit_code or 0) - 128
-    return state.signal in _TOLD_TO_END or shells in _TOLD_TO_END
+    return state.signal in _TOLD_TO_END or _as_shells(state) in _TOLD_TO_END
+
+
+def _as_shells(state: RankState) -> int:
+    """Returns the signal that an exit code names, as shells tell it; below 1: none."""
+    return (state.exit_code or 0) - 128
 
 
 def _is_unknown(state: RankState) -> bool:

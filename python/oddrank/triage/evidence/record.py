@@ -46,7 +46,9 @@ def _is_states(item: Item) -> bool:
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     now = time.time()
-    collected = {(s.pid, s.started): s for s in _collected(items, notes)}
+    # Several files may have a process: who saw it alive, or how it ended, knows more.
+    seen_first = sorted(_collected(items, notes), key=lambda s: (_is_unexplained(s), s.time))
+    collected = {(s.pid, s.started): s for s in reversed(seen_first)}
     found, refused = _ranks(items, collected)
     names = {str(item.path): item for item in items}
     for path, why in refused.items():
@@ -115,6 +117,10 @@ def _collected(items: Iterable[Item], notes: Notes) -> Iterable[Seen]:
             yield from found
         except (OSError, ValueError, OverflowError, RecursionError) as error:
             notes.add(item, f"its states were not read: {error}")
+
+
+def _is_unexplained(seen: Seen) -> bool:
+    return seen.state in ("dead", "zombie") and seen.signal is None and seen.code is None
 
 
 def _newest_run(found: Sequence[Rank], notes: Notes) -> list[Rank]:

@@ -48,10 +48,11 @@ def copy_record(file: Path, sink: Sink) -> None:
 def _states(read: Sequence[ranks.Rank], sources: set[Path], target: Path) -> list[states.Seen]:
     """Returns what the kernel says of the processes; of those collected before, what it said then.
 
-    A process that has gone since an earlier collection to the same folder keeps that one's, too.
+    A process that has gone since an earlier collection to the same folder keeps that one's, too;
+    and what the judge of `oddrank run` says of it, who leaves that beside the hosts' folders.
     """
     earlier = {(s.pid, s.started): s for folder in sources for s in _earlier(folder)}
-    before = {(s.pid, s.started): s for s in _earlier(target)}
+    before = {(s.pid, s.started): s for at in (target, target.parent) for s in _earlier(at)}
     now = {(s.pid, s.started): s for s in states.look(read)}
     found = []
     for rank in read:
