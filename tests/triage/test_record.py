@@ -1,5 +1,6 @@
 """Real jobs break, and their records say what they know: live, collected, and after the end."""
 
+import json
 import os
 import shutil
 import signal
@@ -9,13 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from oddrank.trace import states
 from oddrank.triage import facts
+from oddrank.triage import report as triage
 from oddrank.triage.evidence import Notes, record
 from oddrank.triage.verdict import suspects
 from oddrank.triage.view import view
@@ -175,12 +178,26 @@ def test_a_stopped_rank_is_stopped_live_and_in_its_copy_however_late_that_is_rea
         assert not found.all(facts.Death)
         assert not found.all(facts.Mismatch)
         assert found.functions()[0] == "<lambda>"
+    is_named_if_only_its_guards_silence_is_known(copy, tmp_path / "silent")
     # Without the file of states, nobody can say who lived when the records were copied.
     for file in copy.rglob("states.json"):
         file.unlink()
     later = read(copy)
     assert {state.state for state in later.all(facts.State)} == {"dead"}
     assert not later.all(facts.Death)
+
+
+def is_named_if_only_its_guards_silence_is_known(copy, folder):
+    shutil.copytree(copy, folder)
+    (file,) = folder.rglob("states.json")
+    seen = {one.rank: one for one in states.parse(json.loads(file.read_text()))}
+    seen[CULPRIT] = replace(seen[CULPRIT], state=states.SILENT, started=0, threads={})
+    file.write_text(states.text(seen.values()))
+    (record,) = folder.rglob(f"rank{CULPRIT}-*.trace")
+    record.unlink()
+    (finding,) = triage.made(triage.read([str(folder)])).findings
+    assert (finding.who.ranks, finding.cause) == ((CULPRIT,), "unreachable")
+    assert finding.confidence.level == "medium"
 
 
 def test_a_killed_rank_is_dead_by_its_signal_until_somebody_asks_for_it(tmp_path):
@@ -210,12 +227,12 @@ def test_a_killed_rank_is_dead_by_its_signal_until_somebody_asks_for_it(tmp_path
     assert [state.state for state in read(copy).of(facts.State)] == ["dead"]
     has_not_entered(read(copy))
     # Another file of states, by somebody who came too late to see how it ended.
-    (states,) = copy.rglob("states.json")
-    late = states.read_text().replace('"signal": 9', '"signal": null')
+    (file,) = copy.rglob("states.json")
+    late = file.read_text().replace('"signal": 9', '"signal": null')
     for name in ("a", "z"):
-        (states.parent / name).mkdir()
-        (states.parent / name / "states.json").write_text(late)
-        assert late != states.read_text()
+        (file.parent / name).mkdir()
+        (file.parent / name / "states.json").write_text(late)
+        assert late != file.read_text()
         assert read(copy).of(facts.Death)[0].signal == signal.SIGKILL
 
 

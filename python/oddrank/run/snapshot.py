@@ -78,6 +78,9 @@ class Taker:
         for state in self._ranks():  # as they are now: who ended meanwhile has said how
             found = answers.get(state.rank) or self._last.get(state.rank) or self._own(state)
             if found is None:
+                if state.contact == "silent":
+                    lost = Seen(state.rank, state.host, state.pid, 0, states.SILENT, now)
+                    seen.append(lost)
                 continue
             if has_ended(state):
                 self._last[state.rank] = found

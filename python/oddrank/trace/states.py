@@ -17,6 +17,7 @@ from oddrank.trace.ranks import Rank
 SCHEMA = "oddrank.states/1"
 NAME = "states.json"
 LOOK = 0.2  # seconds between the two looks at threads
+SILENT = "silent"
 WORDS = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "uninterruptible"}
 
 
@@ -24,10 +25,10 @@ WORDS = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "unint
 class Seen:
     """A process at a moment.
 
-    state: running, stopped, uninterruptible, zombie or dead. signal, code: how it ended, if its
-    parent has not asked for it yet. threads: id -> (its state in words, seconds of CPU time between
-    two looks). oom_kills: of its cgroup while a guard watched it. ended: Unix time of its end, if a
-    guard saw that.
+    state: running, stopped, uninterruptible, zombie or dead; silent: its guard says nothing more.
+    signal, code: how it ended, if its parent has not asked for it yet. threads: id -> (its state in
+    words, seconds of CPU time between two looks). oom_kills: of its cgroup while a guard watched
+    it. ended: Unix time of its end, if a guard saw that.
     """
 
     rank: int

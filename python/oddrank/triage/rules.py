@@ -41,5 +41,5 @@ RULES = {
     "stacks-different-calls": "the stacks show only ranks that wait, in different calls",
     "stacks-awaited-still": "others wait for peers, and in each look it stood at the same place",
     "stacks-all-wait": "the stacks show only ranks that wait",
-    "no-answer": "NCCL's own watcher gets no answer from it",
+    "no-answer": "its watcher, NCCL's or oddrank's, gets no answer from it",
 }

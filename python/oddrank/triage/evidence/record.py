@@ -24,6 +24,7 @@ from oddrank.triage.facts import (
     Stack,
     State,
     Thread,
+    Trouble,
     World,
 )
 
@@ -47,8 +48,9 @@ def _is_states(item: Item) -> bool:
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     now = time.time()
     # Several files may have a process: who saw it alive, or how it ended, knows more.
-    seen_first = sorted(_collected(items, notes), key=lambda s: (_is_unexplained(s), s.time))
-    collected = {(s.pid, s.started): s for s in reversed(seen_first)}
+    kept = list(_collected(items, notes))
+    kept.sort(key=lambda one: (_is_unexplained(one[0]), one[0].time))
+    collected = {(s.pid, s.started): s for s, _ in reversed(kept) if s.state != states.SILENT}
     found, refused = _ranks(items, collected)
     names = {str(item.path): item for item in items}
     for path, why in refused.items():
@@ -74,6 +76,10 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
         history = histories.get(rank.file, [])
         yield from _activity(rank, seen[rank.file], process, source, now=now, history=history)
         yield from _death(rank, seen[rank.file], process, source, anybody=anybody)
+    known_ranks = {rank.rank for rank in chosen}
+    for lost, source in {one.rank: (one, source) for one, source in kept}.values():
+        if lost.state == states.SILENT and lost.rank not in known_ranks:
+            yield from _silence(lost, source)
     yield from record_calls.progress(chosen, seen, sources)
     yield from _stacks(chosen, seen, sources)
     yield from record_calls.mismatches(chosen, sources, histories)
@@ -106,7 +112,14 @@ def _as_torch_says(rank: Rank) -> Rank:
     return replace(rank, rank=group.own, world=group.size)
 
 
-def _collected(items: Iterable[Item], notes: Notes) -> Iterable[Seen]:
+def _silence(lost: Seen, source: Source) -> Iterable[Fact]:
+    process = Process(lost.rank, lost.host, lost.pid)
+    text = "the guard beside it has fallen silent"
+    yield Identity(process, source)
+    yield Trouble("unreachable", text, source, lost.host, time=lost.time, pid=lost.pid)
+
+
+def _collected(items: Iterable[Item], notes: Notes) -> Iterable[tuple[Seen, Source]]:
     for item in items:
         if not _is_states(item) or item.size > _LARGEST_STATES:
             continue
@@ -114,7 +127,7 @@ def _collected(items: Iterable[Item], notes: Notes) -> Iterable[Seen]:
             found = states.parse(json.loads(item.path.read_bytes()))
             if any(unix_time(each.time) is None for each in found):
                 raise ValueError("it has times that cannot be")
-            yield from found
+            yield from ((each, Source(item.name)) for each in found)
         except (OSError, ValueError, OverflowError, RecursionError) as error:
             notes.add(item, f"its states were not read: {error}")
 

@@ -163,6 +163,8 @@ def _unreachable(view: View, names: "_Names") -> list[Suspect]:
             _add(found, process, Point(trouble.text, trouble.source), trouble.time)
     if len(found) > 1 and names and len(found) * 2 > len(names):
         return []  # the job has ended, or the watcher itself is cut off
+    if len(found) > 1 and len(found) * 2 == len(names):  # either half may be cut off
+        return [replace(one, certainty=_LOW) for one in found.values()]
     return list(found.values())
 
 
