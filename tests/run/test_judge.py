@@ -240,15 +240,16 @@ def test_a_job_that_was_told_to_end_is_only_written_down(judged):
 
 
 @pytest.mark.parametrize(
-    ("death", "follows"),
+    ("cause", "death", "follows"),
     [
-        (Death((0, 1, 2, 3), told=True), True),  # somebody ended the job because it stood
-        (Death((0,)), True),  # a watchdog of a rank that waited
-        (Death((2,)), False),
+        ("gpu-stopped", Death((0, 1, 2, 3), told=True), True),  # somebody ended it: it stood
+        ("gpu-stopped", Death((0,)), True),  # a watchdog of a rank that waited
+        ("gpu-stopped", Death((2,)), False),
+        ("moving", Death((0,)), False),
     ],
 )
-def test_a_death_that_follows_from_a_stall_leaves_its_verdict(judged, death, follows):
-    judged.findings = [replace(finding(), cause="gpu-stopped", drains_node=True)]
+def test_a_death_that_follows_from_a_stall_leaves_its_verdict(judged, cause, death, follows):
+    judged.findings = [replace(finding(), cause=cause, drains_node=True)]
     judged.takes(Stall(61.0, last=False))
     judged.findings = [finding("rank 0 died")]
     judged.takes(death)

@@ -138,17 +138,18 @@ class Judge:
             self._tell("death", after, report)
 
     def _follows_from_stall(self, event: Death) -> bool:
-        """Returns whether ranks died because the job stood: the verdict on that stays.
+        """Returns whether ranks died because others stood: the verdict on those stays.
 
         Somebody ended the job that stood, or a watchdog of ranks that waited did.
         """
         if self.report is None or not self.history or self.history[-1]["event"] not in _STANDS:
             return False
-        named = {
-            rank for finding in self.report.findings if finding.names_somebody()
+        stood = {
+            rank for finding in self.report.findings
+            if finding.names_somebody() and finding.cause != "moving"
             for rank in finding.who.ranks
         }  # fmt: skip
-        return event.told or (bool(named) and named.isdisjoint(event.ranks))
+        return bool(stood) and (event.told or stood.isdisjoint(event.ranks))
 
     def _on_stall(self, event: Stall) -> None:
         progress = [s.progress for s in self._states()]
