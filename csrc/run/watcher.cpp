@@ -129,7 +129,10 @@ void Watcher::step(std::int64_t now, bool has_died) {
   link_.tick(now);
   const bool was_up = link_.up();
   const std::vector<control::Frame> frames = link_.work(now);
-  if (link_.up() && !was_up) report(now, 0);
+  if (link_.up() && !was_up) {
+    welcomed_ = true;
+    report(now, 0);
+  }
   for (const control::Frame& frame : frames) {
     if (!alone_) hear(frame, now);
   }
@@ -139,6 +142,7 @@ void Watcher::step(std::int64_t now, bool has_died) {
     pinged_ns_ = now;
     link_.send(FrameKind::kPing, {});
   }
+  if (link_.lost() && !welcomed_ && options_.address.empty()) forget_root();
   if (link_.lost() && lost_ns_ == 0) lost_ns_ = now;
 }
 
@@ -167,7 +171,7 @@ void Watcher::look_for_root(std::int64_t now) {
 }
 
 bool Watcher::dial(const std::string& address) {
-  if (address.empty()) return false;
+  if (address.empty() || address == forgotten_) return false;
   control::Hello hello;
   hello.rank = options_.rank;
   hello.world = options_.world;
@@ -185,12 +189,18 @@ bool Watcher::dial(const std::string& address) {
   } catch (const Error&) {
     return false;  // a fetcher failed, or another version left the file
   }
+  dialed_ = address;
   return link_.has_address();
 }
 
 void Watcher::hear(const control::Frame& frame, std::int64_t now) {
   if (frame.kind == FrameKind::kEnd) {
-    refused_ = !link_.up();  // an END without a welcome
+    const bool refused = !link_.up();  // an END without a welcome
+    if (refused && options_.address.empty()) {
+      forget_root();
+      return;
+    }
+    refused_ = refused;
     go_alone();
   } else if (frame.kind == FrameKind::kReport) {
     if (!is_dead()) look(now);
@@ -213,12 +223,19 @@ void Watcher::go_alone() {
   link_ = control::Link(kLongestTurnNs);
 }
 
+// The root of an earlier run of the same launcher, whose address was still in the file: that of
+// this one will take its place.
+void Watcher::forget_root() {
+  forgotten_ = dialed_;
+  link_ = control::Link(kLongestTurnNs);
+}
+
 control::State Watcher::state(std::int64_t now) const {
   control::State state;
   static_cast<control::ProcessState&>(state) = worker_.last();
-  if (is_dead() && state.signal == 0 && state.exit_code < 0) {
-    state.exit_code = record_.exit_code();
-  }
+  // Of a zombie, threads may take long to end: drivers free the memory of a GPU.
+  const bool has_ended = is_dead() || state.life == Liveness::kZombie;
+  if (has_ended && state.signal == 0 && state.exit_code < 0) state.exit_code = record_.exit_code();
   state.stage = record_.stage();
   state.step = record_.step();
   state.progress = record_.progress();

@@ -63,6 +63,7 @@ class Watcher {
   bool dial(const std::string& address);
   void hear(const control::Frame& frame, std::int64_t now);
   void go_alone();
+  void forget_root();
   control::State state(std::int64_t now) const;
   void report(std::int64_t now, std::uint32_t question);
   void send_result(std::uint32_t stage, const std::string& result);
@@ -91,6 +92,8 @@ class Watcher {
   bool orphaned_ = false;
   bool alone_ = false;    // the root wants no more
   bool refused_ = false;  // it has refused this guard
+  bool welcomed_ = false;
+  std::string dialed_, forgotten_;  // addresses: of the present root, of one that was another run's
   control::State reported_;
   std::optional<Asked> asked_;
 };

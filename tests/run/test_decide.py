@@ -62,6 +62,9 @@ def test_the_same_end_without_progress_is_not_tried_a_fourth_time():
     assert decided(dead, earlier=earlier(40, 80)).action == "same-nodes"
     assert decided(dead, earlier=earlier(100)).action == "same-nodes"
     assert decided(dead, earlier=earlier(100, 100, signature="oom")).action == "same-nodes"
+    # A job that tells no steps may have made some.
+    unknown = replace(NOW, step=None)
+    assert decided(dead, earlier=earlier(None, None), now=unknown).action == "same-nodes"
     assert ATTEMPTS == 3
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import oddrank
+from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
 
@@ -69,6 +71,13 @@ def test_arguments_main_path_and_exit_code_are_the_same(both):
     assert done.returncode == 3
 
 
+@pytest.mark.parametrize("is_safe", ["", "1"])
+def test_the_path_is_the_same(both, monkeypatch, is_safe):
+    monkeypatch.setenv("PYTHONSAFEPATH", is_safe)  # as -P does
+    both.write("import sys\nprint(sys.path)\n").same("script.py")
+    both.same("-m", "script")
+
+
 @pytest.mark.parametrize(
     "ends",
     ["", "import sys; sys.exit('said why')", "raise SystemExit", "1/0", "import os; os._exit(7)"],
@@ -97,6 +106,24 @@ def test_an_interrupt_ends_it_by_the_signal(both):
     )
     assert both.traced("script.py").returncode == -signal.SIGINT
     assert both.python("script.py").returncode == -signal.SIGINT
+
+
+def test_an_interrupt_is_followed_by_all_that_an_end_of_python_does(both):
+    both.write(
+        """
+        import atexit, os, signal, threading, time
+        def last():
+            threading.main_thread().join()
+            print("the thread has ended")
+        threading.Thread(target=last).start()
+        atexit.register(print, "at exit")
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(9)
+        """
+    )
+    plain, traced = both.python("script.py"), both.traced("script.py")
+    assert traced.returncode == plain.returncode == -signal.SIGINT
+    assert traced.stdout == plain.stdout == "the thread has ended\nat exit\n"
 
 
 def test_a_module_runs_as_with_minus_m(both):
@@ -175,6 +202,12 @@ def test_the_script_is_recorded_and_pickles_of_main_work_in_spawned_children(bot
     assert both.same("script.py").stdout == "4\n"
     found = both.records()
     assert sorted(rank.is_child for rank in found) == [False, True]
+
+
+@pytest.mark.parametrize("stall", [0, -1.0, float("nan")])
+def test_a_stall_of_less_than_a_second_is_refused(stall):
+    with pytest.raises(OddrankError, match="stall="):
+        oddrank.arm(watch=True, stall=stall)
 
 
 def test_no_such_script_is_one_line_and_exit_code_2(both):

@@ -50,11 +50,13 @@ def job(tmp_path):
         steps = [r.step or 0 for r in ranks.read(sorted(files.rglob("rank*.trace")))[0]]
         return len(steps) == len(begun) and min(steps) > 1
 
-    until(step)
-    yield files, begun
-    for process in begun:
-        process.kill()
-        process.wait()
+    try:
+        until(step)
+        yield files, begun
+    finally:
+        for process in begun:
+            process.kill()
+            process.wait()
 
 
 def shown(folder, *arguments):

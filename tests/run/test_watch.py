@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -207,7 +206,7 @@ def test_a_rank_whose_guard_is_gone_is_judged_by_its_record():
         guards = {
             int(_option(one.pid, "--rank")): one.pid for one in job.processes("oddrank-guard")
         }
-        time.sleep(1)
+        until((job.folder / "fault").exists, seconds=LONGEST)  # at step 20 the judge knows all
         os.kill(guards[2], signal.SIGKILL)
         job.signal(2, signal.SIGSTOP)
         assert named(job.waits_for("stall")) == ([2], "host-stopped")

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from oddrank.control.root import RankState
-from oddrank.run import watch as watch_
 from oddrank.run.watch import (
     AllEnded,
+    Awaited,
     Cascade,
     Death,
     Moved,
@@ -126,6 +126,17 @@ def test_before_the_first_step_a_job_may_take_ten_times_as_long():
     assert stall.last
 
 
+def test_before_the_first_step_a_rank_that_works_is_never_named():
+    """It may be a job without steps, or one whose steps nobody records."""
+    stalls = Job().waits(30 * STALL + 2)
+    assert kinds(stalls) == [Stall] * 3
+    assert {(stall.last, stall.started) for stall in stalls} == {(True, False)}
+    told = Job()
+    assert kinds(told.waits(10 * STALL + 2)) == [Stall]
+    told.watch.tell()
+    assert kinds(told.waits(11 * STALL)) == [Still]
+
+
 def test_ranks_that_never_came_do_not_hide_that_the_others_wait():
     job = Job()
     job.set(3, contact="never")
@@ -147,6 +158,22 @@ def test_a_stall_in_which_somebody_works_is_looked_at_again_and_at_last_told(job
     stalls = job.stands(11 * STALL)
     assert kinds(stalls) == [Stall] * 10
     assert [stall.last for stall in stalls] == [False] * 9 + [True]
+
+
+def test_an_answer_that_is_read_late_makes_no_pause_shorter(job):
+    job.stands(STALL - 30)
+    job.set(job.everyone(), quiet_ms=int((STALL - 30) * 1000))  # asked, and then judged for 20 s
+    job.now += 20
+    assert kinds(job.waits(15)) == [Stall]
+
+
+def test_calls_that_fail_as_a_rank_dies_in_a_stall_are_no_progress(job):
+    job.stands(STALL + 1)
+    job.watch.tell()
+    job.dies(2, signal=signal.SIGKILL)
+    job.set(1, stage="moving", progress=job.states[1].progress + 1)
+    assert job.waits(TICK) == [Death((2,))]
+    assert job.waits(5) == []
 
 
 def test_a_stall_that_was_told_is_over_when_a_rank_moves(job):
@@ -224,6 +251,7 @@ def test_a_job_that_was_told_to_end_has_no_first_death(job):
 def test_an_interrupt_is_for_the_whole_job_though_other_ranks_wait_on(job, how):
     job.dies(1, **how)
     assert job.waits(10) == [Death((1,), told=True)]
+    assert job.waits(100 * STALL) == []
 
 
 def test_one_rank_alone_that_was_told_to_end_has_died(job):
@@ -263,13 +291,6 @@ def test_nothing_is_said_after_the_end(job):
     assert job.waits(1000) == []
 
 
-def test_signals_of_a_cascade():
-    killed = RankState(1, contact="ok", state="dead", signal=signal.SIGKILL)
-    assert watch_.follows_a_death(killed)
-    assert not watch_.follows_a_death(replace(killed, signal=signal.SIGSEGV))
-    assert not watch_.follows_a_death(replace(killed, state="running"))
-
-
 BEFORE = Work(started=1, seconds=10.0, cpu_seconds=5.0, io_bytes=1000, events=100)
 
 
@@ -289,8 +310,19 @@ BEFORE = Work(started=1, seconds=10.0, cpu_seconds=5.0, io_bytes=1000, events=10
 def test_a_process_that_uses_time_moves_bytes_or_runs_lines_is_at_work(changes, works):
     after = replace(BEFORE, seconds=12.0, **changes)
     assert is_at_work(BEFORE, after) is works
-    ranks = {0: False, 1: False}
-    assert anybody_works(ranks, {1: BEFORE}, {0: BEFORE, 1: after}) is works
+    ranks = {0: Awaited(spins=False), 1: Awaited(spins=False)}
+    assert anybody_works(ranks, {1: BEFORE}, {0: BEFORE, 1: after}, STALL) is works
+
+
+def test_a_process_whose_main_thread_has_run_a_line_in_the_stall_is_at_work():
+    """As one that evaluates on its GPU: a few lines a second, of which a short look sees none."""
+
+    def works(rests):
+        return anybody_works({1: Awaited(True, rests)}, {1: BEFORE}, {1: BEFORE}, STALL)
+
+    assert works(3.0)
+    assert not works(STALL - 3.0)
+    assert not works(None)
 
 
 def test_a_process_that_waits_in_a_loop_is_at_work_only_by_what_it_moves():

@@ -63,7 +63,7 @@ class Job:
 
     def waits_for(self, event: str) -> dict[str, Any]:
         """Waits until the judge has noted an event; returns its report."""
-        until(lambda: self.has(event)() or self.ended())
+        until(lambda: self.has(event)() or self.ended(), seconds=LONGEST)
         report = self.report
         assert self.has(event)(), f"no {event}: {self.history}\n{self.output[-8000:]}"
         assert report is not None

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from oddrank import _native
+from oddrank.errors import OddrankError
 from oddrank.trace import arm as recorder
 from oddrank.trace.arm import Armed
 from oddrank.trace.packages import Packages
@@ -44,6 +45,8 @@ def arm(
     watch: starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; stall,
     json and on_stall as its options. Call it once on each rank, before the training begins.
     """
+    if watch and not stall >= 1:
+        raise OddrankError(f"stall={stall!r}: it takes 1 or more seconds")
     if watch and not recorder.is_spawned() and not _native.core().trace_armed():
         from oddrank.run import start
 

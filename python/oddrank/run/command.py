@@ -5,9 +5,8 @@ from typing import NoReturn
 
 import click
 
-from oddrank.cli import Seconds
+from oddrank.cli import Seconds, writable
 from oddrank.errors import OddrankError
-from oddrank.report import check_writable
 from oddrank.run.arm import COLLECT, KILL, OUTPUT, REPORT, STALL
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
@@ -56,12 +55,14 @@ node's evidence is saved for oddrank triage. Nothing is ended unless you ask wit
     "--json",
     "json_path",
     metavar="FILE",
+    callback=writable("give --json a file in a folder you can write"),
     help="Write the report to FILE, as soon as there is one and whenever it changes.",
 )
 @click.option(
     "--exclude",
     "exclude_path",
     metavar="FILE",
+    callback=writable("give --exclude a file in a folder you can write"),
     help="Write the nodes to leave out when the job starts again, as selftest does.",
 )
 @click.option(
@@ -104,8 +105,6 @@ def command(  # noqa: PLR0917 (click passes them by name)
     for option, path in (("--json", json_path), ("--exclude", exclude_path)):
         if path == "-":
             raise OddrankError(f"{option} - would mix with the script's output: name a file")
-        if path is not None:
-            check_writable(path, f"give {option} a file in a folder you can write")
     _check_action(on_stall, json_path)
     if not no_watch:
         start.begin(start.Options(stall, json_path, exclude_path, history_path, on_stall, output))

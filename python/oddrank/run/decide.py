@@ -87,8 +87,8 @@ def signature(report: Report) -> str:
 def _repeated(attempts: Sequence[Attempt]) -> str:
     """Returns why another attempt will end like the last ones; "" if it may not."""
     last = attempts[-ATTEMPTS:]
-    steps = [attempt.step or 0 for attempt in last]
-    same = len(last) == ATTEMPTS and len({attempt.signature for attempt in last}) == 1
+    steps = [attempt.step for attempt in last if attempt.step is not None]
+    same = len(steps) == ATTEMPTS and len({attempt.signature for attempt in last}) == 1
     if not same or not last[0].signature or max(steps) > steps[0]:
         return ""
     at = f" at step {steps[0]}" if steps[0] else ""

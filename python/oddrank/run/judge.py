@@ -9,11 +9,10 @@ import gc
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,14 +22,26 @@ from oddrank import _native, exclude, job
 from oddrank.control.rendezvous import ADDRESS
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
+from oddrank.finding import ranks_text
 from oddrank.report import Report, write_json, write_text
 from oddrank.run import evidence, say, store, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
 from oddrank.run.decide import Attempt, Decision, attempts, decide, note, signature
-from oddrank.run.snapshot import Snapshot, Taker, awaited, private_folder
+from oddrank.run.snapshot import Snapshot, Taker, awaited, first_folder, remove_folders
 from oddrank.run.start import LISTENER, Settings
-from oddrank.run.watch import AllEnded, Cascade, Death, Event, Moved, Stall, Still, Watch
+from oddrank.run.watch import (
+    AllEnded,
+    Awaited,
+    Cascade,
+    Death,
+    Event,
+    Moved,
+    Stall,
+    Still,
+    Watch,
+)
 from oddrank.triage import report as triage
+from oddrank.triage.facts import Activity
 
 # Guards say what changes at once. Heartbeats only show that a host is still there.
 _HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
@@ -46,6 +57,7 @@ _DEATH_SECONDS, _STALL_SECONDS, _RANK_SECONDS = 0.1, 2.0, 0.0005
 _LOOK = 0.2  # seconds between two looks at threads
 _END_SECONDS = 0.3
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
+_STANDS = ("stall", "still-stuck")
 
 
 @dataclass
@@ -70,21 +82,34 @@ class Judge:
     decision: Decision | None = None
     earlier: list[Attempt] = field(default_factory=list)
     """The attempts before this one."""
+    trouble: str = ""
+    """Why a file could not be written, as it was said last."""
 
     def run(self) -> None:
         """Watches until all ranks have ended, or rank 0 has and the others stay silent."""
         end = float("inf")
         while time.monotonic() < end:
             began = time.monotonic()
-            events = self.watch.feed(began, self._states())
+            states = self._states()
+            events = self.watch.feed(began, states)
             pause = max(_LEAST_PAUSE, _PAUSE_TIMES * (time.monotonic() - began))
             for event in events:
                 self.take(event)
                 if isinstance(event, AllEnded):
                     return
-            if job.start_time(self.settings.pid) != self.settings.started:
-                end = min(end, began + _LAST_SECONDS)
+            end = min(end, began + _LAST_SECONDS) if self._may_be_over(states) else float("inf")
             time.sleep(min(pause, _MOST_PAUSE))
+        self._on_end()
+
+    def _may_be_over(self, states: Sequence[RankState]) -> bool:
+        """Returns whether rank 0 has ended, and no other is known to live.
+
+        Ranks that live on may stand still because rank 0 has ended.
+        """
+        gone = job.start_time(self.settings.pid) != self.settings.started
+        if not gone and not watch.has_ended(states[0]):  # a zombie has its start time
+            return False
+        return not any(watch.is_heard(s) and not watch.has_ended(s) for s in states)
 
     def _states(self) -> list[RankState]:
         return [RankState(**row) for row in self.hub.snapshot()]
@@ -107,9 +132,13 @@ class Judge:
             self._on_end()
 
     def _on_death(self, event: Death) -> None:
+        after = time.monotonic() - self.watch.began
+        if self._follows_from_stall(event):
+            self.cascade |= set(event.ranks)
+            self._note("death", after, None)
+            return
         snapshot = self._snapshot(_DEATH_SECONDS, look=0.0)
         report, _ = self._judge(snapshot, say.died(event.ranks))
-        after = time.monotonic() - self.watch.began
         self.told = event.told
         if event.told or self.settings.world["size"] == 1:
             # Python, or the user who ended the job, has said what there is to say.
@@ -118,9 +147,21 @@ class Judge:
             self._tell("death", after, report)
             self._save(snapshot, lambda: False)
 
+    def _follows_from_stall(self, event: Death) -> bool:
+        """Returns whether ranks died because others stood: the verdict on those stays.
+
+        Somebody ended the job that stood, or a watchdog of ranks that waited did.
+        """
+        if self.report is None or not self.history or self.history[-1]["event"] not in _STANDS:
+            return False
+        stood = {
+            rank for finding in self.report.findings
+            if finding.names_somebody() and finding.cause != "moving"
+            for rank in finding.who.ranks
+        }  # fmt: skip
+        return bool(stood) and (event.told or stood.isdisjoint(event.ranks))
+
     def _on_stall(self, event: Stall) -> None:
-        if self.told:
-            return  # the launcher waits for ranks that do not end
         before_all = self._states()
         before = self._snapshot(_STALL_SECONDS, look=_LOOK)
         time.sleep(_WORK_SECONDS)
@@ -130,8 +171,10 @@ class Judge:
         if self._goes_on(before_all):
             return
         report, ranks = self._judge(after, say.stands(event.seconds))
-        working = watch.anybody_works(ranks, before.work, after.work)
-        if not event.last and (working or report.verdict != "odd"):
+        working = watch.anybody_works(ranks, before.work, after.work, event.seconds)
+        if working and not (event.last and event.started):
+            return
+        if not event.last and report.verdict != "odd":
             return
         self.watch.tell()
         self._tell("stall", event.seconds, report)
@@ -194,33 +237,42 @@ class Judge:
     def _on_end(self) -> None:
         states = self._states()
         if self.report is None:
-            ended = [s for s in states if watch.has_ended(s) and not watch.has_died(s)]
-            ranks = len(ended)
+            unknown = [s.rank for s in states if not watch.has_ended(s) or watch.has_died(s)]
+            ranks = len(states) - len(unknown)
             why = f"{ranks} rank{'s' if ranks != 1 else ''} ended with exit code 0"
-            self.report = Report.of("run", self.settings.world, {}, [], complete=True, why=why)
+            if unknown:
+                why += f"; how {ranks_text(unknown)} ended is not known"
+            complete = not unknown
+            self.report = Report.of("run", self.settings.world, {}, [], complete=complete, why=why)
         self._note("end", time.monotonic() - self.watch.began, self.report)
 
     def _snapshot(self, seconds: float, *, look: float) -> Snapshot:
         states = self._states()
         ended = {s.rank: at for s in states if (at := self.watch.ended_at(s)) is not None}
         patience = seconds + look + _RANK_SECONDS * len(states)
-        return self.taker.take(patience, look=look, ended=ended)
+        try:
+            return self.taker.take(patience, look=look, ended=ended)
+        except OSError:  # what kills ranks may have filled /dev/shm
+            self.taker.use_next_folder()
+            return self.taker.take(patience, look=look, ended=ended)
 
-    def _judge(self, snapshot: Snapshot, otherwise: str) -> tuple[Report, dict[int, bool]]:
+    def _judge(self, snapshot: Snapshot, otherwise: str) -> tuple[Report, dict[int, Awaited]]:
         """Asks triage's judge; returns its report, and the ranks that are awaited, as awaited().
 
         otherwise: what happened, if nothing says whose fault that is.
         """
         states, world = self._states(), self.settings.world
+        activities: Collection[Activity] = ()
         try:
-            made = triage.made(triage.read([str(snapshot.folder)]))
+            read = triage.read([str(snapshot.folder)])
+            made, activities = triage.made(read), read.view.activities.values()
         except OddrankError:  # no rank has a record
             made = Report.of("run", world, {"suspects": []}, [], complete=False, why=otherwise)
-        ranks = awaited(made.data["suspects"], states)
+        ranks = awaited(made.data["suspects"], states, activities)
         # The snapshot is removed; the records stay.
         data = {**made.data, "folder": f"{self.settings.folders[0]}/"}
         if not made.findings:
-            return Report.of("run", world, data, [], complete=False, why=otherwise), ranks
+            made = Report.of("run", world, data, [], complete=False, why=otherwise)
         return replace(made, tool="run", world=world, data=data), ranks
 
     def _tell(self, event: str, after: float, report: Report, first: str = "") -> None:
@@ -258,15 +310,20 @@ class Judge:
                 write_text(names, options["exclude"], exclude.ADVICE)
             if options["history"] is not None:
                 note(Path(options["history"]), attempt)
+            self.trouble = ""
         except (OddrankError, OSError) as error:
-            say.lines([str(error)])
+            if str(error) != self.trouble:
+                self.trouble = str(error)
+                say.lines([self.trouble])
 
     def _attempt(self, report: Report) -> Attempt:
-        steps = [int(state.step) for state in self._states() if state.step.isdecimal()]
+        states = self._states()
+        steps = [int(state.step) for state in states if state.step.isdecimal()]
+        # A job that tells no steps may have come further all the same.
+        step = max(steps, default=None if any(state.progress for state in states) else 0)
         name = "" if self.told else signature(report)
         return Attempt(
-            self.settings.job, self.began, self.settings.restart, name, max(steps, default=None),
-            report.summary,
+            self.settings.job, self.began, self.settings.restart, name, step, report.summary,
         )  # fmt: skip
 
     def _with_run(self, report: Report, made: Decision) -> Report:
@@ -291,15 +348,16 @@ def main(arguments: Sequence[str]) -> None:
     _leave_everything()
     try:
         settings = Settings(**json.loads(arguments[0]))
-        folder = private_folder(Path(settings.folders[0]))
+        folders = [Path(each) for each in settings.folders]
+        address = os.environ.pop(ADDRESS)
         try:
-            _judge(settings, folder, os.environ.pop(ADDRESS))
+            _judge(settings, first_folder(folders), address)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):
-                os.unlink(settings.file)
-            with suppress(OSError):  # it has records, as it should
-                folder.parent.rmdir()
+            # Another run of the same launcher may have left its own address there by now.
+            with suppress(OSError, ValueError):
+                if Path(settings.file).read_text(encoding="ascii") == address:
+                    os.unlink(settings.file)
+            remove_folders(folders)
     except Exception as error:
         say.lines([f"the job goes on unwatched: {type(error).__name__}: {error}"])
 

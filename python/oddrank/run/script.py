@@ -1,5 +1,6 @@
 """Runs and records an unmodified script or module as `python script.py` or `python -m` do."""
 
+import atexit
 import builtins
 import functools
 import io
@@ -7,7 +8,9 @@ import os
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -16,7 +19,10 @@ from oddrank.errors import OddrankError
 from oddrank.trace.arm import arm, note_end
 from oddrank.trace.packages import Packages
 
-_runpy: Any = runpy  # the functions behind `python -m` have no public names
+# What `python -m` and the end of Python do has no public names.
+_runpy: Any = runpy
+_threading: Any = threading
+_atexit: Any = atexit
 
 
 def script(
@@ -30,7 +36,7 @@ def script(
         raise OddrankError(f"there is no script {path!r}: name a file, or -m and a module")
     sys.argv[:] = [path, *arguments]
     path = os.path.abspath(path)
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    _lead_path(os.path.dirname(os.path.realpath(path)))
     main = ModuleType("__main__")
     main.__file__ = path
     main.__dict__.update(
@@ -55,13 +61,19 @@ def module(
 ) -> NoReturn:
     """Does the same as `python -m name ...`. If there is no such module, nothing is recorded."""
     sys.argv[:] = [name, *arguments]
-    sys.path[0] = os.getcwd()
+    _lead_path(os.getcwd())
     # `python -m` calls this function; it replaces __main__ in place and sets sys.argv[0].
     body = functools.partial(_runpy._run_module_as_main, name, alter_argv=True)
     if _is_there(name):
         _run(body, packages, hook)
     body()  # says that there is none, in Python's words, and exits
     raise OddrankError(f"module {name!r} has appeared just now: start the command again")
+
+
+def _lead_path(folder: str) -> None:
+    """Puts a folder in the place of the one that Python put first: none with -P and -I."""
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
+        sys.path[0] = folder
 
 
 def _is_there(name: str) -> bool:
@@ -129,7 +141,14 @@ def _file(code: CodeType) -> str:
 
 
 def _die_of_interrupt() -> None:
-    """Ends this process by SIGINT, as Python does, so that its parent sees it."""
-    sys.stdout.flush()
+    """Ends this process by SIGINT, as Python does, so that its parent sees it.
+
+    Before that Python waits for threads and calls what atexit knows.
+    """
+    for ends in (_threading._shutdown, _atexit._run_exitfuncs):
+        with suppress(KeyboardInterrupt):  # pressed again: it waits no longer
+            ends()
+    with suppress(Exception):  # the script may have closed it
+        sys.stdout.flush()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)

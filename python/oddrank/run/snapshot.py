@@ -12,9 +12,10 @@ from typing import Any
 from oddrank import _native, job
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
-from oddrank.run.watch import Work, has_ended, is_heard
+from oddrank.run.watch import Awaited, Work, has_ended, is_heard
 from oddrank.trace import states
 from oddrank.trace.states import Seen
+from oddrank.triage.facts import Activity
 
 STAGE = "snapshot"
 _POLL = 0.005
@@ -40,13 +41,38 @@ def private_folder(job_folder: Path) -> Path:
     """Makes a folder for this process beside the job's records, and removes those left there."""
     for folder in (job_folder.parent, job_folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.geteuid():
+            raise PermissionError(f"{folder} belongs to another user")
     for left in job_folder.glob(f"{_PREFIX}*"):
         pid, _, started = left.name.removeprefix(_PREFIX).partition("-")
         if not (pid.isdecimal() and str(job.start_time(int(pid))) == started):
             shutil.rmtree(left, ignore_errors=True)
-    made = job_folder / f"{_PREFIX}{os.getpid()}-{job.start_time(os.getpid())}"
+    made = job_folder / _own_name()
     made.mkdir(mode=0o700)
     return made
+
+
+def first_folder(job_folders: Sequence[Path]) -> Path:
+    """Makes the private folder in the first job's folder that takes it; OSError if none does."""
+    trouble = OSError("there is no folder for snapshots")
+    for folder in job_folders:
+        try:
+            return private_folder(folder)
+        except OSError as error:
+            trouble = error
+    raise trouble
+
+
+def remove_folders(job_folders: Sequence[Path]) -> None:
+    """Removes this process's private folders."""
+    for folder in job_folders:
+        shutil.rmtree(folder / _own_name(), ignore_errors=True)
+        with suppress(OSError):  # it has records, as it should
+            folder.rmdir()
+
+
+def _own_name() -> str:
+    return f"{_PREFIX}{os.getpid()}-{job.start_time(os.getpid())}"
 
 
 class Taker:
@@ -94,6 +120,12 @@ class Taker:
                 (folder / name).write_bytes(found["record"])
         (folder / states.NAME).write_text(states.text(seen))
         return Snapshot(folder, {rank: _work(found) for rank, found in answers.items()})
+
+    def use_next_folder(self) -> None:
+        """Leaves a folder without room for another one. OSError if there is none."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        others = [folder for folder in self._records if folder != self._folder.parent]
+        self._folder = first_folder(others)
 
     def _ranks(self) -> list[RankState]:
         return [RankState(**row) for row in self._hub.snapshot()]
@@ -177,11 +209,12 @@ def _work(found: Mapping[str, Any]) -> Work:
     )  # fmt: skip
 
 
-def awaited(found: Iterable[Mapping[str, Any]], ranks: Iterable[RankState]) -> dict[int, bool]:
-    """Returns the ranks that a report's suspects are; all that live if it names nobody.
-
-    The value: whether the rank stands in a call that waits, of which CPU time says nothing.
-    """
+def awaited(
+    found: Iterable[Mapping[str, Any]],
+    ranks: Iterable[RankState],
+    activities: Iterable[Activity],
+) -> dict[int, Awaited]:
+    """Returns the ranks that a report's suspects are; all that live if it names nobody."""
     named = {
         process["rank"]: suspect["leaf_class"] in _WAITS
         for suspect in found
@@ -189,4 +222,9 @@ def awaited(found: Iterable[Mapping[str, Any]], ranks: Iterable[RankState]) -> d
         if process["rank"] is not None
     }
     living = {s.rank: False for s in ranks if is_heard(s) and not has_ended(s)}
-    return named or living
+    rests = {
+        each.process.rank: each.seen - each.last
+        for each in activities
+        if each.process.rank in living and each.seen is not None and each.last is not None
+    }
+    return {rank: Awaited(spins, rests.get(rank)) for rank, spins in (named or living).items()}

@@ -126,6 +126,8 @@ def begin(options: Options) -> None:
 
 
 def _start_judge(settings: Settings, address: str, listener: int) -> None:
+    # glibc before 2.29 would close it on exec if it has the right number already.
+    os.set_inheritable(listener, True)
     _spawn(
         [*_DETACHED, sys.executable, "-c", _JUDGE, json.dumps(asdict(settings))],
         {**os.environ, ADDRESS: address},
@@ -185,9 +187,9 @@ def _spawn(
         [*command],
         environ,
         file_actions=[
+            *actions,  # first: a rank without stdin or stdout may have the listener there
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-            *actions,
         ],
         setsid=True,
     )

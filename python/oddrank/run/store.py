@@ -3,7 +3,9 @@
 Each call of a store runs in a child: it ignores its timeout if the store's host is cut off.
 """
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from oddrank.control.rendezvous import leave_address
 _SECONDS = 600.0  # a store that the script itself opens comes when it imports torch
 # Ranks of one host that no common parent started find the file, if it is there, sooner.
 _FILE_SECONDS = 5.0
+_PR_SET_PDEATHSIG = 1
 _FETCH = "from oddrank.run import store as s; s.fetch({restart}, {file!r})"
 _PUBLISH = "from oddrank.run import store as s; s.publish({restart})"
 
@@ -36,6 +39,8 @@ def start_publisher(address: str, restart: int) -> "subprocess.Popen[bytes]":
 
 
 def publish(restart: int) -> None:
+    # A judge that is killed can't end it, and a call of a store may wait for ever.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     with suppress(Exception):  # the store is gone: the job has ended
         _store().set(_key(restart), os.environ["ODDRANK_PUBLISHED"])
     os._exit(0)

@@ -1,6 +1,6 @@
 """Decides when a job has died or stands still: a pure state machine over its ranks' states.
 
-Guards report transitions only (csrc/run/guard.cpp): a rank is `quiet` once nothing has moved for
+Guards report transitions only (csrc/run/watcher.cpp): a rank is `quiet` once nothing has moved for
 some seconds, and `moving` again at once. Who is to blame is triage's business.
 """
 
@@ -18,8 +18,6 @@ PATIENCE = 10.0
 # Told to end by a launcher or a user, mostly all ranks at once: nobody is first.
 _TOLD_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _TOLD_SECONDS = 2.0
-# What a launcher, or a library that lost its peer, does to ranks after another one's death.
-_CASCADES = frozenset({signal.SIGKILL, signal.SIGABRT})
 _STILL_SECONDS = 600.0
 # A fault that the root knows of for longer is an earlier one.
 _FAULT_SECONDS = 3.0
@@ -47,10 +45,15 @@ class Cascade:
 
 @dataclass(frozen=True)
 class Stall:
-    """No rank has moved for `seconds`. `last`: name somebody even if it is at work."""
+    """No rank has moved for `seconds`. `last`: say so even if nobody can be named.
+
+    started: a rank had made a step or a collective. Then the last one names who is at work, too.
+    Without one, steps may be what the job never makes, or nobody records.
+    """
 
     seconds: float
     last: bool
+    started: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,10 @@ class Watch:
     _looks: int = 0
     _next_still: float = 0.0
     _dead: set[int] = field(default_factory=set)
+    _told_to_end: bool = False
+    """Somebody ended the job: a launcher may wait long for ranks that do not end."""
+    _dead_told: int = 0
+    """Of the dead: so many had died when the stall was told."""
     _ended: bool = False
 
     def __post_init__(self) -> None:
@@ -117,7 +124,7 @@ class Watch:
 
     def tell(self) -> None:
         """Notes that the present stall was told: from now on its age and its end count."""
-        self._told = True
+        self._told, self._dead_told = True, len(self._dead)
 
     def ended_at(self, state: RankState) -> float | None:
         """Returns when a rank ended, as its guard saw it; None if it has not."""
@@ -139,7 +146,7 @@ class Watch:
         if any(moves):
             found += self._go_on(now, healthy=before)
         elif any(is_heard(s) and not has_ended(s) for s in states):
-            found += self._stand(now)
+            found += () if self._told_to_end else self._stand(now)
         else:  # nobody is heard: a stall can't be told from a cut cable
             self._since = now
         if over:
@@ -151,7 +158,8 @@ class Watch:
         """Returns whether the rank moves."""
         if state.contact == "never":
             return False
-        key = (state.state, state.stage, state.progress, state.quiet_ms)
+        # Not how long it has been quiet: an answer may be read long after it was given.
+        key = (state.state, state.stage, state.progress)
         changed, known.key = key != known.key, key
         # A guard looks once a second: a rank may have gone on and ended in between.
         moved, known.progress = state.progress > known.progress, state.progress
@@ -180,6 +188,7 @@ class Watch:
         interrupted = any(signal.SIGINT in (s.signal, _as_shells(s)) for s in first)
         told = all(map(_is_told, first)) and (over or len(first) > 1 or interrupted)
         self._dead |= {s.rank for s in new}
+        self._told_to_end = told
         yield Death(_ranks(first), told)
         if len(new) > len(first):
             yield Cascade(_ranks(s for s in new if s not in first))
@@ -189,9 +198,10 @@ class Watch:
         if self._since is None:
             return
         gap, self._since = now - self._since, None
-        if self._told:
+        # Calls that fail because a rank has died since then end, too: that is no progress.
+        if self._told and len(self._dead) == self._dead_told:
             yield Moved(gap)
-        elif healthy:
+        elif healthy and not self._told:
             self.longest = max(self.longest, gap)
         self._told, self._looks = False, 0
 
@@ -203,11 +213,13 @@ class Watch:
                 self._next_still = 2 * pause
                 yield Still(pause)
             return
-        last = pause >= (PATIENCE * self.limit if self._started else self.limit)
-        if last or pause >= (self._looks + 1) * self.limit:
+        if pause >= (self._looks + 1) * self.limit:
+            last = pause >= PATIENCE * self.limit or not self._started
             self._looks += 1
-            self._told, self._next_still = last, max(_STILL_SECONDS, 2 * pause)
-            yield Stall(pause, last)
+            self._next_still = max(_STILL_SECONDS, 2 * pause)
+            if last and self._started:
+                self.tell()
+            yield Stall(pause, last, self._started)
 
 
 @dataclass(frozen=True)
@@ -240,13 +252,31 @@ def is_at_work(before: Work, after: Work, *, spins: bool = False) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class Awaited:
+    """A rank that others wait for.
+
+    spins: as of is_at_work(). rests: seconds since its main thread ran a recorded line; None: not
+    known.
+    """
+
+    spins: bool
+    rests: float | None = None
+
+
 def anybody_works(
-    ranks: Mapping[int, bool], before: Mapping[int, Work], after: Mapping[int, Work]
+    ranks: Mapping[int, Awaited],
+    before: Mapping[int, Work],
+    after: Mapping[int, Work],
+    seconds: float,
 ) -> bool:
-    """Returns whether any of these ranks is at work. ranks: rank -> whether it spins."""
+    """Returns whether any of these ranks is at work in a stall of so many seconds."""
+    # A rank that evaluates on its GPU may run a few lines a second, and not one in a short look.
+    if any(one.rests is not None and one.rests < seconds / 2 for one in ranks.values()):
+        return True
     return any(
-        is_at_work(before[rank], after[rank], spins=spins)
-        for rank, spins in ranks.items()
+        is_at_work(before[rank], after[rank], spins=one.spins)
+        for rank, one in ranks.items()
         if rank in before and rank in after
     )
 
@@ -263,11 +293,6 @@ def has_ended(state: RankState) -> bool:
 def has_died(state: RankState) -> bool:
     """Returns whether its process ended other than by exit code 0. Only its guard knows that."""
     return has_ended(state) and state.exit_code != 0
-
-
-def follows_a_death(state: RankState) -> bool:
-    """Returns whether a launcher, or a library that lost its peer, may have ended it."""
-    return has_ended(state) and (_is_told(state) or state.signal in _CASCADES)
 
 
 def _is_told(state: RankState) -> bool:
