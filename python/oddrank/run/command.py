@@ -71,6 +71,13 @@ node's evidence is saved for oddrank triage. Nothing is ended unless you ask wit
     help="A folder of this training: keep in it how each attempt ended. Three ends by one cause"
     " without progress make the decision do-not-restart.",
 )
+@click.option(
+    "--report-every",
+    type=Seconds(min=1),
+    metavar="SECONDS",
+    help="How often to look for ranks that come late to collectives. Names a rank that is late in"
+    " two reports in a row. Only on gloo; default: never.",
+)
 @click.option("--no-watch", is_flag=True, help="Record only: start no guard and no judge.")
 @click.option(
     "--packages",
@@ -93,6 +100,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     json_path: str | None,
     exclude_path: str | None,
     history_path: str | None,
+    report_every: float | None,
     no_watch: bool,
     packages: str | None,
     hook: str | None,
@@ -108,7 +116,10 @@ def command(  # noqa: PLR0917 (click passes them by name)
             check_writable(path, f"give {option} a file in a folder you can write")
     _check_action(on_stall, json_path)
     if not no_watch:
-        start.begin(start.Options(stall, json_path, exclude_path, history_path, on_stall, output))
+        options = start.Options(
+            stall, json_path, exclude_path, history_path, on_stall, output, report_every
+        )
+        start.begin(options)
     runs = script.module if is_module else script.script
     runs(program, arguments, packages, hook)
 
