@@ -8,15 +8,15 @@ from oddrank.trace.collectives import Collective
 
 _KEPT = 64  # as in a slim record
 _NS = 1_000_000_000
-_STEP = 0.05
 _START = 1_800_000_000 * _NS
 
 
 class MadeJob:
     """A job whose ranks run steps of collectives, one after the other.
 
-    groups: those that each step uses, in this order; empty: all ranks. jitter: seconds, mean of
-    what each rank adds at random to each collective and to each exit.
+    groups: those that each step uses, in this order; empty: all ranks. step: seconds that ranks
+    work in each step. jitter: seconds, mean of what each rank adds at random to each collective and
+    to each exit.
     """
 
     def __init__(
@@ -24,10 +24,12 @@ class MadeJob:
         world: int,
         groups: Sequence[tuple[str, tuple[int, ...]]] = (),
         *,
+        step: float = 0.05,
         jitter: float = 0.001,
         seed: int = 1,
     ) -> None:
         self._groups = groups or [("default", tuple(range(world)))]
+        self._seconds = step
         self._chance, self._jitter = random.Random(seed), jitter
         self._now = [0.0] * world
         self._seqs: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
@@ -63,7 +65,7 @@ class MadeJob:
     ) -> None:
         for rank in range(len(self._now)):
             more = late.get(rank, 0.0) if self._chance.random() < share else 0.0
-            self._now[rank] += _STEP + more
+            self._now[rank] += self._seconds + more
         for place, (name, ranks) in enumerate(self._groups):
             self._seqs[name, ranks] += 1
             begins = {rank: self._now[rank] + self._noise() for rank in ranks}

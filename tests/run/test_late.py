@@ -118,14 +118,27 @@ def test_a_rank_that_is_late_to_one_of_the_collectives_of_a_step_is_named():
 
 
 def test_lateness_that_costs_next_to_nothing_is_not_told():
-    job = MadeJob(4, jitter=0.00001)
-    assert not any(named(job, *[{"late": {1: 0.001}}] * 4))
+    job, lateness = MadeJob(4, step=1.0), Lateness()
+    assert not any(named(job, *[LATE] * 4))
+    found = []
+    for seconds in (0.2, 0.2, 0.02, 0.02):
+        told = lateness.look(job.runs(64, late={1: seconds}), SHARED)
+        found.append(([one.rank for _, one in told.named], told.over))
+    assert found == [([], ()), ([1], ()), ([], ()), ([], (1,))]
 
 
 def test_ranks_that_use_a_device_are_not_judged():
-    """Their records say nothing of what they waited for."""
-    issued = {"state": "issued", "end_ns": None, "backend": "nccl"}
-    assert not any(named(MadeJob(4), *[LATE | issued] * 4))
+    """Between two collectives on the host they may have waited for other ranks' GPUs."""
+    job, lateness = MadeJob(2), Lateness()
+    for _ in range(4):
+        histories = job.runs(32, **LATE)
+        for each in list(histories[1]):
+            begin = each.begin_ns - 65_000_000
+            histories[1].append(
+                each._replace(group="gpus", state="issued", begin_ns=begin, end_ns=None)
+            )
+        histories[1].sort(key=lambda each: each.begin_ns)
+        assert not lateness.look(histories, SHARED).named
 
 
 @pytest.mark.parametrize(
