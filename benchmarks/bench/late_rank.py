@@ -11,6 +11,7 @@ import random
 import statistics
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,19 @@ def measure(context: Any) -> dict[str, Any]:
         text = f"{fault}rank={rank},stage=round,seconds={seconds:.9f}" if fault else ""
         group.context = Hurt(context, text)
         both = [arrivals.measured(group, clock, ROUND_SECONDS) for _ in range(2)]
-        found.append([kind, rank, [one and one.as_payload() for one in both]])
+        found.append([kind, rank, [one and asdict(one) for one in both]])
     return {"spread": spread, "rounds": found}
 
 
 def judged(results: dict[int, Any]) -> list[dict[str, Any]]:
     """Returns a row for each kind: rounds that named the right rank, none, or a wrong one."""
-    from oddrank.bench.arrivals import Arrival, both_times
+    from oddrank.bench.arrivals import of_payload
+    from oddrank.lateness import both_times
 
     counts = {kind: {"rounds": 0, "right": 0, "nobody": 0, "wrong": 0} for kind in KINDS}
     for number, (kind, rank, _) in enumerate(results[0]["rounds"]):
         first, again = (
-            {r: Arrival.of_payload(said["rounds"][number][2][i]) for r, said in results.items()}
+            {r: of_payload(said["rounds"][number][2][i]) for r, said in results.items()}
             for i in (0, 1)
         )
         named = {late.rank for late in both_times(first, again)}

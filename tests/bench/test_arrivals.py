@@ -5,7 +5,8 @@ import statistics
 
 import pytest
 
-from oddrank.bench.arrivals import Arrival, are_enough, late_ranks, quantiles_of, smallest_effect
+from oddrank.bench.arrivals import are_enough, smallest_effect
+from oddrank.lateness import Arrival, late_ranks, quantiles_of
 
 
 def arrivals(

@@ -34,6 +34,7 @@ PYTHON_LEAVES = {
     "report": {"errors", "_version", "finding"},
     "render": {"errors", "finding", "report", "launch"},
     "peers": {"_native", "errors", "finding"},
+    "lateness": {"peers"},
     "exclude": {"errors", "finding", "launch", "report"},
     "control": {"errors", "_native", "launch", "finding", "report", "job", "machine"},
     "machine": {"_native", "launch"},

@@ -33,6 +33,7 @@ from oddrank.run.watch import (
 )
 from oddrank.triage.facts import Activity, Process, Source
 from processes import until
+from run.made_job import MadeJob
 
 RESTING = Work(1, 10.0, 1.0, 0, 0)
 
@@ -63,7 +64,8 @@ class FakeTaker:
 
     def take(self, patience, *, look, ended):
         work = self.works.pop(0) if self.works else dict.fromkeys(range(4), RESTING)
-        return snapshot.Snapshot(self.folder, work)
+        records = dict.fromkeys(range(4), self.folder / "no.trace")
+        return snapshot.Snapshot(self.folder, work, records, 9.0, 9.01)
 
 
 class FakeHub:
@@ -285,6 +287,80 @@ def test_deaths_that_follow_are_folded(judged):
     judged.takes(Death((2,)), Cascade((0, 1)), Cascade((3,)))
     assert len(judged.lines) == 1
     assert judged.report()["data"]["run"]["cascade"] == [0, 1, 3]
+
+
+def come_late(judged, monkeypatch, *reports):
+    """Lets the ranks' records show a job with these seconds of lateness of rank 2, by report."""
+    job = MadeJob(4)
+    for seconds in reports:
+        histories = job.runs(64, late={2: seconds})
+        monkeypatch.setattr(judge_.late, "read", lambda snapshot, found=histories: found)
+        judged.judge.report_late()
+    return judged
+
+
+LATE = "rank 2 (node1) is late: it spends "
+
+
+def test_a_rank_that_stays_late_is_said_once_and_kept_in_a_healthy_report(judged, monkeypatch):
+    judged.hub.states = [state | {"host": "node1"} for state in judged.hub.states]
+    come_late(judged, monkeypatch, 0.0, 0.02)
+    assert judged.lines == []
+    assert not judged.json.exists()
+    come_late(judged, monkeypatch, *[0.02] * 4)
+    ((line,),) = judged.lines
+    assert line.startswith(LATE)
+    assert line.endswith("all_reduces of default")
+    made = judged.report()
+    assert (made["verdict"], made["summary"]) == ("odd", line)
+    assert made["data"]["decision"]["action"] == "same-nodes"
+    judged.hub.states = [state | {"state": "dead", "exit_code": 0} for state in judged.hub.states]
+    judged.takes(AllEnded())
+    made = judged.report()
+    assert (made["verdict"], made["summary"]) == ("odd", line)
+    assert [f["cause"] for f in made["findings"]] == ["late-arrival"]
+    assert [e["event"] for e in made["data"]["run"]["history"]] == ["late", "end"]
+    # It ended well: that is no cause to stop trying.
+    (attempt,) = attempts(judged.json.parent / "history")
+    assert attempt.signature == ""
+
+
+def test_a_rank_that_is_no_longer_late_is_said_to_be_so(judged, monkeypatch):
+    judged.hub.states = [state | {"host": "node1"} for state in judged.hub.states]
+    come_late(judged, monkeypatch, 0.02, 0.02, 0.02, 0.0, 0.0, 0.0)
+    assert judged.lines[1:] == [["rank 2 is no longer late"]]
+    made = judged.report()
+    assert [e["event"] for e in made["data"]["run"]["history"]] == ["late", "no-longer-late"]
+    assert made["summary"].startswith(LATE)
+
+
+def test_a_stall_and_a_death_are_told_as_without_late_ranks(judged, monkeypatch):
+    judged.hub.states = [state | {"host": "node1"} for state in judged.hub.states]
+    come_late(judged, monkeypatch, 0.02, 0.02)
+    judged.takes(Stall(61.0, last=False))
+    assert judged.lines[1][0] == finding().what
+    made = judged.report()
+    assert [f["condition"] for f in made["findings"]] == ["stuck", "late"]
+    judged.findings = []
+    judged.takes(Moved(80.0), Death((1,)))
+    assert judged.lines[3] == ["rank 1 died, and nothing says why"]
+    made = judged.report()
+    assert (made["verdict"], made["findings"]) == ("incomplete", [])
+    assert made["data"]["run"]["history"][0]["summary"].startswith(LATE)
+
+
+def test_nobody_is_late_once_a_rank_has_died(judged, monkeypatch):
+    judged.hub.states = [state | {"host": "node1"} for state in judged.hub.states]
+    judged.hub.states[1] |= {"state": "dead", "signal": 9}
+    come_late(judged, monkeypatch, 0.02, 0.02, 0.02)
+    assert judged.lines == []
+
+
+def test_many_late_ranks_are_few_lines():
+    found = [replace(finding(f"rank {r} is late"), who=Who("rank", (r,))) for r in range(7)]
+    lines = [f"rank {r} is late" for r in range(4)]
+    assert say.late(found) == [*lines, "late, too: ranks 4-6"]
+    assert say.late(found[:4]) == lines
 
 
 SAVED = json.dumps({"saved": "4 files", "lines": ["no nvidia-smi"]}).encode()

@@ -146,10 +146,22 @@ def test_a_healthy_job_looks_as_without_oddrank():
             return codes, sorted(lines), job.report
 
     plain = looks(program=(), options=())
-    watched = looks()
+    watched = looks(report_every=1)
     assert watched[:2] == plain[:2]
     assert watched[2]["verdict"] == "healthy"
     assert looks(options=("--no-watch",)) == plain
+
+
+def test_a_rank_that_stays_late_is_named_once_and_the_report_keeps_it():
+    with watched_job("late", rank=2, steps=150, report_every=1) as job:
+        assert job.ends() == [0]
+        report = job.report
+        assert named(report) == ([2], "late-arrival")
+        assert report["findings"][0]["condition"] == "late"
+        assert [e["event"] for e in job.history] == ["late", "end"]
+        assert job.said == [f"oddrank: {report['summary']}"]
+        assert re.search(r"rank 2 .* \d+ all_reduces of default_pg$", report["summary"])
+        assert report["data"]["decision"]["action"] == "same-nodes"
 
 
 def test_ranks_that_no_launcher_started_are_watched_too():

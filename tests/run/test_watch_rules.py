@@ -103,6 +103,17 @@ def test_one_rank_that_moves_is_no_stall(job):
     assert job.goes_on(1000, [2]) == []
 
 
+def test_a_job_goes_well_while_a_rank_moves_and_none_has_died(job):
+    assert job.watch.goes_well
+    job.stands(10)
+    assert not job.watch.goes_well
+    job.goes_on(5, [1])
+    assert job.watch.goes_well
+    job.dies(2, signal=signal.SIGKILL)
+    job.goes_on(5, [1])
+    assert not job.watch.goes_well
+
+
 def test_a_longer_healthy_pause_of_this_job_makes_its_stalls_longer(job):
     job.stands(30)
     job.goes_on(60)

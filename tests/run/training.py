@@ -1,5 +1,6 @@
 """A small training over gloo. At step 20 its odd rank does what the first argument names.
 
+With "late" each of its steps takes longer from there on.
 training.py FAULT RANK STEPS FOLDER: each rank writes its pid to FOLDER. With ARM in the environment
 it arms and watches itself; the value says what to do at a stall.
 """
@@ -19,6 +20,7 @@ import oddrank
 
 FAULT_AT = 20
 SECONDS_A_STEP = 0.02
+LATE_SECONDS = 0.05
 
 
 def waits_for_a_lock() -> None:
@@ -51,6 +53,7 @@ def fails() -> None:
 FAULTS = {
     "none": lambda: None,
     "early": lambda: None,  # before the process group
+    "late": lambda: None,  # at each step
     "lock": waits_for_a_lock,
     "event": waits_for_an_event,
     "loop": loops,
@@ -75,7 +78,8 @@ def train(fault: str, odd: int, steps: int, folder: Path) -> None:
             FAULTS[fault]()
         value += 1
         dist.all_reduce(value)
-        time.sleep(SECONDS_A_STEP)
+        is_late = fault == "late" and rank == odd and step >= FAULT_AT
+        time.sleep(SECONDS_A_STEP + LATE_SECONDS * is_late)
     os.write(1, f"rank {rank}: {value[0]:.3e} {sys.argv[1:]}\n".encode())  # in one piece
     dist.destroy_process_group()
 

@@ -119,6 +119,7 @@ def watched_job(
     launcher: str = "torchrun",
     program: tuple[str, ...] = ("-m", "oddrank", "run"),
     on_stall: str = "report",
+    report_every: float | None = None,
     options: tuple[str, ...] | None = None,
     of_launcher: tuple[str, ...] = (),
     hosts: Sequence[Host] = (),
@@ -132,7 +133,9 @@ def watched_job(
     with tempfile.TemporaryDirectory(prefix="oddrank-run-") as name, held_port() as port:
         folder = Path(name)
         if options is None:
-            options = ("--stall", str(stall), "--json", "report.json", "--on-stall", on_stall)
+            every = ("--report-every", str(report_every)) if report_every is not None else ()
+            json_and_stall = ("--json", "report.json", "--stall", str(stall))
+            options = (*json_and_stall, "--on-stall", on_stall, *every)
         tool = [*program, *options, str(TRAINING), fault, str(rank), str(steps), name]
         variables = {
             **os.environ, **mark.environ, "PATH": PATH, "OMP_NUM_THREADS": "1",

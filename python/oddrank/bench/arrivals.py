@@ -1,18 +1,16 @@
-"""Finds late ranks: compares all ranks' arrivals at many small all_reduces, on rank 0's clock.
+"""Measures all ranks' arrivals at many small all_reduces, on rank 0's clock, and finds late ranks.
 
-A rank is late if it spends longer than its peers between collectives and arrives after them.
+The rule is in oddrank.lateness.
 """
 
-import bisect
 import statistics
 import time
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
-from oddrank import peers
 from oddrank.bench import findings, topology
 from oddrank.bench.backend import Block, Operation, Stamps, one_by_one
 from oddrank.bench.c10d import C10d
@@ -22,6 +20,7 @@ from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import AnyStage, Context, RunState, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
+from oddrank.lateness import SMALLEST_EFFECT, Arrival, both_times, late_ranks, quantiles_of
 from oddrank.process_group import Group, connect
 
 if TYPE_CHECKING:
@@ -29,39 +28,16 @@ if TYPE_CHECKING:
 
 # Error bound of a clock that could not be compared with rank 0's.
 UNKNOWN_NS = 1_000_000_000_000
-# Quantiles in steps of 5 %: enough to read the share of iterations above any line.
-_STEPS = 20
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """One rank's arrivals, in microseconds.
+def of_payload(payload: dict[str, Any]) -> Arrival:
+    """Returns the arrivals that another rank sent as a mapping of their fields."""
+    return Arrival(**{**payload, "quantiles": tuple(payload["quantiles"])})
 
-    median, quantiles (0 %, 5 % ... 100 %): delay behind the first rank of each iteration. own:
-    median time between leaving one collective and arriving at the next: only this time is the
-    rank's own, since some ranks leave a collective later by its algorithm. spread: median over
-    iterations of the last minus the first arrival, with every rank's own time subtracted: the value
-    of a machine without a late rank, the same on all ranks. error: error bound of this rank's clock
-    offset; n: iterations.
-    """
 
-    n: int
-    median: float
-    own: float
-    quantiles: tuple[float, ...]
-    spread: float
-    error: float
-
-    def as_payload(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def in_short(self) -> dict[str, float]:
-        """Returns the members that a row of a sweep shows."""
-        return {"n": self.n, "median": self.median, "spread": self.spread, "error": self.error}
-
-    @staticmethod
-    def of_payload(payload: dict[str, Any]) -> "Arrival":
-        return Arrival(**{**payload, "quantiles": tuple(payload["quantiles"])})
+def in_short(one: Arrival) -> dict[str, float]:
+    """Returns the members that a row of a sweep shows."""
+    return {"n": one.n, "median": one.median, "spread": one.spread, "error": one.error}
 
 
 def arrival(group: "Group", stamps: Stamps, clock: tuple[int, int]) -> Arrival | None:
@@ -95,70 +71,9 @@ def arrival(group: "Group", stamps: Stamps, clock: tuple[int, int]) -> Arrival |
     )
 
 
-def quantiles_of(ordered: Sequence[float]) -> tuple[float, ...]:
-    """Returns the quantiles of ascending values, 0 % to 100 % in steps of 5 %."""
-    top = len(ordered) - 1
-    return tuple(ordered[round(top * step / _STEPS)] for step in range(_STEPS + 1))
-
-
-# The smallest lateness looked for is three times the healthy spread. The line lies at two thirds of
-# it: a line at the effect itself would find it half of the time.
-SMALLEST_EFFECT = 3.0
-_LINE = SMALLEST_EFFECT * 2 / 3
-
-
-@dataclass(frozen=True)
-class Late:
-    """A late rank; times in microseconds.
-
-    by: its own time minus the others' median; behind: the same of its delay behind the first rank;
-    share: share of iterations in which it is late; line: smallest delay that counts as late;
-    spread: healthy spread; others: the others' median own time.
-    """
-
-    rank: int
-    by: float
-    behind: float
-    share: float
-    line: float
-    spread: float
-    others: float
-    n: int
-
-
 def are_enough(arrivals: Mapping[int, Arrival]) -> bool:
     """Returns whether there are enough iterations to name a rank."""
     return bool(arrivals) and min(a.n for a in arrivals.values()) >= ENOUGH
-
-
-def late_ranks(arrivals: Mapping[int, Arrival]) -> list[Late]:
-    """Returns the late ranks, the latest first. Empty with one rank.
-
-    If `are_enough` is false, these are suspicions and name no rank.
-
-    Uses medians of arrivals: jitter hardly moves a median, and durations would show the late rank
-    as the fastest. Needs both a longer own time and a later arrival: either alone may come from the
-    order in which the collective releases its ranks.
-    """
-    if len(arrivals) < 2:
-        return []
-    worst_clock = max(a.error for a in arrivals.values())
-    found = []
-    owns = peers.medians_of_others([a.own for a in arrivals.values()])
-    medians = peers.medians_of_others([a.median for a in arrivals.values()])
-    for (rank, a), usual, first in zip(arrivals.items(), owns, medians, strict=True):
-        own, behind = a.own - usual, a.median - first
-        line = _LINE * a.spread
-        if own > line and behind > line / 2 + a.error + worst_clock:
-            share = _share_above(a, a.median - behind + line / 2)
-            found.append(Late(rank, own, behind, share, line, a.spread, a.own - own, a.n))
-    return sorted(found, key=lambda one: -one.by)
-
-
-def both_times(first: Mapping[int, Arrival], again: Mapping[int, Arrival]) -> list[Late]:
-    """Returns the ranks that were late in both measurements, with the figures of the second."""
-    before = {one.rank for one in late_ranks(first)}
-    return [one for one in late_ranks(again) if one.rank in before]
 
 
 def smallest_effect(arrivals: Mapping[int, Arrival]) -> float | None:
@@ -166,10 +81,6 @@ def smallest_effect(arrivals: Mapping[int, Arrival]) -> float | None:
     if not are_enough(arrivals):
         return None
     return max(SMALLEST_EFFECT * (a.spread + a.error) for a in arrivals.values())
-
-
-def _share_above(a: Arrival, line: float) -> float:
-    return 1 - bisect.bisect_right(a.quantiles, line) / len(a.quantiles)
 
 
 NAME, RECHECK = "arrival", "arrival_recheck"
@@ -211,7 +122,7 @@ def of(run: RunState) -> dict[int, Arrival]:
 
 
 def _read(results: Mapping[int, _Result]) -> dict[int, Arrival]:
-    came = {rank: Arrival.of_payload(one) for rank, one in results.items() if one is not None}
+    came = {rank: of_payload(one) for rank, one in results.items() if one is not None}
     return came if len(came) == len(results) else {}
 
 
@@ -237,7 +148,7 @@ def _measure(context: Context[_Plan]) -> _Result:
     if group.world == 1:
         return None
     came = measured(group, clock(context), params["seconds"])
-    return came.as_payload() if came else None
+    return asdict(came) if came else None
 
 
 def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival | None:

@@ -12,11 +12,11 @@ from oddrank.control.stages import RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 
 if TYPE_CHECKING:
-    from oddrank.bench.arrivals import Late
     from oddrank.bench.expected import Expected
     from oddrank.bench.row import Row
     from oddrank.bench.split import SlowGroup
     from oddrank.bench.verify import MismatchData
+    from oddrank.lateness import Late
 
 # Group that ran the case -> end of a sentence.
 _AMONG = {"world": "", "node": " within its node", "across": " across nodes"}

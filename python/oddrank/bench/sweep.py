@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
 from oddrank.bench import arrivals, choice, expected, findings, native, split, topology, verify
-from oddrank.bench.arrivals import arrival
+from oddrank.bench.arrivals import arrival, in_short
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
@@ -296,7 +296,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     result["mean"], result["iterations"] = series.mean, series.iterations
     if COLLECTIVES[case.collective].together and group.world > 1:
         came = arrival(group, series.stamps, (0, series.clock_error))
-        result["arrival"] = came.in_short() if came else None
+        result["arrival"] = in_short(came) if came else None
     if result["over"]:
         del every[one_pass.task.name]
     return result

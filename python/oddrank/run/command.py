@@ -72,6 +72,13 @@ node's evidence is saved for oddrank triage. Nothing is ended unless you ask wit
     help="A folder of this training: keep in it how each attempt ended. Three ends by one cause"
     " without progress make the decision do-not-restart.",
 )
+@click.option(
+    "--report-every",
+    type=Seconds(min=1),
+    metavar="SECONDS",
+    help="How often to look for ranks that come late to collectives. Names a rank that is late in"
+    " two reports in a row. Only on gloo; default: never.",
+)
 @click.option("--no-watch", is_flag=True, help="Record only: start no guard and no judge.")
 @click.option(
     "--packages",
@@ -94,6 +101,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     json_path: str | None,
     exclude_path: str | None,
     history_path: str | None,
+    report_every: float | None,
     no_watch: bool,
     packages: str | None,
     hook: str | None,
@@ -107,7 +115,10 @@ def command(  # noqa: PLR0917 (click passes them by name)
             raise OddrankError(f"{option} - would mix with the script's output: name a file")
     _check_action(on_stall, json_path)
     if not no_watch:
-        start.begin(start.Options(stall, json_path, exclude_path, history_path, on_stall, output))
+        options = start.Options(
+            stall, json_path, exclude_path, history_path, on_stall, output, report_every
+        )
+        start.begin(options)
     runs = script.module if is_module else script.script
     runs(program, arguments, packages, hook)
 

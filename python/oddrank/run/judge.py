@@ -22,9 +22,9 @@ from oddrank import _native, exclude, job
 from oddrank.control.rendezvous import ADDRESS
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
-from oddrank.finding import ranks_text
+from oddrank.finding import Finding, ranks_text
 from oddrank.report import Report, write_json, write_text
-from oddrank.run import evidence, say, store, watch
+from oddrank.run import evidence, late, say, store, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
 from oddrank.run.decide import Attempt, Decision, attempts, decide, note, signature
 from oddrank.run.snapshot import Snapshot, Taker, awaited, first_folder, remove_folders
@@ -54,6 +54,8 @@ _LEAST_PAUSE, _MOST_PAUSE, _PAUSE_TIMES = 0.03, 2.0, 20.0
 _LAST_SECONDS = 10.0
 # For the answers of all guards after a death, of a stall; more for each rank.
 _DEATH_SECONDS, _STALL_SECONDS, _RANK_SECONDS = 0.1, 2.0, 0.0005
+# For those that show who came late: a death may wait for as long.
+_LATE_SECONDS = 0.3
 _LOOK = 0.2  # seconds between two looks at threads
 _END_SECONDS = 0.3
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
@@ -84,10 +86,15 @@ class Judge:
     """The attempts before this one."""
     trouble: str = ""
     """Why a file could not be written, as it was said last."""
+    lateness: late.Lateness = field(default_factory=late.Lateness)
+    late: dict[int, Finding] = field(default_factory=dict)
+    """Ranks that were named as late, with what was said last."""
 
     def run(self) -> None:
         """Watches until all ranks have ended, or rank 0 has and the others stay silent."""
         end = float("inf")
+        every = self.settings.options["report_every"] or end
+        due = time.monotonic() + every
         while time.monotonic() < end:
             began = time.monotonic()
             states = self._states()
@@ -97,6 +104,9 @@ class Judge:
                 self.take(event)
                 if isinstance(event, AllEnded):
                     return
+            if began >= due and not events and self.watch.goes_well:
+                self.report_late()
+                due = began + max(every, _PAUSE_TIMES * (time.monotonic() - began))
             end = min(end, began + _LAST_SECONDS) if self._may_be_over(states) else float("inf")
             time.sleep(min(pause, _MOST_PAUSE))
         self._on_end()
@@ -234,6 +244,26 @@ class Judge:
             self.said = ""
             self._note("went-on", event.seconds, self.report)
 
+    def report_late(self) -> None:
+        """Tells of ranks that came late to collectives, in this report and the last one."""
+        snapshot = self._snapshot(_LATE_SECONDS, look=0.0)
+        states = self._states()
+        hosts = {state.rank: state.host for state in states if state.host}
+        clocks = late.clocks_of(snapshot, hosts, self.settings.host)
+        told = self.lateness.look(late.read(snapshot), clocks)
+        if any(map(watch.has_died, states)):  # told next
+            return
+        found = late.findings_of(told, snapshot, hosts)
+        if found:
+            self.late |= {rank: finding for finding in found for rank in finding.who.ranks}
+            self._tell_of_late("late", say.late(found))
+        if told.over:
+            self._tell_of_late("no-longer-late", [say.no_longer_late(told.over)])
+
+    def _tell_of_late(self, event: str, texts: Sequence[str]) -> None:
+        say.lines(texts)
+        self._note(event, time.monotonic() - self.watch.began, None, "; ".join(texts))
+
     def _on_end(self) -> None:
         states = self._states()
         if self.report is None:
@@ -284,10 +314,10 @@ class Judge:
         self.said = report.summary
         self._note(event, after, report)
 
-    def _note(self, event: str, after: float, report: Report | None) -> None:
-        """Adds to the history that the report has."""
+    def _note(self, event: str, after: float, report: Report | None, summary: str = "") -> None:
+        """Adds to the history that the report has. summary: if not that of the report."""
         self.report = report or self.report
-        summary = self.report.summary if self.report else ""
+        summary = summary or (self.report.summary if self.report else "")
         self.history.append(
             {"event": event, "time": time.time(), "seconds": after, "summary": summary}
         )
@@ -295,9 +325,9 @@ class Judge:
 
     def _write(self) -> None:
         """Writes the report, the nodes to leave out and this attempt, as far as they are wanted."""
-        if self.report is None:
+        report, told = self._with_late(), self.told
+        if report is None:
             return
-        report, told = self.report, self.told
         host_of = {state.rank: state.host for state in self._states() if state.host}
         attempt = self._attempt(report)
         made = decide(report, host_of, told=told, earlier=self.earlier, now=attempt)
@@ -308,7 +338,7 @@ class Judge:
             if options["exclude"] is not None and not told:
                 names = exclude.text(report, host_of, exclude.slurm_nodes())
                 write_text(names, options["exclude"], exclude.ADVICE)
-            if options["history"] is not None:
+            if options["history"] is not None and self.report is not None:
                 note(Path(options["history"]), attempt)
             self.trouble = ""
         except (OddrankError, OSError) as error:
@@ -316,12 +346,21 @@ class Judge:
                 self.trouble = str(error)
                 say.lines([self.trouble])
 
+    def _with_late(self) -> Report | None:
+        """Returns the report, with the ranks that came late: they explain no stall and no death."""
+        made = self.report or Report.of("run", self.settings.world, {}, [], complete=True)
+        if not self.late or made.verdict not in ("healthy", "odd"):
+            return self.report
+        findings = [*made.findings, *self.late.values()]
+        return Report.of("run", made.world, made.data, findings, complete=True, raised=made.raised)
+
     def _attempt(self, report: Report) -> Attempt:
+        """report: how it ended. A job that only had late ranks ended well."""
         states = self._states()
         steps = [int(state.step) for state in states if state.step.isdecimal()]
         # A job that tells no steps may have come further all the same.
         step = max(steps, default=None if any(state.progress for state in states) else 0)
-        name = "" if self.told else signature(report)
+        name = "" if self.told or self.report is None else signature(self.report)
         return Attempt(
             self.settings.job, self.began, self.settings.restart, name, step, report.summary,
         )  # fmt: skip

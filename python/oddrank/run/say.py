@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from oddrank import render
-from oddrank.finding import ranks_text
+from oddrank.finding import Finding, ranks_text
 from oddrank.report import Report
 
 _MOST_EVIDENCE = 2
+_MOST_LATE = 4
 _STDERR = 2
 
 
@@ -37,6 +38,17 @@ def stands(seconds: float) -> str:
 
 def died(ranks: Sequence[int]) -> str:
     return f"{ranks_text(ranks)} died, and nothing says why"
+
+
+def late(found: Sequence[Finding]) -> list[str]:
+    """Returns a sentence for each of the latest ranks, then how many more there are."""
+    texts = [finding.what for finding in found[:_MOST_LATE]]
+    more = {rank for finding in found[_MOST_LATE:] for rank in finding.who.ranks}
+    return [*texts, *([f"late, too: {ranks_text(more)}"] if more else [])]
+
+
+def no_longer_late(ranks: Sequence[int]) -> str:
+    return f"{ranks_text(ranks)} {'is' if len(ranks) == 1 else 'are'} no longer late"
 
 
 def went_on(seconds: float) -> str:

@@ -30,11 +30,15 @@ _GONE = ("dead", "zombie")
 class Snapshot:
     """All ranks at a moment. folder: holds their records, and the states of their processes.
 
-    work: of those whose guards have answered.
+    work: of those whose guards have answered. records: those in `folder`, by rank.
     """
 
     folder: Path
     work: Mapping[int, Work]
+    records: Mapping[int, Path]
+    asked: float
+    answered: float
+    """Unix times between which the guards looked."""
 
 
 def private_folder(job_folder: Path) -> Path:
@@ -93,13 +97,17 @@ class Taker:
         ended: when ranks ended, by the monotonic clock.
         """
         expected = sum(map(is_heard, self._ranks()))
-        answers = _unpacked(self.ask(STAGE, str(round(look * 1000)), expected, patience))
+        asked = time.time()
+        results = self.ask(STAGE, str(round(look * 1000)), expected, patience)
+        answered = time.time()
+        answers = _unpacked(results)
         folder = self._folder / str(self._number)
         folder.mkdir(mode=0o700)
         if self._shown is not None:
             shutil.rmtree(self._shown, ignore_errors=True)
         self._shown = folder
         seen: list[Seen] = []
+        records: dict[int, Path] = {}
         now, since_boot = time.time(), time.monotonic()
         for state in self._ranks():  # as they are now: who ended meanwhile has said how
             found = answers.get(state.rank) or self._last.get(state.rank) or self._own(state)
@@ -117,9 +125,11 @@ class Taker:
             seen.append(replace(one, ended=now - ago) if one.state in _GONE else one)
             if found["record"]:
                 name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"
-                (folder / name).write_bytes(found["record"])
+                records[state.rank] = folder / name
+                records[state.rank].write_bytes(found["record"])
         (folder / states.NAME).write_text(states.text(seen))
-        return Snapshot(folder, {rank: _work(found) for rank, found in answers.items()})
+        work = {rank: _work(found) for rank, found in answers.items()}
+        return Snapshot(folder, work, records, asked, answered)
 
     def use_next_folder(self) -> None:
         """Leaves a folder without room for another one. OSError if there is none."""

@@ -55,6 +55,8 @@ class Options:
     """What to do at a stall: REPORT, COLLECT, KILL, or a shell command."""
     output: str = OUTPUT
     """The folder for the evidence."""
+    report_every: float | None = None
+    """Seconds between two reports of late ranks; None: none."""
 
     def absolute(self) -> "Options":
         """Returns them with paths that hold in another working directory."""

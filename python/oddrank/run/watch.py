@@ -122,6 +122,11 @@ class Watch:
         limit = max(self.stall, _TIMES_LONGEST * self.longest)
         return limit if self._started else PATIENCE * limit
 
+    @property
+    def goes_well(self) -> bool:
+        """Returns whether a rank moves and none has died."""
+        return self._since is None and not self._dead
+
     def tell(self) -> None:
         """Notes that the present stall was told: from now on its age and its end count."""
         self._told, self._dead_told = True, len(self._dead)

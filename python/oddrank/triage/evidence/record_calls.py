@@ -140,7 +140,7 @@ def _progress_of(
 
 
 def _is_last(failed: ranks.Collective, enqueued: int) -> bool:
-    return _op(failed.operation) in _MESSAGES or failed.sequence in (None, enqueued)
+    return op_name(failed.operation) in _MESSAGES or failed.sequence in (None, enqueued)
 
 
 def _is_whole(rank: Rank) -> bool:
@@ -172,14 +172,15 @@ def _open_calls(rank: Rank) -> dict[_Key, list[Call]]:
 def _call(each: ranks.Collective, site: tuple[Frame, ...]) -> Call:
     started = each.sequence is not None and each.backend in _ON_HOST
     return Call(
-        each.sequence, _op(each.operation), each.peer, each.root, each.dtype,
+        each.sequence, op_name(each.operation), each.peer, each.root, each.dtype,
         _sizes(each.bytes_in, each.bytes_out, each.dtype), each.bytes,
         "started" if started else "enqueued", each.began, site,
-        nth=each.sequence if _op(each.operation) in _MESSAGES else None,
+        nth=each.sequence if op_name(each.operation) in _MESSAGES else None,
     )  # fmt: skip
 
 
-def _op(recorded: str) -> str:
+def op_name(recorded: str) -> str:
+    """Returns the name that users call: all_reduce. recorded: c10d's name."""
     name = recorded.rstrip("_")
     return _OPS.get(name, _OPS.get(f"_{name}", name))
 
@@ -200,7 +201,7 @@ def _elements(size: int, dtype: str) -> int:
 def lost(rank: Rank) -> str:
     """Returns the call that failed last: what then exits with a code does so because of it."""
     failed = last_failed(rank)
-    return _op(failed.operation) if failed is not None else ""
+    return op_name(failed.operation) if failed is not None else ""
 
 
 def mismatches(
@@ -211,7 +212,7 @@ def mismatches(
     issued: dict[_Key, dict[int, dict[matching.Signature, list[int]]]] = {}
     for rank in chosen:
         for each in histories.get(rank.file, ()):
-            if each.seq is None or each.op in _MESSAGES or _op(each.op) in _MESSAGES:
+            if each.seq is None or each.op in _MESSAGES or op_name(each.op) in _MESSAGES:
                 continue
             at = issued.setdefault((each.group, each.ranks, each.backend), {})
             at.setdefault(each.seq, {}).setdefault(_signature(each), []).append(rank.rank)
@@ -237,7 +238,7 @@ def mismatches(
 def _signature(each: collectives.Collective) -> matching.Signature:
     inputs = _elements(each.bytes_in, each.dtype) if each.dtype else None
     outputs = _elements(each.bytes_out, each.dtype) if each.dtype else None
-    return matching.Signature(_op(each.op), each.dtype, inputs, outputs, each.root)
+    return matching.Signature(op_name(each.op), each.dtype, inputs, outputs, each.root)
 
 
 def _variant(

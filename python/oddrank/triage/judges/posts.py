@@ -14,8 +14,8 @@ from oddrank.triage.view import View
 
 # Libraries that run the calls of several groups at once, each in a thread.
 _NO_ORDER = frozenset({"gloo", "mpi", "ucc"})
-# Nobody gets out of these before all members are in.
-_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Nobody gets out of these before all members are in: how their names begin."""
 # Messages that were issued within so many seconds are a batch: they run at once.
 _BATCH = 0.0005
 
@@ -115,7 +115,7 @@ class Posts:
         fronts, members = self.waits.fronts[group], self.view.progress[group]
         here = (seq, True)
         gpu = all(p.backend not in _NO_ORDER for p in members.values())
-        if gpu and op.startswith(_TOGETHER) and any(f > here for f in fronts.values()):
+        if gpu and op.startswith(TOGETHER) and any(f > here for f in fronts.values()):
             return Lacks()  # somebody got out: all members had come
         elsewhere = {
             rank for rank, front in fronts.items()

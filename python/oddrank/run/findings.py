@@ -1,0 +1,46 @@
+"""The causes that `oddrank run` names itself; all others are triage's."""
+
+from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.lateness import Late
+
+
+def late(who: Who, one: Late, calls: str, members: int) -> Finding:
+    """In two reports in a row the rank was later than the healthy spread explains.
+
+    calls: what was compared, with its number. members: ranks of the group.
+    """
+    alone = members == 2
+    return Finding(
+        condition="late",
+        who=who,
+        cause="late-arrival",
+        what=f"{who} is late: it spends {_time(one.by)} more than the others between collectives,"
+        f" and they wait for it in {one.share:.0%} of {calls}",
+        evidence=(
+            Evidence(
+                "time from one collective to the next, without what it waits for others",
+                f"median of {calls}", (one.others + one.by) / 1e3, "ms", one.others / 1e3,
+            ),
+            Evidence("arrives after the others by", "wall clocks", one.behind / 1e3, "ms"),
+            Evidence(
+                "healthy spread (median of last minus first)", "the same", one.spread / 1e3, "ms"
+            ),
+            Evidence(
+                "smallest delay that counts as late", "twice the spread", one.line / 1e3, "ms"
+            ),
+        ),
+        confidence=Confidence(
+            "medium" if alone else "high",
+            "in two reports in a row, but with only one other rank to compare with"
+            if alone
+            else "in two reports in a row, and its median is outside the range of the others",
+        ),
+        next=(
+            "top -H on its host: which processes use the cores of this rank",
+            "oddrank trace where: what it does while the others wait",
+        ),
+    )  # fmt: skip
+
+
+def _time(us: float) -> str:
+    return f"{us / 1e6:.3g} s" if us >= 1e6 else f"{us / 1e3:.3g} ms"

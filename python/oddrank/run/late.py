@@ -1,0 +1,285 @@
+"""Finds ranks that stay late, from the collectives in the records of a running job.
+
+The rule is in oddrank.lateness. A rank's own time runs from the last begin or end of any of its
+collectives and messages to the next begin: what it waits for in between is not its own. Therefore a
+rank that uses a device is not judged: the record has no ends there (NCCL), and a host that waits
+for its GPU waits for other ranks, too.
+"""
+
+import functools
+import itertools
+import math
+import statistics
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from oddrank.errors import OddrankError
+from oddrank.finding import Finding, Who
+from oddrank.lateness import Arrival, Late, both_times, late_ranks, quantiles_of
+from oddrank.run import findings
+from oddrank.run.snapshot import Snapshot
+from oddrank.trace import collectives, ranks
+from oddrank.trace.collectives import Collective
+from oddrank.triage.evidence.record_calls import op_name
+from oddrank.triage.facts import Group
+from oddrank.triage.judges.posts import TOGETHER
+
+FEWEST = 20
+"""Fewest collectives that a report compares."""
+# A process may be interrupted while it reads its clocks: error bound of the times in a record.
+_CLOCK_US = 1000.0
+# A smaller share of the time from one collective to the next is not worth a sentence.
+_LEAST_PART = 0.03
+# So many reports without lateness end it, as many as begin it.
+_REPORTS = 2
+
+# Groups of one name share no rank: the first rank tells them apart.
+_Key: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Collectives that are compared with each other: of one group, with equal operations.
+
+    op: as users call it; "": all of the group whose operation occurs too rarely.
+    """
+
+    group: str
+    first: int
+    """The group's first rank."""
+    op: str = ""
+    bytes: int = 0
+    dtype: str = ""
+    ranks: tuple[int, ...] = field(default=(), compare=False)
+    """The group's ranks, global."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a report has to tell. named: ranks that are late now and were not, the latest first."""
+
+    named: tuple[tuple[Kind, Late], ...]
+    over: tuple[int, ...]
+    """Ranks that were named and are no longer late."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Wall clocks of the hosts. offsets: microseconds ahead of the judge's clock, error bound."""
+
+    hosts: Mapping[int, str]
+    """Rank -> host."""
+    offsets: Mapping[str, tuple[float, float]]
+
+    def compare(self, members: Sequence[int]) -> list[tuple[float, float]] | None:
+        """Returns each rank's offset and error bound; None if their clocks can't be compared."""
+        hosts = [self.hosts.get(rank, "") for rank in members]
+        if "" in hosts:
+            return None
+        if len(set(hosts)) == 1:
+            return [(0.0, _CLOCK_US)] * len(hosts)
+        if not self.offsets.keys() >= set(hosts):
+            return None
+        found = (self.offsets[host] for host in hosts)
+        return [(offset, error + _CLOCK_US) for offset, error in found]
+
+
+def clocks_of(snapshot: Snapshot, hosts: Mapping[int, str], own: str) -> Clocks:
+    """Compares the hosts' clocks with the judge's: each guard answered within the question's round
+    trip, so the offset is known to half of it. own: the judge's host.
+    """
+    lows: dict[str, float] = {}
+    highs: dict[str, float] = {}
+    for rank, work in snapshot.work.items():
+        host = hosts.get(rank, "")
+        lows[host] = max(lows.get(host, -math.inf), work.seconds - snapshot.answered)
+        highs[host] = min(highs.get(host, math.inf), work.seconds - snapshot.asked)
+    offsets = {
+        host: ((low + highs[host]) / 2 * 1e6, (highs[host] - low) / 2 * 1e6)
+        for host, low in lows.items()
+        if low <= highs[host]  # else somebody set a clock, or two hosts have one name
+    }
+    return Clocks(hosts, offsets | {own: (0.0, 0.0)})
+
+
+def read(snapshot: Snapshot) -> dict[int, list[Collective]]:
+    """Returns the newest collectives of each rank that has a record."""
+    found = {}
+    for rank, path in snapshot.records.items():
+        with suppress(OddrankError):  # of another version
+            found[rank] = collectives.read(path)
+    return found
+
+
+def findings_of(told: Told, snapshot: Snapshot, hosts: Mapping[int, str]) -> list[Finding]:
+    """Returns a finding for each rank that is late now and was not."""
+    found = []
+    for kind, one in told.named:
+        who = Who("rank", (one.rank,), hosts.get(one.rank) or None)
+        calls = _calls_text(kind, one.n, snapshot.records[one.rank])
+        found.append(findings.late(who, one, calls, len(kind.ranks)))
+    return found
+
+
+def _calls_text(kind: Kind, n: int, record: Path) -> str:
+    """Returns collectives as a sentence names them: 64 all_reduces of default_pg.
+
+    record: of a rank of the group, for its description.
+    """
+    found, _ = ranks.read([record])
+    texts = [
+        group.text
+        for rank in found
+        for group in rank.groups
+        if (group.name, group.ranks) == (kind.group, kind.ranks)
+    ]
+    group = Group(kind.group, text=texts[0] if texts else "")
+    return f"{n} {kind.op or 'collective'}s of {group.title}"
+
+
+class _Point(NamedTuple):
+    """A rank's arrival at a collective."""
+
+    begin: int
+    """Wall clock, in nanoseconds."""
+    own: float
+    """Microseconds since the rank last began or ended anything; NaN: not known."""
+    call: tuple[str, int, str]
+    """Operation, bytes, data type."""
+
+
+@dataclass
+class _Track:
+    """A rank's arrivals in a group, by sequence number."""
+
+    members: tuple[int, ...]
+    points: dict[int, _Point] = field(default_factory=dict)
+
+
+@functools.cache
+def _is_together(op: str) -> bool:
+    """Returns whether no rank gets out before all are in: else nobody waits for a late one."""
+    return op_name(op).startswith(TOGETHER)
+
+
+def _tracks(history: Sequence[Collective]) -> dict[_Key, _Track]:
+    """Returns a rank's arrivals by group; empty if some of its work is on a device."""
+    if any(each.state == "issued" for each in history):
+        return {}
+    stamps = sorted(t for c in history for t in (c.begin_ns, c.end_ns) if t is not None)
+    found: dict[_Key, _Track] = {}
+    for each in history:
+        if each.begin_ns is None or each.seq is None or len(each.ranks) < 2:
+            continue
+        if not _is_together(each.op):
+            continue
+        before = bisect_left(stamps, each.begin_ns) - 1
+        own = (each.begin_ns - stamps[before]) / 1e3 if before >= 0 else math.nan
+        track = found.setdefault((each.group, each.ranks[0]), _Track(each.ranks))
+        point = _Point(each.begin_ns, own, (each.op, each.bytes, each.dtype))
+        track.points.setdefault(each.seq, point)
+    return found
+
+
+def _kinds(every: Mapping[int, Mapping[_Key, _Track]]) -> Iterator[tuple[Kind, list[int]]]:
+    """Yields what can be compared, with the numbers of the collectives that all ranks have begun.
+
+    A rank may be late at one of several collectives of a step: each operation is one kind.
+    """
+    members = {key: track.members for tracks in every.values() for key, track in tracks.items()}
+    for key, group in members.items():
+        tracks = [every[rank][key] for rank in group if rank in every and key in every[rank]]
+        if len(tracks) < len(group) or any(t.members != group for t in tracks):
+            continue
+        common = set.intersection(*(set(t.points) for t in tracks))
+        # The oldest one of a record has no predecessor.
+        known = [n for n in sorted(common) if not any(math.isnan(t.points[n].own) for t in tracks)]
+        by_call: dict[tuple[str, int, str], list[int]] = {}
+        for number in known:
+            by_call.setdefault(tracks[0].points[number].call, []).append(number)
+        rest = []
+        for (op, size, dtype), numbers in by_call.items():
+            if len(numbers) >= FEWEST:
+                yield Kind(*key, op_name(op), size, dtype, group), numbers
+            else:
+                rest += numbers
+        if len(rest) >= FEWEST:
+            yield Kind(*key, ranks=group), sorted(rest)
+
+
+def _arrivals(
+    points: Sequence[Sequence[_Point]], clocks: Sequence[tuple[float, float]]
+) -> Iterator[Arrival]:
+    """Compares arrivals at the same collectives. points, clocks: of each rank of a group."""
+    base = points[0][0].begin
+    came = [
+        [(point.begin - base) / 1e3 - offset for point in of_rank]
+        for of_rank, (offset, _) in zip(points, clocks, strict=True)
+    ]
+    owns = [statistics.median(point.own for point in of_rank) for of_rank in points]
+    first = [min(times) for times in zip(*came, strict=True)]
+    levelled = [[at - own for at in times] for times, own in zip(came, owns, strict=True)]
+    spread = statistics.median(max(times) - min(times) for times in zip(*levelled, strict=True))
+    for times, own, (_, error) in zip(came, owns, clocks, strict=True):
+        behind = sorted(at - earliest for at, earliest in zip(times, first, strict=True))
+        middle = statistics.median(behind)
+        yield Arrival(len(behind), middle, own, quantiles_of(behind), spread, error)
+
+
+class Lateness:
+    """A job's late ranks, from one report to the next."""
+
+    def __init__(self) -> None:
+        self._before: dict[Kind, dict[int, Arrival]] = {}
+        self._last: dict[Kind, int] = {}
+        """The number of the last collective that was compared: none counts twice."""
+        self._fine: dict[int, int] = {}
+        """Ranks that are named -> reports since one showed them late."""
+
+    def look(self, histories: Mapping[int, Sequence[Collective]], clocks: Clocks) -> Told:
+        """Compares the arrivals of a report. histories: the newest collectives of each rank."""
+        every = {rank: _tracks(history) for rank, history in histories.items()}
+        kinds = dict(_kinds(every))
+        self._before = {kind: a for kind, a in self._before.items() if kind in kinds}
+        self._last = {kind: n for kind, n in self._last.items() if kind in kinds}
+        judged: set[int] = set()
+        late: set[int] = set()
+        stays: dict[int, tuple[Kind, Late]] = {}
+        for kind, numbers in kinds.items():
+            if numbers[-1] < self._last.get(kind, 0):  # a new group of the same name
+                del self._last[kind], self._before[kind]
+            new = [number for number in numbers if number > self._last.get(kind, -1)]
+            of_clocks = clocks.compare(kind.ranks)
+            if len(new) < FEWEST or of_clocks is None:
+                continue
+            tracks = [every[rank][kind.group, kind.first] for rank in kind.ranks]
+            points = [[track.points[number] for number in new] for track in tracks]
+            now = dict(zip(kind.ranks, _arrivals(points, of_clocks), strict=True))
+            begins = [point.begin / 1e3 for point in points[0]]
+            least = _LEAST_PART * statistics.median(b - a for a, b in itertools.pairwise(begins))
+            judged |= set(kind.ranks)
+            late |= {one.rank for one in late_ranks(now) if one.by >= least}
+            for one in both_times(self._before.get(kind, {}), now):
+                if one.by >= max(least, stays[one.rank][1].by if one.rank in stays else 0.0):
+                    stays[one.rank] = kind, one
+            self._before[kind], self._last[kind] = now, new[-1]
+        return self._told(judged, late, stays)
+
+    def _told(
+        self, judged: set[int], late: set[int], stays: Mapping[int, tuple[Kind, Late]]
+    ) -> Told:
+        for rank in self._fine.keys() & judged:
+            self._fine[rank] = 0 if rank in late else self._fine[rank] + 1
+        over = tuple(sorted(rank for rank, fine in self._fine.items() if fine >= _REPORTS))
+        for rank in over:
+            del self._fine[rank]
+        named = sorted(
+            (found for rank, found in stays.items() if rank not in self._fine),
+            key=lambda found: -found[1].by,
+        )
+        self._fine |= {one.rank: 0 for _, one in named}
+        return Told(tuple(named), over)

@@ -1,0 +1,85 @@
+"""Collectives of a job that never ran, as its records would show them."""
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from oddrank.trace.collectives import Collective
+
+_KEPT = 64  # as in a slim record
+_NS = 1_000_000_000
+_START = 1_800_000_000 * _NS
+
+
+class MadeJob:
+    """A job whose ranks run steps of collectives, one after the other.
+
+    groups: those that each step uses, in this order; empty: all ranks. step: seconds that ranks
+    work in each step. jitter: seconds, mean of what each rank adds at random to each collective and
+    to each exit.
+    """
+
+    def __init__(
+        self,
+        world: int,
+        groups: Sequence[tuple[str, tuple[int, ...]]] = (),
+        *,
+        step: float = 0.05,
+        jitter: float = 0.001,
+        seed: int = 1,
+    ) -> None:
+        self._groups = groups or [("default", tuple(range(world)))]
+        self._seconds = step
+        self._chance, self._jitter = random.Random(seed), jitter
+        self._now = [0.0] * world
+        self._seqs: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
+        self._histories: dict[int, list[Collective]] = {rank: [] for rank in range(world)}
+
+    def runs(
+        self,
+        steps: int,
+        *,
+        late: Mapping[int, float] | None = None,
+        share: float = 1.0,
+        leaves: Mapping[int, float] | None = None,
+        ahead: Mapping[int, float] | None = None,
+        **facts: object,
+    ) -> dict[int, list[Collective]]:
+        """Runs steps; returns what the ranks' records then hold.
+
+        late: seconds that a rank takes longer before the first collective of a step, in this share
+        of steps. leaves: seconds that a rank leaves each collective later. ahead: seconds that a
+        rank's clock is ahead. facts: of all collectives, instead of the usual ones.
+        """
+        for _ in range(steps):
+            self._step(late or {}, share, leaves or {}, ahead or {}, facts)
+        return {rank: history[-_KEPT:] for rank, history in self._histories.items()}
+
+    def _step(
+        self,
+        late: Mapping[int, float],
+        share: float,
+        leaves: Mapping[int, float],
+        ahead: Mapping[int, float],
+        facts: Mapping[str, object],
+    ) -> None:
+        for rank in range(len(self._now)):
+            more = late.get(rank, 0.0) if self._chance.random() < share else 0.0
+            self._now[rank] += self._seconds + more
+        for place, (name, ranks) in enumerate(self._groups):
+            self._seqs[name, ranks] += 1
+            begins = {rank: self._now[rank] + self._noise() for rank in ranks}
+            for rank in ranks:
+                end = max(begins.values()) + leaves.get(rank, 0.0) + self._noise()
+                begin_ns, end_ns = (
+                    _START + round((at + ahead.get(rank, 0.0)) * _NS) for at in (begins[rank], end)
+                )
+                made = Collective(
+                    7, name, self._seqs[name, ranks], "allreduce_", 4 * (place + 1), "ended",
+                    begin_ns, end_ns, ranks, "gloo", "float32",
+                )._replace(**facts)  # fmt: skip
+                self._histories[rank].append(made)
+                self._now[rank] = end
+
+    def _noise(self) -> float:
+        return self._chance.expovariate(1 / self._jitter)
