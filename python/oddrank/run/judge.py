@@ -1,34 +1,23 @@
-"""The judge: a process beside rank 0 that hears all guards and says what went wrong.
+"""The judge hears all guards of a job and says what went wrong; judge_process.py is its process."""
 
-It belongs to no launcher, ends by itself, and no other process waits for it: if it fails, the job
-only runs unwatched.
-"""
-
-import ctypes
-import gc
-import json
-import os
 import shlex
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oddrank import _native, exclude, job
-from oddrank.control.rendezvous import ADDRESS
+from oddrank import exclude, job
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, ranks_text
 from oddrank.report import Report, write_json, write_text
-from oddrank.run import evidence, late, say, store, watch
+from oddrank.run import evidence, late, say, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
-from oddrank.run.decide import Attempt, Decision, attempts, decide, note, signature
-from oddrank.run.snapshot import Snapshot, Taker, awaited, first_folder, remove_folders
-from oddrank.run.start import LISTENER, Settings
+from oddrank.run.decide import Attempt, Decision, decide, note, signature
+from oddrank.run.snapshot import Snapshot, Taker, awaited
+from oddrank.run.start import Settings
 from oddrank.run.watch import (
     AllEnded,
     Awaited,
@@ -43,10 +32,6 @@ from oddrank.run.watch import (
 from oddrank.triage import report as triage
 from oddrank.triage.facts import Activity
 
-# Guards say what changes at once. Heartbeats only show that a host is still there.
-_HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
-_FOREVER = 10 * 365 * 86400.0
-_PR_SET_NAME = 15
 _STDERR = 2
 # Between two looks at the states: they take about 5 % of a core, however many ranks there are.
 _LEAST_PAUSE, _MOST_PAUSE, _PAUSE_TIMES = 0.03, 2.0, 20.0
@@ -57,7 +42,7 @@ _DEATH_SECONDS, _STALL_SECONDS, _RANK_SECONDS = 0.1, 2.0, 0.0005
 # For those that show who came late: a death may wait for as long.
 _LATE_SECONDS = 0.3
 _LOOK = 0.2  # seconds between two looks at threads
-_END_SECONDS = 0.3
+END_SECONDS = 0.3
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
 
@@ -214,7 +199,7 @@ class Judge:
         else:
             say.lines(["ends all ranks, as --on-stall kill asks"])
             self.killed = True
-            self.taker.ask("kill", "", 0, _END_SECONDS)
+            self.taker.ask("kill", "", 0, END_SECONDS)
 
     def _save(self, snapshot: Snapshot, over: Callable[[], bool]) -> None:
         """Has all nodes save their evidence, unless the user wants none."""
@@ -380,58 +365,3 @@ class Judge:
         }
         decision = {"action": made.action, "why": made.why, "nodes": list(made.nodes)}
         return replace(report, data={**report.data, "run": run, "decision": decision})
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Runs as the judge's process. Its only argument: Settings as JSON, its secret in ADDRESS."""
-    _leave_everything()
-    try:
-        settings = Settings(**json.loads(arguments[0]))
-        folders = [Path(each) for each in settings.folders]
-        address = os.environ.pop(ADDRESS)
-        try:
-            _judge(settings, first_folder(folders), address)
-        finally:
-            # Another run of the same launcher may have left its own address there by now.
-            with suppress(OSError, ValueError):
-                if Path(settings.file).read_text(encoding="ascii") == address:
-                    os.unlink(settings.file)
-            remove_folders(folders)
-    except Exception as error:
-        say.lines([f"the job goes on unwatched: {type(error).__name__}: {error}"])
-
-
-def _judge(settings: Settings, folder: Path, address: str) -> None:
-    core = _native.core()
-    token = core.control_parse_address(address)[2]
-    hub = core.Hub(
-        LISTENER, settings.world["size"], token, settings.host, _FOREVER, _HEARTBEAT_MS,
-        _SILENCE_MS,
-    )  # fmt: skip
-    publisher = store.start_publisher(address, settings.restart) if settings.publish else None
-    # Modules stay. Snapshots of 10,000 ranks are objects enough to walk.
-    gc.collect()
-    gc.freeze()
-    taker = Taker(hub, folder, settings.host, [Path(each) for each in settings.folders])
-    try:
-        judge = Judge(settings, hub, taker, Watch(time.monotonic(), settings.options["stall"]))
-        if settings.options["history"] is not None:
-            judge.earlier = attempts(Path(settings.options["history"]))
-        judge.run()
-    finally:
-        hub.end(0, _END_SECONDS)
-        if publisher is not None:
-            publisher.kill()
-
-
-def _leave_everything() -> None:
-    """Keeps stderr and the listener of what rank 0 has open: a launcher may wait for the rest."""
-    _native.core().ignore_launchers_signals()
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > LISTENER:
-            with suppress(OSError):  # listdir's own
-                os.close(int(name))
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    with suppress(OSError):
-        os.chdir("/")

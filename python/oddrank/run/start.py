@@ -29,7 +29,7 @@ _MOST_QUIET, _LEAST_QUIET, _STALLS_PART = 5.0, 1.0, 0.1
 # A module of the user's must not hide one of Python's: the folder of `-c` is left out.
 _JUDGE = (
     "import sys; sys.path = [p for p in sys.path if p];"
-    " from oddrank.run.judge import main; main(sys.argv[1:])"
+    " from oddrank.run.judge_process import main; main(sys.argv[1:])"
 )
 _COLLECT = (
     "import sys; sys.path = [p for p in sys.path if p];"

@@ -1,0 +1,83 @@
+"""The process of the judge: it belongs to no launcher, ends by itself, and nobody waits for it.
+
+If it fails, the job only runs unwatched.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from oddrank import _native
+from oddrank.control.rendezvous import ADDRESS
+from oddrank.run import say, store
+from oddrank.run.decide import attempts
+from oddrank.run.judge import END_SECONDS, Judge
+from oddrank.run.snapshot import Taker, first_folder, remove_folders
+from oddrank.run.start import LISTENER, Settings
+from oddrank.run.watch import Watch
+
+# Guards say what changes at once. Heartbeats only show that a host is still there.
+_HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
+_FOREVER = 10 * 365 * 86400.0
+_PR_SET_NAME = 15
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs as the judge's process. Its only argument: Settings as JSON, its secret in ADDRESS."""
+    _leave_everything()
+    try:
+        settings = Settings(**json.loads(arguments[0]))
+        folders = [Path(each) for each in settings.folders]
+        address = os.environ.pop(ADDRESS)
+        try:
+            _judge(settings, first_folder(folders), address)
+        finally:
+            # Another run of the same launcher may have left its own address there by now.
+            with suppress(OSError, ValueError):
+                if Path(settings.file).read_text(encoding="ascii") == address:
+                    os.unlink(settings.file)
+            remove_folders(folders)
+    except Exception as error:
+        say.lines([f"the job goes on unwatched: {type(error).__name__}: {error}"])
+
+
+def _judge(settings: Settings, folder: Path, address: str) -> None:
+    core = _native.core()
+    token = core.control_parse_address(address)[2]
+    hub = core.Hub(
+        LISTENER, settings.world["size"], token, settings.host, _FOREVER, _HEARTBEAT_MS,
+        _SILENCE_MS,
+    )  # fmt: skip
+    publisher = store.start_publisher(address, settings.restart) if settings.publish else None
+    # Modules stay. Snapshots of 10,000 ranks are objects enough to walk.
+    gc.collect()
+    gc.freeze()
+    taker = Taker(hub, folder, settings.host, [Path(each) for each in settings.folders])
+    try:
+        judge = Judge(settings, hub, taker, Watch(time.monotonic(), settings.options["stall"]))
+        if settings.options["history"] is not None:
+            judge.earlier = attempts(Path(settings.options["history"]))
+        judge.run()
+    finally:
+        hub.end(0, END_SECONDS)
+        if publisher is not None:
+            publisher.kill()
+
+
+def _leave_everything() -> None:
+    """Keeps stderr and the listener of what rank 0 has open: a launcher may wait for the rest."""
+    _native.core().ignore_launchers_signals()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > LISTENER:
+            with suppress(OSError):  # listdir's own
+                os.close(int(name))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with suppress(OSError):
+        os.chdir("/")
