@@ -164,8 +164,16 @@ def test_a_rank_that_stays_late_is_named_once_and_the_report_keeps_it():
         assert report["data"]["decision"]["action"] == "same-nodes"
 
 
-def test_ranks_that_no_launcher_started_are_watched_too():
-    with watched_job("event", rank=2, launcher="env") as job:
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "env",
+        pytest.param("mpirun", marks=pytest.mark.needs("mpi")),
+        pytest.param("hydra", marks=pytest.mark.needs("hydra")),
+    ],
+)
+def test_ranks_are_watched_under_other_launchers_and_under_none(launcher):
+    with watched_job("event", rank=2, launcher=launcher) as job:
         report = job.waits_for("stall")
         assert named(report) == ([2], "host-stuck")
         job.signal(1, signal.SIGKILL)
@@ -196,6 +204,14 @@ def test_ranks_of_another_host_are_watched_too():
         assert named(report) == ([3], "host-stuck")
         assert report["findings"][0]["who"]["host"] == "node1"
         assert sorted(report["data"]["heard"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.needs("slurm", "netns")
+def test_ranks_that_srun_started_on_two_nodes_are_watched(slurm):
+    with watched_job("event", rank=3, launcher=slurm.srun(), hosts=slurm.hosts) as job:
+        report = job.waits_for("stall")
+        assert named(report) == ([3], "host-stuck")
+        assert report["findings"][0]["who"]["host"] == "node1"
 
 
 @pytest.mark.parametrize("name", ["oddrank-guard", "oddrank-judge"])

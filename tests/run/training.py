@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 import oddrank
+from oddrank import launch
 
 FAULT_AT = 20
 SECONDS_A_STEP = 0.02
@@ -65,6 +66,12 @@ FAULTS = {
 }
 
 
+def take_rank_from_launcher() -> None:
+    """Sets torch's variables under launchers that set only their own, as such scripts do."""
+    here = launch.current()
+    os.environ |= {"RANK": str(here.rank), "WORLD_SIZE": str(here.world)}
+
+
 def train(fault: str, odd: int, steps: int, folder: Path) -> None:
     rank = int(os.environ["RANK"])
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
@@ -87,4 +94,5 @@ def train(fault: str, odd: int, steps: int, folder: Path) -> None:
 if __name__ == "__main__":
     if "ARM" in os.environ:
         oddrank.arm(watch=True, stall=3, json="report.json", on_stall=os.environ["ARM"])
+    take_rank_from_launcher()
     train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

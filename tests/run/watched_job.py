@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 
-from launchers import LAUNCHERS, Order
+from launchers import LAUNCHERS, Launcher, Order
 from netns import PATH, Host
 from oddrank.report import SCHEMA_FILE
 from processes import Marked, Process, held_port, until
@@ -116,7 +116,7 @@ def watched_job(
     steps: int = 100_000,
     ranks: int = 4,
     stall: float = 3,
-    launcher: str = "torchrun",
+    launcher: str | Launcher = "torchrun",
     program: tuple[str, ...] = ("-m", "oddrank", "run"),
     on_stall: str = "report",
     report_every: float | None = None,
@@ -127,7 +127,8 @@ def watched_job(
 ) -> Iterator[Job]:
     """Starts the training with a fault; ends all its processes afterwards.
 
-    of_launcher: options of torchrun. hosts: those that share the ranks; empty: this one.
+    of_launcher: options of torchrun. hosts: those that share the ranks; empty: this one. A launcher
+    that is a function reaches them itself.
     """
     mark = Marked()
     with tempfile.TemporaryDirectory(prefix="oddrank-run-") as name, held_port() as port:
@@ -137,12 +138,15 @@ def watched_job(
             json_and_stall = ("--json", "report.json", "--stall", str(stall))
             options = (*json_and_stall, "--on-stall", on_stall, *every)
         tool = [*program, *options, str(TRAINING), fault, str(rank), str(steps), name]
+        master = (hosts[0].address if hosts else "127.0.0.1", port)
         variables = {
             **os.environ, **mark.environ, "PATH": PATH, "OMP_NUM_THREADS": "1",
+            "MASTER_ADDR": master[0], "MASTER_PORT": str(port),
             "ODDRANK_DIR": str(folder / "records"), **(environ or {}),
         }  # fmt: skip
-        master = (hosts[0].address if hosts else "127.0.0.1", port)
         order = Order(tool, ranks, max(1, len(hosts)), master, variables)
+        plan = LAUNCHERS[launcher] if isinstance(launcher, str) else launcher
+        hosts = hosts if isinstance(launcher, str) else ()
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             started = [
                 subprocess.Popen(
@@ -150,7 +154,7 @@ def watched_job(
                     env=own | ({_INTERFACE: hosts[node].interface} if hosts else {}),
                     cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 )
-                for node, line, own in LAUNCHERS[launcher](order)
+                for node, line, own in plan(order)
             ]  # fmt: skip
         try:
             yield Job(folder, mark, started)
