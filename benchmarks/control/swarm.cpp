@@ -1,6 +1,7 @@
-// Simulates many guards in one process, to measure the root: swarm PORT TOKEN WORLD. Starts at a
-// line on stdin. Each guard sends hello and heartbeats, answers every stage with its state and 256
-// bytes (stage "clock": with offset and error of the root's clock, within 5 s), and leaves at end.
+// Simulates many guards in one process, to measure the root: swarm PORT TOKEN WORLD [FILE]. Starts
+// at a line on stdin. Each guard sends hello and heartbeats, answers every stage with its state and
+// the content of FILE, or 256 bytes (stage "clock": with offset and error of the root's clock,
+// within 5 s), and leaves at end.
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -33,9 +36,10 @@ struct Guard {
 
 class Swarm {
  public:
-  Swarm(std::uint16_t port, std::string token, int world)
+  Swarm(std::uint16_t port, std::string token, int world, std::string answer)
       : port_(port),
         token_(std::move(token)),
+        answer_(std::move(answer)),
         guards_(static_cast<std::size_t>(world)),
         epoll_(::epoll_create1(0)) {}
 
@@ -117,7 +121,7 @@ class Swarm {
         guard.clock.ask({1, monotonic_ns() + 4'500'000'000, false}, monotonic_ns());
         ++asking_;
       } else {
-        publish(guard, std::string(256, 'r'));
+        publish(guard, answer_);
       }
     } else if (frame.kind == FrameKind::kClock) {
       const std::int64_t now = monotonic_ns();
@@ -159,6 +163,7 @@ class Swarm {
 
   std::uint16_t port_;
   std::string token_;
+  std::string answer_;
   std::vector<Guard> guards_;
   Fd epoll_;
   int open_ = 0;
@@ -169,12 +174,18 @@ class Swarm {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 4 && argc != 5) return 2;
+  std::string answer(256, 'r');
+  if (argc == 5) {
+    std::ifstream file(argv[4], std::ios::binary);
+    answer.assign(std::istreambuf_iterator<char>(file), {});
+  }
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  Swarm swarm(static_cast<std::uint16_t>(std::atoi(argv[1])), argv[2], std::atoi(argv[3]));
+  Swarm swarm(static_cast<std::uint16_t>(std::atoi(argv[1])), argv[2], std::atoi(argv[3]),
+              std::move(answer));
   if (std::getchar() == EOF) return 1;
   swarm.run();
 }

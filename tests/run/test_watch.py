@@ -100,6 +100,12 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
             r"^oddrank: rank 2 \(.*\) is stuck in write_metrics \(hang_demo.py:\d+\);.*"
             r"ranks 0-1, 3 wait for it in all_reduce 6", done.stderr, re.MULTILINE,
         ), done.stderr  # fmt: skip
+        ask = [sys.executable, "-m", "oddrank", "triage", "oddrank-collected"]
+        triage = subprocess.run(
+            ask, cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST, check=False
+        )
+        assert "rank 2 (" in triage.stdout.splitlines()[1], triage.stdout
+        assert "is stuck in write_metrics (hang_demo.py:" in triage.stdout
         until(lambda: not mark.living(), seconds=LONGEST)
     finally:
         mark.kill_all()
