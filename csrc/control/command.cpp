@@ -22,6 +22,7 @@ void Command::start(const std::vector<std::string>& words, std::int64_t until_ns
   until_ns_ = until_ns;
   text_.clear();
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   const pid_t child = ::fork();
