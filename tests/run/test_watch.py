@@ -86,12 +86,13 @@ def test_a_stuck_job_is_collected_and_ended_if_asked():
 
 
 def test_the_example_that_hangs_is_named_and_ended(tmp_path):
-    mark, example = Marked(), Path(__file__).parents[2] / "examples" / "hang_demo.py"
+    mark, records = Marked(), tmp_path / "records"
+    example = Path(__file__).parents[2] / "examples" / "hang_demo.py"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     run = ["-m", "oddrank", "run", "--stall", "3s", "--on-stall", "kill", str(example)]
     done = subprocess.run(
         [*torchrun, "--nproc-per-node", "4", *run],
-        env={**os.environ, **mark.environ, "OMP_NUM_THREADS": "1", "ODDRANK_DIR": str(tmp_path)},
+        env={**os.environ, **mark.environ, "OMP_NUM_THREADS": "1", "ODDRANK_DIR": str(records)},
         cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST, check=False,
     )  # fmt: skip
     try:
@@ -104,7 +105,8 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
         triage = subprocess.run(
             ask, cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST, check=False
         )
-        assert "rank 2 (" in triage.stdout.splitlines()[1], triage.stdout
+        assert triage.returncode == 1, triage.stderr + done.stderr
+        assert triage.stdout.splitlines()[1].startswith("rank 2 (")
         assert "is stuck in write_metrics (hang_demo.py:" in triage.stdout
         until(lambda: not mark.living(), seconds=LONGEST)
     finally:
