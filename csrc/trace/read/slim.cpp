@@ -328,7 +328,7 @@ std::string slim_record(const RecordFile& file) {
     slot.ring_events = ring_of(last);
     slot.ring_offset = slot.ring_events == 0 ? 0 : rings.offset + next * sizeof(Event);
     for (std::size_t event = 0; event < last.list.size(); ++event) {
-      const std::uint64_t at = (last.first + event) % slot.ring_events;
+      const std::uint64_t at = (last.first + event) & (slot.ring_events - 1);  // a power of two
       auto& to = made.at<Event>(rings, next + at);
       to.tsc = last.list[event].tsc;
       to.place = with_line(names, last.list[event].place).bits;
