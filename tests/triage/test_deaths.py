@@ -5,7 +5,17 @@ import pytest
 from oddrank.triage import verdict
 from oddrank.triage.evidence import Notes, files, launcher, tracebacks, watchdog
 from oddrank.triage.evidence.log_lines import placed
-from oddrank.triage.facts import Death, Frame, Identity, Process, Source, Stack, Thread, World
+from oddrank.triage.facts import (
+    Death,
+    Frame,
+    Identity,
+    Process,
+    Source,
+    Stack,
+    State,
+    Thread,
+    World,
+)
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import deaths
 from oddrank.triage.report import judged
@@ -544,3 +554,11 @@ def test_a_local_rank_in_a_name_is_the_rank_only_on_the_only_node(tmp_path, logs
     said = traceback(0, "KeyError: 'a'", prefix="")
     texts = {name: said if text == "KeyError" else text for name, text in logs.items()}
     assert ended(tmp_path, **texts) == {named}
+
+
+@pytest.mark.parametrize(("time", "kept"), [(None, False), (50.0, False), (150.0, True)])
+def test_a_kernels_line_about_an_earlier_process_with_the_same_pid_is_no_death(time, kept):
+    process = Process(2, "node1", 4711)
+    seen = State(process, "running", Source("states.json"), 100.0)
+    line = Death(process, "signal", Source("kernel.log"), time, signal=11, by="kernel")
+    assert bool(view([seen, line]).deaths) is kept

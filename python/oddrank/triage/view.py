@@ -124,6 +124,7 @@ def view(facts: Iterable[Fact]) -> View:
         group: {rank: merged(several) for rank, several in members.items()}
         for group, members in progress.items()
     }
+    found.deaths = [d for d in found.deaths if not _outlived(d, found.states.get(d.process))]
     found.processes = join.all()
     found.members = frozenset(
         join(named)
@@ -131,6 +132,14 @@ def view(facts: Iterable[Fact]) -> View:
         if not isinstance(fact, State) and (named := _process_of(fact)) is not None
     ) | {thread.process for stack in found.stacks for thread in stack.threads}
     return found
+
+
+def _outlived(death: Death, state: State | None) -> bool:
+    """Returns whether a kernel's line is of an earlier process with the same pid."""
+    seen = state.time if state is not None and state.state != "dead" else None
+    if death.by != "kernel" or seen is None:
+        return False
+    return death.time is None or death.time < seen
 
 
 def _began(facts: Iterable[Fact]) -> dict[str, float]:
