@@ -210,6 +210,32 @@ def test_a_stall_of_less_than_a_second_is_refused(stall):
         oddrank.arm(watch=True, stall=stall)
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--on-stall", "colect"), "'colect' is no command"),
+        (("--on-stall", " "), "' ' is no command"),
+        (("--on-stall", "mail me < {report}"), "--json"),
+        (("--no-watch", "--json", "report.json"), "--no-watch"),
+        (("--json", "-"), "name a file"),
+    ],
+)
+def test_an_option_that_cannot_be_followed_is_one_line_and_exit_code_2(tmp_path, options, named):
+    (tmp_path / "script.py").write_text("print('it runs')")
+    done = subprocess.run(
+        [sys.executable, "-m", "oddrank", "run", *options, "script.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert named in done.stderr
+
+
+def test_a_watch_that_cannot_be_followed_is_refused():
+    with pytest.raises(OddrankError, match="'colect' is no command"):
+        oddrank.arm(watch=True, on_stall="colect")
+
+
 def test_no_such_script_is_one_line_and_exit_code_2(both):
     done = both.traced("nowhere.py")
     assert done.returncode == 2

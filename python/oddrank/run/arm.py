@@ -1,5 +1,6 @@
 """`oddrank.arm()`: the recorder's, and the watch for scripts whose command line can't change."""
 
+import shutil
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
@@ -47,8 +48,22 @@ def arm(
     """
     if watch and not stall >= 1:
         raise OddrankError(f"stall={stall!r}: it takes 1 or more seconds")
+    if watch:
+        check_action(on_stall, json)
     if watch and not recorder.is_spawned() and not _native.core().trace_armed():
         from oddrank.run import start
 
         start.begin(start.Options(stall, json, on_stall=on_stall))
     return recorder.arm(packages, hook=hook)
+
+
+def check_action(action: str, json_path: str | None) -> None:
+    """Refuses what is neither a known action nor a command: at the stall it would be too late."""
+    if action in (REPORT, COLLECT, KILL):
+        return
+    if not action.split() or (len(action.split()) == 1 and shutil.which(action) is None):
+        raise OddrankError(
+            f"on stall, {action!r} is no command: name report, collect, kill or a shell command"
+        )
+    if "{report}" in action and json_path is None:
+        raise OddrankError(f"on stall, {action!r} needs a report: name its file by --json or json=")

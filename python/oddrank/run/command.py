@@ -1,13 +1,12 @@
 """`oddrank run`: runs a training script unchanged, watched and recorded."""
 
-import shutil
 from typing import NoReturn
 
 import click
 
 from oddrank.cli import Seconds, writable
 from oddrank.errors import OddrankError
-from oddrank.run.arm import COLLECT, KILL, OUTPUT, REPORT, STALL
+from oddrank.run.arm import COLLECT, OUTPUT, STALL, check_action
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
 
@@ -113,7 +112,9 @@ def command(  # noqa: PLR0917 (click passes them by name)
     for option, path in (("--json", json_path), ("--exclude", exclude_path)):
         if path == "-":
             raise OddrankError(f"{option} - would mix with the script's output: name a file")
-    _check_action(on_stall, json_path)
+        if path is not None and no_watch:
+            raise OddrankError(f"{option} has nothing to write with --no-watch: leave one out")
+    check_action(on_stall, json_path)
     if not no_watch:
         options = start.Options(
             stall, json_path, exclude_path, history_path, on_stall, output, report_every
@@ -121,15 +122,3 @@ def command(  # noqa: PLR0917 (click passes them by name)
         start.begin(options)
     runs = script.module if is_module else script.script
     runs(program, arguments, packages, hook)
-
-
-def _check_action(action: str, json_path: str | None) -> None:
-    """Refuses what is neither a known action nor a command: at the stall it would be too late."""
-    if action in (REPORT, COLLECT, KILL):
-        return
-    if not action.split() or (len(action.split()) == 1 and shutil.which(action) is None):
-        raise OddrankError(
-            f"--on-stall {action!r} is no command: name report, collect, kill or a shell command"
-        )
-    if "{report}" in action and json_path is None:
-        raise OddrankError("--on-stall has {report}: name its file by --json FILE")
