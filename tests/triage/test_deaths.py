@@ -562,3 +562,12 @@ def test_a_kernels_line_about_an_earlier_process_with_the_same_pid_is_no_death(t
     seen = State(process, "running", Source("states.json"), 100.0)
     line = Death(process, "signal", Source("kernel.log"), time, signal=11, by="kernel")
     assert bool(view([seen, line]).deaths) is kept
+
+
+def test_a_place_whose_name_was_lost_is_not_told():
+    end = Death(
+        Process(2, "node1", 4711), "signal", Source("rank2.trace"), signal=9,
+        site=(Frame("?", "", None),),
+    )  # fmt: skip
+    (suspect,) = verdict.suspects(view([end]))
+    assert finding(suspect).what == "rank 2 (node1) was killed with SIGKILL"

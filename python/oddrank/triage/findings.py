@@ -122,8 +122,8 @@ def group_text(group: Group | None) -> str:
 
 
 def place_text(frame: Frame | None) -> str:
-    """Returns a frame as _try_get_data (dataloader.py:1011)."""
-    if frame is None:
+    """Returns a frame as _try_get_data (dataloader.py:1011); "" if nothing is known of it."""
+    if frame is None or (frame.function == "?" and not frame.file):  # its name was lost
         return ""
     file = frame.file.rpartition("/")[2]
     line = f":{frame.line}" if frame.line is not None else ""
