@@ -14,6 +14,7 @@ CPP = {
     "cuda": {"os"},
     "control": {"os"},
     "printing": {"os"},
+    "replicas": {"os", "cuda"},
     "trace": {"os"},
     "logs": {"os"},
     "triage": {"os", "logs"},
@@ -40,6 +41,7 @@ PYTHON_LEAVES = {
 # Subject -> the other subjects that it may use (all leaves always).
 PYTHON_SUBJECTS: dict[str, set[str]] = {
     "printing": set(),
+    "replicas": set(),
     "trace": set(),
     "triage": {"trace"},
     "bench": set(),
