@@ -1,0 +1,223 @@
+"""Compares the copies that ranks hold of the same tensors, and names the rank that differs.
+
+The way of the data: tensors and their groups (`entries`, `groups`), digests (`digests`), one
+exchange of 40 bytes in each group, 16 bytes a tensor where that differs, then blocks of the tensors
+that differ (`locate`), the majority (`judge`), sentences (`findings`).
+"""
+
+import json
+import socket
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from oddrank.finding import Finding
+from oddrank.replicas import alike, digests, entries, findings, judge, wire
+from oddrank.replicas.entries import Entry, Skipped
+from oddrank.replicas.groups import AUTO, Groups, Places
+from oddrank.replicas.locate import locate
+from oddrank.report import Report
+
+TOOL = "replicas"
+# Tensors of a group whose blocks are compared. The others are named.
+_MOST_LOCATED = 8
+_MOST_SKIPPED = 200
+
+
+def check(
+    module: Any,
+    optimizer: Any = None,
+    *,
+    groups: Groups = AUTO,
+    what: Collection[str] = entries.ALL,
+    facts: Mapping[str, Any] | None = None,
+) -> Report:
+    """Compares now. All ranks of the job call it, at the same place; all get the same report.
+
+    module: torch module, in DDP or not, with DTensors or not. optimizer: torch optimizer, for its
+    state. groups: "auto"; a process group (or several, or a device mesh) whose members hold the
+    same tensors; a mapping of name patterns to such, or a function of name and tensor; None leaves
+    a tensor out. what: some of params, buffers, grads, optim, rng. facts: what must be alike
+    besides, such as {"step": step, "resumed from": path}.
+
+    Waits for the other ranks, at most for the timeout of torch's process groups. Changes nothing.
+    Raises OddrankError if an argument is wrong.
+    """
+    entries.check_choice(what)
+    return Checker(module, optimizer, groups, tuple(what)).run(facts or {})
+
+
+class Checker:
+    """Compares one module and optimizer, again and again."""
+
+    def __init__(self, module: Any, optimizer: Any, groups: Groups, what: Sequence[str]) -> None:
+        self._module, self._optimizer = module, optimizer
+        self._groups, self._what = groups, what
+        self._hosts: dict[int, str] = {}
+
+    def run(self, facts: Mapping[str, Any] | None = None) -> Report:
+        """Compares once. facts: None compares tensors only, after a run that compared facts."""
+        import torch.distributed as dist
+
+        began = time.perf_counter()
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            return _alone()
+        world = dist.group.WORLD
+        chosen, skipped = entries.collect(
+            self._module, self._optimizer, Places.of(self._module, self._groups), self._what
+        )
+        by_group = _by_group(chosen)
+        found: list[Finding] = []
+        if facts is not None:
+            own = alike.facts(self._module, self._optimizer, facts)
+            if entries.RNG in self._what:
+                own |= alike.generators()
+            found = self._agree(world, [wire.as_text(ranks) for ranks in by_group], own)
+            if any(one.cause == "different-groups" for one in found):
+                seconds = time.perf_counter() - began
+                return self._report(found, chosen, skipped, by_group, seconds=seconds)
+        every = digests.of([one.tensor for one in chosen])
+        compared = {id(one): digest for one, digest in zip(chosen, every, strict=True)}
+        odd: list[judge.Outlier] = []
+        other: list[judge.Layouts] = []
+        # Groups in one order on all ranks: groups that overlap must not wait for each other.
+        for ranks in sorted(by_group):
+            group, members = by_group[ranks]
+            own_odd, own_other = _compare(
+                group, ranks, members, [compared[id(one)] for one in members]
+            )
+            odd += own_odd
+            other += own_other
+        if any(len(ranks) < dist.get_world_size() for ranks in by_group) or not by_group:
+            odd, other = _merged(world, odd, other)
+        found += [findings.different_tensors(one, self._hosts) for one in other]
+        found += [
+            (findings.different_bits if one.ranks else findings.no_majority)(one, self._hosts)
+            for one in odd
+        ]
+        seconds = time.perf_counter() - began
+        return self._report(found, chosen, skipped, by_group, seconds=seconds, odd=odd)
+
+    def _agree(self, world: Any, groups: Sequence[str], facts: Mapping[str, str]) -> list[Finding]:
+        """Exchanges hosts, groups and facts of all ranks, and judges them."""
+        mine = {"host": socket.gethostname(), "groups": groups, "facts": facts}
+        every = [json.loads(one) for one in wire.gather_any(world, json.dumps(mine).encode())]
+        self._hosts = {rank: one["host"] for rank, one in enumerate(every)}
+        groups_of = {rank: one["groups"] for rank, one in enumerate(every)}
+        for text in dict.fromkeys(text for own in groups_of.values() for text in own):
+            absent = [rank for rank in wire.from_text(text) if text not in groups_of[rank]]
+            if absent:
+                return [findings.different_groups(wire.from_text(text), absent, self._hosts)]
+        return alike.judge({rank: one["facts"] for rank, one in enumerate(every)}, self._hosts)
+
+    def _report(
+        self,
+        found: Sequence[Finding],
+        tensors: Sequence[Entry],
+        skipped: Sequence[Skipped],
+        by_group: Mapping[tuple[int, ...], Any],
+        *,
+        seconds: float,
+        odd: Sequence[judge.Outlier] = (),
+    ) -> Report:
+        import torch.distributed as dist
+
+        size = sum(digests.size_of(one.tensor) for one in tensors)
+        reasons = list(dict.fromkeys(one.why for one in skipped))
+        why = f"{len(tensors)} tensors of {size / 2**20:.4g} MiB compared on each rank"
+        if skipped:
+            why += f"; {len(skipped)} not compared: {'; '.join(reasons[:3])}"
+        if not tensors:
+            why = f"nothing was compared: {'; '.join(reasons[:3]) or 'there are no tensors'}"
+        data = {
+            "tensors": len(tensors),
+            "bytes": size,
+            "groups": [wire.as_text(ranks) for ranks in sorted(by_group)],
+            "seconds": seconds,
+            "skipped": [vars(one) for one in skipped[:_MOST_SKIPPED]],
+            "different": [one.as_json() for one in odd],
+        }
+        world = {"size": dist.get_world_size(), "rank": dist.get_rank(), "hosts": self._hosts}
+        return Report.of(TOOL, world, data, found, complete=bool(tensors), why=why)
+
+
+def _alone() -> Report:
+    why = "nothing was compared: this job has one rank"
+    return Report.of(TOOL, {"size": 1}, {}, (), complete=False, why=why)
+
+
+def _by_group(chosen: Sequence[Entry]) -> dict[tuple[int, ...], tuple[Any, list[Entry]]]:
+    """Returns ranks -> their group and its tensors, for groups of several ranks."""
+    found: dict[tuple[int, ...], tuple[Any, list[Entry]]] = {}
+    for one in chosen:
+        for group in one.groups:
+            ranks = wire.members(group)
+            if len(ranks) > 1:
+                found.setdefault(ranks, (group, []))[1].append(one)
+    return found
+
+
+def _compare(
+    group: Any, ranks: tuple[int, ...], members: Sequence[Entry], own: Sequence[bytes]
+) -> tuple[list[judge.Outlier], list[judge.Layouts]]:
+    """Compares the tensors of one group. Every member gets the same answer."""
+    lines = [one.line() for one in members]
+    layout = json.dumps(lines).encode()
+    heads = wire.gather(group, digests.of_bytes(layout) + digests.of_bytes(b"".join(own)))
+    if len(set(heads)) == 1:
+        return [], []
+    other: judge.Layouts | None = None
+    if len({head[: digests.BYTES] for head in heads}) > 1:
+        texts = wire.gather_any(group, layout)
+        every = {rank: json.loads(text) for rank, text in zip(ranks, texts, strict=True)}
+        other, lines = judge.layouts(ranks, every)
+        kept = {
+            (what, name): i for i, (what, name, _, _) in enumerate(one.line() for one in members)
+        }
+        chosen = [kept[what, name] for what, name, _, _ in lines]
+        members, own = [members[i] for i in chosen], [own[i] for i in chosen]
+    told = wire.gather(group, b"".join(own)) if own else []
+    by_rank = {
+        rank: [text[i : i + digests.BYTES].hex() for i in range(0, len(text), digests.BYTES)]
+        for rank, text in zip(ranks, told, strict=bool(told))
+    }
+    odd = judge.outliers(ranks, lines, by_rank) if told else []
+    _locate(group, ranks, members, odd)
+    return odd, [other] if other else []
+
+
+def _locate(
+    group: Any, ranks: Sequence[int], members: Sequence[Entry], odd: Sequence[judge.Outlier]
+) -> None:
+    """Adds to the first tensors of each outlier where they differ."""
+    tensors = {(one.what, one.name): one.tensor for one in members}
+
+    def gather(content: bytes) -> Mapping[int, bytes]:
+        return dict(zip(ranks, wire.gather(group, content), strict=True))
+
+    for outlier in odd:
+        for i, one in enumerate(outlier.tensors[:_MOST_LOCATED]):
+            place = locate(tensors[one.what, one.name], gather)
+            outlier.tensors[i] = replace(one, place=place)
+
+
+def _merged(
+    world: Any, odd: Sequence[judge.Outlier], other: Sequence[judge.Layouts]
+) -> tuple[list[judge.Outlier], list[judge.Layouts]]:
+    """Exchanges what each group's first rank knows: all ranks get the same report."""
+    import torch.distributed as dist
+
+    rank = dist.get_rank()
+    mine = [one.as_json() for one in odd if one.group[0] == rank]
+    layouts = [vars(one) for one in other if one.group[0] == rank]
+    text = json.dumps([mine, layouts]).encode() if mine or layouts else b""
+    every = [json.loads(one) for one in wire.gather_any(world, text) if one]
+    return (
+        [judge.Outlier.from_json(one) for odd_, _ in every for one in odd_],
+        [
+            judge.Layouts(tuple(one["group"]), tuple(one["ranks"]), tuple(one["lines"]))
+            for _, others in every
+            for one in others
+        ],
+    )
