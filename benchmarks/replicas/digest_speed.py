@@ -1,6 +1,6 @@
 """Measures how fast the CPU digests tensors, against reading memory and against SHA-1.
 
-python benchmarks/replicas/digest_speed.py --json benchmarks/results/digest_speed.json
+python benchmarks/replicas/digest_speed.py --json benchmarks/results/replicas_digest.json
 
 The sides: digests by one and two threads, the read of time_host_memory by one, and what Megatron
 does with each parameter, tensor.cpu().float() and SHA-1 over that. All read the same bytes of

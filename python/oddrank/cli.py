@@ -21,6 +21,7 @@ _COMMANDS = {
     "bench": ("oddrank.bench.command", "Measure collectives and links, and find late ranks."),
     "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
+    "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
 }  # fmt: skip
 

@@ -6,11 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+
+from oddrank.report import SCHEMA_FILE
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(900)]
 JOB = Path(__file__).with_name("replicas_job.py")
 RANKS = 4
+SCHEMA = json.loads(SCHEMA_FILE.read_text())
 
 
 class Job:
@@ -24,6 +28,9 @@ class Job:
         answers = [rank[scenario] for rank in self.ranks]
         for answer in answers:
             assert without_own(answer) == without_own(answers[0])
+            for report in answer if isinstance(answer, list) else [answer]:
+                if isinstance(report, dict):
+                    jsonschema.validate(report, SCHEMA)
         return answers[0]
 
 

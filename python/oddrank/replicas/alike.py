@@ -7,7 +7,7 @@ from typing import Any
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.replicas import digests, findings
-from oddrank.replicas.judge import minority
+from oddrank.replicas.majority import minority
 
 # May differ on purpose, on each rank.
 _OWN = ("the seed of ", "the state of ")

@@ -2,7 +2,7 @@
 
 The way of the data: tensors and their groups (`entries`, `groups`), digests (`digests`), one
 exchange of 40 bytes in each group, 16 bytes a tensor where that differs, then blocks of the tensors
-that differ (`locate`), the majority (`judge`), sentences (`findings`).
+that differ (`locate`), the majority (`majority`), sentences (`findings`).
 """
 
 import json
@@ -13,13 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from oddrank.finding import Finding
-from oddrank.replicas import alike, digests, entries, findings, judge, wire
+from oddrank.replicas import alike, digests, entries, findings, gathers, majority
 from oddrank.replicas.entries import Entry, Skipped
 from oddrank.replicas.groups import AUTO, Groups, Places
 from oddrank.replicas.locate import locate
 from oddrank.report import Report
 
-TOOL = "replicas"
 # Tensors of a group whose blocks are compared. The others are named.
 _MOST_LOCATED = 8
 _MOST_SKIPPED = 200
@@ -73,14 +72,14 @@ class Checker:
             own = alike.facts(self._module, self._optimizer, facts)
             if entries.RNG in self._what:
                 own |= alike.generators()
-            found = self._agree(world, [wire.as_text(ranks) for ranks in by_group], own)
+            found = self._agree(world, [gathers.as_text(ranks) for ranks in by_group], own)
             if any(one.cause == "different-groups" for one in found):
                 seconds = time.perf_counter() - began
                 return self._report(found, chosen, skipped, by_group, seconds=seconds)
         every = digests.of([one.tensor for one in chosen])
         compared = {id(one): digest for one, digest in zip(chosen, every, strict=True)}
-        odd: list[judge.Outlier] = []
-        other: list[judge.Layouts] = []
+        odd: list[majority.Outlier] = []
+        other: list[majority.Layouts] = []
         # Groups in one order on all ranks: groups that overlap must not wait for each other.
         for ranks in sorted(by_group):
             group, members = by_group[ranks]
@@ -102,13 +101,13 @@ class Checker:
     def _agree(self, world: Any, groups: Sequence[str], facts: Mapping[str, str]) -> list[Finding]:
         """Exchanges hosts, groups and facts of all ranks, and judges them."""
         mine = {"host": socket.gethostname(), "groups": groups, "facts": facts}
-        every = [json.loads(one) for one in wire.gather_any(world, json.dumps(mine).encode())]
+        every = [json.loads(one) for one in gathers.gather_any(world, json.dumps(mine).encode())]
         self._hosts = {rank: one["host"] for rank, one in enumerate(every)}
         groups_of = {rank: one["groups"] for rank, one in enumerate(every)}
         for text in dict.fromkeys(text for own in groups_of.values() for text in own):
-            absent = [rank for rank in wire.from_text(text) if text not in groups_of[rank]]
+            absent = [rank for rank in gathers.from_text(text) if text not in groups_of[rank]]
             if absent:
-                return [findings.different_groups(wire.from_text(text), absent, self._hosts)]
+                return [findings.different_groups(gathers.from_text(text), absent, self._hosts)]
         return alike.judge({rank: one["facts"] for rank, one in enumerate(every)}, self._hosts)
 
     def _report(
@@ -119,7 +118,7 @@ class Checker:
         by_group: Mapping[tuple[int, ...], Any],
         *,
         seconds: float,
-        odd: Sequence[judge.Outlier] = (),
+        odd: Sequence[majority.Outlier] = (),
     ) -> Report:
         import torch.distributed as dist
 
@@ -133,18 +132,19 @@ class Checker:
         data = {
             "tensors": len(tensors),
             "bytes": size,
-            "groups": [wire.as_text(ranks) for ranks in sorted(by_group)],
+            "groups": [gathers.as_text(ranks) for ranks in sorted(by_group)],
             "seconds": seconds,
             "skipped": [vars(one) for one in skipped[:_MOST_SKIPPED]],
             "different": [one.as_json() for one in odd],
         }
         world = {"size": dist.get_world_size(), "rank": dist.get_rank(), "hosts": self._hosts}
-        return Report.of(TOOL, world, data, found, complete=bool(tensors), why=why)
+        return Report.of("replicas", world, data, found, complete=bool(tensors), why=why)
 
 
 def _alone() -> Report:
     why = "nothing was compared: this job has one rank"
-    return Report.of(TOOL, {"size": 1}, {}, (), complete=False, why=why)
+    data: dict[str, Any] = {"tensors": 0, "bytes": 0, "groups": [], "skipped": [], "different": []}
+    return Report.of("replicas", {"size": 1}, data, (), complete=False, why=why)
 
 
 def _by_group(chosen: Sequence[Entry]) -> dict[tuple[int, ...], tuple[Any, list[Entry]]]:
@@ -152,7 +152,7 @@ def _by_group(chosen: Sequence[Entry]) -> dict[tuple[int, ...], tuple[Any, list[
     found: dict[tuple[int, ...], tuple[Any, list[Entry]]] = {}
     for one in chosen:
         for group in one.groups:
-            ranks = wire.members(group)
+            ranks = gathers.members(group)
             if len(ranks) > 1:
                 found.setdefault(ranks, (group, []))[1].append(one)
     return found
@@ -160,41 +160,41 @@ def _by_group(chosen: Sequence[Entry]) -> dict[tuple[int, ...], tuple[Any, list[
 
 def _compare(
     group: Any, ranks: tuple[int, ...], members: Sequence[Entry], own: Sequence[bytes]
-) -> tuple[list[judge.Outlier], list[judge.Layouts]]:
+) -> tuple[list[majority.Outlier], list[majority.Layouts]]:
     """Compares the tensors of one group. Every member gets the same answer."""
     lines = [one.line() for one in members]
     layout = json.dumps(lines).encode()
-    heads = wire.gather(group, digests.of_bytes(layout) + digests.of_bytes(b"".join(own)))
+    heads = gathers.gather(group, digests.of_bytes(layout) + digests.of_bytes(b"".join(own)))
     if len(set(heads)) == 1:
         return [], []
-    other: judge.Layouts | None = None
+    other: majority.Layouts | None = None
     if len({head[: digests.BYTES] for head in heads}) > 1:
-        texts = wire.gather_any(group, layout)
+        texts = gathers.gather_any(group, layout)
         every = {rank: json.loads(text) for rank, text in zip(ranks, texts, strict=True)}
-        other, lines = judge.layouts(ranks, every)
+        other, lines = majority.layouts(ranks, every)
         kept = {
             (what, name): i for i, (what, name, _, _) in enumerate(one.line() for one in members)
         }
         chosen = [kept[what, name] for what, name, _, _ in lines]
         members, own = [members[i] for i in chosen], [own[i] for i in chosen]
-    told = wire.gather(group, b"".join(own)) if own else []
+    told = gathers.gather(group, b"".join(own)) if own else []
     by_rank = {
         rank: [text[i : i + digests.BYTES].hex() for i in range(0, len(text), digests.BYTES)]
         for rank, text in zip(ranks, told, strict=bool(told))
     }
-    odd = judge.outliers(ranks, lines, by_rank) if told else []
+    odd = majority.outliers(ranks, lines, by_rank) if told else []
     _locate(group, ranks, members, odd)
     return odd, [other] if other else []
 
 
 def _locate(
-    group: Any, ranks: Sequence[int], members: Sequence[Entry], odd: Sequence[judge.Outlier]
+    group: Any, ranks: Sequence[int], members: Sequence[Entry], odd: Sequence[majority.Outlier]
 ) -> None:
     """Adds to the first tensors of each outlier where they differ."""
     tensors = {(one.what, one.name): one.tensor for one in members}
 
     def gather(content: bytes) -> Mapping[int, bytes]:
-        return dict(zip(ranks, wire.gather(group, content), strict=True))
+        return dict(zip(ranks, gathers.gather(group, content), strict=True))
 
     for outlier in odd:
         for i, one in enumerate(outlier.tensors[:_MOST_LOCATED]):
@@ -203,8 +203,8 @@ def _locate(
 
 
 def _merged(
-    world: Any, odd: Sequence[judge.Outlier], other: Sequence[judge.Layouts]
-) -> tuple[list[judge.Outlier], list[judge.Layouts]]:
+    world: Any, odd: Sequence[majority.Outlier], other: Sequence[majority.Layouts]
+) -> tuple[list[majority.Outlier], list[majority.Layouts]]:
     """Exchanges what each group's first rank knows: all ranks get the same report."""
     import torch.distributed as dist
 
@@ -212,11 +212,11 @@ def _merged(
     mine = [one.as_json() for one in odd if one.group[0] == rank]
     layouts = [vars(one) for one in other if one.group[0] == rank]
     text = json.dumps([mine, layouts]).encode() if mine or layouts else b""
-    every = [json.loads(one) for one in wire.gather_any(world, text) if one]
+    every = [json.loads(one) for one in gathers.gather_any(world, text) if one]
     return (
-        [judge.Outlier.from_json(one) for odd_, _ in every for one in odd_],
+        [majority.Outlier.from_json(one) for odd_, _ in every for one in odd_],
         [
-            judge.Layouts(tuple(one["group"]), tuple(one["ranks"]), tuple(one["lines"]))
+            majority.Layouts(tuple(one["group"]), tuple(one["ranks"]), tuple(one["lines"]))
             for _, others in every
             for one in others
         ],

@@ -12,24 +12,28 @@ _MOST_THREADS = 4
 
 
 def of(tensors: Sequence[Any]) -> list[bytes]:
-    """Returns the digest of each tensor. Waits for the GPU once, for all tensors."""
+    """Returns the digest of each tensor. Waits for each GPU once, for all of its tensors."""
+    core, threads = _native.core(), _threads()
     found: list[bytes] = [b""] * len(tensors)
-    on_gpu: dict[int, list[int]] = defaultdict(list)
-    on_host: list[int] = []
-    plain = [_plain(tensor) for tensor in tensors]
-    for number, tensor in enumerate(plain):
-        if tensor.is_cuda:
-            on_gpu[tensor.device.index].append(number)
-        else:
-            on_host.append(number)
-    rows = {device: _on_gpu([plain[i] for i in all_]) for device, all_ in on_gpu.items()}
-    digests = _native.core().digest_tensors([described(plain[i]) for i in on_host], _threads())
-    for place, number in enumerate(on_host):
-        found[number] = digests[place * BYTES : (place + 1) * BYTES]
-    for device, all_ in on_gpu.items():
-        digests = _content(rows[device])
-        for place, number in enumerate(all_):
-            found[number] = digests[place * BYTES : (place + 1) * BYTES]
+    places: dict[Any, list[int]] = defaultdict(list)
+    for number, tensor in enumerate(tensors):
+        places[tensor.device].append(number)
+    # Kept until the digests are read: those on a GPU may be copies that its kernels still use.
+    kept: dict[Any, tuple[list[Any], Any]] = {}
+    for device, numbers in places.items():
+        if _reads(device):
+            plain = [_plain(tensors[number]) for number in numbers]
+            kept[device] = plain, _on_gpu(plain)
+    for device, numbers in places.items():
+        if device in kept:
+            every = _content(kept[device][1])
+        elif device.type == "cpu":
+            plain = [_plain(tensors[number]) for number in numbers]
+            every = core.digest_tensors([described(tensor) for tensor in plain], threads)
+        else:  # one copy at a time: all of them may be more than the host has room for
+            every = b"".join(_of_copy(tensors[number], threads) for number in numbers)
+        for place, number in enumerate(numbers):
+            found[number] = every[place * BYTES : (place + 1) * BYTES]
     return found
 
 
@@ -80,9 +84,18 @@ def _plain(tensor: Any) -> Any:
     tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
-    if tensor.is_cuda and _native.cuda_part().module is not None:
-        return tensor.contiguous()
-    return tensor if tensor.device.type == "cpu" else tensor.cpu()
+    return tensor.contiguous() if _reads(tensor.device) else tensor.cpu()
+
+
+def _reads(device: Any) -> bool:
+    """Returns whether our kernels read the memory of this device."""
+    return device.type == "cuda" and _native.cuda_part().module is not None
+
+
+def _of_copy(tensor: Any, threads: int) -> bytes:
+    copy = _plain(tensor)
+    digest: bytes = _native.core().digest_tensors([described(copy)], threads)
+    return digest
 
 
 def _on_gpu(tensors: Sequence[Any], block: int = 0, begin: int = 0, end: int = 0) -> Any:

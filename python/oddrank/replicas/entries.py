@@ -92,7 +92,9 @@ def _all(
                 placed = Placed(why_not="batch norm keeps each rank's own until the next forward")
             yield name, BUFFERS, buffer, placed
     if OPTIM in what and optimizer is not None:
-        yield from _optimizer(optimizer, dict((id(p), name) for p, name in names), places)
+        yield from _optimizer(
+            optimizer, {id(p): name.partition(" = ")[0] for p, name in names}, places
+        )
 
 
 def _optimizer(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 
 if TYPE_CHECKING:
-    from oddrank.replicas.judge import Layouts, Outlier
+    from oddrank.replicas.majority import Layouts, Outlier
 
 _MOST_EVIDENCE = 8
 # What differs -> where to look.
@@ -40,7 +40,9 @@ def different_bits(outlier: "Outlier", hosts: Mapping[int, str]) -> Finding:
             for one in outlier.tensors[:_MOST_EVIDENCE]
         ),
         confidence=Confidence(
-            "high", f"{len(rest)} of {len(outlier.group)} copies have the same bits"
+            "high",
+            f"{len(rest)} of {len(outlier.group)} copies have the same bits; a fault of most ranks"
+            " would name the others",
         ),
         next=tuple(_NEXT[what] for what in whats[:2]),
     )
@@ -186,3 +188,47 @@ def _by_value(values: Mapping[int, Any]) -> dict[str, list[int]]:
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def different_files(
+    paths: Sequence[str],
+    odd: Sequence[int],
+    tensors: Sequence[str],
+    told: Mapping[str, str],
+    compared: int,
+) -> Finding:
+    """Checkpoints differ. odd: numbers of the files that differ from most, or none."""
+    named = [paths[i] for i in odd]
+    rest = [path for i, path in enumerate(paths) if i not in odd]
+    how = f" ({told[tensors[0]]})" if tensors[0] in told else ""
+    part = f"{len(tensors)} of {compared} tensors: {tensors[0]}{how}"
+    return Finding(
+        condition="different",
+        who=Who("file", device=", ".join(named) if named else None),
+        cause="different-files",
+        what=f"{', '.join(named)} {'differs' if len(named) == 1 else 'differ'} from"
+        f" {', '.join(rest)} in {part}"
+        if named
+        else f"{' and '.join(paths)} differ in {part}",
+        evidence=tuple(
+            Evidence(f"{name}: {told[name]}", "digests of 128 bits")
+            for name in tensors
+            if name in told
+        ),
+        confidence=Confidence(
+            "high", "most files have the same bits" if named else "their bits are not the same"
+        ),
+    )
+
+
+def different_values(name: str, values: Sequence[str], paths: Sequence[str]) -> Finding:
+    """A number or text beside the tensors differs, such as the step."""
+    text = ", ".join(f"{_short(v)} in {path}" for v, path in zip(values, paths, strict=True))
+    return Finding(
+        condition="different",
+        who=Who("file"),
+        cause="different-values",
+        what=f"{name} is {text}",
+        evidence=(Evidence(f"{name}: {text}", "values beside the tensors"),),
+        confidence=Confidence("high", "they are saved so"),
+    )

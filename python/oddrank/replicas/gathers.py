@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from oddrank.replicas import digests
+
 
 def members(group: Any) -> tuple[int, ...]:
     """Returns the ranks of a group, in the order of its gathers."""
@@ -21,7 +23,7 @@ def gather(group: Any, data: bytes) -> list[bytes]:
     mine = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
     every = [torch.empty_like(mine) for _ in members(group)]
     dist.all_gather(every, mine, group=group)
-    return [bytes(one.cpu().tolist()) for one in every]
+    return [digests.content(one, 0, len(data)) for one in every]
 
 
 def gather_any(group: Any, data: bytes) -> list[bytes]:
