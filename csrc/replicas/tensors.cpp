@@ -39,7 +39,7 @@ struct Layout {
 
 Layout layout_of(const Tensor& tensor) {
   Layout layout;
-  layout.data = reinterpret_cast<const unsigned char*>(tensor.data);
+  layout.data = std::bit_cast<const unsigned char*>(tensor.data);
   layout.element = tensor.element;
   layout.bytes = checked_bytes(tensor);
   if (layout.bytes == 0) return layout;

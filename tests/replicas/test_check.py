@@ -11,7 +11,7 @@ import pytest
 
 from oddrank.report import SCHEMA_FILE
 
-pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(900)]
 JOB = Path(__file__).with_name("replicas_job.py")
 RANKS = 4
 SCHEMA = json.loads(SCHEMA_FILE.read_text())
@@ -231,3 +231,14 @@ def test_bad_arguments_end_in_one_clear_line(job: Job):
     said = job("bad_arguments")
     assert all(said)
     assert all("\n" not in line for line in said)
+
+
+def test_the_example_names_the_rank_that_forgets_the_clip():
+    example = Path(__file__).parents[2] / "examples" / "replicas_demo.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", example],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert done.stdout.startswith("rank 2 ("), done.stdout
+    assert "holds other bits than ranks 0-1, 3 in 4 of 6 tensors: 0.norm.weight" in done.stdout

@@ -54,9 +54,10 @@ class Checker:
         self._module, self._optimizer = module, optimizer
         self._groups, self._what = groups, what
         self._hosts: dict[int, str] = {}
+        self._has_parts = False  # whether some rank has a group without all ranks
 
     def run(self, facts: Mapping[str, Any] | None = None) -> Report:
-        """Compares once. facts: None compares tensors only, after a run that compared facts."""
+        """Compares once. facts: None, after a first run with facts, compares tensors only."""
         import torch.distributed as dist
 
         began = time.perf_counter()
@@ -88,7 +89,7 @@ class Checker:
             )
             odd += own_odd
             other += own_other
-        if any(len(ranks) < dist.get_world_size() for ranks in by_group) or not by_group:
+        if self._has_parts:
             odd, other = _merged(world, odd, other)
         found += [findings.different_tensors(one, self._hosts) for one in other]
         found += [
@@ -104,6 +105,8 @@ class Checker:
         every = [json.loads(one) for one in gathers.gather_any(world, json.dumps(mine).encode())]
         self._hosts = {rank: one["host"] for rank, one in enumerate(every)}
         groups_of = {rank: one["groups"] for rank, one in enumerate(every)}
+        whole = gathers.as_text(range(len(every)))
+        self._has_parts = any(text != whole for own in groups_of.values() for text in own)
         for text in dict.fromkeys(text for own in groups_of.values() for text in own):
             absent = [rank for rank in gathers.from_text(text) if text not in groups_of[rank]]
             if absent:
