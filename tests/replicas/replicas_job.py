@@ -251,6 +251,17 @@ def given_halves(rank: int) -> Any:
 
 
 @scenario
+def a_group_of_two_ranks_only(rank: int) -> Any:
+    """Ranks 0 and 1 hold no part of it, and get the report about it, too."""
+    pair = dist.new_group([2, 3])
+    module = model()
+    if rank == 3:
+        flip(module[1].up.bias, 9, 3)
+    groups = {"1.up.*": pair if rank > 1 else None, "*": dist.group.WORLD}
+    return replicas.check(module, groups=groups).envelope()
+
+
+@scenario
 def groups_that_differ(rank: int) -> Any:
     pair = dist.new_group([0, 1])
     group = pair if rank == 0 else dist.group.WORLD

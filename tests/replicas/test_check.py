@@ -197,6 +197,12 @@ def test_given_groups_are_compared_apart_and_all_ranks_have_the_report(job: Job)
     assert "0.norm.weight" in report["summary"]
 
 
+def test_ranks_outside_of_a_group_have_its_findings(job: Job):
+    report = job("a_group_of_two_ranks_only")
+    assert named(report) == [("no-majority", [])]
+    assert "ranks 2-3 hold different bits in 1 of 2 tensors: 1.up.bias" in report["summary"]
+
+
 def test_groups_that_differ_end_in_one_line_and_no_hang(job: Job):
     report = job("groups_that_differ")
     assert named(report) == [("different-groups", [])]

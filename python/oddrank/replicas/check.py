@@ -32,7 +32,7 @@ def check(
     what: Collection[str] = entries.ALL,
     facts: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Compares now. All ranks of the job call it, at the same place; all get the same report.
+    """Compares now. All ranks of the job call it at the same place, and get the same findings.
 
     module: torch module, in DDP or not, with DTensors or not. optimizer: torch optimizer, for its
     state. groups: "auto"; a process group (or several, or a device mesh) whose members hold the
