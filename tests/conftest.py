@@ -20,6 +20,8 @@ from hypothesis import HealthCheck, settings
 import slurm as slurm_cluster
 from job_marker import starts_a_job
 
+pytest_plugins = ["pytester"]
+
 # Ranks under test use the same machine: the time of one example proves nothing.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")

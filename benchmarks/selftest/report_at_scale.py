@@ -24,11 +24,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
+from oddrank import exclude
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
 from oddrank.launch import Launch
-from oddrank.selftest import Options, exclude, prometheus
+from oddrank.selftest import Options, prometheus
 from oddrank.selftest.metrics import TABLE as COMPARED
 from oddrank.selftest.report import deliver, report_of, rows_of
 from oddrank.selftest.stages import TABLE, choose
@@ -147,7 +148,7 @@ def run(world: int, fault: str) -> dict[str, Any]:
             ),
         )
         size = path.stat().st_size
-    nodes = timed("nodes to leave out", lambda: exclude.text(report, outcome.run))
+    nodes = timed("nodes to leave out", lambda: exclude.text(report, outcome.run.hosts))
     figures = timed("Prometheus", lambda: prometheus.text(report, outcome.run, 0))
     assert nodes
     return {

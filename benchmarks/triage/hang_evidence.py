@@ -78,9 +78,16 @@ def _ends_by_itself(job: "Job") -> bool:
 
 
 def _records(job: "Job", folder: Path) -> None:
+    """Saves the records and the states of their processes, and nothing else that is collected."""
     files = [str(file) for file in sorted(job.records.rglob("*.trace"))]
-    command = [sys.executable, "-m", "oddrank", "trace", "collect", str(folder / "records"), *files]
+    out = folder / "collected"
+    command = [sys.executable, "-m", "oddrank", "collect", "-o", str(out), *files]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=_COLLECT_SECONDS)
+    for file in [*out.glob("*/*/*.trace"), *out.glob("*/*/states.json")]:
+        target = folder / "records" / file.relative_to(out)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(target)
+    shutil.rmtree(out)
 
 
 def _flight_recorder(job: "Job", folder: Path) -> None:

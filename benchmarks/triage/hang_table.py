@@ -187,7 +187,7 @@ FAULTS: tuple[Fault, ...] = (
         "gil-held", "gil-held", ("host-stuck", *NOT_ENTERED), ANY, "read_device", "forward",
         mute=("flight_recorder",),
     ),
-    Fault("slow", "slow", ("moving", *NOT_ENTERED), ANY, "slow_down", hangs=False),
+    Fault("slow", "moving", NOT_ENTERED, ANY, "slow_down", hangs=False),
 )  # fmt: skip
 HEALTHY = Fault("healthy", "", (), (*ANY, *DATA), who=nobody, hangs=False)
 BY_NAME = {fault.name: fault for fault in (*FAULTS, HEALTHY)}

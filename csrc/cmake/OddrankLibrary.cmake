@@ -36,12 +36,12 @@ if(ODDRANK_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(oddrank_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
 endif()
 
-# csrc/<subject>/**/*.cpp becomes the static library oddrank_<subject>, without bind*.cpp and the folders nccl/, torch/
+# csrc/<subject>/**/*.cpp becomes the static library oddrank_<subject>, without bind*.cpp, program*.cpp and the folders nccl/, torch/
 # (see OddrankCuda.cmake and OddrankTorch.cmake), and without the files that need Python.h: cpython/, hooks/, text_queue.cpp.
 function(oddrank_library subject)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/csrc/${subject}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/(bind_[a-z_]*|nccl/.*|torch/.*|cpython/.*|hooks/.*|nicer/text_queue)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/(bind_[a-z_]*|program_[a-z_]*|nccl/.*|torch/.*|cpython/.*|hooks/.*|nicer/text_queue)\\.cpp$")
   add_library(oddrank_${subject} STATIC ${sources})
   target_include_directories(oddrank_${subject} PUBLIC ${PROJECT_SOURCE_DIR}/csrc)
   list(TRANSFORM ARGN PREPEND oddrank_ OUTPUT_VARIABLE uses)

@@ -58,6 +58,8 @@ py::dict rank_state(int rank, const RankRecord& one) {
   row["first_fault_ns"] = one.fault_ns;
   row["orphaned"] = state.orphaned;
   row["resolver_slow"] = state.resolver_slow;
+  row["quiet_ms"] = state.quiet_ms;
+  row["oom_kills"] = state.oom_kills;
   return row;
 }
 

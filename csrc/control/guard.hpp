@@ -37,9 +37,6 @@ struct GuardOptions {
 // it before other threads exist.
 pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket);
 
-// Ignores the signals that launchers and users send to all processes of a job. For guard and judge.
-void ignore_launchers_signals() noexcept;
-
 // Folds ranks into ranges: "0-5,7". Sorts them; each must occur once.
 std::string fold(std::vector<std::int32_t> ranks);
 

@@ -73,7 +73,7 @@ void Link::lose_channel(const Channel& channel) {
 }
 
 void Link::tick(std::int64_t now) {
-  if (last_tick_ != 0 && now - last_tick_ > kOwnPauseNs) last_heard_ += now - last_tick_;
+  if (last_tick_ != 0 && now - last_tick_ > longest_turn_ns_) last_heard_ += now - last_tick_;
   last_tick_ = now;
   // A root that still reads a long result is alive: its pong waits behind the result.
   const std::size_t unsent = up_ ? tries_.front().channel.unsent() : 0;

@@ -19,6 +19,8 @@ namespace oddrank::control {
 // lost stays lost; if the root fell silent, new tries only send it the reason. Not thread-safe.
 class Link {
  public:
+  // `longest_turn_ns`: a longer turn of the owner's loop means that this process was paused.
+  explicit Link(std::int64_t longest_turn_ns = kOwnPauseNs) : longest_turn_ns_(longest_turn_ns) {}
   // `published`: the root already listens there. Then the link is lost once all addresses have
   // refused for 5 s.
   void dial(const RootAddress& address, Hello hello, bool published);
@@ -55,6 +57,7 @@ class Link {
   void lose(const std::string& why, bool is_silent);
   void lose_channel(const Channel& channel);
 
+  std::int64_t longest_turn_ns_;
   std::vector<SocketAddress> addresses_;
   std::vector<bool> refused_;  // per address: by its last try that ended
   Hello hello_;

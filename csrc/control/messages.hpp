@@ -14,7 +14,7 @@ namespace oddrank::control {
 
 // First field of a knock: the root refuses a guard of another version. Increase it with any change
 // to a message.
-inline constexpr std::uint32_t kWireVersion = 3;
+inline constexpr std::uint32_t kWireVersion = 4;
 
 // A process's state in the kernel.
 enum class Liveness : std::uint8_t { kRunning, kStopped, kZombie, kDead, kUninterruptible };
@@ -78,12 +78,15 @@ struct State : ProcessState {
   bool orphaned = false;           // its launcher has ended
   bool resolver_slow = false;      // reverse DNS of its own address took over 1 s
   std::int64_t fault_age_ns = -1;  // time since the guard saw `life` change; -1: running
-  std::uint32_t report = 0;        // the root's question answered by this; 0: none
+  // Of guards that watch a training (csrc/run).
+  std::int64_t quiet_ms = -1;   // since a step or collective began or ended; -1: unknown
+  std::uint64_t oom_kills = 0;  // in the worker's cgroup, since the guard began
+  std::uint32_t report = 0;     // the root's question answered by this; 0: none
 
   void fields(auto& io) {
     ProcessState::fields(io);
     io(stage, step, stage_number, progress, waiting, published, terminated, terminated_by, orphaned,
-       resolver_slow, fault_age_ns, report);
+       resolver_slow, fault_age_ns, quiet_ms, oom_kills, report);
   }
   bool valid() const { return life <= Liveness::kUninterruptible; }
 };

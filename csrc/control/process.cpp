@@ -154,6 +154,46 @@ void ProcessWatch::kill() noexcept {
   if (start_time_ != 0 && read_stat(pid_).start_time == start_time_) ::kill(pid_, SIGKILL);
 }
 
+namespace {
+void close_range_of(unsigned first, unsigned last) noexcept {
+  if (first > last) return;
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, first, last, 0) == 0) return;
+#endif
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const unsigned end = std::min<unsigned>(
+      last, static_cast<unsigned>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 16)));
+  for (unsigned fd = first; fd <= end; ++fd) ::close(static_cast<int>(fd));
+}
+}  // namespace
+
+void close_descriptors_but(int socket, int watch) noexcept {
+  const auto first = static_cast<unsigned>(std::max(std::min(socket, watch), 2));
+  const auto second = static_cast<unsigned>(std::max({socket, watch, 2}));
+  close_range_of(3, first - 1);
+  close_range_of(first + 1, second - 1);
+  close_range_of(second + 1, ~0U);
+}
+
+void reset_signals() noexcept {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) ::sigaction(number, &action, nullptr);
+  ignore_launchers_signals();
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+void ignore_launchers_signals() noexcept {
+  struct sigaction action {};
+  action.sa_handler = SIG_IGN;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    ::sigaction(number, &action, nullptr);
+  }
+}
+
 void kill_this_process_at(std::int64_t deadline_ns) {
   sigevent event{};
   event.sigev_notify = SIGEV_SIGNAL;

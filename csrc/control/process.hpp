@@ -50,6 +50,16 @@ class ProcessWatch {
   std::uint64_t uninterruptible_ticks_ = 0;
 };
 
+// For guards and judges, which outlive launchers' signals and hold nothing of the process that they
+// were forked from.
+//
+// Closes all descriptors from 3 on except these two; each may be -1.
+void close_descriptors_but(int socket, int watch) noexcept;
+// Ignores the signals that launchers and users send to all processes of a job.
+void ignore_launchers_signals() noexcept;
+// The same, with the default action for all others, and none blocked.
+void reset_signals() noexcept;
+
 // Sets a kernel timer that kills this process at `deadline_ns` (CLOCK_MONOTONIC), even if it is
 // stopped. Not inherited by fork. Throws SystemError.
 void kill_this_process_at(std::int64_t deadline_ns);

@@ -23,12 +23,12 @@ std::size_t read_small_file(const char* path, char* buffer, std::size_t size) no
   return length;
 }
 
-ProcStat read_stat(pid_t pid) noexcept {
-  std::array<char, 64> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
+namespace {
+
+ProcStat read_stat_file(const char* path) noexcept {
   std::array<char, 2048> text{};
   ProcStat stat;
-  if (read_small_file(path.data(), text.data(), text.size()) == 0) return stat;
+  if (read_small_file(path, text.data(), text.size()) == 0) return stat;
   // The command's name may hold anything: the fields start after the last ')'.
   const char* at = std::strrchr(text.data(), ')');
   if (at == nullptr || at[1] != ' ') return stat;
@@ -37,12 +37,27 @@ ProcStat read_stat(pid_t pid) noexcept {
     if (field == 3) stat.state = *at;
     if (field == 4) stat.parent = static_cast<pid_t>(std::strtol(at, nullptr, 10));
     if (field == 14 || field == 15) stat.cpu_ticks += std::strtoull(at, nullptr, 10);
+    if (field == 16 || field == 17) stat.child_ticks += std::strtoull(at, nullptr, 10);
     if (field == 22) stat.start_time = std::strtoull(at, nullptr, 10);
     if (field == 52) stat.wait_status = static_cast<int>(std::strtol(at, nullptr, 10));
     at += std::strcspn(at, " ");
     if (*at == ' ') ++at;
   }
   return stat;
+}
+
+}  // namespace
+
+ProcStat read_stat(pid_t pid) noexcept {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/stat", pid);
+  return read_stat_file(path.data());
+}
+
+ProcStat read_task_stat(pid_t pid, pid_t tid) noexcept {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/task/%d/stat", pid, tid);
+  return read_stat_file(path.data());
 }
 
 std::string boot_id() {

@@ -21,9 +21,12 @@ struct ProcStat {
   pid_t parent = 0;
   std::uint64_t start_time = 0;  // in clock ticks since boot: differs if the pid is used again
   std::uint64_t cpu_ticks = 0;
-  int wait_status = 0;  // as waitpid() gives it; only zombies have one
+  std::uint64_t child_ticks = 0;  // of children that it has waited for
+  int wait_status = 0;            // as waitpid() gives it; only zombies have one
 };
 ProcStat read_stat(pid_t pid) noexcept;
+// The same of one thread of a process.
+ProcStat read_task_stat(pid_t pid, pid_t tid) noexcept;
 
 // Returns the id of this boot of this machine; empty if it is not readable.
 std::string boot_id();

@@ -12,6 +12,7 @@
 #include "trace/export/export.hpp"
 #include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
+#include "trace/read/slim.hpp"
 #include "trace/read/snapshot.hpp"
 
 namespace py = pybind11;
@@ -340,6 +341,19 @@ void bind_trace_read(py::module_& m) {
         "Returns (process, the last events and marks, why parts could not be read). An event is "
         "(ns, tid, kind, (function, file, line), source hash, mark); its kind is mark, call, "
         "resume, line, return, yield, unwind, throw or gap.");
+  m.def(
+      "trace_slim",
+      [](const std::string& path) {
+        std::string made;
+        {
+          const WithoutGil unlocked;
+          made = trace::slim_record(trace::RecordFile(path));
+        }
+        return py::bytes(made);
+      },
+      py::arg("path"),
+      "Returns a small copy of a record (csrc/trace/read/slim.hpp), of which trace_snapshot says "
+      "what it says of the record. Raises OddrankError if it is no record.");
   m.attr("TRACE_MAGIC") = py::bytes(trace::kMagic, sizeof trace::kMagic);
   m.attr("TRACE_LARGEST") = trace::kLargestFile;
   m.def("trace_source_hash", &trace::source_hash, py::arg("path"), py::call_guard<WithoutGil>(),

@@ -1,6 +1,7 @@
 """Find the odd rank: which rank of a distributed job is stuck, slow, broken or different, and why.
 
 Importing oddrank loads neither torch nor numpy nor rich; the native core is loaded on first use.
+PYTEST_DONT_REWRITE: pytest would warn that it can't rewrite what a rank has imported before it.
 """
 
 from importlib import import_module
@@ -13,12 +14,13 @@ if TYPE_CHECKING:  # the same names as in _LAZY
     from oddrank.finding import Finding
     from oddrank.printing import install_printing, printflock
     from oddrank.report import Report
-    from oddrank.trace.arm import arm, mark, section, step
+    from oddrank.run.arm import arm
+    from oddrank.trace.arm import mark, section, step
     from oddrank.trace.nicer import NicerTrace
 
 # Public name -> its module, imported on first use.
 _LAZY = {
-    "arm": "oddrank.trace.arm",
+    "arm": "oddrank.run.arm",
     "NicerTrace": "oddrank.trace.nicer",
     "step": "oddrank.trace.arm",
     "mark": "oddrank.trace.arm",

@@ -19,7 +19,10 @@ from oddrank.errors import LaunchError, OddrankError
 _COMMANDS = {
     "selftest": ("oddrank.selftest.command", "Test whether this allocation is healthy."),
     "bench": ("oddrank.bench.command", "Measure collectives and links, and find late ranks."),
+    "run": ("oddrank.run.command", "Run a training script; say what went wrong while it does."),
+    "top": ("oddrank.run.top.command", "Show the ranks of this host live."),
     "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
+    "collect": ("oddrank.run.collect.command", "Save all evidence of a job before it is gone."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
@@ -31,7 +34,7 @@ _EXAMPLES = """Find the odd rank: which one is stuck, slow, broken or different,
 Examples:
   torchrun --nproc-per-node 8 -m oddrank selftest --quick
   torchrun --nproc-per-node 8 -m oddrank bench run --json today.json
-  torchrun --nproc-per-node 8 -m oddrank trace run train.py
+  torchrun --nproc-per-node 8 -m oddrank run train.py
   oddrank trace where
 """
 _EPILOG = (

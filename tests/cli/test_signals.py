@@ -46,7 +46,7 @@ def test_a_job_of_many_ranks_holds_sigterm_back_from_its_first_instruction(line)
         "bench pairs --help",
         "doctor",
         "trace where --watch",
-        "trace run train.py",
+        "run train.py",
     ],
 )
 def test_all_other_commands_leave_sigterm_as_it_is(line):

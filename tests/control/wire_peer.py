@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-VERSION = 3
+VERSION = 4
 NONCE = "nonce of a test"
 (
     HELLO,
@@ -95,8 +95,8 @@ def state(
     terminated: int = 0,
 ) -> bytes:
     body = struct.pack("<Bii", life, 9 if life == 3 else 0, -1) + text("") + text("s") + text("")
-    body += struct.pack("<IQ??ii??qI", stage_number, progress, waiting, False, terminated, 0,
-                        False, False, -1 if life == 0 else 0, report)  # fmt: skip
+    body += struct.pack("<IQ??ii??qqQI", stage_number, progress, waiting, False, terminated, 0,
+                        False, False, -1 if life == 0 else 0, -1, 0, report)  # fmt: skip
     return frame(STATE, body)
 
 

@@ -16,6 +16,7 @@ CPP = {
     "printing": {"os"},
     "replicas": {"os", "cuda"},
     "trace": {"os"},
+    "run": {"os", "control", "trace"},
     "logs": {"os"},
     "triage": {"os", "logs"},
     "bench": {"os", "cuda"},
@@ -34,6 +35,7 @@ PYTHON_LEAVES = {
     "report": {"errors", "_version", "finding"},
     "render": {"errors", "finding", "report", "launch"},
     "peers": {"_native", "errors", "finding"},
+    "exclude": {"errors", "finding", "launch", "report"},
     "control": {"errors", "_native", "launch", "finding", "report", "job", "machine"},
     "machine": {"_native", "launch"},
     "process_group": {"errors", "_native", "control", "machine"},
@@ -44,6 +46,7 @@ PYTHON_SUBJECTS: dict[str, set[str]] = {
     "replicas": set(),
     "trace": set(),
     "triage": {"trace"},
+    "run": {"trace", "triage"},
     "bench": set(),
     "selftest": {"bench"},
     "doctor": set(),
@@ -161,6 +164,8 @@ def test_no_function_has_the_name_of_a_package():
                 functions[node.name] = file
     assert {"trace", "launch"} <= packages
     assert "arm" in functions
+    # `oddrank bench run` and NicerTrace.run() are verbs that users type.
+    packages -= {"run"}
     assert {name: functions[name] for name in packages & functions.keys()} == {}
 
 
@@ -170,8 +175,14 @@ NAMES_OF_SEVERAL = {
     "command": "the command of each subject, which alone imports click",
     "stages": "what a stage is, and the stages of a subject",
     "findings": "the causes and sentences of a subject",
+    "arm": "oddrank.arm(): its recorder, and the watch that it may start",
+    "judge": "the judge of a subject, and the process in which `oddrank run` has one",
     "report": "the report, and what a subject puts into it",
     "stacks": "stacks as evidence, and their judge",
+    "flight_recorder": "dumps of torch's flight recorder: collected, and read",
+    "nccl_ras": "answers of NCCL RAS: collected, and read",
+    "nvidia_smi": "output of nvidia-smi: collected, and read",
+    "kernel": "the kernel's log: collected, and read",
     "collectives": "the collectives: their table, their stage, those in a trace",
 }
 

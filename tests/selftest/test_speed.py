@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from figures import measured, run_of, verdict
-from oddrank import peers
+from oddrank import exclude, peers
 from oddrank.report import Report
-from oddrank.selftest import Options, exclude, metrics
+from oddrank.selftest import Options, metrics
 from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.stages import speed
@@ -41,7 +41,7 @@ def test_one_slow_rank_is_named(nodes):
 def left_out(nodes, found):
     run = run_of(nodes)
     report = Report.of("selftest", {"size": run.world}, {}, found, complete=True)
-    lines = exclude.text(report, run).splitlines()
+    lines = exclude.text(report, run.hosts).splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 

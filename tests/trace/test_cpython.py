@@ -62,7 +62,7 @@ def test_the_same_tests_pass_and_fail(module, hook, tmp_path, repeats):
         pytest.skip("takes minutes: make soak REPEATS=2 runs it")
     suite = ("unittest", "-q", f"test.{module}")
     levels = "test=lines,stdlib=calls,*=off"
-    recorded = ("oddrank", "trace", "run", "--hook", hook, "--packages", levels, "-m")
+    recorded = ("oddrank", "run", "--no-watch", "--hook", hook, "--packages", levels, "-m")
     plain = result_of(tmp_path, *suite)
     armed = result_of(tmp_path, *recorded, *suite)
     assert plain[0] > 0

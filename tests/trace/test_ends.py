@@ -66,7 +66,7 @@ def test_a_script_that_our_launcher_runs_ends_likewise(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("def fails():\n    raise ValueError\nfails()\n")
     done = subprocess.run(
-        [sys.executable, "-m", "oddrank", "trace", "run", script],
+        [sys.executable, "-m", "oddrank", "run", "--no-watch", script],
         env={**os.environ, "ODDRANK_DIR": str(tmp_path / "records")},
         capture_output=True, timeout=60, check=False,
     )  # fmt: skip

@@ -80,7 +80,7 @@ def test_several_nodes_do_not_write_one_file(job, tmp_path, monkeypatch):
         done = oddrank(*command, folder=job.parent)
         assert (done.returncode, done.stdout) == (2, "")
         assert f"each of 2 nodes would write {out}: " in done.stderr
-        assert "trace collect" in done.stderr
+        assert "oddrank collect" in done.stderr
     assert not out.exists()
     assert oddrank("where", "--json", "-", folder=job.parent).returncode == 0
 

@@ -1,4 +1,4 @@
-"""`oddrank trace where, tail, collect`: the choice of records, and the output."""
+"""`oddrank trace where, tail, export`, and copies: the choice of records, and the output."""
 
 import json
 import re
@@ -9,6 +9,7 @@ import jsonschema
 
 from oddrank.report import SCHEMA_FILE
 from oddrank.trace import jobs, tail
+from run.collecting import collect
 from trace_command import oddrank
 
 
@@ -139,9 +140,10 @@ def test_tail_shows_lines_of_code_whose_file_is_no_possible_path(script):
 
 
 def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
-    done = oddrank("collect", tmp_path, folder=dead_job / "records")
+    records = dead_job / "records"
+    done = collect("127.0.0.1:29500", "-o", tmp_path, records=records)
     assert done.returncode == 0, done.stderr
-    assert "2 records of job 127.0.0.1:29500" in done.stdout
+    assert done.stdout.startswith("2 records of job 127.0.0.1:29500 ")
     shown = oddrank("where", tmp_path, folder=tmp_path / "none", cwd=dead_job).stdout
     assert shown.startswith("job 127.0.0.1:29500: 2 of 2 ranks")
     stats = oddrank("stats", tmp_path, folder=tmp_path / "none").stdout
@@ -154,7 +156,7 @@ def test_collected_records_are_read_as_the_job_was(dead_job, tmp_path):
 
 
 def test_a_failed_copy_or_export_leaves_nothing(dead_job, tmp_path):
-    done = oddrank("collect", tmp_path / "out", tmp_path / "nope", folder=tmp_path)
+    done = collect(tmp_path / "nope", "-o", tmp_path / "out", records=tmp_path)
     assert done.returncode == 2
     assert "there is no record" in done.stderr
     assert not (tmp_path / "out").exists()

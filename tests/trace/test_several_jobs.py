@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from run.collecting import collect
 from trace_command import oddrank
 
 ARMED = "import oddrank\noddrank.arm()\noddrank.step(5)\n"
@@ -34,9 +35,10 @@ APART = [
 
 def test_jobs_that_were_collected_into_one_folder_stay_apart(two_jobs, tmp_path):
     for name in ("127.0.0.1:29500", "127.0.0.1:29600"):
-        done = oddrank("collect", tmp_path, two_jobs / name, folder=two_jobs)
-        (target,) = (tmp_path / name).iterdir()
-        assert f" of job {name} in {target}\n" in done.stdout
+        done = collect("-o", tmp_path, two_jobs / name, records=two_jobs)
+        (archive,) = (tmp_path / name).glob("*.tar.*")
+        assert f" of job {name} and " in done.stdout
+        assert f", packed as {archive}\n" in done.stdout
     where = oddrank("where", tmp_path, folder=tmp_path)
     assert headings(where) == APART
     assert "not shown" not in where.stdout
@@ -65,7 +67,7 @@ ALSO = re.compile(
 def test_the_newest_job_hides_no_other(two_jobs, tmp_path):
     for command in (
         ["where"], ["where", "1"], ["stats"], ["export", "-o", tmp_path / "out.json"],
-        ["collect", tmp_path], ["tail", "1"], ["diff", "1", "1"],
+        ["tail", "1"], ["diff", "1", "1"],
     ):  # fmt: skip
         done = oddrank(*command, folder=two_jobs)
         assert done.returncode == 0, done.stderr
@@ -74,8 +76,6 @@ def test_the_newest_job_hides_no_other(two_jobs, tmp_path):
         assert also[1] == "127.0.0.1:29500"
     named = oddrank("where", also[1], folder=two_jobs)
     assert (headings(named), named.stderr) == (APART[:1], "")
-    copied = oddrank("where", tmp_path, folder=two_jobs)
-    assert (headings(copied), copied.stderr) == (APART[1:], "")
 
 
 def test_a_dead_job_of_fewer_ranks_is_not_worth_a_line(run_ranks, tmp_path):
@@ -93,7 +93,8 @@ def test_a_job_is_named_as_it_is_shown_or_by_the_beginning_of_its_name(two_jobs,
         where = run("where", name)
         assert (headings(where), where.stderr) == (APART[:1], "")
         assert run("stats", name).stdout.startswith("job 127.0.0.1:29500\n")
-        assert "2 records of job 127.0.0.1:29500" in run("collect", tmp_path / name, name).stdout
+        copied = collect(name, "-o", tmp_path / name, records=two_jobs)
+        assert copied.stdout.startswith("2 records of job 127.0.0.1:29500 ")
         exported = run("export", "-o", "out.json", name).stdout
         assert " of 2 processes of job 127.0.0.1:29500 to " in exported
     for name in ("127.0.0.1:29600", "127.0.0.1:296"):
@@ -149,14 +150,6 @@ def test_an_oddrank_dir_means_no_other_folder(two_jobs, tmp_path, monkeypatch):
     done = oddrank("where", folder=tmp_path / "none")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"no record of yours in {tmp_path / 'none'}: " in done.stderr
-
-
-def test_records_are_not_copied_to_where_they_are(two_jobs):
-    before = sorted(two_jobs.rglob("*"))
-    done = oddrank("collect", two_jobs / "127.0.0.1:29500", folder=two_jobs)
-    assert done.returncode == 2
-    assert "name the folder to copy to, then what to copy: oddrank trace collect DIR" in done.stderr
-    assert sorted(two_jobs.rglob("*")) == before
 
 
 @pytest.mark.parametrize("command", [["stats"], ["export", "-o", "out.json"]])

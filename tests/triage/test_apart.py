@@ -1,7 +1,9 @@
 """Facts of several jobs are told apart by the times of their ends, and each job is judged alone."""
 
+import pytest
+
 from oddrank.triage import apart, report
-from oddrank.triage.evidence import Notes, files
+from oddrank.triage.evidence import Notes, files, unix_time
 from oddrank.triage.facts import Counts, Death, Group, Process, Progress, Source, Trouble
 
 DAY = 86400.0
@@ -55,3 +57,34 @@ def test_the_report_says_of_which_job_each_verdict_is(tmp_path):
     words = [s.support[0].text for s in found.suspects]
     assert words[0].startswith("of 2 jobs that the files tell of, this is one that ended about 25")
     assert "old.log" in words[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ("1700000000", 1.7e9), (1.5, 1.5), ("NaN", None), ("inf", None), ("1e30", None), (-1, None),
+        (10**400, None), (None, None), ([], None), ("soon", None),
+    ],
+)  # fmt: skip
+def test_a_time_that_no_clock_shows_is_none(value, read):
+    assert unix_time(value) == read
+
+
+@pytest.mark.parametrize("odd", ["NaN", "1e30", "-Infinity"])
+def test_ends_with_impossible_times_are_ends_without_times(tmp_path, odd):
+    for rank, stamp in enumerate(["1700000000", odd, "1700000001"]):
+        folder = tmp_path / "attempt_0" / str(rank)
+        folder.mkdir(parents=True)
+        (folder / "error.json").write_text(
+            '{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "", '
+            f'"timestamp": "{stamp}"}}}}}}'
+        )
+    (tmp_path / "journal").write_text(
+        f'{{"__REALTIME_TIMESTAMP":"{odd}","SYSLOG_IDENTIFIER":"kernel",'
+        '"MESSAGE":"Out of memory: Killed process 512 (python) total-vm:1kB, anon-rss:1kB"}\n'
+    )
+    notes = Notes()
+    with files.opened([str(tmp_path)], notes) as items:
+        found = report.judged(items, notes)
+    assert found.jobs == 1
+    assert len(found.view.deaths) == 4

@@ -49,7 +49,7 @@ def hanging_job(folder: Path) -> Iterator[Marked]:
     marked = Marked()
     launcher = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
-         "-m", "oddrank", "trace", "run", str(TRAINING), "--hang", "data", "--steps", "1000"],
+         "-m", "oddrank", "run", "--no-watch", str(TRAINING), "--hang", "data", "--steps", "1000"],
         env={**os.environ, **marked.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip

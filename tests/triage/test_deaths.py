@@ -3,20 +3,24 @@
 import pytest
 
 from oddrank.triage import verdict
-from oddrank.triage.evidence import launcher, tracebacks, watchdog
-from oddrank.triage.facts import Death, Frame, Process, Source, Stack, Thread
+from oddrank.triage.evidence import Notes, files, launcher, tracebacks, watchdog
+from oddrank.triage.evidence.log_lines import placed
+from oddrank.triage.facts import Death, Frame, Identity, Process, Source, Stack, Thread, World
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import deaths
+from oddrank.triage.report import judged
 from oddrank.triage.view import view
 from triage.facts_of import Texts, item_of
 
 
-def suspects(tmp_path, text):
+def suspects(tmp_path, text, world=None):
     facts = [
         fact
         for kind in (watchdog, tracebacks, launcher)
         for fact in Texts(tmp_path, kind.KIND).facts(text)
     ]
+    if world:
+        facts.append(World(world, Source("settings")))
     return verdict.suspects(view(facts))
 
 
@@ -201,9 +205,51 @@ def test_who_aborted_after_a_watchdogs_timeout_waited(tmp_path):
 
 def test_a_rank_that_left_the_others_without_a_word_is_named(tmp_path):
     text = "".join(traceback(r, LOST) for r in (0, 1, 3)) + failed(1, 11, 1)
-    suspect, named = one(suspects(tmp_path, text))
+    suspect, named = one(suspects(tmp_path, text, world=4))
     assert named == [2]
     assert suspect.certainty == 1
+    # Of a job of unknown size, others may have left without a word, too.
+    assert all(s.certainty == 0 for s in suspects(tmp_path, text))
+
+
+def test_a_pid_that_two_ranks_have_on_their_hosts_names_neither():
+    source = Source("kernel.log")
+    killed = Death(Process(None, None, 57), "oom", source, signal=9, by="kernel")
+    ranks = [Identity(Process(rank, f"n{rank}", 57), source) for rank in (0, 1)]
+    assert [p.rank for s in verdict.suspects(view([*ranks, killed])) for p in s.processes] == [None]
+    (found,) = verdict.suspects(view([*ranks[:1], killed]))
+    assert [p.rank for p in found.processes] == [0]
+
+
+SRUN = "srun: error: n1: task {}: Exited with exit code 1\n"
+
+
+@pytest.mark.parametrize("line", ["", "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED ***\n"])
+def test_who_failed_before_srun_killed_the_others_is_named(tmp_path, line):
+    killed = "srun: error: n2: tasks 4-7: Killed\nsrun: error: n1: tasks 1-3: Killed\n"
+    found = suspects(tmp_path, SRUN.format(0) + line + killed)
+    assert [p.rank for p in found[0].processes] == [0]
+    assert found[0].certainty > 0
+
+
+def test_two_killed_ranks_of_many_are_not_all_ranks(tmp_path):
+    found = suspects(tmp_path, "srun: error: n1: tasks 1,9: Killed\n")
+    assert found[0].rule == "first-end"
+    found = suspects(tmp_path, "srun: error: n1: tasks 0-3: Killed\n")
+    assert found[0].rule == "ended-from-outside"
+
+
+def test_a_rank_that_alone_lost_a_connection_is_shown_with_its_own_words(tmp_path):
+    text = traceback(2, "ConnectionRefusedError: [Errno 111] Connection refused")
+    found = suspects(tmp_path, text + failed(2, 12, 1) + closing(10, 11, 13))
+    assert [(s.rule, s.certainty) for s in found] == [("lost-one-connection", 0)]
+    assert "raised ConnectionRefusedError" in finding(found[0]).what
+
+
+def test_ranks_that_lost_connections_are_not_said_to_wait(tmp_path):
+    text = "".join(traceback(rank, LOST) for rank in (0, 1))
+    (found,) = suspects(tmp_path, text, world=8)
+    assert finding(found).what.startswith("ranks 0-1 lost connections, and what was read")
 
 
 CUDA = """[default{0}]:terminate called after throwing an instance of 'c10::CUDAError'
@@ -302,13 +348,16 @@ def test_a_time_limit_blames_nobody(tmp_path):
 def test_an_error_file_of_torchelastic_names_rank_and_place(tmp_path):
     path = tmp_path / "attempt_0" / "3" / "error.json"
     path.parent.mkdir(parents=True)
+    (tmp_path / "attempt_0" / "0").mkdir()
+    (tmp_path / "attempt_0" / "0" / "stderr.log").write_text("step 9\n")
     path.write_text(
         '{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "Traceback (most'
         ' recent call last):\\n  File \\"train.py\\", line 9, in main\\n    step()\\nValueError: '
         'boom\\n", "timestamp": "1767225600"}}}'
     )
-    item = item_of(path, str(path))
-    (death,) = (f for f in launcher.KIND.read([item], None) if isinstance(f, Death))
+    found = placed([item_of(each, str(each)) for each in tmp_path.rglob("*.*")])
+    items = [item for item in found if launcher.KIND.sniff(item)]
+    (death,) = (f for f in launcher.KIND.read(items, None) if isinstance(f, Death))
     assert (death.process.rank, death.time, death.coarse) == (3, 1767225600.0, True)
     assert death.site == (Frame("main", "train.py", 9),)
 
@@ -415,3 +464,83 @@ def test_the_rank_whose_key_in_the_store_others_missed_is_named(tmp_path):
     assert [s.certainty for s in alone] == [0]
     both = traceback(0, error + key) + traceback(1, error + key.replace("0/3", "0/2"))
     assert not [s for s in suspects(tmp_path, both) if s.rule == "absent-in-store"]
+
+
+def ended(tmp_path, **logs):
+    """Returns rank and label of each process that ended, by the logs of one folder."""
+    for name, text in logs.items():
+        path = tmp_path / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with files.opened([str(tmp_path)], Notes()) as items:
+        found = judged(items, Notes()).view.deaths
+    return {(d.process.rank, d.process.label) for d in found}
+
+
+ALONE = (None, "local rank 3")
+
+
+@pytest.mark.parametrize(
+    ("logs", "named"),
+    [
+        ({"node1": failed(3, 4711, -9)}, {ALONE}),
+        ({"node1": failed(1, 9, -9) + "using world size: 8\n" + closing(8)},
+         {(None, "local rank 0"), (None, "local rank 1")}),
+        ({"node1": failed(3, 4711, -9) + closing(4708, 4709, 4710)}, {(r, "") for r in range(4)}),
+        ({"node1": failed(3, 4711, -9) + "[rank3]: hello\n"}, {(3, "")}),
+        ({"node1": failed(3, 4711, -9) + "[rank11]: hello\n"}, {ALONE}),
+        ({"node0": failed(0, 7, -9), "node1": failed(0, 8, -9)}, {(None, "local rank 0")}),
+        ({"node1": failed(3, 4711, -9) + closing(4708) + entry(8, 4708, -15, local=0)},
+         {(11, ""), (8, "")}),
+    ],
+)  # fmt: skip
+def test_local_ranks_are_ranks_only_where_the_nodes_first_rank_is_known(tmp_path, logs, named):
+    assert ended(tmp_path, **logs) == named
+
+
+@pytest.mark.parametrize(
+    ("before", "local", "named"),
+    [
+        ("worker-1: ", 3, (None, "local rank 3")),
+        ("", 3, (None, "local rank 3")),
+        ("[rank3]: hello\n", 3, (3, "")),
+        ("[rank0]: ", 3, (0, "")),
+    ],
+)
+def test_deepspeeds_local_rank_is_no_rank(tmp_path, before, local, named):
+    line = f"['python', '-u', 'train.py', '--local_rank={local}'] exits with return code = -9\n"
+    assert ended(tmp_path, log=f"{before}[ERROR] [launch.py:321:sigkill_handler] {line}") == {named}
+
+
+@pytest.mark.parametrize("launcher_of", ["aaa.log", "zzz.log"])
+def test_tasks_of_srun_are_no_ranks_where_a_launcher_wrote_another_file(tmp_path, launcher_of):
+    logs = {
+        launcher_of: entry(9, 4711, -9, local=1),
+        "slurm.out": "srun: error: n2: task 1: Killed\n",
+    }
+    assert ended(tmp_path, **logs) == {(9, ""), (None, "")}
+    assert ended(tmp_path, **{launcher_of: "", "slurm.out": logs["slurm.out"]}) == {(1, "")}
+
+
+@pytest.mark.parametrize(
+    ("logs", "named"),
+    [
+        ({"j__attempt_0__3__stderr.log": "KeyError"}, (None, "local rank 3")),
+        ({"j__attempt_0__3__stderr.log": "KeyError", "j__attempt_0__0__stdout.log": "step 1\n"},
+         (3, "")),
+        ({"j__attempt_0__3__stderr.log": "KeyError", "j__attempt_0__0__stdout.log": "step 1\n",
+          "main.log": "using world size: 16\n"}, (None, "local rank 3")),
+        ({"a__attempt_0__3__stderr.log": "KeyError", "b__attempt_0__0__stdout.log": "step 1\n"},
+         (None, "local rank 3 of a")),
+        ({"node1__local_rank_2.log": "KeyError"}, (None, "local rank 2")),
+        ({"local_rank_2.log": "KeyError", "local_rank_0.log": "step 1\n"}, (2, "")),
+        ({"n0__local_rank_0.log": "step 1\n", "n1__local_rank_2.log": "KeyError"},
+         (None, "local rank 2 of n1")),
+        ({"node_rank_1.log": "KeyError"}, (None, "")),
+        ({"rank_5_local_rank_1.log": "KeyError"}, (5, "")),
+    ],
+)  # fmt: skip
+def test_a_local_rank_in_a_name_is_the_rank_only_on_the_only_node(tmp_path, logs, named):
+    said = traceback(0, "KeyError: 'a'", prefix="")
+    texts = {name: said if text == "KeyError" else text for name, text in logs.items()}
+    assert ended(tmp_path, **texts) == {named}

@@ -175,3 +175,7 @@ def test_a_flap_of_its_host_does_not_say_why():
     flap = Trouble("ib-flap", "it lost its link", HERE, "n1", "ib6", count=6, time=None)
     facts = [inside(rank, 7) for rank in (0, 1, 2)] + [done(3, 6), *JOB, flap]
     assert verdict.suspects(view(facts))[0].cause != "device"
+
+
+def test_a_device_with_an_odd_digit_ties_nothing():
+    assert judged(*JOB, stalled(), xid(device="GPU \N{SUPERSCRIPT TWO}")) == [((), 1)]

@@ -205,3 +205,49 @@ def test_a_pipe_that_is_named_is_read_and_one_without_a_writer_is_empty(tmp_path
     ask = ["bash", "-c", '"$0" -m oddrank triage <(cat "$1")', sys.executable, log]
     done = subprocess.run(ask, capture_output=True, text=True, check=False, timeout=120)
     assert "rank 3 raised ValueError: boom" in done.stdout, done.stderr
+
+
+def test_a_member_that_python_cannot_unpack_is_a_note_and_the_others_are_read(tmp_path):
+    path = tmp_path / "job.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("odd", "locked", "rank0"):
+            archive.writestr(name, "zero")
+    content = bytearray(path.read_bytes())
+    entries = [at for at in range(len(content)) if content[at : at + 4] == b"PK\x01\x02"]
+    content[entries[0] + 10] = 97  # the method
+    content[entries[1] + 8] |= 1  # it takes a password
+    path.write_bytes(content)
+    items, notes = found(path)
+    assert items == {f"{path}:rank0": b"zero"}
+    assert [note.partition(": ")[0] for note in notes] == [f"{path}:odd", f"{path}:locked"]
+
+
+def test_a_member_with_an_impossible_time_is_read(tmp_path):
+    path = tmp_path / "job.tar"
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+        for name, changed in (("odd", 2**70), ("rank0", 1_700_000_000)):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = 4, changed
+            archive.addfile(info, io.BytesIO(b"zero"))
+    items, notes = found(path)
+    assert (list(items.values()), notes) == ([b"zero", b"zero"], [])
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="takes the command zstd")
+@pytest.mark.parametrize("keep", [500_000, 5])
+def test_a_truncated_zst_gives_what_it_holds_and_a_line(tmp_path, keep):
+    pack = ["zstd", "-qc"]
+    done = subprocess.run(pack, input=os.urandom(1 << 20), check=True, capture_output=True)
+    (tmp_path / "log.zst").write_bytes(done.stdout[:keep])
+    items, (note,) = found(tmp_path)
+    assert sum(map(len, items.values())) < 1 << 20
+    assert bool(items) == (keep > 5)
+    assert "unpacked only in part" in note
+
+
+def test_empty_copies_are_told(tmp_path):
+    (tmp_path / "log.gz").write_bytes(gzip.compress(b""))
+    tar(tmp_path / "logs.tar", rank0=b"", rank1=b"", rank2=b"two")
+    items, notes = found(tmp_path)
+    assert list(items.values()) == [b"two"]
+    assert notes == [f"{tmp_path}/log.gz: empty", f"{tmp_path}/logs.tar: 2 empty files in it"]

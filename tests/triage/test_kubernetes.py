@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oddrank.triage.evidence import Item, Notes
+from oddrank.triage.evidence import Item, Notes, kinds
 from oddrank.triage.evidence.kubernetes import KIND
 from oddrank.triage.facts import Death, Identity, Trouble
-from triage.facts_of import Texts
+from triage.facts_of import Texts, item_of
 
 NOON = 1_763_899_200.0
 
@@ -142,3 +142,44 @@ def test_objects_of_any_shape_never_raise(tmp_path_factory, tree, kind):
     path.write_text(json.dumps({"kind": "List", "items": [{**row, "kind": kind}, tree]}))
     content = path.read_bytes()
     list(KIND.read([Item("k.json", path, len(content), content)], Notes()))
+
+
+@pytest.mark.parametrize(
+    ("typed", "env", "rank"),
+    [
+        (["torchrun", "--nproc_per_node=8", "train.py"], (), None),
+        (["sh", "-c", "python -m torch.distributed.run train.py"], (), None),
+        (["deepspeed", "train.py"], (("NPROC_PER_NODE", "1"),), 3),
+        (["torchrun", "--nproc-per-node", "1", "train.py"], (), 3),
+        (["python", "train.py"], (), 3),
+    ],
+)
+def test_where_a_launcher_stands_in_the_command_rank_is_the_nodes(log, typed, env, rank):
+    told = pod({"exitCode": 1}, env=(("RANK", "3"), *env))
+    told["spec"]["containers"][0]["command"] = typed[:1]
+    told["spec"]["containers"][0]["args"] = typed[1:]
+    assert {f.process.rank for f in log.facts(listed(told))} == {rank}
+
+
+def test_a_pod_is_read_once(tmp_path):
+    path = tmp_path / "pods.json"
+    path.write_text(listed(pod({"exitCode": 137, "reason": "OOMKilled"})))
+    found = [(kind.name, len(facts)) for kind, _, facts in kinds.read([item_of(path)], Notes())]
+    assert found == [("Kubernetes", 1)]
+
+
+def test_a_log_in_json_is_no_object_of_kubernetes(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text('{"kind": "step", "msg": "1"}\n[rank3]: Traceback (most recent call last):\n'
+                    "[rank3]: ValueError: boom\n")  # fmt: skip
+    names = {kind.name for kind, *_ in kinds.read([item_of(path)], Notes())}
+    assert names == {"stacks", "tracebacks"}
+
+
+def test_an_infinite_exit_code_is_a_note(tmp_path):
+    path = tmp_path / "pods.json"
+    path.write_text(listed(pod({"exitCode": float("inf")}), pod({"exitCode": 1})))
+    notes = Notes()
+    (death,) = KIND.read([item_of(path)], notes)
+    assert death.code == 1
+    assert notes.lines == ["pods.json: 1 objects of Kubernetes with unexpected values"]

@@ -157,7 +157,7 @@ def test_never_more_than_four():
 
 def test_a_recorded_job_is_not_told_to_record():
     stuck, seen = suspect("infinite-loop"), Activity(RANK, HERE)
-    assert keys(stuck) == ["oddrank trace run"]
+    assert keys(stuck) == ["oddrank run"]
     assert keys(stuck, seen) == ["oddrank trace where"]
 
 
@@ -171,3 +171,9 @@ def test_settings_of_nccl_are_for_jobs_that_may_use_it():
 def test_a_bus_error_asks_for_shared_memory():
     text = "DataLoader worker (pid 8) is killed by signal: Bus error."
     assert "/dev/shm" in keys(died("exception", text))
+
+
+def test_settings_say_which_versions_know_them():
+    off = Advice("flight-recorder", HERE)
+    lines = next_steps(suspect("not-entered"), view((off,)))
+    assert any(line.endswith("  [torch 2.2+]") for line in lines)

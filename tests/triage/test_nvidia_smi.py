@@ -136,3 +136,8 @@ def test_a_log_that_only_has_some_of_the_words_is_not_of_this_kind(tmp_path):
     path = tmp_path / "train.log"
     path.write_text("RuntimeError: GPU is lost\n")
     assert not KIND.sniff(item_of(path))
+
+
+def test_an_odd_digit_is_no_pid(log):
+    facts = log.facts(HEAD + gpu("DB", pid="\N{SUPERSCRIPT TWO}"))
+    assert not [f for f in facts if isinstance(f, Identity)]

@@ -95,7 +95,7 @@ class Job:
 
     def collected(self) -> Path:
         target = self.folder / "collected"
-        command = [sys.executable, "-m", "oddrank", "trace", "collect", str(target)]
+        command = [sys.executable, "-m", "oddrank", "collect", "-o", str(target)]
         subprocess.run([*command, str(self.records)], check=True, stdout=subprocess.DEVNULL)
         return target
 

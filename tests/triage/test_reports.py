@@ -73,6 +73,8 @@ def test_a_report_of_bench_is_read_and_one_of_triage_is_not(tmp_path):
         "", ', "tool": "selftest"', ', "tool": "selftest", "findings": [4]}',
         ', "tool": "selftest", "findings": [{"condition": "slow"}]}', ', "tool": []}',
         ', "tool": "selftest", "findings": ' + "[" * 100_000,
+        ', "tool": "selftest", "findings": [{"condition": "slow", "confidence": {"level": "high"}, '
+        '"who": {"kind": "rank", "ranks": [Infinity]}, "what": "w", "cause": "c"}]}',
     ],
 )  # fmt: skip
 def test_a_broken_report_gives_a_line(tmp_path, broken):

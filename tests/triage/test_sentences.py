@@ -56,6 +56,6 @@ def test_who_exits_as_a_call_failed_is_a_victim_and_who_runs_is_not_gone():
     facts += [failed(rank) for rank in (0, 2, 3)]
     facts.append(State(Process(1), "running", Source("record")))
     odd = differ(7, "sizes", (call, (0, 1, 3)), (Call(7, "all_reduce", sizes="6400"), (2,)))
-    assert judged(*facts, odd) == [("mismatch", (2,), 2)]
+    assert judged(*facts, odd) == [("mismatch", (2,), 1)]
     (found,) = deaths.judge(view(facts))
     assert (found.cause, ranks(found.processes)) == ("unknown", ())

@@ -445,3 +445,9 @@ def test_a_repeated_line_costs_no_memory_beyond_its_length(tmp_path):
     assert len(threads(read(tmp_path, a=text))) == 1
     ids = "".join(f"Thread 0x{n:x} (most recent call first):\n" for n in range(1, 50_000))
     assert len(threads(read(tmp_path, a=ids + '  File "a.py", line 1 in f\n'))) > 40_000
+
+
+@pytest.mark.parametrize("name", ["local_rank_3", "stacks-local-rank3", "node_rank_0"])
+def test_a_local_rank_in_a_files_name_is_no_rank(tmp_path, name):
+    found = threads(read(tmp_path, **{name: FAULTHANDLER}))
+    assert {thread.process.rank for thread in found} == {None}

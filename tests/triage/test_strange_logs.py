@@ -8,9 +8,9 @@ from oddrank.triage import verdict
 from oddrank.triage.evidence import Notes, files, tracebacks
 from oddrank.triage.facts import Death, Frame
 from oddrank.triage.findings import finding
-from oddrank.triage.report import judged
+from oddrank.triage.report import judged, made
 from oddrank.triage.view import view
-from triage.facts_of import Texts
+from triage.facts_of import Texts, item_of
 
 LINES = (
     "Traceback (most recent call last):",
@@ -84,3 +84,35 @@ def test_a_pod_or_host_is_named_where_no_rank_is_known(tmp_path, prefix, name):
     said = f"a process ({name}) raised KeyError: 'no such' at load (run.py:7)"
     assert finding(suspect).what == said
     assert suspect.certainty == 1
+
+
+LONE = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=105, OpType=ALLREDUCE)"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"[Rank 99999999999] {LONE}",
+        f"[PG 0 (default_pg) Rank 99999999999] {LONE}",
+        f"[rank99999999999]: [PG ID 1 PG GUID 1(mesh) Rank 99999999999] {LONE}",
+        "using world size: 99999999999",
+        "[rank99999999999]: Traceback (most recent call last):\nValueError: boom",
+        "MPI_ABORT was invoked on rank 99999999999 in communicator MPI_COMM_WORLD",
+        "[rank 99999999999] finished collective #7 : 99999999999",
+    ],
+)
+def test_a_rank_beyond_all_jobs_is_no_rank(tmp_path, line):
+    path = tmp_path / "job.log"
+    path.write_text(f"[rank0]:[E ProcessGroupNCCL.cpp:821] [Rank 0] {LONE}\n{line}\n")
+    found = judged([item_of(path)], Notes())
+    assert max(found.view.heard) == 0
+    assert (found.view.world or 0) < 2
+    made(found)
+
+
+def test_facts_with_ranks_beyond_all_jobs_are_noted(tmp_path):
+    path = tmp_path / "job.log"
+    path.write_text(f"[Rank 0] {LONE}\n[Rank 99999999999] {LONE}\n")
+    notes = Notes()
+    judged([item_of(path)], notes)
+    assert notes.lines == ["job.log: 1 fact left out: a rank or size beyond 4194304"]

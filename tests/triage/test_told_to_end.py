@@ -146,3 +146,10 @@ def test_a_job_without_any_word_of_its_end_is_healthy(tmp_path):
     path.write_text("step 3\nstep 4\n")
     item: Item = item_of(path)
     assert not any(kind.KIND.sniff(item) for kind in (launcher, tracebacks))
+
+
+def test_a_signal_with_an_odd_digit_is_unknown(tmp_path):
+    (stop,) = Texts(tmp_path, launcher.KIND).facts(
+        "Received Signals.\N{SUPERSCRIPT TWO} death signal, shutting down workers\n"
+    )
+    assert (stop.what, stop.signal) == ("torchrun", None)

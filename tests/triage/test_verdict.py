@@ -9,6 +9,7 @@ from oddrank.triage import verdict
 from oddrank.triage.facts import (
     Activity,
     Call,
+    Child,
     Death,
     Frame,
     Group,
@@ -70,6 +71,60 @@ def test_a_stack_that_names_another_rank_is_a_contradiction_that_is_shown(judges
     assert [p.rank for p in found[0].processes] == [2]
     assert found[0].certainty == 1
     assert "stacks point at rank 3" in found[0].against[0].text
+
+
+def several(cause="not-entered-or-inside", certainty=0):
+    who = tuple(Process(rank) for rank in (1, 2, 3))
+    return Suspect(cause, who, "awaited-and-waits-for-nobody", certainty, waiting=(Process(0),))
+
+
+def test_of_several_that_progress_is_not_sure_of_only_the_one_that_a_stack_shows_is_named(judges):
+    judges(waits=[several()], stacks=[stands(3)])
+    (found,) = verdict.suspects(view([]))
+    assert [p.rank for p in found.processes] == [3]
+    assert {p.rank for p in found.waiting} == {0, 1, 2}
+
+
+def test_what_one_stack_shows_is_not_said_of_others_that_progress_names(judges):
+    judges(waits=[several("not-entered", 2)], stacks=[stands(3)])
+    (found,) = verdict.suspects(view([]))
+    assert (found.cause, [p.rank for p in found.processes]) == ("not-entered", [1, 2, 3])
+    assert found.leaf is None
+    judges(waits=[several("not-entered", 2)],
+           stacks=[replace(stands(3), waiting=(Process(1), Process(2)))])  # fmt: skip
+    (found,) = verdict.suspects(view([]))
+    assert (found.cause, [p.rank for p in found.processes]) == ("host-stuck", [3])
+
+
+def test_a_fault_of_one_gpu_is_not_that_of_all_suspects(judges):
+    trouble = Trouble("xid", "fallen off the bus", FILE, "n1", "GPU 1", "79", fatal=True)
+    fault = Suspect("device", (Process(1),), "fault-of-its-gpu", 2, trouble=(trouble,))
+    judges(waits=[several()], devices=[fault])
+    found = verdict.suspects(view([]))
+    assert (found[0].cause, [p.rank for p in found[0].processes]) == ("device", [1])
+    judges(waits=[several("not-entered", 2)], devices=[fault])
+    found = verdict.suspects(view([]))
+    assert (found[0].cause, [p.rank for p in found[0].processes]) == ("not-entered", [1, 2, 3])
+
+
+def test_a_process_in_the_kernel_that_is_not_the_jobs_is_no_culprit():
+    other = State(Process(None, None, 512), "uninterruptible", FILE)
+    facts = [inside(rank, 7) for rank in range(4)]
+    assert all(
+        p.rank is not None for s in verdict.suspects(view([*facts, other])) for p in s.processes
+    )
+    child = Child(Process(None, None, 512), Process(2), FILE)
+    found = verdict.suspects(view([*facts, child, other]))
+    assert (found[0].cause, [p.rank for p in found[0].processes]) == ("host-stuck", [2])
+    assert "inside the kernel (state D)" in finding(found[0]).what
+
+
+def test_a_rank_in_the_kernel_after_a_short_wait_may_read_a_file(judges):
+    state = State(Process(2), "uninterruptible", FILE)
+    young = replace(several(), processes=(Process(2),), young=True)
+    judges(waits=[young])
+    found = verdict.suspects(view([done(2, 6), state]))
+    assert found[0].certainty == 0
 
 
 def test_a_stack_names_the_rank_where_progress_could_not(judges):

@@ -37,14 +37,21 @@ std::uint64_t offset_of(const RecordFile& file, std::uint32_t slot) noexcept {
   return file.threads().offset + std::uint64_t{slot} * file.threads().stride;
 }
 
-SlotHead read_head(const RecordFile& file, std::uint32_t slot) {
-  SlotHead head;
-  file.copy(offset_of(file, slot), head.bytes, sizeof head.bytes);
-  return head;
-}
-
 // Orders the copies before and after it.
 void then() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
+// Copies the state first: one copy may read its bytes in any order, so it may show the state of the
+// slot's next thread beside a name or tid of the last one. Fields behind an older state are found
+// out by the next copy.
+SlotHead read_head(const RecordFile& file, std::uint32_t slot) {
+  unsigned char state[sizeof(ThreadSlot::state)];
+  file.copy(offset_of(file, slot) + offsetof(ThreadSlot, state), state, sizeof state);
+  then();
+  SlotHead head;
+  file.copy(offset_of(file, slot), head.bytes, sizeof head.bytes);
+  std::ranges::copy(state, head.bytes + offsetof(ThreadSlot, state));
+  return head;
+}
 
 bool same_picture(const SlotHead& a, const SlotHead& b) noexcept {
   return a.state_word() == b.state_word() && a.depth() == b.depth() &&

@@ -25,6 +25,8 @@ class RankState(RankEvidence):
 
     wchan: str = ""  # the kernel function an uninterruptible worker sleeps in
     resolver_slow: bool = False  # reverse DNS of its host's own address gives no answer
+    quiet_ms: int = -1  # without a step or collective; -1: unknown, or not watched
+    oom_kills: int = 0  # in its cgroup, since its guard began
     raised_at: str = ""  # file:line; the native `failed` has it as its last line
 
 

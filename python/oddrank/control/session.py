@@ -251,7 +251,7 @@ def start(
     if given:
         core.control_parse_address(given)  # here, where the error is still shown
     if member.rank == 0:
-        listener, address, guards_address = _listen(core, given)
+        listener, address, guards_address = listen(given)
         leave_address(rendezvous_file, address)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -290,8 +290,12 @@ def start(
     return session
 
 
-def _listen(core: Any, given: str) -> tuple[int, str, str]:
-    """Return (listening descriptor, address for the others, address for rank 0's own guard)."""
+def listen(given: str) -> tuple[int, str, str]:
+    """Return (listening descriptor, address for the others, address for rank 0's own guard).
+
+    given: the address that the user chose; "": any port, and a new secret.
+    """
+    core = _native.core()
     if given:
         hosts, port, token = core.control_parse_address(given)
         listener, _ = core.control_listen(port)

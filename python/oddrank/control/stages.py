@@ -131,6 +131,11 @@ class RunState:
     master: tuple[str, int] | None = None  # MASTER_ADDR and MASTER_PORT, as rank 0 has them
     nodes: int = 1  # by the launcher's or the user's variables
 
+    @property
+    def hosts(self) -> dict[int, str]:
+        """Rank -> its host, of those that joined."""
+        return {rank: state.host for rank, state in self.states.items()}
+
     def of(self, stage: str) -> dict[int, Any]:
         return self.results.get(stage, {})
 

@@ -6,13 +6,13 @@ from functools import partial
 
 import click
 
-from oddrank import launch
+from oddrank import exclude, launch
 from oddrank.cli import Seconds, fail_on_option, json_option, near, writable
 from oddrank.control import runner
 from oddrank.control.walk import JOIN_SHARE
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.report import exit_code
-from oddrank.selftest import Depth, Options, exclude, prometheus
+from oddrank.selftest import Depth, Options, prometheus
 from oddrank.selftest import baseline as earlier
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.report import Wanted, conclude, note_device

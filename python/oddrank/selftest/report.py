@@ -1,6 +1,5 @@
 """Ends a self-test: makes report, JSON, further files and exit code from the judge's outcome."""
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -8,16 +7,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from oddrank import exclude
 from oddrank.control.findings import part_failed
 from oddrank.control.stages import AnyStage, RunState, nodes_of
 from oddrank.control.walk import OVER, Outcome
-from oddrank.errors import LaunchError
 from oddrank.finding import fold, ranks_text
-from oddrank.launch import Launch, hostlist
+from oddrank.launch import Launch
 from oddrank.machine.device import CPU, GPU, choose, name_of_gpu
 from oddrank.render import deliver
 from oddrank.report import Report, write_text
-from oddrank.selftest import baseline, exclude, facts, prometheus
+from oddrank.selftest import baseline, facts, prometheus
 from oddrank.selftest.facts.compare import group, not_readable
 from oddrank.selftest.findings.speed import smallest_seen
 from oddrank.selftest.speed_judge import as_data
@@ -147,12 +146,7 @@ def _compared(run: RunState) -> list[dict[str, Any]]:
 
 
 def _exclude(report: Report, run: RunState) -> str:
-    names = os.environ.get("SLURM_JOB_NODELIST", "")
-    try:
-        nodelist = hostlist.expand(names) if names else []
-    except LaunchError:
-        nodelist = []
-    return exclude.text(report, run, nodelist)
+    return exclude.text(report, run.hosts, exclude.slurm_nodes())
 
 
 def _prometheus(report: Report, run: RunState) -> str:

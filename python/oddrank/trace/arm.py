@@ -25,7 +25,13 @@ _DEFAULT_MB = 4
 _KEEP_JOBS = 3
 _LARGEST = 2**31 - 1
 # Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
-_OURS = {"oddrank.trace.arm", "oddrank.trace.nicer", "oddrank.trace.printer"}
+_OURS = {
+    "oddrank.trace.arm",
+    "oddrank.trace.nicer",
+    "oddrank.trace.printer",
+    "oddrank.run.arm",
+    "oddrank.run.start",
+}
 
 HOOKS = ("settrace",) if sys.version_info < (3, 12) else ("monitoring", "settrace")
 """Hooks that this version of Python has; the first one is the default."""
@@ -152,7 +158,7 @@ def _start(packages: Packages, hook: str | None) -> str:
             f"hook={hook!r}: Python {sys.version_info[0]}.{sys.version_info[1]} has"
             f" {' and '.join(HOOKS)}; take one of them or leave it out"
         )
-    return _begin(made, _place(), is_child=_is_spawned(), hook=hook or HOOKS[0])
+    return _begin(made, _place(), is_child=is_spawned(), hook=hook or HOOKS[0])
 
 
 def _begin(
@@ -221,7 +227,7 @@ def _tell_children(arms: _ArmChild | None) -> None:
         configuration["oddrank"] = arms
 
 
-def _is_spawned() -> bool:
+def is_spawned() -> bool:
     """Returns whether multiprocessing started this process.
 
     While a spawned child imports its parent's script, parent_process() is not set yet.

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,58 +31,19 @@ _all_runs_option = click.option(
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Record where every rank is, and look at it: live, hung, killed or gone.
+    """Look at where every rank is: live, hung, killed or gone.
 
     \b
     Examples:
-      torchrun --nproc-per-node 8 -m oddrank trace run train.py
       oddrank trace where
+      oddrank trace tail 3
       oddrank trace export -o train.json.gz
 
-    oddrank.arm() in the script, or `trace run`, switches recording on. Looking needs neither ptrace
-    nor a live process: it reads the record files under /dev/shm/oddrank-UID or $ODDRANK_DIR.
+    oddrank.arm() in the script, or `oddrank run`, switches recording on. Looking needs neither
+    ptrace nor a live process: it reads the record files under /dev/shm/oddrank-UID or $ODDRANK_DIR.
 
     Exit codes: 0; 2 if something that was named has no record. These commands do not judge.
     """
-
-
-@command.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)
-@click.option(
-    "--packages",
-    metavar="LIST",
-    help="How closely to record packages, on top of the defaults: mypkg=lines,torch=calls. Levels:"
-    " off, where, calls, lines (of a name alone).",
-)
-@click.option(
-    "--hook",
-    type=click.Choice(["settrace", "monitoring"]),
-    help="monitoring needs Python 3.12 and is the default from there on.",
-)
-@click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
-@click.argument("program", metavar="SCRIPT|MODULE")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-def run(
-    packages: str | None,
-    hook: str | None,
-    is_module: bool,
-    program: str,
-    arguments: tuple[str, ...],
-) -> NoReturn:
-    """Run a script as Python does, and record it.
-
-    \b
-    Examples:
-      torchrun --nproc-per-node 8 -m oddrank trace run train.py --lr 1e-4
-      srun oddrank trace run -m mypkg.train
-
-    The exit code is the script's.
-    """
-    from oddrank.trace import run as run_
-
-    start = run_.module if is_module else run_.script
-    start(program, arguments, packages, hook)
 
 
 @command.command()
@@ -107,7 +68,7 @@ def where(  # noqa: PLR0917 (click passes them by name)
       oddrank trace where                  your newest job on this host
       oddrank trace where 3                its rank 3
       oddrank trace where slurm-4711.0     a job (the beginning of its name is enough)
-      oddrank trace where /shared/records  what `trace collect` copied
+      oddrank trace where /shared/records  what `oddrank collect` copied
 
     PATH: a record file, a folder of one or more jobs, a job, or the number of a rank of your newest
     job. Ranks with the same stack are shown once. This command does not judge.
@@ -161,38 +122,6 @@ def tail(file: str, count: int, source: bool, microseconds: bool) -> int:
     for line in tail_.text(chosen.files[0], count, source=source, microseconds=microseconds):
         render.line(line, sys.stdout)
     return _print_notices(chosen)
-
-
-@command.command()
-@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
-def collect(folder: Path, paths: tuple[str, ...]) -> int:
-    """Copy a job's records of this host to DIR/JOB/HOST, before the allocation ends.
-
-    \b
-    Example:
-      srun --ntasks-per-node 1 oddrank trace collect /shared/records
-
-    PATH: as for `trace where`; by default your newest job on this host. Only regular files that are
-    records are copied, readable by you alone.
-    """
-    from oddrank import launch
-    from oddrank.trace import collect as collect_
-    from oddrank.trace import jobs
-
-    try:
-        here = launch.current()
-    except LaunchError as error:
-        raise OddrankError(str(error)) from None
-    if here.local_rank != 0:
-        return 0
-    chosen = jobs.find(paths)
-    copied, refused = collect_.collect(chosen.files, folder, here.host)
-    for target, count in copied.items():
-        records = f"{count} record{'' if count == 1 else 's'}"
-        render.line(f"{records} of job {target.parent.name} in {target}", sys.stdout)
-    _print_lines(refused.values())
-    return _print_notices(chosen, paths, refused)
 
 
 @command.command()
@@ -315,7 +244,7 @@ def _refuse_several_writers(path: str | None) -> None:
         return
     raise OddrankError(
         f"each of {nodes} nodes would write {path}: copy the records to one place first (srun"
-        " --ntasks-per-node 1 oddrank trace collect DIR), then name DIR in a shell of its own"
+        " --ntasks-per-node 1 oddrank collect -o DIR), then name DIR in a shell of its own"
     )
 
 

@@ -75,7 +75,7 @@ class Found:
 def find(paths: Iterable[str] = (), pid: int | None = None) -> Found:
     """Finds the records that `paths` name; by default, those of this user's newest job here.
 
-    paths: record files, folders of one or more jobs, folders from `trace collect` (JOB/HOST below
+    paths: record files, folders of one or more jobs, folders from `oddrank collect` (JOB/HOST below
     them), names of jobs on this host or their beginnings, or numbers of ranks of the newest job.
     pid: find only this process's record. Raises OddrankError if there is no record.
     """
@@ -113,7 +113,7 @@ def here() -> list[Job]:
     if not found:
         raise OddrankError(
             f"no record of yours in {looked_at()}: call oddrank.arm() in the script, start it with"
-            " `-m oddrank trace run`, or name the folder"
+            " `-m oddrank run`, or name the folder"
         )
     return sorted(found, key=lambda each: each.age, reverse=True)
 

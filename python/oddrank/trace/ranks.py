@@ -163,7 +163,7 @@ def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], dict[Pat
         replace(rank, runs_back=back)
         for rank, back in zip(ranks, processes.runs_back(ranks), strict=True)
     ]
-    return _with_states(ranks, look), refused
+    return look_at(ranks, look) if look > 0 else ranks, refused
 
 
 def _rank(found: dict[str, Any], file: str) -> Rank:
@@ -291,12 +291,12 @@ def _notes(found: dict[str, Any]) -> Iterable[str]:
             )
 
 
-def _with_states(ranks: list[Rank], look: float) -> list[Rank]:
-    """Adds states and CPU times of live threads, from two checks."""
+def look_at(ranks: list[Rank], look: float) -> list[Rank]:
+    """Adds states and CPU times of live threads, from two checks that are `look` seconds apart."""
     ids = [
         thread.tid for rank in ranks if rank.alive for thread in rank.threads if not thread.ended
     ]
-    if not ids or look <= 0:
+    if not ids:
         return ranks
     states = _native.core().trace_kernel_states
     before = dict(zip(ids, states(ids), strict=True))

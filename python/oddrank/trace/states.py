@@ -17,7 +17,7 @@ from oddrank.trace.ranks import Rank
 SCHEMA = "oddrank.states/1"
 NAME = "states.json"
 LOOK = 0.2  # seconds between the two looks at threads
-_WORDS = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "uninterruptible"}
+WORDS = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "uninterruptible"}
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Seen:
 
     state: running, stopped, uninterruptible, zombie or dead. signal, code: how it ended, if its
     parent has not asked for it yet. threads: id -> (its state in words, seconds of CPU time between
-    two looks).
+    two looks). oom_kills: of its cgroup while a guard watched it. ended: Unix time of its end, if a
+    guard saw that.
     """
 
     rank: int
@@ -38,6 +39,8 @@ class Seen:
     signal: int | None = None
     code: int | None = None
     threads: dict[int, tuple[str, float]] = field(default_factory=dict)
+    oom_kills: int = 0
+    ended: float | None = None
 
 
 def look(ranks: Sequence[Rank]) -> list[Seen]:
@@ -54,7 +57,7 @@ def look(ranks: Sequence[Rank]) -> list[Seen]:
 def _seen(rank: Rank, letter: str, status: int, started: int, now: float) -> Seen:
     state, signal, code = "dead", None, None
     if letter and started == rank.started:
-        state = _WORDS.get(letter, "running")
+        state = WORDS.get(letter, "running")
         main = rank.main.state if rank.main else None
         if state == "uninterruptible" and main != "in uninterruptible sleep (D)":
             state = "running"  # for a moment
@@ -90,4 +93,5 @@ def _parsed(found: Mapping[str, Any]) -> Seen:
     return Seen(
         int(found["rank"]), str(found["host"]), int(found["pid"]), int(found["started"]),
         str(found["state"]), float(found["time"]), signal, code, threads,
+        int(found.get("oom_kills", 0)), None if (end := found.get("ended")) is None else float(end),
     )  # fmt: skip

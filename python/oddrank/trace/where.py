@@ -154,7 +154,7 @@ def _life(ranks: Sequence[Rank], now: float) -> str:
         life = f"alive, but its script has {what} and {still}"
     if last is None:
         return f"{life}, nothing recorded yet"
-    return f"{life}, last event {_duration(now - last)} ago"
+    return f"{life}, last event {duration(now - last)} ago"
 
 
 def _end(rank: Rank) -> str:
@@ -201,7 +201,7 @@ def _collective(collective: Collective, now: float | None) -> str:
             return f"in {name}"
         if now is None:
             return f"in {name}, since {_clock(collective.began)}"
-        return f"in {name} for {_duration(now - collective.began)}"
+        return f"in {name} for {duration(now - collective.began)}"
     return f"last collective: {name}"
 
 
@@ -262,7 +262,8 @@ def _hidden(ranks: Sequence[Rank]) -> list[str]:
     ]  # fmt: skip
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Returns a time as 1.5 s, 4 min or 2.0 h."""
     seconds = max(seconds, 0.0)
     if seconds < 120:
         return f"{seconds:.1f} s"

@@ -68,8 +68,8 @@ def jobs(facts: Sequence[Fact]) -> list[Job]:
             for start in own:
                 made[start].facts.append(fact)
         else:
-            # Of a file without such times: nothing says of which job it is, and the last one is
-            # what people ask about. Faults of devices are judged by their own times.
+            # Nothing in a file without such times says of which job it is, and the last one is the
+            # one that people ask about. Faults of devices are judged by their own times.
             made[starts[-1]].facts.append(fact)
     found = [made[start] for start in reversed(starts)][:_MOST]
     return [*found, *undated.values()][:_MOST]
@@ -95,6 +95,12 @@ def _end(fact: Fact) -> float | None:
     if isinstance(fact, (Death, Stop)) or (isinstance(fact, Progress) and fact.timed_out):
         return fact.time
     return None
+
+
+def file_of(fact: Fact) -> str:
+    """Returns the file in which a fact was read; "" if it names none."""
+    source = _source(fact)
+    return source.file if source else ""
 
 
 def _source(fact: Fact) -> Source | None:

@@ -7,7 +7,6 @@ import click
 from oddrank import render
 from oddrank.cli import fail_on_option, json_option
 from oddrank.triage import report
-from oddrank.triage.evidence import Notes, files
 
 _EXAMPLES = """Says which rank stuck or ended a job, why, how sure that is, and what to do next.
 
@@ -16,7 +15,7 @@ PATHs are files and folders that the job left, of any kind and in any mix: oddra
 records, Flight Recorder dumps, stacks (py-spy, faulthandler, gdb, pystack), logs of
 ranks and launchers, kernel logs, output of ncclras, nvidia-smi -q and kubectl; also
 packed (tar, zip, gz, bz2, xz, zst). - is stdin. Without a PATH: the newest job of
-this host that recorded itself (oddrank.arm() or oddrank trace run).
+this host that recorded itself (oddrank.arm() or oddrank run).
 
 \b
   oddrank triage /dev/shm/nccl_trace_rank_* slurm-123.out
@@ -40,10 +39,7 @@ def command(
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> int:
-    notes = Notes()
-    chosen = list(paths) or report.newest()
-    with files.opened(chosen, notes) as items:
-        found = report.judged(items, notes)
+    found = report.read(list(paths) or report.newest())
     stream = sys.stderr if json_path == "-" else sys.stdout
     if tree:
         for line in report.tree_lines(found):

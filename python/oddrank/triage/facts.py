@@ -1,12 +1,15 @@
-"""What evidence says, as typed facts. Readers make them; judges know these and no kind of file.
+"""Typed facts: the contents of evidence. Readers make them; judges know no kind of file.
 
 The way: sniff -> read -> facts -> judges -> Suspect -> findings -> Report. Times are Unix seconds
 on the clock of the process's host; None: unknown. A rank is a global rank, never one of a group.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+MOST_RANKS = 1 << 22
+"""A job of more ranks is a misread number: judges go through all ranks of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Who a fact is about, as far as its source says. Identities join what several sources say.
+    """The process of a fact, as far as its source says. Identities join what several sources say.
 
     label: how a source without ranks and pids tells its processes apart: 9th stack of a.txt.
     """
@@ -67,6 +70,15 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """When the job began on a host: what logs of that host say of processes before is not of it."""
+
+    host: str
+    began: float
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A process group. Names repeat across disjoint groups: name and ranks together are the key.
 
@@ -87,7 +99,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """What users know it by: its description, if it has one. torch's default is "undefined"."""
+        """The name that users know: its description, if it has one. torch's is "undefined"."""
         return self.name if self.text in ("", "undefined") else self.text
 
 
@@ -123,7 +135,7 @@ class Call:
     site: tuple[Frame, ...] = ()
     thread: str = ""
     nth: int | None = None
-    """Of a send or recv: which one from its sender to its receiver, if the source counts so."""
+    """Number of a send or recv among those from its sender to its receiver, if counted so."""
     usual: bool | None = None
     """Whether its rank always issued the same after the same calls before; None: no pattern."""
 
@@ -166,7 +178,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What some ranks issued at one sequence number.
+    """The call that some ranks issued at one sequence number.
 
     usual: whether the group always issued the same after the same calls; None: no pattern.
     """
@@ -223,12 +235,14 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the kernel or a guard says of a process at a moment."""
+    """State of a process at a moment, as the kernel or a guard says it."""
 
     process: Process
     state: Literal["running", "stopped", "uninterruptible", "zombie", "dead"]
     source: Source
     time: float | None = None
+    where: str = ""
+    """The kernel's function in which it waits, if it is uninterruptible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +313,8 @@ class Stop:
     """The source names no zone."""
 
 
+# The code of kills that a cgroup counts: of some process in it, and nobody knows when.
+OF_CGROUP = "cgroup"
 Whose: TypeAlias = Literal["hardware", "application", "cleanup", "notice", "unknown"]
 
 
@@ -367,8 +383,8 @@ class Advice:
 
 
 Fact: TypeAlias = (
-    Identity | Child | World | Progress | Mismatch | Stack | State | Activity | Death | Stop
-    | Trouble | Counts | Advice
+    Identity | Child | World | Span | Progress | Mismatch | Stack | State | Activity | Death
+    | Stop | Trouble | Counts | Advice
 )  # fmt: skip
 
 
@@ -394,7 +410,6 @@ Cause = Literal[
     "cycle",  # ranks wait for each other in a circle
     "outside",  # no call is open anywhere: all stand in code that is no collective
     "moving",  # stalled, but moving: slow
-    "slow",  # late in every collective
     "unreachable",  # it answers no watcher: stopped, dead, or its node is cut off
     "device",  # a fault of its GPU, link or host
     "application",  # a GPU reports an error of the program that it ran
@@ -404,7 +419,7 @@ Cause = Literal[
 
 @dataclass(frozen=True)
 class Suspect:
-    """What a judge found: pure data, no sentence.
+    """A judge's finding: pure data, no sentence.
 
     processes: the culprits; empty: nobody can be named. waiting: those who wait for them. at: the
     call in which these wait. leaf: where the culprit's host stands. group: the group of the call.
@@ -427,10 +442,10 @@ class Suspect:
     death: Death | None = None
     trouble: tuple[Trouble, ...] = ()
     cycle: tuple[tuple[Process, ...], ...] = ()
-    """Of a circle: sets of ranks, each waiting for the next; or pairs that wait for each other."""
+    """A circle: sets of ranks, each waiting for the next; or pairs that wait for each other."""
     time: float | None = None
     there: tuple[Process, ...] | None = None
-    """Of those who wait: who stands in `at`; None: not known."""
+    """The waiting processes that stand in `at`; None: not known."""
     own: Call | None = None
     """The call of `group` that the culprits are in themselves; None: none, or not known."""
     young: bool = False
@@ -440,3 +455,37 @@ class Suspect:
 def ranks(processes: Sequence[Process]) -> tuple[int, ...]:
     """Returns the known ranks, sorted, each once."""
     return tuple(sorted({p.rank for p in processes if p.rank is not None}))
+
+
+def bounded(facts: Iterable[Fact]) -> tuple[list[Fact], list[Fact]]:
+    """Returns the facts that may be true, and those with a rank or size beyond MOST_RANKS."""
+    fine: list[Fact] = []
+    strange: list[Fact] = []
+    groups: dict[Group, bool] = {}
+    for fact in facts:
+        fits = all(0 <= number < MOST_RANKS for number in _own_numbers(fact))
+        if fits and isinstance(fact, (Progress, Mismatch)):
+            if fact.group not in groups:
+                groups[fact.group] = all(0 <= rank < MOST_RANKS for rank in fact.group.ranks)
+            fits = groups[fact.group]
+        (fine if fits else strange).append(fact)
+    return fine, strange
+
+
+def _own_numbers(fact: Fact) -> Iterator[int]:
+    """Yields the ranks and sizes in a fact, but for those of its group."""
+    if isinstance(fact, World):
+        yield fact.size
+    elif isinstance(fact, Stack):
+        yield from ranks([thread.process for thread in fact.threads])
+    elif isinstance(fact, Mismatch):
+        for variant in fact.variants:
+            yield from variant.ranks
+    elif isinstance(fact, Counts):
+        yield from (rank for rank, _ in fact.counts)
+        yield from (*fact.dead, *fact.silent, fact.size or 0)
+        yield from ranks([process for _, process in fact.members])
+    elif isinstance(fact, Trouble):
+        yield from fact.ranks
+    elif not isinstance(fact, (Span, Stop, Advice)) and fact.process.rank is not None:
+        yield fact.process.rank

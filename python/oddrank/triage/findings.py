@@ -49,6 +49,17 @@ def finding(suspect: Suspect, next_: Sequence[str] = (), folder: str = "") -> Fi
         evidence=tuple(_evidence(point, folder) for point in _points(suspect))[:_MOST_POINTS],
         confidence=_confidence(suspect),
         next=tuple(next_),
+        drains_node=_is_fault_of_node(suspect),
+    )
+
+
+def _is_fault_of_node(suspect: Suspect) -> bool:
+    """Returns whether another node would do better: a device's fault, a GPU or a kernel that stands
+    still, a node that nobody reaches. What a program or its user did goes on elsewhere."""
+    if suspect.cause == "device":
+        return any(t.fatal and t.whose == "hardware" for t in suspect.trouble)
+    return suspect.cause in ("gpu-stopped", "unreachable") or (
+        suspect.cause == "host-stuck" and suspect.rule == "held"
     )
 
 
@@ -217,8 +228,10 @@ def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
 
 def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
     doing = _DOING.get(suspect.leaf_class, "stands")
-    if len(suspect.processes) > 1 and doing.endswith("s"):
-        first, _, rest = doing.partition(" ")
+    if suspect.rule == "held" and not suspect.leaf_class:
+        doing = "inside the kernel (state D)"
+    first, _, rest = doing.partition(" ")
+    if len(suspect.processes) > 1 and first.endswith("s"):
         doing = f"{first[:-1]} {rest}".rstrip()
     place = place_text(suspect.leaf)
     if place and suspect.leaf_class not in _DOING:
@@ -336,11 +349,6 @@ def _moving(suspect: Suspect) -> tuple[Condition, str]:
     return "slow", f"{name} {be} slow, but moves{where}{_waiters(suspect)}"
 
 
-def _slow(suspect: Suspect) -> tuple[Condition, str]:
-    name, be, _ = _subject(suspect)
-    return "slow", f"{name} {be} slow{_waiters(suspect)}"
-
-
 def _unreachable(suspect: Suspect) -> tuple[Condition, str]:
     verb = "answer" if len(suspect.processes) > 1 else "answers"
     return _stuck(suspect, f"{verb} nobody: stopped, dead, or cut off from the network")
@@ -381,6 +389,9 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
         first, *others = (point.text for point in suspect.support[:_MOST_CALLS])
         text = "; ".join([*others, first])
         return "unknown", f"{text}: not the same call, and {_NOT_TOLD} who waits for whom"
+    if suspect.rule == "lost-peers":
+        verb = "a connection" if len(suspect.waiting) == 1 else "connections"
+        return "unknown", f"{count(suspect.waiting)} lost {verb}, and {_NOT_TOLD} who ended first"
     if not suspect.waiting:
         return "unknown", f"something went wrong, and {_NOT_TOLD} which rank began it"
     verb = "wait" if len(suspect.waiting) > 1 else "waits"
@@ -452,7 +463,6 @@ _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
     "cycle": _cycle,
     "outside": _outside,
     "moving": _moving,
-    "slow": _slow,
     "unreachable": _unreachable,
     "device": _device,
     "application": _application,

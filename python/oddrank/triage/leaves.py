@@ -35,6 +35,7 @@ def _functions(words: str) -> re.Pattern[str]:
 
 _PYTHON_ROWS = tuple((kind, _files(f), _functions(names)) for kind, f, names in model_frames.PYTHON)
 _NATIVE_ROWS = tuple((kind, re.compile("|".join(names))) for kind, names in model_frames.NATIVE)
+_KERNEL_ROWS = tuple((kind, re.compile(f"(?:{text})")) for kind, text in model_frames.KERNEL)
 _HELPER_ROWS = tuple(
     (_files(files), _functions(names)) for files, names in model_frames.HELPER_FRAMES
 )
@@ -55,7 +56,7 @@ _MOST_WRAPPERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """What a stack says its thread does.
+    """The activity of a thread, as its stack shows it.
 
     kind: peers, data, gpu, disk, lock, network, running, threads, leaving, or "" if unknown.
     frame: the innermost frame that a user would name. op: the operation, of peers. cut: how many
@@ -89,6 +90,11 @@ def kind_of(frame: Frame) -> str:
         ),
         "",
     )
+
+
+def kernel_class(function: str) -> str:
+    """Returns what a process inside this function of the kernel waits for; "" if unknown."""
+    return next((kind for kind, known in _KERNEL_ROWS if known.match(function)), "")
 
 
 def _plain(function: str) -> str:

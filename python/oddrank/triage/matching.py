@@ -26,7 +26,6 @@ _COMPARED: dict[str, Compared] = {
     "gather": "input",
     "scatter": "output",
 }
-_MESSAGES = ("send", "recv")
 # So many calls before one, of which each length is tried, and so often seen, are a pattern.
 _PATTERNS = (3, 8, 24)
 _SEEN = 2

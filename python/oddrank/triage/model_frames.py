@@ -101,6 +101,14 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
 
 # (class, regular expressions) of native frames, searched in the name without template arguments.
 _GLIBC = r"^_*(?:GI_+)?_*(?:libc_)?"
+# Functions of the kernel in which a process in state D waits, as /proc/PID/wchan names them.
+KERNEL: tuple[tuple[str, str], ...] = (
+    (DISK, r"request_wait_answer|fuse_|rpc_|nfs\d?_|cl_|ll_|lov_|osc_|ldlm_|ptlrpc_|gpfs|cxi|ceph_|"
+           r"io_schedule|folio_wait|wait_on_page|wait_on_buffer|blk_|jbd2_|xfs_|ext4_|btrfs_|bio_"),
+    (GPU, r"nv_|nvidia_|uvm_|os_acquire_|rm_|nvkms"),
+    (LOCK, r"rwsem_|down_|mutex_|__mutex|percpu_rwsem"),
+    (NETWORK, r"ib_|rdma_|mlx\d_|sk_wait|lock_sock|inet_csk"),
+)  # fmt: skip
 NATIVE: tuple[tuple[str, tuple[str, ...]], ...] = (
     (LEAVING, ("^Py_Finalize", "^__run_exit_handlers$", "^_?exit$",
                "ncclComm(?:Abort|Destroy|Finalize)", r"ProcessGroup\w+::(?:shutdown|abort)")),

@@ -1,4 +1,4 @@
-"""What to set or type next: one table, each row shown only where the evidence points there."""
+"""Settings and commands to try next: one table, each row shown where the evidence points there."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -201,7 +201,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "oddrank selftest",
-        lambda c: c.suspect.cause in ("device", "slow", "gpu-stopped"),
+        lambda c: c.suspect.cause in ("device", "gpu-stopped"),
         "torchrun ... -m oddrank selftest  (on the nodes of the job, with nothing else running)",
         "oddrank selftest --help",
     ),
@@ -275,12 +275,12 @@ STEPS: tuple[Step, ...] = (
         _TORCH, "torch 2.9+; before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
     ),
     Step(
-        "oddrank trace run",
+        "oddrank run",
         lambda c: not c.recorded
         and (c.waits or c.suspect.cause in ("infinite-loop", "moving")
              or c.suspect.rule == "told-to-end"),
-        "torchrun ... -m oddrank trace run train.py  (records where each rank is)",
-        "oddrank trace run --help",
+        "torchrun ... -m oddrank run train.py  (records where each rank is)",
+        "oddrank run --help",
     ),
     Step(
         "COLL",
@@ -322,7 +322,7 @@ def _text(step: Step, case: Case) -> str:
         "{when}": "the next time it is stuck" if case.over else "while it is stuck",
         "{pod}": (first.host if first else "") or "POD", "{dumps}": dumps[:200],
     }  # fmt: skip
-    text = step.text
+    text = f"{step.text}  [{step.versions}]" if step.versions else step.text
     for name, value in values.items():
         text = text.replace(name, value)
     return f"{text}; {_TIMING}" if step.timing else text

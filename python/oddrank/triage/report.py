@@ -1,6 +1,7 @@
 """From files to the report: reads the evidence, asks the judges, and says what they found."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -10,18 +11,18 @@ from oddrank.errors import OddrankError
 from oddrank.report import Report
 from oddrank.trace import jobs
 from oddrank.triage import apart, findings, timeline, tree, verdict
-from oddrank.triage.evidence import Item, Notes, kinds
-from oddrank.triage.facts import Fact, Point, Suspect
+from oddrank.triage.evidence import Item, Notes, files, kinds
+from oddrank.triage.facts import MOST_RANKS, Fact, Point, Suspect, bounded
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.rules import RULES
-from oddrank.triage.view import View, view
+from oddrank.triage.view import View, ours, view
 
 _MOST_NOTES = 64
 
 
 @dataclass
 class Triage:
-    """What was read and what the judges made of it. read: kind -> (files, facts)."""
+    """Everything that was read, and the suspects. read: kind -> (files, facts)."""
 
     view: View
     suspects: list[Suspect]
@@ -36,6 +37,13 @@ class Triage:
 def newest() -> list[str]:
     """Returns the record files of this host's newest job. OddrankError if there is none."""
     return [str(file) for file in jobs.here()[0].files]
+
+
+def read(paths: Sequence[str]) -> Triage:
+    """Judges all files below the paths. OddrankError if none of them is evidence."""
+    notes = Notes()
+    with files.opened(paths, notes) as items:
+        return judged(items, notes)
 
 
 def judged(items: Sequence[Item], notes: Notes) -> Triage:
@@ -54,6 +62,10 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
             " dumps or records of the job"
         )
+    facts, strange = bounded(ours(facts))
+    for file, number in Counter(apart.file_of(fact) for fact in strange).items():
+        plural = "s" if number > 1 else ""
+        notes.add(file, f"{number} fact{plural} left out: a rank or size beyond {MOST_RANKS}")
     jobs_found = apart.jobs(facts)
     return Triage(view(facts), _suspects(jobs_found), notes, read, len(jobs_found), _folder(items))
 
@@ -134,8 +146,8 @@ def _suspect(suspect: Suspect) -> dict[str, Any]:
 
 def explanation(triage: Triage) -> Iterator[str]:
     """Yields the lines of --explain: what was read, each rule that fired, for and against."""
-    for name, (files, facts) in triage.read.items():
-        yield f"read {files} file{'s' if files != 1 else ''} of {name}: {facts} facts"
+    for name, (count, facts) in triage.read.items():
+        yield f"read {count} file{'s' if count != 1 else ''} of {name}: {facts} facts"
     for line in triage.notes.lines[:_MOST_NOTES]:
         yield f"not read: {line}"
     for suspect in triage.suspects:

@@ -9,6 +9,8 @@ RULES = {
     "gone-without-a-word": "all others lost a peer, and nothing says how it ended",
     "absent-in-store": "the others timed out waiting for its key in the store",
     "without-a-timeout": "the others timed out waiting for somebody, and it did not",
+    "lost-peers": "ranks lost connections, and nothing that was read says who ended first",
+    "lost-one-connection": "it lost a connection, and no other rank ended before it",
     "sizes-differ": "a rank was sent more than it expected: its size or its peer's is wrong",
     "awaited-and-waits-for-nobody": "awaited by other ranks, and waiting for none",
     "awaited-and-silent": "other ranks wait in calls with it, and it left no word of them",

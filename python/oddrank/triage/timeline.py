@@ -36,7 +36,7 @@ def timeline(facts: Iterable[Fact]) -> list[Event]:
     """Returns all events with a time, the earliest first; equal ones of several ranks are one."""
     folded: dict[object, list[Event]] = {}
     for event in _events(facts):
-        # What ranks say of the same thing within a second is one event.
+        # Facts of several ranks about the same thing within a second are one event.
         key = (event.text, event.host, int(event.time), event.wall)
         folded.setdefault(key, []).append(event)
     found = []

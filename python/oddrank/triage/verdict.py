@@ -8,10 +8,22 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from oddrank.finding import ranks_text
-from oddrank.triage.facts import Activity, Cause, Point, Process, Source, Suspect, ranks
+from oddrank.triage.facts import (
+    Activity,
+    Cause,
+    Frame,
+    Point,
+    Process,
+    Source,
+    State,
+    Suspect,
+    ranks,
+)
 from oddrank.triage.judges import deaths, devices, ras, stacks, waits
+from oddrank.triage.leaves import kernel_class
 from oddrank.triage.view import View
 
+_KERNEL = "kernel"  # in the place of a file, of the kernel's functions
 _NAMES_NOBODY = frozenset({"unknown", "outside"})
 # Causes that only say that a call was not entered: a stack or a state can say why.
 _OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"})
@@ -26,6 +38,8 @@ _GONE = ("dead", "zombie")
 _JUST_NOW = 1.0
 # So many times as long between two calls as ever before is no pause any more.
 _LONGER = 2.0
+# Seconds after which a state belongs to another stall.
+_OLD = 24 * 3600.0
 
 
 def suspects(view: View) -> list[Suspect]:
@@ -93,21 +107,32 @@ def _join(found: list[Suspect], new: Suspect, what: str) -> list[Suspect]:
 
 
 def _refined(suspect: Suspect, new: Suspect) -> Suspect:
-    """Says more precisely what the named processes do: progress shows who, a stack shows where."""
+    """Says more precisely what the named processes do: progress shows who, a stack shows where.
+
+    Of several, those remain whom the new evidence names too; the others wait, if it says so, or if
+    nothing else was sure of them.
+    """
     cause: Cause = new.cause if suspect.cause in _OPEN_CAUSES else suspect.cause
     both = max(suspect.certainty, new.certainty)
+    named = suspect.processes if ranks(suspect.processes) else new.processes
+    shown = [p for p in named if _overlap([p], new.processes)]
+    others = [p for p in named if p not in shown]
+    if suspect.certainty == _LOW or all(_overlap([p], new.waiting) for p in others):
+        named = tuple(shown)
+    of_all = len(shown) == len(named)
+    waiting = suspect.waiting or new.waiting
     return replace(
         suspect,
-        cause=cause,
-        leaf=new.leaf or suspect.leaf,
-        leaf_class=new.leaf_class or suspect.leaf_class,
+        cause=cause if of_all else suspect.cause,
+        leaf=(new.leaf if of_all else None) or suspect.leaf,
+        leaf_class=(new.leaf_class if of_all else "") or suspect.leaf_class,
         certainty=_HIGH if suspect.certainty and new.certainty else both,
         support=(*suspect.support, *new.support),
         against=() if both == _HIGH else (*suspect.against, *new.against),
-        waiting=suspect.waiting or new.waiting,
+        waiting=(*waiting, *(p for p in others if p not in named and not _overlap([p], waiting))),
         at=suspect.at or new.at,
         group=suspect.group or new.group,
-        processes=suspect.processes if ranks(suspect.processes) else new.processes,
+        processes=named,
         death=suspect.death or new.death,
     )
 
@@ -115,17 +140,24 @@ def _refined(suspect: Suspect, new: Suspect) -> Suspect:
 def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
     """Adds what the kernel or a guard saw: a process that is stopped, or in D state."""
     for word, cause in _STATE_CAUSES.items():
-        told = [state for state in view.states.values() if state.state == word]
+        told = [s for s in view.states.values() if s.state == word and _is_of_stall(s, found, view)]
         if not told or len(told) == len(view.states) > 1:
             continue  # all of them: it was a person who looked, or the scheduler
-        held = tuple(state.process for state in told)
-        points = tuple(Point(f"{_one(s.process)} is {_WORDS[word]}", s.source) for s in told)
+        held = tuple(
+            child.parent if (child := view.child(state.process)) else state.process
+            for state in told
+        )
+        points = tuple(Point(_held_text(s), s.source) for s in told)
+        wheres = {state.where for state in told} - {""}
+        leaf = Frame(wheres.pop(), _KERNEL, None, True) if len(wheres) == 1 else None
         same = [s for s in found if _names(s) and _overlap(s.processes, held)]
         if same:
             # A stack shows where it stood when it was stopped: that is not why it stands.
             open_causes = _OPEN_CAUSES if word != "stopped" else (*_OPEN_CAUSES, *_HOST_CAUSES)
             found = [
-                _held(s, cause, held, points) if s in same and s.cause in open_causes else s
+                _held(s, cause, held, points, leaf)
+                if s in same and s.cause in open_causes and not (s.young and word != "stopped")
+                else s
                 for s in found
             ]
         elif not any(_names(s) and s.certainty == _HIGH for s in found):
@@ -137,9 +169,21 @@ def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
                 cause, held, rule="held", certainty=_HIGH if waiting else _MEDIUM,
                 support=(*points, *(victims.support if victims else ())), waiting=waiting,
                 at=victims.at if victims else None, group=victims.group if victims else None,
+                leaf=leaf, leaf_class=kernel_class(leaf.function) if leaf else "",
             )  # fmt: skip
             found = [new, *(s for s in found if s.certainty > _LOW and _names(s))]
     return found
+
+
+def _is_of_stall(state: State, found: Sequence[Suspect], view: View) -> bool:
+    """Returns whether a state is one of the job's processes, and not of another day: a kernel's log
+    tells of all processes of a host."""
+    if state.process not in view.members and view.child(state.process) is None:
+        return False
+    times = [s.at.since for s in found if s.at is not None and s.at.since is not None]
+    times += [p.time for of in view.progress.values() for p in of.values() if p.time is not None]
+    near = min((abs(time - state.time) for time in times if state.time is not None), default=0.0)
+    return near <= _OLD
 
 
 def _with_activity(suspect: Suspect, view: View) -> Suspect:
@@ -187,13 +231,24 @@ def _before_its_end(suspect: Suspect, view: View, last: Sequence[float]) -> Susp
 
 
 def _held(
-    suspect: Suspect, cause: Cause, held: Collection[Process], points: Sequence[Point]
+    suspect: Suspect,
+    cause: Cause,
+    held: Collection[Process],
+    points: Sequence[Point],
+    leaf: Frame | None,
 ) -> Suspect:
+    if suspect.leaf is None and leaf is not None:
+        suspect = replace(suspect, leaf=leaf, leaf_class=kernel_class(leaf.function))
     only = tuple(p for p in suspect.processes if _overlap([p], held))
     return replace(
         suspect, cause=cause, certainty=_HIGH, processes=only,
         support=(*points, *suspect.support),
     )  # fmt: skip
+
+
+def _held_text(state: State) -> str:
+    where = f", in {state.where}" if state.where else ""
+    return f"{_one(state.process)} is {_WORDS[state.state]}{where}"
 
 
 _STATE_CAUSES: dict[str, Cause] = {"stopped": "host-stopped", "uninterruptible": "host-stuck"}
@@ -251,6 +306,10 @@ def _with_devices(found: list[Suspect], broken: Sequence[Suspect]) -> list[Suspe
             first = same[0]
             # A fault of the host is one of all its ranks: it does not make one of them likelier.
             own = fault.rule == "fault-of-its-gpu"
+            hit = tuple(p for p in first.processes if _overlap([p], fault.processes))
+            if own and len(hit) < len(first.processes) and fault.certainty > first.certainty:
+                first = replace(first, processes=hit)
+            own = own and len(hit) == len(first.processes)
             joined = replace(
                 first,
                 support=(*first.support, *fault.support),
@@ -263,7 +322,7 @@ def _with_devices(found: list[Suspect], broken: Sequence[Suspect]) -> list[Suspe
                     joined, cause="device", rule=fault.rule,
                     against=first.against if fault.certainty < _HIGH else (),
                 )  # fmt: skip
-            found = [joined if s is first else s for s in found]
+            found = [joined if s is same[0] else s for s in found]
         else:
             found = [*found, fault]
     return found

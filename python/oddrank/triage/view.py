@@ -16,12 +16,15 @@ from oddrank.triage.facts import (
     Mismatch,
     Process,
     Progress,
+    Span,
     Stack,
     State,
     Stop,
     Trouble,
     World,
+    bounded,
 )
+from oddrank.triage.timeline import ZONES
 
 T = TypeVar("T")
 
@@ -30,7 +33,8 @@ T = TypeVar("T")
 class View:
     """All facts of a job. `progress`: group -> rank -> the most telling source of that rank.
 
-    processes: every process that any source names. heard: ranks with evidence of their own.
+    processes: every process that any source names. members: those that more than a state tells of.
+    heard: ranks with evidence of their own.
     """
 
     progress: dict[Group, dict[int, Progress]] = field(default_factory=dict)
@@ -44,8 +48,11 @@ class View:
     troubles: list[Trouble] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
     facts: tuple[Fact, ...] = ()
+    began: dict[str, float] = field(default_factory=dict)
+    """Host -> when the job began there."""
     world: int | None = None
     processes: tuple[Process, ...] = ()
+    members: frozenset[Process] = frozenset()
 
     def child(self, process: Process) -> Child | None:
         """Returns what is known of a process that a rank started; None if it is not known as one.
@@ -76,9 +83,9 @@ class View:
 
 def view(facts: Iterable[Fact]) -> View:
     """Joins facts: a pid and a rank of one process become one, group names get their ranks."""
-    facts = tuple(facts)
+    facts = tuple(bounded(facts)[0])
     join = Joiner(facts)
-    found = View(facts=facts, world=_world(facts))
+    found = View(facts=facts, began=_began(facts), world=_world(facts))
     groups = _Groups(facts, found.world)
     progress: dict[Group, dict[int, list[Progress]]] = defaultdict(lambda: defaultdict(list))
     as_they_are: dict[type, list[Any]] = {
@@ -118,13 +125,58 @@ def view(facts: Iterable[Fact]) -> View:
         for group, members in progress.items()
     }
     found.processes = join.all()
+    found.members = frozenset(
+        join(named)
+        for fact in facts
+        if not isinstance(fact, State) and (named := _process_of(fact)) is not None
+    ) | {thread.process for stack in found.stacks for thread in stack.threads}
     return found
 
 
+def _began(facts: Iterable[Fact]) -> dict[str, float]:
+    """Returns when the job began on each host, as far as a source says."""
+    found: dict[str, float] = {}
+    for fact in facts:
+        if isinstance(fact, Span):
+            found[fact.host] = min(fact.began, found.get(fact.host, fact.began))
+    return found
+
+
+def ours(facts: Sequence[Fact]) -> list[Fact]:
+    """Leaves out what a log of a whole host says of processes that are not the job's.
+
+    Only where a source says which processes the job has. An end while the job ran stays: in a
+    container the kernel's pids are not those of the job.
+    """
+    began = _began(facts)
+    if not began:
+        return list(facts)
+    join = Joiner(facts)
+    known = {join(fact.process) for fact in facts if isinstance(fact, (Identity, Child))}
+
+    def is_ours(fact: Fact) -> bool:
+        if not isinstance(fact, (State, Death)):
+            return True
+        process = join(fact.process)
+        if process.rank is not None or process.host not in began or process in known:
+            return True
+        if isinstance(fact, State):
+            return False
+        error = ZONES if fact.wall else 1.0
+        return fact.time is None or fact.time >= began[process.host] - error
+
+    return [fact for fact in facts if is_ours(fact)]
+
+
 def _newer(one: State | None, other: State) -> State:
-    if one is None or one.time is None or other.time is None:
+    if one is None:
         return other
-    return other if other.time >= one.time else one
+    if one.time is not None and other.time is not None and other.time < one.time:
+        one, other = other, one
+    # Sources say the same a moment apart, and one of them where.
+    return (
+        replace(other, where=one.where) if other.state == one.state and not other.where else other
+    )
 
 
 def _world(facts: Sequence[Fact]) -> int | None:
@@ -191,13 +243,16 @@ class _Groups:
 
 
 class Joiner:
-    """Joins what sources call one process: by rank, or by host and pid, or by a pid seen once."""
+    """Joins what sources call one process: by rank, or by a pid that one rank alone has.
+
+    Where no host is said, one rank of all hosts.
+    """
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         named = [p for p in map(_process_of, facts) if p is not None]
         named += [t.process for f in facts if isinstance(f, Stack) for t in f.threads]
         self._by_rank: dict[int, Process] = {}
-        self._by_pid: dict[tuple[str | None, int], Process] = {}
+        self._by_pid: dict[tuple[str | None, int], set[int]] = defaultdict(set)
         self._seen: dict[Process, None] = {}
         for process in named:
             if process.rank is not None:
@@ -209,16 +264,16 @@ class Joiner:
         for process in named:
             if process.rank is not None and process.pid is not None:
                 for host in {process.host, None}:
-                    self._by_pid.setdefault((host, process.pid), Process(process.rank))
+                    self._by_pid[host, process.pid].add(process.rank)
         for process in named:
             self._seen.setdefault(self(process))
 
     def __call__(self, process: Process) -> Process:
         if process.rank is None and process.pid is not None:
-            known = self._by_pid.get((process.host, process.pid))
-            if known is None and process.host is None:
-                known = self._by_pid.get((None, process.pid))
-            process = known or process
+            # Containers and hosts may have the same pids.
+            owners = self._by_pid.get((process.host, process.pid), set())
+            if len(owners) == 1:
+                process = Process(next(iter(owners)))
         if process.rank is not None:
             return self._by_rank.get(process.rank, process)
         return process
@@ -236,7 +291,7 @@ def _host(new: str | None, old: str | None) -> str | None:
 
 def is_address(host: str) -> bool:
     """Returns whether a host is given by its IP address."""
-    return ":" in host or host.replace(".", "").isdigit()
+    return ":" in host or host.replace(".", "").isdecimal()
 
 
 def _process_of(fact: Fact) -> Process | None:

@@ -35,7 +35,7 @@ _GDB = ("-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod en
 
 @dataclass
 class _Core:
-    """What the notes of a core say."""
+    """Content of the notes of a core."""
 
     pid: int | None = None
     thread: int | None = None  # that died

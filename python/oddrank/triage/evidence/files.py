@@ -14,14 +14,13 @@ import tarfile
 import tempfile
 import time
 import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from oddrank.errors import OddrankError
-from oddrank.triage.evidence import HEAD, Item, Notes
+from oddrank.triage.evidence import HEAD, Item, Notes, unix_time
 
 # Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
 _MOST_UNPACKED = 64 << 30
@@ -30,15 +29,10 @@ _MOST_GROWTH, _MAY_GROW_TO = 1000, 1 << 30
 _MOST_FILES = 1 << 20
 _DEEPEST = 4  # archives inside archives
 _CHUNK = 1 << 20
-_BROKEN = (
-    OSError,
-    EOFError,
-    UnicodeError,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
+_MOST_WORDS = 200  # of a command's error
+# Modules that unpack raise more kinds of errors than they document: struct.error, RuntimeError (a
+# password), NotImplementedError (a method), OverflowError, ZstdError, ...
+_BROKEN = Exception
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
@@ -76,15 +70,13 @@ class _Unpacker:
         for path in paths:
             if path == "-":
                 copy = self._copy(sys.stdin.buffer, "stdin")
-                if copy is not None:
-                    yield from self._file("stdin", copy, 0)
+                yield from self._copied("stdin", copy, 0)
             elif Path(path).is_fifo():  # <(ssh node7 dmesg)
                 # Without waiting for a writer: where there is none, the pipe is at its end.
                 with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as pipe:
                     os.set_blocking(pipe.fileno(), True)
                     copy = self._copy(pipe, path)
-                if copy is not None:
-                    yield from self._file(path, copy, 0)
+                yield from self._copied(path, copy, 0)
             else:
                 for file in self._walk(Path(path)):
                     yield from self._file(str(file), file, 0)
@@ -96,7 +88,8 @@ class _Unpacker:
         for folder, inner, names in os.walk(path, onerror=self._unreadable):
             inner.sort()
             for name in sorted(names):
-                yield Path(folder, name)
+                if not _is_packed_twin(folder, inner, name):
+                    yield Path(folder, name)
 
     def _unreadable(self, error: OSError) -> None:
         self._notes.add(str(error.filename), f"not readable: {error.strerror}")
@@ -126,7 +119,19 @@ class _Unpacker:
             try:
                 yield from unpack(self, name, path, depth + 1)
             except _BROKEN as error:
-                self._notes.add(name, f"unpacked only in part: {error}")
+                self._broken(name, error)
+
+    def _copied(self, name: str, copy: Path | None, depth: int) -> Iterator[Item]:
+        """Yields the files in a copy. An empty copy is a note; None: it has one already."""
+        if copy is None:
+            return
+        if copy.stat().st_size:
+            yield from self._file(name, copy, depth)
+        else:
+            self._notes.add(name, "empty")
+
+    def _broken(self, name: str, error: Exception) -> None:
+        self._notes.add(name, f"unpacked only in part: {error or type(error).__name__}")
 
     def _copy(
         self,
@@ -137,6 +142,8 @@ class _Unpacker:
     ) -> Path | None:
         """Copies to a file of the folder what `source` yields until its end or an error.
 
+        Returns None if an error left nothing: it is a note then.
+
         changed: Unix time that the copy keeps. It tells when a dump was made. packed: bytes that
         the source takes packed.
         """
@@ -145,6 +152,7 @@ class _Unpacker:
         path = self._folder / str(self._copies)
         # Gives what came before the place where a file is cut off; read() would raise instead.
         read = getattr(source, "read1", source.read)
+        whole = False
         with path.open("wb") as file:
             try:
                 while chunk := read(_CHUNK):
@@ -157,46 +165,76 @@ class _Unpacker:
                         self._notes.add(name, "unpacked only in part: too large for the disk here")
                         break
                     file.write(chunk)
+                else:
+                    whole = True
             except _BROKEN as error:
-                self._notes.add(name, f"unpacked only in part: {error}")
+                self._broken(name, error)
+        changed = unix_time(changed)
         if changed is not None:
             os.utime(path, (changed, changed))
-        return path if path.stat().st_size else None
+        return path if whole or path.stat().st_size else None
 
     def compressed(self, opener: Callable[[Path], Any], name: str, path: Path, depth: int) -> Any:
-        with opener(path) as source:
-            found = path.stat()
-            copy = self._copy(source, name, found.st_mtime, found.st_size)
-        if copy is not None:
-            yield from self._file(name, copy, depth)
+        copy, found = None, path.stat()
+        try:
+            with opener(path) as source:
+                copy = self._copy(source, name, found.st_mtime, found.st_size)
+        except _BROKEN as error:  # zstd says only at its end that the file is broken
+            self._broken(name, error)
+            copy = copy if copy and copy.stat().st_size else None
+        yield from self._copied(name, copy, depth)
 
     def utf16(self, name: str, path: Path, depth: int) -> Iterator[Item]:
         """Copies a text of two bytes a character, as Windows' shells redirect it, as UTF-8."""
         with path.open("r", encoding="utf-16", errors="replace", newline="") as source:
             copy = self._copy(_AsUtf8(source), name, path.stat().st_mtime)
-        if copy is not None:
-            yield from self._file(name, copy, depth)
+        yield from self._copied(name, copy, depth)
 
     def tar(self, name: str, path: Path, depth: int) -> Iterator[Item]:
+        empty = 0
         with tarfile.open(path, "r:") as archive:
             for member in archive:
-                if member.isfile():
-                    source = archive.extractfile(member)
-                    copy = self._copy(source, name, member.mtime) if source else None
-                    if copy is not None:
-                        yield from self._file(f"{name}:{member.name}", copy, depth)
+                if member.isfile() and member.size == 0:
+                    empty += 1
+                elif member.isfile() and (source := archive.extractfile(member)):
+                    copy = self._copy(source, name, member.mtime)
+                    yield from self._copied(f"{name}:{member.name}", copy, depth)
+        self._say_empty(name, empty)
 
     def zip(self, name: str, path: Path, depth: int) -> Iterator[Item]:
+        empty = 0
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
-                if member.is_dir() or member.flag_bits & 1:  # 1: encrypted
+                own = f"{name}:{member.filename}"
+                if member.is_dir():
                     continue
-                # The clock of a zip has no time zone.
-                changed = time.mktime((*member.date_time, 0, 0, -1))
-                with archive.open(member) as source:
-                    copy = self._copy(source, name, changed, member.compress_size)
-                if copy is not None:
-                    yield from self._file(f"{name}:{member.filename}", copy, depth)
+                if member.file_size == 0:
+                    empty += 1
+                    continue
+                try:
+                    # The clock of a zip has no time zone.
+                    changed = time.mktime((*member.date_time, 0, 0, -1))
+                    with archive.open(member) as source:
+                        copy = self._copy(source, own, changed, member.compress_size)
+                except _BROKEN as error:  # the other members may be well
+                    self._notes.add(own, f"not unpacked: {error}")
+                    continue
+                yield from self._copied(own, copy, depth)
+        self._say_empty(name, empty)
+
+    def _say_empty(self, name: str, count: int) -> None:
+        if count:
+            self._notes.add(name, f"{count} empty file{'s' if count > 1 else ''} in it")
+
+
+def _is_packed_twin(folder: str, inner: Collection[str], name: str) -> bool:
+    """Returns whether a file is the archive that `oddrank collect` made of a folder beside it."""
+    stem, tar, _ = name.partition(".tar.")
+    if not tar or stem not in inner:
+        return False
+    with suppress(OSError), open(Path(folder, stem, "manifest.json"), "rb") as file:
+        return b'"oddrank.collect/' in file.read(100)
+    return False
 
 
 _Unpack = Callable[[_Unpacker, str, Path, int], Iterator[Item]]
@@ -232,15 +270,23 @@ def _zstd(path: Path) -> AbstractContextManager[IO[bytes]]:
 
 @contextmanager
 def _zstd_command(path: Path) -> Iterator[IO[bytes]]:
+    """Gives what the command unpacks. OSError at the end if the command failed."""
     command = ["zstd", "-dcq", "--", str(path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout
-        finally:
-            process.kill()
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        ) as process:
+            assert process.stdout is not None
+            try:
+                yield process.stdout
+                left = process.stdout.read(1)  # the reader had enough: nothing failed
+                failed = not left and process.wait() != 0
+            finally:
+                process.kill()
+        if failed:
+            errors.seek(0)
+            said = errors.read(_MOST_WORDS).decode(errors="replace").strip()
+            raise OSError(said or f"zstd ended with {process.returncode}")
 
 
 _OPENERS: dict[bytes, Callable[[Path], Any]] = {

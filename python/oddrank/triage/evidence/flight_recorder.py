@@ -7,8 +7,16 @@ from pathlib import PurePath
 from typing import Any
 
 from oddrank import _native
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import (
+    Item,
+    Kind,
+    Notes,
+    rank_in_name,
+    unix_time,
+    without_other_ranks,
+)
 from oddrank.triage.facts import (
+    MOST_RANKS,
     Call,
     Fact,
     Frame,
@@ -22,10 +30,8 @@ from oddrank.triage.facts import (
     World,
 )
 
-_LARGEST_RANK = 1 << 22
 # Texts that every dump has and other files rarely have. Old protocols write no length before them.
 _MARKS = (b"pg_config", b"pg_status", b"profiling_name", b"collective_seq_id")
-_RANK = re.compile(r"(?<!local_)(?<![a-z])rank[_-]?(\d+)", re.IGNORECASE)
 _NAMED = re.compile(r"(?:dump|trace)[_-]?(\d+)(?![\d])", re.IGNORECASE)
 _LAST = re.compile(r"(\d+)$")
 _STACK = tuple[Frame, ...]
@@ -60,7 +66,7 @@ class _Records:
         self._stacks: dict[int, _STACK] = {}
         self._sources = [Source(item.name) for item in items]
         # A dump does not say when it was made: its file does.
-        self._times = [(_modified(item) or 0) / 1e9 or None for item in items]
+        self._times = [unix_time(_modified(item) / 1e9) or None for item in items]
         self._processes: list[Process] = []
         for item, (_, rank, host, pid, *_, lines) in zip(items, found["dumps"], strict=True):
             self._processes.append(Process(rank, host or None, pid))
@@ -177,9 +183,12 @@ def _named_rank(name: str) -> int:
     """Returns the rank in a file's name (_dump_3, trace_rank_3, <quorum>/3), -1 if it has none."""
     base = PurePath(name.replace(":", "/")).name
     stem = base.split(".")[0] if not base.startswith(".") else base
-    for pattern in (_RANK, _NAMED, _LAST):
+    if (rank := rank_in_name(stem)) is not None:
+        return rank
+    stem = without_other_ranks(stem)
+    for pattern in (_NAMED, _LAST):
         found = pattern.findall(stem)
-        if found and len(found[-1]) < 8 and int(found[-1]) < _LARGEST_RANK:
+        if found and len(found[-1]) < 8 and int(found[-1]) < MOST_RANKS:
             return int(found[-1])
     return -1
 

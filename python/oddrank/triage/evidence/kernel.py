@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from oddrank.machine.xid import UNKNOWN, XIDS, harmless, pci_slot
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import Item, Kind, Notes, unix_time
 from oddrank.triage.evidence.kernel_lines import RULES, VIRTUAL, WORDS, Rule
 from oddrank.triage.evidence.lines import is_text, matching, numbers
 from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble, Whose
@@ -24,7 +24,7 @@ _MONTHS = {name: number for number, name in enumerate(
 _ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?)"
 _PROGRAM = r"(?P<program>[\w.@/-]+)(?:\[\d+\])?:"
 _BOOT = r"(?:\[ *\d+\.\d{3,9}(?:\]|, *[TC]\d+\]) ?)"
-# What stands before the message, per program that writes such logs.
+# The header before the message, per program that writes such logs.
 _HEADERS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -85,8 +85,8 @@ def _journal(text: str) -> _Line:
     try:
         entry = json.loads(text)
         message, program = entry["MESSAGE"], str(entry.get("SYSLOG_IDENTIFIER", "kernel"))
-        when = float(entry["__REALTIME_TIMESTAMP"]) / 1e6
-    except (ValueError, TypeError, KeyError, RecursionError):
+        when = unix_time(float(entry["__REALTIME_TIMESTAMP"]) / 1e6)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return _Line("")
     if not isinstance(message, str) or not _PROGRAMS.match(program):
         return _Line("")
@@ -97,22 +97,22 @@ def _when(groups: dict[str, Any], newest: float) -> tuple[float | None, bool]:
     """Returns Unix seconds, and whether zone or year is a guess (UTC; the file's)."""
     with suppress(ValueError, OverflowError, KeyError):
         if groups.get("unix"):
-            return float(groups["unix"]), False
+            return unix_time(groups["unix"]), False
         if groups.get("iso"):
             iso = groups["iso"].replace(",", ".").replace("Z", "+00:00")
             iso = re.sub(r"(\.\d{1,6})\d*", lambda m: m[1].ljust(7, "0"), iso)
             iso = re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", iso)
             read = datetime.fromisoformat(iso)
             if read.tzinfo is None:
-                return read.replace(tzinfo=timezone.utc).timestamp(), True
-            return read.timestamp(), False
+                return unix_time(read.replace(tzinfo=timezone.utc).timestamp()), True
+            return unix_time(read.timestamp()), False
         if groups.get("month"):
             month, day = _MONTHS[groups["month"]], int(groups["day"])
             hour, minute, second = (int(part) for part in groups["clock"].split(":"))
             clock = partial(datetime, month=month, day=day, hour=hour, minute=minute,
                             second=second, tzinfo=timezone.utc)  # fmt: skip
             if groups.get("year"):
-                return clock(int(groups["year"])).timestamp(), True
+                return unix_time(clock(int(groups["year"])).timestamp()), True
             year = datetime.fromtimestamp(newest, timezone.utc).year
             for guess in range(year, year - 5, -1):  # 29 February is not in every year
                 with suppress(ValueError):
@@ -210,7 +210,7 @@ def _trouble(rule: Rule, found: re.Match[str]) -> Trouble | None:
 def _deaths(
     rule: Rule, found: re.Match[str], trouble: Trouble, line: _Line, place: Source
 ) -> Iterator[Fact]:
-    """What a line says of one process: that it was killed, crashed, or is stuck in the kernel."""
+    """Yields that a process was killed, crashed, or is stuck in the kernel, as a line says."""
     process = Process(host=line.host, pid=trouble.pid)
     if trouble.pid is None:
         return
@@ -256,7 +256,7 @@ def _match(text: str, newest: float = 0.0) -> tuple[_Line, Rule, re.Match[str]] 
 def _facts(item: Item, notes: Notes, fold: _Fold) -> Iterator[Fact]:
     newest = time.time()
     with suppress(OSError):
-        newest = item.path.stat().st_mtime
+        newest = unix_time(item.path.stat().st_mtime) or newest
     killed: set[tuple[str | None, int | None]] = set()
     fallen: dict[str | None, float | None] = {}
     lines, booted = 0, False

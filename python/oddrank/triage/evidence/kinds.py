@@ -6,11 +6,13 @@ from oddrank.triage.evidence import (
     Item,
     Kind,
     Notes,
+    collected,
     cores,
     flight_recorder,
     kernel,
     kubernetes,
     launcher,
+    log_lines,
     nccl_debug,
     nccl_inspector,
     nccl_ras,
@@ -24,6 +26,7 @@ from oddrank.triage.evidence import (
 from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
+    collected.KIND,
     cores.KIND,
     flight_recorder.KIND,
     kernel.KIND,
@@ -46,7 +49,7 @@ def read(
     items: Sequence[Item], notes: Notes, kinds: Sequence[Kind] | None = None
 ) -> Iterator[tuple[Kind, list[Item], list[Fact]]]:
     """Yields each kind that was found, its files and its facts. Files of no kind get a note."""
-    left = list(items)
+    left = items = log_lines.placed(items)
     known: set[str] = set()
     kinds = KINDS if kinds is None else kinds
     for kind in sorted(kinds, key=lambda kind: not kind.binary):

@@ -1,7 +1,7 @@
 """Reads `kubectl get pods|nodes|events -o json`: how containers ended, and faults of nodes.
 
 A pod is known by its name; its rank by RANK or NODE_RANK in its environment, or by the index that
-its job gives it, if the pod is one rank.
+its job gives it, if the pod is one rank. Launchers such as torchrun start several ranks in a pod.
 """
 
 import json
@@ -11,12 +11,18 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import Item, Kind, Notes, unix_time
 from oddrank.triage.evidence.lines import is_text
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble
 
 _MOST = 256 << 20
-_HEAD = re.compile(rb'"(?:kind|apiVersion)"\s*:\s*"')
+_VERSION = re.compile(rb'"apiVersion"\s*:\s*"')
+_KIND = re.compile(rb'"kind"\s*:\s*"(?:Pod|Node|Event|List)')
+_LAUNCHER = re.compile(
+    r"\b(?:torchrun|torch[./]distributed[./](?:run|launch)|deepspeed|accelerate|mpirun|mpiexec"
+    r"|horovodrun|colossalai)\b"
+)
+_PER_POD = re.compile(r"--n(?:proc|procs)[-_]per[-_]node[=\s]+(\w+)")
 _KINDS = {"Pod", "Node", "Event"}
 # Conditions of a node that are well when they are "True"; all others when they are not.
 _WELL_IF_TRUE = frozenset({"Ready"})
@@ -32,7 +38,12 @@ _EVENTS = {
 
 def _sniff(item: Item) -> bool:
     head = item.head.lstrip()
-    return is_text(item) and head.startswith(b"{") and _HEAD.search(head) is not None
+    return (
+        is_text(item)
+        and head.startswith(b"{")
+        and _VERSION.search(head) is not None
+        and _KIND.search(head) is not None
+    )
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
@@ -53,7 +64,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
         for row in _objects(document):
             try:
                 yield from list(_READERS[row["kind"]](row, Source(item.name)))
-            except (TypeError, ValueError, KeyError, AttributeError):
+            except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
                 broken += 1
         if broken:
             notes.add(item, f"{broken} objects of Kubernetes with unexpected values")
@@ -124,11 +135,15 @@ def _evicted(status: dict[str, Any]) -> Any:
 def _rank(pod: dict[str, Any]) -> int | None:
     """Returns the pod's rank, if the pod is one rank: its environment says so."""
     values: dict[str, str] = {}
+    typed = ""
     for container in pod.get("spec", {}).get("containers", ()):
+        typed += " ".join(map(str, (*(container.get("command") or ()),
+                                    *(container.get("args") or ()), "")))  # fmt: skip
         for row in container.get("env") or ():
             if isinstance(row.get("value"), str):
                 values.setdefault(str(row.get("name")), row["value"])
-    per_pod = values.get("PET_NPROC_PER_NODE") or values.get("NPROC_PER_NODE") or "?"
+    said = _PER_POD.search(typed)
+    per_pod = said[1] if said else values.get("PET_NPROC_PER_NODE") or values.get("NPROC_PER_NODE")
     rank = values.get("RANK")
     if rank is None and per_pod == "1":
         labels = pod["metadata"].get("labels") or {}
@@ -138,7 +153,7 @@ def _rank(pod: dict[str, Any]) -> int | None:
             or labels.get("training.kubeflow.org/replica-index")
             or labels.get("batch.kubernetes.io/job-completion-index")
         )
-    elif per_pod not in ("1", "?"):
+    elif per_pod != "1" and (per_pod or _LAUNCHER.search(typed)):
         return None  # RANK is the node's then
     return int(rank) if rank is not None and re.fullmatch(r"\d{1,7}", rank) else None
 
@@ -171,11 +186,12 @@ def _event(event: dict[str, Any], source: Source) -> Iterator[Fact]:
 
 
 def _time(text: object) -> float | None:
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
         read = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-        return read.timestamp() if read.tzinfo else None
+        return unix_time(read.timestamp()) if read.tzinfo else None
     return None
 
 
 _READERS = {"Pod": _pod, "Node": _node, "Event": _event}
-KIND = Kind("Kubernetes", binary=False, sniff=_sniff, read=_read)
+# Readers of logs would take its words, such as OOMKilled, for a second death: it is of one kind.
+KIND = Kind("Kubernetes", binary=True, sniff=_sniff, read=_read)

@@ -1,13 +1,22 @@
-"""What launchers and schedulers say of the ends of ranks: torchrun, srun, mpirun, DeepSpeed, ..."""
+"""Reads the ends of ranks from lines of launchers and schedulers: torchrun, srun, mpirun, ..."""
 
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeAlias
 
-from oddrank.triage.evidence import Item, Kind, Notes, log_lines, tracebacks
+from oddrank.triage.evidence import (
+    Item,
+    Kind,
+    Notes,
+    log_lines,
+    rank_in_name,
+    tracebacks,
+    unix_time,
+)
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
 
@@ -16,7 +25,7 @@ _AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+
 _CLOSING = re.compile(r"[Ss]ending process (\d+) closing signal (\w+)")
 _TOLD = re.compile(r"Received (?:Signals\.)?(\w+) death signal")
 _FORCED = re.compile(r"process (\d+) via .*forcefully exiting via (?:Signals\.)?(\w+)")
-# What ends an entry of torchrun's table: a rule, or the number of the next one.
+# The line that ends an entry of torchrun's table: a rule, or the number of the next one.
 _TABLE_LINE = re.compile(r"-{10,}|={10,}|\[\d+\]:|Root Cause .*")
 _ROW = re.compile(r"(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
@@ -61,6 +70,7 @@ class _Entry:
     line: Line
     host: str | None = None
     rank: int | None = None
+    local: int | None = None
     pid: int | None = None
     code: int | None = None
     traceback: tuple[str, ...] = ()
@@ -70,12 +80,34 @@ class _Entry:
 
 @dataclass
 class _Agent:
-    """What the agent of one node says. failed: line, exit code, local rank, pid."""
+    """Lines of one node's agent. failed: line, exit code, local rank, pid."""
 
     entries: list[_Entry] = field(default_factory=list)
     failed: list[tuple[Line, int, int, int]] = field(default_factory=list)
     closed: dict[int, Line] = field(default_factory=dict)
     forced: dict[int, Line] = field(default_factory=dict)
+
+    @property
+    def pids(self) -> list[int]:
+        return sorted({pid for *_, pid in self.failed} | self.closed.keys() | self.forced.keys())
+
+    @property
+    def launches(self) -> bool:
+        """Whether it ended processes. Other lines look like rows of its table, too."""
+        return bool(self.pids) or any(entry.code is not None for entry in self.entries)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The launchers in all files. agents: those of torchrun. size: the largest that a log says."""
+
+    launchers: bool
+    agents: int
+    size: int
+
+
+_Later: TypeAlias = Callable[[_Job], Iterator[Fact]]
+"""Makes facts of a line when all files have been read."""
 
 
 class _Reader:
@@ -84,10 +116,26 @@ class _Reader:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._agents: dict[object, _Agent] = defaultdict(_Agent)
-        self._others: list[Fact] = []
+        self._others: list[Fact | _Later] = []
         self._mpi: dict[object, tuple[Line, str]] = {}
 
-    def facts(self) -> Iterator[Fact]:
+        self.deepspeed = False
+        self._read()
+
+    @property
+    def agents(self) -> list[_Agent]:
+        return [agent for agent in self._agents.values() if agent.launches]
+
+    def facts(self, job: _Job) -> Iterator[Fact]:
+        for agent in self._agents.values():
+            yield from self._torchrun(agent, job)
+        for other in self._others:
+            if callable(other):
+                yield from other(job)
+            else:
+                yield other
+
+    def _read(self) -> None:
         for line in self._log.of("launcher"):
             if line.word in _ROWS:
                 self._row(line)
@@ -97,9 +145,6 @@ class _Reader:
                 self._line(line)
         for writer in list(self._mpi):
             self._mpi_done(writer)
-        for agent in self._agents.values():
-            yield from self._torchrun(agent)
-        yield from self._others
 
     def _agent(self, line: Line) -> _Agent:
         """Returns the agent that wrote a line: prefixes tell those of several nodes apart."""
@@ -125,7 +170,7 @@ class _Reader:
         if name == "host":
             entry.host = value or None
         elif name == "rank" and (ranks := _RANKS.search(value)):
-            entry.rank = int(ranks[1])
+            entry.rank, entry.local = int(ranks[1]), int(ranks[2])
         elif name == "exitcode" and (code := _CODE.search(value)):
             entry.code, entry.pid = int(code[1]), int(code[2])
         elif name == "traceback":
@@ -146,7 +191,7 @@ class _Reader:
         elif found := _CLOSING.search(text):
             self._agent(line).closed.setdefault(int(found[1]), line)
         elif found := _TOLD.search(text):
-            number = int(found[1]) if found[1].isdigit() else _NAMED.get(found[1])
+            number = int(found[1]) if found[1].isdecimal() else _NAMED.get(found[1])
             self._others.append(Stop("torchrun", source, line.time, number))
         elif "srun: error:" in text:
             self._srun(text, line, source)
@@ -158,10 +203,23 @@ class _Reader:
             process = replace(line.process, pid=int(found[1]))
             self._others.append(_ended(process, int(found[2]), source, time=line.time))
         elif found := _DEEPSPEED.search(text):
-            process = Process(line.process.rank or int(found[1]), line.process.host)
+            self.deepspeed = True
+            process = self._of_deepspeed(line, int(found[1]))
             self._others.append(_ended(process, int(found[2]), source, time=line.time))
         else:
             self._memory(line, source)
+
+    def _of_deepspeed(self, line: Line, local: int) -> Process:
+        """Returns the process of a local rank. It names hosts where there are several."""
+        rank = line.process.rank
+        if rank is None and line.process.host is None and local in self._spoke():
+            rank = local
+        label = f"local rank {local}" if rank is None else ""
+        return Process(rank, line.process.host, None, label)
+
+    def _spoke(self) -> set[int | None]:
+        """Returns the ranks whose own lines are in the file."""
+        return {process.rank for process in self._log.speakers}
 
     def _memory(self, line: Line, source: Source) -> None:
         text = line.text.strip()
@@ -186,24 +244,22 @@ class _Reader:
             self._others.append(Trouble("node", f"SLURM: node failure on {host}", source, host,
                                         fatal=True, time=line.time))  # fmt: skip
             return
-        if not (found := _SRUN.search(text)):
-            return
+        if found := _SRUN.search(text):
+            self._others.append(partial(self._tasks, found, line, source))
+
+    def _tasks(self, found: re.Match[str], line: Line, source: Source, job: _Job) -> Iterator[Fact]:
         host, tasks, what = found[1], _numbers(found[2]), found[3].strip()
         number = next((n for word, n in _SIGNALS_OF_SRUN.items() if what.startswith(word)), None)
         code = re.match(r"Exited with exit code (\d+)", what)
-        # Where a task is a launcher, its number is not that of a rank.
-        launchers = bool(self._agents)
+        # Tasks that are launchers, perhaps with a log elsewhere, have numbers of their own.
         for task in tasks:
-            process = Process(None if launchers else task, host)
+            process = Process(None if job.launchers else task, host)
             if what.startswith("Out Of Memory"):
-                death = Death(process, "oom", source, line.time, by="kernel")
+                yield Death(process, "oom", source, line.time, by="kernel")
             elif number is not None:
-                death = Death(process, "signal", source, line.time, signal=number)
-            elif code and not launchers:
-                death = _ended(process, int(code[1]), source, time=line.time)
-            else:
-                continue
-            self._others.append(death)
+                yield Death(process, "signal", source, line.time, signal=number)
+            elif code and not job.launchers:
+                yield _ended(process, int(code[1]), source, time=line.time)
 
     def _slurmstepd(self, text: str, line: Line, source: Source) -> None:
         if _OOM.search(text):
@@ -237,7 +293,7 @@ class _Reader:
             self._others.append(_ended(Process(int(found[1])), int(code[1]), source,
                                        time=line.time))  # fmt: skip
 
-    def _torchrun(self, agent: _Agent) -> Iterator[Fact]:
+    def _torchrun(self, agent: _Agent, job: _Job) -> Iterator[Fact]:
         """Yields what an agent says: first its table, which names ranks, then its other lines."""
         by_pid: dict[int, int] = {}
         for entry in agent.entries:
@@ -256,24 +312,50 @@ class _Reader:
         if len(ranks) > 1 and ranks == set(range(len(ranks))):
             yield World(len(ranks), self._log.source(agent.entries[0].line))
         locals_ = {pid: local for _, _, local, pid in agent.failed}
-        first = {rank - locals_[pid] for pid, rank in by_pid.items() if pid in locals_}
-        for line, code, local, pid in agent.failed:
-            if pid in by_pid:
-                continue
-            rank = local + min(first) if len(first) == 1 else line.process.rank
-            process = Process(rank if rank is not None else local, line.process.host, pid)
-            yield _ended(process, code, self._log.source(line), time=line.time)
-        known = {pid: local + min(first, default=0) for pid, local in locals_.items()} | by_pid
-        ended = agent.closed | agent.forced
-        known = _ranks_by_pid(known, sorted({*known, *ended}))
-        for pid, line in ended.items():
-            process = Process(known.get(pid), line.process.host, pid)
+        first = self._first_rank(agent, job)
+        known = dict(by_pid)
+        if first is not None:
+            known = {pid: first + local for pid, local in locals_.items()} | by_pid
+        numbers = _ranks_by_pid(known or locals_, sorted({*known, *agent.pids}))
+
+        def named(pid: int, line: Line) -> Process:
+            number = numbers.get(pid, locals_.get(pid))
+            rank = numbers.get(pid) if known else None
+            label = f"local rank {number}" if rank is None and number is not None else ""
+            return Process(rank, line.process.host, pid, label)
+
+        for line, code, _, pid in agent.failed:
+            if pid not in by_pid:
+                yield _ended(named(pid, line), code, self._log.source(line), time=line.time)
+        for pid, line in (agent.closed | agent.forced).items():
             forced = pid in agent.forced
             yield Death(
-                process, "signal", self._log.source(line), line.time,
+                named(pid, line), "signal", self._log.source(line), line.time,
                 signal=9 if forced else _NAMED.get(_closing_signal(line), 15), by="launcher",
                 text="it did not end at SIGTERM" if forced else "",
             )  # fmt: skip
+
+    def _first_rank(self, agent: _Agent, job: _Job) -> int | None:
+        """Returns the global rank of an agent's local rank 0; None if it is unknown.
+
+        Its table says it. Without a table it is 0 for the only agent of a job that is not larger,
+        if local rank 0 shows, or if the file has lines of ranks with the same numbers.
+        """
+        pairs = [(entry.rank, entry.local) for entry in agent.entries]
+        firsts = {rank - local for rank, local in pairs if rank is not None and local is not None}
+        if firsts:
+            return firsts.pop() if len(firsts) == 1 else None
+        locals_ = {pid: local for _, _, local, pid in agent.failed}
+        if len(agent.pids) == 1 and set(locals_.values()) == {0}:
+            alone = agent.failed[0][0].process.rank
+            if alone is not None:
+                return alone
+        if job.size > len(agent.pids):
+            return None
+        shows = 0 in _ranks_by_pid(locals_, agent.pids).values()
+        if shows and job.agents == 1:
+            return 0
+        return 0 if len(self.agents) == 1 and self._spoke() >= set(locals_.values()) else None
 
 
 def _ranks_by_pid(known: dict[int, int], pids: list[int]) -> dict[int, int]:
@@ -310,7 +392,7 @@ def _is_error_file(item: Item) -> bool:
     )  # fmt: skip
 
 
-def _error_file(item: Item, rank: int | None, notes: Notes) -> Iterator[Fact]:
+def _error_file(item: Item, notes: Notes) -> Iterator[Fact]:
     try:
         if item.size > _MOST_JSON:
             raise ValueError("too large")
@@ -318,14 +400,17 @@ def _error_file(item: Item, rank: int | None, notes: Notes) -> Iterator[Fact]:
         extra = content.get("extraInfo", {}) if isinstance(content, dict) else {}
         text = str(content.get("message", "") if isinstance(content, dict) else content)
         stack = str(extra.get("py_callstack", ""))
-        stamp = float(extra["timestamp"]) if "timestamp" in extra else None
+        stamp = unix_time(extra.get("timestamp"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         notes.add(item, f"no error file of torchelastic: {error}")
         return
     site, _ = tracebacks.parse(stack.splitlines()[:10_000])
     stopped = "SignalException" in text
+    # `oddrank collect` names its copies by the rank.
+    rank = rank_in_name(item.name.rpartition("/")[2]) if item.rank is None else item.rank
+    process = Process(rank, label=item.label)
     yield Death(
-        Process(rank), "signal" if stopped else "exception", Source(item.name), stamp, coarse=True,
+        process, "signal" if stopped else "exception", Source(item.name), stamp, coarse=True,
         signal=15 if stopped else None, by="launcher" if stopped else "",
         text="" if stopped else text[:2000], site=site,
     )  # fmt: skip
@@ -336,13 +421,21 @@ def _sniff(item: Item) -> bool:
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
-    elastic = log_lines.elastic_ranks(items)
     for item in items:
         if _is_error_file(item):
-            yield from _error_file(item, elastic.get(item.name), notes)
-    for log in log_lines.read([item for item in items if not _is_error_file(item)], notes):
-        yield from log_lines.identities(log)
-        yield from log_lines.clocked([log], _Reader(log).facts())
+            yield from _error_file(item, notes)
+    logs = list(log_lines.read([item for item in items if not _is_error_file(item)], notes))
+    readers = [_Reader(log) for log in logs]
+    named = [list(log_lines.identities(log)) for log in logs]
+    agents = sum(len(reader.agents) for reader in readers)
+    job = _Job(
+        launchers=agents > 0 or any(reader.deepspeed for reader in readers),
+        agents=agents,
+        size=max((f.size for facts in named for f in facts if isinstance(f, World)), default=0),
+    )
+    for log, reader, facts in zip(logs, readers, named, strict=True):
+        yield from facts
+        yield from log_lines.clocked([log], reader.facts(job))
 
 
 KIND = Kind("launcher", binary=False, sniff=_sniff, read=_read)

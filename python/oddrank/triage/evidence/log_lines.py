@@ -7,12 +7,13 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.triage.evidence import Item, Notes
+from oddrank.triage.evidence import Item, Notes, local_rank_in_name, rank_in_name, unix_time
 from oddrank.triage.facts import (
     Death,
     Fact,
@@ -96,14 +97,13 @@ _WORDS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 _READERS = tuple((reader, word) for reader, words in _WORDS.items() for word, _ in words)
 _NEEDLES = [needle for words in _WORDS.values() for needle in words]
-_FILE_RANK = re.compile(r"(?:^|[^a-z])rank[_.=-]?0*(\d+)(?!\d)", re.IGNORECASE)
 _ELASTIC_FILE = re.compile(r"(.*/)?attempt_(\d+)/(\d+)/(?:stdout|stderr|error)\.(?:log|json)$")
 _SIZES = (
     re.compile(r"using world size: (\d+)"),
     re.compile(r"MEMBER: 1/(\d+)"),
     re.compile(r"Starting with (\d+) processes"),
+    re.compile(r"\brank \d+ nranks (\d+)\b"),
 )
-_NCCL_RANK = re.compile(r"\brank (\d+) nranks (\d+)\b")
 _RANK_ROW = "rank      :"
 _TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
 _MOST_CACHED = 1_000_000
@@ -131,7 +131,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Log:
-    """What one file says. lines: in order, of all readers. speakers: who wrote lines at all."""
+    """Lines of one file. lines: in order, of all readers. speakers: processes that wrote any."""
 
     item: Item
     lines: tuple[Line, ...] = ()
@@ -159,13 +159,12 @@ def has(item: Item, reader: str) -> bool:
 
 def read(items: Sequence[Item], notes: Notes) -> Iterator[Log]:
     """Yields the lines of each file: those since the last start of the ranks."""
-    elastic = elastic_ranks(items)
     for item in items:
         found = _scan(item)
         if found is None:
             notes.add(item, "not readable as a log")
             continue
-        yield _log(item, found, elastic.get(item.name))
+        yield _log(item, found)
         if found["left_out"]:
             notes.add(item, f"{found['left_out']} more lines of the same kinds were left out")
 
@@ -179,15 +178,14 @@ def identities(log: Log) -> Iterator[Fact]:
     spoke = {process.rank for process in log.speakers if process.rank is not None}
     if len(spoke) > 1 and spoke == set(range(len(spoke))):
         yield World(len(spoke), source)
-    sizes = [
-        int(found[1])
-        for line in log.of("world")
-        for pattern in _SIZES
-        if (found := pattern.search(line.text))
-    ]
-    sizes += [int(found[2]) for line in log.of("world") if (found := _NCCL_RANK.search(line.text))]
-    if sizes:
-        yield World(max(sizes), source)
+    if size := max(map(_size, (line.text for line in log.of("world"))), default=0):
+        yield World(size, source)
+
+
+def _size(text: str) -> int:
+    """Returns the number of ranks that a line says; 0 if it says none."""
+    found = (pattern.search(text) for pattern in _SIZES)
+    return max((int(each[1]) for each in found if each), default=0)
 
 
 def clocked(logs: Iterable[Log], facts: Iterable[Fact]) -> Iterator[Fact]:
@@ -223,12 +221,13 @@ def _scan(item: Item) -> dict[str, Any] | None:
     return found
 
 
-def _log(item: Item, found: dict[str, Any], rank: int | None) -> Log:
+def _log(item: Item, found: dict[str, Any]) -> Log:
     table = (_TABLE_RANK.search(m[2]) for m in found["matches"] if _READERS[m[1]][1] == _RANK_ROW)
     writers = Writers(
         (speaker[0] for speaker in found["speakers"]),
-        _file_rank(item, rank),
+        _file_rank(item),
         {int(row[1]) - int(row[2]) for row in table if row},
+        item.label,
     )
     restarted = max(
         (m[0] for m in found["matches"] if _READERS[m[1]][1] == "will restart worker group"),
@@ -241,7 +240,7 @@ def _log(item: Item, found: dict[str, Any], rank: int | None) -> Log:
         reader, word = _READERS[needle]
         if number < restarted:
             continue
-        seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None
+        seconds = unix_time(time[0] / 1e9) if time is not None and time[1] != "boot" else None
         lines.append(
             Line(
                 number, reader, word, text, writers.process(writer), writer, seconds,
@@ -253,31 +252,72 @@ def _log(item: Item, found: dict[str, Any], rank: int | None) -> Log:
     return Log(item, tuple(lines), speakers, found["left_out"], restarted)
 
 
-def _file_rank(item: Item, elastic: int | None) -> int | None:
+def _file_rank(item: Item) -> int | None:
     """Returns the rank that the file's name says: rank_3.log, or torchrun's attempt_0/3/."""
-    named = _FILE_RANK.search("/".join(item.name.rsplit("/", 2)[-2:]))
-    return int(named[1]) if named else elastic
+    named = rank_in_name("/".join(item.name.rsplit("/", 2)[-2:]))
+    return item.rank if named is None else named
 
 
-def elastic_ranks(items: Sequence[Item]) -> dict[str, int]:
-    """Returns the rank of files in torchrun's folders, which say a local rank: of one node only."""
-    found = {item.name: each for item in items if (each := _ELASTIC_FILE.match(item.name))}
-    if len({each[1] for each in found.values()}) > 1:
-        return {}
-    return {name: int(each[3]) for name, each in found.items()}
+def placed(items: Sequence[Item]) -> list[Item]:
+    """Returns the items; those whose names or folders say a local rank have a rank or a label.
+
+    The local rank is the rank if all are of one node: one folder holds all, also that of local rank
+    0, and no log says that the job is larger.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for item in items:
+        folder, _, base = item.name.rpartition("/")
+        if each := _ELASTIC_FILE.match(item.name):
+            found[item.name] = (each[1] or "").rstrip("/"), int(each[3])
+        elif rank_in_name(base) is None and (local := local_rank_in_name(base)) is not None:
+            found[item.name] = folder, local
+    if not found:
+        return list(items)
+    folders = {folder for folder, _ in found.values()}
+    numbers = {local for _, local in found.values()}
+    one_node = len(folders) == 1 and 0 in numbers and _job_size(items) <= max(numbers) + 1
+    common = ""
+    with suppress(ValueError):  # some paths are absolute, some are not
+        common = os.path.commonpath(folders)
+    made = []
+    for item in items:
+        if item.name in found:
+            folder, local = found[item.name]
+            own = folder.removeprefix(common).strip("/")
+            label = f"local rank {local}{f' of {own}' if own else ''}"
+            rank = local if one_node else None
+            made.append(replace(item, rank=rank, label="" if one_node else label))
+        else:
+            made.append(item)
+    return made
+
+
+def _job_size(items: Iterable[Item]) -> int:
+    """Returns the largest number of ranks that a log says; 0 if none says one."""
+    scans = (_scan(item) for item in items if b"\0" not in item.head)
+    return max(
+        (_size(m[2]) for scan in scans if scan for m in scan["matches"]
+         if _READERS[m[1]][0] == "world"),
+        default=0,
+    )  # fmt: skip
 
 
 class Writers:
     """Finds the rank of a writer: its prefix says it, or lines of the same file together do.
 
-    first_ranks: global ranks of local rank 0, from torchelastic's tables in the file.
+    first_ranks: global ranks of local rank 0, from torchelastic's tables in the file. label: the
+    file's, for writers without a rank.
     A writer is (rank, local rank, task, number behind a host, pid, host, pod).
     """
 
     def __init__(
-        self, writers: Iterable[tuple[Any, ...]], file_rank: int | None, first_ranks: set[int]
+        self,
+        writers: Iterable[tuple[Any, ...]],
+        file_rank: int | None,
+        first_ranks: set[int],
+        label: str = "",
     ) -> None:
-        self._file_rank = file_rank
+        self._file_rank, self._label = file_rank, label
         self._first_rank = next(iter(first_ranks), 0)
         known: dict[tuple[Any, ...], set[int]] = defaultdict(set)
         nodes: set[tuple[Any, ...]] = set()
@@ -326,5 +366,7 @@ class Writers:
             rank = self._first_rank + local
         if rank is None and self._file_rank is not None:
             rank = self._file_rank
-        label = f"local rank {local}" if rank is None and local is not None else ""
-        return Process(rank, host or pod, pid, label)
+        label = self._label if pid is None else ""
+        if local is not None:
+            label = f"local rank {local}"
+        return Process(rank, host or pod, pid, label if rank is None else "")

@@ -56,7 +56,7 @@ _ADDRESS = re.compile(r"(?:Bootstrap : Using|NET/Socket : Using|OOB) (?:\[\d+\])
                       r"[0-9a-f:]+)<\d+>")  # fmt: skip
 _PORT = re.compile(r"(mlx5_\w+|\w+_\d+):\d+ (?:Got )?async (?:fatal )?event ?: (.*)")
 _QP = re.compile(r"Call to (ibv_\w+) failed with (?:error )?(?:(\d+) )?([\w ]+)")
-# Of ibv_wc_status. 5 follows another error.
+# Values of ibv_wc_status. 5 follows another error.
 _STATUS = {
     4: "memory protection (status 4)",
     10: "the remote side refused access (status 10)",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import Item, Kind, Notes, unix_time
 from oddrank.triage.evidence.lines import is_text
 from oddrank.triage.facts import Fact, Group, Identity, Process, Progress, Source
 
@@ -28,7 +28,7 @@ class _Last:
     rank: int
     size: int
     number: int
-    time: float
+    time: float | None
     source: Source
 
 
@@ -81,7 +81,7 @@ def _take(
     try:
         header, meta = row["header"], row["metadata"]
         host, pid = str(meta["hostname"]), int(meta["pid"])
-        time = int(meta["dump_timestamp_us"]) / 1e6
+        time = unix_time(int(meta["dump_timestamp_us"]) / 1e6)
         number = int(row.get("coll_perf", {}).get("coll_sn", 0))
         new = _Last(
             Process(None, host, pid), int(header["rank"]), int(header["n_ranks"]),
@@ -93,7 +93,7 @@ def _take(
     old = last.get(key)
     if old is not None:
         new.number = max(new.number, old.number)
-        if new.time < old.time:
+        if (new.time or 0.0) < (old.time or 0.0):
             new.time, new.source = old.time, old.source
     last[key] = new
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import Item, Kind, Notes, unix_time
 from oddrank.triage.evidence.lines import is_text
 from oddrank.triage.evidence.nccl_ras_text import (
     has_json,
@@ -161,7 +161,8 @@ def _event(document: dict[str, Any], source: Source) -> Iterator[Fact]:
 def _time(text: object) -> float | None:
     """Returns Unix seconds of a local time without zone, taken as UTC."""
     try:
-        return datetime.fromisoformat(str(text)).replace(tzinfo=timezone.utc).timestamp()
+        read = datetime.fromisoformat(str(text))
+        return unix_time(read.replace(tzinfo=timezone.utc).timestamp())
     except ValueError:
         return None
 

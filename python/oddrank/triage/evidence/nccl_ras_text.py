@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from oddrank.triage.evidence import Item
+from oddrank.triage.evidence import Item, unix_time
 from oddrank.triage.evidence.lines import lines, numbers, words
 from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Trouble, World
 
@@ -80,7 +80,7 @@ def op_name(name: str) -> str:
 
 @dataclass
 class _Block:
-    """What stands below a line #0-0 (hash): one communicator."""
+    """One communicator: the lines below a line #0-0 (hash)."""
 
     group: int
     communicator: str
@@ -289,7 +289,7 @@ def _date(line: str) -> float | None:
         if found := pattern.match(line):
             with suppress(ValueError):
                 read = datetime.strptime(f"{found[1]} {found[2]}", form)
-                return read.replace(tzinfo=timezone.utc).timestamp()
+                return unix_time(read.replace(tzinfo=timezone.utc).timestamp())
     return None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from oddrank.machine.xid import pci_slot
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import Item, Kind, Notes, unix_time
 from oddrank.triage.evidence.lines import is_text, matching, words
 from oddrank.triage.facts import Fact, Identity, Process, Source, Trouble
 
@@ -134,7 +134,7 @@ def _value(text: str, above: list[tuple[int, str]], gpu: _Gpu, source: Source) -
     if found is None:
         return
     own, value = found[2].strip(), found[3].strip()
-    if own == "Process ID" and value.isdigit():
+    if own == "Process ID" and value.isdecimal():
         yield Identity(Process(pid=int(value[:18])), source, gpu.slot, gpu.index)
     for row in _ROWS:
         if _fits(row.path, [*path, own]) and not re.fullmatch(row.well, value):
@@ -161,9 +161,8 @@ def _fits(wanted: Sequence[str], path: Sequence[str]) -> bool:
 
 def _time(text: str) -> float | None:
     with suppress(ValueError):
-        return (
-            datetime.strptime(text, "%a %b %d %H:%M:%S %Y").replace(tzinfo=timezone.utc).timestamp()
-        )
+        read = datetime.strptime(text, "%a %b %d %H:%M:%S %Y").replace(tzinfo=timezone.utc)
+        return unix_time(read.timestamp())
     return None
 
 

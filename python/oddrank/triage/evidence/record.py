@@ -1,9 +1,10 @@
-"""oddrank's own record files, and the states that `oddrank trace collect` keeps beside copies."""
+"""oddrank's own record files, and the states that `oddrank collect` keeps beside copies."""
 
 import json
+import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from oddrank import _native
 from oddrank.trace import collectives, processes, ranks, states
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
-from oddrank.triage.evidence import Item, Kind, Notes, record_calls
+from oddrank.triage.evidence import Item, Kind, Notes, record_calls, unix_time
 from oddrank.triage.facts import (
     Activity,
     Death,
@@ -45,14 +46,15 @@ def _is_states(item: Item) -> bool:
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     now = time.time()
-    found, refused = _ranks(items)
+    collected = {(s.pid, s.started): s for s in _collected(items, notes)}
+    found, refused = _ranks(items, collected)
     names = {str(item.path): item for item in items}
     for path, why in refused.items():
         item = names[str(path)]
         notes.add(item, why.replace(str(path), item.name))
     known = {(s.pid, s.started): s for s in states.look(found)}
     # What was seen at the time of the copy counts: here the process may be gone since.
-    known |= {(s.pid, s.started): s for s in _collected(items, notes)}
+    known |= collected
     chosen = [rank for rank in _newest_run(found, notes) if not rank.is_child]
     sources = {rank.file: Source(names[rank.file].name) for rank in chosen}
     for size in {rank.world for rank in chosen if rank.world > 1}:
@@ -78,14 +80,20 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
 KIND = Kind("records", binary=True, sniff=_sniff, read=_read)
 
 
-def _ranks(items: Sequence[Item]) -> tuple[list[Rank], dict[Path, str]]:
+def _ranks(
+    items: Sequence[Item], collected: Collection[tuple[int, int]]
+) -> tuple[list[Rank], dict[Path, str]]:
+    """Reads the records. Looks at threads only of processes whose states were not collected."""
     files = [item.path for item in items if _is_record(item)]
-    found, refused = ranks.read(files, states.LOOK)
+    found, refused = ranks.read(files)
+    if any((rank.pid, rank.started) not in collected for rank in found):
+        found = ranks.look_at(found, states.LOOK)
     found = [_as_torch_says(rank) for rank in found]
     back = processes.runs_back(found)
     return [
-        replace(rank, runs_back=runs) for rank, runs in zip(found, back, strict=True)
-    ], refused  # fmt: skip
+        replace(rank, runs_back=runs, last=unix_time(rank.last))
+        for rank, runs in zip(found, back, strict=True)
+    ], refused
 
 
 def _as_torch_says(rank: Rank) -> Rank:
@@ -101,8 +109,11 @@ def _collected(items: Iterable[Item], notes: Notes) -> Iterable[Seen]:
         if not _is_states(item) or item.size > _LARGEST_STATES:
             continue
         try:
-            yield from states.parse(json.loads(item.path.read_bytes()))
-        except (OSError, ValueError, RecursionError) as error:
+            found = states.parse(json.loads(item.path.read_bytes()))
+            if any(unix_time(each.time) is None for each in found):
+                raise ValueError("it has times that cannot be")
+            yield from found
+        except (OSError, ValueError, OverflowError, RecursionError) as error:
             notes.add(item, f"its states were not read: {error}")
 
 
@@ -177,18 +188,22 @@ def _death(
             site=site,
             failed=record_calls.lost(rank),
         )
+    elif seen is not None and seen.signal == signal.SIGKILL and seen.oom_kills:
+        text = f"oom_kill of its cgroup has grown by {seen.oom_kills}"
+        yield Death(process, "oom", source, seen.ended, signal=seen.signal, text=text, site=site)
     elif seen is not None and seen.signal is not None:
-        yield Death(process, "signal", source, None, signal=seen.signal, site=site)
+        yield Death(process, "signal", source, seen.ended, signal=seen.signal, site=site)
     elif seen is not None and seen.code and end.how == "no word":
         yield Death(
-            process, "exit", source, None, code=seen.code, text="os._exit()", site=site,
+            process, "exit", source, seen.ended, code=seen.code, text="os._exit()", site=site,
             failed=record_calls.lost(rank),
         )  # fmt: skip
     elif _is_gone(rank, seen) and anybody and end.how in ("no word", "ending"):
         if seen is not None and seen.code == 0:
             return
         text = "killed, crashed or called os._exit()"
-        yield Death(process, "signal", source, None, text=text, site=site)
+        ended = seen.ended if seen is not None else None
+        yield Death(process, "signal", source, ended, text=text, site=site)
 
 
 def _is_gone(rank: Rank, seen: Seen | None) -> bool:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from oddrank.report import SCHEMA
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import Item, Kind, Notes, unix_time
 from oddrank.triage.facts import Fact, Source, Trouble
 
 _LARGEST = 256 << 20
@@ -36,7 +36,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
             yield from [_trouble(item, tool, finding) for finding in findings if _tells(finding)]
         except (OSError, ValueError, RecursionError) as error:
             notes.add(item, f"its report was not read: {error}")
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
             notes.add(item, f"its report is broken ({type(error).__name__}: {error})")
 
 
@@ -72,5 +72,5 @@ def _time(item: Item) -> float | None:
     """Returns when the file was written; None for an unpacked copy, which has another time."""
     if str(item.path) == item.name:
         with suppress(OSError):
-            return item.path.stat().st_mtime
+            return unix_time(item.path.stat().st_mtime)
     return None

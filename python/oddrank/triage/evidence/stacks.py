@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from oddrank import _native
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.evidence import Item, Kind, Notes, rank_in_name, without_other_ranks
 from oddrank.triage.evidence.log_lines import Writers
 from oddrank.triage.facts import Child, Fact, Frame, Identity, Process, Source, Stack, Thread
 
@@ -216,10 +216,9 @@ def _identities(
             yield Identity(process, Source(items[one.source].name, one.line))
 
 
-_RANK = re.compile(r"(?<![a-z])rank[\W_]*(\d{1,7})(?!\d)", re.I)
+_RANK = re.compile(r"(?<!local[\W_])(?<![a-z])rank[\W_]*(\d{1,7})(?!\d)", re.I)
 _PID = re.compile(r"(?<![a-z])pid[\W_]*(\d{1,10})(?!\d)", re.I)
 _HOST = re.compile(r"\b(?:host(?:name)?|ip)[=: ]+([\w.-]*\w)", re.I)
-_ATTEMPT = re.compile(r"attempt_\d+/(\d{1,5})/std(?:err|out)\.log$")
 _LAST_NUMBER = re.compile(r"[._-](\d{1,6})(?:\.(?!\d)\w+)*$")
 _ENDING = re.compile(r"(?:\.(?:txt|out|log|err|md|json|stack|stacks|dump|trace|gz|zst))+$", re.I)
 _WORD_OF_DUMP = re.compile(
@@ -286,7 +285,8 @@ class _Namer:
 
     def _label(self, one: _Seen, nth: int) -> str:
         _, local, task, _, _, host, pod = one.writer
-        place = one.headline or host or pod or self._items[one.source].name
+        item = self._items[one.source]
+        place = one.headline or host or pod or item.label or item.name
         if local is not None:
             place = f"local rank {local}"
         elif task is not None:
@@ -334,12 +334,13 @@ class _Namer:
     def _rank_of_file(self, one: _Seen, name: str) -> int | None:
         if self._in_file[one.source] > 1 and len(self._pids[one.source]) > 1:
             return None
-        if found := _ATTEMPT.search(name):
-            return int(found[1])
         base = name.rpartition("/")[2].rpartition(":")[2]
-        if found := _RANK.search(base):
-            return int(found[1])
-        found = _LAST_NUMBER.search(_ENDING.sub("", base))
+        if (rank := rank_in_name(base)) is not None:
+            return rank
+        item = self._items[one.source]
+        if item.rank is not None or item.label:
+            return item.rank
+        found = _LAST_NUMBER.search(_ENDING.sub("", without_other_ranks(base)))
         if found is None or int(found[1]) in self._pids[one.source]:
             return None
         alike = self._shapes[re.sub(r"\d+", "#", name)]

@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from oddrank.triage.evidence import Item, Kind, Notes, log_lines
+from oddrank.triage.evidence import Item, Kind, Notes, log_lines, unix_time
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import (
+    MOST_RANKS,
     Advice,
     Call,
     Fact,
@@ -65,7 +66,7 @@ _DEFAULT = "default_pg"
 
 @dataclass
 class _Seen:
-    """What one rank's lines say of one group, which the lines name by number and text."""
+    """One rank's lines on one group, which the lines name by number and text."""
 
     process: Process
     name: str  # "": the lines name no group
@@ -141,7 +142,7 @@ class _Lines:
         if line.time is not None:
             seen.time = line.time if seen.time is None else min(seen.time, line.time)
             if ran := _RAN.search(line.text):
-                seen.since = line.time - int(ran[1]) / 1000
+                seen.since = unix_time(line.time - float(ran[1]) / 1000)
 
     def _seen(
         self, line: Line, source: Source, where: tuple[str, str, int], seq: int | None
@@ -318,7 +319,8 @@ def _groups(seen: Sequence[_Seen]) -> list[Group]:
             found.append(Group(each.name, (), f"{each.text or each.name}, of rank {rank}"))
             continue
         highest = max((member for member, of in members if member == of), default=-1)
-        ranks = tuple(range(highest + 1)) if all(m == of for m, of in members) else ()
+        first_ones = highest < MOST_RANKS and all(m == of for m, of in members)
+        ranks = tuple(range(highest + 1)) if first_ones else ()
         found.append(Group(each.name, () if each.text == _DEFAULT else ranks, each.text))
     return found
 

@@ -184,8 +184,10 @@ def _of_cuda(death: Death) -> list[Point]:
 
 def _everywhere(view: View, ends: Sequence[End], group: list[End]) -> bool:
     """Returns whether all ranks ended by the same: then none is odd, the code is."""
-    known = {end.process.rank for end in group} - {None}
-    world = view.world or len({end.process.rank for end in ends} - {None})
+    known = {end.process.rank for end in group if end.process.rank is not None}
+    others = {end.process.rank for end in ends if end.process.rank is not None}
+    # Without the size of the job: if the ranks that ended leave no gap.
+    world = view.world or max(others, default=0) + 1
     return len(known) > 1 and len(known) >= world
 
 
@@ -220,12 +222,14 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
         return []
     if absent := _absent_in_store(view, ends):
         return [absent]
+    if len(victims) == 1 and not waited and victims[0].best.how == "exception":
+        return [_alone(victims[0])]
     sure = False
     known = {end.process.rank for end in ends if end.process.rank is not None}
     everyone = set(range(view.world or max(known, default=-1) + 1))
     alive = {p.rank for p, state in view.states.items() if state.state in _ALIVE}
     if not waited and known and len(everyone - known) == 1 and not (everyone - known) & alive:
-        return [_gone(victims, Process((everyone - known).pop()))]
+        return [_gone(view, victims, Process((everyone - known).pop()))]
     unresponsive = [
         end for end in ends if end.why == "ended" and end.best.signal == 9
         and any(d.by == "launcher" and d.signal == 9 for d in end.deaths)
@@ -243,13 +247,13 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
             of = {end.process.rank: end.process for end in ends if end.process.rank is not None}
             named = [of.get(rank) or Process(rank) for rank in sorted(silent)]
             support.append(Point(f"{_who(named)} never said to have timed out"))
-        sure = bool(everyone - said)
+        sure = view.world is not None and bool(everyone - said)
     names = bool(named) and (bool(waited) or bool(unresponsive))
     return [
         Suspect(
             "not-entered-or-inside" if names else "unknown",
             tuple(named) if names else (),
-            rule="did-not-end" if unresponsive else "without-a-timeout",
+            rule="did-not-end" if unresponsive else "without-a-timeout" if waited else "lost-peers",
             certainty=int(len(named) == 1 and (bool(unresponsive) or sure)),
             support=tuple(support),
             waiting=tuple(e.process for e in victims if key(e.process) and e.process not in named),
@@ -276,16 +280,29 @@ def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
     )  # fmt: skip
 
 
-def _gone(victims: Sequence[End], process: Process) -> Suspect:
-    """All but one rank lost a peer, and nothing says how that one ended: it left them."""
+def _gone(view: View, victims: Sequence[End], process: Process) -> Suspect:
+    """All but one rank lost a peer, and nothing says how that one ended: it left them.
+
+    If nobody says how many ranks the job has, there may be others.
+    """
     source = victims[0].best.source
     return Suspect(
-        "dead", (process,), rule="gone-without-a-word", certainty=1,
+        "dead", (process,), rule="gone-without-a-word", certainty=int(view.world is not None),
         support=(Point(f"{_who([process])} is the only one that lost no peer", source),
                  *_victims(victims)),
         against=(Point("no line says how it ended"),),
         waiting=tuple(end.process for end in victims if key(end.process)),
         at=_call(victims), death=Death(process, "exit", source),
+    )  # fmt: skip
+
+
+def _alone(end: End) -> Suspect:
+    """Only one rank lost a connection: it ended the job, or somebody of whom nothing was read."""
+    return Suspect(
+        "dead", (end.process,) if key(end.process) else (), rule="lost-one-connection", certainty=0,
+        support=(Point(_words(end), end.best.source),),
+        against=(Point("who closed that connection is not in what was read"),),
+        death=end.best, leaf=end.best.site[0] if end.best.site else None, time=end.time,
     )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ class _Ties:
         if _of_a_gpu(trouble) and trouble.device:
             device = trouble.device.removeprefix("GPU ")
             own = here(self.by_gpu.get(device, ()))
-            if not own and device.isdigit() and host is not None:
+            if not own and device.isdecimal() and host is not None:
                 own = set(self.by_index.get((host, int(device[:9])), ()))
             if len(own) == 1:
                 return tuple(own)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from oddrank.triage import timeline
-from oddrank.triage.facts import Death, Process
+from oddrank.triage.facts import OF_CGROUP, Death, Process
 from oddrank.triage.view import View
 
 Why = Literal["own", "unlike", "lost", "waited", "ended"]
@@ -57,11 +57,15 @@ class End:
 def ends_of(view: View) -> list[End]:
     """Returns how each process ended. A death that names no process is one by itself."""
     of: dict[object, list[Death]] = defaultdict(list)
+    strangers: list[Death] = []
     for number, death in enumerate(view.deaths):
         if child := view.child(death.process):
             what = f"{child.what or 'child process'} pid {death.process.pid}"
             death = replace(death, process=child.parent, child=what)  # noqa: PLW2901
-        of[key(death.process) or number].append(_of_memory(death, view))
+        if _is_stranger(death, view):
+            strangers.append(death)
+        else:
+            of[key(death.process) or number].append(_of_memory(death, view))
     late = timed_out(view)
     found = [_end(left, late) for deaths in of.values() if (left := _really(deaths, view))]
     if not view.stops and all(end.why == "ended" for end in found):
@@ -70,7 +74,44 @@ def ends_of(view: View) -> list[End]:
             replace(end, why="own") if not any(d.by == "launcher" for d in end.deaths) else end
             for end in found
         ]
-    return _attached(found)
+    return _with_kills(_attached(found), strangers, view)
+
+
+def _is_stranger(death: Death, view: View) -> bool:
+    """Returns whether the log of a whole host tells of a process that is none of the job's.
+
+    Only where a source says which processes the job has.
+    """
+    process = death.process
+    return process.rank is None and process.host in view.began and death.by == "kernel"
+
+
+def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list[End]:
+    """Adds to the only end without a word that the kernel killed for memory on its host.
+
+    In a container the kernel's pids are not those of the job: if its log tells of one such kill, or
+    a cgroup counts them, it was that process.
+    """
+    silent = [
+        end for end in ends
+        if end.why == "own" and end.best.how == "signal" and end.best.signal in (None, 9)
+    ]  # fmt: skip
+    if len(silent) != 1:
+        return ends
+    (one,) = silent
+    host = one.process.host
+    kills = list({key(d.process): d for d in strangers if d.process.host == host}.values())
+    counted = [
+        Death(one.process, "oom", t.source, signal=9, by="kernel", text=t.text)
+        for t in view.troubles
+        if t.kind == "oom" and t.code == OF_CGROUP and t.host == host
+    ]
+    why = kills if len(kills) == 1 else counted[:1]
+    if not why:
+        return ends
+    best = replace(why[0], process=one.process, site=one.best.site)
+    told = replace(one, best=best, deaths=(*one.deaths, best))
+    return [told if end is one else end for end in ends]
 
 
 def _of_memory(death: Death, view: View) -> Death:
@@ -80,7 +121,7 @@ def _of_memory(death: Death, view: View) -> Death:
     for trouble in view.troubles:
         named = trouble.pid is not None or trouble.pids
         apart = trouble.host and death.process.host and trouble.host != death.process.host
-        if trouble.kind == "oom" and not named and not apart:
+        if trouble.kind == "oom" and trouble.code != OF_CGROUP and not named and not apart:
             return replace(death, how="oom", by="kernel", text=trouble.text)
     return death
 
@@ -187,7 +228,7 @@ def before(one: End, other: End) -> bool:
     """Returns whether an end came before another, as far as their clocks tell."""
     a, b = timed(one), timed(other)
     if a is None or b is None or a.time is None or b.time is None:
-        return False
+        return a is None and b is None and _was_told_before(one.best, other.best)
     same_clock = (
         one.process.host == other.process.host
         if one.process.host and other.process.host
@@ -196,6 +237,21 @@ def before(one: End, other: End) -> bool:
     if a.wall != b.wall:
         return same_clock and b.time - a.time > timeline.ZONES
     return same_clock and b.time - a.time > (1.0 if a.coarse or b.coarse else 0.0)
+
+
+def _was_told_before(one: Death, other: Death) -> bool:
+    """Returns whether a launcher that writes no times told of an exit before it told of a kill: it
+    kills the others once a task has failed."""
+    lines = one.source.line, other.source.line
+    return (
+        one.how == "exit"
+        and other.how == "signal"
+        and other.signal in FROM_OUTSIDE
+        and one.source.file == other.source.file
+        and lines[0] is not None
+        and lines[1] is not None
+        and lines[0] < lines[1]
+    )
 
 
 def timed(end: End) -> Death | None:

@@ -47,6 +47,10 @@ def _suspect(view: View, group: Group, mismatch: Mismatch) -> Suspect:
         Point(f"{ranks_text(v.ranks)} issued what always came after the same calls", v.source)
         for v in others if clear and v.usual
     ]  # fmt: skip
+    known = usual.usual is not None or any(v.usual is not None for v in others)
+    if clear and not known:
+        text = "most ranks issued the other call, and nothing earlier tells which one is wrong"
+        against.append(Point(text))
     if told:
         against.append(Point("as many ranks issued the one as the other: what came before tells"))
     elif not clear:

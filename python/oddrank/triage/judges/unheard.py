@@ -43,7 +43,8 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
             "not-entered-or-inside",
             processes(view, sorted(silent)),
             rule="awaited-and-silent",
-            certainty=1 if len(sure) == 1 else 0,
+            # Of a job of unknown size, others may be silent, too.
+            certainty=int(len(sure) == 1 and not (alone and view.world is None)),
             support=(Point(text, _first_source(view, group)),),
             against=(Point(against),),
             waiting=processes(view, sorted(waiting or inside)),
@@ -206,9 +207,8 @@ def _unknown_groups(waits: Waits) -> bool:
 
 def _only_other(view: View, inside: Collection[int]) -> set[int]:
     """Returns the one rank of the job that is inside no call, though who is in the groups is not
-    known; else nothing. The job has at least as many ranks as the largest rank says."""
-    world = max(view.world or 0, max(view.heard) + 1)
-    others = set(range(world)) - set(inside)
+    known; else nothing. If no source says how many ranks the job has, others may be silent, too."""
+    others = set(range(view.world or 0)) - set(inside)
     return others if len(others) == 1 and len(inside) > 1 else set()
 
 

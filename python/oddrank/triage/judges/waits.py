@@ -94,12 +94,12 @@ def _culprits(view: View, waits: Waits, posts: Posts, culprits: set[int]) -> lis
     """Returns a suspect for each kind of culprit."""
     kinds: dict[Cause, list[int]] = defaultdict(list)
     for rank in sorted(culprits):
-        kinds[_kind(view, waits, rank)].append(rank)
+        kinds[_kind(view, rank)].append(rank)
     silent = _silent(view, waits)
     found = []
     for cause, ranks in kinds.items():
         waiting, group, call = waits.waiting_for(ranks)
-        support = [*_points(view, waits, ranks, group, call)]
+        support = [*_points(view, ranks, group, call)]
         against = []
         if silent:
             text = f"no evidence of {ranks_text(silent)} that the others may wait for as well"
@@ -172,7 +172,7 @@ def _doubt(view: View, ranks: Sequence[int], call: Call | None) -> str:
     return ""
 
 
-def _kind(view: View, waits: Waits, rank: int) -> Cause:
+def _kind(view: View, rank: int) -> Cause:
     """Tells a GPU that completes nothing from a host that issues nothing."""
     own = {g: members[rank] for g, members in view.progress.items() if rank in members}
     pending = sum(p.open_count or len(p.open) for p in own.values())
@@ -191,7 +191,7 @@ def _kind(view: View, waits: Waits, rank: int) -> Cause:
 
 
 def _points(
-    view: View, waits: Waits, ranks: Sequence[int], group: Group | None, call: Call | None
+    view: View, ranks: Sequence[int], group: Group | None, call: Call | None
 ) -> Iterable[Point]:
     for rank in ranks[:_MOST_NAMED]:
         own = [members[rank] for members in view.progress.values() if rank in members]

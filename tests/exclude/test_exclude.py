@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oddrank
+from oddrank import exclude
 from oddrank.bench.pairs import findings as pairs_findings
 from oddrank.bench.pairs.matrix import Kind, Part
 from oddrank.control.root import RankState
@@ -17,7 +18,6 @@ from oddrank.control.stages import RunState
 from oddrank.finding import Who
 from oddrank.launch import hostlist
 from oddrank.report import Report
-from oddrank.selftest import exclude
 from reports import finding
 
 HOSTS = ("node3", "node7", "node12", "login")
@@ -26,7 +26,7 @@ HOSTS = ("node3", "node7", "node12", "login")
 def text(*findings, hosts=HOSTS, nodelist=()):
     states = {rank: RankState(rank, host, rank, 0, contact="ok") for rank, host in enumerate(hosts)}
     report = Report.of("selftest", {"size": len(hosts)}, {}, findings, complete=True)
-    return exclude.text(report, RunState(len(hosts), states), nodelist)
+    return exclude.text(report, RunState(len(hosts), states).hosts, nodelist)
 
 
 def names(*findings, **changes):

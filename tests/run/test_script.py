@@ -1,4 +1,4 @@
-"""`oddrank trace run script.py` does what `python script.py` does, and records it."""
+"""`oddrank run script.py` does what `python script.py` does, and records it."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from oddrank.trace.arm import HOOKS
 
 
 class Both:
-    """A script run by Python alone and by `trace run`."""
+    """A script run by Python alone and by `oddrank run`, unwatched: test_watch.py has guards."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -30,7 +30,7 @@ class Both:
         return self._run([sys.executable, *arguments])
 
     def traced(self, *arguments):
-        return self._run([sys.executable, "-m", "oddrank", "trace", "run", *arguments])
+        return self._run([sys.executable, "-m", "oddrank", "run", "--no-watch", *arguments])
 
     def same(self, *arguments, stdin=""):
         plain, traced = self.python(*arguments), self.traced(*arguments)
@@ -203,7 +203,7 @@ def test_the_runner_itself_is_not_recorded(both, hook):
     starts = [["-m", "oddrank"], *([[str(command)]] if command.exists() else [])]
     for start in starts:
         shutil.rmtree(both.folder / "records", ignore_errors=True)
-        done = both.python(*start, "trace", "run", "--hook", hook, "script.py")
+        done = both.python(*start, "run", "--no-watch", "--hook", hook, "script.py")
         assert (done.returncode, done.stderr) == (0, "")
         (record,) = both.records()
         assert [frame.function for frame in record.main.stack] == ["<module>", "end"]

@@ -1,15 +1,17 @@
-"""Makes the list of nodes that a job should leave out, for SLURM, PBS and scripts. Pure.
+"""Makes the list of nodes that a job should leave out, for SLURM, PBS and scripts.
 
 Jobs lose a node on the list: it is there only if a finding names it with medium or high confidence
 and has `drains_node`.
 """
 
+import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from oddrank.control.stages import RunState
+from oddrank.errors import LaunchError
 from oddrank.finding import Finding
 from oddrank.finding import fold as fold_ranks
+from oddrank.launch import hostlist
 from oddrank.report import Report
 
 ADVICE = "give --exclude a file in a folder you can write, or -"
@@ -20,17 +22,27 @@ _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
-def text(report: Report, run: RunState, nodelist: Collection[str] = ()) -> str:
+def slurm_nodes() -> list[str]:
+    """Returns SLURM's names of this job's nodes; empty outside SLURM, or if they can't be read."""
+    names = os.environ.get("SLURM_JOB_NODELIST", "")
+    try:
+        return hostlist.expand(names) if names else []
+    except LaunchError:
+        return []
+
+
+def text(report: Report, host_of: Mapping[int, str], nodelist: Collection[str] = ()) -> str:
     """Returns one name per line, as SLURM reads them from a file and mpirun from a hostfile.
 
-    nodelist: SLURM's names of the job's nodes. The list has these names: if hosts call themselves
-    node1.cluster.org, SLURM knows node1 only. Comments say why each node is left out, give the list
-    as an option of sbatch and as PBS's command, and say why other named nodes stay.
+    host_of: rank -> its host. nodelist: the scheduler's names of the job's nodes. The list has
+    these names: if hosts call themselves node1.cluster.org, SLURM knows node1 only. Comments say
+    why each node is left out, give the list as an option of sbatch and as PBS's command, and say
+    why other named nodes stay.
     """
     why: dict[str, str] = {}
     stay: dict[str, str] = {}
     for finding in report.findings:
-        hosts = {_name(host, nodelist) for host in _hosts(finding, run)}
+        hosts = {_name(host, nodelist) for host in _hosts(finding, host_of)}
         text = _one_line(finding.what)
         for host in hosts:
             if _is_to_go(finding, hosts):
@@ -38,7 +50,8 @@ def text(report: Report, run: RunState, nodelist: Collection[str] = ()) -> str:
             else:
                 stay.setdefault(host, f"{text} ({finding.cause})")
     names = sorted(why, key=_order)
-    lines = [f"# oddrank selftest: {len(names) or 'no'} node{'s' * (len(names) != 1)} to leave out"]
+    count = f"{len(names) or 'no'} node{'s' * (len(names) != 1)}"
+    lines = [f"# oddrank {report.tool}: {count} to leave out"]
     if names:
         known = nodelist or {name.partition(".")[0] for name in names}
         short = list(dict.fromkeys(_name(name, known) for name in names))
@@ -60,8 +73,8 @@ def _is_to_go(finding: Finding, hosts: Collection[str]) -> bool:
     return sure and finding.drains_node
 
 
-def _hosts(finding: Finding, run: RunState) -> set[str]:
-    hosts = {run.states[rank].host for rank in finding.who.ranks if rank in run.states}
+def _hosts(finding: Finding, host_of: Mapping[int, str]) -> set[str]:
+    hosts = {host_of[rank] for rank in finding.who.ranks if rank in host_of}
     return {host for host in hosts if _HOST.fullmatch(host)}
 
 

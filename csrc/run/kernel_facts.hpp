@@ -1,0 +1,46 @@
+// What /proc and the cgroup say of a process, without its help.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace oddrank::run {
+
+struct Usage {
+  std::uint64_t cpu_ns = 0;    // in steps of a clock tick, 10 ms
+  std::uint64_t io_bytes = 0;  // passed to read() and write(), and read from and written to disks
+};
+// Returns the sums of a process and its descendants. CPU time of those that have ended counts once
+// their parent has waited for them. Reads /proc of each process of the host.
+Usage usage_of(pid_t pid);
+
+// Returns the number of the main thread's system call, or "running"; "" if it may not be read.
+std::string syscall_of(pid_t pid);
+
+struct TaskLook {
+  char state = 0;  // letter of /proc/PID/stat; 0: gone
+  std::uint64_t cpu_ns = 0;
+};
+// Looks at these threads of a process, and at the main one.
+std::map<std::uint32_t, TaskLook> look_at_threads(pid_t pid,
+                                                  const std::vector<std::uint32_t>& tids);
+// Returns a thread's state in the words of oddrank/trace/ranks.py; an unknown letter as it is.
+std::string state_in_words(char letter);
+
+// Counts the processes that the kernel killed in a process's cgroup because memory was short.
+class OomKills {
+ public:
+  explicit OomKills(pid_t pid);
+  // Returns the number since the constructor. It stays once the cgroup is gone.
+  std::uint64_t count();
+
+ private:
+  std::string file_;  // memory.events of cgroup 2, memory.oom_control of cgroup 1; "": none
+  std::uint64_t first_ = 0, last_ = 0;
+};
+
+}  // namespace oddrank::run

@@ -1,0 +1,271 @@
+// Runs the loop of the guard of `oddrank run`.
+#include "run/watcher.hpp"
+
+#include <malloc.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <algorithm>
+#include <charconv>
+#include <exception>
+#include <set>
+#include <utility>
+
+#include "control/messages.hpp"
+#include "os/clock.hpp"
+#include "os/error.hpp"
+#include "os/proc.hpp"
+#include "run/worker_snapshot.hpp"
+#include "trace/read/slim.hpp"
+#include "trace/read/threads.hpp"
+
+namespace oddrank::run {
+namespace {
+
+using control::FrameKind;
+using control::Liveness;
+
+constexpr std::int64_t kLookNs = 1'000 * kMs;
+// A longer turn of the loop means that this process was paused.
+constexpr std::int64_t kLongestTurnNs = 2'500 * kMs;
+// Without a root yet: how often it is looked for, at first and later.
+constexpr std::int64_t kSeekNs = 50 * kMs, kSeekLaterNs = kLookNs, kSeekSoonNs = 30'000 * kMs;
+// Most time between the two looks at the threads of a snapshot.
+constexpr std::int64_t kMostLookMs = 10'000;
+// After the worker's death, for the root's questions.
+constexpr std::int64_t kLingerNs = 4'500 * kMs;
+// For telling a silent root why it was given up.
+constexpr std::int64_t kPartingNs = 3'000 * kMs;
+constexpr std::size_t kLongestHost = 200;
+
+// The parameters of a snapshot are a number of milliseconds.
+std::int64_t look_ns(const std::string& parameters) {
+  std::int64_t milliseconds = 0;
+  const char* const end = parameters.data() + parameters.size();
+  std::from_chars(parameters.data(), end, milliseconds);
+  return std::clamp<std::int64_t>(milliseconds, 0, kMostLookMs) * kMs;
+}
+
+}  // namespace
+
+Watcher::Watcher(WatchOptions options, control::ProcessWatch worker)
+    : options_(std::move(options)),
+      worker_(std::move(worker)),
+      record_(options_.records, worker_.pid(), worker_.start_time(), options_.quiet_ns),
+      oom_kills_(worker_.pid()),
+      link_(kLongestTurnNs),
+      rendezvous_(options_.rendezvous_file, options_.fetcher),
+      launcher_(worker_.parent()),
+      began_ns_(monotonic_ns()) {
+  if (!options_.address.empty()) dial(options_.address);
+}
+
+void Watcher::run() {
+  for (std::int64_t now = began_ns_; !is_done(now); now = monotonic_ns()) {
+    std::vector<pollfd> polls;
+    // poll() skips fd -1.
+    polls.push_back({is_dead() ? -1 : worker_.fd(), POLLIN, 0});
+    polls.push_back({rendezvous_.fd(), POLLIN, 0});
+    link_.add_polls(polls);
+    const std::int64_t sleep = std::max<std::int64_t>(sleep_ns(now), 0);
+    const timespec pause{sleep / 1'000'000'000, sleep % 1'000'000'000};
+    ::ppoll(polls.data(), polls.size(), &pause, nullptr);
+    step(monotonic_ns(), polls[0].revents != 0);
+  }
+}
+
+std::int64_t Watcher::sleep_ns(std::int64_t now) const {
+  std::int64_t next = looked_ns_ + kLookNs;
+  if (is_dead()) next = std::min(now + kLookNs, changed_ns_ + kLingerNs);
+  if (!alone_ && !link_.up()) {
+    const bool often = is_dead() || now - began_ns_ < kSeekSoonNs;
+    next = std::min(next, now + (often ? kSeekNs : kSeekLaterNs));
+  }
+  if (worker_.fd() < 0)
+    next = std::min(next, now + kSeekNs);  // an old kernel: the look sees a death
+  if (asked_) next = std::min(next, asked_->due_ns);
+  return next - now;
+}
+
+bool Watcher::is_done(std::int64_t now) const {
+  if (refused_) return true;
+  if (is_dead() && (alone_ || now - changed_ns_ >= kLingerNs)) return true;
+  return lost_ns_ != 0 && (!link_.parting() || now - lost_ns_ >= kPartingNs);
+}
+
+void Watcher::step(std::int64_t now, bool has_died) {
+  const bool blind = worker_.fd() < 0;
+  if (!is_dead() && (has_died || blind || now - looked_ns_ >= kLookNs)) look(now);
+  if (alone_) return;
+  look_for_root(now);
+  link_.tick(now);
+  const bool was_up = link_.up();
+  const std::vector<control::Frame> frames = link_.work(now);
+  if (link_.up() && !was_up) report(now, 0);
+  for (const control::Frame& frame : frames) {
+    if (!alone_) hear(frame, now);
+  }
+  if (alone_) return;
+  if (asked_ && (now >= asked_->due_ns || is_dead())) send_snapshot();
+  if (link_.up() && now - pinged_ns_ >= link_.welcome().heartbeat_ms * kMs) {
+    pinged_ns_ = now;
+    link_.send(FrameKind::kPing, {});
+  }
+  if (link_.lost() && lost_ns_ == 0) lost_ns_ = now;
+}
+
+void Watcher::look(std::int64_t now) {
+  looked_ns_ = now;
+  const Liveness before = worker_.last().life;
+  const Liveness life = worker_.look().life;
+  if (life != before) changed_ns_ = now;
+  record_.look(now);
+  kills_ = oom_kills_.count();
+  orphaned_ = launcher_ > 1 && worker_.parent() != launcher_;
+  if (life != before || record_.stage() != reported_.stage || kills_ != reported_.oom_kills ||
+      orphaned_ != reported_.orphaned) {
+    report(now, 0);
+  }
+}
+
+void Watcher::look_for_root(std::int64_t now) {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;  // the fetcher
+  if (link_.has_address()) {
+    rendezvous_.take_fetched(now);
+    return;
+  }
+  if (dial(rendezvous_.look(now))) return;
+  rendezvous_.start_fetch(now, INT64_MAX);
+  dial(rendezvous_.take_fetched(now));
+}
+
+bool Watcher::dial(const std::string& address) {
+  if (address.empty()) return false;
+  control::Hello hello;
+  hello.rank = options_.rank;
+  hello.world = options_.world;
+  hello.local_rank = options_.local_rank;
+  hello.local_world = options_.local_world;
+  hello.node = options_.node;
+  hello.launcher_pid = launcher_;
+  hello.launcher = options_.launcher;
+  hello.host = options_.host.substr(0, kLongestHost);
+  hello.pid = worker_.pid();
+  hello.start_time = worker_.start_time();
+  hello.remaining_ms = UINT32_MAX;  // no deadline
+  try {
+    link_.dial(control::RootAddress::parse(address), std::move(hello), true);
+  } catch (const Error&) {
+    return false;  // a fetcher failed, or another version left the file
+  }
+  return link_.has_address();
+}
+
+void Watcher::hear(const control::Frame& frame, std::int64_t now) {
+  if (frame.kind == FrameKind::kEnd) {
+    refused_ = !link_.up();  // an END without a welcome
+    go_alone();
+  } else if (frame.kind == FrameKind::kReport) {
+    if (!is_dead()) look(now);
+    report(now, control::Unpacker(frame.payload).u32());
+  } else if (frame.kind == FrameKind::kGo) {
+    const auto go = control::unpack<control::Go>(frame.payload);
+    if (go && go->stage == "snapshot") begin_snapshot(*go, now);
+    if (go && go->stage == "end") go_alone();
+  }
+}
+
+void Watcher::go_alone() {
+  alone_ = true;
+  asked_.reset();
+  link_ = control::Link(kLongestTurnNs);
+}
+
+control::State Watcher::state(std::int64_t now) const {
+  control::State state;
+  static_cast<control::ProcessState&>(state) = worker_.last();
+  if (is_dead() && state.signal == 0 && state.exit_code < 0) {
+    state.exit_code = record_.exit_code();
+  }
+  state.stage = record_.stage();
+  state.step = record_.step();
+  state.progress = record_.progress();
+  state.orphaned = orphaned_;
+  state.fault_age_ns = state.life == Liveness::kRunning ? -1 : now - changed_ns_;
+  const std::int64_t quiet = record_.quiet_ns(now);
+  state.quiet_ms = quiet < 0 ? -1 : quiet / kMs;
+  state.oom_kills = kills_;
+  return state;
+}
+
+void Watcher::report(std::int64_t now, std::uint32_t question) {
+  reported_ = state(now);
+  reported_.report = question;
+  link_.send(FrameKind::kState, control::pack(reported_));
+}
+
+void Watcher::begin_snapshot(const control::Go& go, std::int64_t now) {
+  if (!is_dead()) look(now);
+  const std::int64_t look = look_ns(go.parameters);
+  asked_ = Asked{go.stage_number, look == 0, now + look, {}};
+  if (!is_dead()) asked_->before = look_at_threads(worker_.pid(), threads());
+}
+
+// Returns the live threads of the record.
+std::vector<std::uint32_t> Watcher::threads() const {
+  std::set<std::uint32_t> tids;
+  if (record_.file() == nullptr) return {};
+  try {
+    for (const trace::Thread& thread : trace::read_threads(*record_.file(), 1).list) {
+      if (thread.state == trace::ThreadState::kLive) tids.insert(thread.tid);
+    }
+  } catch (const Error&) {
+    return {};  // cut
+  }
+  return {tids.begin(), tids.end()};
+}
+
+void Watcher::send_snapshot() {
+  WorkerSnapshot snapshot;
+  const pid_t pid = worker_.pid();
+  if (!is_dead()) {
+    const auto after = asked_->once ? asked_->before : look_at_threads(pid, threads());
+    for (const auto& [tid, before] : asked_->before) {
+      const auto found = after.find(tid);
+      if (found == after.end() || found->second.state == 0) continue;
+      const std::uint64_t end = std::max(found->second.cpu_ns, before.cpu_ns);
+      snapshot.threads.push_back({tid, state_in_words(found->second.state), end - before.cpu_ns});
+    }
+    const Usage usage = usage_of(pid);
+    snapshot.cpu_ns = usage.cpu_ns;
+    snapshot.io_bytes = usage.io_bytes;
+    snapshot.syscall = syscall_of(pid);
+    snapshot.wchan = control::read_wchan(pid);
+  }
+  const ProcStat stat = read_stat(pid);
+  if (stat.state != 0 && stat.start_time == worker_.start_time()) {
+    snapshot.letter = std::string(1, stat.state);
+    // A main thread may end before the process does.
+    if (stat.is_zombie() && is_dead()) snapshot.wait_status = stat.wait_status;
+  }
+  snapshot.start_time = worker_.start_time();
+  snapshot.oom_kills = kills_ = oom_kills_.count();
+  if (record_.file() != nullptr) {
+    try {
+      for (const trace::Thread& thread : trace::read_threads(*record_.file(), 1).list) {
+        snapshot.events += thread.events;
+      }
+      snapshot.record = trace::slim_record(*record_.file());
+    } catch (const Error&) {
+      snapshot.record.clear();  // cut
+    }
+  }
+  snapshot.realtime_ns = clock_ns(CLOCK_REALTIME);
+  link_.send(FrameKind::kResult,
+             control::Packer().u32(asked_->stage).take() + pack_snapshot(snapshot));
+  asked_.reset();
+  ::malloc_trim(0);  // the dictionary of the record
+}
+
+}  // namespace oddrank::run

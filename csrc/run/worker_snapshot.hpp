@@ -1,0 +1,53 @@
+// A guard's answer to a snapshot: what /proc and the record say of its worker at one moment.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace oddrank::run {
+
+struct WorkerSnapshot {
+  struct Thread {
+    std::uint32_t tid = 0;
+    std::string state;         // in words, as `oddrank trace where` prints them
+    std::uint64_t cpu_ns = 0;  // between two looks
+
+    void fields(auto& io) { io(tid, state, cpu_ns); }
+  };
+
+  std::int64_t realtime_ns = 0;
+  std::string letter;             // state in /proc/PID/stat; "": the process is gone
+  std::int32_t wait_status = -1;  // of a zombie, as waitpid() gives it; -1: unknown
+  std::uint64_t start_time = 0;   // in clock ticks since boot
+  std::uint64_t oom_kills = 0;    // in its cgroup, since the guard began
+  std::uint64_t cpu_ns = 0;       // of the process and all its descendants
+  std::uint64_t io_bytes = 0;     // read and written by them; 0: not readable
+  std::uint64_t events = 0;       // ever recorded by its threads
+  std::vector<Thread> threads;    // the main one, and the live ones of the record
+  std::string syscall;  // number of the main thread's system call, or "running"; "": not readable
+  std::string wchan;    // kernel function in which the main thread sleeps; "": unknown
+  std::string record;   // a slim record; "": there is none
+
+  // Without the record, which follows packed.
+  void fields(auto& io) {
+    io(realtime_ns, letter, wait_status, start_time, oom_kills, cpu_ns, io_bytes, events, threads,
+       syscall, wchan);
+  }
+};
+
+// A training rank's takes 4 to 10 KiB.
+std::string pack_snapshot(const WorkerSnapshot& snapshot);
+// Returns empty if the bytes are no snapshot.
+std::optional<WorkerSnapshot> unpack_snapshot(std::string_view bytes);
+
+// Packs words of 8 bytes, many of whose bytes are zero: for each word a byte whose bits say which
+// bytes are not zero, then those. After 0x00 comes the number of further words of zeros. Bytes
+// after the last whole word are lost.
+std::string pack_words(std::string_view bytes);
+// Returns empty if the input is broken or has more than `most` bytes once unpacked.
+std::optional<std::string> unpack_words(std::string_view packed, std::size_t most);
+
+}  // namespace oddrank::run

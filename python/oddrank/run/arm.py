@@ -1,0 +1,45 @@
+"""`oddrank.arm()`: the recorder's, and the watch for scripts whose command line can't change."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from oddrank import _native
+from oddrank.trace import arm as recorder
+from oddrank.trace.arm import Armed
+from oddrank.trace.packages import Packages
+
+STALL = 60.0
+"""Seconds without any progress that are a stall, by default."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@overload
+def arm(
+    packages: Packages = None,
+    *,
+    hook: str | None = None,
+    watch: bool = False,
+    stall: float = STALL,
+    json: str | None = None,
+) -> Armed: ...
+@overload
+def arm(packages: Function) -> Function: ...
+def arm(
+    packages: Any = None,
+    *,
+    hook: str | None = None,
+    watch: bool = False,
+    stall: float = STALL,
+    json: str | None = None,
+) -> Any:
+    """Records from here on where every thread of this process is, for `oddrank trace where`.
+
+    watch: starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; stall and
+    json as its options. Call it once on each rank, before the training begins.
+    """
+    if watch and not recorder.is_spawned() and not _native.core().trace_armed():
+        from oddrank.run import start
+
+        start.begin(stall, json)
+    return recorder.arm(packages, hook=hook)

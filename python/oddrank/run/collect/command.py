@@ -1,0 +1,103 @@
+"""`oddrank collect`: saves all evidence of a job on this node before it is gone."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from oddrank import render
+from oddrank.cli import Seconds
+from oddrank.errors import LaunchError, OddrankError
+
+if TYPE_CHECKING:
+    from oddrank.run.collect import node
+
+_MOST_LINES = 12
+_DEFAULT = "oddrank-collected"
+
+
+def _size(ctx: click.Context, option: click.Parameter, value: str) -> int:
+    """Converts 256M, 256MiB or 1G to bytes."""
+    text = value.strip().upper().removesuffix("IB").removesuffix("B")
+    unit = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
+    number = text[:-1] if unit else text
+    if not (number.isascii() and number.isdigit() and len(number) <= 12):
+        raise click.BadParameter(f"{value[:40]!r} is not a size like 256M")
+    size = int(number) << unit
+    if size < 1 << 20:
+        raise click.BadParameter("the least is 1M")
+    return size
+
+
+@click.command()
+@click.argument("job", nargs=-1, metavar="[JOB]...")
+# Not click's Path: it would look at a folder that may not answer.
+@click.option("-o", "--output", "folder", metavar="DIR", default=_DEFAULT, show_default=True,
+              type=Path, help="Folder to write to; on several nodes a shared one.")  # fmt: skip
+@click.option("--limit", metavar="SIZE", default="256M", show_default=True, callback=_size,
+              help="Largest size of a node's files.")  # fmt: skip
+@click.option("--deadline", type=Seconds(min=2, max=3600), default="30s", show_default=True,
+              help="Time for everything on this node.")  # fmt: skip
+def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> int:
+    """Save all evidence of a job on this node, before it is gone.
+
+    \b
+    Examples:
+      oddrank collect                                  your newest job on this host
+      oddrank collect slurm-4711.0 -o /shared/evidence
+      srun --ntasks-per-node 1 oddrank collect -o /shared/evidence
+      oddrank triage /shared/evidence                  which rank is to blame
+
+    Reads oddrank's records, dumps of torch's flight recorder, NCCL RAS (twice), nvidia-smi -q, the
+    kernel's log, cgroups, /proc of each rank, torchelastic's error files, and variables of a white
+    list. Writes DIR/JOB/HOST, an archive of it beside it, and in both manifest.json: what was read,
+    and what could not be read and why. It needs no oddrank in the job: without records it finds
+    ranks by their variables. JOB: as PATH of `oddrank trace where`, or the name of a job.
+
+    Each source has a deadline and a process of its own: one that hangs is named and left out. A
+    signal keeps what is done by then.
+
+    Exit codes: 0; 2 if there is no such job, or DIR can't be written.
+    """
+    from oddrank import launch
+    from oddrank.run.collect import children, node
+
+    try:
+        here = launch.current()
+    except LaunchError as error:
+        raise OddrankError(str(error)) from None
+    if here.local_rank != 0:
+        return 0
+    stop = children.Stop()
+    with stop.on_signals():
+        done = node.gather(job, folder, here.host, limit=limit, deadline=deadline, stop=stop)
+    render.line(_summary(done), sys.stdout)
+    for line in _lines(done):
+        render.line(f"oddrank: {line}", sys.stderr)
+    refused = {Path(one["what"]) for one in done.not_read}
+    named = {Path(name) for name in job}
+    return OddrankError.exit_code if done.lacking or named & refused else 0
+
+
+def _summary(done: "node.Collected") -> str:
+    records = f"{done.records} record{'' if done.records == 1 else 's'}"
+    size = f"{done.bytes / (1 << 20):.1f} MiB"
+    what = f"{records} of job {done.job} and {done.files - done.records} other files ({size})"
+    where = f"{done.folder}"
+    if done.archive is not None:
+        where += f", packed as {done.archive}"
+    return f"{what} in {where}"
+
+
+def _lines(done: "node.Collected") -> list[str]:
+    """Returns what else to say: notes, and what could not be read though it is there."""
+    lines = [*done.lacking, *done.lines]
+    if not done.complete:
+        lines.append(f"{done.why} ended it early: what was done by then is kept")
+    lacks = [f"{one['what']} was not collected: {one['why']}"
+             for one in done.not_read if not one["absent"]]  # fmt: skip
+    lines += lacks[:_MOST_LINES]
+    if len(lacks) > _MOST_LINES:
+        lines.append(f"{len(lacks) - _MOST_LINES} more such lines are in manifest.json")
+    return lines

@@ -1,0 +1,273 @@
+"""Finds what to collect: a job's records on this host, or ranks by the variables of processes.
+
+All of it runs in child processes: /proc/PID/environ waits for a process that maps memory from a
+file system that does not answer.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from oddrank import _native, job, launch
+from oddrank.errors import LaunchError, OddrankError
+from oddrank.run.collect import children
+from oddrank.run.collect.children import Say, Stop, Task
+from oddrank.run.collect.sources import Rank, Target
+from oddrank.run.collect.sources.places import NAMES, chosen
+from oddrank.run.collect.sources.process import parent_of
+from oddrank.trace import jobs, processes
+
+_SHARE = 0.25  # of the time that is left, for each of the two looks
+_MOST_PROCESSES = 8192
+_CHUNKS = 16
+_DEEPEST = 64
+_MOST_NAMES = 5
+
+
+@dataclass
+class Found:
+    """What was found. lines: for the user. lacking: one for each name without a record.
+
+    not_read: as in the manifest.
+    """
+
+    target: Target
+    lines: list[str] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
+    not_read: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """What records tell."""
+
+    files: tuple[str, ...] = ()
+    job: str = ""
+    ranks: tuple[Rank, ...] = ()
+    lacking: tuple[str, ...] = ()
+    also: str = ""
+
+
+def find(paths: Sequence[str], host: str, until: float, stop: Stop) -> Found:
+    """Finds the job. paths: as for jobs.find(); by default the newest job here.
+
+    A job that has no record is found by its name, too. OddrankError if there is no such job, or
+    none at all.
+    """
+    seconds = _SHARE * (until - time.monotonic())
+    tasks = [
+        Task("records", lambda say: _records(paths, say), seconds),
+        Task("processes", _pythons, seconds),
+    ]
+    look, pythons = children.run_all(tasks, until, stop)
+    if look.refused:
+        raise OddrankError(look.why)
+    told = look.said[0] if look.said else {}
+    not_read = [
+        {"what": result.at, "why": result.why, "absent": False}
+        for result in (look, pythons) if result.why
+    ]  # fmt: skip
+    recorded = _Recorded()
+    if told:
+        recorded = _Recorded(
+            tuple(told["files"]), told["job"], tuple(Rank(**rank) for rank in told["ranks"]),
+            tuple(told["lacking"]), told["also"],
+        )  # fmt: skip
+    pids = [rank.pid for rank in recorded.ranks if rank.alive]
+    if not paths or not recorded.files:
+        pids += [pid for pid in pythons.of("pid") if pid not in pids]
+    seen, more = _look(pids, until, stop)
+    refused = told.get("refused") or f"the records were not read: {look.why}"
+    target, lines = _chosen(recorded, seen, paths, host, refused)
+    lines += [recorded.also] if recorded.also else []
+    return Found(target, lines, list(recorded.lacking), [*not_read, *more])
+
+
+def _records(paths: Sequence[str], say: Say) -> None:
+    """Is a child: finds records and their ranks."""
+    say({"at": "the records"})
+    try:
+        found = jobs.find(paths)
+    except OddrankError as error:
+        say({"files": [], "job": "", "ranks": [], "lacking": [], "also": "",
+             "refused": str(error)})  # fmt: skip
+        return
+    ranks: list[Rank] = []
+    names = []
+    read, _ = processes.read(found.files, _native.core().trace_snapshot)
+    by_file = dict(read)
+    for file in found.files:
+        name, facts = jobs.NAME.fullmatch(file.name), by_file.get(file)
+        if facts and facts["job"]:  # anybody may have written it, and it names a folder
+            names.append(job.file_name(facts["job"]))
+        if name is None or facts is None or facts["is_child"]:
+            continue
+        pid, started = facts["pid"], facts["start_time"]
+        alive = facts["life"] == "alive" and job.start_time(pid) == started
+        with suppress(OSError):  # removed since
+            owner = file.stat().st_uid
+            ranks.append(Rank(facts["rank"], None, facts["world"], pid, started, owner, alive))
+    names = sorted(set(names)) or [jobs.job_of(found.files[0])]
+    if len(names) > 1:
+        several = ", ".join(names[:_MOST_NAMES])
+        raise OddrankError(f"these are records of {len(names)} jobs ({several}): name one")
+    say({
+        "files": [str(file) for file in found.files], "job": names[0],
+        "ranks": [vars(rank) for rank in ranks], "lacking": list(found.lacking),
+        "also": found.also,
+    })  # fmt: skip
+
+
+def _pythons(say: Say) -> None:
+    """Is a child: finds this user's processes that are Pythons; root's: everybody's."""
+    own, count, us = os.geteuid(), 0, (os.getpid(), os.getppid())
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) in us:
+            continue
+        say({"at": f"/proc/{name}"})
+        with suppress(OSError):  # it ended, or is another user's
+            if own and os.stat(f"/proc/{name}").st_uid != own:
+                continue
+            if "python" in os.path.basename(os.readlink(f"/proc/{name}/exe")):
+                say({"pid": int(name)})
+                count += 1
+        if count == _MOST_PROCESSES:
+            return
+
+
+def _look(
+    pids: Sequence[int], until: float, stop: Stop
+) -> tuple[dict[int, dict[str, Any]], list[dict[str, Any]]]:
+    """Reads the variables of processes; returns those found, and what was not readable."""
+    seconds = _SHARE * (until - time.monotonic())
+    chunks = [list(pids[i::_CHUNKS]) for i in range(min(_CHUNKS, len(pids)))]
+
+    def task(number: int, own: Sequence[int]) -> Task:
+        return Task(f"variables {number}", lambda say: _read_variables(own, say), seconds)
+
+    tasks = [task(number, own) for number, own in enumerate(chunks)]
+    seen: dict[int, dict[str, Any]] = {}
+    not_read = []
+    for result in children.run_all(tasks, until, stop):
+        seen |= {one["pid"]: one for one in result.said}
+        if result.why:
+            what = result.at or "variables of processes"
+            not_read.append({"what": what, "why": result.why, "absent": False})
+    return seen, not_read
+
+
+def _read_variables(pids: Sequence[int], say: Say) -> None:
+    for pid in pids:
+        say({"at": f"/proc/{pid}/environ"})
+        with suppress(OSError, ValueError):  # it ended, or is another user's
+            started, owner = job.start_time(pid), os.stat(f"/proc/{pid}").st_uid
+            content = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+            pairs = (text.partition("=") for text in content.split("\0"))
+            environ = {name: value for name, equals, value in pairs if equals}
+            parent = parent_of(pid)
+            if started and started == job.start_time(pid):
+                one = {"pid": pid, "started": started, "uid": owner, "parent": parent,
+                       "environ": chosen(environ, NAMES)}  # fmt: skip
+                say({**one, **_place(environ, parent)})
+
+
+def _place(environ: dict[str, str], parent: int) -> dict[str, Any]:
+    """Returns the rank that the variables name; without one the process is none."""
+    try:
+        found = launch.current(environ)
+    except (OddrankError, LaunchError, ValueError, LookupError):
+        return {}
+    if found.launcher == "alone":
+        return {}
+    name = found.job
+    if name.startswith("pid-"):  # it was made of this process's parent, not of that one's
+        name = f"pid-{parent}-{job.start_time(parent)}"
+    return {"rank": found.rank, "local_rank": found.local_rank, "world": found.world, "job": name}
+
+
+def _chosen(
+    recorded: _Recorded,
+    seen: dict[int, dict[str, Any]],
+    paths: Sequence[str],
+    host: str,
+    refused: str,
+) -> tuple[Target, list[str]]:
+    """Takes the newest job: a recorded one, or one without records that began after its end."""
+    known = {rank.pid for rank in recorded.ranks}
+    by_job = _jobs([one for one in seen.values() if "job" in one])
+    unrecorded = {
+        name: ranks for name, ranks in by_job.items()
+        if name != recorded.job and not known & {rank.pid for rank in ranks}
+    }  # fmt: skip
+    if paths and not recorded.files:
+        named = [name for name in unrecorded if len(paths) == 1 and name.startswith(paths[0])]
+        if len(named) != 1:
+            raise OddrankError(refused)
+        return Target(named[0], host, (), unrecorded[named[0]]), []
+    newest = max(unrecorded, key=lambda name: _begin(unrecorded[name]), default="")
+    lines = []
+    lives = any(rank.alive for rank in recorded.ranks)
+    is_newer = bool(newest) and _begin(unrecorded[newest]) > _begin(recorded.ranks)
+    if not paths and newest and (not recorded.files or (is_newer and not lives)):
+        others = [name for name in unrecorded if name != newest]
+        if others:
+            lines.append(f"also here: {', '.join(others[:_MOST_NAMES])}: name one to collect it")
+        if recorded.files:
+            lines.append(f"also here, but ended before: {recorded.job}: name it to collect it")
+        return Target(newest, host, (), unrecorded[newest]), lines
+    if not recorded.files:
+        return Target("no-job", host), [
+            "no job of yours runs or has records here: collected is what the node itself says"
+        ]
+    if newest and not paths:
+        lines.append(f"also here: {newest}: name it to collect it")
+    ranks = [_with_variables(rank, seen) for rank in recorded.ranks]
+    more = [rank for rank in by_job.get(recorded.job, ()) if rank.pid not in known]
+    more = [rank for rank in more if rank.rank not in {one.rank for one in ranks if one.alive}]
+    in_order = sorted([*ranks, *more], key=lambda rank: (rank.rank, rank.started))
+    return Target(recorded.job, host, recorded.files, in_order), lines
+
+
+def _with_variables(rank: Rank, seen: dict[int, dict[str, Any]]) -> Rank:
+    one = seen.get(rank.pid)
+    if one is None or one["started"] != rank.started:
+        return rank
+    local = one.get("local_rank") if one.get("rank") == rank.rank else None
+    return replace(rank, local_rank=local, environ=one["environ"], uid=one["uid"])
+
+
+def _jobs(seen: Sequence[dict[str, Any]]) -> dict[str, list[Rank]]:
+    """Groups processes to jobs. Of a rank's, takes the one above the others: they inherit it."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in seen:
+        found.setdefault(one["job"], []).append(one)
+    return {name: _ranks(own) for name, own in found.items()}
+
+
+def _ranks(seen: Sequence[dict[str, Any]]) -> list[Rank]:
+    # A launcher's agent in a SLURM step has the step's numbers: fewer than its own ranks.
+    world = max(one["world"] for one in seen)
+    seen = [one for one in seen if one["world"] == world]
+    of = {one["pid"]: one for one in seen}
+    first: dict[int, dict[str, Any]] = {}
+    for one in sorted(seen, key=lambda one: (one["started"], one["pid"])):
+        above = one["parent"]
+        for _ in range(_DEEPEST):
+            if above <= 1 or (above in of and of[above]["rank"] == one["rank"]):
+                break
+            above = parent_of(above)
+        if above <= 1:
+            first.setdefault(one["rank"], one)
+    return [
+        Rank(rank, one["local_rank"], one["world"], one["pid"], one["started"], one["uid"], True,
+             one["environ"])
+        for rank, one in sorted(first.items())
+    ]  # fmt: skip
+
+
+def _begin(ranks: Sequence[Rank]) -> int:
+    return max((rank.started for rank in ranks), default=0)

@@ -1,0 +1,265 @@
+"""Collects all sources of a node into one folder, a manifest and an archive, within a deadline."""
+
+import errno
+import importlib
+import json
+import os
+import tarfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oddrank._version import __version__
+from oddrank.errors import OddrankError
+from oddrank.run.collect import children
+from oddrank.run.collect import find as find_
+from oddrank.run.collect.children import Result, Say, Stop, Task
+from oddrank.run.collect.sources import Rank, Sink, Source, Target, write
+from oddrank.run.collect.sources.table import SOURCES
+from oddrank.trace import jobs
+
+SCHEMA = "oddrank.collect/1"
+MANIFEST = "manifest.json"
+_WHERE_RECORDS_ARE = (
+    "{0} is where records are already: name the folder to copy to, then what to copy: oddrank"
+    " collect {0} -o DIR"
+)
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_RESERVE = ".reserve"
+_RESERVED = 1 << 16  # bytes that a full disk has for the manifest
+_FOR_FOLDER = 5.0  # seconds to make a folder
+_LAST = 0.3  # share of the deadline that is kept for the archive
+_LEVEL = 1  # of compression: records are mostly zeros
+_AFTER_SIGNAL = 5.0  # seconds for the manifest and the archive once a signal came
+
+
+@dataclass
+class Collected:
+    """What was done. archive: None if it was not written. lines: for the user."""
+
+    job: str
+    folder: Path
+    archive: Path | None
+    records: int
+    files: int
+    bytes: int
+    complete: bool
+    why: str = ""
+    """Why it is not complete: a signal."""
+    lines: list[str] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
+    """A line for each name that the user gave and has no record."""
+    not_read: list[dict[str, Any]] = field(default_factory=list)
+
+
+def gather(
+    paths: Sequence[str],
+    out: Path,
+    host: str,
+    *,
+    limit: int,
+    deadline: float,
+    stop: Stop,
+    sources: Sequence[Source] = SOURCES,
+) -> Collected:
+    """Collects a job's evidence of this node to `out`/JOB/`host` and `out`/JOB/`host`.tar.gz.
+
+    limit: bytes of all files. deadline: seconds for everything. OddrankError if there is no such
+    job, or the folder can't be written.
+    """
+    begin, clock = time.time(), time.monotonic()
+    until = clock + deadline
+    out = out.absolute()
+    found = find_.find(paths, host, until, stop)
+    target = found.target
+    if stop.by:
+        raise OddrankError(f"{stop.by} ended it before anything was collected")
+    folder = out / target.job / host
+    _prepare(out, folder, until, stop)
+    tasks = _tasks(sources, target, folder, limit)
+    results = children.run_all(list(tasks), clock + deadline * (1 - _LAST), stop)
+    told = [_told(source, part, result)
+            for (source, part), result in zip(tasks.values(), results, strict=True)]  # fmt: skip
+    manifest: dict[str, Any] = {
+        "schema": SCHEMA,
+        "oddrank": __version__,
+        "job": target.job,
+        "host": host,
+        "began": begin,
+        "seconds": round(time.monotonic() - clock, 3),
+        "limit": limit,
+        "complete": not stop.by,
+        "ended_by": stop.by,
+        "ranks": [_rank(rank) for rank in target.ranks],
+        "sources": told,
+        "not_read": [*found.not_read, *(lack for one in told for lack in one.pop("not_read"))],
+    }
+    files = [file for one in told for file in one["files"]]
+    if stop.by:
+        until = min(until, time.monotonic() + _AFTER_SIGNAL)
+    archive, lacks = _finish(folder, manifest, until, stop)
+    return Collected(
+        target.job, folder, archive,
+        sum(file["name"].endswith(jobs.SUFFIX) for file in files), len(files),
+        sum(file["bytes"] for file in files), not stop.by, stop.by, found.lines,
+        found.lacking, [*manifest["not_read"], *lacks],
+    )  # fmt: skip
+
+
+def _prepare(out: Path, folder: Path, until: float, stop: Stop) -> None:
+    """Makes the node's folder. OddrankError if it can't be written, or holds a live job's records.
+
+    The room that it sets aside is for the manifest, which must have room on a full disk.
+    """
+
+    def make(say: Say) -> None:
+        say({"at": str(folder)})
+        is_base = any(out.is_relative_to(base) for base in jobs.bases())
+        if is_base or (out.is_dir() and jobs.records(out)):
+            say({"refused": _WHERE_RECORDS_ARE.format(out)})
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _remove_halves(folder)
+            write(folder / f".probe.{os.getpid()}", [b"x"])
+            (folder / f".probe.{os.getpid()}").unlink()
+        except OSError as error:
+            say({"refused": _advice(folder, error)})
+            return
+        with suppress(OSError):
+            file = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            os.posix_fallocate(file, 0, _RESERVED)
+
+    (result,) = children.run_all([Task("folder", make, _FOR_FOLDER)], until, stop)
+    refused = result.of("refused")
+    if refused:
+        raise OddrankError(refused[0])
+    if result.why:
+        raise OddrankError(f"cannot write to {folder} ({result.why}): name another folder with -o")
+
+
+def _advice(folder: Path, error: OSError) -> str:
+    advice = "name another folder with -o"
+    if error.errno in _NO_ROOM:
+        advice = "name a folder with room"
+    elif error.errno in _NOT_ALLOWED:
+        advice = "name a folder that you may write to"
+    return f"cannot write to {folder} ({error.strerror}): {advice}"
+
+
+def _tasks(
+    sources: Sequence[Source], target: Target, folder: Path, limit: int
+) -> dict[Task, tuple[Source, str]]:
+    """Returns a task for each part of each source."""
+    found: dict[Task, tuple[Source, str]] = {}
+    for source in sources:
+        parts = source.parts(target)
+        for name, part in parts.items():
+            room = int(limit * source.share / len(parts))
+            work = _work(source, target, part, folder, room)
+            found[Task(f"{source.name} {name}".strip(), work, source.seconds)] = (source, name)
+    return found
+
+
+def _work(
+    source: Source, target: Target, part: object, folder: Path, room: int
+) -> Callable[[Say], None]:
+    return lambda say: source.work(target, part, Sink(folder, room, say))
+
+
+def _told(source: Source, part: str, result: Result) -> dict[str, Any]:
+    """Makes a source's entry of the manifest."""
+    name = f"{source.name} {part}".strip()
+    not_read = [{"source": name, **lack} for lack in result.of("not_read")]
+    if result.why:
+        not_read.append({"source": name, "what": name, "why": result.why, "absent": False})
+    files = result.of("file")
+    return {
+        "name": name,
+        "complete": not result.why,
+        "files": files,
+        "bytes": sum(file["bytes"] for file in files),
+        "not_read": not_read,
+    }
+
+
+def _rank(rank: Rank) -> dict[str, Any]:
+    return {
+        "rank": rank.rank, "local_rank": rank.local_rank, "world": rank.world, "pid": rank.pid,
+        "started": rank.started, "since": rank.since, "alive": rank.alive,
+    }  # fmt: skip
+
+
+def _finish(
+    folder: Path, manifest: dict[str, Any], until: float, stop: Stop
+) -> tuple[Path | None, list[dict[str, Any]]]:
+    """Writes manifest and archive; returns the archive, and what was not written."""
+
+    def last(say: Say) -> None:
+        _remove_halves(folder)
+        say({"at": str(folder / MANIFEST)})
+        (folder / _RESERVE).unlink(missing_ok=True)
+        write(folder / MANIFEST, [json.dumps(manifest, indent=1).encode()])
+        say({"at": "the archive"})
+        say({"archive": str(_pack(folder))})
+
+    seconds = max(1.0, until - time.monotonic())
+    until = time.monotonic() + seconds
+    # Signals that came before have ended the sources; this must come to its end.
+    (result,) = children.run_all([Task("archive", last, seconds)], until, Stop())
+    written = result.of("archive")
+    if written:
+        return Path(written[0]), []
+    return None, [{
+        "source": "archive", "what": result.at or str(folder), "why": result.why, "absent": False,
+    }]  # fmt: skip
+
+
+def _remove_halves(folder: Path) -> None:
+    """Removes files that processes did not write to their end."""
+    for half in folder.rglob(".*.[0-9]*"):
+        if not os.path.exists(f"/proc/{half.name.rpartition('.')[2]}"):
+            half.unlink(missing_ok=True)
+
+
+def _pack(folder: Path) -> Path:
+    """Packs a folder beside itself: HOST.tar.zst if this Python has zstd, else HOST.tar.gz."""
+    try:
+        zstd: Any = importlib.import_module("compression.zstd")
+    except ImportError:
+        zstd = None
+    archive = folder.parent / f"{folder.name}.tar.{'zst' if zstd else 'gz'}"
+    half = archive.parent / f".{archive.name}.{os.getpid()}"
+    try:
+        made = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(made, "wb") as file:
+            if zstd is None:
+                with tarfile.open(fileobj=file, mode="w:gz", compresslevel=_LEVEL) as tar:
+                    _add(tar, folder)
+            else:
+                with (
+                    zstd.open(file, "wb") as packed,
+                    tarfile.open(fileobj=packed, mode="w|") as tar,
+                ):
+                    _add(tar, folder)
+        half.replace(archive)
+    finally:
+        half.unlink(missing_ok=True)
+    return archive
+
+
+def _add(tar: tarfile.TarFile, folder: Path) -> None:
+    """Adds all files, the manifest first: who opens the archive reads it first."""
+    base = folder.parent.parent
+    files = sorted(
+        (file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(".")),
+        key=lambda file: (file.name != MANIFEST, str(file)),
+    )
+    for file in files:
+        info = tar.gettarinfo(str(file), str(file.relative_to(base)))
+        with file.open("rb") as content:
+            tar.addfile(info, content)

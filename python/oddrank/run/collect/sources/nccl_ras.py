@@ -1,0 +1,77 @@
+"""Asks NCCL's RAS twice for the state of its communicators, as ncclras -v does: text over TCP."""
+
+import re
+import socket
+import time
+from collections.abc import Mapping
+
+from oddrank import job
+from oddrank.run.collect.sources import Sink, Source, Target, iso
+from oddrank.run.collect.sources.places import RAS
+
+_DEFAULT = "127.0.0.1:28028"
+_APART = 2.0  # seconds between the questions
+_PATIENCE = 3  # seconds that NCCL waits for its other processes
+_SILENCE = 5.0  # seconds without a byte
+_PROTOCOL = 2
+_ADDRESS = re.compile(r"\[?([^\]\s]+?)\]?:(\d{1,5})")
+
+
+def _parts(target: Target) -> Mapping[str, str]:
+    """Returns the addresses to ask; one empty address if all ranks have switched RAS off."""
+    off = [rank for rank in target.living if rank.environ.get("NCCL_RAS_ENABLE") == "0"]
+    if off and len(off) == len(target.living):
+        return {"": ""}
+    return {address: address for address in dict.fromkeys((*target.values(*RAS), _DEFAULT))}
+
+
+def _work(target: Target, address: str, sink: Sink) -> None:
+    if not address:
+        sink.lacks("NCCL RAS", "NCCL_RAS_ENABLE=0 has switched it off in all ranks", absent=True)
+        return
+    answers: list[bytes] = []
+    sink.at(address)
+    for number in range(2):
+        begin = time.monotonic()
+        try:
+            answer = ask(address, sink.room // 2 - 100)
+        except ConnectionRefusedError:
+            sink.lacks(f"NCCL RAS at {address}", "nobody listens there", absent=not answers)
+            break
+        except (OSError, ValueError) as error:
+            sink.lacks(f"NCCL RAS at {address}", str(error) or repr(error))
+            break
+        date = iso(time.time()).partition(".")[0].replace("T", " ")
+        answers.append(f"{date}\n".encode() + answer + b"\n")
+        if number == 0:
+            time.sleep(max(0.0, begin + _APART - time.monotonic()))
+    if answers:
+        sink.put(f"nccl_ras.{job.file_name(address)}.txt", b"".join(answers), of=address)
+
+
+def ask(address: str, most: int) -> bytes:
+    """Returns the answer to VERBOSE STATUS. OSError or ValueError says why there is none."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        raise ValueError("it is no HOST:PORT")
+    with socket.create_connection((found[1], int(found[2])), timeout=1.0) as server:
+        lines = server.makefile("rb")
+        server.sendall(f"CLIENT PROTOCOL {_PROTOCOL}\n".encode())
+        said = lines.readline(1000)
+        if not said.upper().startswith(b"SERVER PROTOCOL "):
+            raise ValueError(f"it is not NCCL's RAS: it said {said[:80]!r}")
+        server.sendall(f"TIMEOUT {_PATIENCE}\n".encode())
+        said = lines.readline(1000)
+        if said.strip().upper() != b"OK":
+            raise ValueError(f"it refused the timeout: {said[:80]!r}")
+        server.settimeout(_SILENCE)
+        server.sendall(b"VERBOSE STATUS\n")
+        answer = lines.read(max(0, most) + 1)
+    if len(answer) > most:
+        raise ValueError(f"its answer is over {most >> 10} KiB: raise --limit")
+    if not answer:
+        raise ValueError("it closed the connection without an answer")
+    return answer
+
+
+SOURCE = Source("NCCL RAS", 16.0, 0.02, _work, _parts)

@@ -1,0 +1,158 @@
+"""Reads what /proc says of each rank: states, threads, where they wait in the kernel, limits."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from oddrank import _native
+from oddrank.machine import small_file
+from oddrank.run.collect.sources import Rank, Sink, Source, Target, kernel_file
+
+SCHEMA = "oddrank.process/1"
+_LOOK = 0.2  # seconds between two looks at CPU times and bytes
+_MOST_THREADS = 2048
+_MOST_CHILDREN = 256
+_DEEPEST = 4
+# No memory map, no command line, no variables: they are long, or may hold secrets. What is first
+# waits for no lock of the process's memory.
+_FILES = ("status", "wchan", "syscall", "stack", "io", "limits", "schedstat", "oom_score", "cgroup")
+_OF_THREAD = ("wchan", "syscall", "stack")
+WORDS = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "uninterruptible"}
+
+
+def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
+    if rank is None:
+        sink.lacks("/proc of the ranks", "none of their processes is left", absent=True)
+        return
+    core = _native.core()
+    folder = f"/proc/{rank.pid}"
+    threads = _numbers(f"{folder}/task", rank.pid, sink)[:_MOST_THREADS]
+    first = dict(zip(threads, core.trace_kernel_states(threads), strict=True))
+    io = _io(folder)
+    time.sleep(_LOOK)
+    now = time.time()
+    second = dict(zip(threads, core.trace_kernel_states(threads), strict=True))
+    letter, _, status, started = core.trace_kernel_states([rank.pid])[0]
+    if not letter or started != rank.started:
+        sink.lacks(folder, "the process ended meanwhile")
+        return
+    later_io = _io(folder)
+    found: dict[str, Any] = {
+        "schema": SCHEMA,
+        "host": target.host,
+        "rank": rank.rank,
+        "local_rank": rank.local_rank,
+        "world": rank.world,
+        "pid": rank.pid,
+        "started": rank.started,
+        "time": now,
+        "state": _word(first.get(rank.pid, ("",))[0], letter),
+        "status": status,
+        "look_s": _LOOK,
+        "io": {name: [io[name], later_io.get(name, io[name])] for name in io},
+        "threads": [
+            _thread(rank.pid, tid, first[tid], second[tid]) for tid in threads if second[tid][0]
+        ],
+        "near": _near(rank.pid),
+        "files": {},
+    }
+    unread: dict[str, list[str]] = {}
+    for name in _FILES:
+        sink.at(f"{folder}/{name}")
+        try:
+            found["files"][name] = kernel_file(f"{folder}/{name}")
+        except OSError as error:
+            unread.setdefault(error.strerror or repr(error), []).append(name)
+    for why, names in unread.items():
+        sink.lacks(f"{folder}/{','.join(names)}", why)
+    if not rank.is_same:  # its parent has reaped it, and the pid may be another's by now
+        sink.lacks(folder, "the process ended while it was read")
+        return
+    sink.put(f"{rank.name}.process.json", json.dumps(found).encode())
+
+
+def _word(before: str, letter: str) -> str:
+    """Returns the state in words. Uninterruptible for a moment is running."""
+    if letter == "D" and before != "D":
+        return "running"
+    return WORDS.get(letter, "running")
+
+
+def _thread(
+    pid: int, tid: int, before: tuple[str, int, int, int], now: tuple[str, int, int, int]
+) -> dict[str, Any]:
+    folder = f"/proc/{pid}/task/{tid}"
+    found: dict[str, Any] = {
+        "tid": tid,
+        "name": small_file(f"{folder}/comm"),
+        "state": _word(before[0], now[0]),
+        "letter": now[0],
+        "cpu_s": (now[1] - before[1]) / os.sysconf("SC_CLK_TCK"),
+    }
+    # small_file(): not all are for everybody; what is missing for the process is noted once.
+    return found | {name: text for name in _OF_THREAD if (text := small_file(f"{folder}/{name}"))}
+
+
+def _io(folder: str) -> dict[str, int]:
+    lines = (line.partition(":") for line in small_file(f"{folder}/io").splitlines())
+    return {name: int(value) for name, _, value in lines if value.strip().isdigit()}
+
+
+def _numbers(folder: str, first: int, sink: Sink) -> list[int]:
+    try:
+        numbers = sorted(int(name) for name in os.listdir(folder) if name.isdigit())
+    except OSError as error:
+        sink.lacks(folder, error)
+        return [first]
+    return sorted(numbers, key=lambda number: number != first)
+
+
+def _near(pid: int) -> list[dict[str, Any]]:
+    """Returns the parents of a process and what it has started: loaders, compilers, checkpoints."""
+    found: list[dict[str, Any]] = []
+    parent = pid
+    for _ in range(_DEEPEST):
+        parent = parent_of(parent)
+        if parent <= 1:
+            break
+        found.append({"is": "parent", **_brief(parent)})
+    wanted = [pid]
+    while wanted and len(found) < _MOST_CHILDREN:
+        for child in children_of(wanted.pop()):
+            found.append({"is": "child", **_brief(child)})
+            wanted.append(child)
+    return found
+
+
+def _brief(pid: int) -> dict[str, Any]:
+    stat = small_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return {
+        "pid": pid,
+        "name": small_file(f"/proc/{pid}/comm"),
+        "letter": stat[0] if stat else "",
+        "wchan": small_file(f"/proc/{pid}/wchan"),
+    }
+
+
+def parent_of(pid: int) -> int:
+    """Returns the parent's pid; 0 if the process is gone."""
+    fields = small_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, small_file(f"/proc/{pid}/task/{tid}/children").split())
+    return found
+
+
+def _parts(target: Target) -> Mapping[str, Rank | None]:
+    return {rank.name: rank for rank in target.living} or {"": None}
+
+
+SOURCE = Source("process", 6.0, 0.03, _work, _parts)

@@ -1,0 +1,73 @@
+"""Copies oddrank's record files, and beside them what the kernel knows of their processes."""
+
+import errno
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from oddrank import _native
+from oddrank.errors import OddrankError
+from oddrank.run.collect.sources import Sink, Source, Target, opened, pieces
+from oddrank.trace import ranks, states
+
+
+def _work(target: Target, _: object, sink: Sink) -> None:
+    """Copies ranks' records before those of their children: they come first in the order."""
+    files = [Path(file) for file in target.records]
+    if not files:
+        return
+    read, _refused = ranks.read(files, states.LOOK)
+    seen = _states(read, {file.parent for file in files}, sink.folder)
+    if seen:
+        sink.put(states.NAME, states.text(seen).encode())
+    own = [file for file in files if file.name.startswith("rank")]
+    for file in [*own, *(file for file in files if file not in own)]:
+        sink.at(file)
+        copy_record(file, sink)
+
+
+def copy_record(file: Path, sink: Sink) -> None:
+    """Copies a file if it is a record: anybody may have put another one there."""
+    core = _native.core()
+    try:
+        with opened(file) as (source, facts):
+            if facts.st_size > core.TRACE_LARGEST:
+                raise OddrankError("it is larger than any record")
+            if os.pread(source, len(core.TRACE_MAGIC), 0) != core.TRACE_MAGIC:
+                raise OddrankError("it is no record, or its process died before it wrote any")
+            sink.put(file.name, pieces(source, facts.st_size), facts.st_size, of=str(file))
+    except OddrankError as error:
+        sink.lacks(file, error)
+    except OSError as error:
+        gone = error.errno == errno.ENOENT
+        sink.lacks(file, "it was removed meanwhile" if gone else error)
+
+
+def _states(read: Sequence[ranks.Rank], sources: set[Path], target: Path) -> list[states.Seen]:
+    """Returns what the kernel says of the processes; of those collected before, what it said then.
+
+    A process that has gone since an earlier collection to the same folder keeps that one's, too.
+    """
+    earlier = {(s.pid, s.started): s for folder in sources for s in _earlier(folder)}
+    before = {(s.pid, s.started): s for s in _earlier(target)}
+    now = {(s.pid, s.started): s for s in states.look(read)}
+    found = []
+    for rank in read:
+        which = (rank.pid, rank.started)
+        seen = earlier.get(which) or now.get(which)
+        if seen is None or seen.state == "dead":
+            seen = before.get(which, seen)
+        if seen is not None:
+            found.append(seen)
+    return found
+
+
+def _earlier(folder: Path) -> list[states.Seen]:
+    with suppress(OSError, ValueError):
+        return states.parse(json.loads((folder / states.NAME).read_bytes()))
+    return []
+
+
+SOURCE = Source("records", 15.0, 0.6, _work)

@@ -1,0 +1,133 @@
+"""What to do after a verdict: start again on the same nodes, leave some out, wait, or not at all.
+
+A pure table. Nothing here ends or starts a job: examples/slurm does, by the report's `decision`.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from oddrank.finding import Finding
+from oddrank.job import file_name
+from oddrank.report import Report
+
+Action = Literal["same-nodes", "exclude", "do-not-restart", "wait"]
+
+SCHEMA = "oddrank.attempt/1"
+ATTEMPTS = 3
+"""So many attempts that end by the same cause without progress are enough."""
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_MOST_FILES, _LARGEST = 4096, 1 << 16
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt of a job, as it ended. step: the highest of all ranks; None: not known."""
+
+    job: str
+    began: float
+    restart: int
+    signature: str
+    step: int | None
+    summary: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do, and why, in one sentence. nodes: the hosts to leave out."""
+
+    action: Action
+    why: str
+    nodes: tuple[str, ...] = ()
+
+
+def decide(
+    report: Report,
+    host_of: Mapping[int, str],
+    *,
+    told: bool,
+    earlier: Sequence[Attempt],
+    now: Attempt,
+) -> Decision:
+    """Decides by the surest finding. told: a launcher or a user ended the whole job.
+
+    earlier: attempts of this job before, oldest first; `now` is this one.
+    """
+    first = next((f for f in report.findings if f.names_somebody()), None)
+    if told:
+        return Decision("same-nodes", "somebody ended the job: that says nothing of its nodes")
+    if first is None:
+        return Decision("same-nodes", "no rank is named, so there is no node to leave out")
+    if first.cause == "moving":
+        return Decision("wait", "the rank that others wait for moves")
+    if repeated := _repeated([*earlier, now]):
+        return Decision("do-not-restart", repeated)
+    nodes = _nodes(first, host_of)
+    if first.drains_node and nodes:
+        return Decision("exclude", f"{', '.join(nodes)}: {first.what}", nodes)
+    return Decision("same-nodes", "what was found is no fault of a node")
+
+
+def signature(report: Report) -> str:
+    """Returns what two attempts that ended by the same have in common: not the ranks, no numbers.
+
+    "" if nobody is named.
+    """
+    first = next((f for f in report.findings if f.names_somebody()), None)
+    if first is None:
+        return ""
+    what = first.what.removeprefix(str(first.who)).partition(";")[0]
+    return f"{first.cause}: {_NUMBERS.sub('#', what).strip()}"
+
+
+def _repeated(attempts: Sequence[Attempt]) -> str:
+    """Returns why another attempt will end like the last ones; "" if it may not."""
+    last = attempts[-ATTEMPTS:]
+    steps = [attempt.step or 0 for attempt in last]
+    same = len(last) == ATTEMPTS and len({attempt.signature for attempt in last}) == 1
+    if not same or not last[0].signature or max(steps) > steps[0]:
+        return ""
+    at = f" at step {steps[0]}" if steps[0] else ""
+    return f"the last {ATTEMPTS} attempts ended by the same cause{at}, without progress"
+
+
+def _nodes(finding: Finding, host_of: Mapping[int, str]) -> tuple[str, ...]:
+    hosts = {host_of[rank] for rank in finding.who.ranks if rank in host_of}
+    return tuple(sorted(hosts or {finding.who.host} - {None}))  # type: ignore[arg-type]
+
+
+def attempts(folder: Path, job: str) -> list[Attempt]:
+    """Returns the attempts of a job that were written to a folder, oldest first.
+
+    Files that are none of ours, or broken, are left out: they decide nothing.
+    """
+    found: list[Attempt] = []
+    with suppress(OSError):
+        for file in sorted(folder.glob("attempt-*.json"))[-_MOST_FILES:]:
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                if file.stat().st_size <= _LARGEST:
+                    found.append(_attempt(json.loads(file.read_text(encoding="utf-8"))))
+    return sorted((a for a in found if a.job == job), key=lambda a: (a.began, a.restart))
+
+
+def _attempt(found: Any) -> Attempt:
+    if found["schema"] != SCHEMA:
+        raise ValueError("another schema")
+    step = found["step"]
+    return Attempt(
+        str(found["job"]), float(found["began"]), int(found["restart"]), str(found["signature"]),
+        None if step is None else int(step), str(found["summary"]),
+    )  # fmt: skip
+
+
+def note(folder: Path, attempt: Attempt) -> None:
+    """Writes an attempt to the folder, whole or not at all. OSError if that can't be done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"attempt-{file_name(attempt.job)}-{attempt.began:.6f}-{attempt.restart}"
+    temporary = folder / f".{name}"
+    temporary.write_text(json.dumps({"schema": SCHEMA, **asdict(attempt)}), encoding="utf-8")
+    temporary.replace(folder / f"{name}.json")

@@ -1,0 +1,1 @@
+"""`@pytest.mark.ranks`: starts a test's ranks, watches them, judges them, ends them."""

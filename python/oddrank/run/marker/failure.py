@@ -1,0 +1,277 @@
+"""Ends a test with ranks as pytest would: passed, skipped, or failed with one verdict."""
+
+import bdb
+import builtins
+import os
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oddrank.errors import type_and_text
+from oddrank.finding import ranks_text
+from oddrank.run.marker import rank_texts
+from oddrank.run.marker.one_rank import Rank
+from oddrank.run.marker.rank_group import RankGroup
+from oddrank.trace import ranks as records
+from oddrank.triage import findings, verdict
+from oddrank.triage.evidence import HEAD, Item, Notes, record
+from oddrank.triage.facts import Death, Fact, Frame, Process, Source, Suspect, World
+from oddrank.triage.facts import ranks as ranks_of
+from oddrank.triage.view import view
+
+# Causes that say more than "it did not end" of a rank for which nobody waits in a call.
+_TELLING = frozenset({"dead", "device", "host-stopped", "gil-held", "mismatch", "cycle"})
+
+
+@dataclass
+class Evidence:
+    """What records said of the ranks. sites: rank -> the place of its main thread at its end."""
+
+    facts: list[Fact] = field(default_factory=list)
+    sites: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
+    trouble: str = ""
+    """Why the records were not read."""
+
+
+def evidence(ranks: Sequence[Rank], folder: Path) -> Evidence:
+    """Reads the ranks' records, and the states of their processes."""
+    found = Evidence()
+    pids = {rank.process.pid for rank in ranks}
+    try:
+        items = [item for item in map(_item, sorted(folder.rglob("*"))) if record.KIND.sniff(item)]
+        # Programs that a rank starts may record themselves, too.
+        known, _ = records.read([item.path for item in items])
+        own = {rank.file for rank in known if rank.pid in pids}
+        for fact in record.KIND.read([i for i in items if str(i.path) in own], Notes()):
+            if not isinstance(fact, Death):  # the parent knows better how a rank ended
+                found.facts.append(fact)
+            elif fact.process.rank is not None:
+                found.sites[fact.process.rank] = fact.site
+    except Exception as error:  # the verdict says less without records: it must not be lost
+        found.trouble = f"the ranks' records were not read: {type_and_text(error)}"
+    return found
+
+
+def _item(path: Path) -> Item:
+    if not path.is_file():
+        return Item(path.name, path, 0, b"")
+    with path.open("rb") as file:
+        return Item(path.name, path, path.stat().st_size, file.read(HEAD))
+
+
+def conclude(item: pytest.Function, group: RankGroup) -> None:
+    """Raises what the ranks' outcomes come to: a failure, a skip, an expected failure; or none."""
+    for rank in group.ranks:
+        if rank.left is not None:
+            if rank.left["exits"]:
+                pytest.exit(f"{rank.left['text']} (rank {rank.number})")
+            raise KeyboardInterrupt
+    told = _Verdict(group) if group.is_bad else None
+    _add_sections(item, group, told.first if told is not None else [])
+    try:
+        _warn(group)
+    except Warning:  # pytest -W error; a verdict is more than that
+        if told is None:
+            raise
+    for name, value in group.ranks[0].phases[-1]["properties"] if group.ranks[0].phases else ():
+        item.user_properties.append((name, value))
+    if told is not None:
+        kind: Any = _Seen if group.debug else pytest.fail.Exception
+        raise kind(told.text(), pytrace=False)
+    expected = _reasons(group, expected=True)
+    if expected:
+        pytest.xfail(_folded(expected, group.count))
+    skipped = _reasons(group, expected=False)
+    if skipped:
+        raise pytest.skip.Exception(_folded(skipped, group.count), _use_item_location=True)
+
+
+_Failed: Any = pytest.fail.Exception
+
+
+class _Seen(_Failed, bdb.BdbQuit):  # type: ignore[misc]
+    """A failure for which pytest starts no second debugger: rank 0 has had one."""
+
+
+def _reasons(group: RankGroup, *, expected: bool) -> dict[str, list[int]]:
+    """Returns the reasons for which ranks failed as expected, or were skipped -> these ranks."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for rank in group.ranks:
+        for phase in rank.phases:
+            if phase["outcome"] == "skipped" and (phase["xfail"] is not None) == expected:
+                found[phase["xfail"] if expected else phase["text"]].append(rank.number)
+    return found
+
+
+def _folded(reasons: dict[str, list[int]], count: int) -> str:
+    told = {number for numbers in reasons.values() for number in numbers}
+    if len(reasons) == 1 and len(told) == count:
+        return next(iter(reasons))
+    others = set(range(count)) - told
+    return "; ".join(
+        [f"{ranks_text(numbers)}: {why}" for why, numbers in reasons.items()]
+        + ([f"{ranks_text(others)} passed"] if others else [])
+    )
+
+
+def _add_sections(item: pytest.Item, group: RankGroup, first: Sequence[int]) -> None:
+    """Adds what ranks wrote, equal texts once, that of the first cause first."""
+    said: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank in sorted(group.ranks, key=lambda rank: rank.number not in first):
+        parts = [("stdout", rank.out.text()), ("stderr", rank.err.text())]
+        for phase in (*rank.phases, *rank.after):
+            parts += [(name.removeprefix("Captured "), text) for name, text in phase["sections"]]
+        for name, text in dict.fromkeys(parts):
+            if text:
+                said[name, text].append(rank.number)
+    for (name, text), numbers in said.items():
+        item.add_report_section("call", f"{name} of {ranks_text(numbers)},", text)
+
+
+def _warn(group: RankGroup) -> None:
+    """Repeats the ranks' warnings here, equal ones once, for pytest's summary."""
+    seen = set()
+    for told in (warning for rank in group.ranks for warning in rank.warnings):
+        key = (told["category"], told["text"], told["file"], told["line"])
+        if key not in seen:
+            seen.add(key)
+            kind = getattr(builtins, told["category"], UserWarning)
+            if not (isinstance(kind, type) and issubclass(kind, Warning)):
+                kind = UserWarning
+            warnings.warn_explicit(told["text"], kind, told["file"], told["line"])
+    if group.left and not group.is_bad:
+        names = ", ".join(group.left[:8]) + (", ..." if len(group.left) > 8 else "")
+        text = f"processes that the test had left were ended: {names}"
+        warnings.warn(pytest.PytestWarning(text), stacklevel=2)
+
+
+class _Verdict:
+    """The failure's text. first: the ranks that began it; empty: unknown."""
+
+    def __init__(self, group: RankGroup) -> None:
+        self._group, self.first = group, list[int]()
+        self._evidence: Evidence = group.evidence or Evidence()
+        self._notes = [self._evidence.trouble] if self._evidence.trouble else []
+        self._unfinished = [rank for rank in group.ranks if rank.was_running]
+        try:
+            self._sentence = self._judged()
+        except Exception as error:  # a fault of ours must not hide what ranks said
+            self._notes.append(f"oddrank could not judge: {type_and_text(error)}")
+            self._sentence = self._late() if self._unfinished else "the test failed"
+
+    def text(self) -> str:
+        return "\n".join([self._sentence, *self._table(), *self._tracebacks(), *self._stacks()])
+
+    # Who began it
+
+    def _judged(self) -> str:
+        lost = {rank.number: rank.lost["text"] for rank in self._group.ranks if rank.lost}
+        if lost:
+            self.first = list(lost)
+            why = " and ".join(dict.fromkeys(lost.values()))
+            return f"{ranks_text(lost)} did not run the test: {why}"
+        suspects = verdict.suspects(view(self._facts()))
+        # All ranks are on this host.
+        sentences = [
+            findings.finding(suspect).what.replace(f" ({os.uname().nodename})", "")
+            for suspect in suspects
+        ]
+        named = bool(suspects) and suspects[0].cause not in ("unknown", "outside")
+        if named and (suspects[0].waiting or suspects[0].cause in _TELLING):
+            self.first = list(ranks_of(suspects[0].processes))
+            return self._left_the_others(suspects[0]) or sentences[0]
+        if self._unfinished:
+            return self._late()
+        return sentences[0] if sentences else "the test failed"
+
+    def _left_the_others(self, suspect: Suspect) -> str:
+        """Returns the sentence for ranks that others wait for although their test has ended."""
+        ranks = [rank for rank in self._group.ranks if rank.number in self.first]
+        if any(rank.was_running or rank.has_failed or rank.has_died for rank in ranks):
+            return ""
+        ended = " and ".join(dict.fromkeys(map(rank_texts.outcome, ranks)))
+        at = findings.call_text(suspect.at) or "the call that the others are in"
+        wait = "wait" if len(suspect.waiting) > 1 else "waits"
+        return (
+            f"{ranks_text(self.first)} {ended} without entering {at};"
+            f" {ranks_text(ranks_of(suspect.waiting))} {wait} in it"
+        )
+
+    def _late(self) -> str:
+        late = [rank for rank in self._unfinished if self._group.begun or not rank.begins]
+        self.first = [rank.number for rank in late]
+        places = {rank_texts.place(rank) for rank in late} - {""}
+        if {rank_texts.outcome(rank) for rank in late} == {"passed"}:
+            what = f"{ranks_text(self.first)} passed, but the process does not end"
+        else:
+            verb = "end" if self._group.begun else "begin the test"
+            within = f" within {self._group.late}" if self._group.late else ""
+            what = f"{ranks_text(self.first)} did not {verb}{within}"
+        return f"{what}: {places.pop()}" if len(places) == 1 else what
+
+    def _facts(self) -> Iterator[Fact]:
+        yield from self._evidence.facts
+        yield World(self._group.count, Source("pytest"))
+        for rank in self._group.ranks:
+            yield from _deaths(rank, self._evidence.sites.get(rank.number, ()))
+
+    # The rest of the text
+
+    def _table(self) -> Iterator[str]:
+        if self._group.late:
+            yield f"deadline: {self._group.late}"
+        yield from self._notes
+        told: dict[str, list[int]] = defaultdict(list)
+        for rank in self._group.ranks:
+            told[rank_texts.state(rank)].append(rank.number)
+        yield from (f"  {ranks_text(numbers)}: {state}" for state, numbers in told.items())
+
+    def _tracebacks(self) -> Iterator[str]:
+        """Yields the first cause's traceback, and a line for each other failure."""
+        shown: dict[str, list[int]] = defaultdict(list)
+        texts: dict[str, str] = {}
+        for rank in self._in_order(self._group.ranks):
+            for error, text in rank_texts.errors(rank):
+                shown[error].append(rank.number)
+                texts.setdefault(error, text)
+        for index, (error, numbers) in enumerate(shown.items()):
+            if index == 0 and (not self.first or set(numbers) & set(self.first)):
+                yield f"\n{ranks_text(numbers)}:\n{texts[error]}\n"
+            else:
+                yield f"{ranks_text(numbers)}: {error}"
+
+    def _stacks(self) -> Iterator[str]:
+        """Yields all stacks of the ranks that still ran, equal ones once."""
+        same: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for rank in self._in_order(self._unfinished):
+            for name, frames in rank_texts.stacks(rank, self._evidence.facts):
+                same[name, "\n".join(frames)].append(rank.number)
+        for (name, text), numbers in same.items():
+            yield f"\n{ranks_text(numbers)}, {name} (most recent call first):\n{text}"
+
+    def _in_order(self, ranks: Sequence[Rank]) -> list[Rank]:
+        return sorted(ranks, key=lambda rank: rank.number not in self.first)
+
+
+def _deaths(rank: Rank, site: tuple[Frame, ...]) -> Iterator[Death]:
+    """Yields how a rank's test, or else its process, ended badly. site: where it stood then."""
+    process, source = Process(rank.number, None, rank.process.pid), Source(f"rank {rank.number}")
+    for phase in rank.phases:
+        if phase["outcome"] == "failed" and phase["error"]:
+            frames = tuple(Frame(name, file, line) for name, file, line in phase["frames"])
+            yield Death(
+                process, "exception", source, phase["time"], text=phase["error"],
+                site=frames[::-1],
+            )  # fmt: skip
+            return
+    if rank.has_died and rank.code is not None:
+        if rank.code < 0:
+            yield Death(process, "signal", source, rank.ended, signal=-rank.code, site=site)
+        else:
+            text = "" if "called" in rank.passed else "before its test had ended"
+            yield Death(process, "exit", source, rank.ended, code=rank.code, text=text, site=site)

@@ -1,0 +1,166 @@
+"""Starts this rank's guard, and on rank 0 the judge: processes that outlive it, children of nobody.
+
+The rank keeps nothing of them: no child, thread, descriptor, signal handler or page. Whatever fails
+here is one warning, and the job runs unwatched.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from oddrank import _native, job, launch
+from oddrank.control.rendezvous import ADDRESS, leave_address, path_under
+from oddrank.control.session import listen
+from oddrank.errors import OddrankError
+from oddrank.run import store
+from oddrank.trace.arm import warn
+
+LISTENER = 3
+"""The judge's descriptor of the socket that guards connect to."""
+_PROGRAM = "oddrank-guard"
+# Resolves how long this job's own pauses are. A guard looks once a second.
+_MOST_QUIET, _LEAST_QUIET, _STALLS_PART = 5.0, 1.0, 0.1
+# A module of the user's must not hide one of Python's: the folder of `-c` is left out.
+_JUDGE = (
+    "import sys; sys.path = [p for p in sys.path if p];"
+    " from oddrank.run.judge import main; main(sys.argv[1:])"
+)
+# A shell's background process: its parent is gone at once, as a forked child of a fork.
+_DETACHED = ("/bin/sh", "-c", '"$@" &', "sh")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the judge is told. pid, started: of rank 0's process."""
+
+    pid: int
+    started: int
+    world: dict[str, Any]
+    """As Launch.as_world()."""
+    host: str
+    folders: list[str]
+    """Those that may hold the job's records on this host."""
+    file: str
+    """The rendezvous file; "": none."""
+    stall: float
+    json: str | None
+    restart: int
+    publish: bool
+    """Other hosts find the address by torch's store."""
+    exclude: str | None = None
+    """The file for the nodes to leave out."""
+    history: str | None = None
+    """The folder of this job's attempts."""
+
+    @property
+    def job(self) -> str:
+        return Path(self.folders[0]).name
+
+
+def begin(
+    stall: float, json_path: str | None, exclude: str | None = None, history: str | None = None
+) -> None:
+    """Watches this process from here on, as one rank of its job. Call it before the training.
+
+    json_path, exclude, history: the options of `oddrank run`.
+    """
+    try:
+        here = launch.current()
+        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        settings = Settings(
+            pid=os.getpid(),
+            started=job.start_time(os.getpid()),
+            world=here.as_world(),
+            host=here.host,
+            folders=[str(base / job.job_name()) for base in job.base_folders()],
+            file=path_under(job.job_folder(), f"run-{restart}"),
+            stall=stall,
+            json=os.path.abspath(json_path) if json_path else None,
+            restart=int(restart) if restart.isdecimal() else 0,
+            publish=here.nodes > 1 and not os.environ.get(ADDRESS),
+            exclude=os.path.abspath(exclude) if exclude else None,
+            history=os.path.abspath(history) if history else None,
+        )
+        address = os.environ.get(ADDRESS, "")
+        if here.rank == 0:
+            listener, of_all, address = listen(address)
+            try:
+                leave_address(settings.file, of_all)
+                _start_judge(settings, of_all, listener)
+            finally:
+                os.close(listener)
+        _start_guard(here, settings, address)
+    except (OddrankError, OSError) as error:
+        warn(f"oddrank does not watch this rank: {error}")
+
+
+def _start_judge(settings: Settings, address: str, listener: int) -> None:
+    _spawn(
+        [*_DETACHED, sys.executable, "-c", _JUDGE, json.dumps(asdict(settings))],
+        {**os.environ, ADDRESS: address},
+        [(os.POSIX_SPAWN_DUP2, listener, LISTENER)],
+    )
+
+
+def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
+    """address: of the root, for its own guard, or given by the user; "": to be found."""
+    program = Path(_native.core().__file__).with_name(_PROGRAM)
+    quiet = min(_MOST_QUIET, max(_LEAST_QUIET, settings.stall * _STALLS_PART))
+    record = f"rank{here.rank}-{settings.pid}-{settings.started}.trace"
+    options: list[tuple[str, object]] = [
+        ("--pid", settings.pid),
+        ("--rank", here.rank),
+        ("--world", here.world),
+        ("--local-rank", here.local_rank),
+        ("--local-world", here.local_world),
+        ("--node", here.node),
+        ("--host", here.host),
+        ("--quiet-ms", round(quiet * 1000)),
+        *(("--record", os.path.join(folder, record)) for folder in settings.folders),
+    ]
+    if here.one_parent:
+        options.append(("--launcher", here.launcher))
+    if settings.file and not address:
+        options.append(("--rendezvous", settings.file))
+    if not address and _asks_store(here):
+        options += [("--fetcher", word) for word in store.fetcher(settings.restart, settings.file)]
+    _spawn(
+        [str(program), *(str(word) for option in options for word in option)],
+        {**os.environ, ADDRESS: address} if address else os.environ,
+        [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)],
+    )
+
+
+def _asks_store(here: launch.Launch) -> bool:
+    """Returns whether a rank's guard may need torch's store: it loads torch for that.
+
+    One of each host does; all do if no common parent's pid names the rendezvous file.
+    """
+    return not here.one_parent or (here.nodes > 1 and here.local_rank == 0)
+
+
+def _spawn(
+    command: Sequence[str], environ: Mapping[str, str], actions: Sequence[tuple[object, ...]]
+) -> None:
+    """Starts a program that detaches itself, and waits for its first process to end."""
+    pid = os.posix_spawn(
+        command[0],
+        [*command],
+        environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            *actions,
+        ],
+        setsid=True,
+    )
+    status = 0
+    with suppress(ChildProcessError):  # SIGCHLD is ignored: the kernel has reaped it
+        _, status = os.waitpid(pid, 0)
+    if status:
+        raise OddrankError(f"{os.path.basename(command[0])} has failed (status {status})")

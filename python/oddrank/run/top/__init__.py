@@ -1,0 +1,1 @@
+"""All ranks of this host, live."""

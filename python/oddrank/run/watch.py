@@ -1,0 +1,286 @@
+"""Decides when a job has died or stands still: a pure state machine over its ranks' states.
+
+Guards report transitions only (csrc/run/guard.cpp): a rank is `quiet` once nothing has moved for
+some seconds, and `moving` again at once. Who is to blame is triage's business.
+"""
+
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from oddrank.control.root import RankState
+
+# So many times this job's own longest healthy pause is a stall, if that is longer than --stall.
+_TIMES_LONGEST = 10.0
+# So many times as long may it take until the first step, and while those who are awaited work.
+PATIENCE = 10.0
+# Told to end by a launcher or a user, mostly all ranks at once: nobody is first.
+_TOLD_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_TOLD_SECONDS = 2.0
+# What a launcher, or a library that lost its peer, does to ranks after another one's death.
+_CASCADES = frozenset({signal.SIGKILL, signal.SIGABRT})
+_STILL_SECONDS = 600.0
+# A fault that the root knows of for longer is an earlier one.
+_FAULT_SECONDS = 3.0
+
+# What a process must use, or do, in a second, to be at work: less is heartbeats and logging.
+_CPU = 0.2
+_BYTES = 64 << 10
+_EVENTS = 10.0
+
+
+@dataclass(frozen=True)
+class Death:
+    """Ranks have died, and no rank died before. `told`: somebody ended the whole job."""
+
+    ranks: tuple[int, ...]
+    told: bool = False
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Ranks have died after others' death."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stall:
+    """No rank has moved for `seconds`. `last`: name somebody even if it is at work."""
+
+    seconds: float
+    last: bool
+
+
+@dataclass(frozen=True)
+class Still:
+    """A stall that was told goes on."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A stall that was told is over; it took so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class AllEnded:
+    """Every rank has ended, or nothing is known of it any more."""
+
+
+Event: TypeAlias = Death | Cascade | Stall | Still | Moved | AllEnded
+
+
+@dataclass
+class _Rank:
+    """What is remembered of a rank. Times are on the clock of feed(); 0: not yet."""
+
+    key: tuple[Any, ...] = ()
+    """What its guard said last."""
+    progress: int = 0
+    last: float = 0.0
+    """When it last did something: moved, came, or ended."""
+    ended: float = 0.0
+
+
+@dataclass
+class Watch:
+    """One job. `began` and all times: seconds of one clock that never jumps."""
+
+    began: float
+    stall: float
+    longest: float = 0.0
+    """The longest pause of the whole job that was over before it was told to the user."""
+    _ranks: dict[int, _Rank] = field(default_factory=dict)
+    _since: float | None = 0.0
+    """Since when no rank moves; None: one does."""
+    _started: bool = False
+    _told: bool = False
+    """The present stall was told to the user."""
+    _looks: int = 0
+    _next_still: float = 0.0
+    _dead: set[int] = field(default_factory=set)
+    _ended: bool = False
+
+    def __post_init__(self) -> None:
+        self._since = self.began
+
+    @property
+    def limit(self) -> float:
+        """Seconds without any progress that are a stall."""
+        limit = max(self.stall, _TIMES_LONGEST * self.longest)
+        return limit if self._started else PATIENCE * limit
+
+    def tell(self) -> None:
+        """Notes that the present stall was told: from now on its age and its end count."""
+        self._told = True
+
+    def ended_at(self, state: RankState) -> float | None:
+        """Returns when a rank ended, as its guard saw it; None if it has not."""
+        seen = self._ranks[state.rank].ended if state.rank in self._ranks else 0.0
+        if not seen:
+            return None
+        told = state.first_fault_ns / 1e9
+        return told if seen - told < _FAULT_SECONDS else seen  # it had been stopped before
+
+    def feed(self, now: float, states: Sequence[RankState]) -> list[Event]:
+        """Takes the states of all ranks; returns what has happened since the last call."""
+        if self._ended:
+            return []
+        before = self._started
+        moves = [self._note(now, s, self._ranks.setdefault(s.rank, _Rank())) for s in states]
+        # Once all are gone, nobody comes any more to show that a death is one of many.
+        over = any(s.contact != "never" for s in states) and not any(map(_may_go_on, states))
+        found = [*self._deaths(now, states, over=over)]
+        if any(moves):
+            found += self._go_on(now, healthy=before)
+        elif any(is_heard(s) and not has_ended(s) for s in states):
+            found += self._stand(now)
+        else:  # nobody is heard: a stall can't be told from a cut cable
+            self._since = now
+        if over:
+            self._ended = True
+            found.append(AllEnded())
+        return found
+
+    def _note(self, now: float, state: RankState, known: _Rank) -> bool:
+        """Returns whether the rank moves."""
+        if state.contact == "never":
+            return False
+        key = (state.state, state.stage, state.progress, state.quiet_ms)
+        changed, known.key = key != known.key, key
+        # A guard looks once a second: a rank may have gone on and ended in between.
+        moved, known.progress = state.progress > known.progress, state.progress
+        self._started = self._started or state.progress > 0
+        if has_ended(state):
+            known.ended = known.ended or now
+            known.last = max(known.last, known.ended)
+        elif changed:
+            known.last = now - max(0, state.quiet_ms) / 1000
+        return moved or (is_heard(state) and not has_ended(state) and state.stage == "moving")
+
+    def _deaths(self, now: float, states: Sequence[RankState], *, over: bool) -> Iterable[Event]:
+        new = [s for s in states if has_died(s) and s.rank not in self._dead]
+        if self._dead and new:
+            self._dead |= {s.rank for s in new}
+            yield Cascade(_ranks(new))
+            return
+        first = [s for s in new if not _is_told(s) and not _is_unknown(s)]
+        if not first:
+            # A launcher or a user mostly ends all ranks: the others' ends come within moments.
+            old = [s for s in new if over or now - self._ranks[s.rank].ended >= _TOLD_SECONDS]
+            first = [s for s in old if _is_told(s) or not over]
+        if not first:
+            return
+        told = all(map(_is_told, first)) and (over or len(first) > 1)
+        self._dead |= {s.rank for s in new}
+        yield Death(_ranks(first), told)
+        if len(new) > len(first):
+            yield Cascade(_ranks(s for s in new if s not in first))
+
+    def _go_on(self, now: float, *, healthy: bool) -> Iterable[Event]:
+        """A rank moves. healthy: the pause before, if there was one, was not the job's start."""
+        if self._since is None:
+            return
+        gap, self._since = now - self._since, None
+        if self._told:
+            yield Moved(gap)
+        elif healthy:
+            self.longest = max(self.longest, gap)
+        self._told, self._looks = False, 0
+
+    def _stand(self, now: float) -> Iterable[Event]:
+        self._since = max([self._since or 0.0, *(known.last for known in self._ranks.values())])
+        pause = now - self._since
+        if self._told:
+            if pause >= self._next_still:
+                self._next_still = 2 * pause
+                yield Still(pause)
+            return
+        last = pause >= (PATIENCE * self.limit if self._started else self.limit)
+        if last or pause >= (self._looks + 1) * self.limit:
+            self._looks += 1
+            self._told, self._next_still = last, max(_STILL_SECONDS, 2 * pause)
+            yield Stall(pause, last)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a process and its descendants had done when a guard looked.
+
+    started: of the process, in clock ticks since boot.
+    """
+
+    started: int
+    seconds: float
+    cpu_seconds: float
+    io_bytes: int
+    events: int
+
+
+def is_at_work(before: Work, after: Work, *, spins: bool = False) -> bool:
+    """Returns whether a process worked between two looks: evaluated, saved, compiled, or looped.
+
+    spins: it stands in a call that waits. Then CPU time is no work: CUDA's and NCCL's threads wait
+    in loops.
+    """
+    seconds = after.seconds - before.seconds
+    if before.started != after.started or seconds <= 0:
+        return False
+    return (
+        (not spins and after.cpu_seconds - before.cpu_seconds >= _CPU * seconds)
+        or after.io_bytes - before.io_bytes >= _BYTES * seconds
+        or after.events - before.events >= _EVENTS * seconds
+    )
+
+
+def anybody_works(
+    ranks: Mapping[int, bool], before: Mapping[int, Work], after: Mapping[int, Work]
+) -> bool:
+    """Returns whether any of these ranks is at work. ranks: rank -> whether it spins."""
+    return any(
+        is_at_work(before[rank], after[rank], spins=spins)
+        for rank, spins in ranks.items()
+        if rank in before and rank in after
+    )
+
+
+def is_heard(state: RankState) -> bool:
+    """Returns whether its guard is in contact: nothing is known of a rank without one."""
+    return state.contact == "ok"
+
+
+def has_ended(state: RankState) -> bool:
+    return state.state in ("dead", "zombie")
+
+
+def has_died(state: RankState) -> bool:
+    """Returns whether its process ended other than by exit code 0. Only its guard knows that."""
+    return has_ended(state) and state.exit_code != 0
+
+
+def follows_a_death(state: RankState) -> bool:
+    """Returns whether a launcher, or a library that lost its peer, may have ended it."""
+    return has_ended(state) and (_is_told(state) or state.signal in _CASCADES)
+
+
+def _is_told(state: RankState) -> bool:
+    shells = (state.exit_code or 0) - 128
+    return state.signal in _TOLD_TO_END or shells in _TOLD_TO_END
+
+
+def _is_unknown(state: RankState) -> bool:
+    """Returns whether nobody saw how it ended: its parent was faster, and it may have been well."""
+    return state.signal is None and state.exit_code is None
+
+
+def _may_go_on(state: RankState) -> bool:
+    return state.contact in ("never", "silent") or (is_heard(state) and not has_ended(state))
+
+
+def _ranks(states: Iterable[RankState]) -> tuple[int, ...]:
+    return tuple(sorted(s.rank for s in states))

@@ -1,0 +1,132 @@
+"""Reads what `oddrank collect` wrote beside the evidence: its manifest, /proc facts and cgroups."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.triage.facts import (
+    OF_CGROUP,
+    Death,
+    Fact,
+    Identity,
+    Process,
+    Source,
+    Span,
+    State,
+    Trouble,
+    World,
+)
+
+_LARGEST = 64 << 20
+_BEGIN = re.compile(rb'\{\s*"schema": "oddrank\.(collect|process|cgroups|environment)/1"')
+_STATES = ("running", "stopped", "uninterruptible", "zombie", "dead")
+_KILLS = re.compile(r"^oom_kill (\d{1,12})$", re.MULTILINE)
+_NO_LIMIT = 1 << 60  # version 1 writes a number near 2^63
+_TEXT = 300
+
+
+def _sniff(item: Item) -> bool:
+    return _BEGIN.match(item.head) is not None
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    for item in items:
+        found = _BEGIN.match(item.head)
+        if found is None:
+            continue
+        if item.size > _LARGEST:
+            notes.add(item, f"a file of oddrank collect over {_LARGEST >> 20} MiB is not read")
+            continue
+        try:
+            content = json.loads(item.path.read_bytes())
+            yield from list(_READERS[found[1].decode()](content, item, notes))
+        except (OSError, ValueError, RecursionError) as error:
+            notes.add(item, f"it was not read: {error}")
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
+            notes.add(item, f"it is broken ({type(error).__name__}: {error})")
+
+
+KIND = Kind("collected", binary=True, sniff=_sniff, read=_read)
+
+
+def _manifest(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[Fact]:
+    """Takes when the job began here, its ranks, and what could not be read."""
+    source, host = Source(item.name), str(content["host"])
+    begun = [float(rank["since"]) for rank in content["ranks"] if rank["since"]]
+    if begun:
+        yield Span(host, min(begun), source)
+    for rank in content["ranks"]:
+        # Without a launcher all have rank 0: the record knows better.
+        if int(rank["world"]) > 1:
+            yield Identity(Process(int(rank["rank"]), host, int(rank["pid"])), source)
+    for size in {int(rank["world"]) for rank in content["ranks"]}:
+        if size > 1:
+            yield World(size, source)
+    if content["ended_by"]:
+        notes.add(item, f"collecting was cut short by {str(content['ended_by'])[:_TEXT]}")
+    for lack in content["not_read"]:
+        if not lack["absent"]:
+            what, why = str(lack["what"])[:_TEXT], str(lack["why"])[:_TEXT]
+            notes.add(f"{host}: {what}", f"not collected: {why}")
+
+
+def _process(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[Fact]:
+    """Takes the state of a rank's process as /proc had it."""
+    source = Source(item.name)
+    rank = int(content["rank"]) if int(content["world"]) > 1 else None
+    process = Process(rank, str(content["host"]), int(content["pid"]))
+    when, status = float(content["time"]), int(content["status"])
+    yield Identity(process, source)
+    state = str(content["state"])
+    if state not in _STATES:
+        raise ValueError(f"no state: {state[:40]!r}")
+    dead = state in ("zombie", "dead")
+    where = str(content["files"].get("wchan", "0"))[:80]
+    yield State(
+        process, cast(Any, "dead" if dead else state), source, when,
+        where if state == "uninterruptible" and where != "0" else "",
+    )  # fmt: skip
+    if dead and os.WIFSIGNALED(status):
+        yield Death(process, "signal", source, None, signal=os.WTERMSIG(status))
+    elif dead and os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        yield Death(process, "exit", source, None, code=os.WEXITSTATUS(status))
+
+
+def _cgroups(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[Fact]:
+    """Takes counts of processes that were killed because a cgroup's memory was used up."""
+    for group in content["cgroups"]:
+        files = {str(name): str(text) for name, text in group["files"].items()}
+        # The local events are those of this cgroup alone; version 1 has no others.
+        events = files.get("memory.events.local", files.get("memory.events", ""))
+        kills = _KILLS.search(files.get("memory.oom_control", events))
+        limit = files.get("memory.max", files.get("memory.limit_in_bytes", "max"))
+        if kills is None or int(kills[1]) == 0:
+            continue
+        if not limit.isdigit() or int(limit) >= _NO_LIMIT:
+            limited = ""
+            if "memory.oom_control" in files:  # the root of version 1: all of the machine's
+                continue
+        else:
+            limited = f" (limit {int(limit) >> 20} MiB)"
+        count, path = int(kills[1]), str(group["path"])[:_TEXT]
+        yield Trouble(
+            "oom", f"the kernel killed {count} process{'es' if count > 1 else ''} of cgroup {path}"
+            f"{limited} for memory", Source(item.name), str(content["host"]), code=OF_CGROUP,
+            count=count,
+        )  # fmt: skip
+
+
+def _environment(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[Fact]:
+    """Takes nothing: people read it."""
+    yield from ()
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any], Item, Notes], Iterator[Fact]]] = {
+    "collect": _manifest,
+    "process": _process,
+    "cgroups": _cgroups,
+    "environment": _environment,
+}

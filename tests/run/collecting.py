@@ -1,0 +1,85 @@
+"""Runs `oddrank collect` as a user types it, and jobs of one process for it to collect."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+KILLED = (
+    "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
+    "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n"
+)
+RANK = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+JOB = "127.0.0.1:29500"
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "oddrank", "collect", "--deadline", "600", *map(str, arguments)]
+
+
+def environ(records: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    return {**os.environ, "ODDRANK_DIR": str(records), **(more or {})}
+
+
+def collect(
+    *arguments: object,
+    records: Path,
+    more: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), env=environ(records, more), capture_output=True, text=True,
+        timeout=600, check=False,
+    )  # fmt: skip
+
+
+def killed_job(records: Path) -> Path:
+    """Makes the record of a process that was killed; returns the folder of its job."""
+    subprocess.run(
+        [sys.executable, "-c", KILLED], env=environ(records, RANK), check=False, timeout=600
+    )
+    return records / JOB
+
+
+@contextmanager
+def process(program: str, more: Mapping[str, str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs a program that prints a line when it is ready, until the context ends."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", program], env=environ(folder / "records", more), text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline()
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def node(out: Path) -> Path:
+    """Returns the folder of the only node that was collected."""
+    (found,) = out.glob("*/*/manifest.json")
+    return found.parent
+
+
+def manifest(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((node(out) / "manifest.json").read_text())
+    return found
+
+
+def lacks(out: Path) -> dict[str, str]:
+    """Returns what was not read, and why."""
+    return {one["what"]: one["why"] for one in manifest(out)["not_read"]}
+
+
+def archived(out: Path) -> dict[str, bytes]:
+    """Returns the files of the only archive."""
+    (found,) = out.glob("*/*.tar.gz")
+    with tarfile.open(found) as tar:
+        members = [member for member in tar if member.isfile()]
+        return {m.name: tar.extractfile(m).read() for m in members}  # type: ignore[union-attr]

@@ -1,0 +1,193 @@
+"""`oddrank collect` copies records and nothing in their place, and packs all it wrote.
+
+The job is named: other jobs may run on this machine, which may be newer.
+"""
+
+import json
+import os
+import signal
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from oddrank.trace import states
+from run.collecting import JOB, RANK, archived, collect, killed_job, lacks, manifest, node, process
+
+BESIDE = "rank{}-4711-4712.trace"  # a valid name of a record
+WAITS = "import sys, oddrank\noddrank.arm()\nprint('ready', flush=True)\nsys.stdin.readline()\n"
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    (found,) = killed_job(tmp_path_factory.mktemp("records")).glob("*.trace")
+    return found
+
+
+@pytest.fixture
+def job(record, tmp_path):
+    """Returns a job's folder with one record; tests add other files."""
+    folder = tmp_path / "records" / JOB
+    folder.mkdir(parents=True)
+    (folder / record.name).write_bytes(record.read_bytes())
+    return folder
+
+
+def _link(path, tmp_path):
+    (tmp_path / "secret").write_text("of somebody else")
+    path.symlink_to(tmp_path / "secret")
+
+
+def _link_to_a_record(path, _):
+    path.symlink_to(next(path.parent.glob("rank0-*")))
+
+
+def _device(path, _):
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
+    except PermissionError:
+        path.symlink_to("/dev/zero")
+
+
+def _other_bytes(path, _):
+    path.write_text("of somebody else" * 1000)
+
+
+def _too_large(path, _):
+    with path.open("wb") as file:
+        file.write(b"oddrank\n")
+        file.truncate(1 << 40)
+
+
+FOREIGN = {
+    "a link to a file": _link,
+    "a link to a record": _link_to_a_record,
+    "a link to nothing": lambda path, _: path.symlink_to("nowhere"),
+    "a pipe": lambda path, _: os.mkfifo(path),
+    "a device": _device,
+    "a folder": lambda path, _: path.mkdir(),
+    "an empty file": lambda path, _: path.touch(),
+    "other bytes": _other_bytes,
+    "a file as large as a disk": _too_large,
+}
+
+
+@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
+def test_only_records_are_copied(make, job, tmp_path):
+    (own,) = job.iterdir()
+    foreign = job / BESIDE.format(1)
+    make(foreign, tmp_path)
+    done = collect(JOB, "-o", tmp_path / "out", records=job.parent)
+    assert done.returncode == 0, done.stderr
+    (copy,) = (tmp_path / "out").rglob("*.trace")
+    assert copy.read_bytes() == own.read_bytes()
+    assert done.stdout.startswith(f"1 record of job {job.name} and ")
+    assert str(foreign) in lacks(tmp_path / "out")
+    assert f"oddrank: {foreign} was not collected: " in done.stderr
+
+
+def test_copies_are_for_their_owner_only_whatever_the_umask_is(job, tmp_path):
+    before = os.umask(0)
+    try:
+        collect(JOB, "-o", tmp_path / "out", records=job.parent)
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {"manifest.json", "environment.json"} <= {path.name for path in files}
+    assert any(path.name.endswith(".tar.gz") for path in files)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_a_file_that_was_named_and_is_no_record_is_an_error(job, tmp_path):
+    (own,) = job.iterdir()
+    pipe = job / BESIDE.format(1)
+    os.mkfifo(pipe)
+    for number, paths in enumerate(([pipe], [own, pipe])):
+        out = tmp_path / f"out{number}"
+        done = collect("-o", out, *paths, records=job.parent)
+        assert done.returncode == 2
+        assert f"{pipe} was not collected: " in done.stderr
+        assert len(list(out.rglob("*.trace"))) == number
+
+
+def test_a_job_that_is_not_here_is_an_error_and_makes_nothing(job, tmp_path):
+    done = collect("other-job", "-o", tmp_path / "out", records=job.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no record other-job" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_records_are_not_copied_to_where_they_are(job, tmp_path):
+    before = sorted(job.parent.rglob("*"))
+    for records in (job.parent, tmp_path / "elsewhere"):  # also a folder that is no base
+        done = collect(job, "-o", job, records=records)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"then what to copy: oddrank collect {job} -o DIR" in done.stderr
+    assert sorted(job.parent.rglob("*")) == before
+
+
+def test_a_folder_that_cannot_be_is_not_called_too_small(job, tmp_path):
+    (tmp_path / "file").touch()
+    done = collect(JOB, "-o", tmp_path / "file" / "out", records=job.parent)
+    assert done.returncode == 2
+    assert "(Not a directory): name another folder" in done.stderr
+    assert "room" not in done.stderr
+
+
+def test_the_archive_has_what_the_folder_has_and_the_manifest_lists_it(job, tmp_path):
+    out = tmp_path / "out"
+    collect(JOB, "-o", out, records=job.parent)
+    loose = {
+        str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*")
+        if path.is_file() and not path.name.endswith(".tar.gz")
+    }  # fmt: skip
+    assert archived(out) == loose
+    listed = {file["name"]: file["bytes"] for one in manifest(out)["sources"]
+              for file in one["files"]}  # fmt: skip
+    sizes = {str(Path(name).relative_to(node(out).relative_to(out))): len(content)
+             for name, content in loose.items()}  # fmt: skip
+    del sizes["manifest.json"]
+    assert listed == sizes
+    assert manifest(out)["complete"]
+
+
+def test_what_has_no_room_within_the_limit_is_left_out_and_said(job, tmp_path):
+    (own,) = job.glob("rank0-*")
+    with own.open("r+b") as file:
+        file.truncate(8 << 20)
+    done = collect(JOB, "--limit", "4M", "-o", tmp_path / "out", records=job.parent)
+    assert done.returncode == 0
+    assert "over the share of its source: raise --limit" in lacks(tmp_path / "out")[str(own)]
+    assert not list((tmp_path / "out").rglob("*.trace"))
+
+
+def test_the_state_of_each_process_is_kept_with_its_copy_and_through_copies_of_copies(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    with process(WAITS, RANK, tmp_path) as running:
+        running.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + 30
+        while Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        collect(JOB, "-o", first, records=tmp_path / "records")
+    # Again to the same folder, once it is gone; and from that folder to another one.
+    collect(JOB, "-o", first, records=tmp_path / "records")
+    collect(first, "-o", second, records=tmp_path / "none")
+    for folder in (first, second):
+        (seen,) = states.parse(json.loads((node(folder) / states.NAME).read_text()))
+        assert (seen.pid, seen.state, seen.signal) == (running.pid, "stopped", None)
+        assert seen.threads[running.pid][0] == "stopped"
+
+
+def test_a_file_of_states_that_anybody_may_have_written_is_refused():
+    for broken in ({}, [], {"schema": states.SCHEMA}, {"schema": states.SCHEMA, "processes": [{}]}):
+        with pytest.raises(ValueError, match="it "):
+            states.parse(broken)
+
+
+def test_one_task_a_node_collects(job, tmp_path):
+    more = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    done = collect(JOB, "-o", tmp_path / "out", records=job.parent, more=more)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,140 @@
+"""Work in child processes: one that hangs, breaks or is cut short costs nothing but itself."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from dead_fuse import dead_file_system
+from oddrank.errors import OddrankError
+from oddrank.run.collect import children
+from oddrank.run.collect.children import Stop, Task
+from processes import until
+
+
+def run(*tasks, seconds=60.0, stop=None):
+    return children.run_all(list(tasks), time.monotonic() + seconds, stop or Stop())
+
+
+def hung(work, heard):
+    """Runs a task that hangs, with a deadline that is long enough for it to begin."""
+    seconds = 0.5
+    while True:
+        result, done = run(Task("hangs", work, seconds), Task("answers", answers, 600), seconds=600)
+        assert (done.why, done.of("done")) == ("", [2])
+        assert result.why.startswith(f"no answer within {seconds:.3g} s")
+        if heard(result):
+            return result
+        seconds *= 4
+
+
+def hangs(say):
+    say({"at": "/nfs/data"})
+    say({"done": 1})
+    signal.pause()
+
+
+def answers(say):
+    say({"done": 2})
+
+
+def test_one_that_hangs_is_named_with_what_it_did_and_the_others_are_done():
+    result = hung(hangs, lambda result: result.said)
+    assert result.of("done") == [1]
+    assert result.why.endswith(" s, at /nfs/data")
+
+
+def test_one_that_raises_says_why():
+    def refuses(say):
+        raise OddrankError("no such job")
+
+    def breaks(say):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    refused, broken = run(Task("refuses", refuses, 600), Task("breaks", breaks, 600), seconds=600)
+    assert (refused.why, broken.why) == ("no such job", "signal 11 ended it")
+    assert (refused.refused, broken.refused) == (True, False)
+
+
+def test_a_child_has_no_open_file_of_its_parent_that_could_outlive_it():
+    ours, theirs = os.pipe()
+    os.set_inheritable(theirs, True)
+
+    def lists(say):
+        say({"open": [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")
+                      if os.path.lexists(f"/proc/self/fd/{n}")]})  # fmt: skip
+
+    (result,) = run(Task("lists", lists, 600), seconds=600)
+    os.close(ours)
+    os.close(theirs)
+    (opened,) = result.of("open")
+    assert opened[:3] == ["/dev/null"] * 3
+    assert sum(name.startswith("pipe:") for name in opened) == 1
+
+
+def test_after_a_signal_what_runs_is_cut_short_and_what_is_done_is_kept(tmp_path):
+    def told(work, name):
+        def tells(say):
+            (tmp_path / f".{name}").write_text(str(os.getpid()))
+            (tmp_path / f".{name}").rename(tmp_path / name)
+            work(say)
+
+        return tells
+
+    def ends():
+        until(lambda: (tmp_path / "answers").exists() and (tmp_path / "hangs").exists(), 600)
+        until(lambda: not os.path.exists(f"/proc/{(tmp_path / 'answers').read_text()}"), 600)
+        until(lambda: _in_pause((tmp_path / "hangs").read_text()), 600)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stop = Stop()
+    with stop.on_signals():
+        thread = threading.Thread(target=ends)
+        thread.start()
+        tasks = [Task("answers", told(answers, "answers"), 1200),
+                 Task("hangs", told(hangs, "hangs"), 1200)]  # fmt: skip
+        done, result = run(*tasks, stop=stop, seconds=1200)
+        thread.join()
+    assert (done.why, stop.by) == ("", "SIGTERM")
+    assert (result.why, result.of("done")) == ("cut short by SIGTERM, at /nfs/data", [1])
+
+
+def _in_pause(pid):
+    """Returns whether a process waits for a signal: system call pause(), or ppoll without files."""
+    with open(f"/proc/{pid}/wchan") as file:
+        return file.read() not in ("", "0", "pipe_write")
+
+
+def test_what_a_child_has_started_ends_with_it(tmp_path):
+    def starts(say):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        say({"pid": child})
+        signal.pause()
+
+    (pid,) = hung(starts, lambda result: result.said).of("pid")
+    end = time.monotonic() + 60
+    while os.path.exists(f"/proc/{pid}"):
+        with open(f"/proc/{pid}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] == "Z":
+                break
+        assert time.monotonic() < end
+
+
+@pytest.mark.needs("fuse")
+def test_one_that_cannot_be_killed_is_left_behind_and_named(tmp_path):
+    dead = tmp_path / "dead"
+    dead.mkdir()
+
+    def reads(say):
+        say({"at": str(dead)})
+        os.listdir(dead)
+
+    with dead_file_system(dead, takes=True):
+        result = hung(reads, lambda result: "left behind" in result.why)
+        assert f" s, at {dead}; its process " in result.why
+        assert "hangs in the kernel" in result.why
+        assert result.why.endswith("and was left behind")

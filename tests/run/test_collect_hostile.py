@@ -1,0 +1,159 @@
+"""`oddrank collect` where things go wrong: dead file systems, full disks, signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from dead_fuse import dead_file_system
+from oddrank.run.collect import node
+from oddrank.run.collect.children import Stop
+from oddrank.run.collect.sources import Source
+from processes import until
+from run.collecting import archived, collect, killed_job, lacks, manifest
+
+
+@pytest.fixture(autouse=True)
+def no_job_here(tmp_path, monkeypatch):
+    """Other tests' jobs run on this machine: this one has a record, which comes first."""
+    records = tmp_path / "records"
+    killed_job(records)
+    monkeypatch.setenv("ODDRANK_DIR", str(records))
+    return records
+
+
+def gather(out, sources, records, *, limit=64 << 20, deadline=600.0):
+    folder = next(records.iterdir())
+    return node.gather(
+        [str(folder)], out, "node1", limit=limit, deadline=deadline, stop=Stop(), sources=sources
+    )
+
+
+def puts(content, name="file.txt"):
+    def work(target, part, sink):
+        sink.put(name, content)
+
+    return Source("puts", 300.0, 0.5, work)
+
+
+def test_a_source_that_hangs_or_breaks_is_named_and_all_others_are_there(tmp_path, no_job_here):
+    def hangs(target, part, sink):
+        sink.put("before.txt", b"before")
+        sink.at("/nfs/data")
+        time.sleep(1000)
+
+    def breaks(target, part, sink):
+        raise KeyError("unexpected")
+
+    sources = [Source("hangs", 1.0, 0.1, hangs), Source("breaks", 300.0, 0.1, breaks), puts(b"x")]
+    done = gather(tmp_path / "out", sources, no_job_here)
+    assert lacks(tmp_path / "out") == {
+        "hangs": "no answer within 1 s, at /nfs/data", "breaks": "KeyError('unexpected')",
+    }  # fmt: skip
+    names = {name.rpartition("/")[2] for name in archived(tmp_path / "out")}
+    assert names == {"before.txt", "file.txt", "manifest.json"}
+    assert (done.complete, done.files) == (True, 2)
+
+
+def test_a_file_that_grows_while_it_is_read_stays_below_the_limit(tmp_path, no_job_here):
+    def endless(target, part, sink):
+        sink.put("endless", iter(lambda: b"x" * (1 << 20), None))
+
+    gather(tmp_path / "out", [Source("endless", 300.0, 1.0, endless)], no_job_here, limit=4 << 20)
+    assert "raise --limit" in lacks(tmp_path / "out")["endless"]
+    assert {name.rpartition("/")[2] for name in archived(tmp_path / "out")} == {"manifest.json"}
+
+
+def test_a_signal_keeps_what_is_done_and_the_manifest_says_so(tmp_path, no_job_here):
+    program = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from oddrank.run.collect import children, node\n"
+        "from oddrank.run.collect.sources import Source\n"
+        "def done(target, part, sink): sink.put('done.txt', b'done')\n"
+        "def slow(target, part, sink):\n"
+        "    print('slow', flush=True)\n"
+        "    sink.put('early.txt', b'early')\n"
+        "    time.sleep(1000)\n"
+        "stop = children.Stop()\n"
+        "with stop.on_signals():\n"
+        "    sources = [Source('done', 600, .1, done), Source('slow', 600, .1, slow)]\n"
+        "    node.gather(sys.argv[1:2], Path(sys.argv[2]), 'node1', limit=1 << 26, deadline=900,\n"
+        "                stop=stop, sources=sources)\n"
+    )
+    folder, out = next(no_job_here.iterdir()), tmp_path / "out"
+    running = subprocess.Popen([sys.executable, "-c", program, folder, out])
+    try:
+        until(lambda: list(out.rglob("early.txt")) and list(out.rglob("done.txt")), 600)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait() == 0
+    finally:
+        running.kill()
+        running.wait()
+    told = manifest(out)
+    assert (told["complete"], told["ended_by"]) == (False, "SIGTERM")
+    assert lacks(out)["slow"].startswith("cut short by SIGTERM")
+    names = {name.rpartition("/")[2] for name in archived(out)}
+    assert {"done.txt", "early.txt", "manifest.json"} <= names
+
+
+@pytest.mark.needs("fuse")
+@pytest.mark.parametrize("takes", [False, True])
+def test_a_dead_output_folder_ends_it_in_words(tmp_path, no_job_here, takes):
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    with dead_file_system(dead, takes=takes):
+        done = collect("--deadline", "20", "-o", dead / "out", records=no_job_here)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no answer within 5 s" in done.stderr
+    assert "name another folder with -o" in done.stderr
+
+
+@pytest.mark.needs("fuse")
+def test_records_on_a_dead_file_system_hang_nobody(tmp_path, no_job_here):
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    with dead_file_system(dead, takes=True):
+        done = collect("--deadline", "20", "-o", tmp_path / "out", records=dead)
+        assert done.returncode in (0, 2)
+    assert "the records" in done.stderr
+
+
+@contextmanager
+def small_disk(folder):
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.needs("fuse")  # may mount
+def test_a_full_disk_leaves_a_manifest_that_says_what_has_no_room(tmp_path, no_job_here):
+    out = tmp_path / "small"
+    with small_disk(out):
+        gather(out, [puts(b"x" * (1 << 20))], no_job_here)
+        assert lacks(out) == {"file.txt": "No space left on device"}
+
+
+def test_children_of_a_killed_collect_end_with_it(tmp_path, no_job_here):
+    program = (
+        "import os, sys, time\n"
+        "from oddrank.run.collect import children\n"
+        "def work(say):\n"
+        "    open(sys.argv[1], 'w').write(str(os.getpid()))\n"
+        "    time.sleep(1000)\n"
+        "tasks = [children.Task('work', work, 900)]\n"
+        "children.run_all(tasks, time.monotonic() + 900, children.Stop())\n"
+    )
+    file = tmp_path / "pid"
+    running = subprocess.Popen([sys.executable, "-c", program, file])
+    until(lambda: file.exists() and file.read_text(), 600)
+    running.kill()
+    running.wait()
+    until(lambda: not os.path.exists(f"/proc/{file.read_text()}"), 600)

@@ -1,0 +1,394 @@
+"""Each source of `oddrank collect`: what it reads, what it refuses, and what it says of it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from oddrank.run.collect.sources import (
+    cgroups,
+    environment,
+    flight_recorder,
+    kernel,
+    nccl_ras,
+    nvidia_smi,
+    process,
+    table,
+    torchelastic,
+)
+from oddrank.triage import facts
+from oddrank.triage.evidence import collected
+from oddrank.triage.evidence import kernel as kernel_evidence
+from oddrank.triage.evidence import nccl_ras as ras_evidence
+from processes import until
+from run.sinks import HOST, ran, rank
+from triage.facts_of import facts_of
+
+
+def test_the_shares_of_the_limit_sum_up_to_one():
+    assert sum(source.share for source in table.SOURCES) == pytest.approx(1.0)
+    names = [source.name for source in table.SOURCES]
+    assert len(set(names)) == len(names)
+
+
+# NCCL RAS.
+
+ANSWER = """\
+NCCL version 2.28.9 compiled with CUDA 13.0
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      1          4            1          4        4
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         1         4         4         4   RUNNING  MISMATCH
+
+Errors
+======
+
+Warnings
+========
+
+#0-0 (ce1a56fc2d1b6cd4) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  3 ranks have launched up to operation 9
+  1 ranks have launched up to operation 8
+  Rank 2 -- GPU 2 managed by process 4713 on node node1
+"""
+
+
+@contextmanager
+def ras_server(answer: bytes, hello: bytes = b"SERVER PROTOCOL 2\n") -> Iterator[tuple[str, list]]:
+    """Serves NCCL's text protocol; yields its address and what it was asked."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                with client, client.makefile("rb") as lines:
+                    for reply in (hello, b"OK\n", answer):
+                        asked.append(lines.readline())
+                        if not asked[-1] or not reply:
+                            break
+                        client.sendall(reply)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}", asked
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def of_ras(tmp_path, address, **more):
+    found = ran(nccl_ras.SOURCE, tmp_path, rank(environ={"NCCL_RAS_ADDR": address}), **more)
+    return found, [name for name in found.files if address.rpartition(":")[2] in name]
+
+
+def test_ras_is_asked_twice_two_seconds_apart_and_triage_reads_the_answers(tmp_path):
+    begin = time.monotonic()
+    with ras_server(ANSWER.encode()) as (address, asked):
+        _, (name,) = of_ras(tmp_path, address)
+    assert time.monotonic() - begin >= 2.0
+    assert asked == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 3\n", b"VERBOSE STATUS\n"] * 2
+    counts = [f for f in facts_of(ras_evidence.KIND, tmp_path / name)
+              if isinstance(f, facts.Counts)]  # fmt: skip
+    assert [dict(one.counts)[2] for one in counts] == [8, 8]
+    first, second = (one.time for one in counts)
+    assert first is not None
+    assert 1 <= second - first <= 60
+
+
+@pytest.mark.parametrize(
+    ("hello", "answer", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request\n", b"", "it is not NCCL's RAS: it said b'HTTP/1.1 400"),
+        (b"", b"", "it is not NCCL's RAS: it said b''"),
+        (b"SERVER PROTOCOL 2\n", b"", "closed the connection without an answer"),
+        (b"SERVER PROTOCOL 2\n", b"x" * 4096, "its answer is over 0 KiB: raise --limit"),
+    ],
+)
+def test_what_is_not_ras_is_said_and_hangs_nobody(tmp_path, hello, answer, why):
+    with ras_server(answer, hello) as (address, _):
+        found, names = of_ras(tmp_path, address, room=2000)
+    assert names == []
+    assert why in found.lacks[f"NCCL RAS at {address}"]
+
+
+def test_a_server_that_says_nothing_is_given_up(tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        found, names = of_ras(tmp_path, address)
+    assert names == []
+    assert "timed out" in found.lacks[f"NCCL RAS at {address}"]
+
+
+def test_where_nobody_listens_there_is_no_ras_and_where_it_is_off_nobody_asks(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    found, _ = of_ras(tmp_path, address)
+    assert f"NCCL RAS at {address}" in found.absent
+    off = rank(environ={"NCCL_RAS_ENABLE": "0", "NCCL_RAS_ADDR": address})
+    found = ran(nccl_ras.SOURCE, tmp_path, off)
+    assert found.lacks == {"NCCL RAS": "NCCL_RAS_ENABLE=0 has switched it off in all ranks"}
+    assert found.absent == {"NCCL RAS"}
+
+
+# Dumps of the flight recorder.
+
+
+def test_dumps_of_all_ranks_are_found_by_their_variables(tmp_path):
+    prefix = tmp_path / "dumps" / "nccl_trace_"
+    prefix.parent.mkdir()
+    for number in range(2):
+        Path(f"{prefix}{number}").write_bytes(b"dump%d" % number)
+    home = tmp_path / "home" / ".cache" / "torch"
+    home.mkdir(parents=True)
+    (home / "comm_lib_trace_rank_2").write_bytes(b"dump2")
+    ranks = [
+        rank(0, environ={"TORCH_FR_DUMP_TEMP_FILE": str(prefix)}),
+        rank(1, environ={"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(prefix)}),
+        rank(2, environ={"HOME": str(tmp_path / "home")}),
+    ]
+    found = ran(flight_recorder.SOURCE, tmp_path / "out", *ranks)
+    assert found.lacks == {}
+    assert found.files == {
+        "flight_recorder/nccl_trace_0": b"dump0",
+        "flight_recorder/nccl_trace_1": b"dump1",
+        "flight_recorder/comm_lib_trace_rank_2": b"dump2",
+    }
+
+
+def _foreign_link(path):
+    (path.parent / "secret").write_text("of somebody else")
+    path.symlink_to(path.parent / "secret")
+
+
+def _foreign_owner(path):
+    path.write_text("of somebody else")
+    os.chown(path, 4711, 4711)
+
+
+def _old(path):
+    path.write_text("dump")
+    os.utime(path, (1, 1))
+
+
+def _large(path):
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+FOREIGN = {
+    "it is a symbolic link": _foreign_link,
+    "it is no file but a folder, pipe or device": os.mkfifo,
+    "it belongs to another user than the job": _foreign_owner,
+    "it is older than the job": _old,
+    "over the share of its source: raise --limit": _large,
+}
+
+
+@pytest.mark.parametrize(("why", "make"), FOREIGN.items(), ids=FOREIGN)
+def test_what_is_no_dump_of_the_job_is_left_out(tmp_path, why, make):
+    if make is _foreign_owner and os.geteuid():
+        pytest.skip("only root can give a file away")
+    path = tmp_path / "dump0"
+    make(path)
+    environ = {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump")}
+    found = ran(flight_recorder.SOURCE, tmp_path / "out", rank(environ=environ))
+    assert found.files == {}
+    assert why in found.lacks[str(path)]
+
+
+DUMPS = """
+import os, pathlib, sys, time
+os.mkfifo(sys.argv[1] + "0.pipe")
+pipe = os.open(sys.argv[1] + "0.pipe", os.O_RDONLY | os.O_NONBLOCK)
+print("ready", flush=True)
+while True:
+    if os.read(pipe, 128):
+        pathlib.Path(sys.argv[2]).write_text("new dump")
+    time.sleep(0.05)
+"""
+
+
+def test_torch_is_asked_for_a_new_dump_through_its_pipe(tmp_path):
+    stem, dump = tmp_path / "pipe_", tmp_path / "dump0"
+    environ = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(stem),
+               "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump")}  # fmt: skip
+    dump.write_text("old dump")
+    torch = subprocess.Popen([sys.executable, "-c", DUMPS, stem, dump], stdout=subprocess.PIPE)
+    try:
+        torch.stdout.readline()
+        found = ran(flight_recorder.SOURCE, tmp_path / "out", rank(environ=environ))
+    finally:
+        torch.kill()
+        torch.communicate()
+    assert (found.files, found.lacks) == ({"flight_recorder/dump0": b"new dump"}, {})
+    again = ran(flight_recorder.SOURCE, tmp_path / "out", rank(environ=environ))
+    assert again.lacks == {f"{stem}0.pipe": "no process reads it"}
+    assert again.files == {"flight_recorder/dump0": b"new dump"}
+
+
+def test_a_stopped_torch_is_named_and_its_older_dump_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(flight_recorder, "_ANSWER", 0.5)
+    stem = tmp_path / "pipe_"
+    (tmp_path / "dump0").write_text("old dump")
+    os.utime(tmp_path / "dump0", (time.time() - 0.2,) * 2)
+    os.mkfifo(f"{stem}0.pipe")
+    reader = os.open(f"{stem}0.pipe", os.O_RDONLY | os.O_NONBLOCK)
+    environ = {"TORCH_FR_DEBUG_INFO_PIPE_FILE": str(stem),
+               "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump")}  # fmt: skip
+    found = ran(flight_recorder.SOURCE, tmp_path / "out", rank(environ=environ))
+    assert os.read(reader, 10) == b"1\n"
+    os.close(reader)
+    assert found.lacks == {"a new dump of rank 0": "torch wrote none in 0.5 s"}
+    assert found.files == {"flight_recorder/dump0": b"old dump"}
+
+
+# Processes.
+
+
+def test_of_a_stopped_process_triage_learns_rank_state_and_threads(tmp_path):
+    sleeper = subprocess.Popen(["sleep", "1000"])
+    try:
+        sleeper.send_signal(signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{sleeper.pid}/wchan").read_text() == "do_signal_stop"
+              or "T (stopped)" in Path(f"/proc/{sleeper.pid}/status").read_text())  # fmt: skip
+        found = ran(process.SOURCE, tmp_path, rank(2, pid=sleeper.pid))
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    (name,) = found.files
+    content = json.loads(found.files[name])
+    assert [one["name"] for one in content["threads"]] == ["sleep"]
+    assert {"status", "wchan", "limits", "cgroup"} <= content["files"].keys()
+    assert content["near"][0]["pid"] == os.getpid()
+    (state,) = [f for f in facts_of(collected.KIND, tmp_path / name) if isinstance(f, facts.State)]
+    assert (state.process, state.state) == (facts.Process(2, HOST, sleeper.pid), "stopped")
+
+
+def test_a_pid_that_another_process_has_by_now_is_left_out(tmp_path):
+    found = ran(process.SOURCE, tmp_path, rank(started=4711))
+    assert found.files == {}
+    assert found.lacks == {f"/proc/{os.getpid()}": "the process ended meanwhile"}
+
+
+def test_without_a_living_rank_the_manifest_says_so(tmp_path):
+    found = ran(process.SOURCE, tmp_path, rank(alive=False))
+    assert found.absent == {"/proc of the ranks"}
+    assert found.files == {}
+
+
+def test_a_process_that_has_ended_is_left_out(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    found = ran(process.SOURCE, tmp_path, rank(pid=gone.pid, started=4711))
+    assert (found.files, f"/proc/{gone.pid}" in found.lacks) == ({}, True)
+
+
+def test_a_zombie_tells_how_it_ended(tmp_path):
+    dead = subprocess.Popen(["sleep", "1000"])
+    dead.kill()
+    until(lambda: "Z (zombie)" in Path(f"/proc/{dead.pid}/status").read_text())
+    ran(process.SOURCE, tmp_path, rank(1, pid=dead.pid))
+    dead.wait()
+    (file,) = tmp_path.glob("*.process.json")
+    (death,) = [f for f in facts_of(collected.KIND, file) if isinstance(f, facts.Death)]
+    assert (death.process.rank, death.how, death.signal) == (1, "signal", 9)
+
+
+# The rest.
+
+
+@pytest.mark.needs("memory-cgroup")
+def test_a_cgroup_that_killed_a_process_says_so(tmp_path):
+    folder = Path(f"/sys/fs/cgroup/memory/oddrank-test-{os.getpid()}")
+    folder.mkdir()
+    grow = f"open('{folder}/tasks', 'w').write('0')\nx = bytearray(200 << 20)"
+    try:
+        (folder / "memory.limit_in_bytes").write_text(str(48 << 20))
+        done = subprocess.run([sys.executable, "-c", grow], check=False)
+        assert done.returncode == -signal.SIGKILL
+        sleeper = subprocess.Popen(["sleep", "1000"])
+        (folder / "tasks").write_text(str(sleeper.pid))
+        try:
+            found = ran(cgroups.SOURCE, tmp_path, rank(3, pid=sleeper.pid))
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+    finally:
+        until(lambda: not (folder / "tasks").read_text())
+        folder.rmdir()
+    assert found.lacks == {}
+    troubles = facts_of(collected.KIND, tmp_path / "cgroups.json")
+    (own,) = [t for t in troubles if isinstance(t, facts.Trouble) and str(folder) in t.text]
+    assert (own.kind, own.count, own.host) == ("oom", 1, HOST)
+    assert own.text == f"the kernel killed 1 process of cgroup {folder} (limit 48 MiB) for memory"
+
+
+def test_error_files_are_named_by_the_global_rank_also_of_ranks_that_ended(tmp_path):
+    attempt = tmp_path / "none_x" / "attempt_0"
+    for local in ("0", "1"):
+        (attempt / local).mkdir(parents=True)
+        (attempt / local / "error.json").write_text(f"error of {local}")
+    one = rank(5, local_rank=1, environ={"TORCHELASTIC_ERROR_FILE": f"{attempt}/1/error.json"})
+    found = ran(torchelastic.SOURCE, tmp_path / "out", one)
+    assert found.files == {
+        "torchelastic/rank4.error.json": b"error of 0",
+        "torchelastic/rank5.error.json": b"error of 1",
+    }
+
+
+def test_no_variable_outside_of_the_white_list_is_written(tmp_path):
+    one = rank(environ={"NCCL_DEBUG": "INFO", "HOME": "/home/me", "API_TOKEN": "secret"})
+    found = ran(environment.SOURCE, tmp_path, one)
+    assert json.loads(found.files["environment.json"])["ranks"] == {"0": {"NCCL_DEBUG": "INFO"}}
+    assert b"secret" not in found.files["environment.json"]
+
+
+def test_of_the_kernel_s_log_the_end_is_kept_and_triage_reads_its_lines(tmp_path):
+    entries = [(float(i), f"line {i}") for i in range(1000)]
+    entries.append((1000.0, "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus."))
+    text = kernel._tail(entries, HOST, 5000)
+    assert 4000 < len(text) <= 5000
+    (tmp_path / "kernel.log").write_bytes(text)
+    (xid,) = facts_of(kernel_evidence.KIND, tmp_path / "kernel.log")
+    assert (xid.kind, xid.host, xid.coarse) == ("xid", HOST, False)
+    assert abs(xid.time - (time.time() - time.monotonic() + 1000)) < 60
+
+
+def test_the_kernel_s_log_is_read_or_it_is_said_why_not(tmp_path):
+    found = ran(kernel.SOURCE, tmp_path)
+    assert bool(found.files) != bool(found.lacks)
+
+
+def test_nvidia_smi_is_kept_also_if_it_fails(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    program.write_text('#!/bin/sh\necho "$1: GPU is lost"\nexit 15\n')
+    program.chmod(0o700)
+    found = ran(nvidia_smi.SOURCE, tmp_path / "out")
+    assert found.files == {"nvidia-smi.txt": b"-q: GPU is lost\n"}
+    assert found.lacks == {"nvidia-smi -q": "it exited with 15: -q: GPU is lost"}

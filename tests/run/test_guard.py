@@ -1,0 +1,490 @@
+"""The guard of `oddrank run`: it tells what happens to its worker, and does nothing to it."""
+
+import hmac
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from control import wire_peer as wire
+from oddrank import _native
+from oddrank.errors import OddrankError
+from processes import Marked, until
+from run.watched import (
+    GUARD,
+    TOKEN,
+    Root,
+    Worker,
+    functions,
+    guards,
+    private_bytes,
+    read_slim,
+    start_guard,
+    watched,
+)
+
+MOST_PRIVATE = 3 << 20
+
+
+def test_a_worker_starts_moves_is_quiet_and_moves_again(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        assert root.until(stage="starting")["quiet_ms"] == -1
+        worker.does("oddrank.arm()")
+        worker.does("oddrank.step(7)")
+        root.until(stage="moving")
+        moving = root.asks_until(step="7")
+        assert 0 <= moving["quiet_ms"] < 60_000
+        quiet = root.until(stage="quiet")
+        assert quiet["progress"] >= 1
+        assert quiet["quiet_ms"] >= 1500
+        worker.does("oddrank.step(8)")
+        again = root.until(stage="moving")
+        assert (again["step"], again["state"]) == ("8", "running")
+        assert again["progress"] == quiet["progress"] + 1
+        worker.does("oddrank.step(0)")  # another epoch
+        assert root.until(stage="quiet")["progress"] == again["progress"] + 1
+
+
+@pytest.mark.needs("torch-build")
+def test_collectives_are_progress_without_steps(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        worker.does("oddrank.arm(); import torch; import torch.distributed as dist")
+        worker.does(
+            f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0,"
+            " world_size=1)"
+        )
+        before = root.until(stage="quiet")
+        worker.does("dist.all_reduce(torch.ones(2))")
+        after = root.until(stage="moving")
+        assert after["step"] == ""
+        assert after["progress"] > before["progress"]
+        groups = read_slim(root.snapshot()["record"])["groups"]
+        assert [group[0][2] for group in groups] == ["default_pg"]
+
+
+def test_a_worker_that_arms_itself_again_still_moves(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        worker.does("armed = oddrank.arm(); oddrank.step(1)")
+        root.until(stage="moving")
+        worker.does("armed.disarm(); armed = oddrank.arm()")
+        root.until(stage="quiet")
+        worker.does("oddrank.step(2)")
+        assert root.until(stage="moving")["step"] == "2"
+
+
+def test_a_killed_worker_is_dead_by_its_signal(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        os.kill(worker.pid, signal.SIGKILL)
+        assert root.until(state="dead")["signal"] == signal.SIGKILL
+
+
+def test_a_worker_that_exits_is_dead_with_its_code(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        worker.begins("os._exit(3)")
+        dead = root.until(state="dead")
+        assert (dead["signal"], dead["exit_code"]) == (None, 3)
+
+
+def test_a_worker_that_raises_is_dead_with_code_1_and_its_record_says_why(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        worker.does("oddrank.arm()")
+        worker.begins("raise ValueError('labels out of range')")
+        assert root.until(state="dead")["exit_code"] == 1
+        found = root.snapshot()
+        assert found["letter"] in ("", "Z")
+        assert read_slim(found["record"])["end"] == "exited"
+
+
+def test_a_stopped_worker_is_stopped_and_goes_on(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        worker.does("oddrank.arm()")
+        os.kill(worker.pid, signal.SIGSTOP)
+        root.until(state="stopped")
+        found = root.snapshot()
+        assert found["letter"] == "T"
+        assert {state for _, state, _ in found["threads"]} == {"stopped"}
+        assert "waits_for_commands" in functions(found["record"])
+        os.kill(worker.pid, signal.SIGCONT)
+        root.until(state="running")
+        worker.does("oddrank.step(1)")
+        root.asks_until(step="1")
+
+
+def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        worker.does("oddrank.arm()")
+        worker.does("oddrank.step(4)")
+        worker.does("exec('def spins():\\n    while True: pass')")
+        worker.does("threading.Thread(target=spins, daemon=True).start()")
+        worker.does("child = __import__('subprocess').Popen(['sleep', '1000'])")
+        first = root.snapshot()
+        until(lambda: root.snapshot()["cpu_ns"] > first["cpu_ns"] > 0)
+        until(lambda: max(cpu for _, _, cpu in root.snapshot()["threads"]) > 0)
+        second = root.snapshot()
+        assert second["io_bytes"] >= first["io_bytes"] > 0
+        assert second["realtime_ns"] > first["realtime_ns"]
+        assert abs(time.time() - second["realtime_ns"] / 1e9) < 3600
+        assert first["start_time"] == worker.started
+        assert first["letter"] in "RS"
+        assert first["wait_status"] == -1
+        assert first["oom_kills"] == 0
+        threads = {tid: state for tid, state, _ in second["threads"]}
+        assert threads[worker.pid] in ("running", "asleep")
+        assert len(threads) == 2
+        assert {cpu for _, _, cpu in root.snapshot(0)["threads"]} == {0.0}  # one look
+        record = read_slim(second["record"])
+        assert (record["step"], record["pid"], record["life"]) == (4, worker.pid, "alive")
+        assert second["events"] > 0
+        assert "waits_for_commands" in functions(second["record"])
+        worker.does("child.kill(); child.wait()")
+
+
+def test_a_snapshot_of_a_dead_worker_comes_from_the_record_that_stays(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        worker.does("oddrank.arm(); oddrank.step(5)")
+        root.asks_until(step="5")
+        os.kill(worker.pid, signal.SIGKILL)
+        root.until(state="dead")
+        found = root.snapshot()
+        assert found["letter"] == "Z"  # this test has not asked for it
+        assert os.WTERMSIG(found["wait_status"]) == signal.SIGKILL
+        assert found["threads"] == []
+        assert "waits_for_commands" in functions(found["record"])
+        assert read_slim(found["record"])["step"] == 5
+
+
+def test_a_worker_without_a_record_has_a_snapshot(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        found = root.snapshot()
+        assert found["record"] == b""
+        assert [tid for tid, _, _ in found["threads"]] == [worker.pid]
+
+
+def test_a_question_is_answered_at_once(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        worker.does("oddrank.arm(); oddrank.step(1)")
+        root.asks_until(step="1")
+        worker.does("oddrank.step(2)")
+        root.hub.refresh(60.0)
+        assert root.state()["step"] == "2"
+
+
+def test_a_guard_ends_soon_after_its_worker(tmp_path):
+    with watched(tmp_path) as (worker, _, mark):
+        worker.end()
+        until(lambda: not guards(mark), 60)
+
+
+def test_a_guard_ends_with_its_root_and_leaves_its_worker_alone(tmp_path):
+    with watched(tmp_path) as (worker, root, mark):
+        root.end()
+        until(lambda: not guards(mark), 60)
+        assert worker.does("print(1 + 1)") == "2"
+
+
+@pytest.mark.parametrize("how", ["end stage", "end frame"])
+def test_a_guard_that_nobody_listens_to_waits_for_its_worker_alone(tmp_path, how):
+    with watched(tmp_path) as (worker, root, mark):
+        if how == "end stage":
+            root.hub.begin(1, "end", "", 60.0)
+        else:
+            root.hub.end(0, 60.0)
+        until(lambda: root.state()["contact"] != "ok" or how == "end frame")
+        (guard,) = guards(mark)
+        until(lambda: not sockets_of(guard.pid))
+        worker.end()
+        until(lambda: not guards(mark), 60)
+
+
+def descriptors_of(pid: int) -> dict[int, str]:
+    folder = Path(f"/proc/{pid}/fd")
+    return {int(one.name): os.readlink(one) for one in folder.iterdir()}
+
+
+def sockets_of(pid: int) -> list[str]:
+    return [link for link in descriptors_of(pid).values() if link.startswith("socket:")]
+
+
+def test_a_guard_keeps_nothing_of_the_process_that_started_it(tmp_path):
+    root, mark, worker = Root(), Marked(), Worker(tmp_path)
+    reader, writer = os.pipe()
+    try:
+        start_guard(worker, root.address, mark=mark, pass_fds=[writer])
+        os.close(writer)
+        assert os.read(reader, 1) == b""  # nobody has the other end
+        root.until(contact="ok")
+        (guard,) = guards(mark)
+        links = descriptors_of(guard.pid)
+        assert [links[fd] for fd in range(3)] == ["/dev/null"] * 3
+        others = sorted(link.partition(":")[0] for fd, link in links.items() if fd > 2)
+        assert others in (["anon_inode", "socket"], ["pidfd", "socket"])
+        assert os.getsid(guard.pid) not in (os.getsid(0), os.getsid(worker.pid))
+        assert os.readlink(f"/proc/{guard.pid}/cwd") == "/"
+        assert guard.parent != os.getpid()
+    finally:
+        os.close(reader)
+        worker.end()
+        mark.kill_all()
+
+
+def test_a_script_waits_for_no_guard(tmp_path):
+    """The guard is no child of its worker."""
+    root, mark, worker = Root(), Marked(), Worker(tmp_path)
+    try:
+        options = ["--pid", str(worker.pid), "--host", "node1"]
+        worker.does(
+            f"os.environ.update({ {**mark.environ, 'ODDRANK_CONTROL_ADDR': root.address} })"
+        )
+        worker.does(f"__import__('subprocess').run({[str(GUARD), *options]}, check=True)")
+        root.until(contact="ok", pid=worker.pid)
+        asked = worker.does("exec('try: os.wait()\\nexcept ChildProcessError: print(\"none\")')")
+        assert asked == "none"
+        (guard,) = guards(mark)
+        assert guard.parent != worker.pid
+    finally:
+        worker.end()
+        mark.kill_all()
+
+
+def test_a_guard_takes_little_memory_also_after_a_snapshot(tmp_path):
+    with watched(tmp_path) as (worker, root, mark):
+        worker.does("oddrank.arm(); import json, email.message, http.client")
+        root.until(stage="moving")
+        (guard,) = guards(mark)
+        assert private_bytes(guard.pid) <= MOST_PRIVATE
+        root.snapshot()
+        assert private_bytes(guard.pid) <= MOST_PRIVATE
+
+
+def test_a_guard_ignores_the_signals_of_launchers(tmp_path):
+    with watched(tmp_path) as (worker, root, mark):
+        (guard,) = guards(mark)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(guard.pid, number)
+        os.kill(worker.pid, signal.SIGKILL)
+        assert root.until(state="dead")["signal"] == signal.SIGKILL
+
+
+def test_the_address_comes_by_a_file_that_appears_later(tmp_path):
+    root, mark, worker = Root(), Marked(), Worker(tmp_path)
+    file = tmp_path / "root"
+    try:
+        start_guard(worker, "", "--rendezvous", str(file), mark=mark)
+        file.touch(mode=0o600)
+        file.write_text("of another version")
+        (guard,) = guards(mark)
+        file.write_text(root.address)
+        root.until(contact="ok", pid=worker.pid, host="node1")
+        assert file.exists()  # other guards of this host may need it
+        command = Path(f"/proc/{guard.pid}/cmdline").read_bytes()
+        assert TOKEN.encode() not in command
+    finally:
+        worker.end()
+        mark.kill_all()
+
+
+def test_the_address_comes_by_a_fetcher_which_leaves_no_zombie(tmp_path):
+    root, mark, worker = Root(), Marked(), Worker(tmp_path)
+    try:
+        fetcher = ["--fetcher", "/bin/echo", "--fetcher", "-n", "--fetcher", root.address]
+        start_guard(worker, "", *fetcher, mark=mark)
+        root.until(contact="ok", pid=worker.pid)
+        (guard,) = guards(mark)
+        until(lambda: not children_of(guard.pid))
+    finally:
+        worker.end()
+        mark.kill_all()
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            if int(stat[1]) == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_worker_that_dies_before_its_root_is_known_is_still_told_of(tmp_path):
+    root, mark, worker = Root(), Marked(), Worker(tmp_path)
+    file = tmp_path / "root"
+    try:
+        start_guard(worker, "", "--rendezvous", str(file), mark=mark)
+        os.kill(worker.pid, signal.SIGKILL)
+        file.touch(mode=0o600)
+        file.write_text(root.address)
+        assert root.until(contact="ok", state="dead")["signal"] == signal.SIGKILL
+    finally:
+        worker.end()
+        mark.kill_all()
+
+
+WRONG = {
+    "unknown": ["--colour", "red"],
+    "no value": ["--pid"],
+    "no number": ["--pid", "1x"],
+    "negative": ["--pid", "-4"],
+    "too large": ["--pid", "99999999999999999999"],
+    "no process": ["--pid", "2147483647"],
+    "nothing": [],
+    "a word": ["start"],
+    "relative": ["--pid", str(os.getpid()), "--record", "records/rank0"],
+}
+
+
+@pytest.mark.parametrize("options", WRONG.values(), ids=WRONG)
+def test_a_wrong_option_is_one_line(options):
+    done = subprocess.run(
+        [GUARD, *options], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("oddrank-guard: ")
+    assert done.stderr.count("\n") == 1
+
+
+class FakeRoot:
+    """The root's side of the protocol, by hand."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(60)
+        port = self.listener.getsockname()[1]
+        self.address = f"127.0.0.1:{port}#{TOKEN}"
+
+    def accept(self) -> wire.Peer:
+        peer = wire.Peer.__new__(wire.Peer)
+        peer.socket, _ = self.listener.accept()
+        peer.socket.settimeout(60)
+        peer.bytes = b""
+        return peer
+
+    def welcome(self) -> wire.Peer:
+        peer = self.accept()
+        knock = peer.expect(wire.KNOCK)
+        (size,) = struct.unpack_from("<I", knock, 4)
+        said = b"oddrank root|" + knock[8 : 8 + size] + b"|mine"
+        proof = hmac.new(TOKEN.encode(), said, "sha256").digest()
+        text = struct.pack("<I", 32) + proof
+        peer.send(wire.frame(wire.PROOF, wire.text("mine") + text))
+        peer.expect(wire.HELLO)
+        return peer.send(wire.frame(wire.WELCOME, struct.pack("<II", 10_000, 30_000)))
+
+
+def go(stage: str, number: int = 1) -> bytes:
+    return struct.pack("<I", number) + wire.text(stage) + wire.text("")
+
+
+# These end the connection.
+BROKEN = {
+    "an unknown kind": wire.frame(99, b"x"),
+    "a huge length": b"\xff\xff\xff\xff\x04",
+    "zeros": bytes(4096),
+    "too long a frame": wire.frame(wire.GO, bytes(70_000)),
+    "half a frame": wire.frame(wire.GO, go("snapshot"))[:-3],
+}
+# These are left out.
+ODD = {
+    "an empty go": wire.frame(wire.GO),
+    "a go with a length that lies": wire.frame(wire.GO, struct.pack("<II", 1, 2**31)),
+    "an unknown stage": wire.frame(wire.GO, go("dance")),
+    "an empty question": wire.frame(wire.REPORT),
+    "a roster": wire.frame(wire.ROSTER, b"\xff" * 100),
+    "another's state": wire.state(1),
+    "another's knock": wire.knock(),
+    "a second welcome": wire.frame(wire.WELCOME, bytes(8)),
+    "many snapshots": wire.frame(wire.GO, go("snapshot")) * 50,
+}
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """Yields a worker, its guard and the connection of a root that is none of ours."""
+    root, mark, worker = FakeRoot(), Marked(), Worker(tmp_path)
+    try:
+        start_guard(worker, root.address, mark=mark)
+        yield worker, mark, root.welcome()
+    finally:
+        worker.end()
+        mark.kill_all()
+
+
+@pytest.mark.parametrize("frames", BROKEN.values(), ids=BROKEN)
+def test_a_root_that_breaks_the_rules_is_left_and_the_worker_goes_on(hostile, frames):
+    worker, mark, peer = hostile
+    peer.send(frames)
+    peer.socket.shutdown(socket.SHUT_WR)
+    until(lambda: not guards(mark), 60)
+    assert worker.does("print(6 * 7)") == "42"
+
+
+@pytest.mark.parametrize("frames", ODD.values(), ids=ODD)
+def test_odd_frames_of_a_root_are_left_out(hostile, frames):
+    worker, mark, peer = hostile
+    peer.send(frames)
+    peer.send(wire.frame(wire.REPORT, struct.pack("<I", 77)))
+    until(lambda: last_number(peer) == 77)
+    peer.send(wire.frame(wire.GO, go("snapshot", 9)))
+    until(lambda: result_of(peer) == 9)
+    assert len(guards(mark)) == 1
+    assert worker.does("print(6 * 7)") == "42"
+
+
+def last_number(peer: wire.Peer) -> int:
+    """Returns the question that the next state answers; 0 for none."""
+    got = peer.receive()
+    assert got is not None
+    kind, payload = got
+    return int(struct.unpack("<I", payload[-4:])[0]) if kind == wire.STATE else 0
+
+
+def result_of(peer: wire.Peer) -> int:
+    got = peer.receive()
+    assert got is not None
+    kind, payload = got
+    return int(struct.unpack("<I", payload[:4])[0]) if kind == wire.RESULT else 0
+
+
+def test_a_root_that_does_not_know_the_token_learns_nothing(tmp_path):
+    root, mark, worker = FakeRoot(), Marked(), Worker(tmp_path)
+    try:
+        start_guard(worker, root.address, mark=mark)
+        peer = root.accept()
+        peer.expect(wire.KNOCK)
+        peer.send(wire.frame(wire.PROOF, wire.text("mine") + wire.text("a guess")))
+        assert peer.receive() is None
+    finally:
+        worker.end()
+        mark.kill_all()
+
+
+PAYLOADS = {
+    "nothing": b"",
+    "a byte": b"x",
+    "zeros": bytes(100),
+    "ones": b"\xff" * 1000,
+    "random": os.urandom(5000),
+}
+
+
+@pytest.mark.parametrize("kind", PAYLOADS)
+def test_a_broken_snapshot_is_refused(kind):
+    with pytest.raises(OddrankError, match="broken"):
+        _native.core().run_unpack_snapshot(PAYLOADS[kind])
+
+
+def test_a_guard_needs_no_library_but_libc(tmp_path):
+    listed = subprocess.run(["ldd", GUARD], capture_output=True, text=True, check=True).stdout
+    assert "libstdc++" not in listed
+    assert "libgcc_s" not in listed
+    assert "python" not in listed
+    assert os.access(GUARD, os.X_OK)

@@ -1,0 +1,127 @@
+// The heads of a record: what counts as progress, and when a process is quiet.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "../trace/record_builder.hpp"
+#include "run/record_watch.hpp"
+
+namespace oddrank::run {
+namespace {
+
+using trace::End;
+using trace::RecordBuilder;
+
+constexpr std::int64_t kSecond = 1'000'000'000, kQuiet = 5 * kSecond;
+constexpr pid_t kPid = 4711;
+
+class Watched : public ::testing::Test {
+ protected:
+  Watched() {
+    record_.header().start_time = 99;
+    record_.header().step = 0;
+  }
+  ~Watched() override { ::unlink(path_.c_str()); }
+  void look(int second) {
+    record_.save(path_);  // the same file: it is cut and filled again
+    watch_.look(second * kSecond);
+  }
+  RecordBuilder record_;
+  std::string path_ = ::testing::TempDir() + "oddrank-watch-" + std::to_string(::getpid());
+  RecordWatch watch_{{"/nowhere/rank0", path_}, kPid, 99, kQuiet};
+};
+
+TEST_F(Watched, without_a_record_is_starting) {
+  watch_.look(kSecond);
+  EXPECT_STREQ(watch_.stage(), "starting");
+  EXPECT_EQ(watch_.quiet_ns(9 * kSecond), -1);
+  EXPECT_EQ(watch_.step(), "");
+  EXPECT_EQ(watch_.exit_code(), -1);
+  EXPECT_EQ(watch_.file(), nullptr);
+}
+
+TEST_F(Watched, of_another_process_is_no_record) {
+  record_.header().start_time = 98;
+  look(1);
+  EXPECT_STREQ(watch_.stage(), "starting");
+  record_.header().start_time = 99;
+  look(2);
+  EXPECT_STREQ(watch_.stage(), "moving");
+}
+
+TEST_F(Watched, is_quiet_five_seconds_after_its_last_step_or_collective) {
+  look(1);
+  EXPECT_STREQ(watch_.stage(), "moving");
+  EXPECT_EQ(watch_.progress(), 0U);
+  look(5);
+  EXPECT_STREQ(watch_.stage(), "moving");
+  look(6);
+  EXPECT_STREQ(watch_.stage(), "quiet");
+  EXPECT_EQ(watch_.quiet_ns(8 * kSecond), 7 * kSecond);
+  record_.header().step = 4;
+  look(9);
+  EXPECT_STREQ(watch_.stage(), "moving");
+  EXPECT_EQ(watch_.step(), "3");
+  look(14);
+  EXPECT_STREQ(watch_.stage(), "quiet");
+  record_.collective(trace::Phase::kBegin, 1);
+  look(15);
+  EXPECT_STREQ(watch_.stage(), "moving");
+}
+
+TEST_F(Watched, counts_a_step_that_is_set_back_as_progress) {
+  record_.header().step = 101;
+  look(1);
+  const std::uint64_t before = watch_.progress();
+  record_.header().step = 1;
+  look(20);
+  EXPECT_STREQ(watch_.stage(), "moving");
+  EXPECT_EQ(watch_.progress(), before + 1);
+  record_.header().step = 3;
+  look(21);
+  EXPECT_EQ(watch_.progress(), before + 3);
+}
+
+TEST_F(Watched, events_and_marks_alone_are_no_progress) {
+  look(1);
+  record_.mark(trace::MarkKind::kMark, 0, "note");
+  look(7);
+  EXPECT_STREQ(watch_.stage(), "quiet");
+}
+
+TEST_F(Watched, tells_the_end_that_its_process_noted) {
+  look(1);
+  EXPECT_EQ(watch_.exit_code(), -1);
+  trace::set_text(record_.header().raised, "ValueError");
+  look(2);
+  EXPECT_EQ(watch_.exit_code(), 1);
+  record_.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{7} << 32;
+  look(3);
+  EXPECT_EQ(watch_.exit_code(), 7);
+}
+
+TEST_F(Watched, keeps_a_record_whose_file_was_removed_and_takes_a_new_one) {
+  record_.header().step = 6;
+  look(1);
+  ::unlink(path_.c_str());
+  watch_.look(2 * kSecond);
+  EXPECT_EQ(watch_.step(), "5");
+  EXPECT_NE(watch_.file(), nullptr);
+  RecordBuilder other;
+  other.header().start_time = 99;
+  other.header().step = 2;
+  other.save(path_);
+  watch_.look(20 * kSecond);
+  EXPECT_STREQ(watch_.stage(), "moving");
+  EXPECT_EQ(watch_.step(), "1");
+}
+
+TEST_F(Watched, that_is_cut_keeps_its_last_heads) {
+  record_.header().step = 6;
+  look(1);
+  ASSERT_EQ(::truncate(path_.c_str(), 100), 0);
+  watch_.look(20 * kSecond);
+  EXPECT_EQ(watch_.step(), "5");
+}
+
+}  // namespace
+}  // namespace oddrank::run

@@ -1,0 +1,171 @@
+"""`oddrank run` on real jobs: it names the rank to blame, and no other; it disturbs nothing."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from netns import two_hosts
+from processes import until
+from run.watched_job import LONGEST, named, watched_job
+
+pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "place"),
+    [
+        ("lock", "not-entered", "waits_for_a_lock"),
+        ("event", "host-stuck", "waits_for_an_event"),
+        ("stop", "host-stopped", "stopped"),
+    ],
+)
+def test_a_rank_that_others_wait_for_is_named(fault, cause, place):
+    with watched_job(fault, rank=2) as job:
+        report = job.waits_for("stall")
+        assert named(report) == ([2], cause)
+        assert report["tool"] == "run"
+        assert report["world"]["size"] == 4
+        (line,) = job.said
+        assert line == f"oddrank: {report['summary']}"
+        assert "rank 2" in line
+        assert place in job.output
+        assert None in job.codes  # nothing was ended
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [("kill", "SIGKILL"), ("raise", "ValueError"), ("exit", "3")],
+)
+def test_a_rank_that_died_first_is_named_and_the_others_follow_from_it(fault, says):
+    with watched_job(fault, rank=1) as job:
+        assert job.ends() != [0]
+        report = job.report
+        assert named(report) == ([1], "dead")
+        assert says in report["summary"]
+        assert [e["event"] for e in job.history] == ["death", "end"]
+        assert report["data"]["run"]["cascade"] == [0, 2, 3]
+        assert len(job.said) == 1
+
+
+def test_the_death_of_rank_0_is_told_by_its_judge():
+    with watched_job("kill", rank=0) as job:
+        assert job.ends() == [1]
+        assert named(job.report) == ([0], "dead")
+        assert len(job.said) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_is_told_to_end_has_nobody_to_blame(number):
+    with watched_job() as job:
+        for rank in range(4):
+            job.pid(rank)
+        until(lambda: job.processes("oddrank-judge"), seconds=LONGEST)
+        job.launchers[0].send_signal(number)
+        assert job.ends() != [0]
+        assert job.said == []
+
+
+def test_a_rank_that_runs_for_ever_is_named_only_after_ten_times_as_long():
+    with watched_job("loop", rank=3, stall=1) as job:
+        report = job.waits_for("stall")
+        assert named(report)[0] == [3]
+        (stall,) = job.history
+        assert stall["seconds"] >= 10
+
+
+def test_a_pause_in_which_a_rank_works_names_nobody():
+    with watched_job("work", rank=0, steps=60, stall=1) as job:
+        assert job.ends() == [0]
+        assert job.said == []
+        assert [e["event"] for e in job.history] == ["end"]
+        assert job.report["verdict"] == "healthy"
+
+
+def test_a_job_that_went_on_is_said_to_have_gone_on():
+    with watched_job("stop", rank=1, steps=60) as job:
+        job.waits_for("stall")
+        job.signal(1, signal.SIGCONT)
+        assert job.ends() == [0]
+        assert [e["event"] for e in job.history] == ["stall", "went-on", "end"]
+        assert re.fullmatch(r"oddrank: went on after \d+ s", job.said[-1])
+
+
+def test_a_healthy_job_looks_as_without_oddrank():
+    def looks(**how):
+        with watched_job(steps=60, **how) as job:
+            codes = job.ends()
+            lines = job.output.replace(str(job.folder), "FOLDER").splitlines()
+            return codes, sorted(lines), job.report
+
+    plain = looks(program=(), options=())
+    watched = looks()
+    assert watched[:2] == plain[:2]
+    assert watched[2]["verdict"] == "healthy"
+    assert looks(options=("--no-watch",)) == plain
+
+
+def test_ranks_that_no_launcher_started_are_watched_too():
+    with watched_job("event", rank=2, launcher="env") as job:
+        report = job.waits_for("stall")
+        assert named(report) == ([2], "host-stuck")
+        job.signal(1, signal.SIGKILL)
+        job.waits_for("death")
+
+
+def test_a_script_that_watches_itself_needs_no_command():
+    with watched_job("event", rank=3, program=(), options=(), environ={"ARM": "1"}) as job:
+        assert named(job.waits_for("stall")) == ([3], "host-stuck")
+
+
+def test_a_restart_of_the_ranks_is_watched_anew():
+    # Before the process group: gloo's ranks can't find each other anew in torchrun's store.
+    with watched_job("early", rank=1, of_launcher=("--max-restarts", "1")) as job:
+        assert job.ends() == [1]
+        assert job.report["data"]["run"]["restart"] == 1
+        assert named(job.report) == ([1], "dead")
+        assert len(job.said) == 2
+        assert job.said[0] == job.said[1]
+
+
+@pytest.mark.needs("netns")
+def test_ranks_of_another_host_are_watched_too():
+    with two_hosts() as hosts, watched_job("event", rank=3, hosts=hosts) as job:
+        report = job.waits_for("stall")
+        assert named(report) == ([3], "host-stuck")
+        assert report["findings"][0]["who"]["host"] == "node1"
+        assert sorted(report["data"]["heard"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["oddrank-guard", "oddrank-judge"])
+def test_a_guard_or_a_judge_that_is_killed_hurts_nobody(name):
+    with watched_job(steps=150) as job:
+        for rank in range(4):
+            job.pid(rank)
+        until(lambda: len(job.processes("oddrank-guard")) == 4, seconds=LONGEST)
+        until(lambda: job.processes("oddrank-judge"), seconds=LONGEST)
+        for one in job.processes(name):
+            os.kill(one.pid, signal.SIGKILL)
+        assert job.ends() == [0]
+        assert job.said == []
+
+
+def test_a_rank_whose_guard_is_gone_is_judged_by_its_record():
+    with watched_job("none", rank=2) as job:
+        job.pid(2)
+        until(lambda: len(job.processes("oddrank-guard")) == 4, seconds=LONGEST)
+        guards = {
+            int(_option(one.pid, "--rank")): one.pid for one in job.processes("oddrank-guard")
+        }
+        time.sleep(1)
+        os.kill(guards[2], signal.SIGKILL)
+        job.signal(2, signal.SIGSTOP)
+        assert named(job.waits_for("stall")) == ([2], "host-stopped")
+
+
+def _option(pid, name):
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return words[words.index(name) + 1]

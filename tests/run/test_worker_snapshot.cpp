@@ -1,0 +1,91 @@
+// Packed snapshots: what comes out is what went in, and nothing of what strangers send is trusted.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "run/worker_snapshot.hpp"
+#include "trace/read/slim.hpp"
+
+namespace oddrank::run {
+namespace {
+
+std::string record_of(std::size_t words, unsigned seed) {
+  std::mt19937 random(seed);
+  std::string bytes;
+  while (bytes.size() < words * 8) {
+    const std::size_t zeros = random() % 4 == 0 ? random() % 9000 : random() % 8;
+    bytes.append(zeros, '\0').push_back(static_cast<char>(random()));
+  }
+  bytes.resize(words * 8);
+  return bytes;
+}
+
+TEST(PackedWords, come_back_whole) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const std::string bytes = record_of(seed * 20, seed);
+    EXPECT_EQ(unpack_words(pack_words(bytes), bytes.size()), bytes);
+  }
+}
+
+TEST(PackedWords, are_few_where_there_are_zeros) {
+  EXPECT_EQ(pack_words(std::string(8 * 256, '\0')).size(), 2U);
+  EXPECT_EQ(pack_words(std::string(8 * 257, '\0')).size(), 4U);
+  EXPECT_EQ(pack_words(std::string("\x01\0\0\0\0\0\0\x02", 8)).size(), 3U);
+  EXPECT_EQ(pack_words(std::string(80, 'x')).size(), 90U);
+}
+
+TEST(PackedWords, that_are_too_many_or_cut_are_refused) {
+  const std::string packed = pack_words(std::string(800, 'x'));
+  EXPECT_FALSE(unpack_words(packed, 799));
+  EXPECT_TRUE(unpack_words(packed, 800));
+  EXPECT_FALSE(unpack_words(packed.substr(0, packed.size() - 1), 800));
+  EXPECT_FALSE(unpack_words(std::string(1, '\0'), 800));
+  EXPECT_FALSE(unpack_words(std::string(1000, '\xff'), 8));
+}
+
+WorkerSnapshot some_snapshot() {
+  WorkerSnapshot snapshot;
+  snapshot.realtime_ns = 1'700'000'000'000'000'000;
+  snapshot.letter = "S";
+  snapshot.start_time = 4711;
+  snapshot.oom_kills = 2;
+  snapshot.cpu_ns = 10;
+  snapshot.io_bytes = 1ULL << 60;
+  snapshot.events = 12;
+  snapshot.threads = {{77, "asleep", 5}, {78, "running", 6}};
+  snapshot.syscall = "202";
+  snapshot.wchan = "futex_wait_queue";
+  snapshot.record = record_of(2000, 1);
+  return snapshot;
+}
+
+TEST(WorkerSnapshots, come_back_whole) {
+  const auto read = unpack_snapshot(pack_snapshot(some_snapshot()));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->letter, "S");
+  EXPECT_EQ(read->wait_status, -1);
+  EXPECT_EQ(read->io_bytes, 1ULL << 60);
+  ASSERT_EQ(read->threads.size(), 2U);
+  EXPECT_EQ(read->threads[1].tid, 78U);
+  EXPECT_EQ(read->threads[1].cpu_ns, 6U);
+  EXPECT_EQ(read->wchan, "futex_wait_queue");
+  EXPECT_EQ(read->record, some_snapshot().record);
+}
+
+TEST(WorkerSnapshots, that_are_cut_or_changed_never_give_more_than_a_record_may_have) {
+  const std::string good = pack_snapshot(some_snapshot());
+  std::mt19937 random(7);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes = good.substr(0, random() % 8 == 0 ? random() % good.size() : good.size());
+    for (unsigned change = 0; change < random() % 4 && !bytes.empty(); ++change) {
+      bytes[random() % std::min<std::size_t>(bytes.size(), 300)] = static_cast<char>(random());
+    }
+    const auto read = unpack_snapshot(bytes);
+    if (read) {
+      EXPECT_LE(read->record.size(), trace::kLargestSlim);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace oddrank::run

@@ -1,0 +1,86 @@
+"""A small training over gloo. At step 20 its odd rank does what the first argument names.
+
+training.py FAULT RANK STEPS FOLDER: each rank writes its pid to FOLDER. With ARM in the environment
+it arms and watches itself.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import oddrank
+
+FAULT_AT = 20
+SECONDS_A_STEP = 0.02
+
+
+def waits_for_a_lock() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def waits_for_an_event() -> None:
+    threading.Event().wait()
+
+
+def loops() -> None:
+    count = 0
+    while True:
+        count += 1
+
+
+def works(seconds: float = 6.0) -> None:
+    """Evaluates, say: for longer than a stall may take."""
+    end, total = time.monotonic() + seconds, 0.0
+    while time.monotonic() < end:
+        total += torch.ones(64, 64).sum().item()
+
+
+def fails() -> None:
+    raise ValueError("the loss is odd")
+
+
+FAULTS = {
+    "none": lambda: None,
+    "early": lambda: None,  # before the process group
+    "lock": waits_for_a_lock,
+    "event": waits_for_an_event,
+    "loop": loops,
+    "work": works,
+    "raise": fails,
+    "exit": lambda: sys.exit(3),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+}
+
+
+def train(fault: str, odd: int, steps: int, folder: Path) -> None:
+    rank = int(os.environ["RANK"])
+    (folder / f"{rank}.pid").write_text(str(os.getpid()))
+    if fault == "early" and rank == odd:
+        fails()
+    dist.init_process_group("gloo", timeout=timedelta(minutes=20))
+    value = torch.zeros(8)
+    for step in range(steps):
+        if step == FAULT_AT and rank == odd:
+            (folder / "fault").write_text(str(time.time()))
+            FAULTS[fault]()
+        value += 1
+        dist.all_reduce(value)
+        time.sleep(SECONDS_A_STEP)
+    os.write(1, f"rank {rank}: {value[0]:.3e} {sys.argv[1:]}\n".encode())  # in one piece
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "ARM" in os.environ:
+        oddrank.arm(watch=True, stall=3, json="report.json")
+    train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

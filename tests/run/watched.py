@@ -1,0 +1,171 @@
+"""A worker that a test commands, its guard, and a root: real processes all."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from oddrank import _native, job
+from processes import Marked, Process, until
+
+GUARD = Path(str(_native.core().__file__)).with_name("oddrank-guard")
+TOKEN = "a-secret"
+QUIET_MS = 1500
+_RUN = "a-run"
+# Runs each line that the test writes, and says so.
+_LOOP = """
+import os, signal, sys, threading, time
+import oddrank
+
+def waits_for_commands():
+    for line in sys.stdin:
+        exec(line, globals())
+        print("done", flush=True)
+
+print(os.getpid(), flush=True)
+waits_for_commands()
+"""
+
+
+class Worker:
+    """A Python process that does what it is told; it is not armed before it is told."""
+
+    def __init__(self, folder: Path, mark: Marked | None = None) -> None:
+        self.records = folder / "records"
+        environ = {
+            **os.environ, **(mark or Marked()).environ, "ODDRANK_DIR": str(self.records),
+            "TORCHELASTIC_RUN_ID": _RUN,
+        }  # fmt: skip
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _LOOP], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True, env=environ, start_new_session=True,
+        )  # fmt: skip
+        self.pid = int(self._said())
+        self.started = job.start_time(self.pid)
+
+    def _said(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def begins(self, line: str) -> None:
+        """Lets it begin something that does not end."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+
+    def does(self, line: str) -> str:
+        """Lets it do something; returns what it printed."""
+        self.begins(line)
+        said = ""
+        while (one := self._said()) != "done":
+            assert self.process.poll() is None, f"it ended in {line}"
+            said += one
+        return said
+
+    def paths(self) -> list[str]:
+        name = f"rank0-{self.pid}-{self.started}.trace"
+        return [f"/dev/shm/none-of-mine/{_RUN}/{name}", str(self.records / _RUN / name)]
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Root:
+    """The hub of a job of one rank, as the judge of `oddrank run` drives it."""
+
+    def __init__(self, world: int = 1) -> None:
+        core = _native.core()
+        listener, self.port = core.control_listen(0)
+        self.hub = core.Hub(listener, world, TOKEN, "roothost", 3600.0, 10_000, 30_000)
+        self.hub.begin(0, "join", "", 3600.0)
+        self.address = f"127.0.0.1:{self.port}#{TOKEN}"
+        self.stage = 0
+
+    def state(self, rank: int = 0) -> dict[str, Any]:
+        state: dict[str, Any] = self.hub.snapshot()[rank]
+        return state
+
+    def until(self, **wanted: Any) -> dict[str, Any]:
+        """Waits until the guard has told these values of rank 0, unasked; returns its state."""
+        until(lambda: self._has(wanted))
+        return self.state()
+
+    def asks_until(self, **wanted: Any) -> dict[str, Any]:
+        """The same, asking the guard: progress alone is not told."""
+        until(lambda: self.hub.refresh(10.0) or self._has(wanted))
+        return self.state()
+
+    def _has(self, wanted: dict[str, Any]) -> bool:
+        return all(self.state()[name] == value for name, value in wanted.items())
+
+    def snapshot(self, look_ms: int = 200) -> dict[str, Any]:
+        self.stage += 1
+        self.hub.begin(self.stage, "snapshot", str(look_ms), 60.0)
+        until(lambda: self.hub.result_count() == 1)
+        found: dict[str, Any] = _native.core().run_unpack_snapshot(self.hub.results()[0])
+        return found
+
+    def end(self) -> None:
+        """Ends as a root that dies: the connections are closed."""
+        self.hub = None
+
+
+def start_guard(
+    worker: Worker, address: str, *options: str, mark: Marked, **more: Any
+) -> subprocess.CompletedProcess[bytes]:
+    """Starts the guard of a worker; returns once the guard has left this process."""
+    records = [part for path in worker.paths() for part in ("--record", path)]
+    given = {"ODDRANK_CONTROL_ADDR": address} if address else {}
+    return subprocess.run(
+        [str(GUARD), "--pid", str(worker.pid), "--host", "node1", "--quiet-ms", str(QUIET_MS),
+         *records, *options],
+        env={**os.environ, **mark.environ, **given}, capture_output=True, check=True, timeout=60,
+        **more,
+    )  # fmt: skip
+
+
+def guards(mark: Marked) -> list[Process]:
+    return [one for one in mark.living() if one.name == "oddrank-guard"]
+
+
+@contextmanager
+def watched(
+    folder: Path, *options: str, root: Root | None = None
+) -> Iterator[tuple[Worker, Root, Marked]]:
+    """Yields a worker with its guard, and the root that has welcomed it."""
+    mark, root, worker = Marked(), root or Root(), Worker(folder)
+    try:
+        start_guard(worker, root.address, *options, mark=mark)
+        root.until(contact="ok", pid=worker.pid)
+        yield worker, root, mark
+    finally:
+        worker.end()
+        mark.kill_all()
+
+
+def private_bytes(pid: int) -> int:
+    """Returns the memory that a process shares with nobody (USS)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private"))
+
+
+def read_slim(record: bytes) -> dict[str, Any]:
+    """Returns the snapshot of a record's bytes."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(record)
+        file.flush()
+        found: dict[str, Any] = _native.core().trace_snapshot(file.name)
+        return found
+
+
+def functions(record: bytes) -> Sequence[str]:
+    """Returns the functions of the main thread's stack in a record, outermost first."""
+    found = read_slim(record)
+    (main,) = (thread for thread in found["threads"] if thread["tid"] == found["pid"])
+    return [frame[0] for frame in main["stack"]]

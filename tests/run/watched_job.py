@@ -1,0 +1,147 @@
+"""Runs tests/run/training.py under `oddrank run`, and reads what the judge says of it."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from launchers import LAUNCHERS, Order
+from netns import PATH, Host
+from oddrank.report import SCHEMA_FILE
+from processes import Marked, Process, held_port, until
+
+TRAINING = Path(__file__).with_name("training.py")
+_SCHEMA = json.loads(SCHEMA_FILE.read_text())
+# Only ends a hang: under load a job takes many times as long as alone.
+LONGEST = 240.0
+_INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+class Job:
+    """A job that runs, or ran."""
+
+    def __init__(self, folder: Path, mark: Marked, launchers: list[subprocess.Popen[bytes]]):
+        self.folder, self.mark, self.launchers = folder, mark, launchers
+
+    @property
+    def report(self) -> dict[str, Any] | None:
+        with suppress(FileNotFoundError):
+            made: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
+            jsonschema.validate(made, _SCHEMA)
+            return made
+        return None
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "out").read_text() + (self.folder / "err").read_text()
+
+    @property
+    def said(self) -> list[str]:
+        """Lines that begin with oddrank's name."""
+        return [line for line in self.output.splitlines() if line.startswith("oddrank: ")]
+
+    @property
+    def codes(self) -> list[int | None]:
+        return [one.poll() for one in self.launchers]
+
+    def has(self, event: str) -> Callable[[], bool]:
+        """Returns whether the report has this event in its history, as a function."""
+        return lambda: event in [e["event"] for e in self.history]
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        report = self.report
+        found: list[dict[str, Any]] = report["data"]["run"]["history"] if report else []
+        return found
+
+    def waits_for(self, event: str) -> dict[str, Any]:
+        """Waits until the judge has noted an event; returns its report."""
+        until(lambda: self.has(event)() or self.ended())
+        report = self.report
+        assert self.has(event)(), f"no {event}: {self.history}\n{self.output[-8000:]}"
+        assert report is not None
+        return report
+
+    def ended(self) -> bool:
+        """Returns whether launchers, guards and judge are gone."""
+        return None not in self.codes and not self.mark.living()
+
+    def ends(self) -> list[int | None]:
+        """Waits until all processes have ended; returns the launchers' exit codes."""
+        until(self.ended, seconds=LONGEST)
+        return self.codes
+
+    def pid(self, rank: int) -> int:
+        path = self.folder / f"{rank}.pid"
+        until(lambda: path.exists() and path.read_text(), seconds=LONGEST)
+        return int(path.read_text())
+
+    def signal(self, rank: int, number: signal.Signals) -> None:
+        os.kill(self.pid(rank), number)
+
+    def processes(self, name: str) -> list[Process]:
+        return [one for one in self.mark.living() if one.name == name]
+
+
+def named(report: dict[str, Any]) -> tuple[list[int], str]:
+    """Returns the ranks and the cause of the only finding."""
+    (finding,) = report["findings"]
+    assert report["verdict"] == "odd", report["summary"]
+    return finding["who"]["ranks"], finding["cause"]
+
+
+@contextmanager
+def watched_job(
+    fault: str = "none",
+    rank: int = 2,
+    *,
+    steps: int = 100_000,
+    ranks: int = 4,
+    stall: float = 3,
+    launcher: str = "torchrun",
+    program: tuple[str, ...] = ("-m", "oddrank", "run"),
+    options: tuple[str, ...] | None = None,
+    of_launcher: tuple[str, ...] = (),
+    hosts: Sequence[Host] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Job]:
+    """Starts the training with a fault; ends all its processes afterwards.
+
+    of_launcher: options of torchrun. hosts: those that share the ranks; empty: this one.
+    """
+    mark = Marked()
+    with tempfile.TemporaryDirectory(prefix="oddrank-run-") as name, held_port() as port:
+        folder = Path(name)
+        if options is None:
+            options = ("--stall", str(stall), "--json", "report.json")
+        tool = [*program, *options, str(TRAINING), fault, str(rank), str(steps), name]
+        variables = {
+            **os.environ, **mark.environ, "PATH": PATH, "OMP_NUM_THREADS": "1",
+            "ODDRANK_DIR": str(folder / "records"), **(environ or {}),
+        }  # fmt: skip
+        master = (hosts[0].address if hosts else "127.0.0.1", port)
+        order = Order(tool, ranks, max(1, len(hosts)), master, variables)
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            started = [
+                subprocess.Popen(
+                    [*(hosts[node].prefix if hosts else ()), *line[:3], *of_launcher, *line[3:]],
+                    env=own | ({_INTERFACE: hosts[node].interface} if hosts else {}),
+                    cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                )
+                for node, line, own in LAUNCHERS[launcher](order)
+            ]  # fmt: skip
+        try:
+            yield Job(folder, mark, started)
+        finally:
+            for one in started:
+                one.kill()
+            mark.kill_all()
+            for one in started:
+                one.wait()
