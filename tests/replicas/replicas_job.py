@@ -3,75 +3,26 @@
 replicas_job.py RANK WORLD FOLDER
 """
 
-import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
     parallelize_module,
 )
-from torch.nn.parallel import DistributedDataParallel
 
 from oddrank import OddrankError, replicas
+from replicas.scenarios import rank_main, scenario
+from replicas.small_training import flip, model, step, trained
 
-SCENARIOS: dict[str, Callable[[int], Any]] = {}
 WORLD = 4
-
-
-def scenario(run: Callable[[int], Any]) -> Callable[[int], Any]:
-    SCENARIOS[run.__name__] = run
-    return run
-
-
-class Block(nn.Module):
-    """A block of a transformer without attention: norm, two linears, a buffer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(32)
-        self.up = nn.Linear(32, 64)
-        self.down = nn.Linear(64, 32)
-        self.register_buffer("scale", torch.full((3,), 0.5))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.down(torch.relu(self.up(self.norm(x)))) * self.scale[0]
-
-
-def model(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(Block(), Block())
-
-
-def step(module: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
-    torch.manual_seed(seed)
-    data = torch.randn(8, 32)
-    optimizer.zero_grad()
-    module(data).square().mean().backward()
-    optimizer.step()
-
-
-def trained(rank: int, steps: int = 2) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Returns a module in DDP and its optimizer after some steps on each rank's own data."""
-    module = DistributedDataParallel(model())
-    optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
-    for number in range(steps):
-        step(module, optimizer, 100 * number + rank)
-    return module, optimizer
-
-
-def flip(tensor: torch.Tensor, element: int, bit: int) -> None:
-    """Flips a bit of a float32."""
-    tensor.detach().view(-1).view(torch.int32)[element] ^= 1 << bit
 
 
 @scenario
@@ -269,6 +220,33 @@ def groups_that_differ(rank: int) -> Any:
 
 
 @scenario
+def groups_that_change_between_checks(rank: int) -> Any:
+    """Rank 0 leaves the group of all in the second step: nobody may wait for it."""
+    module, optimizer = trained(rank, 0)
+    pair, reports, now = dist.new_group([0, 1]), [], [1]
+
+    def groups(name: str, tensor: torch.Tensor) -> Any:
+        return pair if rank == 0 and now[0] == 2 else dist.group.WORLD
+
+    with replicas.watch(module, optimizer, every=1, groups=groups, on_diff=reports.append):
+        for number in (1, 2):
+            now[0] = number
+            step(module, optimizer, number)
+    return [report.envelope() for report in reports]
+
+
+@scenario
+def old_fsdp(rank: int) -> Any:
+    """FSDP1's parameters look like plain tensors; so do those that only the optimizer has."""
+    module = FullyShardedDataParallel(model(), device_id=torch.device("cpu"))
+    stranger = nn.Parameter(torch.full((3,), float(rank)))
+    optimizer = torch.optim.SGD([*module.parameters(), stranger], lr=0.1, momentum=0.9)
+    optimizer.state[stranger]["momentum_buffer"] = torch.full((3,), float(rank))
+    step(module, optimizer, rank)
+    return replicas.check(module, optimizer, what=("params", "buffers", "optim")).envelope()
+
+
+@scenario
 def what_cannot_be_compared(rank: int) -> Any:
     module = model()
     module.meta = nn.Linear(2, 2, device="meta")
@@ -334,19 +312,5 @@ def bad_arguments(rank: int) -> Any:
     return said
 
 
-def main() -> None:
-    rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / "store"), world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    wanted = sys.argv[4:] or list(SCENARIOS)
-    found = {}
-    for name in wanted:
-        found[name] = SCENARIOS[name](rank)
-        print(f"{name}: ended", flush=True)  # shows in the failure's text where a job hung
-    (folder / f"rank{rank}.json").write_text(json.dumps(found))
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    rank_main()

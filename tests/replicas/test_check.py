@@ -1,70 +1,23 @@
 """Four real gloo ranks with a fault each: the first check after it names rank, tensor, element."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from oddrank.report import SCHEMA_FILE
+from replicas import scenarios
+from replicas.scenarios import Job
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(900)]
 JOB = Path(__file__).with_name("replicas_job.py")
 RANKS = 4
-SCHEMA = json.loads(SCHEMA_FILE.read_text())
-
-
-class Job:
-    """What each scenario returned, by rank."""
-
-    def __init__(self, ranks: list[dict[str, Any]]) -> None:
-        self.ranks = ranks
-
-    def __call__(self, scenario: str) -> Any:
-        """Returns the answer of all ranks, which is the same."""
-        answers = [rank[scenario] for rank in self.ranks]
-        for answer in answers:
-            assert without_own(answer) == without_own(answers[0])
-            for report in answer if isinstance(answer, list) else [answer]:
-                if isinstance(report, dict):
-                    jsonschema.validate(report, SCHEMA)
-        return answers[0]
-
-
-def without_own(answer: Any) -> Any:
-    """Leaves out what differs from rank to rank: its number, its time, its own tensors."""
-    if isinstance(answer, list):
-        return [without_own(one) for one in answer]
-    if not isinstance(answer, dict):
-        return answer
-    return {key: answer[key] for key in ("verdict", "summary", "findings")}
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    folder = tmp_path_factory.mktemp("job")
-    logs = [(folder / f"log{rank}").open("w+") for rank in range(RANKS)]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, JOB, str(rank), str(RANKS), folder],
-            stdout=logs[rank],
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(RANKS)
-    ]
-    try:
-        codes = [rank.wait(timeout=800) for rank in ranks]
-    except subprocess.TimeoutExpired:
-        codes = [-1]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    said = "\n".join((folder / f"log{rank}").read_text()[-3000:] for rank in range(RANKS))
-    assert codes == [0] * RANKS, said
-    return Job([json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)])
+    return scenarios.run(JOB, RANKS, tmp_path_factory.mktemp("job"))
 
 
 def named(report: dict[str, Any]) -> list[tuple[str, list[int]]]:
@@ -207,6 +160,21 @@ def test_groups_that_differ_end_in_one_line_and_no_hang(job: Job):
     report = job("groups_that_differ")
     assert named(report) == [("different-groups", [])]
     assert "rank 0" in report["summary"]
+
+
+def test_groups_that_change_end_in_one_line_and_no_hang(job: Job):
+    (report,) = job("groups_that_change_between_checks")
+    assert named(report) == [("different-groups", [])]
+    assert "rank 0" in report["summary"]
+    assert report["summary"].endswith("no tensor was compared")
+
+
+def test_shards_that_look_like_plain_tensors_raise_no_alarm(job: Job):
+    report = job("old_fsdp")
+    assert report["verdict"] == "healthy", report["summary"]
+    why = {one["name"]: one["why"] for one in report["data"]["skipped"]}
+    assert "FSDP1 shards it: give groups= the ranks with the same shard" in why.values()
+    assert "the module does not have its parameter: give groups=" in why.values()
 
 
 def test_what_has_no_copy_or_no_values_is_left_out_with_the_reason(job: Job):

@@ -1,4 +1,4 @@
-"""What must be alike on all ranks besides tensors: settings, seeds, the step, the data position."""
+"""Compares what all ranks share besides tensors: settings, seeds, the step, the data position."""
 
 import sys
 from collections.abc import Mapping
@@ -30,8 +30,10 @@ def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, st
         known["cuDNN benchmark mode"] = torch.backends.cudnn.benchmark
     for i, group in enumerate(optimizer.param_groups if optimizer is not None else ()):
         for key, value in sorted(group.items()):
-            if key != "params" and isinstance(value, int | float | str | bool | tuple | type(None)):
-                known[f"{key} of parameter group {i}"] = value
+            is_number = isinstance(value, torch.Tensor) and value.numel() == 1
+            plain = value.item() if is_number else value
+            if key != "params" and isinstance(plain, int | float | str | bool | tuple | type(None)):
+                known[f"{key} of parameter group {i}"] = plain
     if "numpy" in sys.modules:
         known["numpy's version"] = sys.modules["numpy"].__version__
     for key, value in given.items():

@@ -1,7 +1,7 @@
 """Compares the copies that ranks hold of the same tensors, and names the rank that differs.
 
 The way of the data: tensors and their groups (`entries`, `groups`), digests (`digests`), one
-exchange of 40 bytes in each group, 16 bytes a tensor where that differs, then blocks of the tensors
+exchange of 32 bytes in each group, 16 bytes a tensor where that differs, then blocks of the tensors
 that differ (`locate`), the majority (`majority`), sentences (`findings`).
 """
 
@@ -55,6 +55,7 @@ class Checker:
         self._groups, self._what = groups, what
         self._hosts: dict[int, str] = {}
         self._has_parts = False  # whether some rank has a group without all ranks
+        self._agreed: list[bytes] = []  # digests of each rank's groups, when they fitted
 
     def run(self, facts: Mapping[str, Any] | None = None) -> Report:
         """Compares once. facts: None, after a first run with facts, compares tensors only."""
@@ -69,14 +70,15 @@ class Checker:
         )
         by_group = _by_group(chosen)
         found: list[Finding] = []
-        if facts is not None:
-            own = alike.facts(self._module, self._optimizer, facts)
-            if entries.RNG in self._what:
-                own |= alike.generators()
-            found = self._agree(world, [gathers.as_text(ranks) for ranks in by_group], own)
+        groups = [gathers.as_text(ranks) for ranks in by_group]
+        # A rank that waits in a group which another one no longer has would wait for ever.
+        every_groups = gathers.gather(world, digests.of_bytes(json.dumps(groups).encode()))
+        if facts is not None or every_groups != self._agreed:
+            found = self._agree(world, groups, self._facts(facts))
             if any(one.cause == "different-groups" for one in found):
                 seconds = time.perf_counter() - began
                 return self._report(found, chosen, skipped, by_group, seconds=seconds)
+            self._agreed = every_groups
         every = digests.of([one.tensor for one in chosen])
         compared = {id(one): digest for one, digest in zip(chosen, every, strict=True)}
         odd: list[majority.Outlier] = []
@@ -98,6 +100,12 @@ class Checker:
         ]
         seconds = time.perf_counter() - began
         return self._report(found, chosen, skipped, by_group, seconds=seconds, odd=odd)
+
+    def _facts(self, given: Mapping[str, Any] | None) -> dict[str, str]:
+        if given is None:
+            return {}
+        own = alike.facts(self._module, self._optimizer, given)
+        return own | alike.generators() if entries.RNG in self._what else own
 
     def _agree(self, world: Any, groups: Sequence[str], facts: Mapping[str, str]) -> list[Finding]:
         """Exchanges hosts, groups and facts of all ranks, and judges them."""

@@ -57,19 +57,19 @@ def collect(
     """Returns the tensors to compare, in an order that is alike on all ranks, and the others."""
     found: list[Entry] = []
     skipped: list[Skipped] = []
-    for name, kind, tensor, placed in _all(module, optimizer, places, what):
-        why = placed.why_not or _unreadable(tensor)
+    for name, kind, tensor, placed in every(module, optimizer, places, what):
+        why = placed.why_not or unreadable(tensor)
         if why:
             skipped.append(Skipped(name, kind, why))
         else:
-            local = tensor.to_local() if hasattr(tensor, "placements") else tensor
-            found.append(Entry(name, kind, local.detach(), placed.groups))
+            found.append(Entry(name, kind, local(tensor), placed.groups))
     return found, skipped
 
 
-def _all(
+def every(
     module: Any, optimizer: Any, places: Places, what: Collection[str]
 ) -> Iterator[tuple[str, str, Any, Placed]]:
+    """Yields name, kind, tensor and place of each tensor of the training."""
     inner = unwrapped(module)
     names = _names(inner.named_parameters(remove_duplicate=False))
     for parameter, name in names:
@@ -104,7 +104,7 @@ def _optimizer(
     for i, group in enumerate(optimizer.param_groups):
         for k, parameter in enumerate(group["params"]):
             name = names.get(id(parameter), f"group{i}.{k}")
-            placed = places(name, parameter)
+            placed = places(name, parameter, known=id(parameter) in names)
             if shards:
                 placed = Placed(why_not="ZeroRedundancyOptimizer gives each rank another part")
             for key, value in sorted(optimizer.state.get(parameter, {}).items()):
@@ -136,17 +136,37 @@ def _own_statistics(module: Any) -> set[int]:
     }
 
 
-def _unreadable(tensor: Any) -> str:
-    import torch
+def local(tensor: Any) -> Any:
+    """Returns the part of a tensor that this rank holds, without its history."""
+    tensor = tensor.detach()
+    if hasattr(tensor, "placements"):
+        tensor = tensor.to_local()
+    # The result of a functional collective, which may still be under way.
+    return tensor.wait() if type(tensor).__name__ == "AsyncCollectiveTensor" else tensor
+
+
+def unreadable(tensor: Any) -> str:
+    """Returns why a tensor can't be digested; "" if it can."""
     from torch.nn.parameter import is_lazy
 
-    local = tensor.to_local() if hasattr(tensor, "placements") else tensor
     if is_lazy(tensor):
         return "it has no shape before the first forward"
-    if local.device.type == "meta":
+    own = local(tensor)
+    if own.device.type == "meta":
         return "it is a meta tensor without values"
-    if local.layout != torch.strided or local.is_nested:
-        return f"its layout is {local.layout}: only strided tensors are compared"
-    if local.is_quantized:
+    return _unlike_memory(own)
+
+
+def _unlike_memory(own: Any) -> str:
+    import torch
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    if own.layout != torch.strided or own.is_nested:
+        return f"its layout is {own.layout}: only strided tensors are compared"
+    if own.is_quantized:
         return "quantized tensors are not compared"
+    if is_traceable_wrapper_subclass(own):
+        return f"it is a {type(own).__name__}, which has no memory of its own"
+    if own.numel() and not own.untyped_storage().size():
+        return "its memory is freed"
     return ""

@@ -1,4 +1,4 @@
-"""Which ranks hold a copy of a tensor: from DDP, from DTensor's placements, or as given."""
+"""Finds the ranks that hold a copy of a tensor: from DDP, DTensor's placements, or as given."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +41,7 @@ class Places:
     wanted: Groups
     meshes: list[Any] = field(default_factory=list)
     _ddp: dict[int, _Ddp] = field(default_factory=dict)
+    _flat: set[int] = field(default_factory=set)  # parameters that FSDP1 shards
 
     @staticmethod
     def of(module: Any, wanted: Groups) -> "Places":
@@ -53,19 +54,21 @@ class Places:
         for part in module.modules():
             if _is_ddp(part):
                 places._add_ddp(part)
+            elif _shards_flat(part):
+                places._flat |= {id(parameter) for parameter in part.parameters()}
         for _, tensor in _tensors(module):
             mesh = getattr(tensor, "device_mesh", None)
             if mesh is not None and all(mesh != known for known in places.meshes):
                 places.meshes.append(mesh)
         return places
 
-    def __call__(self, name: str, tensor: Any) -> Placed:
-        """Returns where copies of a parameter or buffer are."""
+    def __call__(self, name: str, tensor: Any, *, known: bool = True) -> Placed:
+        """Returns where copies of a parameter or buffer are. known: the module has it."""
         given = self._given(name, tensor)
         if not (isinstance(given, str) and given == AUTO):
             groups = _as_groups(given, name)
             return Placed(groups) if groups else Placed(why_not="groups= gives it no group")
-        return self._auto(tensor)
+        return self._auto(tensor, known)
 
     def _given(self, name: str, tensor: Any) -> Given:
         if isinstance(self.wanted, Mapping):
@@ -77,23 +80,38 @@ class Places:
             return self.wanted(name, tensor)
         return self.wanted
 
-    def _auto(self, tensor: Any) -> Placed:
-        import torch.distributed as dist
-
+    def _auto(self, tensor: Any, known: bool) -> Placed:
         if hasattr(tensor, "placements"):
             return _of_dtensor(tensor)
         ddp = self._ddp.get(id(tensor))
-        if ddp is not None:
-            return (
-                Placed(why_not="DDP was told to ignore it") if ddp.ignored else Placed((ddp.group,))
-            )
+        if ddp is not None and not ddp.ignored:
+            return Placed((ddp.group,))
+        why_not = "DDP was told to ignore it" if ddp is not None else self._apart(tensor, known)
+        if why_not:
+            return Placed(why_not=why_not)
+        return Placed(tuple(self._everywhere()))
+
+    def _apart(self, tensor: Any, known: bool) -> str:
+        """Returns why a plain tensor outside of DDP may be each rank's own; "" if it is not."""
         for attribute, value, why in _MEGATRON:
             if getattr(tensor, attribute, None) is value:
-                return Placed(why_not=f"{why}: give groups= its data-parallel one")
+                return f"{why}: give groups= its data-parallel one"
+        if id(tensor) in self._flat:
+            return "FSDP1 shards it: give groups= the ranks with the same shard"
+        if hasattr(tensor, "ds_id"):
+            return "DeepSpeed ZeRO-3 shards it"
         if self._ddp:
-            return Placed(why_not="it is outside of the DDP modules")
-        # A plain tensor beside DTensors: each rank of the mesh has all of it.
-        return Placed(tuple(over(self.meshes[0])) if self.meshes else (dist.group.WORLD,))
+            return "it is outside of the DDP modules"
+        return "" if known else "the module does not have its parameter: give groups="
+
+    def _everywhere(self) -> Iterator[Any]:
+        """Yields the groups of a plain tensor: beside DTensors each rank of the mesh has it."""
+        import torch.distributed as dist
+
+        if self.meshes:
+            yield from over(self.meshes[0])
+        else:
+            yield dist.group.WORLD
 
     def beside(self, parameter: Any, placed: Placed) -> Placed:
         """Returns where copies of a plain tensor of a parameter are, such as its step count."""
@@ -163,6 +181,12 @@ def _is_ddp(module: Any) -> bool:
     from torch.nn.parallel import DistributedDataParallel
 
     return isinstance(module, DistributedDataParallel)
+
+
+def _shards_flat(module: Any) -> bool:
+    """Returns whether this is FSDP1 with shards."""
+    is_fsdp1 = type(module).__name__ == "FullyShardedDataParallel"
+    return is_fsdp1 and module.sharding_strategy.name != "NO_SHARD"
 
 
 def _tensors(module: Any) -> Iterator[tuple[str, Any]]:

@@ -15,12 +15,16 @@ from oddrank.report import Report
 OnDiff = str | Callable[[Report], None]
 
 
-class ReplicasDifferError(OddrankError):
-    """Replicas differ. `report` says which rank, tensor and block."""
+class FoundError(OddrankError):
+    """Something was found in a running training. `report` says what."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.summary)
         self.report = report
+
+
+class ReplicasDifferError(FoundError):
+    """Replicas differ. `report` says which rank, tensor and block."""
 
 
 def watch(
@@ -38,13 +42,11 @@ def watch(
     on_diff: what happens on all ranks if the verdict is odd or unknown: "raise" raises
     ReplicasDifferError in optimizer.step(), "warn" prints the report on rank 0, a function gets the
     report. facts: as of check(), or a function that returns them; compared at the first step.
+    Rank 0 says once on stderr if some tensors, or all, are not compared, and why.
     Returns a Watch: remove() ends it, and it is a context manager. Others: see check().
     """
     entries.check_choice(what)
-    if every < 1:
-        raise OddrankError(f"every={every}: give a number of steps from 1 on")
-    if not (callable(on_diff) or on_diff in ("raise", "warn")):
-        raise OddrankError(f"on_diff={on_diff!r}: give 'raise', 'warn' or a function of a report")
+    check_arguments(every, on_diff, "on_diff")
     checker = Checker(module, optimizer, groups, tuple(what))
     return Watch(checker, optimizer, every, on_diff, facts)
 
@@ -85,21 +87,38 @@ class Watch:
         if self.steps == 1:
             facts = self._facts() if callable(self._facts) else self._facts
             self.report = self._checker.run(facts or {})
+            if self.report.data["skipped"] or self.report.verdict == "incomplete":
+                _say(self.report.why, self.report)
         elif self.steps % self._every == 0:
             self.report = self._checker.run()
         else:
             return
         if self.report.findings:
-            self._tell(self.report)
+            tell(self.report, self._on_diff, ReplicasDifferError)
 
-    def _tell(self, report: Report) -> None:
-        if callable(self._on_diff):
-            self._on_diff(report)
-        elif self._on_diff == "warn" or _only_shows(report):
-            if report.world.get("rank", 0) == 0:
-                render.report(report, sys.stderr)
-        else:
-            raise ReplicasDifferError(report)
+
+def check_arguments(every: int, on_found: OnDiff, name: str) -> None:
+    """Raises OddrankError if a number of steps, or what to do with a report, is none."""
+    if every < 1:
+        raise OddrankError(f"every={every}: give a number of steps from 1 on")
+    if not (callable(on_found) or on_found in ("raise", "warn")):
+        raise OddrankError(f"{name}={on_found!r}: give 'raise', 'warn' or a function of a report")
+
+
+def tell(report: Report, on_found: OnDiff, error: type[FoundError]) -> None:
+    """Raises `error`, prints the report on rank 0, or calls the user's function with it."""
+    if callable(on_found):
+        on_found(report)
+    elif on_found == "warn" or _only_shows(report):
+        if report.world.get("rank", 0) == 0:
+            render.report(report, sys.stderr)
+    else:
+        raise error(report)
+
+
+def _say(text: str, report: Report) -> None:
+    if report.world.get("rank", 0) == 0:
+        render.line(f"oddrank: replicas.watch: {text}", sys.stderr)
 
 
 def _only_shows(report: Report) -> bool:
