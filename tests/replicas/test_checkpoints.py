@@ -177,6 +177,48 @@ def test_folders_without_tensors_and_missing_files_are_one_line(tmp_path: Path):
     for path in (tmp_path, tmp_path / "none.pt"):
         with pytest.raises(OddrankError, match=str(path)):
             checkpoints.read(str(path))
-    (tmp_path / ".metadata").touch()
-    with pytest.raises(OddrankError, match="convert it with"):
-        checkpoints.read(str(tmp_path))
+
+
+def test_a_file_of_a_folder_that_needs_code_is_left_out_with_the_reason(tmp_path: Path):
+    """As training_args.bin beside the model, which transformers pickles."""
+    safetensors(tmp_path / "model.safetensors", state())
+    torch.save(Harmful(), tmp_path / "training_args.bin")
+    found = checkpoints.read(str(tmp_path))
+    assert len(found.tensors) == 5
+    assert "is not run" in found.skipped["training_args.bin"]
+    again = oddrank("compare", tmp_path, tmp_path)
+    assert again.returncode == 0
+    assert "files compared; not compared: " in " ".join(again.stdout.split())
+    shown = oddrank("dump", tmp_path)
+    assert "training_args.bin holds more than tensors" in " ".join(shown.stderr.split())
+
+
+def test_files_of_a_folder_with_the_same_names_in_them_are_told_apart(tmp_path: Path):
+    for rank in range(2):
+        content = {"weight": torch.full((3,), float(rank)), "step": 7 + rank}
+        torch.save(content, tmp_path / f"old{rank}.pt", _use_new_zipfile_serialization=False)
+        safetensors(tmp_path / f"rank{rank}.safetensors", {"weight": content["weight"]})
+    found = checkpoints.read(str(tmp_path))
+    assert list(found.tensors) == [
+        "old0.pt: weight", "old1.pt: weight", "weight", "rank1.safetensors: weight",
+    ]  # fmt: skip
+    assert found.values == {"old0.pt: step": "7", "old1.pt: step": "8"}
+
+
+def test_long_lists_of_numbers_are_one_value(tmp_path: Path):
+    for last in range(2):
+        torch.save({"w": torch.ones(1), "rng": [*range(900), last]}, tmp_path / f"{last}.pt")
+    files = [checkpoints.read(str(tmp_path / f"{last}.pt")) for last in range(2)]
+    (finding,) = compare.report(files).findings
+    assert finding.cause == "different-values"
+    assert finding.what.startswith("rng is [0, 1, 2, ")
+
+
+def test_a_state_that_holds_itself_or_claims_too_much_is_one_line(tmp_path: Path):
+    ring: list[object] = [torch.ones(1)]
+    ring.append(ring)
+    torch.save(ring, tmp_path / "ring.pt")
+    torch.save(torch.ones(1).expand(1 << 40), tmp_path / "wide.pt")
+    for name, said in (("ring.pt", "holds itself"), ("wide.pt", "claims more than the file")):
+        with pytest.raises(OddrankError, match=said):
+            checkpoints.read(str(tmp_path / name))

@@ -13,7 +13,8 @@ from oddrank.report import envelope, write_json
 _EXAMPLES = """Compares checkpoints tensor by tensor, bit by bit.
 
 \b
-PATHs are files of safetensors or torch.save, folders of these, and JSON of `dump`.
+PATHs are files of safetensors or torch.save, folders of these or of
+torch.distributed.checkpoint, JSON of `dump`, and files of replicas.trace().
 
 \b
   oddrank replicas dump step4000/ --json step4000.json
@@ -41,6 +42,8 @@ def dump(path: str, json_path: str | None) -> None:
             for name, one in found.tensors.items()
         ]
         render.table(("tensor", "type", "shape", "digest"), rows, sys.stdout)
+    for name, why in found.skipped.items():
+        render.line(f"oddrank: {name} is left out: {why}", sys.stderr)
 
 
 @command.command("compare")

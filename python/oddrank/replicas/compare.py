@@ -12,6 +12,11 @@ from oddrank.report import Report
 
 _MOST_LOCATED = 8
 _STEP = 16 << 20
+_FEW = 1 << 20  # elements that are compared as float64 at a time
+_MOST_SKIPPED = 3
+# Bytes of a float -> the integer of its bits.
+_BITS = {2: "int16", 4: "int32", 8: "int64"}
+_TINY = 1e-300
 
 
 def report(given: Sequence[Checkpoint]) -> Report:
@@ -32,12 +37,17 @@ def report(given: Sequence[Checkpoint]) -> Report:
         for out, tensors in odd.items()
     ]
     found += _values(given)
+    skipped = {f"{one.path}: {name}": why for one in given for name, why in one.skipped.items()}
     data = {
         "files": [one.path for one in given],
         "tensors": len(names),
         "different": [name for tensors in odd.values() for name in tensors],
+        "skipped": skipped,
     }
     why = f"{len(names)} tensors of {len(given)} files compared"
+    if skipped:
+        more = f" and {len(skipped) - _MOST_SKIPPED} more" if len(skipped) > _MOST_SKIPPED else ""
+        why += f"; not compared: {', '.join(list(skipped)[:_MOST_SKIPPED])}{more}"
     return Report.of("replicas compare", {}, data, found, complete=True, why=why)
 
 
@@ -63,9 +73,10 @@ def _how(every: Sequence[Saved | None]) -> str:
         return "not in all files"
     if (first.dtype, first.shape) != (other.dtype, other.shape):
         return f"{first.dtype} {list(first.shape)} is not {other.dtype} {list(other.shape)}"
-    if first.tensor is None or other.tensor is None:
-        return "other digest"
-    return first_difference(first.tensor, other.tensor)
+    if first.load is None or other.load is None:
+        largest = f"{first.largest}, {other.largest}"
+        return f"other digest; largest: {largest}" if first.largest else "other digest"
+    return first_difference(first.load(), other.load())
 
 
 def first_difference(one: Any, other: Any) -> str:
@@ -80,8 +91,58 @@ def first_difference(one: Any, other: Any) -> str:
         if wrong.any() and first < 0:
             first = at // size + int(wrong.nonzero()[0])
         count += int(wrong.sum())
+    if first < 0:  # the file has changed since its digest was made
+        return "other digest"
     values = [
         text_of(bytes(t[first * size : (first + 1) * size].tolist()), one.dtype) for t in pair
     ]
     index = index_of(first, tuple(one.shape))
-    return f"{count} of {one.numel()} elements, first at {index}: {values[0]}, {values[1]}"
+    text = f"{count} of {one.numel()} elements, first at {index}: {values[0]}, {values[1]}"
+    return text + _distances(one, other)
+
+
+def _distances(one: Any, other: Any) -> str:
+    """Words the largest difference of floats: absolute, relative, in units of the last place."""
+    import torch
+
+    if one.is_complex():
+        one, other = (torch.view_as_real(tensor.resolve_conj()) for tensor in (one, other))
+    if not one.is_floating_point():
+        return ""
+    bits = _BITS.get(one.element_size())
+    largest = relative = places = 0.0
+    pair = [t.detach().contiguous().view(-1) for t in (one, other)]
+    for at in range(0, pair[0].numel(), _FEW):
+        own = [t[at : at + _FEW] for t in pair]
+        a, b = (t.double() for t in own)
+        apart = (a - b).abs()
+        finite = apart.isfinite()
+        if not finite.any():
+            continue
+        largest = max(largest, float(apart[finite].max()))
+        size = torch.maximum(a.abs(), b.abs())
+        relative = max(relative, float((apart / size.clamp_min(_TINY))[finite].max()))
+        if bits:
+            one_bits, other_bits = (t.view(getattr(torch, bits)) for t in own)
+            places = max(places, _places(one_bits, other_bits, finite))
+    ulp = f", {places:.4g} ulp" if bits else ""
+    return f"; largest difference {largest:.4g} (relative {relative:.4g}{ulp})"
+
+
+def _places(one: Any, other: Any, where: Any) -> float:
+    """Returns the largest distance in floats between the floats of two rows of bits."""
+    import torch
+
+    a, b = map(_ordered, (one, other))
+    rough = (a.double() - b.double()).abs()
+    # Exact where it counts; the difference of far numbers does not fit into 64 bits.
+    exact = torch.where(rough < 1 << 53, (a - b).abs().double(), rough)
+    return float(exact[where].max())
+
+
+def _ordered(bits: Any) -> Any:
+    """Returns integers that grow by one from each float to the next; both zeros are 0."""
+    import torch
+
+    wide = bits.long()
+    return torch.where(wide < 0, torch.iinfo(bits.dtype).min - wide, wide)
