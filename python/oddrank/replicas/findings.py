@@ -7,15 +7,25 @@ from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 
 if TYPE_CHECKING:
     from oddrank.replicas.majority import Layouts, Outlier
+    from oddrank.replicas.origin import Event, Origin
 
 _MOST_EVIDENCE = 8
-# What differs -> where to look.
+# Kind of tensor that differs -> where to look.
 _NEXT = {
     "params": "compare the gradients before the optimizer's step (what=('grads',)): if they are"
     " alike, the step or a load made the difference",
     "grads": "look at what the rank does between backward and step: clipping, scaling, no_sync",
     "optim": "look at how the optimizer's state was loaded on this rank",
     "buffers": "look for a buffer that is computed on each rank from its own data",
+}
+# Kind of tensor in which a NaN or infinity shows first -> where to look.
+_NEXT_NONFINITE = {
+    "param": "look at the step or the load before it: replicas.check() says whose copy is wrong",
+    "input": "look at this rank's batch of this step, and at the code before this layer",
+    "output": "look for an overflow in this layer, and for a fault of the device: oddrank selftest",
+    "output-grad": "look at the loss and the layers after this one, in the backward pass",
+    "grad": "look for an overflow in this layer's backward pass, and at the loss scale",
+    "step-grad": "look at what happens between backward and step: clipping, scaling, accumulation",
 }
 
 
@@ -231,4 +241,104 @@ def different_values(name: str, values: Sequence[str], paths: Sequence[str]) -> 
         what=f"{name} is {text}",
         evidence=(Evidence(f"{name}: {text}", "values beside the tensors"),),
         confidence=Confidence("high", "they are saved so"),
+    )
+
+
+def first_nonfinite(
+    found: "Origin", events: Mapping[int, "Event | None"], hosts: Mapping[int, str]
+) -> Finding:
+    """A NaN or an infinity, where it appears first."""
+    first = found.first
+    where = f"{first.value} in {first.tensor} at step {first.step}"
+    has = [rank for rank, one in events.items() if one == first]
+    evidence = _first_events(events)
+    if not found.ranks:
+        return Finding(
+            condition="unknown",
+            who=Who("rank"),
+            cause="nonfinite-everywhere",
+            what=f"the first non-finite value is {where} on {ranks_text(has)}; which rank made it"
+            f" is unknown: {found.why}",
+            evidence=evidence,
+            confidence=Confidence("medium", found.why),
+            next=(_NEXT_NONFINITE[first.kind],),
+        )
+    who = _who(found.ranks, hosts)
+    return Finding(
+        condition="different",
+        who=who,
+        cause="first-nonfinite",
+        what=f"{who} {'has' if len(found.ranks) == 1 else 'have'} the first non-finite value:"
+        f" {where}",
+        evidence=evidence,
+        confidence=Confidence("high" if len(found.ranks) == 1 else "medium", found.why),
+        next=(_NEXT_NONFINITE[first.kind],),
+    )
+
+
+def _first_events(events: Mapping[int, "Event | None"]) -> tuple[Evidence, ...]:
+    """Words the first event of each rank; ranks with the same one share a line."""
+    ranks: dict[Event, list[int]] = {}
+    for rank, one in events.items():
+        if one is not None:
+            ranks.setdefault(one, []).append(rank)
+    return tuple(
+        Evidence(
+            f"{ranks_text(own)}: {one.value} in {one.tensor} at step {one.step}",
+            "each rank's first one",
+        )
+        for one, own in sorted(ranks.items(), key=lambda pair: (pair[0].step, pair[0].order))
+    )[:_MOST_EVIDENCE]
+
+
+def not_repeated(
+    found: "Origin", events: Mapping[int, "Event | None"], hosts: Mapping[int, str]
+) -> Finding:
+    """A step that ran twice from the same state did not make the same bits."""
+    first = found.first
+    evidence = _first_events(events)
+    if not found.ranks:
+        return Finding(
+            condition="unknown",
+            who=Who("rank"),
+            cause="not-deterministic",
+            what=f"the step does not repeat: {first.tensor} {first.value}; {found.why}",
+            evidence=evidence,
+            confidence=Confidence("medium", found.why),
+            next=("torch.use_deterministic_algorithms(True), the same data in both runs",),
+        )
+    who = _who(found.ranks, hosts)
+    return Finding(
+        condition="different",
+        who=who,
+        cause="not-repeated",
+        what=f"{who} {'does' if len(found.ranks) == 1 else 'do'} not repeat a step: {first.tensor}"
+        f" {first.value}",
+        evidence=evidence,
+        confidence=Confidence("medium", f"{found.why}; a step may differ by design on some ranks"),
+        next=("replay again: a faulty device differs elsewhere", "oddrank selftest"),
+    )
+
+
+def different_from_saved(
+    ranks: Sequence[int], odd: Sequence[Sequence[str]], *,
+    count: int, compared: int, folder: str, hosts: Mapping[int, str],
+) -> Finding:  # fmt: skip
+    """Tensors are not those whose digests were saved."""
+    who = _who(ranks, hosts)
+    key, how = odd[0]
+    return Finding(
+        condition="different",
+        who=who,
+        cause="different-from-saved",
+        what=f"{who} {_holds(ranks)} other tensors than the digests in {folder} say, {count} of"
+        f" {compared}: {key} ({how})",
+        evidence=tuple(
+            Evidence(f"{key}: {how}", "digests of 128 bits") for key, how in odd[:_MOST_EVIDENCE]
+        ),
+        confidence=Confidence("high", "the digests were made of the tensors that were saved"),
+        next=(
+            "load again, and call check_digests() before the first step",
+            "compare the checkpoint with another copy: oddrank replicas compare",
+        ),
     )
