@@ -1,9 +1,10 @@
-"""Measures what watch(every=100) adds to a CPU training step, on two gloo ranks.
+"""Measures what watch(every=100) and watch_nonfinite add to a CPU training step, on two gloo ranks.
 
 python benchmarks/replicas/watch_cost.py --json benchmarks/results/replicas_watch.json
 
 Times on rank 0: a step of a DDP model of 10 million parameters with AdamW, and a comparison of its
-parameters, gradients and optimizer state, of which every 100th step has one.
+parameters, gradients and optimizer state, of which every 100th step has one. Then steps without and
+with a search for NaN, which ranks compare after each step, take turns.
 """
 
 import json
@@ -19,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
+from oddrank import replicas
 from oddrank.replicas import entries
 from oddrank.replicas.check import Checker
 
@@ -35,21 +37,30 @@ def rank_main(rank: int, folder: Path, repetitions: int) -> None:
     module = DistributedDataParallel(torch.nn.Sequential(*layers))
     optimizer = torch.optim.AdamW(module.parameters())
     checker = Checker(module, optimizer, "auto", entries.ALL)
-    steps, checks = [], []
-    for repetition in range(repetitions + 1):
+    steps, checks, searched = [], [], []
+
+    def train() -> float:
         began = time.perf_counter()
         optimizer.zero_grad()
         module(torch.randn(BATCH, WIDTH)).square().mean().backward()
         optimizer.step()
+        return time.perf_counter() - began
+
+    for repetition in range(repetitions + 1):
+        took = train()
         between = time.perf_counter()
         report = checker.run({} if repetition == 0 else None)
         ended = time.perf_counter()
         assert report.verdict == "healthy", report.summary
         if repetition > 0:  # the first one sets everything up
-            steps.append(between - began)
+            steps.append(took)
             checks.append(ended - between)
+            with replicas.watch_nonfinite(module, optimizer, every=1):
+                searched.append(train())
     if rank == 0:
-        found = {"steps": steps, "checks": checks, "bytes": report.data["bytes"]}
+        found = {
+            "steps": steps, "checks": checks, "searched": searched, "bytes": report.data["bytes"],
+        }  # fmt: skip
         (folder / "rank0.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
@@ -79,6 +90,12 @@ def main() -> None:
         "step ms": harness.spread([1e3 * one for one in found["steps"]]),
         "check ms": harness.spread([1e3 * one for one in found["checks"]]),
         "share of a step at every=100": harness.spread(shares),
+        "share of a step, search for NaN": harness.spread(
+            [
+                with_ / without - 1
+                for with_, without in zip(found["searched"], found["steps"], strict=True)
+            ]
+        ),
     }
     harness.report("replicas/watch_cost", [row], options.json)
 
