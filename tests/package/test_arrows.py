@@ -183,6 +183,7 @@ NAMES_OF_SEVERAL = {
     "nccl_ras": "answers of NCCL RAS: collected, and read",
     "nvidia_smi": "output of nvidia-smi: collected, and read",
     "kernel": "the kernel's log: collected, and read",
+    "watch": "what looks at a running job: at its ranks, at its replicas",
     "collectives": "the collectives: their table, their stage, those in a trace",
 }
 

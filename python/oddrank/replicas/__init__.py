@@ -8,11 +8,12 @@ oddrank.replicas.trace(model, optimizer)             # keeps what each layer mad
 oddrank.replicas.replay(step, model, optimizer)      # runs a step twice, compares the bits
 """
 
+from oddrank.replicas.beside import check_digests, save_digests
 from oddrank.replicas.check import check
+from oddrank.replicas.layers import Trace
+from oddrank.replicas.layers import trace_layers as trace  # oddrank.trace is a package
 from oddrank.replicas.nonfinite import NonfiniteError, NonfiniteWatch, watch_nonfinite
 from oddrank.replicas.replay import replay
-from oddrank.replicas.saved import check_digests, save_digests
-from oddrank.replicas.trace import Trace, trace
 from oddrank.replicas.watch import ReplicasDifferError, Watch, watch
 
 __all__ = [

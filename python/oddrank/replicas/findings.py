@@ -1,6 +1,6 @@
 """The causes that a comparison of replicas can name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
@@ -249,9 +249,9 @@ def first_nonfinite(
 ) -> Finding:
     """A NaN or an infinity, where it appears first."""
     first = found.first
-    where = f"{first.value} in {first.tensor} at step {first.step}"
+    where = _value_in(first)
     has = [rank for rank, one in events.items() if one == first]
-    evidence = _first_events(events)
+    evidence = _first_events(events, _value_in)
     if not found.ranks:
         return Finding(
             condition="unknown",
@@ -276,17 +276,20 @@ def first_nonfinite(
     )
 
 
-def _first_events(events: Mapping[int, "Event | None"]) -> tuple[Evidence, ...]:
+def _value_in(one: "Event") -> str:
+    return f"{one.value} in {one.tensor} at step {one.step}"
+
+
+def _first_events(
+    events: Mapping[int, "Event | None"], words: Callable[["Event"], str]
+) -> tuple[Evidence, ...]:
     """Words the first event of each rank; ranks with the same one share a line."""
     ranks: dict[Event, list[int]] = {}
     for rank, one in events.items():
         if one is not None:
             ranks.setdefault(one, []).append(rank)
     return tuple(
-        Evidence(
-            f"{ranks_text(own)}: {one.value} in {one.tensor} at step {one.step}",
-            "each rank's first one",
-        )
+        Evidence(f"{ranks_text(own)}: {words(one)}", "each rank's first one")
         for one, own in sorted(ranks.items(), key=lambda pair: (pair[0].step, pair[0].order))
     )[:_MOST_EVIDENCE]
 
@@ -296,7 +299,7 @@ def not_repeated(
 ) -> Finding:
     """A step that ran twice from the same state did not make the same bits."""
     first = found.first
-    evidence = _first_events(events)
+    evidence = _first_events(events, lambda one: f"{one.tensor} {one.value}")
     if not found.ranks:
         return Finding(
             condition="unknown",
@@ -331,8 +334,8 @@ def different_from_saved(
         condition="different",
         who=who,
         cause="different-from-saved",
-        what=f"{who} {_holds(ranks)} other tensors than the digests in {folder} say, {count} of"
-        f" {compared}: {key} ({how})",
+        what=f"{who} did not load what was saved: {count} of {compared} tensors"
+        f" {'differs' if count == 1 else 'differ'} from the digests in {folder}: {key} ({how})",
         evidence=tuple(
             Evidence(f"{key}: {how}", "digests of 128 bits") for key, how in odd[:_MOST_EVIDENCE]
         ),

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Any
 
-from oddrank.replicas import digests, entries, findings, gathers, origin, probes
+from oddrank.replicas import digests, entries, findings, gathers, layer_hooks, origin
 from oddrank.replicas.origin import Event
 from oddrank.replicas.watch import FoundError, OnDiff, check_arguments, tell
 from oddrank.report import Report
@@ -23,7 +23,7 @@ def watch_nonfinite(
     *,
     every: int = 10,
     on_found: OnDiff = "raise",
-    what: Collection[str] = probes.ALL,
+    what: Collection[str] = layer_hooks.ALL,
     steps_before: int = 0,
 ) -> "NonfiniteWatch":
     """Looks for NaN and infinities in each step; all ranks compare after every `every`-th one.
@@ -38,7 +38,7 @@ def watch_nonfinite(
     Leave out "grads" with a GradScaler: its first steps overflow on purpose. steps_before: steps
     of the training before this call, such as those of a resumed one: they count in the report.
     """
-    probes.check_choice(what)
+    layer_hooks.check_choice(what)
     check_arguments(every, on_found, "on_found")
     return NonfiniteWatch(module, optimizer, every, on_found, what=what, steps_before=steps_before)
 
@@ -57,12 +57,12 @@ class NonfiniteWatch:
         self._order = 0
         # Events on a GPU, with their largest value there: read once, where ranks compare.
         self._pending: list[tuple[int, int, str, str, Any]] = []
-        self._probes = probes.Probes(module, optimizer, what, self._see, self._after_step)
-        self._layers = digests.of_bytes("\n".join(self._probes.names).encode()).hex()
+        self._hooks = layer_hooks.LayerHooks(module, optimizer, what, self._see, self._after_step)
+        self._layers = digests.of_bytes("\n".join(self._hooks.names).encode()).hex()
 
     def remove(self) -> None:
         """Ends it. May be called twice."""
-        self._probes.remove()
+        self._hooks.remove()
         self._pending.clear()
 
     def __enter__(self) -> "NonfiniteWatch":

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oddrank.replicas import probes
+from oddrank.replicas import layer_hooks
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Event:
 
     @property
     def tensor(self) -> str:
-        return probes.text(self.kind, self.name)
+        return layer_hooks.text(self.kind, self.name)
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "tensor": self.tensor}
@@ -52,7 +52,7 @@ def judge(events: Mapping[int, Event | None], *, same_layers: bool) -> Origin | 
     moment = min(_moment(one, same_layers) for one in known.values())
     ranks = tuple(sorted(r for r, one in known.items() if _moment(one, same_layers) == moment))
     first = known[ranks[0]]
-    if not probes.KINDS[first.kind].own:
+    if not layer_hooks.KINDS[first.kind].own:
         return Origin(first, (), "ranks exchange it before it shows")
     if len(ranks) == len(events) > 1:
         return Origin(first, (), "all ranks have it at the same moment")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from oddrank.errors import OddrankError
-from oddrank.replicas import digests, entries, findings, gathers, origin, probes
+from oddrank.replicas import digests, entries, findings, gathers, layer_hooks, origin
 from oddrank.replicas.groups import AUTO, Places
 from oddrank.replicas.origin import Event
 from oddrank.report import Report
@@ -61,7 +61,7 @@ def _recorded(step: Callable[[], Any], module: Any, optimizer: Any) -> list[Reco
         if not entries.unreadable(own):
             found.append((kind, name, digests.of([own])[0]))
 
-    hooks = probes.Probes(module, optimizer, probes.ALL, see)
+    hooks = layer_hooks.LayerHooks(module, optimizer, layer_hooks.ALL, see)
     try:
         step()
     finally:

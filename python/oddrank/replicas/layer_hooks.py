@@ -44,7 +44,7 @@ def check_choice(what: Collection[str]) -> None:
         raise OddrankError(f"what={what!r}: give some of {', '.join(ALL)}, as a tuple")
 
 
-class Probes:
+class LayerHooks:
     """Shows the tensors of one module until remove(). `names` are those of its layers."""
 
     def __init__(

@@ -7,6 +7,7 @@ tensor, so it is compared after a load by another rank, too, if the parts are th
 
 import json
 import socket
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,21 +80,22 @@ def check_digests(
     every = digests.of([one.tensor for one in held])
     read: dict[int, checkpoints.Checkpoint | str] = {}
     odd: list[tuple[str, str]] = []
-    absent: list[str] = []
+    absent: Counter[str] = Counter()
     for one, digest in zip(held, every, strict=True):
         if one.owner not in read:
             read[one.owner] = _read(_file(folder, one.owner))
         known = _known(read[one.owner], one, world)
         if isinstance(known, str):
-            absent.append(f"{one.key}: {known}")
+            absent[known] += 1
         elif (known.dtype, known.shape) != _form(one.tensor):
             was, now = _shown(known.dtype, known.shape), _shown(*_form(one.tensor))
             odd.append((one.key, f"saved as {was}, loaded as {now}"))
         elif known.digest != digest.hex():
             odd.append((one.key, "other bits"))
     mine: dict[str, Any] = {
-        "host": socket.gethostname(), "compared": len(held) - len(absent), "odd": odd[:_MOST_NAMED],
-        "count": len(odd), "absent": absent[:3], "missing": len(absent),
+        "host": socket.gethostname(), "compared": len(held) - absent.total(),
+        "odd": odd[:_MOST_NAMED], "count": len(odd),
+        "absent": list(absent)[:3], "missing": absent.total(),
     }  # fmt: skip
     told = [mine]
     if world > 1:
@@ -109,8 +111,8 @@ def _report(folder: str | Path, rank: int, told: list[dict[str, Any]]) -> Report
     missing = sum(one["missing"] for one in told)
     why = f"{compared} tensors on {len(told)} ranks compared with the digests in {folder}"
     if missing:
-        reasons = [text for one in told for text in one["absent"]][:3]
-        why += f"; {missing} not compared: {'; '.join(reasons)}"
+        reasons = list(dict.fromkeys(text for one in told for text in one["absent"]))
+        why += f"; {missing} not compared: {'; '.join(reasons[:3])}"
     if not compared:
         why = why.replace("0 tensors", "no tensor", 1)
     hosts = {i: one["host"] for i, one in enumerate(told)}

@@ -8,19 +8,19 @@ from types import TracebackType
 from typing import Any
 
 from oddrank.errors import OddrankError
-from oddrank.replicas import digests, entries, probes
+from oddrank.replicas import digests, entries, layer_hooks
 from oddrank.replicas.nonfinite import largest_of
 from oddrank.report import envelope, whole_file, write_json
 
 _ADVICE = "give save() a file in a folder you can write"
 
 
-def trace(
+def trace_layers(
     module: Any,
     optimizer: Any = None,
     *,
     steps: int = 2,
-    what: Collection[str] = probes.ALL,
+    what: Collection[str] = layer_hooks.ALL,
     values: bool = False,
 ) -> "Trace":
     """Keeps parameters, inputs and outputs of each layer, and gradients, of the last `steps` steps.
@@ -32,7 +32,7 @@ def trace(
 
     For a few steps: each tensor is read, and a GPU waited for, when it is made.
     """
-    probes.check_choice(what)
+    layer_hooks.check_choice(what)
     if steps < 1:
         raise OddrankError(f"steps={steps}: give a number of steps from 1 on")
     return Trace(module, optimizer, steps, what, values)
@@ -54,7 +54,7 @@ class Trace:
     ) -> None:
         self._values = values
         self._steps = deque([_Step(1)], maxlen=steps + 1)  # the last one has not ended
-        self._probes = probes.Probes(module, optimizer, what, self._see, self.next_step)
+        self._hooks = layer_hooks.LayerHooks(module, optimizer, what, self._see, self.next_step)
 
     def next_step(self) -> None:
         """Ends a step. An optimizer's step does it by itself."""
@@ -62,7 +62,7 @@ class Trace:
 
     def remove(self) -> None:
         """Ends it; what it kept can still be saved. May be called twice."""
-        self._probes.remove()
+        self._hooks.remove()
 
     def __enter__(self) -> "Trace":
         return self
@@ -96,7 +96,7 @@ class Trace:
         if entries.unreadable(tensor):
             return
         step = self._steps[-1]
-        known = f"step {step.number}: {probes.text(kind, name)}"
+        known = f"step {step.number}: {layer_hooks.text(kind, name)}"
         step.calls[known] += 1
         if step.calls[known] > 1:
             known = f"{known}, {step.calls[known]}"
