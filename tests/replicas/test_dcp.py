@@ -14,6 +14,8 @@ import torch.distributed.checkpoint as torch_dcp  # noqa: E402
 
 from oddrank.replicas import checkpoints, compare  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
 
 def state() -> dict[str, object]:
     torch.manual_seed(0)

@@ -75,9 +75,10 @@ def _part(folder: Path, key: Mapping[str, Any], place: Mapping[str, Any]) -> _Pa
             f"{folder} is compressed ({place['transform_descriptors']}): load it with"
             " torch.distributed.checkpoint, and save it as it is"
         )
-    file = folder / str(place["relative_path"])
-    if file.resolve().parent != folder.resolve():
-        raise ValueError(f"{place['relative_path']} is no file of the folder")
+    name = str(place["relative_path"])
+    file = folder / name
+    if Path(name).name != name:
+        raise ValueError(f"{name} is no file of the folder")
     begin, length = _number(place["offset"]), _number(place["length"])
     if not file.is_file() or begin + length > file.stat().st_size:
         raise OddrankError(f"{file} is missing or cut off: it has to have {begin + length} bytes")
