@@ -8,6 +8,7 @@ import json
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from oddrank.errors import OddrankError
@@ -108,6 +109,8 @@ def _report(parted: Event | None, tensors: int, order: str) -> Report:
     }
     hosts = {i: one["host"] for i, one in enumerate(every)}
     found = origin.judge(events, same_layers=len({one["order"] for one in every}) == 1)
+    if found is not None and len(every) == 1:
+        found = replace(found, ranks=(), why="there is no other rank to compare with")
     data = {"tensors": tensors, "first": {str(i): one["event"] for i, one in enumerate(every)}}
     why = f"{tensors} tensors of a step, and those that it left, compared with its replay"
     return Report.of(
@@ -126,13 +129,22 @@ class _State:
         inner = [*module.parameters(), *module.buffers()]
         self._optimizer = optimizer
         self._tensors = [_copied(tensor) for tensor in inner if not entries.unreadable(tensor)]
+        # A step may put other tensors into their places.
+        self._buffers = [(part, dict(part._buffers)) for part in module.modules()]
         self._grads = [(tensor, tensor.grad) for tensor in module.parameters()]
         self._tensors += [_copied(grad) for _, grad in self._grads if grad is not None]
         self._groups: list[dict[str, Any]] = []
         self._state: dict[Any, dict[str, Any]] = {}
         if optimizer is not None:
             self._groups = [dict(group) for group in optimizer.param_groups]
-            self._state = {key: dict(own) for key, own in optimizer.state.items()}
+            # Tensors stay the same objects, since others may hold them; lists of them are copied.
+            self._state = {
+                key: {
+                    name: one if isinstance(one, torch.Tensor) else copy.deepcopy(one)
+                    for name, one in own.items()
+                }
+                for key, own in optimizer.state.items()
+            }
             self._tensors += [
                 _copied(value)
                 for own in [*self._state.values(), *self._groups]
@@ -145,13 +157,15 @@ class _State:
     def restore(self) -> None:
         for tensor, kept in self._tensors:
             tensor.copy_(kept)
+        for part, buffers in self._buffers:
+            part._buffers.update(buffers)
         for parameter, grad in self._grads:
             parameter.grad = grad
         if self._optimizer is not None:
             for group, kept_group in zip(self._optimizer.param_groups, self._groups, strict=True):
                 group.update(kept_group)
             self._optimizer.state.clear()
-            self._optimizer.state.update({key: dict(own) for key, own in self._state.items()})
+            self._optimizer.state.update(self._state)
         for one, state in self._others:
             one.load_state_dict(state)
         _set_random_states(self._random)
