@@ -129,6 +129,9 @@ def test_the_command_dumps_and_compares_a_dump_with_a_folder(tmp_path: Path):
     assert now.returncode == 1
     jsonschema.validate(json.loads(now.stdout), SCHEMA)
     assert "norm.weight (other digest)" in json.loads(now.stdout)["summary"]
+    for fraction in ("-1", "1", "nan", "x"):
+        wrong = oddrank("compare", dumped, folder, "--within", fraction)
+        assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
 
 
 class Harmful:

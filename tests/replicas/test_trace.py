@@ -54,6 +54,41 @@ def test_with_values_the_difference_is_shown(tmp_path: Path):
     assert "largest difference 0.25 (relative" in said
 
 
+def test_within_a_tolerance_the_first_layer_that_is_farther_off_is_named(tmp_path: Path):
+    """As a CPU and a GPU: all tensors differ a little, one layer is wrong."""
+    names = [f"step 1: the output of {i}" for i in range(4)]
+    right = {name: torch.randn(30, 40) for name in names}
+    right["nan"], right["count"] = torch.tensor([torch.nan, torch.inf, 1.0]), torch.tensor(3)
+    other = {name: one * (1 + 1e-6) if one.is_floating_point() else one
+             for name, one in right.items()}  # fmt: skip
+    other[names[2]] = other[names[2]] + 1e-2
+    torch.save(right, tmp_path / "cpu.pt")
+    torch.save(other, tmp_path / "gpu.pt")
+    both = [checkpoints.read(str(tmp_path / name)) for name in ("cpu.pt", "gpu.pt")]
+    assert len(compare.report(both).data["different"]) == 5
+    report = compare.report(both, 1e-5)
+    assert report.data["different"] == [names[2]]
+    assert report.why.endswith("floats within 1e-05 of the largest value in a tensor")
+    assert compare.report(both, 0.1).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([1.0, torch.nan], [1.0, 2.0]),
+        ([1.0, torch.inf], [1.0, -torch.inf]),
+        ([1.0, 2.0], [1.0, 2.0, 3.0]),
+        ([1, 2], [1, 3]),
+        ([0.0, 0.0], [0.0, 1e-30]),
+    ],
+)
+def test_no_tolerance_covers_nan_other_shapes_integers_or_zeros(tmp_path: Path, one, other):
+    for name, values in (("a.pt", one), ("b.pt", other)):
+        torch.save({"x": torch.tensor(values)}, tmp_path / name)
+    report = compare.report([checkpoints.read(str(tmp_path / f)) for f in ("a.pt", "b.pt")], 0.5)
+    assert report.verdict == "odd"
+
+
 def test_the_last_steps_are_kept(tmp_path: Path):
     names = checkpoints.read(str(traced(tmp_path / "a", steps=5, what=("values",)))).tensors
     assert next(iter(names)) == "step 4: an input of the model"

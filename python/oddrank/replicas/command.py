@@ -23,6 +23,12 @@ torch.distributed.checkpoint, JSON of `dump`, and files of replicas.trace().
 """
 
 
+def _fraction(context: click.Context, option: click.Parameter, value: float) -> float:
+    if not 0 <= value < 1:  # so is no NaN
+        raise click.BadParameter(f"{value} is not a fraction like 1e-5")
+    return value
+
+
 @click.group(cls=CommandGroup, help=_EXAMPLES)
 def command() -> None: ...
 
@@ -48,14 +54,24 @@ def dump(path: str, json_path: str | None) -> None:
 
 @command.command("compare")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH PATH...")
+@click.option(
+    "--within",
+    metavar="FRACTION",
+    default=0.0,
+    callback=_fraction,
+    help="Floats as near as this fraction of their tensor's largest value are the same: 1e-5 for"
+    " float32 on a CPU and a GPU. Needs values, not only digests. Default: the bits are the same.",
+)
 @json_option
 @fail_on_option
-def compare_(paths: tuple[str, ...], json_path: str | None, fail_on: frozenset[str]) -> int:
+def compare_(
+    paths: tuple[str, ...], within: float, json_path: str | None, fail_on: frozenset[str]
+) -> int:
     """Names the tensors that differ and, of three or more PATHs, the odd one."""
     if len(paths) < 2:
         raise click.UsageError("give two or more PATHs to compare")
     _need_torch()
-    made = compare.report([checkpoints.read(path) for path in paths])
+    made = compare.report([checkpoints.read(path) for path in paths], within)
     render.deliver(made, json_path)
     return made.exit_code(fail_on)
 

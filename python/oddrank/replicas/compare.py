@@ -19,15 +19,19 @@ _BITS = {2: "int16", 4: "int32", 8: "int64"}
 _TINY = 1e-300
 
 
-def report(given: Sequence[Checkpoint]) -> Report:
-    """Compares two or more. Of three or more, the files that differ from most are named."""
+def report(given: Sequence[Checkpoint], within: float = 0.0) -> Report:
+    """Compares two or more. Of three or more, the files that differ from most are named.
+
+    within: floats that are as near to the first file's are the same, as a fraction of the tensor's
+    largest absolute value. 0: the bits are the same.
+    """
     names = list(dict.fromkeys(name for one in given for name in one.tensors))
     odd: dict[tuple[int, ...], list[str]] = {}
     told: dict[str, str] = {}
     for name in names:
         every = [one.tensors.get(name) for one in given]
         out = minority({i: _key(one) for i, one in enumerate(every)})
-        if out is None:
+        if out is None or (within and _are_near(every, within)):
             continue
         odd.setdefault(out, []).append(name)
         if len(told) < _MOST_LOCATED:
@@ -45,6 +49,8 @@ def report(given: Sequence[Checkpoint]) -> Report:
         "skipped": skipped,
     }
     why = f"{len(names)} tensors of {len(given)} files compared"
+    if within:
+        why += f", floats within {within:g} of the largest value in a tensor"
     if skipped:
         more = f" and {len(skipped) - _MOST_SKIPPED} more" if len(skipped) > _MOST_SKIPPED else ""
         why += f"; not compared: {', '.join(list(skipped)[:_MOST_SKIPPED])}{more}"
@@ -63,6 +69,36 @@ def _values(given: Sequence[Checkpoint]) -> list[Finding]:
 
 def _key(one: Saved | None) -> str:
     return "" if one is None else f"{one.dtype} {one.shape} {one.digest}"
+
+
+def _are_near(every: Sequence[Saved | None], within: float) -> bool:
+    """Returns whether all have the same shape, and floats near those of the first."""
+    first, *others = every
+    return first is not None and all(
+        one is not None
+        and one.shape == first.shape
+        and (_key(one) == _key(first) or _is_near(first, one, within))
+        for one in others
+    )
+
+
+def _is_near(first: Saved, other: Saved, within: float) -> bool:
+    if first.load is None or other.load is None:
+        return False
+    pair = [load().detach().contiguous().view(-1) for load in (first.load, other.load)]
+    if not all(one.is_floating_point() for one in pair):
+        return False
+    largest = apart = 0.0
+    for at in range(0, pair[0].numel(), _FEW):
+        a, b = (one[at : at + _FEW].double() for one in pair)
+        finite = a.isfinite() & b.isfinite()
+        if not ((a == b) | (a.isnan() & b.isnan()) | finite).all():
+            return False
+        if finite.any():
+            a, b = a[finite], b[finite]
+            largest = max(largest, float(a.abs().max()), float(b.abs().max()))
+            apart = max(apart, float((a - b).abs().max()))
+    return apart <= within * largest
 
 
 def _how(every: Sequence[Saved | None]) -> str:
