@@ -86,6 +86,19 @@ def test_a_bad_batch_is_an_input_of_the_model():
             optimizer.step()
 
 
+def test_a_compiled_module_shows_its_gradients_only_and_says_so(capsys):
+    module = torch.compile(small_training.model(), backend="eager")
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    weight = module._orig_mod[0].norm.weight
+    weight.register_hook(lambda grad: grad * math.nan)
+    with (
+        replicas.watch_nonfinite(module, optimizer, every=1),
+        pytest.raises(replicas.NonfiniteError, match=r"nan in the gradient of 0\.norm\.weight"),
+    ):
+        small_training.step(module, optimizer, 1)
+    assert "torch.compile hides the layers" in capsys.readouterr().err
+
+
 def test_a_search_changes_no_bit_of_the_training():
     plain, watched = single(), single()
     with replicas.watch_nonfinite(*watched, every=2):

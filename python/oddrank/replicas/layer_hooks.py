@@ -5,11 +5,13 @@ and parameters reach: inputs of each layer, each rank's own gradients. So the ra
 value shows it earlier than the ranks that received it.
 """
 
+import sys
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from oddrank import render
 from oddrank.errors import OddrankError
 from oddrank.replicas.groups import unwrapped
 
@@ -57,6 +59,8 @@ class LayerHooks:
         self._last: tuple[Any, int] | None = None  # the newest output, and its version
         self._hooks: list[Any] = []
         self.names: list[str] = []
+        if _is_compiled(module):
+            _say("torch.compile hides the layers of this module: only its gradients are seen")
         for name, layer in self._inner.named_modules():
             if layer is self._inner or _does_work(layer):
                 self.names.append(name or "the model")
@@ -144,6 +148,21 @@ def tensors_of(thing: Any) -> Iterator[Any]:
 def text(kind: str, name: str) -> str:
     """Returns what a sentence calls a tensor: the output of layers.3.up."""
     return KINDS[kind].words.format(name)
+
+
+def _is_compiled(module: Any) -> bool:
+    return any(
+        hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
+        for part in module.modules()
+    )
+
+
+def _say(text: str) -> None:
+    """Prints a line on one rank."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0:
+        render.line(f"oddrank: {text}", sys.stderr)
 
 
 def _version(tensor: Any) -> int:
