@@ -19,7 +19,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from oddrank import OddrankError, replicas
-from replicas.scenarios import rank_main, scenario
+from replicas.scenarios import folder, rank_main, scenario
 from replicas.small_training import flip, model, step, trained
 
 WORLD = 4
@@ -130,6 +130,21 @@ def hybrid_shards(rank: int) -> Any:
     if rank == 3:
         flip(module[0].up.weight.to_local(), 40, 3)
     return [before, replicas.check(module, optimizer).envelope()]
+
+
+@scenario
+def digests_of_hybrid_shards(rank: int) -> Any:
+    """The first copy of a shard saves its digest, and rank 3's copy changes before the load."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    module = model()
+    for block in module:
+        fully_shard(block, mesh=mesh)
+    replicas.save_digests(folder(), module)
+    dist.barrier()
+    before = replicas.check_digests(folder(), module).envelope()
+    if rank == 3:
+        flip(module[1].down.weight.to_local(), 17, 2)
+    return [before, replicas.check_digests(folder(), module).envelope()]
 
 
 @scenario

@@ -1,5 +1,6 @@
 """Four real gloo ranks with a fault each: the first check after it names rank, tensor, element."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,15 @@ def test_of_two_copies_of_a_shard_none_is_blamed(job: Job):
     assert named(after) == [("no-majority", [])]
     assert "ranks 1, 3 hold different bits" in after["summary"]
     assert "0.up.weight" in after["summary"]
+
+
+def test_a_copy_of_a_shard_is_checked_with_the_digest_of_the_first(job: Job):
+    before, after = job("digests_of_hybrid_shards")
+    assert before["verdict"] == "healthy", before["summary"]
+    assert named(after) == [("different-from-saved", [3])]
+    assert "1.down.weight [Shard 0: part 1 of 2] (other bits)" in after["summary"]
+    saved = json.loads((job.folder / "oddrank-digests-rank1.json").read_text())["data"]["tensors"]
+    assert all("part 1 of 2" in name for name in saved if "scale" not in name)
 
 
 def test_what_is_only_sharded_is_left_out_with_the_reason(job: Job):

@@ -97,19 +97,14 @@ class Checkpoint:
 def read(path: str) -> Checkpoint:
     """Reads a file or folder and digests its tensors. OddrankError if it is none of the formats."""
     found = Checkpoint(path)
-    if dcp.is_one(Path(path)):
-        _read_dcp(found, Path(path))
-    else:
-        files = _files_of(Path(path))
-        for file in files:
-            try:
-                _read_file(found, file, f"{file.name}: " if len(files) > 1 else "")
-            except NeedsCodeError as error:
-                if len(files) == 1:
-                    raise
-                found.skipped[file.name] = str(error)
-            except OSError as error:
-                raise OddrankError(f"can't read {file}: {error.strerror or error}") from error
+    try:
+        if dcp.is_one(Path(path)):
+            _read_dcp(found, Path(path))
+        else:
+            _read_files(found, _files_of(Path(path)))
+    except OSError as error:
+        where = error.filename or path
+        raise OddrankError(f"can't read {where}: {error.strerror or error}") from error
     if not found.tensors:
         raise OddrankError(f"{path} has no tensors: {'; '.join(found.skipped.values()) or ADVICE}")
     return found
@@ -122,6 +117,16 @@ def _files_of(path: Path) -> list[Path]:
     if not files:
         raise OddrankError(f"{path} has no file {', '.join(_SUFFIXES)}: {ADVICE}")
     return files
+
+
+def _read_files(found: Checkpoint, files: list[Path]) -> None:
+    for file in files:
+        try:
+            _read_file(found, file, f"{file.name}: " if len(files) > 1 else "")
+        except NeedsCodeError as error:
+            if len(files) == 1:
+                raise
+            found.skipped[file.name] = str(error)
 
 
 def _read_dcp(found: Checkpoint, folder: Path) -> None:
