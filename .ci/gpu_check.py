@@ -74,7 +74,7 @@ PARTS = (
          report="sweep.json"),
     Part("nccl-tests", (_benchmark("against_nccl_tests"), _benchmark("nccl_launch_cost"))),
     Part("bandwidth", (_benchmark("device_memory"), _benchmark("verify_speed"),
-                       _benchmark("selftest_speed"))),
+                       _benchmark("selftest_speed"), _benchmark("digest_speed"))),
     Part("tests", (_tests("tests", "{others}"),), least=60),
     Part("jobs", (_tests("jobs", JOBS),), least=120),
     *(Part(tool, (_tests(tool, KERNELS, "-k", tool, needs=",compute-sanitizer"),), least=240)

@@ -11,6 +11,7 @@ void bind_flight_recorder(pybind11::module_& m);
 void bind_logs(pybind11::module_& m);
 void bind_nvml(pybind11::module_& m);
 void bind_printing(pybind11::module_& m);
+void bind_replicas(pybind11::module_& m);
 void bind_run(pybind11::module_& m);
 void bind_selftest(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
@@ -29,6 +30,7 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_logs(m);
   oddrank::bind_nvml(m);
   oddrank::bind_printing(m);
+  oddrank::bind_replicas(m);
   oddrank::bind_run(m);
   oddrank::bind_selftest(m);
   oddrank::bind_stats(m);

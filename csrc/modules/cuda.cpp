@@ -9,6 +9,7 @@
 namespace oddrank {
 void bind_cuda(pybind11::module_& m);
 void bind_cuda_bench(pybind11::module_& m);
+void bind_cuda_replicas(pybind11::module_& m);
 void bind_cuda_selftest(pybind11::module_& m);
 }  // namespace oddrank
 
@@ -20,5 +21,6 @@ PYBIND11_MODULE(_cuda, m) {
   m.attr("build_info")["nccl_header"] = ODDRANK_NCCL_HEADER;
   oddrank::bind_cuda(m);
   oddrank::bind_cuda_bench(m);
+  oddrank::bind_cuda_replicas(m);
   oddrank::bind_cuda_selftest(m);
 }

@@ -135,6 +135,25 @@ def printflock(
     flush: object = False,
 ) -> None: ...
 
+# replicas
+
+REPLICAS_CHUNK: int
+
+def digest_tensors(
+    tensors: Sequence[tuple[int, int, Sequence[int], Sequence[int]]], threads: int = 1
+) -> bytes: ...
+def digest_blocks(
+    tensor: tuple[int, int, Sequence[int], Sequence[int]],
+    block: int,
+    begin: int,
+    end: int,
+    threads: int = 1,
+) -> bytes: ...
+def tensor_bytes(
+    tensor: tuple[int, int, Sequence[int], Sequence[int]], begin: int, end: int
+) -> bytes: ...
+def digest_use_avx2(wanted: bool) -> bool: ...
+
 # selftest
 
 def verify_host_memory(

@@ -145,6 +145,17 @@ class Communicator:
     def close(self, *, seconds: float = 10.0) -> None: ...
     def abort(self) -> None: ...
 
+# replicas
+
+def gpu_digest(
+    device: int,
+    stream: int,
+    ranges: Sequence[tuple[int, int, int]],
+    block: int,
+    rows: int,
+    room: int,
+) -> int: ...
+
 # selftest
 def verify_memory(
     device: int,

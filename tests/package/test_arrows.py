@@ -14,6 +14,7 @@ CPP = {
     "cuda": {"os"},
     "control": {"os"},
     "printing": {"os"},
+    "replicas": {"os", "cuda"},
     "trace": {"os"},
     "run": {"os", "control", "trace"},
     "logs": {"os"},
@@ -43,6 +44,7 @@ PYTHON_LEAVES = {
 # Subject -> the other subjects that it may use (all leaves always).
 PYTHON_SUBJECTS: dict[str, set[str]] = {
     "printing": set(),
+    "replicas": set(),
     "trace": set(),
     "triage": {"trace"},
     "run": {"trace", "triage"},
@@ -182,6 +184,7 @@ NAMES_OF_SEVERAL = {
     "nccl_ras": "answers of NCCL RAS: collected, and read",
     "nvidia_smi": "output of nvidia-smi: collected, and read",
     "kernel": "the kernel's log: collected, and read",
+    "watch": "what looks at a running job: at its ranks, at its replicas",
     "collectives": "the collectives: their table, their stage, those in a trace",
 }
 

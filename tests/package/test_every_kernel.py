@@ -17,6 +17,7 @@ LAUNCHES = {
     "gpu_fill": {"write_table"},
     "gpu_check": {"compare_table"},
     "gpu_noise": {"write_noise"},
+    "gpu_digest": {"digest_chunks", "finish_rows"},
 }
 # Each kernel once, on little data: the tools are slow. Allocates by the driver, without torch.
 EVERY_KERNEL = """
@@ -36,6 +37,8 @@ for dtype in ("int8", "bfloat16", "float32", "int64"):
     wrong = cuda.gpu_check(0, dtype, "avg", 3, 1, places, seconds=100)[0][0]
     assert right == 0 < wrong, (dtype, right, wrong)
     cuda.gpu_noise(0, address.value, 10_003, dtype, "sum", low=True, seconds=100)
+ranges = [(address.value + i, 0, 9000) for i in range(130)]
+assert cuda.gpu_digest(0, 0, ranges, 4096, address.value + 500_000, 390) == 390
 """
 
 

@@ -1,0 +1,64 @@
+"""Measures how fast the GPU digests tensors, against a copy: one large tensor, and a thousand.
+
+The GPU takes the times, between two events. A copy reads and writes each byte once: its rate counts
+both; a digest reads each byte once.
+"""
+
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+from oddrank import OddrankError, _native
+
+BYTES = 1 << 30
+RUNS = 1000  # tensors: those of a model, 1 MiB each at full size
+COUNTS = {"one tensor": 1, "many tensors": RUNS}
+
+
+def rates(data: torch.Tensor, count: int) -> dict[str, float]:
+    """Returns the GB/s of digests of `count` equal parts of the data, and of a copy."""
+    cuda, each = _native.cuda(), data.numel() // count // 16 * 16
+    ranges = [(data.data_ptr() + i * each, 0, each) for i in range(count)]
+    rows = torch.zeros((count, 2), dtype=torch.int64, device="cuda:0")
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    done = cuda.gpu_digest(0, 0, ranges, 0, rows.data_ptr(), count)
+    end.record()
+    torch.cuda.synchronize()
+    if done != count:
+        raise OddrankError(f"{done} digests of {count} tensors")
+    copy = statistics.median(cuda.time_copies(0, data.numel(), 3))
+    return {
+        "digest": each * count / (begin.elapsed_time(end) / 1e3) / 1e9,
+        "copy": 2 * data.numel() / copy / 1e9,
+    }
+
+
+def main() -> None:
+    options = harness.parser(__doc__ or "").parse_args()
+    if not torch.cuda.is_available():
+        raise OddrankError("this benchmark needs a GPU, and torch sees none")
+    data = torch.zeros(BYTES, dtype=torch.uint8, device="cuda:0")
+    torch.cuda.synchronize()
+    rows = []
+    for name, count in COUNTS.items():
+        rates(data, count)  # raises the clocks
+        runs = [rates(data, count) for _ in range(options.repetitions)]
+        figures = {kind: [run[kind] for run in runs] for kind in ("digest", "copy")}
+        rows.append(
+            {
+                "case": name,
+                "GiB": BYTES / 2**30,
+                **{f"{kind} GB/s": harness.spread(values) for kind, values in figures.items()},
+                "digest / copy": harness.ratio(figures["digest"], figures["copy"]),
+            }
+        )
+    harness.report("gpu/digest_speed", rows, options.json, cuda=_native.cuda().build_info)
+
+
+if __name__ == "__main__":
+    harness.end(main, "digest_speed")

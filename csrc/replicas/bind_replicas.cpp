@@ -1,0 +1,80 @@
+// Bindings of csrc/replicas that run everywhere: translate types, release the GIL; no logic.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "os/cpython.hpp"
+#include "replicas/tensors.hpp"
+
+namespace oddrank {
+namespace py = pybind11;
+namespace {
+
+// (address, bytes of an element, sizes, strides in elements)
+using Description =
+    std::tuple<std::uintptr_t, std::size_t, std::vector<std::int64_t>, std::vector<std::int64_t>>;
+
+replicas::Tensor tensor_of(const Description& one) {
+  return {std::get<0>(one), std::get<1>(one), std::get<2>(one), std::get<3>(one)};
+}
+
+py::bytes bytes_of(const std::vector<replicas::Digest>& digests) {
+  return {reinterpret_cast<const char*>(digests.data()), digests.size() * sizeof(replicas::Digest)};
+}
+
+}  // namespace
+
+void bind_replicas(py::module_& m) {
+  m.attr("REPLICAS_CHUNK") = replicas::kChunkBytes;
+  m.def(
+      "digest_tensors",
+      [](const std::vector<Description>& tensors, int threads) {
+        std::vector<replicas::Tensor> all;
+        all.reserve(tensors.size());
+        for (const Description& one : tensors) all.push_back(tensor_of(one));
+        std::vector<replicas::Digest> digests;
+        {
+          const WithoutGil unlocked;
+          digests = replicas::digest_tensors(all, threads);
+        }
+        return bytes_of(digests);
+      },
+      py::arg("tensors"), py::arg("threads") = 1,
+      "Returns 16 bytes for each tensor in host memory: (address, bytes of an element, sizes, "
+      "strides in elements).");
+  m.def(
+      "digest_blocks",
+      [](const Description& tensor, std::uint64_t block, std::uint64_t begin, std::uint64_t end,
+         int threads) {
+        const replicas::Tensor one = tensor_of(tensor);
+        std::vector<replicas::Digest> digests;
+        {
+          const WithoutGil unlocked;
+          digests = replicas::digest_blocks(one, block, begin, end, threads);
+        }
+        return bytes_of(digests);
+      },
+      py::arg("tensor"), py::arg("block"), py::arg("begin"), py::arg("end"), py::arg("threads") = 1,
+      "Returns 16 bytes for each block of `block` bytes that begins in [begin, end) of a tensor's "
+      "bytes. block: a multiple of REPLICAS_CHUNK; begin: a multiple of block.");
+  m.def(
+      "tensor_bytes",
+      [](const Description& tensor, std::uint64_t begin, std::uint64_t end) {
+        const replicas::Tensor one = tensor_of(tensor);
+        if (end > replicas::checked_bytes(one)) end = replicas::checked_bytes(one);
+        std::string copy(end - std::min(begin, end), '\0');
+        replicas::copy_bytes(one, begin, end, reinterpret_cast<unsigned char*>(copy.data()));
+        return py::bytes(copy);
+      },
+      py::arg("tensor"), py::arg("begin"), py::arg("end"),
+      "Returns bytes [begin, end) of a tensor's elements in row-major order.");
+  m.def(
+      "digest_use_avx2", [](bool wanted) { return replicas::use_avx2(wanted); }, py::arg("wanted"),
+      "Lets digests use AVX2 or not; returns whether they do. For tests.");
+}
+
+}  // namespace oddrank

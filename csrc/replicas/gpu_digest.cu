@@ -1,0 +1,243 @@
+// The digest on a GPU: a warp takes a run of chunks of all tensors, and adds to a tensor's row only
+// when the run leaves it. Sums of 64-bit integers have the same bits in any order.
+#include <algorithm>
+#include <string>
+
+#include "cuda/resources.hpp"
+#include "replicas/digest.hpp"
+#include "replicas/gpu_digest.hpp"
+
+namespace oddrank::replicas {
+namespace {
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned kDigestThreads = 256;
+constexpr unsigned kDigestBlocksPerProcessor = 6;
+// Arguments of a kernel have 4 KiB: so many tensors fit into one launch.
+constexpr unsigned kMostItems = 120;
+// Words of a chunk that a lane takes, in loads of 16 bytes.
+constexpr unsigned kLoads = kChunkWords / 2 / kWarp;
+static_assert(kChunkWords == 2 * kWarp * kLoads);
+
+struct Item {
+  std::uint64_t address;
+  std::uint64_t begin, end;  // in bytes of the tensor
+  std::uint32_t first_row;   // of this launch's rows
+  std::uint32_t padding;
+};
+
+struct Launch {
+  Digest* rows;
+  std::uint64_t block_chunks;  // chunks of a row
+  std::uint64_t chunks;        // of all items
+  std::uint32_t items;
+  std::uint32_t row_count;
+  Item item[kMostItems];
+  std::uint32_t padding;
+};
+static_assert(sizeof(Launch) <= 4096, "what a kernel takes as arguments");
+
+__host__ __device__ std::uint64_t chunks_of(const Item& item) {
+  return (item.end - item.begin + kChunkBytes - 1) / kChunkBytes;
+}
+
+// Reads the word at any alignment; bytes beyond `left` are zeros.
+__device__ std::uint64_t careful_word(const unsigned char* data, std::uint64_t left) {
+  std::uint64_t word = 0;
+  for (unsigned i = 0; i < kWordBytes && i < left; ++i) {
+    word |= std::uint64_t{data[i]} << (8 * i);
+  }
+  return word;
+}
+
+__device__ void add_word(Digest& sums, std::uint64_t word, const std::uint64_t* keys, unsigned i) {
+  sums.low += keyed_product(word, keys[i]);
+  sums.high += keyed_product(word, keys[i + kKeyShift]);
+}
+
+// Returns this lane's part of the sums of a chunk of `bytes` bytes.
+__device__ Digest lane_sums(const unsigned char* data, std::uint64_t bytes,
+                            const std::uint64_t* keys, unsigned lane) {
+  Digest sums;
+  if (bytes == kChunkBytes && reinterpret_cast<std::uintptr_t>(data) % 16 == 0) {
+    ulonglong2 pairs[kLoads];
+    const auto* const from = reinterpret_cast<const ulonglong2*>(data) + lane;
+#pragma unroll
+    for (unsigned k = 0; k < kLoads; ++k) pairs[k] = __ldcs(from + k * kWarp);
+#pragma unroll
+    for (unsigned k = 0; k < kLoads; ++k) {
+      const unsigned i = 2 * (k * kWarp + lane);
+      add_word(sums, pairs[k].x, keys, i);
+      add_word(sums, pairs[k].y, keys, i + 1);
+    }
+    return sums;
+  }
+  for (unsigned i = lane; i * kWordBytes < bytes; i += kWarp) {
+    const std::uint64_t at = i * kWordBytes;
+    add_word(sums, careful_word(data + at, bytes - at), keys, i);
+  }
+  return sums;
+}
+
+// Adds up the lanes' parts. Every lane has the result.
+__device__ Digest over_warp(Digest sums) {
+#pragma unroll
+  for (unsigned distance = kWarp / 2; distance > 0; distance /= 2) {
+    sums.low += __shfl_xor_sync(0xFFFFFFFFu, sums.low, distance);
+    sums.high += __shfl_xor_sync(0xFFFFFFFFu, sums.high, distance);
+  }
+  return sums;
+}
+
+__device__ void add_to_row(Digest* row, const Digest& sum) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(&row->low), sum.low);
+  atomicAdd(reinterpret_cast<unsigned long long*>(&row->high), sum.high);
+}
+
+__global__ void __launch_bounds__(kDigestThreads)
+    digest_chunks(const __grid_constant__ Launch launch) {
+  __shared__ __align__(16) std::uint64_t keys[kKeys];
+  for (unsigned i = threadIdx.x; i < kKeys; i += blockDim.x) keys[i] = word_key(i);
+  __syncthreads();
+  const unsigned lane = threadIdx.x % kWarp;
+  const std::uint64_t warps = std::uint64_t{gridDim.x} * (kDigestThreads / kWarp);
+  const std::uint64_t warp =
+      std::uint64_t{blockIdx.x} * (kDigestThreads / kWarp) + threadIdx.x / kWarp;
+  const std::uint64_t each = (launch.chunks + warps - 1) / warps;
+  std::uint64_t left = warp * each < launch.chunks ? min(each, launch.chunks - warp * each) : 0;
+  if (left == 0) return;
+  unsigned number = 0;
+  std::uint64_t chunk = warp * each;  // from the item's begin
+  while (chunk >= chunks_of(launch.item[number])) chunk -= chunks_of(launch.item[number++]);
+  while (left > 0) {
+    const Item& item = launch.item[number];
+    const std::uint64_t all = chunks_of(item);
+    const std::uint64_t block = chunk / launch.block_chunks;
+    // The run ends with the row, the tensor, or this warp's chunks.
+    const std::uint64_t end = min(min((block + 1) * launch.block_chunks, all), chunk + left);
+    Digest sum;
+    for (std::uint64_t i = chunk; i < end; ++i) {
+      const std::uint64_t at = item.begin + i * kChunkBytes;
+      const auto* const data = reinterpret_cast<const unsigned char*>(item.address) + at;
+      const std::uint64_t bytes = min(std::uint64_t{kChunkBytes}, item.end - at);
+      sum += chunk_digest(over_warp(lane_sums(data, bytes, keys, lane)), at / kChunkBytes);
+    }
+    if (lane == 0) add_to_row(launch.rows + item.first_row + block, sum);
+    left -= end - chunk;
+    chunk = end;
+    while (left > 0 && chunk >= chunks_of(launch.item[number])) {
+      chunk -= chunks_of(launch.item[number++]);
+    }
+  }
+}
+
+__global__ void finish_rows(const __grid_constant__ Launch launch) {
+  const std::uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= launch.row_count) return;
+  unsigned number = 0;
+  while (number + 1 < launch.items && launch.item[number + 1].first_row <= row) ++number;
+  const Item& item = launch.item[number];
+  const std::uint64_t bytes = item.end - item.begin;
+  std::uint64_t block_bytes = bytes;
+  if (bytes > launch.block_chunks * kChunkBytes) {
+    const std::uint64_t before = (row - item.first_row) * launch.block_chunks * kChunkBytes;
+    block_bytes = min(launch.block_chunks * kChunkBytes, bytes - before);
+  }
+  launch.rows[row] = finish(launch.rows[row], block_bytes);
+}
+
+// Makes `device` this thread's device for a while: torch goes on with the one that it has chosen.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) { cuda::select_device(device); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    if (before_ >= 0) cudaSetDevice(before_);
+  }
+
+ private:
+  const int before_ = cuda::current_device();
+};
+
+// An address of another GPU or of the host would break the context for good.
+void need_memory_of(int device, std::uintptr_t address) {
+  cudaPointerAttributes attributes{};
+  if (address != 0) {
+    ODDRANK_CUDA_CHECK(cudaPointerGetAttributes(&attributes, reinterpret_cast<void*>(address)));
+  }
+  const bool ours = attributes.type == cudaMemoryTypeManaged ||
+                    (attributes.type == cudaMemoryTypeDevice && attributes.device == device);
+  if (!ours) throw Error("a tensor is not in the memory of GPU " + std::to_string(device));
+}
+
+unsigned grid_of(int device, std::uint64_t chunks) {
+  int processors = 0;
+  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  const std::uint64_t most =
+      std::uint64_t{kDigestBlocksPerProcessor} * static_cast<unsigned>(processors);
+  const std::uint64_t needed = (chunks * kWarp + kDigestThreads - 1) / kDigestThreads;
+  return static_cast<unsigned>(std::max<std::uint64_t>(1, std::min(needed, most)));
+}
+
+void run(int device, cudaStream_t stream, const Launch& launch) {
+  ODDRANK_CUDA_CHECK(cudaMemsetAsync(launch.rows, 0, launch.row_count * sizeof(Digest), stream));
+  if (launch.chunks > 0) {
+    digest_chunks<<<grid_of(device, launch.chunks), kDigestThreads, 0, stream>>>(launch);
+    cuda::launched("launch of digest_chunks");
+  }
+  const unsigned blocks = (launch.row_count + kDigestThreads - 1) / kDigestThreads;
+  finish_rows<<<blocks, kDigestThreads, 0, stream>>>(launch);
+  cuda::launched("launch of finish_rows");
+}
+
+}  // namespace
+
+std::size_t gpu_digest(int device, cudaStream_t stream, const std::vector<GpuRange>& ranges,
+                       std::uint64_t block, std::uintptr_t rows, std::size_t room) {
+  if (block % kChunkBytes != 0) {
+    throw Error("a block is a multiple of " + std::to_string(kChunkBytes) + " bytes");
+  }
+  const auto rows_of = [block](const GpuRange& range) -> std::uint64_t {
+    if (range.end < range.begin || range.begin % kChunkBytes != 0) {
+      throw Error("a range begins at a multiple of " + std::to_string(kChunkBytes) +
+                  " bytes and does not end before it");
+    }
+    return block == 0 ? 1 : (range.end - range.begin + block - 1) / block;
+  };
+  std::uint64_t needed = 0;
+  for (const GpuRange& range : ranges) needed += rows_of(range);
+  if (needed >= std::uint64_t{1} << 31U) throw Error("more than 2^31 blocks: take larger ones");
+  if (rows == 0 || needed == 0) return needed;
+  if (needed > room) throw Error("there is no room for " + std::to_string(needed) + " digests");
+  const OnDevice chosen(device);
+  need_memory_of(device, rows);
+  for (const GpuRange& range : ranges) {
+    if (range.end > range.begin) need_memory_of(device, range.address);
+  }
+  Launch launch{};
+  // No run of a whole tensor is longer, and products of it stay far below 2^64.
+  launch.block_chunks = block == 0 ? std::uint64_t{1} << 50U : block / kChunkBytes;
+  auto* const first = reinterpret_cast<Digest*>(rows);
+  std::uint64_t done = 0;
+  launch.rows = first;
+  for (const GpuRange& range : ranges) {
+    const std::uint64_t own = rows_of(range);
+    if (own == 0) continue;
+    if (launch.items == kMostItems) {
+      run(device, stream, launch);
+      done += launch.row_count;
+      launch.rows = first + done;
+      launch.items = launch.row_count = 0;
+      launch.chunks = 0;
+    }
+    Item& item = launch.item[launch.items++];
+    item = {range.address, range.begin, range.end, launch.row_count, 0};
+    launch.row_count += static_cast<std::uint32_t>(own);
+    launch.chunks += chunks_of(item);
+  }
+  run(device, stream, launch);
+  return needed;
+}
+
+}  // namespace oddrank::replicas

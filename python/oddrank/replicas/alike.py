@@ -1,0 +1,73 @@
+"""Compares what all ranks share besides tensors: settings, seeds, the step, the data position."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from oddrank.errors import OddrankError
+from oddrank.finding import Finding
+from oddrank.replicas import digests, findings
+from oddrank.replicas.majority import minority
+
+# May differ on purpose, on each rank.
+_OWN = ("the seed of ", "the state of ")
+
+
+def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, str]:
+    """Returns this rank's facts as texts. given: the user's own, such as step or data position."""
+    import torch
+
+    known: dict[str, Any] = {
+        "torch's version": torch.__version__,
+        "the default dtype": torch.get_default_dtype(),
+        "the float32 matmul precision": torch.get_float32_matmul_precision(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "training mode": module.training,
+        "the seed of torch": torch.initial_seed(),
+    }
+    if torch.cuda.is_available():
+        known["TF32 in cuDNN"] = torch.backends.cudnn.allow_tf32
+        known["cuDNN benchmark mode"] = torch.backends.cudnn.benchmark
+    for i, group in enumerate(optimizer.param_groups if optimizer is not None else ()):
+        for key, value in sorted(group.items()):
+            is_number = isinstance(value, torch.Tensor) and value.numel() == 1
+            plain = value.item() if is_number else value
+            if key != "params" and isinstance(plain, int | float | str | bool | tuple | type(None)):
+                known[f"{key} of parameter group {i}"] = plain
+    if "numpy" in sys.modules:
+        known["numpy's version"] = sys.modules["numpy"].__version__
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise OddrankError(f"facts= has the key {key!r}: give texts")
+        known[key] = value
+    return {key: str(value)[:2000] for key, value in known.items()}
+
+
+def generators() -> dict[str, str]:
+    """Returns digests of the states of this process's random generators."""
+    import random
+
+    import torch
+
+    states = {
+        "torch's generator": bytes(torch.get_rng_state().tolist()),
+        "Python's generator": repr(random.getstate()).encode(),
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["the GPU's generator"] = bytes(torch.cuda.get_rng_state().tolist())
+    if numpy := sys.modules.get("numpy"):
+        states["numpy's generator"] = repr(numpy.random.get_state(legacy=False)).encode()
+    return {f"the state of {name}": digests.of_bytes(s).hex() for name, s in states.items()}
+
+
+def judge(by_rank: Mapping[int, Mapping[str, str]], hosts: Mapping[int, str]) -> list[Finding]:
+    """Returns a finding for each fact that is not the same on all ranks."""
+    found = []
+    for name in dict.fromkeys(name for own in by_rank.values() for name in own):
+        values = {rank: own.get(name, "unknown") for rank, own in by_rank.items()}
+        odd = minority(values)
+        own = name.startswith(_OWN)
+        if odd is None or (own and not odd):
+            continue
+        found.append(findings.different_fact(name, values, odd, hosts, by_design=own))
+    return found

@@ -1,0 +1,234 @@
+"""Compares the copies that ranks hold of the same tensors, and names the rank that differs.
+
+The way of the data: tensors and their groups (`entries`, `groups`), digests (`digests`), one
+exchange of 32 bytes in each group, 16 bytes a tensor where that differs, then blocks of the tensors
+that differ (`locate`), the majority (`majority`), sentences (`findings`).
+"""
+
+import json
+import socket
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from oddrank.finding import Finding
+from oddrank.replicas import alike, digests, entries, findings, gathers, majority
+from oddrank.replicas.entries import Entry, Skipped
+from oddrank.replicas.groups import AUTO, Groups, Places
+from oddrank.replicas.locate import locate
+from oddrank.report import Report
+
+# Tensors of a group whose blocks are compared. The others are named.
+_MOST_LOCATED = 8
+_MOST_SKIPPED = 200
+
+
+def check(
+    module: Any,
+    optimizer: Any = None,
+    *,
+    groups: Groups = AUTO,
+    what: Collection[str] = entries.ALL,
+    facts: Mapping[str, Any] | None = None,
+) -> Report:
+    """Compares now. All ranks of the job call it at the same place, and get the same findings.
+
+    module: torch module, in DDP or not, with DTensors or not. optimizer: torch optimizer, for its
+    state. groups: "auto"; a process group (or several, or a device mesh) whose members hold the
+    same tensors; a mapping of name patterns to such, or a function of name and tensor; None leaves
+    a tensor out. what: some of params, buffers, grads, optim, rng. facts: what must be alike
+    besides, such as {"step": step, "resumed from": path}.
+
+    Waits for the other ranks, at most for the timeout of torch's process groups. Changes nothing.
+    Raises OddrankError if an argument is wrong.
+    """
+    entries.check_choice(what)
+    return Checker(module, optimizer, groups, tuple(what)).run(facts or {})
+
+
+class Checker:
+    """Compares one module and optimizer, again and again."""
+
+    def __init__(self, module: Any, optimizer: Any, groups: Groups, what: Sequence[str]) -> None:
+        self._module, self._optimizer = module, optimizer
+        self._groups, self._what = groups, what
+        self._hosts: dict[int, str] = {}
+        self._has_parts = False  # whether some rank has a group without all ranks
+        self._agreed: list[bytes] = []  # digests of each rank's groups, when they fitted
+
+    def run(self, facts: Mapping[str, Any] | None = None) -> Report:
+        """Compares once. facts: None, after a first run with facts, compares tensors only."""
+        import torch.distributed as dist
+
+        began = time.perf_counter()
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            return _alone()
+        world = dist.group.WORLD
+        chosen, skipped = entries.collect(
+            self._module, self._optimizer, Places.of(self._module, self._groups), self._what
+        )
+        by_group = _by_group(chosen)
+        found: list[Finding] = []
+        groups = [gathers.as_text(ranks) for ranks in by_group]
+        # A rank that waits in a group which another one no longer has would wait for ever.
+        every_groups = gathers.gather(world, digests.of_bytes(json.dumps(groups).encode()))
+        if facts is not None or every_groups != self._agreed:
+            found = self._agree(world, groups, self._facts(facts))
+            if any(one.cause == "different-groups" for one in found):
+                seconds = time.perf_counter() - began
+                return self._report(found, chosen, skipped, by_group, seconds=seconds)
+            self._agreed = every_groups
+        every = digests.of([one.tensor for one in chosen])
+        compared = {id(one): digest for one, digest in zip(chosen, every, strict=True)}
+        odd: list[majority.Outlier] = []
+        other: list[majority.Layouts] = []
+        # Groups in one order on all ranks: groups that overlap must not wait for each other.
+        for ranks in sorted(by_group):
+            group, members = by_group[ranks]
+            own_odd, own_other = _compare(
+                group, ranks, members, [compared[id(one)] for one in members]
+            )
+            odd += own_odd
+            other += own_other
+        if self._has_parts:
+            odd, other = _merged(world, odd, other)
+        found += [findings.different_tensors(one, self._hosts) for one in other]
+        found += [
+            (findings.different_bits if one.ranks else findings.no_majority)(one, self._hosts)
+            for one in odd
+        ]
+        seconds = time.perf_counter() - began
+        return self._report(found, chosen, skipped, by_group, seconds=seconds, odd=odd)
+
+    def _facts(self, given: Mapping[str, Any] | None) -> dict[str, str]:
+        if given is None:
+            return {}
+        own = alike.facts(self._module, self._optimizer, given)
+        return own | alike.generators() if entries.RNG in self._what else own
+
+    def _agree(self, world: Any, groups: Sequence[str], facts: Mapping[str, str]) -> list[Finding]:
+        """Exchanges hosts, groups and facts of all ranks, and judges them."""
+        mine = {"host": socket.gethostname(), "groups": groups, "facts": facts}
+        every = [json.loads(one) for one in gathers.gather_any(world, json.dumps(mine).encode())]
+        self._hosts = {rank: one["host"] for rank, one in enumerate(every)}
+        groups_of = {rank: one["groups"] for rank, one in enumerate(every)}
+        whole = gathers.as_text(range(len(every)))
+        self._has_parts = any(text != whole for own in groups_of.values() for text in own)
+        for text in dict.fromkeys(text for own in groups_of.values() for text in own):
+            absent = [rank for rank in gathers.from_text(text) if text not in groups_of[rank]]
+            if absent:
+                return [findings.different_groups(gathers.from_text(text), absent, self._hosts)]
+        return alike.judge({rank: one["facts"] for rank, one in enumerate(every)}, self._hosts)
+
+    def _report(
+        self,
+        found: Sequence[Finding],
+        tensors: Sequence[Entry],
+        skipped: Sequence[Skipped],
+        by_group: Mapping[tuple[int, ...], Any],
+        *,
+        seconds: float,
+        odd: Sequence[majority.Outlier] = (),
+    ) -> Report:
+        import torch.distributed as dist
+
+        size = sum(digests.size_of(one.tensor) for one in tensors)
+        reasons = list(dict.fromkeys(one.why for one in skipped))
+        why = f"{len(tensors)} tensors of {size / 2**20:.4g} MiB compared on each rank"
+        if skipped:
+            why += f"; {len(skipped)} not compared: {'; '.join(reasons[:3])}"
+        if not tensors:
+            why = f"nothing was compared: {'; '.join(reasons[:3]) or 'there are no tensors'}"
+        data = {
+            "tensors": len(tensors),
+            "bytes": size,
+            "groups": [gathers.as_text(ranks) for ranks in sorted(by_group)],
+            "seconds": seconds,
+            "skipped": [vars(one) for one in skipped[:_MOST_SKIPPED]],
+            "different": [one.as_json() for one in odd],
+        }
+        world = {"size": dist.get_world_size(), "rank": dist.get_rank(), "hosts": self._hosts}
+        return Report.of("replicas", world, data, found, complete=bool(tensors), why=why)
+
+
+def _alone() -> Report:
+    why = "nothing was compared: this job has one rank"
+    data: dict[str, Any] = {"tensors": 0, "bytes": 0, "groups": [], "skipped": [], "different": []}
+    return Report.of("replicas", {"size": 1}, data, (), complete=False, why=why)
+
+
+def _by_group(chosen: Sequence[Entry]) -> dict[tuple[int, ...], tuple[Any, list[Entry]]]:
+    """Returns ranks -> their group and its tensors, for groups of several ranks."""
+    found: dict[tuple[int, ...], tuple[Any, list[Entry]]] = {}
+    for one in chosen:
+        for group in one.groups:
+            ranks = gathers.members(group)
+            if len(ranks) > 1:
+                found.setdefault(ranks, (group, []))[1].append(one)
+    return found
+
+
+def _compare(
+    group: Any, ranks: tuple[int, ...], members: Sequence[Entry], own: Sequence[bytes]
+) -> tuple[list[majority.Outlier], list[majority.Layouts]]:
+    """Compares the tensors of one group. Every member gets the same answer."""
+    lines = [one.line() for one in members]
+    layout = json.dumps(lines).encode()
+    heads = gathers.gather(group, digests.of_bytes(layout) + digests.of_bytes(b"".join(own)))
+    if len(set(heads)) == 1:
+        return [], []
+    other: majority.Layouts | None = None
+    if len({head[: digests.BYTES] for head in heads}) > 1:
+        texts = gathers.gather_any(group, layout)
+        every = {rank: json.loads(text) for rank, text in zip(ranks, texts, strict=True)}
+        other, lines = majority.layouts(ranks, every)
+        kept = {
+            (what, name): i for i, (what, name, _, _) in enumerate(one.line() for one in members)
+        }
+        chosen = [kept[what, name] for what, name, _, _ in lines]
+        members, own = [members[i] for i in chosen], [own[i] for i in chosen]
+    told = gathers.gather(group, b"".join(own)) if own else []
+    by_rank = {
+        rank: [text[i : i + digests.BYTES].hex() for i in range(0, len(text), digests.BYTES)]
+        for rank, text in zip(ranks, told, strict=bool(told))
+    }
+    odd = majority.outliers(ranks, lines, by_rank) if told else []
+    _locate(group, ranks, members, odd)
+    return odd, [other] if other else []
+
+
+def _locate(
+    group: Any, ranks: Sequence[int], members: Sequence[Entry], odd: Sequence[majority.Outlier]
+) -> None:
+    """Adds to the first tensors of each outlier where they differ."""
+    tensors = {(one.what, one.name): one.tensor for one in members}
+
+    def gather(content: bytes) -> Mapping[int, bytes]:
+        return dict(zip(ranks, gathers.gather(group, content), strict=True))
+
+    for outlier in odd:
+        for i, one in enumerate(outlier.tensors[:_MOST_LOCATED]):
+            place = locate(tensors[one.what, one.name], gather)
+            outlier.tensors[i] = replace(one, place=place)
+
+
+def _merged(
+    world: Any, odd: Sequence[majority.Outlier], other: Sequence[majority.Layouts]
+) -> tuple[list[majority.Outlier], list[majority.Layouts]]:
+    """Exchanges what each group's first rank knows: all ranks get the same report."""
+    import torch.distributed as dist
+
+    rank = dist.get_rank()
+    mine = [one.as_json() for one in odd if one.group[0] == rank]
+    layouts = [vars(one) for one in other if one.group[0] == rank]
+    text = json.dumps([mine, layouts]).encode() if mine or layouts else b""
+    every = [json.loads(one) for one in gathers.gather_any(world, text) if one]
+    return (
+        [majority.Outlier.from_json(one) for odd_, _ in every for one in odd_],
+        [
+            majority.Layouts(tuple(one["group"]), tuple(one["ranks"]), tuple(one["lines"]))
+            for _, others in every
+            for one in others
+        ],
+    )

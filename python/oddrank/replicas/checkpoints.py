@@ -1,0 +1,248 @@
+"""Digests of saved tensors: safetensors, torch.save, folders of both, DCP folders, earlier dumps.
+
+Runs no code of a file: torch.save's pickles are read with weights_only, everything else is checked
+before it is used.
+"""
+
+import json
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oddrank.errors import OddrankError
+from oddrank.replicas import dcp, digests
+from oddrank.replicas.loading import ADVICE, NeedsCodeError, load, short
+
+# safetensors' name of a type -> torch's.
+_TYPES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64", "BOOL": "bool",
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
+    "U16": "uint16", "U32": "uint32", "U64": "uint64",
+}  # fmt: skip
+_MOST_HEADER = 100 << 20
+_MOST_TEXT = 1000
+_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+_ZIP = b"PK\x03\x04"
+# A tensor of this many times its file's bytes repeats elements only to exhaust the reader.
+_MOST_REPEATED = 1 << 12
+
+
+@dataclass(frozen=True)
+class Saved:
+    """One tensor of a file. load: returns its values; None if only its digest was saved.
+
+    largest: its largest absolute value as a text, if a trace has saved it.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: str
+    load: Callable[[], Any] | None = None
+    largest: str | None = None
+
+
+@dataclass
+class Checkpoint:
+    """The content of `path`. values: numbers and texts beside the tensors, such as the step.
+
+    skipped: files, or parts of them, that were not read -> why.
+    """
+
+    path: str
+    tensors: dict[str, Saved] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "tensors": {
+                name: {"dtype": one.dtype, "shape": list(one.shape), "digest": one.digest}
+                for name, one in self.tensors.items()
+            },
+            "values": self.values,
+            "skipped": self.skipped,
+        }
+
+    def add(self, name: str, tensor: Any, load: Callable[[], Any]) -> None:
+        """Digests a tensor. load: returns it again."""
+        (digest,) = digests.of([tensor])
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        self.tensors[name] = Saved(dtype, tuple(tensor.shape), digest.hex(), load)
+
+    def add_tree(self, tree: Any, name: str, file: Path) -> None:
+        """Adds what torch.load returned: tensors by their path, numbers and texts as values."""
+        import torch
+
+        size = file.stat().st_size
+        try:
+            every = list(_flat(tree, name))
+        except RecursionError as error:
+            raise OddrankError(f"{file} is nested too deeply, or holds itself") from error
+        for path, value in every:
+            if not isinstance(value, torch.Tensor):
+                self.values[path] = _as_value(value)
+            elif value.layout != torch.strided or value.is_quantized:
+                self.skipped[path] = f"its layout is {value.layout}: only strided ones are compared"
+            elif digests.size_of(value) > size * _MOST_REPEATED:
+                raise OddrankError(f"{file}: tensor {path} claims more than the file can hold")
+            else:
+                self.add(path, value, _returns(value))
+
+
+def read(path: str) -> Checkpoint:
+    """Reads a file or folder and digests its tensors. OddrankError if it is none of the formats."""
+    found = Checkpoint(path)
+    try:
+        if dcp.is_one(Path(path)):
+            _read_dcp(found, Path(path))
+        else:
+            _read_files(found, _files_of(Path(path)))
+    except OSError as error:
+        where = error.filename or path
+        raise OddrankError(f"can't read {where}: {error.strerror or error}") from error
+    if not found.tensors:
+        raise OddrankError(f"{path} has no tensors: {'; '.join(found.skipped.values()) or ADVICE}")
+    return found
+
+
+def _files_of(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+    if not files:
+        raise OddrankError(f"{path} has no file {', '.join(_SUFFIXES)}: {ADVICE}")
+    return files
+
+
+def _read_files(found: Checkpoint, files: list[Path]) -> None:
+    for file in files:
+        try:
+            _read_file(found, file, f"{file.name}: " if len(files) > 1 else "")
+        except NeedsCodeError as error:
+            if len(files) == 1:
+                raise
+            found.skipped[file.name] = str(error)
+
+
+def _read_dcp(found: Checkpoint, folder: Path) -> None:
+    for name, part in dcp.read(folder).items():
+        if isinstance(part, dcp.Whole):
+            found.add(name, part.load(), part.load)
+            continue
+        try:
+            found.add_tree(part.load(), name, part.file)
+        except NeedsCodeError as error:
+            found.skipped[name] = str(error)
+
+
+def _read_file(found: Checkpoint, file: Path, prefix: str) -> None:
+    """Adds a file's tensors. prefix: for names that two files of a folder may have."""
+    with file.open("rb") as stream:
+        begin = stream.read(16)
+    if begin[:1] == b"{":
+        _read_dump(found, file)
+    elif begin[8:9] == b"{":
+        # Shards of one state have names of their own, whatever the number of shards is.
+        for name, tensor in _safetensors(file):
+            known = f"{prefix}{name}" if name in found.tensors else name
+            found.add(known, tensor, _returns(tensor))
+    else:
+        use_mmap = begin[:4] == _ZIP
+        found.add_tree(load(file, file, mmap=use_mmap or None), prefix.removesuffix(" "), file)
+
+
+def _flat(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yields the leaves of nested mappings and lists by their path. A list of numbers is a leaf."""
+    items: Any = ()
+    if isinstance(thing, Mapping):
+        items = thing.items()
+    elif isinstance(thing, list | tuple) and not all(map(_is_plain, thing)):
+        items = enumerate(thing)
+    else:
+        yield name, thing
+    for key, value in items:
+        between = "" if not name else " " if name.endswith(":") else "."
+        yield from _flat(value, f"{name}{between}{key}")
+
+
+def _is_plain(thing: Any) -> bool:
+    return thing is None or isinstance(thing, str | int | float | complex | bytes)
+
+
+def _as_value(thing: Any) -> str:
+    """Returns a text to compare: as it is, or begin and digest if it is long."""
+    text = str(thing)
+    if len(text) <= _MOST_TEXT:
+        return text
+    return f"{text[:60]}... (digest {digests.of_bytes(text.encode('utf-8', 'replace')).hex()})"
+
+
+def _returns(tensor: Any) -> Callable[[], Any]:
+    return lambda: tensor
+
+
+def _safetensors(file: Path) -> Iterator[tuple[str, Any]]:
+    import torch
+
+    size = os.path.getsize(file)
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if not 0 < length <= min(_MOST_HEADER, size - 8):
+            raise OddrankError(f"{file}: its header is cut off or too long: {ADVICE}")
+        try:
+            header = json.loads(stream.read(length))
+            parts = {name: _part(one) for name, one in header.items() if name != "__metadata__"}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise OddrankError(f"{file}: its header is broken ({short(error)})") from error
+        content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    for name, (kind, shape, begin, end) in parts.items():
+        dtype = getattr(torch, kind)
+        count = 1
+        for one in shape:
+            count *= one
+        if not 0 <= begin <= end <= size - 8 - length or count * dtype.itemsize != end - begin:
+            raise OddrankError(f"{file}: tensor {name} lies outside of the file or is cut off")
+        at = 8 + length + begin
+        if not count:
+            yield name, torch.empty(shape, dtype=dtype)
+        elif at % dtype.itemsize:
+            yield (
+                name,
+                torch.frombuffer(bytearray(content[at : at + end - begin]), dtype=dtype).view(
+                    shape
+                ),
+            )
+        else:
+            yield name, torch.frombuffer(content, dtype=dtype, count=count, offset=at).view(shape)
+
+
+def _part(one: Mapping[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
+    kind = _TYPES[one["dtype"]]
+    begin, end = one["data_offsets"]
+    shape = tuple(one["shape"])
+    if not all(type(number) is int and 0 <= number < 1 << 48 for number in (*shape, begin, end)):
+        raise ValueError("sizes are no whole numbers")
+    return kind, shape, begin, end
+
+
+def _read_dump(found: Checkpoint, file: Path) -> None:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))["data"]
+        for name, one in data["tensors"].items():
+            digest = bytes.fromhex(one["digest"])
+            if len(digest) != digests.BYTES:
+                raise ValueError("a digest is not 16 bytes long")
+            shape, largest = tuple(int(n) for n in one["shape"]), one.get("largest")
+            found.tensors[str(name)] = Saved(
+                str(one["dtype"]), shape, digest.hex(),
+                largest=None if largest is None else str(largest),
+            )  # fmt: skip
+        found.values |= {str(name): str(value) for name, value in data["values"].items()}
+        found.skipped |= {str(name): str(why) for name, why in data.get("skipped", {}).items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise OddrankError(f"{file} is no JSON of replicas dump ({short(error)})") from error

@@ -1,0 +1,184 @@
+"""Compares checkpoints tensor by tensor, bit by bit: where they part, and which file is odd."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from oddrank.finding import Finding
+from oddrank.replicas import findings
+from oddrank.replicas.checkpoints import Checkpoint, Saved
+from oddrank.replicas.locate import index_of, text_of
+from oddrank.replicas.majority import minority
+from oddrank.report import Report
+
+_MOST_LOCATED = 8
+_STEP = 16 << 20
+_FEW = 1 << 20  # elements that are compared as float64 at a time
+_MOST_SKIPPED = 3
+# Bytes of a float -> the integer of its bits.
+_BITS = {2: "int16", 4: "int32", 8: "int64"}
+_TINY = 1e-300
+
+
+def report(given: Sequence[Checkpoint], within: float = 0.0) -> Report:
+    """Compares two or more. Of three or more, the files that differ from most are named.
+
+    within: floats that are as near to the first file's are the same, as a fraction of the tensor's
+    largest absolute value. 0: the bits are the same.
+    """
+    names = list(dict.fromkeys(name for one in given for name in one.tensors))
+    odd: dict[tuple[int, ...], list[str]] = {}
+    told: dict[str, str] = {}
+    for name in names:
+        every = [one.tensors.get(name) for one in given]
+        out = minority({i: _key(one) for i, one in enumerate(every)})
+        if out is None or (within and _are_near(every, within)):
+            continue
+        odd.setdefault(out, []).append(name)
+        if len(told) < _MOST_LOCATED:
+            told[name] = _how(every)
+    found = [
+        findings.different_files([one.path for one in given], out, tensors, told, len(names))
+        for out, tensors in odd.items()
+    ]
+    found += _values(given)
+    skipped = {f"{one.path}: {name}": why for one in given for name, why in one.skipped.items()}
+    data = {
+        "files": [one.path for one in given],
+        "tensors": len(names),
+        "different": [name for tensors in odd.values() for name in tensors],
+        "skipped": skipped,
+    }
+    why = f"{len(names)} tensors of {len(given)} files compared"
+    if within:
+        why += f", floats within {within:g} of the largest value in a tensor"
+    if skipped:
+        more = f" and {len(skipped) - _MOST_SKIPPED} more" if len(skipped) > _MOST_SKIPPED else ""
+        why += f"; not compared: {', '.join(list(skipped)[:_MOST_SKIPPED])}{more}"
+    return Report.of("replicas compare", {}, data, found, complete=True, why=why)
+
+
+def _values(given: Sequence[Checkpoint]) -> list[Finding]:
+    found = []
+    for name in dict.fromkeys(name for one in given for name in one.values):
+        values = {i: one.values.get(name, "none") for i, one in enumerate(given)}
+        if len(set(values.values())) > 1:
+            paths = [one.path for one in given]
+            found.append(findings.different_values(name, list(values.values()), paths))
+    return found
+
+
+def _key(one: Saved | None) -> str:
+    return "" if one is None else f"{one.dtype} {one.shape} {one.digest}"
+
+
+def _are_near(every: Sequence[Saved | None], within: float) -> bool:
+    """Returns whether all have the same shape, and floats near those of the first."""
+    first, *others = every
+    return first is not None and all(
+        one is not None
+        and one.shape == first.shape
+        and (_key(one) == _key(first) or _is_near(first, one, within))
+        for one in others
+    )
+
+
+def _is_near(first: Saved, other: Saved, within: float) -> bool:
+    if first.load is None or other.load is None:
+        return False
+    pair = [load().detach().contiguous().view(-1) for load in (first.load, other.load)]
+    if not all(one.is_floating_point() for one in pair):
+        return False
+    largest = apart = 0.0
+    for at in range(0, pair[0].numel(), _FEW):
+        a, b = (one[at : at + _FEW].double() for one in pair)
+        finite = a.isfinite() & b.isfinite()
+        if not ((a == b) | (a.isnan() & b.isnan()) | finite).all():
+            return False
+        if finite.any():
+            a, b = a[finite], b[finite]
+            largest = max(largest, float(a.abs().max()), float(b.abs().max()))
+            apart = max(apart, float((a - b).abs().max()))
+    return apart <= within * largest
+
+
+def _how(every: Sequence[Saved | None]) -> str:
+    """Words how the first file's tensor differs from the next other one's."""
+    first = every[0]
+    other = next(one for one in every if _key(one) != _key(first))
+    if first is None or other is None:
+        return "not in all files"
+    if (first.dtype, first.shape) != (other.dtype, other.shape):
+        return f"{first.dtype} {list(first.shape)} is not {other.dtype} {list(other.shape)}"
+    if first.load is None or other.load is None:
+        largest = f"{first.largest}, {other.largest}"
+        return f"other digest; largest: {largest}" if first.largest else "other digest"
+    return first_difference(first.load(), other.load())
+
+
+def first_difference(one: Any, other: Any) -> str:
+    """Returns how many elements differ by their bits, and the first one with both values."""
+    import torch
+
+    size = one.element_size()
+    pair = [t.detach().contiguous().view(-1).view(torch.uint8) for t in (one, other)]
+    count, first = 0, -1
+    for at in range(0, pair[0].numel(), _STEP):
+        wrong = (pair[0][at : at + _STEP] != pair[1][at : at + _STEP]).view(-1, size).any(1)
+        if wrong.any() and first < 0:
+            first = at // size + int(wrong.nonzero()[0])
+        count += int(wrong.sum())
+    if first < 0:  # the file has changed since its digest was made
+        return "other digest"
+    values = [
+        text_of(bytes(t[first * size : (first + 1) * size].tolist()), one.dtype) for t in pair
+    ]
+    index = index_of(first, tuple(one.shape))
+    text = f"{count} of {one.numel()} elements, first at {index}: {values[0]}, {values[1]}"
+    return text + _distances(one, other)
+
+
+def _distances(one: Any, other: Any) -> str:
+    """Words the largest difference of floats: absolute, relative, in units of the last place."""
+    import torch
+
+    if one.is_complex():
+        one, other = (torch.view_as_real(tensor.resolve_conj()) for tensor in (one, other))
+    if not one.is_floating_point():
+        return ""
+    bits = _BITS.get(one.element_size())
+    largest = relative = places = 0.0
+    pair = [t.detach().contiguous().view(-1) for t in (one, other)]
+    for at in range(0, pair[0].numel(), _FEW):
+        own = [t[at : at + _FEW] for t in pair]
+        a, b = (t.double() for t in own)
+        apart = (a - b).abs()
+        finite = apart.isfinite()
+        if not finite.any():
+            continue
+        largest = max(largest, float(apart[finite].max()))
+        size = torch.maximum(a.abs(), b.abs())
+        relative = max(relative, float((apart / size.clamp_min(_TINY))[finite].max()))
+        if bits:
+            one_bits, other_bits = (t.view(getattr(torch, bits)) for t in own)
+            places = max(places, _places(one_bits, other_bits, finite))
+    ulp = f", {places:.4g} ulp" if bits else ""
+    return f"; largest difference {largest:.4g} (relative {relative:.4g}{ulp})"
+
+
+def _places(one: Any, other: Any, where: Any) -> float:
+    """Returns the largest distance in floats between the floats of two rows of bits."""
+    import torch
+
+    a, b = map(_ordered, (one, other))
+    rough = (a.double() - b.double()).abs()
+    # Exact where it counts; the difference of far numbers does not fit into 64 bits.
+    exact = torch.where(rough < 1 << 53, (a - b).abs().double(), rough)
+    return float(exact[where].max())
+
+
+def _ordered(bits: Any) -> Any:
+    """Returns integers that grow by one from each float to the next; both zeros are 0."""
+    import torch
+
+    wide = bits.long()
+    return torch.where(wide < 0, torch.iinfo(bits.dtype).min - wide, wide)

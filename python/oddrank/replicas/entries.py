@@ -1,0 +1,172 @@
+"""The tensors of a training: parameters, buffers, gradients, optimizer state, generators."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from oddrank.errors import OddrankError
+from oddrank.replicas.groups import Placed, Places, unwrapped
+
+PARAMS, BUFFERS, GRADS, OPTIM, RNG = ALL = ("params", "buffers", "grads", "optim", "rng")
+
+# Statistics that each rank keeps for itself until the next forward pass.
+_OWN_STATISTICS = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor to compare: the part of it that this rank holds."""
+
+    name: str
+    what: str
+    tensor: Any
+    groups: tuple[Any, ...]
+
+    @property
+    def dtype(self) -> str:
+        return str(self.tensor.dtype).removeprefix("torch.")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
+
+    def line(self) -> list[Any]:
+        """Returns what must be alike before the bits can be compared."""
+        return [self.what, self.name, self.dtype, list(self.shape)]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A tensor that is not compared, and why."""
+
+    name: str
+    what: str
+    why: str
+
+
+def check_choice(what: Collection[str]) -> None:
+    """Raises OddrankError if `what` is not some of ALL."""
+    unknown = [one for one in what if one not in ALL]
+    if isinstance(what, str) or unknown or not what:
+        raise OddrankError(f"what={what!r}: give some of {', '.join(ALL)}, as a tuple")
+
+
+def collect(
+    module: Any, optimizer: Any, places: Places, what: Collection[str]
+) -> tuple[list[Entry], list[Skipped]]:
+    """Returns the tensors to compare, in an order that is alike on all ranks, and the others."""
+    found: list[Entry] = []
+    skipped: list[Skipped] = []
+    for name, kind, tensor, placed in every(module, optimizer, places, what):
+        why = placed.why_not or unreadable(tensor)
+        if why:
+            skipped.append(Skipped(name, kind, why))
+        else:
+            found.append(Entry(name, kind, local(tensor), placed.groups))
+    return found, skipped
+
+
+def every(
+    module: Any, optimizer: Any, places: Places, what: Collection[str]
+) -> Iterator[tuple[str, str, Any, Placed]]:
+    """Yields name, kind, tensor and place of each tensor of the training."""
+    inner = unwrapped(module)
+    names = _names(inner.named_parameters(remove_duplicate=False))
+    for parameter, name in names:
+        placed = places(name, parameter)
+        if PARAMS in what:
+            yield name, PARAMS, parameter, placed
+        if GRADS in what and parameter.grad is not None:
+            own = hasattr(parameter.grad, "placements")
+            yield (
+                f"{name}.grad",
+                GRADS,
+                parameter.grad,
+                (places(name, parameter.grad) if own else placed),
+            )
+    if BUFFERS in what:
+        own_statistics = _own_statistics(inner)
+        for buffer, name in _names(inner.named_buffers(remove_duplicate=False)):
+            placed = places(name, buffer)
+            if id(buffer) in own_statistics:
+                placed = Placed(why_not="batch norm keeps each rank's own until the next forward")
+            yield name, BUFFERS, buffer, placed
+    if OPTIM in what and optimizer is not None:
+        yield from _optimizer(
+            optimizer, {id(p): name.partition(" = ")[0] for p, name in names}, places
+        )
+
+
+def _optimizer(
+    optimizer: Any, names: dict[int, str], places: Places
+) -> Iterator[tuple[str, str, Any, Placed]]:
+    shards = type(optimizer).__name__ == "ZeroRedundancyOptimizer"
+    for i, group in enumerate(optimizer.param_groups):
+        for k, parameter in enumerate(group["params"]):
+            name = names.get(id(parameter), f"group{i}.{k}")
+            placed = places(name, parameter, known=id(parameter) in names)
+            if shards:
+                placed = Placed(why_not="ZeroRedundancyOptimizer gives each rank another part")
+            for key, value in sorted(optimizer.state.get(parameter, {}).items()):
+                if not hasattr(value, "data_ptr"):
+                    continue
+                plain = not hasattr(value, "placements")
+                where = places.beside(parameter, placed) if plain and not shards else placed
+                yield f"{name}.{key}", OPTIM, value, where if plain else places(name, value)
+
+
+def _names(named: Any) -> list[tuple[Any, str]]:
+    """Returns each tensor once, with all names that share it: tied weights are one."""
+    known: dict[int, tuple[Any, list[str]]] = {}
+    for name, tensor in named:
+        known.setdefault(id(tensor), (tensor, []))[1].append(name)
+    return [(tensor, " = ".join(names)) for tensor, names in known.values()]
+
+
+def _own_statistics(module: Any) -> set[int]:
+    from torch.nn import SyncBatchNorm
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return {
+        id(buffer)
+        for part in module.modules()
+        if isinstance(part, _BatchNorm) and not isinstance(part, SyncBatchNorm)
+        for name, buffer in part.named_buffers(recurse=False)
+        if name in _OWN_STATISTICS
+    }
+
+
+def local(tensor: Any) -> Any:
+    """Returns the part of a tensor that this rank holds, without its history."""
+    tensor = tensor.detach()
+    if hasattr(tensor, "placements"):
+        tensor = tensor.to_local()
+    # The result of a functional collective, which may still be under way.
+    return tensor.wait() if type(tensor).__name__ == "AsyncCollectiveTensor" else tensor
+
+
+def unreadable(tensor: Any) -> str:
+    """Returns why a tensor can't be digested; "" if it can."""
+    from torch.nn.parameter import is_lazy
+
+    if is_lazy(tensor):
+        return "it has no shape before the first forward"
+    own = local(tensor)
+    if own.device.type == "meta":
+        return "it is a meta tensor without values"
+    return _unlike_memory(own)
+
+
+def _unlike_memory(own: Any) -> str:
+    import torch
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    if own.layout != torch.strided or own.is_nested:
+        return f"its layout is {own.layout}: only strided tensors are compared"
+    if own.is_quantized:
+        return "quantized tensors are not compared"
+    if is_traceable_wrapper_subclass(own):
+        return f"it is a {type(own).__name__}, which has no memory of its own"
+    if own.numel() and not own.untyped_storage().size():
+        return "its memory is freed"
+    return ""

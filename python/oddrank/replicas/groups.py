@@ -1,0 +1,194 @@
+"""Finds the ranks that hold a copy of a tensor: from DDP, DTensor's placements, or as given."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from oddrank.errors import OddrankError
+
+# A process group, several, a device mesh, or None: not compared.
+Given = Any
+# "auto", Given for all tensors, pattern of names -> Given, or a function of name and tensor.
+Groups = str | Given | Mapping[str, Given] | Callable[[str, Any], Given]
+
+AUTO = "auto"
+# Megatron marks the parameters that are not alike on all ranks: attribute, value, meaning.
+_MEGATRON = (
+    ("tensor_model_parallel", True, "tensor parallelism shards it"),
+    ("allreduce", False, "it belongs to an expert"),
+)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The groups whose members hold copies of a tensor; or none, and why."""
+
+    groups: tuple[Any, ...] = ()
+    why_not: str = ""
+
+
+@dataclass
+class _Ddp:
+    group: Any
+    ignored: bool
+
+
+@dataclass
+class Places:
+    """Answers for the tensors of one module."""
+
+    wanted: Groups
+    meshes: list[Any] = field(default_factory=list)
+    _ddp: dict[int, _Ddp] = field(default_factory=dict)
+    _flat: set[int] = field(default_factory=set)  # parameters that FSDP1 shards
+
+    @staticmethod
+    def of(module: Any, wanted: Groups) -> "Places":
+        if isinstance(wanted, str) and wanted != AUTO:
+            raise OddrankError(
+                f"groups={wanted!r}: give 'auto', process groups, a mapping of name patterns to"
+                " process groups, or a function of name and tensor"
+            )
+        places = Places(wanted)
+        for part in module.modules():
+            if _is_ddp(part):
+                places._add_ddp(part)
+            elif _shards_flat(part):
+                places._flat |= {id(parameter) for parameter in part.parameters()}
+        for _, tensor in _tensors(module):
+            mesh = getattr(tensor, "device_mesh", None)
+            if mesh is not None and all(mesh != known for known in places.meshes):
+                places.meshes.append(mesh)
+        return places
+
+    def __call__(self, name: str, tensor: Any, *, known: bool = True) -> Placed:
+        """Returns where copies of a parameter or buffer are. known: the module has it."""
+        given = self._given(name, tensor)
+        if not (isinstance(given, str) and given == AUTO):
+            groups = _as_groups(given, name)
+            return Placed(groups) if groups else Placed(why_not="groups= gives it no group")
+        return self._auto(tensor, known)
+
+    def _given(self, name: str, tensor: Any) -> Given:
+        if isinstance(self.wanted, Mapping):
+            for pattern, given in self.wanted.items():
+                if fnmatchcase(name, pattern):
+                    return given
+            return AUTO
+        if callable(self.wanted) and not _is_group(self.wanted):
+            return self.wanted(name, tensor)
+        return self.wanted
+
+    def _auto(self, tensor: Any, known: bool) -> Placed:
+        if hasattr(tensor, "placements"):
+            return _of_dtensor(tensor)
+        ddp = self._ddp.get(id(tensor))
+        if ddp is not None and not ddp.ignored:
+            return Placed((ddp.group,))
+        why_not = "DDP was told to ignore it" if ddp is not None else self._apart(tensor, known)
+        if why_not:
+            return Placed(why_not=why_not)
+        return Placed(tuple(self._everywhere()))
+
+    def _apart(self, tensor: Any, known: bool) -> str:
+        """Returns why a plain tensor outside of DDP may be each rank's own; "" if it is not."""
+        for attribute, value, why in _MEGATRON:
+            if getattr(tensor, attribute, None) is value:
+                return f"{why}: give groups= its data-parallel one"
+        if id(tensor) in self._flat:
+            return "FSDP1 shards it: give groups= the ranks with the same shard"
+        if hasattr(tensor, "ds_id"):
+            return "DeepSpeed ZeRO-3 shards it"
+        if self._ddp:
+            return "it is outside of the DDP modules"
+        return "" if known else "the module does not have its parameter: give groups="
+
+    def _everywhere(self) -> Iterator[Any]:
+        """Yields the groups of a plain tensor: beside DTensors each rank of the mesh has it."""
+        import torch.distributed as dist
+
+        if self.meshes:
+            yield from over(self.meshes[0])
+        else:
+            yield dist.group.WORLD
+
+    def beside(self, parameter: Any, placed: Placed) -> Placed:
+        """Returns where copies of a plain tensor of a parameter are, such as its step count."""
+        mesh = getattr(parameter, "device_mesh", None)
+        return placed if mesh is None else Placed(tuple(over(mesh)))
+
+    def _add_ddp(self, ddp: Any) -> None:
+        ignored = set(getattr(ddp, "parameters_to_ignore", ()))
+        for name, tensor in _tensors(ddp.module):
+            self._ddp.setdefault(id(tensor), _Ddp(ddp.process_group, name in ignored))
+
+
+def over(mesh: Any) -> Iterator[Any]:
+    """Yields the groups of all dimensions of a mesh that have several ranks."""
+    for dimension in range(mesh.ndim):
+        if mesh.size(dimension) > 1:
+            yield mesh.get_group(dimension)
+
+
+def unwrapped(module: Any) -> Any:
+    """Returns the module inside DDP and torch.compile, whose names have no prefix."""
+    while True:
+        if _is_ddp(module):
+            module = module.module
+        elif hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        else:
+            return module
+
+
+def _of_dtensor(tensor: Any) -> Placed:
+    mesh = tensor.device_mesh
+    if any(placement.is_partial() for placement in tensor.placements):
+        return Placed(why_not="it is a partial sum, different on each rank by design")
+    copies = tuple(
+        mesh.get_group(dimension)
+        for dimension, placement in enumerate(tensor.placements)
+        if placement.is_replicate() and mesh.size(dimension) > 1
+    )
+    if copies:
+        return Placed(copies)
+    return Placed(why_not="it is sharded over all ranks: no other rank has a copy")
+
+
+def _as_groups(given: Given, name: str) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    if hasattr(given, "get_group") and hasattr(given, "ndim"):
+        return tuple(over(given))
+    several = tuple(given) if isinstance(given, Sequence) else (given,)
+    for one in several:
+        if not _is_group(one):
+            raise OddrankError(
+                f"groups= gives {name} a {type(one).__name__}, which is no process group: make one"
+                " with torch.distributed.new_group"
+            )
+    return several
+
+
+def _is_group(thing: Any) -> bool:
+    import torch.distributed as dist
+
+    return isinstance(thing, dist.ProcessGroup)
+
+
+def _is_ddp(module: Any) -> bool:
+    from torch.nn.parallel import DistributedDataParallel
+
+    return isinstance(module, DistributedDataParallel)
+
+
+def _shards_flat(module: Any) -> bool:
+    """Returns whether this is FSDP1 with shards."""
+    is_fsdp1 = type(module).__name__ == "FullyShardedDataParallel"
+    return is_fsdp1 and module.sharding_strategy.name != "NO_SHARD"
+
+
+def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)

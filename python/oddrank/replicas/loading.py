@@ -1,0 +1,88 @@
+"""Reads pickles of strangers without running code from them."""
+
+import io
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+from oddrank import errors
+from oddrank.errors import OddrankError
+
+ADVICE = (
+    "give safetensors, a file of torch.save, a folder of these or of"
+    " torch.distributed.checkpoint, or JSON of replicas dump"
+)
+# Words of torch's reader on a sound file whose objects need code.
+_NEEDS_CODE = re.compile(
+    r"(?:nsupported (?:global: )?GLOBAL|unrecognized function|allowlisted via `add_safe_globals`,?"
+    r" but got) (\S+)"
+)
+
+
+class NeedsCodeError(OddrankError):
+    """A file can't be read without running code from it."""
+
+
+def load(file: Path, source: Any, *, mmap: bool | None = None) -> Any:
+    """Returns what torch.save wrote: tensors and plain data. source: the content of `file`."""
+    import torch
+
+    try:
+        return torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        if code := _NEEDS_CODE.search(str(error)):
+            raise NeedsCodeError(
+                f"{file} holds more than tensors and plain data, and is not run"
+                f" ({code.group(1)}): save a state_dict, or convert it where you trust it"
+            ) from error
+        # torch puts advice around the reason.
+        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
+        raise OddrankError(f"{file} can't be read ({reason[:160]}): {ADVICE}") from error
+
+
+class Inert:
+    """Stands for an object of any class in a pickle: holds what the pickle gives it."""
+
+    name = ""  # module and name of the class
+    args: tuple[Any, ...]
+    state: Any
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "Inert":
+        made = super().__new__(cls)
+        made.args, made.state = args, {}
+        return made
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Drops an item of a mapping."""
+
+    def append(self, value: Any) -> None:
+        """Drops an item of a list."""
+
+    def extend(self, values: Any) -> None:
+        """Drops items of a list."""
+
+
+class _InertUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> type[Inert]:
+        return type("InertClass", (Inert,), {"name": f"{module}.{name}"})
+
+
+def unpickle_inert(data: bytes) -> Any:
+    """Returns a pickle's content with an Inert for each object that is no plain data.
+
+    Imports nothing and calls nothing that the pickle names. Raises ValueError if it is broken.
+    """
+    try:
+        return _InertUnpickler(io.BytesIO(data)).load()
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # a broken pickle may raise anything
+        raise ValueError(short(error)) from error
+
+
+def short(error: Exception) -> str:
+    return errors.type_and_text(error)[:160]

@@ -1,0 +1,65 @@
+"""Judges where something went wrong first: which rank, step and tensor. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from oddrank.replicas import layer_hooks
+
+
+@dataclass(frozen=True)
+class Event:
+    """A tensor in which it shows. order: the tensor's number in its step. value: inf, nan, ..."""
+
+    step: int
+    order: int
+    kind: str
+    name: str
+    value: str
+
+    @property
+    def tensor(self) -> str:
+        return layer_hooks.text(self.kind, self.name)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "tensor": self.tensor}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> "Event":
+        return Event(
+            int(data["step"]), int(data["order"]), str(data["kind"]), str(data["name"]),
+            str(data["value"]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The first event, and the ranks that made it: none if that is unknown, and `why`."""
+
+    first: Event
+    ranks: tuple[int, ...]
+    why: str
+
+
+def judge(events: Mapping[int, Event | None], *, same_layers: bool) -> Origin | None:
+    """Returns where it began, from the first event of each rank. None: no rank has one.
+
+    same_layers: all ranks run the same layers, so that their orders can be compared.
+    """
+    known = {rank: one for rank, one in events.items() if one is not None}
+    if not known:
+        return None
+    moment = min(_moment(one, same_layers) for one in known.values())
+    ranks = tuple(sorted(r for r, one in known.items() if _moment(one, same_layers) == moment))
+    first = known[ranks[0]]
+    if not layer_hooks.KINDS[first.kind].own:
+        return Origin(first, (), "ranks exchange it before it shows")
+    if len(ranks) == len(events) > 1:
+        return Origin(first, (), "all ranks have it at the same moment")
+    if len(ranks) > 1 and not same_layers:
+        return Origin(first, (), "ranks with other layers have it in the same step")
+    return Origin(first, ranks, "the other ranks have it later or not at all")
+
+
+def _moment(one: Event, same_layers: bool) -> tuple[int, int]:
+    return one.step, one.order if same_layers else 0

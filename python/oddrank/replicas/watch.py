@@ -1,0 +1,126 @@
+"""Compares replicas after the first and every N-th step of an optimizer."""
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from types import TracebackType
+from typing import Any
+
+from oddrank import render
+from oddrank.errors import OddrankError
+from oddrank.replicas import entries
+from oddrank.replicas.check import Checker
+from oddrank.replicas.groups import AUTO, Groups
+from oddrank.report import Report
+
+OnDiff = str | Callable[[Report], None]
+
+
+class FoundError(OddrankError):
+    """Something was found in a running training. `report` says what."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.summary)
+        self.report = report
+
+
+class ReplicasDifferError(FoundError):
+    """Replicas differ. `report` says which rank, tensor and block."""
+
+
+def watch(
+    module: Any,
+    optimizer: Any,
+    *,
+    every: int = 100,
+    on_diff: OnDiff = "raise",
+    groups: Groups = AUTO,
+    what: Collection[str] = entries.ALL,
+    facts: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
+) -> "Watch":
+    """Compares after the optimizer's first step, and after every `every`-th one.
+
+    on_diff: what happens on all ranks if the verdict is odd or unknown: "raise" raises
+    ReplicasDifferError in optimizer.step(), "warn" prints the report on rank 0, a function gets the
+    report. facts: as of check(), or a function that returns them; compared at the first step.
+    Rank 0 says once on stderr if some tensors, or all, are not compared, and why.
+    Returns a Watch: remove() ends it, and it is a context manager. Others: see check().
+    """
+    entries.check_choice(what)
+    check_arguments(every, on_diff, "on_diff")
+    checker = Checker(module, optimizer, groups, tuple(what))
+    return Watch(checker, optimizer, every, on_diff, facts)
+
+
+class Watch:
+    """A running comparison. `report` is the last one, None before the first step."""
+
+    def __init__(
+        self,
+        checker: Checker,
+        optimizer: Any,
+        every: int,
+        on_diff: OnDiff,
+        facts: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None,
+    ) -> None:
+        self.report: Report | None = None
+        self.steps = 0
+        self._checker, self._every, self._on_diff, self._facts = checker, every, on_diff, facts
+        self._hook = optimizer.register_step_post_hook(self._after_step)
+
+    def remove(self) -> None:
+        """Ends it. May be called twice."""
+        self._hook.remove()
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.steps += 1
+        if self.steps == 1:
+            facts = self._facts() if callable(self._facts) else self._facts
+            self.report = self._checker.run(facts or {})
+            if self.report.data["skipped"] or self.report.verdict == "incomplete":
+                _say(self.report.why, self.report)
+        elif self.steps % self._every == 0:
+            self.report = self._checker.run()
+        else:
+            return
+        if self.report.findings:
+            tell(self.report, self._on_diff, ReplicasDifferError)
+
+
+def check_arguments(every: int, on_found: OnDiff, name: str) -> None:
+    """Raises OddrankError if a number of steps, or what to do with a report, is none."""
+    if every < 1:
+        raise OddrankError(f"every={every}: give a number of steps from 1 on")
+    if not (callable(on_found) or on_found in ("raise", "warn")):
+        raise OddrankError(f"{name}={on_found!r}: give 'raise', 'warn' or a function of a report")
+
+
+def tell(report: Report, on_found: OnDiff, error: type[FoundError]) -> None:
+    """Raises `error`, prints the report on rank 0, or calls the user's function with it."""
+    if callable(on_found):
+        on_found(report)
+    elif on_found == "warn" or _only_shows(report):
+        if report.world.get("rank", 0) == 0:
+            render.report(report, sys.stderr)
+    else:
+        raise error(report)
+
+
+def _say(text: str, report: Report) -> None:
+    if report.world.get("rank", 0) == 0:
+        render.line(f"oddrank: replicas.watch: {text}", sys.stderr)
+
+
+def _only_shows(report: Report) -> bool:
+    """Returns whether nothing but suspicions were found: a job must not end for them."""
+    return all(finding.condition == "suspicious" for finding in report.findings)

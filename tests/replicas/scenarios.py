@@ -1,0 +1,99 @@
+"""Scenarios of a real gloo job: what each rank runs, and what the test reads.
+
+A job file registers functions by @scenario and calls rank_main(); JOB RANK WORLD FOLDER runs them.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from oddrank.report import SCHEMA_FILE
+
+SCENARIOS: dict[str, Callable[[int], Any]] = {}
+SCHEMA = json.loads(SCHEMA_FILE.read_text())
+
+
+def scenario(run: Callable[[int], Any]) -> Callable[[int], Any]:
+    SCENARIOS[run.__name__] = run
+    return run
+
+
+def folder() -> Path:
+    """Returns the folder that the ranks of this job share."""
+    return Path(sys.argv[3])
+
+
+def rank_main() -> None:
+    import torch
+    import torch.distributed as dist
+
+    rank, world = int(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder() / "store"), world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    wanted = sys.argv[4:] or list(SCENARIOS)
+    found = {}
+    for name in wanted:
+        found[name] = SCENARIOS[name](rank)
+        print(f"{name}: ended", flush=True)  # shows in the failure's text where a job hung
+    (folder() / f"rank{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+class Job:
+    """The answer of each scenario, by rank."""
+
+    def __init__(self, ranks: list[dict[str, Any]], folder: Path) -> None:
+        self.ranks, self.folder = ranks, folder
+
+    def __call__(self, scenario: str) -> Any:
+        """Returns the answer of all ranks, which is the same."""
+        answers = [rank[scenario] for rank in self.ranks]
+        for answer in answers:
+            assert without_own(answer) == without_own(answers[0])
+            for report in answer if isinstance(answer, list) else [answer]:
+                if isinstance(report, dict):
+                    jsonschema.validate(report, SCHEMA)
+        return answers[0]
+
+
+def without_own(answer: Any) -> Any:
+    """Leaves out what differs from rank to rank: its number, its time, its own tensors."""
+    if isinstance(answer, list):
+        return [without_own(one) for one in answer]
+    if not isinstance(answer, dict):
+        return answer
+    return {key: answer[key] for key in ("verdict", "summary", "findings")}
+
+
+def run(job: Path, ranks: int, folder: Path) -> Job:
+    """Runs all scenarios of a job file."""
+    tests = str(Path(__file__).parents[1])
+    path = os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
+    logs = [(folder / f"log{rank}").open("w+") for rank in range(ranks)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, job, str(rank), str(ranks), folder],
+            stdout=logs[rank],
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        codes = [rank.wait(timeout=800) for rank in started]
+    except subprocess.TimeoutExpired:
+        codes = [-1]
+    finally:
+        for rank in started:
+            rank.kill()
+    said = "\n".join((folder / f"log{rank}").read_text()[-3000:] for rank in range(ranks))
+    assert codes == [0] * ranks, said
+    answers = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
+    return Job(answers, folder)

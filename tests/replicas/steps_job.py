@@ -1,0 +1,201 @@
+"""One rank of a real gloo job with faults within a step: NaN, bits that do not repeat, bad loads.
+
+steps_job.py RANK WORLD FOLDER
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from oddrank import replicas
+from replicas.scenarios import folder, rank_main, scenario
+from replicas.small_training import flip, model, step, trained
+
+WORLD = 3
+
+
+def sharded() -> tuple[nn.Module, torch.optim.Optimizer]:
+    module = model()
+    mesh = init_device_mesh("cpu", (WORLD,))
+    for block in module:
+        fully_shard(block, mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    return module, torch.optim.AdamW(module.parameters(), lr=0.01)
+
+
+def searched(
+    module: nn.Module, optimizer: torch.optim.Optimizer, each: Callable[[int], None], **how: Any
+) -> Any:
+    """Makes four steps with each(number) before them; returns what the search reports."""
+    reports: list[Any] = []
+    with replicas.watch_nonfinite(module, optimizer, every=2, on_found=reports.append, **how):
+        for number in range(1, 5):
+            each(number)
+            step(module, optimizer, number)
+    return [report.envelope() for report in reports]
+
+
+def spoil(layer: nn.Module, spoils: Callable[[], bool]) -> None:
+    """Makes a layer return an infinity where spoils() says so."""
+
+    def hook(layer: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        return output * (torch.inf if spoils() else 1.0)
+
+    layer.register_forward_hook(hook)
+
+
+@scenario
+def all_finite(rank: int) -> Any:
+    return searched(*trained(rank, 0), lambda number: None)
+
+
+@scenario
+def one_rank_overflows(rank: int) -> Any:
+    module, optimizer = trained(rank, 0)
+    now = [0]
+    spoil(module.module[1].up, lambda: rank == 1 and now[0] == 3)
+    return searched(module, optimizer, lambda number: now.__setitem__(0, number), steps_before=4000)
+
+
+@scenario
+def one_rank_s_gradient_is_nan(rank: int) -> Any:
+    module, optimizer = trained(rank, 0)
+    weight = module.module[0].norm.weight
+    weight.register_hook(lambda grad: grad * (torch.nan if rank == 2 else 1.0))
+    return searched(module, optimizer, lambda number: None)
+
+
+@scenario
+def one_rank_s_parameter_is_nan(rank: int) -> Any:
+    """Tensor-parallel: all ranks get the sum of what the layer makes of it."""
+    module = model()
+    mesh = init_device_mesh("cpu", (WORLD,))
+    module[0].up, module[0].down = nn.Linear(32, 6 * WORLD), nn.Linear(6 * WORLD, 32)
+    parallelize_module(module[0], mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    if rank == 1:
+        with torch.no_grad():
+            module[0].up.weight.to_local()[0, 0] = torch.nan
+    return searched(module, torch.optim.SGD(module.parameters(), lr=0.1), lambda number: None)
+
+
+@scenario
+def one_rank_of_full_shards_overflows(rank: int) -> Any:
+    module, optimizer = sharded()
+    spoil(module[0].down, lambda: rank == 2)
+    return searched(module, optimizer, lambda number: None)
+
+
+@scenario
+def all_ranks_diverge(rank: int) -> Any:
+    module, optimizer = trained(rank, 0)
+    optimizer.param_groups[0]["lr"] = torch.inf
+    return searched(module, optimizer, lambda number: None)
+
+
+@scenario
+def a_search_ends_the_step_on_all_ranks(rank: int) -> Any:
+    module, optimizer = trained(rank, 0)
+    spoil(module.module[0].up, lambda: rank == 0)
+    watch = replicas.watch_nonfinite(module, optimizer, every=1)
+    try:
+        step(module, optimizer, 1)
+    except replicas.NonfiniteError as error:
+        return [str(error), error.report.envelope()]
+    finally:
+        watch.remove()
+    return ["nothing was raised"]
+
+
+@scenario
+def digests_of_copies(rank: int) -> Any:
+    module, optimizer = trained(rank)
+    place = folder() / "copies"
+    replicas.save_digests(place, module, optimizer)
+    dist.barrier()
+    same = replicas.check_digests(place, module, optimizer).envelope()
+    if rank == 1:
+        flip(module.module[1].up.weight, 5, 3)
+    return [same, replicas.check_digests(place, module, optimizer).envelope()]
+
+
+@scenario
+def digests_of_shards(rank: int) -> Any:
+    """Also saves the same tensors with torch.distributed.checkpoint, for a test without ranks."""
+    module, optimizer = sharded()
+    step(module, optimizer, rank)
+    place = folder() / "shards"
+    dcp.save({"model": get_model_state_dict(module), "step": 7}, checkpoint_id=place)
+    whole = {name: tensor.full_tensor() for name, tensor in module.state_dict().items()
+             if hasattr(tensor, "full_tensor")}  # fmt: skip
+    if rank == 0:
+        scales = {f"{i}.scale": module[i].scale for i in range(2)}
+        torch.save({"model": {**whole, **scales}, "step": 7}, folder() / "whole.pt")
+    replicas.save_digests(place, module, optimizer)
+    dist.barrier()
+    same = replicas.check_digests(place, module, optimizer).envelope()
+    if rank == 2:
+        flip(module[0].up.weight.to_local(), 1, 30)
+    return [same, replicas.check_digests(place, module, optimizer).envelope()]
+
+
+@scenario
+def digests_that_nobody_saved(rank: int) -> Any:
+    module, _ = trained(rank, 0)
+    return replicas.check_digests(folder() / "none", module).envelope()
+
+
+def replayed(rank: int, flaky: tuple[int, ...]) -> Any:
+    """Replays a step in which the layer of some ranks gets another bit each time."""
+    module, optimizer = trained(rank, 1)
+    calls = [0]
+
+    def hook(layer: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        calls[0] += 1
+        return output + 1e-3 * calls[0] if rank in flaky else output
+
+    module.module[1].up.register_forward_hook(hook)
+    return replicas.replay(lambda: step(module, optimizer, rank), module, optimizer).envelope()
+
+
+@scenario
+def a_step_that_repeats(rank: int) -> Any:
+    return replayed(rank, ())
+
+
+@scenario
+def a_rank_that_does_not_repeat(rank: int) -> Any:
+    return replayed(rank, (1,))
+
+
+@scenario
+def a_step_that_does_not_repeat(rank: int) -> Any:
+    return replayed(rank, (0, 1, 2))
+
+
+@scenario
+def a_rank_of_full_shards_that_does_not_repeat(rank: int) -> Any:
+    module, optimizer = sharded()
+    calls = [0]
+
+    def hook(layer: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+        calls[0] += 1
+        return output + 1e-3 * calls[0] if rank == 2 else output
+
+    module[0].down.register_forward_hook(hook)
+    return replicas.replay(lambda: step(module, optimizer, rank), module, optimizer).envelope()
+
+
+if __name__ == "__main__":
+    rank_main()

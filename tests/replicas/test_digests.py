@@ -1,0 +1,114 @@
+"""Digests of torch's tensors, and the places where two differ."""
+
+import pytest
+
+from oddrank import OddrankError, _native
+
+torch = pytest.importorskip("torch")
+from oddrank.replicas import digests  # noqa: E402
+from oddrank.replicas.locate import index_of, locate, text_of  # noqa: E402
+
+DTYPES = (
+    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn,
+    torch.complex64, torch.complex128, torch.bool, torch.int8, torch.int64, torch.uint8,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_view_has_the_digest_of_its_copy(dtype):
+    whole = (torch.randn(6, 70, 50) * 3).relu().to(dtype)
+    views = [
+        whole, whole.transpose(0, 2), whole[1:5, ::3], whole[:, 3].t(), whole[2, 3, 4],
+        whole[0, 0].expand(9, 50), whole[:0], whole.view(3, 2, 70, 50).permute(2, 0, 3, 1),
+    ]  # fmt: skip
+    copies = [view.clone(memory_format=torch.contiguous_format) for view in views]
+    assert digests.of(views) == digests.of(copies)
+    assert len(set(digests.of(views))) == len(views)
+
+
+def test_lazy_conjugates_and_negatives_have_the_digest_of_their_values():
+    values = torch.randn(40, dtype=torch.complex64)
+    conjugate = values.conj()
+    negative = conjugate.imag
+    assert conjugate.is_conj()
+    assert digests.of([conjugate]) == digests.of([conjugate.resolve_conj()])
+    assert digests.of([negative]) == digests.of([negative.resolve_neg()])
+
+
+def test_nothing_but_the_values_counts():
+    one = torch.randn(5, 7, requires_grad=True)
+    assert digests.of([one]) == digests.of([torch.nn.Parameter(one.detach().clone())])
+    assert digests.of([one.detach().view(35)]) == digests.of([one])
+
+
+def test_blocks_and_bytes_are_those_of_the_row_major_order():
+    tensor = torch.arange(100 * 64, dtype=torch.int32).view(100, 64).t()
+    content = digests.content(tensor, 0, 1 << 30)
+    assert content == tensor.contiguous().numpy().tobytes()
+    assert digests.content(tensor, 400, 800) == content[400:800]
+    blocks = digests.of_blocks(tensor, 4096, 0, 1 << 30)
+    assert len(blocks) == 16 * 7
+
+
+class Other:
+    """Answers for a second rank: repeats on its tensor what the first one does on its own."""
+
+    def __init__(self, tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._tensor, self._answer = tensor, b""
+        for name in ("of_blocks", "content"):
+            monkeypatch.setattr(digests, name, self._repeated(getattr(digests, name)))
+
+    def _repeated(self, call):
+        def repeat(tensor, *arguments):
+            self._answer = call(self._tensor, *arguments)
+            return call(tensor, *arguments)
+
+        return repeat
+
+    def gather(self, content: bytes) -> dict[int, bytes]:
+        return {0: content, 1: self._answer}
+
+
+@pytest.mark.parametrize("element", [0, 1, 12_345, 999_999])
+def test_the_first_different_element_is_found_among_many_blocks(element: int, monkeypatch):
+    mine = torch.zeros(1000, 1000)
+    other = mine.clone()
+    other.view(-1)[999_999] = 5.0
+    other.view(-1)[element] = -0.0
+    place = locate(mine, Other(other, monkeypatch).gather)
+    assert place is not None
+    assert place["index"] == [element // 1000, element % 1000]
+    assert place["different"] == (1 if element == 999_999 else 2)
+    assert place["values"] == {"0 (0x00000000)": [0], "-0 (0x80000000)": [1]}
+
+
+def test_copies_that_are_the_same_by_now_have_no_place(monkeypatch):
+    mine = torch.ones(50)
+    assert locate(mine, Other(mine.clone(), monkeypatch).gather) is None
+
+
+def test_values_are_shown_with_their_bits():
+    def shown(value, dtype):
+        content = torch.tensor([value], dtype=dtype).view(torch.uint8).numpy().tobytes()
+        return text_of(content, dtype)
+
+    assert shown(1.5, torch.float32) == "1.5 (0x3fc00000)"
+    assert shown(-0.0, torch.bfloat16) == "-0 (0x8000)"
+    assert shown(True, torch.bool) == "True (0x01)"
+    assert shown(-1, torch.int64) == "-1 (0xffffffffffffffff)"
+    assert shown(2.0, torch.float8_e4m3fn) == "2 (0x40)"
+    assert shown(1 + 2j, torch.complex64).startswith("(1+2j) (0x")
+
+
+def test_an_index_counts_from_the_last_dimension():
+    assert index_of(0, ()) == []
+    assert index_of(23, (2, 3, 4)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [(64, 3, (1,), (1,)), (0, 4, (2,), (1,)), (64, 4, (-1,), (1,)), (64, 4, (2, 2), (1,))],
+)
+def test_what_is_no_tensor_is_refused_in_words(tensor):
+    with pytest.raises(OddrankError, match="no tensor that can be digested"):
+        _native.core().digest_tensors([tensor])

@@ -1,0 +1,62 @@
+"""The majority, layouts, places and texts of replicas, without ranks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oddrank.replicas import gathers, majority
+
+LINE = ["params", "w", "float32", [2]]
+
+
+def test_the_minority_is_named_only_if_more_than_half_agree():
+    assert majority.minority({0: "a", 1: "a", 2: "a"}) is None
+    assert majority.minority({0: "a", 1: "b", 2: "a"}) == (1,)
+    assert majority.minority({0: "a", 1: "b"}) == ()
+    assert majority.minority({0: "a", 1: "b", 2: "b", 3: "a"}) == ()
+    assert majority.minority({0: "a", 1: "b", 2: "c", 3: "c", 4: "c"}) == (0, 1)
+    assert majority.minority({3: "a", 5: "b", 9: "c"}) == ()
+
+
+@given(st.dictionaries(st.integers(0, 50), st.sampled_from("abc"), min_size=1))
+def test_who_is_named_is_always_the_smaller_part(values: dict[int, str]):
+    odd = majority.minority(values)
+    if odd:
+        assert 2 * len(odd) < len(values)
+        assert len({value for rank, value in values.items() if rank not in odd}) == 1
+
+
+def test_tensors_in_which_the_same_ranks_are_odd_are_one_outlier():
+    lines = [[*LINE[:1], name, *LINE[2:]] for name in ("a", "b", "c", "d")]
+    digests = {0: ["1", "1", "1", "1"], 1: ["1", "1", "2", "1"], 2: ["2", "2", "1", "1"]}
+    found = majority.outliers((0, 1, 2), lines, digests)
+    assert [(one.ranks, [t.name for t in one.tensors]) for one in found] == [
+        ((1,), ["c"]),
+        ((2,), ["a", "b"]),
+    ]
+    assert [majority.Outlier.from_json(one.as_json()) for one in found] == found
+
+
+def test_a_missing_tensor_is_told_and_the_shared_ones_stay():
+    other = ["params", "v", "float32", [3]]
+    found, shared = majority.layouts((0, 1, 2), {0: [LINE, other], 1: [LINE], 2: [LINE, other]})
+    assert found is not None
+    assert found.ranks == (1,)
+    assert found.lines == ("v (params): float32 [3] on ranks [0, 2], none on ranks [1]",)
+    assert shared == [LINE]
+
+
+def test_the_same_tensors_are_no_finding():
+    assert majority.layouts((0, 1), {0: [LINE], 1: [LINE]}) == (None, [LINE])
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=40, unique=True))
+def test_ranks_come_back_from_their_text(ranks: list[int]):
+    assert gathers.from_text(gathers.as_text(ranks)) == tuple(ranks)
+
+
+@pytest.mark.parametrize("ranks", [range(0, 10_000, 8), (5, 4, 3), (7,), (1, 0)])
+def test_regular_groups_have_short_texts(ranks):
+    text = gathers.as_text(tuple(ranks))
+    assert gathers.from_text(text) == tuple(ranks)
+    assert len(text) < 14

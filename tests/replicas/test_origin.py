@@ -1,0 +1,109 @@
+"""The rank where something began, judged from each rank's first event; and NaN in one process."""
+
+import math
+
+import pytest
+
+from oddrank.replicas.origin import Event, judge
+
+torch = pytest.importorskip("torch")
+from oddrank import replicas  # noqa: E402
+from oddrank.replicas.nonfinite import largest_of  # noqa: E402
+from replicas import small_training  # noqa: E402
+
+
+def event(step: int, order: int, kind: str = "output") -> Event:
+    return Event(step, order, kind, "layer", "nan")
+
+
+def ranks_of(*events: Event | None, same_layers: bool = True) -> tuple[int, ...] | None:
+    found = judge(dict(enumerate(events)), same_layers=same_layers)
+    return None if found is None else found.ranks
+
+
+def test_the_earliest_step_and_then_the_earliest_tensor_counts():
+    assert ranks_of(None, None) is None
+    assert ranks_of(None, event(3, 9), None) == (1,)
+    assert ranks_of(event(4, 1), event(3, 9), event(4, 1)) == (1,)
+    assert ranks_of(event(3, 8), event(3, 9), event(3, 8)) == (0, 2)
+    assert ranks_of(event(3, 8)) == (0,)
+
+
+def test_what_all_ranks_have_at_once_or_after_an_exchange_names_none():
+    assert ranks_of(event(3, 8), event(3, 8)) == ()
+    assert ranks_of(None, event(3, 8, "step-grad"), None) == ()
+
+
+def test_ranks_with_other_layers_are_ordered_by_steps_only():
+    assert ranks_of(event(3, 8), event(3, 1), None, same_layers=False) == ()
+    assert ranks_of(event(3, 8), event(4, 1), None, same_layers=False) == (0,)
+
+
+def test_events_come_back_from_json():
+    assert Event.from_json(event(3, 8).as_json()) == event(3, 8)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e5m2,
+     torch.complex64],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_shows_at_each_place(dtype, size: int, value: float):
+    for place in {0, size // 2, size - 1}:
+        tensor = torch.full((size,), -1.5).to(dtype)
+        assert float(largest_of(tensor)) == 1.5
+        tensor[place] = torch.tensor(value).to(dtype)
+        assert not math.isfinite(float(largest_of(tensor)))
+
+
+def single() -> tuple["torch.nn.Module", "torch.optim.Optimizer"]:
+    module = small_training.model()
+    return module, torch.optim.AdamW(module.parameters(), lr=0.01)
+
+
+def test_without_ranks_the_tensor_and_step_are_named():
+    module, optimizer = single()
+    watch = replicas.watch_nonfinite(module, optimizer, every=1)
+    small_training.step(module, optimizer, 1)
+    module[1].down.bias.data[3] = math.nan
+    with pytest.raises(
+        replicas.NonfiniteError, match=r"nan in the parameter 1.down.bias at step 2"
+    ):
+        small_training.step(module, optimizer, 2)
+    assert watch.report is not None
+    small_training.step(module, optimizer, 3)  # it looks no further
+
+
+def test_a_bad_batch_is_an_input_of_the_model():
+    module, optimizer = single()
+    with replicas.watch_nonfinite(module, optimizer, every=1, what=("values",)):
+        data = torch.zeros(2, 32)
+        data[1, 1] = math.inf
+        module(data).sum().backward()
+        with pytest.raises(replicas.NonfiniteError, match="inf in an input of the model at step 1"):
+            optimizer.step()
+
+
+def test_a_compiled_module_shows_its_gradients_only_and_says_so(capsys):
+    module = torch.compile(small_training.model(), backend="eager")
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    weight = module._orig_mod[0].norm.weight
+    weight.register_hook(lambda grad: grad * math.nan)
+    with (
+        replicas.watch_nonfinite(module, optimizer, every=1),
+        pytest.raises(replicas.NonfiniteError, match=r"nan in the gradient of 0\.norm\.weight"),
+    ):
+        small_training.step(module, optimizer, 1)
+    assert "torch.compile hides the layers" in capsys.readouterr().err
+
+
+def test_a_search_changes_no_bit_of_the_training():
+    plain, watched = single(), single()
+    with replicas.watch_nonfinite(*watched, every=2):
+        for number in range(4):
+            small_training.step(*plain, number)
+            small_training.step(*watched, number)
+    for one, other in zip(plain[0].parameters(), watched[0].parameters(), strict=True):
+        assert torch.equal(one, other)

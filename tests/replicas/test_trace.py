@@ -1,0 +1,138 @@
+"""Traces of two runs: the first layer where they part."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from oddrank.report import SCHEMA_FILE
+
+torch = pytest.importorskip("torch")
+from oddrank import replicas  # noqa: E402
+from oddrank.replicas import checkpoints, compare  # noqa: E402
+from replicas import small_training  # noqa: E402
+
+
+def traced(path: Path, *, change: float = 0.0, steps: int = 3, **how: object) -> Path:
+    """Trains for some steps; `change` is added to a weight before the last one."""
+    module = small_training.model()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    with replicas.trace(module, optimizer, **how) as trace:
+        for number in range(1, steps + 1):
+            if number == steps:
+                module[1].up.weight.data[3, 5] += change
+            small_training.step(module, optimizer, number)
+    trace.save(path)
+    return path
+
+
+def report_of(*files: Path):
+    return compare.report([checkpoints.read(str(file)) for file in files])
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_two_runs_alike_have_the_same_trace(tmp_path: Path, values: bool):
+    files = [traced(tmp_path / f"{i}.trace", values=values) for i in range(2)]
+    assert report_of(*files).verdict == "healthy"
+
+
+def test_the_first_tensor_of_the_step_that_differs_is_named(tmp_path: Path):
+    files = [traced(tmp_path / "a"), traced(tmp_path / "b", change=0.25)]
+    jsonschema.validate(json.loads(files[0].read_text()), json.loads(SCHEMA_FILE.read_text()))
+    report = report_of(*files)
+    assert report.data["different"][0] == "step 3: the parameter 1.up.weight"
+    assert report.data["different"][1] == "step 3: the output of 1.up"
+    assert not any(name.startswith("step 2") for name in report.data["different"])
+    assert "step 3: the parameter 1.up.weight (other digest; largest: " in report.summary
+
+
+def test_with_values_the_difference_is_shown(tmp_path: Path):
+    files = [traced(tmp_path / "a", values=True), traced(tmp_path / "b", change=0.25, values=True)]
+    said = report_of(*files).summary
+    assert "step 3: the parameter 1.up.weight (1 of 2048 elements, first at [3, 5]:" in said
+    assert "largest difference 0.25 (relative" in said
+
+
+def test_within_a_tolerance_the_first_layer_that_is_farther_off_is_named(tmp_path: Path):
+    """As a CPU and a GPU: all tensors differ a little, one layer is wrong."""
+    names = [f"step 1: the output of {i}" for i in range(4)]
+    right = {name: torch.randn(30, 40) for name in names}
+    right["nan"], right["count"] = torch.tensor([torch.nan, torch.inf, 1.0]), torch.tensor(3)
+    other = {name: one * (1 + 1e-6) if one.is_floating_point() else one
+             for name, one in right.items()}  # fmt: skip
+    other[names[2]] = other[names[2]] + 1e-2
+    torch.save(right, tmp_path / "cpu.pt")
+    torch.save(other, tmp_path / "gpu.pt")
+    both = [checkpoints.read(str(tmp_path / name)) for name in ("cpu.pt", "gpu.pt")]
+    assert len(compare.report(both).data["different"]) == 5
+    report = compare.report(both, 1e-5)
+    assert report.data["different"] == [names[2]]
+    assert report.why.endswith("floats within 1e-05 of the largest value in a tensor")
+    assert compare.report(both, 0.1).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([1.0, torch.nan], [1.0, 2.0]),
+        ([1.0, torch.inf], [1.0, -torch.inf]),
+        ([1.0, 2.0], [1.0, 2.0, 3.0]),
+        ([1, 2], [1, 3]),
+        ([0.0, 0.0], [0.0, 1e-30]),
+    ],
+)
+def test_no_tolerance_covers_nan_other_shapes_integers_or_zeros(tmp_path: Path, one, other):
+    for name, values in (("a.pt", one), ("b.pt", other)):
+        torch.save({"x": torch.tensor(values)}, tmp_path / name)
+    report = compare.report([checkpoints.read(str(tmp_path / f)) for f in ("a.pt", "b.pt")], 0.5)
+    assert report.verdict == "odd"
+
+
+def test_the_last_steps_are_kept(tmp_path: Path):
+    names = checkpoints.read(str(traced(tmp_path / "a", steps=5, what=("values",)))).tensors
+    assert next(iter(names)) == "step 4: an input of the model"
+    assert {name.partition(":")[0] for name in names} == {"step 4", "step 5"}
+
+
+def test_a_layer_that_is_called_twice_has_two_tensors(tmp_path: Path):
+    module = small_training.model()
+    with replicas.trace(module, what=("values",)) as trace, torch.no_grad():
+        for _ in range(2):
+            module(torch.ones(1, 32))
+        trace.next_step()
+        module(torch.ones(1, 32))
+    trace.save(tmp_path / "a.json")
+    names = list(checkpoints.read(str(tmp_path / "a.json")).tensors)
+    assert "step 1: the output of 0.norm, 2" in names
+    assert "step 2: the output of 0.norm" in names
+    assert "step 2: the output of 0.norm, 2" not in names
+
+
+@pytest.mark.parametrize(
+    ("dtype", "one", "other", "ulp"),
+    [
+        (torch.float32, 1.0, 1.0 + 2**-23, "1 ulp"),
+        (torch.float32, 0.0, -0.0, "0 ulp"),
+        (torch.float32, 1e-45, -1e-45, "2 ulp"),
+        (torch.bfloat16, 2.0, 2.0 + 3 * 2**-6, "3 ulp"),
+        (torch.float64, 1.0, 1.0 + 2**-50, "4 ulp"),
+        (torch.complex64, 1.0, 1.0 + 2**-22, "2 ulp"),
+    ],
+)
+def test_differences_count_units_of_the_last_place(dtype, one: float, other: float, ulp: str):
+    pair = [torch.tensor([5.0, value], dtype=torch.float64).to(dtype) for value in (one, other)]
+    assert f", {ulp})" in compare.first_difference(*pair)
+
+
+def test_numbers_without_ulp_and_values_that_are_not_finite(tmp_path: Path):
+    def said(one, other) -> str:
+        return compare.first_difference(one, other)
+
+    nan = torch.tensor([torch.nan, 1.0, 3.0])
+    assert "largest difference 1 (relative 0.3333" in said(nan, torch.tensor([1.0, 1.0, 2.0]))
+    assert "largest difference" not in said(torch.tensor([1, 2]), torch.tensor([1, 3]))
+    small = torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn)
+    assert said(small, torch.tensor([1.0, 4.0]).to(torch.float8_e4m3fn)).endswith(
+        "largest difference 2 (relative 0.5)"
+    )
