@@ -139,7 +139,9 @@ def start_guard(
 
 
 def guards(mark: Marked) -> list[Process]:
-    return [one for one in mark.living() if one.name == "oddrank-guard"]
+    """Returns the guards, without their children, which bear the name until they exec."""
+    named = [one for one in mark.living() if one.name == "oddrank-guard"]
+    return [one for one in named if one.parent not in {guard.pid for guard in named}]
 
 
 @contextmanager
