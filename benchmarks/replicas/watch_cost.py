@@ -4,7 +4,8 @@ python benchmarks/replicas/watch_cost.py --json benchmarks/results/replicas_watc
 
 Times on rank 0: a step of a DDP model of 10 million parameters with AdamW, and a comparison of its
 parameters, gradients and optimizer state, of which every 100th step has one. Then steps without and
-with a search for NaN, which ranks compare after each step, take turns.
+with a search for NaN, which ranks compare after each step, take turns. Both cost the same whatever
+the batch, so their share falls as the batch grows.
 """
 
 import json
@@ -25,10 +26,10 @@ from oddrank.replicas import entries
 from oddrank.replicas.check import Checker
 
 RANKS = 2
-WIDTH, LAYERS, BATCH = 1024, 10, 64
+WIDTH, LAYERS, BATCHES = 1024, 10, (64, 512)  # samples a rank and step
 
 
-def rank_main(rank: int, folder: Path, repetitions: int) -> None:
+def rank_main(rank: int, folder: Path, batch: int, repetitions: int) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), RANKS)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
@@ -42,7 +43,7 @@ def rank_main(rank: int, folder: Path, repetitions: int) -> None:
     def train() -> float:
         began = time.perf_counter()
         optimizer.zero_grad()
-        module(torch.randn(BATCH, WIDTH)).square().mean().backward()
+        module(torch.randn(batch, WIDTH)).square().mean().backward()
         optimizer.step()
         return time.perf_counter() - began
 
@@ -65,16 +66,9 @@ def rank_main(rank: int, folder: Path, repetitions: int) -> None:
     dist.destroy_process_group()
 
 
-def main() -> None:
-    parser = harness.parser((__doc__ or "").partition("\n")[0], 20)
-    parser.add_argument("--rank", type=int)
-    parser.add_argument("--folder", type=Path)
-    options = parser.parse_args()
-    if options.rank is not None:
-        rank_main(options.rank, options.folder, options.repetitions)
-        return
+def measure(batch: int, repetitions: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name:
-        more = ["--folder", name, "--repetitions", str(options.repetitions)]
+        more = ["--folder", name, "--batch", str(batch), "--repetitions", str(repetitions)]
         ranks = [
             subprocess.Popen([sys.executable, __file__, "--rank", str(rank), *more])
             for rank in range(RANKS)
@@ -82,22 +76,29 @@ def main() -> None:
         if any(rank.wait(timeout=1800) for rank in ranks):
             sys.exit("a rank failed: see above")
         found = json.loads((Path(name) / "rank0.json").read_text())
-    shares = [
-        check / step / 100 for check, step in zip(found["checks"], found["steps"], strict=True)
-    ]
-    row = {
+    checks = zip(found["checks"], found["steps"], strict=True)
+    searches = zip(found["searched"], found["steps"], strict=True)
+    return {
+        "batch": batch,
         "MiB compared": found["bytes"] / 2**20,
         "step ms": harness.spread([1e3 * one for one in found["steps"]]),
         "check ms": harness.spread([1e3 * one for one in found["checks"]]),
-        "share of a step at every=100": harness.spread(shares),
-        "share of a step, search for NaN": harness.spread(
-            [
-                with_ / without - 1
-                for with_, without in zip(found["searched"], found["steps"], strict=True)
-            ]
-        ),
+        "share of a step at every=100": harness.spread([took / of / 100 for took, of in checks]),
+        "share of a step, search for NaN": harness.spread([took / of - 1 for took, of in searches]),
     }
-    harness.report("replicas/watch_cost", [row], options.json)
+
+
+def main() -> None:
+    parser = harness.parser((__doc__ or "").partition("\n")[0], 20)
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--batch", type=int)
+    options = parser.parse_args()
+    if options.rank is not None:
+        rank_main(options.rank, options.folder, options.batch, options.repetitions)
+        return
+    rows = [measure(batch, options.repetitions) for batch in BATCHES]
+    harness.report("replicas/watch_cost", rows, options.json)
 
 
 if __name__ == "__main__":
