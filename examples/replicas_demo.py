@@ -5,7 +5,6 @@ norms. The norms' gradients are clipped, but not on rank 2, so its norms go thei
 shows nothing; `oddrank.replicas.watch` says it after the first step, on all ranks.
 """
 
-import os
 import sys
 
 import torch
@@ -61,5 +60,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.exit(main())

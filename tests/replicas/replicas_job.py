@@ -155,8 +155,25 @@ def full_shards(rank: int) -> Any:
 
 
 @scenario
+def shards_beside_tensor_parallelism(rank: int) -> Any:
+    """FSDP2 shards the norms over two ranks, and the other two have the same shards."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    module = model()
+    for block in module:
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        parallelize_module(block, mesh["tp"], plan)
+        fully_shard(block, mesh=mesh["dp"])
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
+    step(module, optimizer, rank // 2)
+    before = replicas.check(module, optimizer).envelope()
+    if rank == 3:
+        flip(module[1].norm.weight.to_local(), 4, 3)
+    return [before, replicas.check(module, optimizer).envelope()]
+
+
+@scenario
 def dtensors_in_two_dimensions(rank: int) -> Any:
-    """Data- and tensor-parallel: 0-1 and 2-3 share shards along dp, 0-2 and 1-3 ... along tp."""
+    """Data- and tensor-parallel: 0 and 2, 1 and 3 have the same shard; all have the bias."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     module = nn.Linear(8, 8)
     torch.manual_seed(1)
@@ -165,6 +182,7 @@ def dtensors_in_two_dimensions(rank: int) -> Any:
     module.bias = nn.Parameter(distribute_tensor(bias, mesh, [Replicate(), Replicate()]))
     if rank == 1:
         flip(module.bias.to_local(), 6, 1)
+        flip(module.weight.to_local(), 5, 1)
     report = replicas.check(module)
     assert isinstance(module.weight, DTensor)
     return report.envelope()
@@ -214,6 +232,35 @@ def given_halves(rank: int) -> Any:
         flip(module[0].norm.weight, 0, 22)
     patterns = {"*.scale": None, "*": halves[rank // 2]}
     return replicas.check(module, groups=patterns).envelope()
+
+
+@scenario
+def groups_of_one_rank(rank: int) -> Any:
+    """As data parallelism over one rank beside tensor parallelism: nothing has a copy."""
+    alone = [dist.new_group([one]) for one in range(WORLD)][rank]
+    return replicas.check(model(seed=rank), groups=alone, what=("params",)).envelope()
+
+
+@scenario
+def a_group_that_all_ranks_give(rank: int) -> Any:
+    """Rank 3 is not in it, and still makes the call."""
+    three = dist.new_group([0, 1, 2])
+    module = model(seed=rank // 3)
+    torch.manual_seed(0)
+    if rank == 1:
+        flip(module[0].norm.weight, 0, 22)
+    return replicas.check(module, groups=three, what=("params",)).envelope()
+
+
+@scenario
+def groups_of_all_ranks_that_are_found_in_another_order(rank: int) -> Any:
+    """Rank 1 lacks the layer whose group the others find first."""
+    twin = dist.new_group(range(WORLD))
+    module = model()
+    if rank == 1:
+        del module[0].norm
+    groups = {"0.norm.*": twin, "*": dist.group.WORLD}
+    return replicas.check(module, what=("params",), groups=groups).envelope()
 
 
 @scenario

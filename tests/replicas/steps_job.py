@@ -77,6 +77,30 @@ def one_rank_s_gradient_is_nan(rank: int) -> Any:
     return searched(module, optimizer, lambda number: None)
 
 
+class Uneven(nn.Module):
+    """Rank 1 calls a layer more often, before ranks add up what it made; the last call is inf."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rank, self.own, self.last = rank, nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(9 if self.rank == 1 else 1):
+            own = self.own(x)
+        if self.rank == 1:
+            own = self.own(x * torch.inf)
+        shared = own.detach().clone()
+        dist.all_reduce(shared)
+        return self.last(own + shared)
+
+
+@scenario
+def one_rank_runs_more_layers(rank: int) -> Any:
+    module = Uneven(rank)
+    return searched(module, torch.optim.SGD(module.parameters(), lr=0.1), lambda number: None)
+
+
 @scenario
 def one_rank_s_parameter_is_nan(rank: int) -> Any:
     """Tensor-parallel: all ranks get the sum of what the layer makes of it."""

@@ -119,11 +119,37 @@ def test_what_is_only_sharded_is_left_out_with_the_reason(job: Job):
     }
 
 
-def test_a_dtensor_is_compared_along_every_dimension_that_has_copies(job: Job):
+def test_a_dtensor_is_compared_among_all_ranks_with_copies(job: Job):
     report = job("dtensors_in_two_dimensions")
-    assert report["verdict"] == "unknown"
+    assert named(report) == [("different-bits", [1]), ("no-majority", [])]
     groups = [outlier["group"] for outlier in report["data"]["different"]]
-    assert sorted(groups) == [[0, 1], [1, 3]]  # rank 1 is in both
+    assert sorted(groups) == [[0, 1, 2, 3], [1, 3]]  # of the bias, of a shard of the weight
+    assert "1 of 1 tensor: bias (params), first at [6]" in report["summary"]
+
+
+def test_a_norm_that_fsdp_shards_is_compared_along_tensor_parallelism(job: Job):
+    before, after = job("shards_beside_tensor_parallelism")
+    assert before["verdict"] == "healthy", before["summary"]
+    assert named(after) == [("no-majority", [])]
+    assert "ranks 2-3 hold different bits in 1 of" in after["summary"]
+    assert "1.norm.weight (params), first at [4]" in after["summary"]
+
+
+def test_groups_of_one_rank_are_no_health(job: Job):
+    report = job("groups_of_one_rank")
+    assert report["verdict"] == "incomplete"
+    assert "nothing was compared: its group has one rank" in report["summary"]
+
+
+def test_a_rank_outside_of_a_group_may_give_it(job: Job):
+    report = job("a_group_that_all_ranks_give")
+    assert named(report) == [("different-bits", [1])]
+    assert "rank 1" in report["summary"]
+
+
+def test_two_groups_of_all_ranks_are_one(job: Job):
+    report = job("groups_of_all_ranks_that_are_found_in_another_order")
+    assert named(report) == [("different-tensors", [1])]
 
 
 def test_a_rank_that_resumed_from_another_step_is_named(job: Job):

@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import jsonschema
@@ -167,6 +168,8 @@ def header(**changes: object) -> bytes:
         header(data_offsets=[0.0, 8.0]),
         b"PK\x03\x04" + bytes(60), b"\x80\x02}q\x00.",
         b'{"data": {"tensors": {"a": {"digest": "00", "dtype": "x", "shape": []}}, "values": {}}}',
+        b'{"data": {"tensors": {"a": {"digest": "' + b"00" * 16
+        + b'", "dtype": "x", "shape": [Infinity]}}, "values": {}}}',
     ],
 )  # fmt: skip
 def test_a_broken_file_is_one_line(tmp_path: Path, content: bytes):
@@ -225,3 +228,60 @@ def test_a_state_that_holds_itself_or_claims_too_much_is_one_line(tmp_path: Path
     for name, said in (("ring.pt", "holds itself"), ("wide.pt", "claims more than the file")):
         with pytest.raises(OddrankError, match=said):
             checkpoints.read(str(tmp_path / name))
+
+
+def test_what_has_no_memory_in_a_file_is_left_out_with_the_reason(tmp_path: Path):
+    content = {
+        "weight": torch.ones(3),
+        "meta": torch.ones(3, device="meta"),
+        "sparse": torch.eye(3).to_sparse(),
+    }
+    torch.save(content, tmp_path / "a.pt")
+    found = checkpoints.read(str(tmp_path / "a.pt"))
+    assert list(found.tensors) == ["weight"]
+    assert found.skipped["meta"] == "it is a meta tensor without values"
+    assert "only strided tensors are compared" in found.skipped["sparse"]
+
+
+def test_a_compressed_file_is_refused_before_it_takes_memory(tmp_path: Path):
+    torch.save({"w": torch.zeros(1 << 16)}, tmp_path / "a.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "a.pt") as plain,
+        zipfile.ZipFile(tmp_path / "b.pt", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    with pytest.raises(OddrankError, match=r"its record 'a/\S+' is compressed or cut off"):
+        checkpoints.read(str(tmp_path / "b.pt"))
+
+
+def test_lists_that_hold_each_other_many_times_are_one_line(tmp_path: Path, monkeypatch):
+    """Some hundred bytes, and 2^60 paths to one tensor."""
+    monkeypatch.setattr(checkpoints, "_MOST_NODES", 1000)
+    thing: object = torch.ones(1)
+    for _ in range(60):
+        thing = [thing, thing]
+    torch.save(thing, tmp_path / "laughs.pt")
+    with pytest.raises(OddrankError, match="has more than 1000 values"):
+        checkpoints.read(str(tmp_path / "laughs.pt"))
+
+
+def test_a_tensor_that_a_file_holds_many_times_is_not_read_for_ever(tmp_path: Path):
+    torch.save([torch.ones(1 << 10).expand(1 << 12, 1 << 10)] * 50, tmp_path / "many.pt")
+    with pytest.raises(OddrankError, match="claims more than the file can hold"):
+        checkpoints.read(str(tmp_path / "many.pt"))
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "a.pt")
+    for path in (tmp_path, tmp_path / "a.pt"):
+        with pytest.raises(OddrankError, match=r"a\.pt is no regular file"):
+            checkpoints.read(str(path))
+
+
+def test_conjugates_in_files_are_compared(tmp_path: Path):
+    values = torch.randn(5, dtype=torch.complex64)
+    torch.save({"x": values.conj()}, tmp_path / "a.pt")
+    torch.save({"x": values}, tmp_path / "b.pt")
+    report = compare.report([checkpoints.read(str(tmp_path / f)) for f in ("a.pt", "b.pt")])
+    assert "x (5 of 5 elements, first at [0]: " in report.summary

@@ -77,6 +77,11 @@ def test_a_bit_that_rots_in_the_file_is_found(folder: Path):
     assert report.data["different"] == ["model.weight"]
 
 
+# A memo with the number 2^32 - 1, for which the unpickler in C makes an array; bytes of 2^46.
+HIGH_MEMO = b"\x80\x04]r\xff\xff\xff\xff."
+LONG_BYTES = b"\x80\x04\x8e" + (1 << 46).to_bytes(8, "little") + b"."
+
+
 class Harmful:
     def __reduce__(self):
         return (os.system, ("touch harmed",))
@@ -134,6 +139,8 @@ def _lose_a_part(index) -> None:
         (lambda folder: (folder / ".metadata").write_bytes(b"\x80\x04]."), "can't be read"),
         (lambda folder: (folder / ".metadata").write_bytes(b"\x80\x04cposix\nsystem\n"), "read"),
         (lambda folder: (folder / ".metadata").write_bytes(bytes(999)), "can't be read"),
+        (lambda folder: (folder / ".metadata").write_bytes(HIGH_MEMO), "can't be read"),
+        (lambda folder: (folder / ".metadata").write_bytes(LONG_BYTES), "can't be read"),
         (lambda folder: distcp(folder).unlink(), "is missing or cut off"),
         (lambda folder: os.truncate(distcp(folder), 900), "is missing or cut off"),
         (lambda folder: distcp(folder).write_bytes(bytes(1 << 16)), "can't be read"),

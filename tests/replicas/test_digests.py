@@ -50,6 +50,26 @@ def test_blocks_and_bytes_are_those_of_the_row_major_order():
     assert len(blocks) == 16 * 7
 
 
+def test_copies_on_a_gpu_are_made_in_parts(monkeypatch: pytest.MonkeyPatch):
+    """As of a channels_last model, whose every tensor needs one."""
+    tensors = [torch.randn(8, 8).t() if i % 3 else torch.randn(8, 8) for i in range(20)]
+    known, parts = digests.of(tensors), []
+
+    def on_gpu(part):
+        parts.append(sum(one.data_ptr() not in own for one in part))
+        described = [digests.described(one) for one in part]
+        content = bytearray(_native.core().digest_tensors(described))
+        return torch.frombuffer(content, dtype=torch.int64).view(-1, 2)
+
+    own = {one.data_ptr() for one in tensors}
+    monkeypatch.setattr(digests, "_reads", lambda device: True)
+    monkeypatch.setattr(digests, "_on_gpu", on_gpu)
+    monkeypatch.setattr(digests, "_MOST_COPIED", 4 * 256)
+    assert digests.of(tensors) == known
+    assert sum(parts) == 13
+    assert max(parts) <= 4
+
+
 class Other:
     """Answers for a second rank: repeats on its tensor what the first one does on its own."""
 

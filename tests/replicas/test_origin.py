@@ -4,10 +4,11 @@ import math
 
 import pytest
 
-from oddrank.replicas.origin import Event, judge
+from oddrank.replicas.origin import Event, first_within, judge
 
 torch = pytest.importorskip("torch")
 from oddrank import replicas  # noqa: E402
+from oddrank.replicas import nonfinite  # noqa: E402
 from oddrank.replicas.nonfinite import largest_of  # noqa: E402
 from replicas import small_training  # noqa: E402
 
@@ -32,6 +33,15 @@ def test_the_earliest_step_and_then_the_earliest_tensor_counts():
 def test_what_all_ranks_have_at_once_or_after_an_exchange_names_none():
     assert ranks_of(event(3, 8), event(3, 8)) == ()
     assert ranks_of(None, event(3, 8, "step-grad"), None) == ()
+
+
+def test_a_rank_that_ran_more_layers_is_still_before_the_exchange():
+    """Rank 0 also ran an evaluation in this step."""
+    received = event(3, 200, "step-grad")
+    assert ranks_of(event(3, 900), received, received) == (0,)
+    assert first_within([event(3, 900), received, None]) == event(3, 900)
+    assert first_within([event(3, 900), event(2, 5, "step-grad")]) is None
+    assert first_within([None]) is None
 
 
 def test_ranks_with_other_layers_are_ordered_by_steps_only():
@@ -99,6 +109,21 @@ def test_a_compiled_module_shows_its_gradients_only_and_says_so(capsys):
     assert "torch.compile hides the layers" in capsys.readouterr().err
 
 
+def test_transforms_of_a_module_go_on_without_a_search():
+    """As a loss with torch.func beside the training's own."""
+    module, optimizer = single()
+    parameters = dict(module.named_parameters())
+
+    def loss(parameters, data):
+        return torch.func.functional_call(module, parameters, (data,)).square().mean()
+
+    with replicas.watch_nonfinite(module, optimizer, every=1), replicas.trace(module, optimizer):
+        torch.func.grad(loss)(parameters, torch.ones(2, 32))
+        torch.func.vmap(module)(torch.ones(3, 2, 32))
+        torch.jit.trace(module, torch.ones(2, 32))
+        small_training.step(module, optimizer, 1)
+
+
 def test_a_search_changes_no_bit_of_the_training():
     plain, watched = single(), single()
     with replicas.watch_nonfinite(*watched, every=2):
@@ -107,3 +132,71 @@ def test_a_search_changes_no_bit_of_the_training():
             small_training.step(*watched, number)
     for one, other in zip(plain[0].parameters(), watched[0].parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_an_attention_mask_is_no_overflow():
+    module = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(5)
+    with replicas.watch_nonfinite(module, optimizer, every=1) as watch:
+        module(torch.randn(2, 5, 8), src_mask=mask).sum().backward()
+        optimizer.step()
+    assert watch.report is None
+    with replicas.watch_nonfinite(module, optimizer, every=1):
+        module(torch.randn(2, 5, 8) - math.inf).sum().backward()
+        with pytest.raises(replicas.NonfiniteError, match="inf in an input of the model"):
+            optimizer.step()
+
+
+def test_a_conjugate_that_a_layer_returns_is_read():
+    class Conjugate(torch.nn.Module):
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+            return torch.complex(x, x * math.inf).conj()
+
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), Conjugate())
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    with replicas.watch_nonfinite(module, optimizer, every=1, what=("values",)):
+        module(torch.ones(1, 2))
+        with pytest.raises(replicas.NonfiniteError, match="in the output of 1 at step 1"):
+            optimizer.step()
+
+
+def test_a_parameter_that_a_layer_returns_keeps_no_hooks():
+    module = torch.nn.Sequential(torch.nn.Identity())
+    leaf = torch.ones(2, requires_grad=True)
+    optimizer = torch.optim.SGD([leaf], lr=0.01)
+    with replicas.watch_nonfinite(module, optimizer, every=1):
+        for _ in range(5):
+            module(leaf).sum().backward()
+            optimizer.step()
+    assert not leaf._backward_hooks
+
+
+class Far(torch.Tensor):
+    """An extreme that is on a GPU, as far as the search can tell."""
+
+    @property
+    def device(self) -> "torch.device":
+        return torch.device("cuda", 0)
+
+
+def test_a_long_evaluation_keeps_few_extremes_on_a_gpu(monkeypatch: pytest.MonkeyPatch):
+    extremes = nonfinite._extremes
+
+    def far(tensor):
+        return tuple(one.as_subclass(Far) for one in extremes(tensor))
+
+    monkeypatch.setattr(nonfinite, "_extremes", far)
+    monkeypatch.setattr(nonfinite, "_MOST_PENDING", 50)
+    module, optimizer = single()
+    with replicas.watch_nonfinite(module, optimizer, every=3) as watch:
+        for _ in range(40):
+            module(torch.ones(1, 32))
+            assert len(watch._pending) < 50
+        small_training.step(module, optimizer, 1)
+        module[1].down.bias.data[3] = math.nan
+        small_training.step(module, optimizer, 2)
+        with pytest.raises(
+            replicas.NonfiniteError, match=r"nan in the parameter 1.down.bias at step 2"
+        ):
+            small_training.step(module, optimizer, 3)

@@ -7,6 +7,8 @@ import pytest
 from oddrank import OddrankError
 
 torch = pytest.importorskip("torch")
+from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+
 from oddrank import replicas  # noqa: E402
 from replicas import small_training  # noqa: E402
 
@@ -86,6 +88,40 @@ def test_a_replay_restores_lists_of_an_optimizer_and_replaced_buffers():
             else:
                 step()
         results.append([*module.parameters(), module.calls])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+class Halves(torch.nn.Module):
+    """Its weight has no memory of its own: it is a pair of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(TwoTensor(torch.ones(4), torch.ones(4)))
+
+
+def test_a_replay_restores_parameters_with_other_memory_or_none_of_their_own():
+    """`p.data = p.data - g`, as in optimizers by hand; and a subclass of tensors."""
+    results = []
+    for replays in (False, True):
+        module, halves = small_training.model(), Halves()
+        module.append(halves)
+
+        def step() -> None:
+            data = torch.ones(4, 32).cumsum(1)
+            module[1](module[0](data)).square().mean().backward()  # noqa: B023
+            for parameter in [*module[0].parameters(), *module[1].parameters()]:  # noqa: B023
+                parameter.data = parameter.data - 0.1 * parameter.grad
+                parameter.grad = None
+            with torch.no_grad():
+                halves.weight.mul_(2.0)  # noqa: B023
+
+        for _ in range(2):
+            if replays:
+                report = replicas.replay(step, module)
+                assert report.verdict == "healthy", report.summary
+            else:
+                step()
+        results.append([*module[:2].parameters(), halves.weight.a, halves.weight.b])
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 

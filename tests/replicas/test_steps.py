@@ -41,6 +41,14 @@ def test_a_rank_s_own_gradient_is_seen_before_ddp_adds_it_up(job: Job):
     assert report["summary"].endswith("nan in the gradient of 0.norm.weight at step 1")
 
 
+def test_ranks_that_ran_other_layers_are_not_blamed_for_what_they_received(job: Job):
+    (report,) = job("one_rank_runs_more_layers")
+    assert named(report) == [("nonfinite-everywhere", [])]
+    assert report["summary"].endswith(
+        "is unknown: ranks that ran other layers have it in the same step"
+    )
+
+
 def test_a_shard_of_a_parameter_is_named_before_the_sum_that_spreads_it(job: Job):
     (report,) = job("one_rank_s_parameter_is_nan")
     assert named(report) == [("first-nonfinite", [1])]

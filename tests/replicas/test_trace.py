@@ -109,6 +109,19 @@ def test_a_layer_that_is_called_twice_has_two_tensors(tmp_path: Path):
     assert "step 2: the output of 0.norm, 2" not in names
 
 
+def test_each_step_without_an_optimizer_has_its_parameters(tmp_path: Path):
+    module = small_training.model()
+    with replicas.trace(module, what=("params",), steps=1) as trace, torch.no_grad():
+        for _ in range(3):
+            module(torch.ones(1, 32))
+            trace.next_step()
+        module(torch.ones(1, 32))
+    trace.save(tmp_path / "a.json")
+    names = checkpoints.read(str(tmp_path / "a.json")).tensors
+    assert "step 3: the parameter 1.up.weight" in names
+    assert "step 4: the parameter 1.up.weight" in names
+
+
 @pytest.mark.parametrize(
     ("dtype", "one", "other", "ulp"),
     [

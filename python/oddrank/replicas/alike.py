@@ -11,6 +11,8 @@ from oddrank.replicas.majority import minority
 
 # May differ on purpose, on each rank.
 _OWN = ("the seed of ", "the state of ")
+# A rank lacks these if it does not use numpy or a GPU, or holds other layers: a pipeline stage.
+_MAY_LACK = ("numpy's ", "the state of ", " of parameter group ")
 
 
 def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, str]:
@@ -65,6 +67,8 @@ def judge(by_rank: Mapping[int, Mapping[str, str]], hosts: Mapping[int, str]) ->
     found = []
     for name in dict.fromkeys(name for own in by_rank.values() for name in own):
         values = {rank: own.get(name, "unknown") for rank, own in by_rank.items()}
+        if any(part in name for part in _MAY_LACK):
+            values = {rank: own[name] for rank, own in by_rank.items() if name in own}
         odd = minority(values)
         own = name.startswith(_OWN)
         if odd is None or (own and not odd):

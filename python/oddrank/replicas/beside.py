@@ -48,17 +48,17 @@ def save_digests(
     """
     rank, world = _rank_and_world()
     held = [one for one in _held(module, optimizer, groups, what) if one.owner == rank]
-    if not held:
-        _file(folder, rank).unlink(missing_ok=True)  # of an earlier save by other ranks
-        return
+    try:
+        if not held:
+            _file(folder, rank).unlink(missing_ok=True)  # of an earlier save by other ranks
+            return
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OddrankError(f"can't write to {folder}: {error.strerror or error}") from error
     saved = checkpoints.Checkpoint(str(folder), values={"world": str(world)})
     every = digests.of([one.tensor for one in held])
     for one, digest in zip(held, every, strict=True):
         saved.tensors[one.key] = checkpoints.Saved(*_form(one.tensor), digest.hex())
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OddrankError(f"can't make {folder}: {error.strerror or error}") from error
     write_json(envelope("replicas dump", {}, saved.as_json()), _file(folder, rank))
 
 

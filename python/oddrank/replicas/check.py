@@ -160,12 +160,19 @@ def _alone() -> Report:
 
 def _by_group(chosen: Sequence[Entry]) -> dict[tuple[int, ...], tuple[Any, list[Entry]]]:
     """Returns ranks -> their group and its tensors, for groups of several ranks."""
+    import torch.distributed as dist
+
     found: dict[tuple[int, ...], tuple[Any, list[Entry]]] = {}
+    ranks_of: dict[Any, tuple[int, ...]] = {}
     for one in chosen:
         for group in one.groups:
-            ranks = gathers.members(group)
+            if group not in ranks_of:
+                ranks_of[group] = gathers.members(group)
+            ranks = ranks_of[group]
+            # Ranks that find another group of all ranks first must wait in the same one.
+            where = dist.group.WORLD if len(ranks) == dist.get_world_size() else group
             if len(ranks) > 1:
-                found.setdefault(ranks, (group, []))[1].append(one)
+                found.setdefault(ranks, (where, []))[1].append(one)
     return found
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from oddrank.errors import OddrankError
-from oddrank.replicas import dcp, digests
+from oddrank.replicas import dcp, digests, entries
 from oddrank.replicas.loading import ADVICE, NeedsCodeError, load, short
 
 # safetensors' name of a type -> torch's.
 _TYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
-    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64", "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+    "C64": "complex64", "BOOL": "bool",
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
     "U16": "uint16", "U32": "uint32", "U64": "uint64",
 }  # fmt: skip
@@ -27,8 +28,10 @@ _MOST_HEADER = 100 << 20
 _MOST_TEXT = 1000
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _ZIP = b"PK\x03\x04"
-# A tensor of this many times its file's bytes repeats elements only to exhaust the reader.
+# Tensors of this many times their file's bytes repeat elements only to exhaust the reader.
 _MOST_REPEATED = 1 << 12
+# A list may hold another one many times, and that a third one: a few bytes are a lot of values.
+_MOST_NODES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -78,19 +81,22 @@ class Checkpoint:
         """Adds what torch.load returned: tensors by their path, numbers and texts as values."""
         import torch
 
-        size = file.stat().st_size
+        room = file.stat().st_size * _MOST_REPEATED
         try:
-            every = list(_flat(tree, name))
+            every = list(_flat(tree, name, iter(range(_MOST_NODES, 0, -1))))
         except RecursionError as error:
             raise OddrankError(f"{file} is nested too deeply, or holds itself") from error
+        except OverflowError as error:
+            raise OddrankError(f"{file} has more than {_MOST_NODES} values") from error
         for path, value in every:
             if not isinstance(value, torch.Tensor):
                 self.values[path] = _as_value(value)
-            elif value.layout != torch.strided or value.is_quantized:
-                self.skipped[path] = f"its layout is {value.layout}: only strided ones are compared"
-            elif digests.size_of(value) > size * _MOST_REPEATED:
-                raise OddrankError(f"{file}: tensor {path} claims more than the file can hold")
+            elif why := entries.unreadable(value):
+                self.skipped[path] = why
             else:
+                room -= digests.size_of(value)
+                if room < 0:
+                    raise OddrankError(f"{file}: tensor {path} claims more than the file can hold")
                 self.add(path, value, _returns(value))
 
 
@@ -142,6 +148,8 @@ def _read_dcp(found: Checkpoint, folder: Path) -> None:
 
 def _read_file(found: Checkpoint, file: Path, prefix: str) -> None:
     """Adds a file's tensors. prefix: for names that two files of a folder may have."""
+    if file.exists() and not file.is_file():  # opening a pipe waits for a writer
+        raise OddrankError(f"{file} is no regular file: {ADVICE}")
     with file.open("rb") as stream:
         begin = stream.read(16)
     if begin[:1] == b"{":
@@ -156,8 +164,13 @@ def _read_file(found: Checkpoint, file: Path, prefix: str) -> None:
         found.add_tree(load(file, file, mmap=use_mmap or None), prefix.removesuffix(" "), file)
 
 
-def _flat(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields the leaves of nested mappings and lists by their path. A list of numbers is a leaf."""
+def _flat(thing: Any, name: str, left: Iterator[int]) -> Iterator[tuple[str, Any]]:
+    """Yields the leaves of nested mappings and lists by their path. A list of numbers is a leaf.
+
+    left: has an item for each thing that may still be read; OverflowError after the last one.
+    """
+    if not next(left, 0):
+        raise OverflowError
     items: Any = ()
     if isinstance(thing, Mapping):
         items = thing.items()
@@ -167,7 +180,7 @@ def _flat(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, thing
     for key, value in items:
         between = "" if not name else " " if name.endswith(":") else "."
-        yield from _flat(value, f"{name}{between}{key}")
+        yield from _flat(value, f"{name}{between}{key}", left)
 
 
 def _is_plain(thing: Any) -> bool:
@@ -244,5 +257,7 @@ def _read_dump(found: Checkpoint, file: Path) -> None:
             )  # fmt: skip
         found.values |= {str(name): str(value) for name, value in data["values"].items()}
         found.skipped |= {str(name): str(why) for name, why in data.get("skipped", {}).items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (
+        ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError
+    ) as error:  # fmt: skip
         raise OddrankError(f"{file} is no JSON of replicas dump ({short(error)})") from error

@@ -119,8 +119,9 @@ def first_difference(one: Any, other: Any) -> str:
     """Returns how many elements differ by their bits, and the first one with both values."""
     import torch
 
+    one, other = (t.detach().resolve_conj().resolve_neg() for t in (one, other))
     size = one.element_size()
-    pair = [t.detach().contiguous().view(-1).view(torch.uint8) for t in (one, other)]
+    pair = [t.contiguous().view(-1).view(torch.uint8) for t in (one, other)]
     count, first = 0, -1
     for at in range(0, pair[0].numel(), _STEP):
         wrong = (pair[0][at : at + _STEP] != pair[1][at : at + _STEP]).view(-1, size).any(1)
@@ -142,7 +143,7 @@ def _distances(one: Any, other: Any) -> str:
     import torch
 
     if one.is_complex():
-        one, other = (torch.view_as_real(tensor.resolve_conj()) for tensor in (one, other))
+        one, other = (torch.view_as_real(tensor) for tensor in (one, other))
     if not one.is_floating_point():
         return ""
     bits = _BITS.get(one.element_size())

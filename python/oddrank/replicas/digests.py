@@ -1,7 +1,7 @@
 """Digests of torch's tensors, on the CPU or the GPU where they are: 16 bytes each."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oddrank import _native
@@ -9,24 +9,30 @@ from oddrank import _native
 BYTES = 16
 # Enough for the memory bandwidth of most hosts, and too few to disturb the other ranks of a node.
 _MOST_THREADS = 4
+# Bytes of a GPU that copies of tensors may take, which are not contiguous: channels_last.
+_MOST_COPIED = 256 << 20
 
 
 def of(tensors: Sequence[Any]) -> list[bytes]:
     """Returns the digest of each tensor. Waits for each GPU once, for all of its tensors."""
+    import torch
+
     core, threads = _native.core(), _threads()
     found: list[bytes] = [b""] * len(tensors)
     places: dict[Any, list[int]] = defaultdict(list)
     for number, tensor in enumerate(tensors):
         places[tensor.device].append(number)
-    # Kept until the digests are read: those on a GPU may be copies that its kernels still use.
-    kept: dict[Any, tuple[list[Any], Any]] = {}
+    rows: dict[Any, list[Any]] = {}
     for device, numbers in places.items():
         if _reads(device):
-            plain = [_plain(tensors[number]) for number in numbers]
-            kept[device] = plain, _on_gpu(plain)
+            # A copy's memory is used again by later work of the same stream only.
+            rows[device] = [
+                _on_gpu([_plain(tensors[number]) for number in batch])
+                for batch in _batches(tensors, numbers)
+            ]
     for device, numbers in places.items():
-        if device in kept:
-            every = _content(kept[device][1])
+        if device in rows:
+            every = _content(torch.cat(rows[device]))
         elif device.type == "cpu":
             plain = [_plain(tensors[number]) for number in numbers]
             every = core.digest_tensors([described(tensor) for tensor in plain], threads)
@@ -35,6 +41,20 @@ def of(tensors: Sequence[Any]) -> list[bytes]:
         for place, number in enumerate(numbers):
             found[number] = every[place * BYTES : (place + 1) * BYTES]
     return found
+
+
+def _batches(tensors: Sequence[Any], numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Yields the numbers in parts whose copies together are small, or a single one."""
+    batch: list[int] = []
+    copied = 0
+    for number in numbers:
+        size = 0 if tensors[number].is_contiguous() else size_of(tensors[number])
+        if size and copied and copied + size > _MOST_COPIED:
+            yield batch
+            batch, copied = [], 0
+        batch.append(number)
+        copied += size
+    yield batch
 
 
 def of_blocks(tensor: Any, block: int, begin: int, end: int) -> bytes:

@@ -1,6 +1,6 @@
 """The tensors of a training: parameters, buffers, gradients, optimizer state, generators."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ PARAMS, BUFFERS, GRADS, OPTIM, RNG = ALL = ("params", "buffers", "grads", "optim
 
 # Statistics that each rank keeps for itself until the next forward pass.
 _OWN_STATISTICS = ("running_mean", "running_var")
+_MOST_NUMBER = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,19 @@ def collect(
     found: list[Entry] = []
     skipped: list[Skipped] = []
     for name, kind, tensor, placed in every(module, optimizer, places, what):
-        why = placed.why_not or unreadable(tensor)
+        why = placed.why_not or unreadable(tensor) or _without_copy(placed)
         if why:
             skipped.append(Skipped(name, kind, why))
         else:
             found.append(Entry(name, kind, local(tensor), placed.groups))
     return found, skipped
+
+
+def _without_copy(placed: Placed) -> str:
+    """Returns why nothing can be compared in these groups; "" if some group has several ranks."""
+    if any(group.size() > 1 for group in placed.groups):
+        return ""
+    return "its group has one rank: no other rank has a copy"
 
 
 def every(
@@ -92,9 +100,7 @@ def every(
                 placed = Placed(why_not="batch norm keeps each rank's own until the next forward")
             yield name, BUFFERS, buffer, placed
     if OPTIM in what and optimizer is not None:
-        yield from _optimizer(
-            optimizer, {id(p): name.partition(" = ")[0] for p, name in names}, places
-        )
+        yield from _optimizer(optimizer, {id(p): name for p, name in names}, places)
 
 
 def _optimizer(
@@ -107,12 +113,35 @@ def _optimizer(
             placed = places(name, parameter, known=id(parameter) in names)
             if shards:
                 placed = Placed(why_not="ZeroRedundancyOptimizer gives each rank another part")
-            for key, value in sorted(optimizer.state.get(parameter, {}).items()):
-                if not hasattr(value, "data_ptr"):
-                    continue
-                plain = not hasattr(value, "placements")
-                where = places.beside(parameter, placed) if plain and not shards else placed
-                yield f"{name}.{key}", OPTIM, value, where if plain else places(name, value)
+            state = optimizer.state.get(parameter, {})
+            for own, value in _state_tensors(state, name.partition(" = ")[0]):
+                if hasattr(value, "placements"):
+                    where = places(name, value)
+                elif value.numel() == 1 and not shards:
+                    where = places.beside(name, parameter, placed)
+                else:  # made from this rank's part of the parameter
+                    where = placed
+                yield own, OPTIM, value, where
+
+
+def _state_tensors(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yields the tensors of nested mappings and lists by their path.
+
+    A whole number, such as a count of steps, is a tensor. Other numbers may be a rank's own: LBFGS
+    keeps the last loss.
+    """
+    import torch
+
+    if hasattr(thing, "data_ptr"):
+        yield name, thing
+    elif isinstance(thing, Mapping):
+        for key in sorted(thing, key=str):
+            yield from _state_tensors(thing[key], f"{name}.{key}")
+    elif isinstance(thing, list | tuple):
+        for i, one in enumerate(thing):
+            yield from _state_tensors(one, f"{name}.{i}")
+    elif type(thing) is int and -_MOST_NUMBER <= thing < _MOST_NUMBER:
+        yield name, torch.tensor(thing, dtype=torch.int64, device="cpu")
 
 
 def _names(named: Any) -> list[tuple[Any, str]]:
@@ -147,6 +176,11 @@ def local(tensor: Any) -> Any:
 
 def unreadable(tensor: Any) -> str:
     """Returns why a tensor can't be digested; "" if it can."""
+    return without_values(tensor) or _unlike_memory(local(tensor))
+
+
+def without_values(tensor: Any) -> str:
+    """Returns why a tensor has no values; "" if it has some."""
     from torch.nn.parameter import is_lazy
 
     if is_lazy(tensor):
@@ -154,7 +188,9 @@ def unreadable(tensor: Any) -> str:
     own = local(tensor)
     if own.device.type == "meta":
         return "it is a meta tensor without values"
-    return _unlike_memory(own)
+    if not _unlike_memory(own) and own.numel() and not own.untyped_storage().size():
+        return "its memory is freed"
+    return ""
 
 
 def _unlike_memory(own: Any) -> str:
@@ -167,6 +203,4 @@ def _unlike_memory(own: Any) -> str:
         return "quantized tensors are not compared"
     if is_traceable_wrapper_subclass(own):
         return f"it is a {type(own).__name__}, which has no memory of its own"
-    if own.numel() and not own.untyped_storage().size():
-        return "its memory is freed"
     return ""

@@ -170,7 +170,8 @@ def _place(place: Mapping[str, Any] | None, odd: Sequence[int]) -> str:
         return ""
     own = {rank: value for value, ranks in place["values"].items() for rank in ranks}
     usual = next((value for rank, value in own.items() if rank not in odd), "?")
-    return f", first at {place['index']}: {own.get(odd[0], '?')} instead of {usual}"
+    value = next((own[rank] for rank in odd if own.get(rank, usual) != usual), "?")
+    return f", first at {place['index']}: {value} instead of {usual}"
 
 
 def _values(place: Mapping[str, Any] | None) -> str:

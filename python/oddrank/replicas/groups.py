@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from oddrank.errors import OddrankError
+from oddrank.replicas import gathers
 
 # A process group, several, a device mesh, or None: not compared.
 Given = Any
@@ -18,6 +19,9 @@ _MEGATRON = (
     ("tensor_model_parallel", True, "tensor parallelism shards it"),
     ("allreduce", False, "it belongs to an expert"),
 )
+
+
+_NO_GROUP = "groups= gives it no group that this rank is in"
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Places:
     meshes: list[Any] = field(default_factory=list)
     _ddp: dict[int, _Ddp] = field(default_factory=dict)
     _flat: set[int] = field(default_factory=set)  # parameters that FSDP1 shards
+    _crossing: dict[Any, list[Any]] = field(default_factory=dict)  # mesh -> groups: see _across
 
     @staticmethod
     def of(module: Any, wanted: Groups) -> "Places":
@@ -67,13 +72,15 @@ class Places:
         given = self._given(name, tensor)
         if not (isinstance(given, str) and given == AUTO):
             groups = _as_groups(given, name)
-            return Placed(groups) if groups else Placed(why_not="groups= gives it no group")
+            return Placed(groups) if groups else Placed(why_not=_NO_GROUP)
         return self._auto(tensor, known)
 
     def _given(self, name: str, tensor: Any) -> Given:
         if isinstance(self.wanted, Mapping):
+            # A tied weight goes by all of its names.
+            names = (name, *name.split(" = "))
             for pattern, given in self.wanted.items():
-                if fnmatchcase(name, pattern):
+                if any(fnmatchcase(one, pattern) for one in names):
                     return given
             return AUTO
         if callable(self.wanted) and not _is_group(self.wanted):
@@ -82,7 +89,7 @@ class Places:
 
     def _auto(self, tensor: Any, known: bool) -> Placed:
         if hasattr(tensor, "placements"):
-            return _of_dtensor(tensor)
+            return self._of_dtensor(tensor)
         ddp = self._ddp.get(id(tensor))
         if ddp is not None and not ddp.ignored:
             return Placed((ddp.group,))
@@ -109,14 +116,52 @@ class Places:
         import torch.distributed as dist
 
         if self.meshes:
-            yield from over(self.meshes[0])
+            largest = max(self.meshes, key=lambda mesh: int(mesh.size()))
+            yield from over(largest)
+            yield from self._across(largest)
         else:
             yield dist.group.WORLD
 
-    def beside(self, parameter: Any, placed: Placed) -> Placed:
-        """Returns where copies of a plain tensor of a parameter are, such as its step count."""
+    def _across(self, mesh: Any) -> list[Any]:
+        """Returns groups of other meshes in which this rank is the only one of `mesh`.
+
+        What lies on `mesh` alone has a copy on each rank of such a group: a norm that FSDP shards
+        beside layers that tensor parallelism shards, too.
+        """
+        if mesh not in self._crossing:
+            own = set(mesh.mesh.flatten().tolist())
+            found: dict[tuple[int, ...], Any] = {}
+            for other in self.meshes:
+                for group in _dimensions(other):
+                    ranks = gathers.members(group)
+                    if len(own.intersection(ranks)) == 1:
+                        found.setdefault(ranks, group)
+            self._crossing[mesh] = list(found.values())
+        return self._crossing[mesh]
+
+    def _of_dtensor(self, tensor: Any) -> Placed:
+        mesh = tensor.device_mesh
+        if any(placement.is_partial() for placement in tensor.placements):
+            return Placed(why_not="it is a partial sum, different on each rank by design")
+        if all(placement.is_replicate() for placement in tensor.placements):
+            return Placed((*over(mesh), *self._across(mesh)))
+        copies = [
+            mesh.get_group(dimension)
+            for dimension, placement in enumerate(tensor.placements)
+            if placement.is_replicate() and mesh.size(dimension) > 1
+        ]
+        copies += self._across(mesh)
+        if copies:
+            return Placed(tuple(copies))
+        return Placed(why_not="it is sharded over all ranks: no other rank has a copy")
+
+    def beside(self, name: str, parameter: Any, placed: Placed) -> Placed:
+        """Returns where copies of a number beside a parameter are, such as its step count."""
         mesh = getattr(parameter, "device_mesh", None)
-        return placed if mesh is None else Placed(tuple(over(mesh)))
+        given = self._given(name, parameter)
+        if mesh is None or not (isinstance(given, str) and given == AUTO):
+            return placed
+        return Placed((*over(mesh), *self._across(mesh)))
 
     def _add_ddp(self, ddp: Any) -> None:
         ignored = set(getattr(ddp, "parameters_to_ignore", ()))
@@ -125,7 +170,16 @@ class Places:
 
 
 def over(mesh: Any) -> Iterator[Any]:
-    """Yields the groups of all dimensions of a mesh that have several ranks."""
+    """Yields the groups of ranks that share what all ranks of a mesh have."""
+    import torch.distributed as dist
+
+    if mesh.size() == dist.get_world_size():
+        yield dist.group.WORLD  # of many copies one is odd, of two none
+    else:
+        yield from _dimensions(mesh)
+
+
+def _dimensions(mesh: Any) -> Iterator[Any]:
     for dimension in range(mesh.ndim):
         if mesh.size(dimension) > 1:
             yield mesh.get_group(dimension)
@@ -142,26 +196,16 @@ def unwrapped(module: Any) -> Any:
             return module
 
 
-def _of_dtensor(tensor: Any) -> Placed:
-    mesh = tensor.device_mesh
-    if any(placement.is_partial() for placement in tensor.placements):
-        return Placed(why_not="it is a partial sum, different on each rank by design")
-    copies = tuple(
-        mesh.get_group(dimension)
-        for dimension, placement in enumerate(tensor.placements)
-        if placement.is_replicate() and mesh.size(dimension) > 1
-    )
-    if copies:
-        return Placed(copies)
-    return Placed(why_not="it is sharded over all ranks: no other rank has a copy")
-
-
 def _as_groups(given: Given, name: str) -> tuple[Any, ...]:
+    import torch.distributed as dist
+
     if given is None:
         return ()
     if hasattr(given, "get_group") and hasattr(given, "ndim"):
         return tuple(over(given))
     several = tuple(given) if isinstance(given, Sequence) else (given,)
+    # new_group() returns this number on the ranks that are not in the group.
+    several = tuple(one for one in several if one != dist.GroupMember.NON_GROUP_MEMBER)
     for one in several:
         if not _is_group(one):
             raise OddrankError(

@@ -20,10 +20,11 @@ PARAMS, VALUES, GRADS = ALL = ("params", "values", "grads")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of tensor. own: it shows before ranks exchange it."""
+    """A kind of tensor. own: it shows before ranks exchange it. late: after the backward pass."""
 
     words: str
     own: bool = True
+    late: bool = False
 
 
 KINDS = {
@@ -32,8 +33,8 @@ KINDS = {
     "output": Kind("the output of {}"),
     "output-grad": Kind("the gradient of the output of {}"),
     "grad": Kind("the gradient of {}"),
-    "step-grad": Kind("the final gradient of {}", own=False),
-    "left": Kind("{} after the step"),
+    "step-grad": Kind("the final gradient of {}", own=False, late=True),
+    "left": Kind("{} after the step", late=True),
 }
 
 # Takes a row of KINDS, the name of the layer or parameter, and the tensor.
@@ -46,6 +47,17 @@ def check_choice(what: Collection[str]) -> None:
         raise OddrankError(f"what={what!r}: give some of {', '.join(ALL)}, as a tuple")
 
 
+def check_optimizer(optimizer: Any) -> None:
+    """Raises OddrankError if an optimizer can't tell when it steps, as a wrapper of one."""
+    try:
+        optimizer.register_step_post_hook(lambda *_: None).remove()
+    except AttributeError as error:
+        raise OddrankError(
+            f"a {type(optimizer).__name__} has no hooks on its steps: give the torch optimizer"
+            " that it wraps"
+        ) from error
+
+
 class LayerHooks:
     """Shows the tensors of one module until remove(). `names` are those of its layers."""
 
@@ -53,6 +65,8 @@ class LayerHooks:
         self, module: Any, optimizer: Any, what: Collection[str], see: See,
         after_step: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
+        if optimizer is not None:
+            check_optimizer(optimizer)
         self._see, self._what, self._after = see, what, after_step
         self._inner = unwrapped(module)
         self._shown: set[int] = set()  # parameters that this step has shown
@@ -101,7 +115,8 @@ class LayerHooks:
                 if VALUES in self._what:
                     self._see("output", shown, tensor)
                     self._last = weakref.ref(tensor), _version(tensor)
-                if GRADS in self._what and tensor.requires_grad:
+                # A leaf is no output of the layer's work, and would keep the hook of each pass.
+                if GRADS in self._what and tensor.requires_grad and not tensor.is_leaf:
                     tensor.register_hook(self._shows("output-grad", shown))
 
         self._hooks.append(layer.register_forward_pre_hook(before, with_kwargs=True))
@@ -128,9 +143,13 @@ class LayerHooks:
                     self._see("step-grad", name, parameter.grad)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.next_step()
+        self._after()
+
+    def next_step(self) -> None:
+        """Shows parameters again, which are shown once a step. An optimizer's step calls it."""
         self._shown.clear()
         self._last = None
-        self._after()
 
 
 def tensors_of(thing: Any) -> Iterator[Any]:
@@ -174,6 +193,11 @@ def _does_work(layer: Any) -> bool:
 
 
 def _is_traced() -> bool:
+    """Returns whether tensors have no values here: within compile, trace, vmap and grad."""
     import torch
 
-    return bool(torch.compiler.is_compiling())
+    return bool(
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+    )

@@ -58,6 +58,7 @@ class Trace:
 
     def next_step(self) -> None:
         """Ends a step. An optimizer's step does it by itself."""
+        self._hooks.next_step()
         self._steps.append(_Step(self._steps[-1].number + 1))
 
     def remove(self) -> None:

@@ -63,12 +63,16 @@ def text_of(content: bytes, dtype: Any) -> str:
     """Returns a value and its bits, which tell apart what looks the same: `1.5 (0x3fc00000)`."""
     import torch
 
+    bits = f"0x{int.from_bytes(content, 'little'):0{2 * len(content)}x}"
     value = torch.frombuffer(bytearray(content), dtype=dtype)
-    if value.dtype.is_floating_point and value.element_size() == 1:
-        value = value.to(torch.float32)
-    number = value.item()
+    try:
+        if value.dtype.is_floating_point and value.element_size() == 1:
+            value = value.to(torch.float32)
+        number = value.item()
+    except (RuntimeError, TypeError, ValueError):  # a type that torch only stores
+        return bits
     shown = f"{number:.9g}" if isinstance(number, float) else str(number)
-    return f"{shown} (0x{int.from_bytes(content, 'little'):0{2 * len(content)}x})"
+    return f"{shown} ({bits})"
 
 
 def _block_of(bytes_: int, chunk: int) -> int:

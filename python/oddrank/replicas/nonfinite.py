@@ -3,7 +3,10 @@
 import json
 import math
 import socket
-from collections.abc import Collection
+import zlib
+from array import array
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -11,6 +14,13 @@ from oddrank.replicas import digests, entries, findings, gathers, layer_hooks, o
 from oddrank.replicas.origin import Event
 from oddrank.replicas.watch import FoundError, OnDiff, check_arguments, tell
 from oddrank.report import Report
+
+# Tensors on a GPU whose extremes wait there to be read: a bound for its memory, 1 KiB each.
+_MOST_PENDING = 1 << 16
+# Kinds that may be an attention mask: 0 and -inf are its values.
+_MAY_MASK = ("input", "output")
+
+_Seen = tuple[int, int, str, str]  # step, order, kind and name of a tensor
 
 
 class NonfiniteError(FoundError):
@@ -35,8 +45,9 @@ def watch_nonfinite(
 
     on_found: what happens on all ranks: "raise" raises NonfiniteError in optimizer.step(), "warn"
     prints the report on rank 0, a function gets the report. It looks no further after that.
-    Leave out "grads" with a GradScaler: its first steps overflow on purpose. steps_before: steps
-    of the training before this call, such as those of a resumed one: they count in the report.
+    Leave out "grads" with a GradScaler: its first steps overflow on purpose. An attention mask,
+    which has -inf and no value above 0, is no finding. steps_before: steps of the training before
+    this call, such as those of a resumed one: they count in the report.
     """
     layer_hooks.check_choice(what)
     check_arguments(every, on_found, "on_found")
@@ -55,8 +66,11 @@ class NonfiniteWatch:
         self._every, self._on_found = every, on_found
         self._first: Event | None = None
         self._order = 0
-        # Events on a GPU, with their largest value there: read once, where ranks compare.
-        self._pending: list[tuple[int, int, str, str, Any]] = []
+        # Tensors on a GPU, with their extremes there: read once, where ranks compare.
+        self._pending: list[tuple[_Seen, tuple[Any, Any]]] = []
+        # Step -> a checksum of the tensors up to each one, which is alike on ranks that made the
+        # same: only then can their orders be compared.
+        self._paths: dict[int, array[int]] = defaultdict(lambda: array("I"))
         self._hooks = layer_hooks.LayerHooks(module, optimizer, what, self._see, self._after_step)
         self._layers = digests.of_bytes("\n".join(self._hooks.names).encode()).hex()
 
@@ -77,61 +91,90 @@ class NonfiniteWatch:
         self.remove()
 
     def _see(self, kind: str, name: str, tensor: Any) -> None:
+        import torch
+
         if not (tensor.is_floating_point() or tensor.is_complex()):
             return
         self._order += 1
         if self._first is not None:
             return
+        path = self._paths[self.steps + 1]
+        made = f"{kind} {name} {torch.is_grad_enabled()}".encode()
+        path.append(zlib.crc32(made, path[-1] if path else 0))
         own = entries.local(tensor)
         if entries.unreadable(own) or not own.numel():
             return
-        largest = largest_of(own)
-        if largest.device.type == "cpu":
-            self._judge(self.steps + 1, self._order, kind, name, float(largest))
+        low, high = _extremes(own)
+        seen = (self.steps + 1, self._order, kind, name)
+        if low.device.type == "cpu":
+            self._judge(seen, float(low), float(high))
         else:
-            self._pending.append((self.steps + 1, self._order, kind, name, largest))
+            self._pending.append((seen, (low, high)))
+            if len(self._pending) >= _MOST_PENDING:  # a long evaluation between two steps
+                self._read_pending()
 
-    def _judge(self, step: int, order: int, kind: str, name: str, largest: float) -> None:
-        if self._first is None and not math.isfinite(largest):
-            self._first = Event(step, order, kind, name, "nan" if math.isnan(largest) else "inf")
+    def _judge(self, seen: _Seen, low: float, high: float) -> None:
+        step, order, kind, name = seen
+        if math.isfinite(low) and math.isfinite(high):
+            return
+        if kind in _MAY_MASK and low == -math.inf and high == 0.0:
+            return
+        # Those on a GPU are judged later than those on the CPU that were made after them.
+        if self._first is None or (step, order) < (self._first.step, self._first.order):
+            has_nan = math.isnan(low) or math.isnan(high)
+            self._first = Event(step, order, kind, name, "nan" if has_nan else "inf")
 
     def _after_step(self) -> None:
         self.steps += 1
         self._order = 0
-        if self.steps % self._every:
-            return
-        self._read_pending()
-        self.report = _report(self._first, self._layers, self.steps)
-        if self.report is not None:
-            self.remove()
-            tell(self.report, self._on_found, NonfiniteError)
+        if self.steps % self._every == 0:
+            self._read_pending()
+            self.report = _report(self._first, self._layers, self.steps, self._paths)
+            if self.report is not None:
+                self.remove()
+                tell(self.report, self._on_found, NonfiniteError)
+        if self._first is None and not self._pending:
+            self._paths.clear()
 
     def _read_pending(self) -> None:
         """Waits for each GPU once."""
         import torch
 
         pending, self._pending = self._pending, []
-        for device in dict.fromkeys(one[-1].device for one in pending):
-            own = [one for one in pending if one[-1].device == device]
-            values = torch.stack([one[-1].double() for one in own]).tolist()
-            for (step, order, kind, name, _), value in zip(own, values, strict=True):
-                self._judge(step, order, kind, name, value)
+        for device in dict.fromkeys(one[-1][0].device for one in pending):
+            own = [one for one in pending if one[-1][0].device == device]
+            values = torch.stack([one.double() for row in own for one in row[-1]]).tolist()
+            for number, (seen, _) in enumerate(own):
+                self._judge(seen, *values[2 * number : 2 * number + 2])
+        if self._first is None:
+            for step in [step for step in self._paths if step <= self.steps]:
+                del self._paths[step]
 
 
 def largest_of(tensor: Any) -> Any:
     """Returns the largest absolute value as a tensor: nan if one is. The tensor is not empty."""
     import torch
 
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    if tensor.element_size() == 1:  # float8, which has no order
-        tensor = tensor.float()
-    # Reads 20 times as fast on a CPU as isfinite() or a norm. Both pass on NaN.
-    low, high = torch.aminmax(tensor)
+    low, high = _extremes(tensor)
     return torch.maximum(high, -low)
 
 
-def _report(first: Event | None, layers: str, steps: int) -> Report | None:
+def _extremes(tensor: Any) -> tuple[Any, Any]:
+    """Returns the smallest and the largest value as tensors: both nan if one is."""
+    import torch
+
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    if tensor.element_size() == 1:  # float8, which has no order
+        tensor = tensor.float()
+    # Reads 20 times as fast on a CPU as isfinite() or a norm.
+    low, high = torch.aminmax(tensor)
+    return low, high
+
+
+def _report(
+    first: Event | None, layers: str, steps: int, paths: Mapping[int, Sequence[int]]
+) -> Report | None:
     """Exchanges the first events of all ranks. None: there are none."""
     import torch.distributed as dist
 
@@ -148,6 +191,14 @@ def _report(first: Event | None, layers: str, steps: int) -> Report | None:
         for i, one in enumerate(every)
     }
     same = len({one["layers"] for one in every}) == 1
+    if len(every) > 1 and (meeting := origin.first_within(events.values())) is not None:
+        path = paths.get(meeting.step, ())
+        here = path[meeting.order - 1] if len(path) >= meeting.order else 0
+        sums = gathers.gather(dist.group.WORLD, here.to_bytes(4, "little"))
+        ran = {s for s, one in zip(sums, events.values(), strict=True)
+               if one is not None and one.step == meeting.step
+               and not layer_hooks.KINDS[one.kind].late}  # fmt: skip
+        same = same and len(ran) == 1
     found = origin.judge(events, same_layers=same)
     if found is None:
         return None

@@ -1,6 +1,6 @@
 """Judges where something went wrong first: which rank, step and tensor. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,7 +44,8 @@ class Origin:
 def judge(events: Mapping[int, Event | None], *, same_layers: bool) -> Origin | None:
     """Returns where it began, from the first event of each rank. None: no rank has one.
 
-    same_layers: all ranks run the same layers, so that their orders can be compared.
+    same_layers: ranks ran the same layers up to the first event, so that their orders can be
+    compared.
     """
     known = {rank: one for rank, one in events.items() if one is not None}
     if not known:
@@ -54,12 +55,20 @@ def judge(events: Mapping[int, Event | None], *, same_layers: bool) -> Origin | 
     first = known[ranks[0]]
     if not layer_hooks.KINDS[first.kind].own:
         return Origin(first, (), "ranks exchange it before it shows")
+    if len(ranks) > 1 and not same_layers:
+        return Origin(first, (), "ranks that ran other layers have it in the same step")
     if len(ranks) == len(events) > 1:
         return Origin(first, (), "all ranks have it at the same moment")
-    if len(ranks) > 1 and not same_layers:
-        return Origin(first, (), "ranks with other layers have it in the same step")
     return Origin(first, ranks, "the other ranks have it later or not at all")
 
 
-def _moment(one: Event, same_layers: bool) -> tuple[int, int]:
-    return one.step, one.order if same_layers else 0
+def first_within(events: Iterable[Event | None]) -> Event | None:
+    """Returns the first event of the first step with one, if it is before the step's exchange."""
+    known = [one for one in events if one is not None]
+    first = min(known, key=lambda one: _moment(one, same_layers=True), default=None)
+    return None if first is None or layer_hooks.KINDS[first.kind].late else first
+
+
+def _moment(one: Event, same_layers: bool) -> tuple[int, bool, int]:
+    # Ranks that ran more layers before the exchange, such as an evaluation, are not behind it.
+    return one.step, layer_hooks.KINDS[one.kind].late, one.order if same_layers else 0

@@ -128,7 +128,7 @@ class _State:
 
         inner = [*module.parameters(), *module.buffers()]
         self._optimizer = optimizer
-        self._tensors = [_copied(tensor) for tensor in inner if not entries.unreadable(tensor)]
+        self._tensors = [_copied(one) for one in inner if not entries.without_values(one)]
         # A step may put other tensors into their places.
         self._buffers = [(part, dict(part._buffers)) for part in module.modules()]
         self._grads = [(tensor, tensor.grad) for tensor in module.parameters()]
@@ -155,8 +155,10 @@ class _State:
         self._random = _random_states()
 
     def restore(self) -> None:
-        for tensor, kept in self._tensors:
-            tensor.copy_(kept)
+        for tensor, own, kept in self._tensors:
+            if _has_moved(tensor, own):
+                tensor.data = own
+            own.copy_(kept)
         for part, buffers in self._buffers:
             part._buffers.update(buffers)
         for parameter, grad in self._grads:
@@ -171,9 +173,16 @@ class _State:
         _set_random_states(self._random)
 
 
-def _copied(tensor: Any) -> tuple[Any, Any]:
+def _copied(tensor: Any) -> tuple[Any, Any, Any]:
+    """Returns a tensor, its memory as this rank holds it, and a copy of that."""
     own = entries.local(tensor)
-    return own, own.clone()
+    return tensor, own, own.clone()
+
+
+def _has_moved(tensor: Any, own: Any) -> bool:
+    """Returns whether the step has given a plain tensor other memory: p.data = p.data - g."""
+    plain = not hasattr(tensor, "placements") and not entries.unreadable(tensor)
+    return plain and bool(tensor.data_ptr() != own.data_ptr() or tensor.shape != own.shape)
 
 
 def _random_states() -> dict[str, Any]:

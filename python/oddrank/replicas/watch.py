@@ -7,7 +7,7 @@ from typing import Any
 
 from oddrank import render
 from oddrank.errors import OddrankError
-from oddrank.replicas import entries
+from oddrank.replicas import entries, layer_hooks
 from oddrank.replicas.check import Checker
 from oddrank.replicas.groups import AUTO, Groups
 from oddrank.report import Report
@@ -47,6 +47,7 @@ def watch(
     """
     entries.check_choice(what)
     check_arguments(every, on_diff, "on_diff")
+    layer_hooks.check_optimizer(optimizer)
     checker = Checker(module, optimizer, groups, tuple(what))
     return Watch(checker, optimizer, every, on_diff, facts)
 

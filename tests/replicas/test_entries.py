@@ -1,0 +1,178 @@
+"""Which tensors are compared, and with which ranks: one rank of a job whose groups send nothing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oddrank import OddrankError
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor  # noqa: E402
+from torch.distributed.tensor.parallel import (  # noqa: E402
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+
+from oddrank import replicas  # noqa: E402
+from oddrank.replicas import alike, entries  # noqa: E402
+from oddrank.replicas.groups import AUTO, Places  # noqa: E402
+from replicas import small_training  # noqa: E402
+
+RANK, WORLD = 1, 4
+EVERYWHERE = ((0, 1, 2, 3),)
+
+
+@pytest.fixture
+def job() -> Iterator[None]:
+    dist.init_process_group("fake", store=FakeStore(), rank=RANK, world_size=WORLD)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def mesh(job: None) -> DeviceMesh:
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+
+
+def compared(
+    module: Any, optimizer: Any = None, groups: Any = AUTO
+) -> tuple[dict[str, tuple[tuple[int, ...], ...]], dict[str, str]]:
+    """Returns name -> the ranks with copies, and name -> why it is left out."""
+    found, skipped = entries.collect(module, optimizer, Places.of(module, groups), entries.ALL)
+    return (
+        {
+            one.name: tuple(tuple(dist.get_process_group_ranks(group)) for group in one.groups)
+            for one in found
+        },
+        {one.name: one.why for one in skipped},
+    )
+
+
+class Tied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(4, 3), torch.nn.Linear(3, 4, bias=False)
+        self.head.weight = self.embed.weight
+
+
+class Lists(torch.optim.SGD):
+    """Keeps a list of tensors, a mapping, a count and a loss for each parameter, as some do."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            for one in group["params"]:
+                self.state[one] = {
+                    "factors": [torch.eye(2), {"row": torch.ones(2)}],
+                    "step": 7,
+                    "last_loss": 0.25,
+                }
+
+
+def test_tensors_in_lists_and_counts_of_an_optimizer_are_compared(job: None):
+    module = torch.nn.Linear(2, 2, bias=False)
+    optimizer = Lists(module.parameters())
+    optimizer.step()
+    found, _ = compared(module, optimizer)
+    assert set(found) == {"weight", "weight.factors.0", "weight.factors.1.row", "weight.step"}
+
+
+def test_a_group_of_one_rank_compares_nothing(job: None):
+    module = small_training.model()
+    found, skipped = compared(module, groups=dist.new_group([RANK]))
+    assert found == {}
+    assert set(skipped.values()) == {"its group has one rank: no other rank has a copy"}
+
+
+def test_a_group_that_a_rank_is_not_in_leaves_its_tensors_out(job: None):
+    other = dist.new_group([2, 3])
+    found, skipped = compared(small_training.model(), groups={"0.*": other})
+    assert set(found.values()) == {EVERYWHERE}
+    assert set(skipped.values()) == {"groups= gives it no group that this rank is in"}
+    with pytest.raises(OddrankError, match="which is no process group"):
+        compared(small_training.model(), groups=-1)
+
+
+@pytest.mark.parametrize("pattern", ["embed.weight", "head.*", "embed.weight = head.weight"])
+def test_a_tied_weight_goes_by_each_of_its_names(job: None, pattern: str):
+    module = Tied()
+    optimizer = torch.optim.SGD(module.parameters(), momentum=0.9)
+    module.head(module.embed(torch.tensor([1]))).sum().backward()
+    optimizer.step()
+    found, skipped = compared(module, optimizer, groups={pattern: None})
+    assert found == {}
+    assert len(skipped) == 3  # the weight, its gradient, its momentum
+
+
+def test_a_shard_of_one_dimension_has_copies_along_the_other(mesh: DeviceMesh):
+    """The norms of the BLOOM bug: FSDP shards them, tensor parallelism copies them."""
+    module = small_training.model()
+    for block in module:
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        parallelize_module(block, mesh["tp"], plan)
+        fully_shard(block, mesh=mesh["dp"])
+    found, skipped = compared(module)
+    assert found["0.norm.weight"] == ((0, 1),)
+    assert skipped["0.up.weight"] == "it is sharded over all ranks: no other rank has a copy"
+    assert found["0.scale"] == EVERYWHERE
+
+
+def test_many_copies_of_a_mesh_are_one_group(mesh: DeviceMesh):
+    """In groups of two none could be blamed."""
+    module = torch.nn.Linear(4, 4)
+    copies, shards = [Replicate(), Replicate()], [Replicate(), Shard(0)]
+    module.weight = torch.nn.Parameter(distribute_tensor(torch.ones(4, 4), mesh, copies))
+    module.bias = torch.nn.Parameter(distribute_tensor(torch.ones(4), mesh, shards))
+    module.register_buffer("plain", torch.ones(2))
+    found, _ = compared(module)
+    assert found == {"weight": EVERYWHERE, "bias": ((1, 3),), "plain": EVERYWHERE}
+
+
+def test_a_part_of_the_mesh_is_compared_along_each_dimension_with_copies(job: None):
+    mesh = DeviceMesh("cpu", [[[0, 1]]])
+    module = torch.nn.Linear(4, 4, bias=False)
+    copies = [Replicate(), Replicate(), Replicate()]
+    module.weight = torch.nn.Parameter(distribute_tensor(torch.ones(4, 4), mesh, copies))
+    assert compared(module)[0] == {"weight": ((0, 1),)}
+
+
+def test_the_state_of_a_shard_has_no_copy_and_its_count_has(mesh: DeviceMesh):
+    module = torch.nn.Linear(4, 4, bias=False)
+    fully_shard(module, mesh=init_device_mesh("cpu", (WORLD,)))
+    optimizer = torch.optim.SGD(module.parameters())
+    optimizer.state[module.weight] = {"step": 3, "own": torch.ones(1, 4)}
+    found, skipped = compared(module, optimizer)
+    assert found == {"weight.step": EVERYWHERE}
+    assert set(skipped) == {"weight", "weight.own"}
+
+
+def test_what_a_rank_alone_uses_is_no_difference():
+    """Rank 0 alone imports numpy, and the last stage has one parameter group more."""
+    ranks: dict[int, dict[str, str]] = {rank: {"lr of parameter group 0": "1"} for rank in range(4)}
+    ranks[0] |= {"numpy's version": "2", "the state of numpy's generator": "ab"}
+    ranks[3] |= {"lr of parameter group 1": "2"}
+    assert alike.judge(ranks, {}) == []
+    ranks[2]["lr of parameter group 0"] = "3"
+    ranks[1]["resumed from"] = "step4000"
+    assert [finding.who.ranks for finding in alike.judge(ranks, {})] == [(2,), (1,)]
+
+
+class Wrapper:
+    """As accelerate's or DeepSpeed's: it has a step, and none of the hooks on it."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+
+@pytest.mark.parametrize("call", [replicas.watch, replicas.watch_nonfinite, replicas.trace])
+def test_an_optimizer_without_hooks_is_one_line(call: Any):
+    module = small_training.model()
+    with pytest.raises(OddrankError, match="a Wrapper has no hooks on its steps: give the torch"):
+        call(module, Wrapper(None))
