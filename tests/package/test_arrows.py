@@ -51,6 +51,7 @@ PYTHON_SUBJECTS: dict[str, set[str]] = {
     "bench": set(),
     "selftest": {"bench"},
     "doctor": set(),
+    "plan": set(),
 }
 
 
