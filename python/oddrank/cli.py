@@ -26,6 +26,7 @@ _COMMANDS = {
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
     "plan": ("oddrank.plan.command", "Do the sums of a training run: speed, memory, end date."),
+    "advise": ("oddrank.advise.command", "Explain the environment variables of a job, and warn."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
 }  # fmt: skip
 

@@ -52,6 +52,7 @@ PYTHON_SUBJECTS: dict[str, set[str]] = {
     "selftest": {"bench"},
     "doctor": set(),
     "plan": set(),
+    "advise": {"run"},
 }
 
 
