@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oddrank.advise import findings, rules
+from oddrank.advise import checks, findings
 from oddrank.advise.environ import Process
 from oddrank.advise.variables import TABLE
 
@@ -15,7 +15,7 @@ FINE = {"OMP_NUM_THREADS": "8"}
 
 def causes(variables=None, **place):
     process = Process({**FINE, **(variables or {})}, **{**JOB, **place})
-    return [hit.cause for hit in rules.judge(process)]
+    return [hit.cause for hit in checks.judge(process)]
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_its_good_neighbour_is_not(variables, place):
 @pytest.mark.parametrize(("bound_to", "found"), [(64, ["threads-unset"]), (8, [])])
 def test_unset_threads_hurt_unless_each_rank_is_bound_to_its_processors(bound_to, found):
     process = Process({}, **{**JOB, "processors": bound_to})
-    assert [hit.cause for hit in rules.judge(process)] == found
+    assert [hit.cause for hit in checks.judge(process)] == found
 
 
 def test_threads_are_told_with_the_number_that_fits():
-    (hit,) = rules.judge(Process({"OMP_NUM_THREADS": "16"}, **JOB))
+    (hit,) = checks.judge(Process({"OMP_NUM_THREADS": "16"}, **JOB))
     told = findings.finding(hit, findings.who([Process({})], "n1", "this environment"))
     assert "8 ranks of a host with OMP_NUM_THREADS=16 use more threads than its 64" in told.what
     assert told.next == ("export OMP_NUM_THREADS=8",)
@@ -111,23 +111,23 @@ def ranks(*values, name="NCCL_ALGO"):
 
 
 def test_ranks_that_must_agree_and_do_not():
-    ((hit, rarest),) = rules.judge_together(ranks("Ring", "Ring", "Tree", "Ring"))
+    ((hit, rarest),) = checks.judge_together(ranks("Ring", "Ring", "Tree", "Ring"))
     assert (hit.cause, hit.names) == ("differs", ("NCCL_ALGO",))
     assert [one.rank for one in rarest] == [2]
-    ((_, rarest),) = rules.judge_together(ranks("Ring", None, "Ring"))
+    ((_, rarest),) = checks.judge_together(ranks("Ring", None, "Ring"))
     assert [one.rank for one in rarest] == [1]
-    assert not list(rules.judge_together(ranks("Ring", "Ring")))
-    assert not list(rules.judge_together(ranks("INFO", None, name="NCCL_DEBUG")))
+    assert not list(checks.judge_together(ranks("Ring", "Ring")))
+    assert not list(checks.judge_together(ranks("INFO", None, name="NCCL_DEBUG")))
 
 
 @given(
     st.dictionaries(st.sampled_from(sorted(TABLE)), st.none() | st.text(max_size=12), max_size=8),
     st.integers(1, 4096),
 )
-def test_every_rule_takes_any_value_and_every_hit_has_words(variables, world):
+def test_every_check_takes_any_value_and_every_hit_has_words(variables, world):
     process = Process(variables, world=world, local_world=min(world, 8), rank=0,
                       devices=("mlx5_0",), torch=(2, 7))  # fmt: skip
-    for hit in rules.judge(process):
+    for hit in checks.judge(process):
         told = findings.finding(hit, findings.who([process], "n1", "")).what
         assert told.startswith("rank 0 (n1): ")
 
@@ -136,6 +136,6 @@ def test_every_rule_takes_any_value_and_every_hit_has_words(variables, world):
 def test_no_sentence_has_a_value_that_may_be_a_secret(name, value):
     if findings.value_text(name, value) is not None:
         return
-    for hit in rules.judge(Process({name: value}, **JOB)):
+    for hit in checks.judge(Process({name: value}, **JOB)):
         told = findings.finding(hit, findings.who([Process({})], "n1", "alone"))
         assert value not in str(told)

@@ -67,10 +67,16 @@ def test_a_ramp_up_from_16_by_16_allows_16_replicas():
     ramped = plan.RampUp(16, 16, 5_000_000, 1024)
     assert ramped.most_replicas == 16
     ramped.check(1, 16)
-    with pytest.raises(OddrankError, match=r"batch size 16 doesn't .* DP may be 1, 2, 4, 8, 16"):
+    with pytest.raises(OddrankError, match=r"batch size 16 doesn't .*, DP may be 1, 2, 4, 8, 16"):
         ramped.check(1, 32)
     with pytest.raises(OddrankError, match="micro-batch size 3: use one that divides 16"):
         ramped.check(3, 1)
+
+
+def test_a_batch_size_that_no_iteration_has_need_not_divide():
+    ramped = plan.RampUp(16, 24, 10, 64)
+    assert [one.batch_size for one in ramped.stages()] == [16, 64]
+    ramped.check(1, 16)
 
 
 def test_megatrons_own_example():

@@ -10,7 +10,7 @@ from oddrank import OddrankError
 from oddrank.plan.command import command
 from oddrank.report import SCHEMA_FILE
 
-SCHEMA = json.loads(SCHEMA_FILE.read_text())
+SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 
 
 def told(line):
@@ -20,7 +20,7 @@ def told(line):
     assert shown.exit_code == 0, shown.output
     written = runner.invoke(command, [*line.split(), "--json", "-"], catch_exceptions=False)
     report = json.loads(written.stdout)
-    jsonschema.validate(report, SCHEMA)
+    SCHEMA.validate(report)
     assert report["tool"] == f"plan {line.split()[0]}"
     return shown.stdout, report["data"]
 

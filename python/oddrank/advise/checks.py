@@ -1,4 +1,4 @@
-"""The rules of advise: what is wrong with the variables of a process. Pure; no sentences here."""
+"""The checks of advise: what is wrong with the variables of a process. Pure; no sentences."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,19 +41,19 @@ _BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 @dataclass(frozen=True)
 class Hit:
-    """A rule that fired. cause: one of findings.CAUSES. names: variables. facts: for its words."""
+    """What a check found. cause: a key of findings.CAUSES. names: variables. facts: for words."""
 
     cause: str
     names: tuple[str, ...]
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-Rule = Callable[[Process], Iterator[Hit]]
+Check = Callable[[Process], Iterator[Hit]]
 
 
 def judge(process: Process) -> list[Hit]:
     """Returns what is wrong in one process."""
-    return [hit for rule in RULES for hit in rule(process)]
+    return [hit for check in CHECKS for hit in check(process)]
 
 
 def judge_together(processes: Sequence[Process]) -> Iterator[tuple[Hit, Sequence[Process]]]:
@@ -207,7 +207,7 @@ def _prefixes(process: Process) -> Iterator[Hit]:
             yield Hit("prefix", ("NCCL_IB_HCA",), {"device": name, "more": ", ".join(more[:8])})
 
 
-RULES: tuple[Rule, ...] = (
+CHECKS: tuple[Check, ...] = (
     _misspelt, _renamed, _two_names, _launch_blocking, _left_over, _debug_log, _detail,
     _blocking_wait, _flight_recorder, _threads, _register_hook, _timeout, _loopback, _sockets,
     _low_latency_128, _prefixes,

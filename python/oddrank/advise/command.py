@@ -16,7 +16,7 @@ from oddrank.run.collect.children import Stop
               help="A process of this host, as its variables were when it began.")  # fmt: skip
 @click.option("--job", "job", is_flag=False, flag_value="", metavar="[NAME]",
               help="The ranks of a job on this host; without NAME the newest.")  # fmt: skip
-@click.option("--deadline", type=Seconds(min=0.5, max=600), default="10s", show_default=True,
+@click.option("--deadline", type=Seconds(min=0.5, max=600), default="30s", show_default=True,
               help="Time limit for reading the variables.")  # fmt: skip
 @json_option
 @fail_on_option

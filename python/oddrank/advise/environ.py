@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -73,9 +74,8 @@ def of_job(name: str, host: str, seconds: float, stop: Stop) -> tuple[str, list[
     target = find.find([name] if name else [], host, look_until, stop).target
     living = {rank.pid: rank for rank in target.living}
     if not living:
-        raise OddrankError(
-            f"no rank of job {target.job} runs on this host: start the job, or give --pid"
-        )
+        which = f"job {target.job}" if name else "any job of yours"
+        raise OddrankError(f"no rank of {which} runs on this host: start the job, or give --pid")
     found = _read(list(living), until, stop)
     ranks = [found[pid] for pid in living if pid in found]
     if not ranks:
@@ -88,7 +88,7 @@ def _read(pids: list[int], until: float, stop: Stop) -> dict[int, Process]:
     seconds = max(0.1, until - time.monotonic())
     chunks = [pids[i::_CHUNKS] for i in range(min(_CHUNKS, len(pids)))]
     tasks = [
-        Task(f"variables {number}", lambda say, own=chunk: _tell(own, say), seconds)
+        Task(f"variables {number}", partial(_tell, chunk), seconds)
         for number, chunk in enumerate(chunks)
     ]
     found: dict[int, Process] = {}

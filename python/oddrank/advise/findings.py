@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from oddrank.advise.checks import Hit
 from oddrank.advise.environ import Process
-from oddrank.advise.rules import Hit
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Level, Who
 from oddrank.run.collect.sources.places import SHOWN
 

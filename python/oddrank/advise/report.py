@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from oddrank.advise import findings, rules
+from oddrank.advise import checks, findings
+from oddrank.advise.checks import Hit
 from oddrank.advise.environ import Process
-from oddrank.advise.rules import Hit
 from oddrank.advise.variables import TABLE
 from oddrank.finding import Finding, fold
 from oddrank.report import Report
@@ -62,10 +62,10 @@ def _findings(processes: Sequence[Process], host: str, alone: str) -> Iterator[F
     """Yields a finding for each hit, once for all ranks that have it."""
     groups: dict[str, tuple[Hit, list[Process]]] = {}
     for process in processes:
-        for hit in rules.judge(process):
+        for hit in checks.judge(process):
             key = f"{hit.cause} {hit.names} {sorted(hit.facts.items())}"
             groups.setdefault(key, (hit, []))[1].append(process)
     for hit, members in groups.values():
         yield findings.finding(hit, findings.who(members, host, alone))
-    for hit, rarest in rules.judge_together(processes):
+    for hit, rarest in checks.judge_together(processes):
         yield findings.finding(hit, findings.who(rarest, host, alone))

@@ -32,7 +32,8 @@ def distance(one: str, other: str, most: int) -> int:
 
     Returns most + 1 as soon as it must be more. Source: Damerau 1964; optimal string alignment.
     """
-    before, last = [], list(range(len(other) + 1))
+    before: list[int] = []
+    last = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         row = [i]
         for j, target in enumerate(other, 1):

@@ -22,17 +22,18 @@ _DAY, _HOUR, _GIB = 86400, 3600, 1 << 30
 _COLUMNS = ("what", "value", "unit", "how")
 
 
-class Count(click.ParamType):
+class Count(click.FloatRange):
     """A number above 0 such as 52B, 9_765_625, 145M, 2048 or 1.5e9. whole: no fraction."""
 
     name = "number"
 
     def __init__(self, *, whole: bool = False, most: float = 1e21) -> None:
+        super().__init__(min=0, min_open=True)
         self._whole, self._most = whole, most
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | int:
+    ) -> float:
         text = str(value).strip()
         power = {"K": 3, "M": 6, "B": 9, "G": 9, "T": 12}.get(text[-1:].upper(), 0)
         try:
@@ -420,9 +421,10 @@ def _peak(gpu: str | None, dtype: str, given: float | None) -> plan.Peak | None:
 
 
 def _speeds(model: float, hardware: float, how: str, peak: plan.Peak | None) -> list[_Row]:
+    again = f"{how}; with recomputation" if hardware > model else how
     rows = [
-        _Row("hardware_tflops", "hardware FLOPs", hardware, "TFLOP/s a GPU", how),
-        _Row("model_tflops", "model FLOPs", model, "TFLOP/s a GPU", f"{how}, no recomputation"),
+        _Row("hardware_tflops", "hardware FLOPs", hardware, "TFLOP/s a GPU", again),
+        _Row("model_tflops", "model FLOPs", model, "TFLOP/s a GPU", how),
     ]
     if peak is not None:
         why = f"of {peak.tflops:g} TFLOP/s ({peak.gpu}, {peak.dtype}, dense: {peak.source})"

@@ -142,16 +142,16 @@ class RampUp:
     def check(self, micro_batch: int, dp: int) -> None:
         """Raises OddrankError if a stage does not divide by micro-batch size x DP."""
         most, at_once = self.most_replicas, micro_batch * dp
-        if most % at_once:
-            wrong = next(s.batch_size for s in self.stages() if s.batch_size % at_once)
-            raise OddrankError(
-                f"the ramp-up's batch size {wrong} doesn't divide by micro-batch size x DP ="
-                f" {micro_batch} x {dp} = {at_once}: DP may be {_divisors(most // micro_batch)}"
-                " until the ramp-up ends"
-                if not most % micro_batch
-                else f"the ramp-up's batch size {wrong} doesn't divide by micro-batch size"
-                f" {micro_batch}: use one that divides {most}"
-            )
+        wrong = [one.batch_size for one in self.stages() if one.batch_size % at_once]
+        if not wrong:
+            return
+        said = f"the ramp-up's batch size {wrong[0]} doesn't divide by micro-batch size"
+        if most % micro_batch:
+            raise OddrankError(f"{said} {micro_batch}: use one that divides {most}")
+        raise OddrankError(
+            f"{said} x DP = {micro_batch} x {dp} = {at_once}: until the ramp-up ends, DP may be"
+            f" {_divisors(most // micro_batch)}"
+        )
 
     def iterations(self, samples: int) -> int:
         """Returns the iterations of a training over `samples`. The last, partial batch is dropped.

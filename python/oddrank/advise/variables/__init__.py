@@ -11,6 +11,6 @@ KNOWN = frozenset(TABLE) | nccl.NAMES | pytorch.NAMES
 """Names that exist, also of those that the table does not explain."""
 FAMILIES = (
     "NCCL_", "TORCH_", "TORCHELASTIC_", "PYTORCH_", "OMP_", "MKL_", "KMP_", "GLOO_", "CUDA_",
-    "CUBLAS_", "UCX_", "FI_",
+    "CUBLAS_", "NVIDIA_TF32_", "UCX_", "FI_",
 )  # fmt: skip
 """Variables with these beginnings are listed."""
