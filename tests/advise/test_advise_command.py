@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -22,7 +23,7 @@ PLAIN = {name: value for name, value in os.environ.items()
 def advise(*arguments, **environ):
     return subprocess.run(
         [sys.executable, "-m", "oddrank", "advise", *arguments],
-        env={**PLAIN, **environ},
+        env={**PLAIN, "COLUMNS": "200", **environ},
         capture_output=True,
         text=True,
         timeout=60,
@@ -73,11 +74,25 @@ def test_values_that_are_not_on_the_white_list_are_never_shown():
 def test_escapes_in_a_value_do_not_reach_the_terminal():
     done = advise(NCCL_SOCKET_IFNAME="\x1b[2Jeth0\x07\nnext")
     assert "\x1b" not in done.stdout + done.stderr
-    assert "\\x1b[2Jeth0" in done.stdout
+    assert "NCCL_SOCKET_IFNAME=\\x1b[2Jeth0" in done.stdout
+
+
+def test_a_narrow_terminal_breaks_no_name():
+    done = advise(COLUMNS="80", TORCH_NCCL_ASYNC_ERROR_HANDLING="3", NCCL_IB_HCA="=mlx5_0," * 9)
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("TORCH_NCCL_ASYNC_ERROR_HANDLING=3 ") for line in lines)
+    assert max(map(len, lines)) <= 80
 
 
 def test_fail_on_lets_a_prolog_pass():
     assert advise("--fail-on", "none", CUDA_LAUNCH_BLOCKING="1").returncode == 0
+
+
+def test_in_a_job_one_rank_of_each_node_prints():
+    place = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n1", "NCCL_DEBUG": "WARN"}
+    for rank, local, prints in ((0, 0, True), (1, 1, False), (2, 0, True)):
+        done = advise(**place, RANK=str(rank), LOCAL_RANK=str(local), OMP_NUM_THREADS="1")
+        assert (done.returncode, "NCCL_DEBUG" in done.stdout) == (0, prints)
 
 
 def test_a_process_is_asked_as_it_began(tmp_path):
@@ -106,7 +121,7 @@ def test_the_ranks_of_a_job_that_do_not_agree(tmp_path):
     values = {row["value"]: row["ranks"] for row in found["data"]["variables"]
               if row["name"] == "NCCL_ALGO"}  # fmt: skip
     assert values == {"Ring": "0", "Tree": "1"}
-    assert "Tree (ranks 1)" in said
+    assert re.search(r"NCCL_ALGO=Tree .*; ranks 1\n", said)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import os
 
 import click
 
-from oddrank import render
+from oddrank import launch, render
 from oddrank.advise import environ, report
 from oddrank.cli import Seconds, fail_on_option, json_option
-from oddrank.errors import OddrankError
+from oddrank.errors import LaunchError, OddrankError
 from oddrank.run.collect.children import Stop
 
 
@@ -35,15 +35,24 @@ def command(
       oddrank advise --job              those of the newest job's ranks on this host
       oddrank advise --pid 4711
       srun --ntasks-per-node 1 oddrank advise --job slurm-4711.0
+      torchrun --nproc-per-node 8 -m oddrank advise     as the job sees it
 
     It knows variables of NCCL, torch, torchrun, CUDA, OpenMP, MKL, gloo, libfabric and UCX. Values
     are shown only of variables on a white list: others may be secrets. What a process sets after
-    it began is not seen.
+    it began is not seen. In a job one rank of each node prints, and rank 0 writes the JSON.
 
     Exit codes: 0 nothing is known to hurt; 1 something is; 2 could not run.
     """
     if pid is not None and job is not None:
         raise click.UsageError("give --pid or --job, not both")
+    try:
+        here = launch.current()
+    except LaunchError:  # doctor shows it
+        here = launch.current({})
+    if here.local_rank != 0:
+        return 0
+    if here.rank != 0:
+        json_path = None
     host = os.uname().nodename
     stop = Stop()
     with stop.on_signals():

@@ -10,8 +10,8 @@ from oddrank.advise.variables import TABLE
 from oddrank.finding import Finding, fold
 from oddrank.report import Report
 
-COLUMNS = ("variable", "value", "what it does", "default", "versions")
-_NOT_SHOWN = "(not shown)"
+COLUMNS = ("variable", "what it does")
+_MOST_VALUE = 24  # characters in the table; the JSON has all
 _OTHER = "not in oddrank's table"
 
 
@@ -26,13 +26,16 @@ def made(processes: Sequence[Process], host: str, *, job: str = "", alone: str =
     return Report.of("advise", world, data, found, complete=True, why="" if found else why)
 
 
-def table(report: Report) -> Iterator[tuple[str, ...]]:
+def table(report: Report) -> Iterator[tuple[str, str]]:
     """Yields the rows of the table: variables of several values have several rows."""
     for row in report.data["variables"]:
-        value = row["value"] if row["shown"] else _NOT_SHOWN
-        if row["ranks"]:
-            value += f" (ranks {row['ranks']})"
-        yield row["name"], value, row["does"], row["default"], row["versions"]
+        value = row["value"] if row["shown"] else ""
+        if len(value) > _MOST_VALUE:
+            value = f"{value[:_MOST_VALUE]}..."
+        name = f"{row['name']}={value}" if row["shown"] else f"{row['name']} (not shown)"
+        default = f"default: {row['default']}" if row["default"] else ""
+        ranks = f"ranks {row['ranks']}" if row["ranks"] else ""
+        yield name, "; ".join(filter(None, (row["does"], default, row["versions"], ranks)))
 
 
 def _rows(processes: Sequence[Process]) -> Iterator[dict[str, Any]]:

@@ -7,13 +7,13 @@ _EXPERIMENTS = "NCCL 2.30 user guide: for experiments, not for production"
 
 # name without NCCL_ | what it does | default | since version
 _SYSTEM = """
-SOCKET_IFNAME|IP interfaces: prefixes, = exact names, ^ all but these|ib* first; not lo, docker*|
+SOCKET_IFNAME|IP interfaces: prefixes, = exact names, ^ all but these|ib* first, not lo, docker*|
 SOCKET_FAMILY|forces IPv4 (AF_INET) or IPv6 (AF_INET6)||
-SOCKET_NTHREADS|threads of a TCP connection|1; 2 on AWS; 4 with gVNIC|2.4.8
-NSOCKS_PERTHREAD|TCP sockets of such a thread|1; 8 on AWS|2.4.8
+SOCKET_NTHREADS|threads of a TCP connection|1, 2 on AWS, 4 with gVNIC|2.4.8
+NSOCKS_PERTHREAD|TCP sockets of such a thread|1, 8 on AWS|2.4.8
 CROSS_NIC|rings and trees may change NICs between nodes: 0 no, 1 yes, 2 if faster|2|
 IB_HCA|RDMA devices: prefixes, = exact names, ^ all but these|all|
-IB_TIMEOUT|InfiniBand timeout, 4.096 us x 2^value; 0 or over 31: endless|20; 18 before 2.23|
+IB_TIMEOUT|InfiniBand timeout, 4.096 us x 2^value; 0 or over 31: endless|20, 18 before 2.23|
 IB_RETRY_CNT|InfiniBand retries, each of IB_TIMEOUT|7|2.1.15
 IB_GID_INDEX|GID index with RoCE|-1|2.1.4
 IB_SL|InfiniBand service level|0|2.1.4
@@ -43,7 +43,7 @@ P2P_LEVEL|longest way for direct access: LOC (never), NVL, PIX, PXB, PHB, SYS|ch
 P2P_DIRECT_DISABLE|1: no access to user buffers of GPUs of the same process|0|
 SHM_DISABLE|1: no shared memory; GPUs without direct access use the network|0|
 BUFFSIZE|bytes of the buffer between two GPUs|4194304|
-NTHREADS|CUDA threads of a block|512; 256 on older GPUs|
+NTHREADS|CUDA threads of a block|512, 256 on older GPUs|
 MAX_NCHANNELS|most channels; deprecated since 2.17: NCCL_MAX_CTAS|chosen|2.5
 MIN_NCHANNELS|fewest channels; deprecated since 2.17: NCCL_MIN_CTAS|chosen|2.5
 CHECKS_DISABLE|1: no checks of arguments; deprecated since 2.2.12|0|2.0.5
@@ -52,11 +52,11 @@ CHECK_MODE|checks of arguments: DEFAULT, DEBUG_LOCAL, DEBUG_GLOBAL|DEFAULT|2.29.
 LAUNCH_MODE|how kernels are launched; GROUP is deprecated since 2.9|PARALLEL|2.1
 IB_DISABLE|1: no InfiniBand or RoCE, TCP instead|0|
 IB_QPS_PER_CONNECTION|queue pairs of a connection|1|2.10
-IB_SPLIT_DATA_ON_QPS|1: splits each message over the queue pairs|0; 1 before 2.20|2.18
+IB_SPLIT_DATA_ON_QPS|1: splits each message over the queue pairs|0, 1 before 2.20|2.18
 IB_PCI_RELAXED_ORDERING|relaxed ordering: 0 no, 1 needed, 2 if available|2|2.12
 IB_ADAPTIVE_ROUTING|adaptive routing|1 on IB, 0 on RoCE|2.16
 IB_MERGE_NICS|0: does not merge the ports of a dual-port NIC|1|2.20
-CUMEM_ENABLE|cuMem allocations|chosen; 0 in 2.18|2.18
+CUMEM_ENABLE|cuMem allocations|chosen, 0 in 2.18|2.18
 NET_GDR_LEVEL|longest way between GPU and NIC for GPUDirect RDMA: LOC (never) to SYS|chosen|2.3.4
 ALGO|algorithms to choose from: Ring, Tree, NVLS, ...|all|2.5
 PROTO|protocols to choose from: LL, LL128, Simple|all that are safe|2.5

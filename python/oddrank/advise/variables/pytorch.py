@@ -14,7 +14,7 @@ _22 = "torch 2.2"
 VARIABLES = (
     Variable("TORCH_NCCL_ASYNC_ERROR_HANDLING",
              "after an error or timeout: 0 nothing, 1 aborts NCCL and ends the process, 2 aborts"
-             " NCCL, 3 ends the process", "3; torchrun sets 1", since=_22, source=_NCCL),
+             " NCCL, 3 ends the process", "3 (torchrun sets 1)", since=_22, source=_NCCL),
     Variable("TORCH_NCCL_BLOCKING_WAIT", "1: wait() blocks the CPU until the collective has ended",
              "0", since=_22, source=_NCCL),
     Variable("TORCH_NCCL_DESYNC_DEBUG", "1: a timeout says which ranks are behind", "0", since=_22,
@@ -91,6 +91,8 @@ VARIABLES = (
              source=_ELASTIC),
     Variable("TORCHELASTIC_USE_AGENT_STORE", "True: the launcher's store serves the ranks",
              source=_ELASTIC),
+    Variable("TORCHELASTIC_SIGNALS_TO_HANDLE", "signals that torchrun passes on to its ranks",
+             source=_ELASTIC),
     Variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "prefix of the lines that torchrun shows",
              source=_ELASTIC),
 )  # fmt: skip
@@ -101,7 +103,7 @@ _NAMES = """
     TORCH_NCCL_LOG_CPP_STACK_ON_UNCLEAN_SHUTDOWN TORCH_NCCL_EXTRA_DUMP_ON_EXEC
     TORCH_NCCL_TRACE_CPP_STACK TORCH_FR_DUMP_DYNAMIC_FILE_NAME TORCH_FR_DEBUG_INFO_PIPE_FILE
     TORCHELASTIC_ENABLE_FILE_TIMER TORCHELASTIC_TIMER_FILE TORCHELASTIC_HEALTH_CHECK_PORT
-    TORCHELASTIC_SIGNALS_TO_HANDLE TORCHELASTIC_ETCD_BINARY_PATH
+    TORCHELASTIC_ETCD_BINARY_PATH
     TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT GLOO_DEVICE_TRANSPORT GLOO_LOG_LEVEL
     GLOO_DISABLE_CONNECTION_RETRIES GLOO_ENABLE_STORE_V2_API GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER
 """

@@ -25,7 +25,7 @@ VARIABLES = (
     Variable("NVIDIA_TF32_OVERRIDE", "0: no TF32 in NVIDIA's libraries, for debugging",
              source="cuBLAS documentation"),
     Variable("OMP_NUM_THREADS", "threads of a parallel region on the CPU",
-             "the CPUs of the process; torchrun sets 1", source=_OPENMP),
+             "the CPUs of the process (torchrun sets 1)", source=_OPENMP),
     Variable("OMP_PROC_BIND", "whether threads stay on their CPUs", source=_OPENMP),
     Variable("OMP_PLACES", "CPUs that threads are bound to", source=_OPENMP),
     Variable("MKL_NUM_THREADS", "threads of MKL; beats OMP_NUM_THREADS there", "as OpenMP",
