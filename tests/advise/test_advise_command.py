@@ -9,6 +9,8 @@ import sys
 import jsonschema
 import pytest
 
+from oddrank import OddrankError
+from oddrank.advise import environ as environments
 from oddrank.advise.environ import here
 from oddrank.report import SCHEMA_FILE
 from run.collecting import process
@@ -146,3 +148,12 @@ def test_this_process_keeps_no_value_of_an_unknown_variable(monkeypatch):
     variables = here().variables
     assert variables["NCCL_TOKEN"] is None
     assert "AWS_SECRET_ACCESS_KEY" not in variables
+
+
+def test_a_process_of_another_user_is_told(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(OddrankError, match="process 7 belongs to another user: ask as that user"):
+        environments._tell([7], lambda told: None)
