@@ -25,6 +25,8 @@ _COMMANDS = {
     "collect": ("oddrank.run.collect.command", "Save all evidence of a job before it is gone."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
+    "plan": ("oddrank.plan.command", "Do the sums of a training run: speed, memory, end date."),
+    "advise": ("oddrank.advise.command", "Explain the environment variables of a job, and warn."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
 }  # fmt: skip
 

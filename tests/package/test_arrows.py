@@ -51,6 +51,8 @@ PYTHON_SUBJECTS: dict[str, set[str]] = {
     "bench": set(),
     "selftest": {"bench"},
     "doctor": set(),
+    "plan": set(),
+    "advise": {"run"},
 }
 
 

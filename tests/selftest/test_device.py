@@ -161,7 +161,7 @@ def test_the_rank_without_the_part_that_tests_its_gpu_is_different(odd):
     assert (found.condition, found.cause) == ("different", "cuda-part-missing")
     assert found.who.ranks == (odd,)
     assert "_cuda: no nvcc" in found.what
-    assert device.plan(run) == Skip(f"rank {odd} without the part _cuda")
+    assert device.make_plan(run) == Skip(f"rank {odd} without the part _cuda")
     assert device.backend(run) == "nccl"
 
 

@@ -106,13 +106,13 @@ class _Plan(TypedDict):
 def stages(deadline: float, budget: Budget) -> list[AnyStage]:
     """Returns both stages: a rank is named only if it is late in both."""
 
-    def plan(run: RunState) -> _Plan:
+    def make_plan(run: RunState) -> _Plan:
         transport = topology.connected_of(run)[0]["transport"]
         return {"transport": transport, "seconds": budget.part(ARRIVALS)}
 
     return [
-        Stage(NAME, deadline, _measure, _judge, plan),
-        Stage(RECHECK, deadline, _measure, _judge_recheck, plan, confirms=NAME),
+        Stage(NAME, deadline, _measure, _judge, make_plan),
+        Stage(RECHECK, deadline, _measure, _judge_recheck, make_plan, confirms=NAME),
     ]
 
 

@@ -138,7 +138,7 @@ def _stage(
 ) -> AnyStage:
     task = one_pass.task
 
-    def plan(run: RunState) -> _Plan | Skip:
+    def make_plan(run: RunState) -> _Plan | Skip:
         if one_pass.number == 1 and one_pass.index == 0:
             budget.begin_round()
         if budget.is_over(one_pass.index):
@@ -176,7 +176,7 @@ def _stage(
 
     seconds = _PATIENCE + options.budget + task.case.bytes / _BYTES_PER_SECOND
     return Stage(
-        one_pass.name, min(options.deadline, seconds), measure_case, judge, plan,
+        one_pass.name, min(options.deadline, seconds), measure_case, judge, make_plan,
         shown=False, keeps_results=False,
     )  # fmt: skip
 

@@ -72,7 +72,7 @@ class PairOptions:
 def stages(options: PairOptions, judge: Judge) -> list[AnyStage]:
     """Returns the stages of the command."""
 
-    def plan(run: RunState) -> Meetings:
+    def make_plan(run: RunState) -> Meetings:
         return plan_of(run, options, games_of_all(nodes_of(run)))
 
     def plan_recheck(run: RunState) -> Meetings:
@@ -87,7 +87,7 @@ def stages(options: PairOptions, judge: Judge) -> list[AnyStage]:
     return [
         Stage("devices", options.seconds, measure=_see_devices),
         Stage("connect", options.seconds, measure=_connect, plan=_plan_backend),
-        Stage(PAIRS, options.seconds, measure, suspects, plan),
+        Stage(PAIRS, options.seconds, measure, suspects, make_plan),
         Stage(RECHECK, options.seconds, measure, confirmed, plan_recheck, confirms=PAIRS),
     ]
 

@@ -145,15 +145,15 @@ def _judge_own(run: RunState, results: Mapping[int, Own]) -> list[Finding]:
 
 
 def stage(options: Options) -> Stage[Sizes, Result, list[Finding]]:
-    def plan(run: RunState) -> Sizes | Skip:
-        tested = device.plan(run)
+    def make_plan(run: RunState) -> Sizes | Skip:
+        tested = device.make_plan(run)
         if isinstance(tested, Skip):
             return tested
         smallest, *larger = _SIZES[options.depth]
         fitting = [size for size in larger if _BUFFERS * size <= connect.free(run)]
         return {"sizes": [smallest, *fitting]}
 
-    return Stage(NAME, 180, _measure, _judge, plan)
+    return Stage(NAME, 180, _measure, _judge, make_plan)
 
 
 def localise(options: Options) -> Stage[First, Own, list[Finding]]:

@@ -189,7 +189,7 @@ class Grown(TypedDict):
     not_readable: str
 
 
-def plan(run: RunState) -> str:
+def make_plan(run: RunState) -> str:
     """Returns the tested device, also if a rank lacks the part that tests it."""
     return choose(facts.results(run).values())
 
@@ -224,7 +224,7 @@ def _plan_again(run: RunState) -> str | Skip:
     looked: Mapping[int, Looked] = run.of("counters")
     if not any(result["counters"] for result in looked.values()):
         return Skip("no counter of a link or device is readable here")
-    return plan(run)
+    return make_plan(run)
 
 
 def _measure_again(context: Context[str]) -> Grown:
@@ -386,7 +386,7 @@ def usual_here(counter: Counter, ranks: Collection[int]) -> Finding:
 
 
 def stage(options: Options) -> Stage[str, Looked, list[Finding]]:
-    return Stage("counters", 60, _measure, plan=plan)
+    return Stage("counters", 60, _measure, plan=make_plan)
 
 
 def recheck(options: Options) -> Stage[str, Grown, list[Finding]]:

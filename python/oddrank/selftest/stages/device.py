@@ -62,7 +62,7 @@ class Plan(TypedDict):
 
 
 def _plan(run: RunState) -> Plan | Skip:
-    here = plan(run)
+    here = make_plan(run)
     if isinstance(here, Skip):
         return here
     return {"device": here, "shared": sorted(gpus.others(run))}
@@ -104,7 +104,7 @@ def without_part(run: RunState) -> dict[int, str]:
     return lacking if lacking and tested(run) == GPU else {}
 
 
-def plan(run: RunState) -> str | Skip:
+def make_plan(run: RunState) -> str | Skip:
     """Returns the tested device; a Skip if a rank can't test its GPU."""
     lacking = without_part(run)
     return Skip(f"{Who('rank', tuple(lacking))} without the part _cuda") if lacking else tested(run)

@@ -370,11 +370,11 @@ def _next(seen: Tried, host: str | None) -> tuple[str, ...]:
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
     seconds = _QUICK_SECONDS if options.depth == "quick" else _SECONDS
 
-    def plan(run: RunState) -> Plan:
+    def make_plan(run: RunState) -> Plan:
         return {
             "ranks": NodeLeaders.of(run).pack(),
             "paths": options.paths,
             "seconds": seconds,
         }
 
-    return Stage(NAME, seconds + _LONGEST_WAIT + 5, _measure, _judge, plan)
+    return Stage(NAME, seconds + _LONGEST_WAIT + 5, _measure, _judge, make_plan)

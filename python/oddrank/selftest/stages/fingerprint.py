@@ -154,12 +154,12 @@ def _place(one: Wrong) -> str:
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
-    def plan(run: RunState) -> Plan | Skip:
-        tested = device.plan(run)
+    def make_plan(run: RunState) -> Plan | Skip:
+        tested = device.make_plan(run)
         if isinstance(tested, Skip):
             return tested
         return {"device": tested, "seconds": _SECONDS[options.depth]}
 
     # Host, GPU and products one after the other, and each may be late.
     seconds = 150 if options.depth == "full" else 90
-    return Stage(_NAME, seconds, _measure, _judge, plan)
+    return Stage(_NAME, seconds, _measure, _judge, make_plan)

@@ -30,7 +30,7 @@ _MOST_TEXT = 100
 
 
 def _plan(run: RunState) -> str | Skip:
-    chosen = device.plan(run)
+    chosen = device.make_plan(run)
     return (
         chosen
         if chosen == GPU or isinstance(chosen, Skip)

@@ -53,10 +53,10 @@ def as_links(found: Finding) -> Finding:
 def stage(options: Options) -> Stage[Meetings, Met, Judge]:
     """Finds suspects. They are named only after the recheck."""
 
-    def plan(run: RunState) -> Meetings | Skip:
+    def make_plan(run: RunState) -> Meetings | Skip:
         if run.world == 1:
             return Skip("one rank")
-        tested = device.plan(run)
+        tested = device.make_plan(run)
         if isinstance(tested, Skip):
             return tested
         games = games_of_all(nodes_of(run), inside=connect.backend(run) == "nccl")
@@ -68,7 +68,7 @@ def stage(options: Options) -> Stage[Meetings, Met, Judge]:
         return Judge(_EFFECTS[options.depth], NAME, RECHECK)
 
     seconds = 2 * _SECONDS[options.depth] + 60
-    return Stage(NAME, seconds, pairs.measure, judge, plan, _suspects)
+    return Stage(NAME, seconds, pairs.measure, judge, make_plan, _suspects)
 
 
 def _first(run: RunState) -> Judge:
@@ -81,7 +81,7 @@ def recheck(options: Options) -> Stage[Meetings, Met, Judge]:
     """Names links that are slow twice. Links that only vary are no finding: on shared hosts healthy
     ones vary, too."""
 
-    def plan(run: RunState) -> Meetings:
+    def make_plan(run: RunState) -> Meetings:
         games = games_of_recheck(_first(run), run)
         return pairs.plan_of(run, _options(options, run), games, again=True)
 
@@ -89,4 +89,4 @@ def recheck(options: Options) -> Stage[Meetings, Met, Judge]:
         return _first(run)
 
     seconds = 2 * _SECONDS[options.depth] + 60
-    return Stage(RECHECK, seconds, pairs.measure, judge, plan, _confirmed, confirms=NAME)
+    return Stage(RECHECK, seconds, pairs.measure, judge, make_plan, _confirmed, confirms=NAME)

@@ -331,8 +331,8 @@ def _by_quota(slow: Slow, held: Collection[int]) -> bool:
 def stage(options: Options) -> Stage[Plan, Measured, Judged]:
     """Compares all ranks once. Names nobody: ranks in doubt are measured again, see `recheck`."""
 
-    def plan(run: RunState) -> Plan | Skip:
-        tested = device.plan(run)
+    def make_plan(run: RunState) -> Plan | Skip:
+        tested = device.make_plan(run)
         if isinstance(tested, Skip):
             return tested
         return parameters(run, {one.name: one.repeats for one in metrics.of_stage(SPEED)})
@@ -342,14 +342,14 @@ def stage(options: Options) -> Stage[Plan, Measured, Judged]:
         before = baseline.load(options.baseline) if options.baseline else {}
         return Judged(look, plan_recheck(run, look), ranks_held_back(results), before)
 
-    return Stage(SPEED, 90, measure, judge, plan, _findings)
+    return Stage(SPEED, 90, measure, judge, make_plan, _findings)
 
 
 def recheck(options: Options) -> Stage[Plan, Measured, Rechecked]:
     """Measures ranks in doubt again, beside ranks that are not. Names the slow ones."""
 
-    def plan(run: RunState) -> Plan:
+    def make_plan(run: RunState) -> Plan:
         doubted = _first(run).doubted
         return parameters(run, doubted.repeats, doubted.ranks())
 
-    return Stage(RECHECK, 90, measure, _judge_again, plan, _findings_again, confirms=SPEED)
+    return Stage(RECHECK, 90, measure, _judge_again, make_plan, _findings_again, confirms=SPEED)

@@ -382,10 +382,10 @@ def _losses(ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> tuple
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
-    def plan(run: RunState) -> Plan:
+    def make_plan(run: RunState) -> Plan:
         shape = _SHAPES[connect.backend(run)]
         if _COPIES * shape[0] ** 2 > connect.free(run):
             shape = _SMALL
         return {"steps": _STEPS[options.depth], "shape": shape}
 
-    return Stage(NAME, 120, _measure, _judge, plan)
+    return Stage(NAME, 120, _measure, _judge, make_plan)

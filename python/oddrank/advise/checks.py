@@ -1,0 +1,227 @@
+"""The checks of advise: what is wrong with the variables of a process. Pure; no sentences."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from oddrank.advise.environ import Process
+from oddrank.advise.spelling import nearest
+from oddrank.advise.variables import TABLE
+from oddrank.machine.settings import MUST_AGREE
+
+MANY_RANKS = 64
+"""From so many ranks on, NCCL_DEBUG=INFO floods the log of a job."""
+# The newest torch known to have its Flight Recorder off by default (FlightRecorder.hpp of 2.7).
+_RECORDER_IS_OFF = (2, 7)
+_MOST_SOCKETS = 64
+_LAST_TIMEOUT = 31
+_FALSE = ("", "0", "n", "no", "f", "false", "off")
+
+# Variable -> the values that switch something off or force it, in lower case.
+LEFT_OVER: dict[str, tuple[str, ...]] = {
+    "NCCL_P2P_DISABLE": ("1",),
+    "NCCL_SHM_DISABLE": ("1",),
+    "NCCL_IB_DISABLE": ("1",),
+    "NCCL_NVB_DISABLE": ("1",),
+    "NCCL_PXN_DISABLE": ("1",),
+    "NCCL_NVLS_ENABLE": ("0",),
+    "NCCL_P2P_LEVEL": ("loc", "0"),
+    "NCCL_NET_GDR_LEVEL": ("loc", "0"),
+    "NCCL_DMABUF_ENABLE": ("0",),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("1",),
+}
+# Newer name -> older name of the same setting, which torch still reads.
+TWO_NAMES = {
+    "PYTORCH_ALLOC_CONF": "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_FR_BUFFER_SIZE": "TORCH_NCCL_TRACE_BUFFER_SIZE",
+    "TORCH_FR_DUMP_TEMP_FILE": "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+}
+_BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """What a check found. cause: a key of findings.CAUSES. names: variables. facts: for words."""
+
+    cause: str
+    names: tuple[str, ...]
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+Check = Callable[[Process], Iterator[Hit]]
+
+
+def judge(process: Process) -> list[Hit]:
+    """Returns what is wrong in one process."""
+    return [hit for check in CHECKS for hit in check(process)]
+
+
+def judge_together(processes: Sequence[Process]) -> Iterator[tuple[Hit, Sequence[Process]]]:
+    """Yields variables that must agree and do not, and the processes with the rarest value."""
+    for name in sorted(MUST_AGREE):
+        groups: dict[str | None, list[Process]] = {}
+        for process in processes:
+            groups.setdefault(process.variables.get(name), []).append(process)
+        if len(groups) > 1:
+            fewest = min(groups, key=lambda value: (len(groups[value]), str(value)))
+            yield Hit("differs", (name,), {"values": len(groups)}), groups[fewest]
+
+
+def _misspelt(process: Process) -> Iterator[Hit]:
+    for name in process.variables:
+        if meant := nearest(name):
+            yield Hit("misspelt", (name,), {"meant": meant})
+
+
+def _renamed(process: Process) -> Iterator[Hit]:
+    for name in process.variables:
+        row = TABLE.get(name)
+        if row is None or not (row.instead or row.until):
+            continue
+        if row.until:
+            yield Hit("removed", (name,), {"until": row.until, "instead": row.instead})
+        elif row.instead not in process.variables:
+            yield Hit("renamed", (name,), {"instead": row.instead})
+
+
+def _two_names(process: Process) -> Iterator[Hit]:
+    renamed = [(row.instead, row.name) for row in TABLE.values() if row.instead and not row.until]
+    for new, old in (*TWO_NAMES.items(), *renamed):
+        values = process.variables.get(new), process.variables.get(old)
+        if None not in values and values[0] != values[1]:
+            yield Hit("two-names", (new, old))
+
+
+def _launch_blocking(process: Process) -> Iterator[Hit]:
+    if _is_on(process, "CUDA_LAUNCH_BLOCKING"):
+        yield Hit("launch-blocking", ("CUDA_LAUNCH_BLOCKING",))
+
+
+def _left_over(process: Process) -> Iterator[Hit]:
+    for name, values in LEFT_OVER.items():
+        if _lower(process, name) in values:
+            yield Hit("left-over", (name,), {"does": TABLE[name].does})
+
+
+def _debug_log(process: Process) -> Iterator[Hit]:
+    if _lower(process, "NCCL_DEBUG") not in ("info", "trace"):
+        return
+    file = process.variables.get("NCCL_DEBUG_FILE") or ""
+    if not file and process.world >= MANY_RANKS:
+        yield Hit("debug-log", ("NCCL_DEBUG",), {"world": process.world})
+    shared = not file.startswith("/dev/std") and process.local_world > 1 and "%p" not in file
+    if file and shared:
+        yield Hit("shared-log", ("NCCL_DEBUG_FILE",), {"ranks": process.local_world})
+
+
+def _detail(process: Process) -> Iterator[Hit]:
+    if _lower(process, "TORCH_DISTRIBUTED_DEBUG") == "detail":
+        yield Hit("detail", ("TORCH_DISTRIBUTED_DEBUG",))
+
+
+def _blocking_wait(process: Process) -> Iterator[Hit]:
+    handling = _either(process, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING")
+    blocking = _either(process, "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
+    if blocking and process.variables[blocking] not in _FALSE:
+        if not handling or process.variables[handling] != "0":
+            yield Hit("blocking-wait", tuple(filter(None, (blocking, handling))))
+    elif handling and process.variables[handling] == "0":
+        yield Hit("no-timeout", (handling,))
+
+
+def _flight_recorder(process: Process) -> Iterator[Hit]:
+    buffer = _either(process, *_BUFFERS)
+    if buffer:
+        if process.variables[buffer] == "0":
+            yield Hit("recorder-off", (buffer,))
+            return
+    elif process.torch and process.torch <= _RECORDER_IS_OFF and process.world > 1:
+        version = ".".join(map(str, process.torch))
+        yield Hit("recorder-unset", (_BUFFERS[1],), {"torch": version})
+        return
+    for name in ("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_ENABLE_MONITORING"):
+        value = process.variables.get(name)
+        if value is not None and value.lower() in _FALSE:
+            yield Hit("no-dump", (name,))
+
+
+def _threads(process: Process) -> Iterator[Hit]:
+    """More threads than processors, of all ranks of the host together."""
+    if process.local_world < 2:
+        return
+    text = (process.variables.get("OMP_NUM_THREADS") or "").split(",")[0]
+    given = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    threads = given or process.processors
+    enough = max(1, min(process.processors, process.of_host // process.local_world))
+    if threads * process.local_world > process.of_host and threads > enough:
+        facts = {"threads": threads, "ranks": process.local_world,
+                 "processors": process.of_host, "enough": enough}  # fmt: skip
+        yield Hit("threads" if given else "threads-unset", ("OMP_NUM_THREADS",), facts)
+
+
+def _register_hook(process: Process) -> Iterator[Hit]:
+    hook = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
+    conf = _either(process, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    text = (process.variables[conf] or "").replace(" ", "").lower() if conf else ""
+    if "expandable_segments:true" in text and _is_on(process, hook):
+        yield Hit("expandable-segments", (conf, hook))
+
+
+def _timeout(process: Process) -> Iterator[Hit]:
+    text = process.variables.get("NCCL_IB_TIMEOUT") or ""
+    given = text.isascii() and text.isdigit() and len(text) < 10
+    if given and not 0 < int(text) <= _LAST_TIMEOUT:
+        yield Hit("endless-timeout", ("NCCL_IB_TIMEOUT",))
+
+
+def _loopback(process: Process) -> Iterator[Hit]:
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        if process.nodes > 1 and process.variables.get(name) in ("lo", "=lo"):
+            yield Hit("loopback", (name,), {"nodes": process.nodes})
+
+
+def _sockets(process: Process) -> Iterator[Hit]:
+    names = ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
+    texts = [process.variables.get(name) or "" for name in names]
+    if all(text.isascii() and text.isdigit() and len(text) < 6 for text in texts):
+        count = int(texts[0]) * int(texts[1])
+        if count > _MOST_SOCKETS:
+            yield Hit("sockets", names, {"count": count, "most": _MOST_SOCKETS})
+
+
+def _low_latency_128(process: Process) -> Iterator[Hit]:
+    lists = re.split(r"[;:]", _lower(process, "NCCL_PROTO"))
+    if any("ll128" in one.split(",") for one in lists if not one.startswith("^")):
+        yield Hit("ll128", ("NCCL_PROTO",))
+
+
+def _prefixes(process: Process) -> Iterator[Hit]:
+    """A device's name in NCCL_IB_HCA that is the beginning of another one's: mlx5_1, mlx5_10."""
+    text = process.variables.get("NCCL_IB_HCA") or ""
+    if text.startswith(("=", "^=")):
+        return
+    for one in text.removeprefix("^").split(","):
+        name = one.split(":")[0]
+        more = [device for device in process.devices if device.startswith(name) and device != name]
+        if name in process.devices and more:
+            yield Hit("prefix", ("NCCL_IB_HCA",), {"device": name, "more": ", ".join(more[:8])})
+
+
+CHECKS: tuple[Check, ...] = (
+    _misspelt, _renamed, _two_names, _launch_blocking, _left_over, _debug_log, _detail,
+    _blocking_wait, _flight_recorder, _threads, _register_hook, _timeout, _loopback, _sockets,
+    _low_latency_128, _prefixes,
+)  # fmt: skip
+
+
+def _lower(process: Process, name: str) -> str:
+    return (process.variables.get(name) or "").strip().lower()
+
+
+def _is_on(process: Process, name: str) -> bool:
+    return _lower(process, name) not in _FALSE
+
+
+def _either(process: Process, *names: str) -> str:
+    """Returns the first of the names that is set; "" if none is."""
+    return next((name for name in names if process.variables.get(name) is not None), "")

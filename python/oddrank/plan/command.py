@@ -1,0 +1,472 @@
+"""`oddrank plan`: the sums of a training run, each with the source of its formula."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from oddrank import plan, render
+from oddrank.cli import Command, CommandGroup, Seconds, json_option
+from oddrank.finding import number_text
+from oddrank.plan.downtime import DALY, YOUNG
+from oddrank.plan.flops import HANDBOOK, MEGATRON
+from oddrank.plan.hyperparameters import MEGATRON_STD
+from oddrank.plan.memory import ACTIVATIONS, RECOMPUTE, ZERO
+from oddrank.plan.peaks import DTYPES
+from oddrank.report import envelope, write_json
+
+_MOST_ROWS = 20  # of a table on the screen
+_DAY, _HOUR, _GIB = 86400, 3600, 1 << 30
+_COLUMNS = ("what", "value", "unit", "how")
+
+
+class Count(click.FloatRange):
+    """A number above 0 such as 52B, 9_765_625, 145M, 2048 or 1.5e9. whole: no fraction."""
+
+    name = "number"
+
+    def __init__(self, *, whole: bool = False, most: float = 1e21) -> None:
+        super().__init__(min=0, min_open=True)
+        self._whole, self._most = whole, most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        text = str(value).strip()
+        power = {"K": 3, "M": 6, "B": 9, "G": 9, "T": 12}.get(text[-1:].upper(), 0)
+        try:
+            number = float(text[:-1] if power else text) * 10**power
+        except ValueError:
+            number = 0.0
+        if not 0 < number <= self._most or (self._whole and number % 1):
+            kind = "whole number" if self._whole else "number"
+            self.fail(f"{text[:40]!r} is no {kind} above 0 like 2048, 145M or 52B", param, ctx)
+        return int(number) if self._whole else number
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A result. key: its name in the JSON. how: the formula, or its source."""
+
+    key: str
+    what: str
+    value: float
+    unit: str
+    how: str
+
+
+_WHOLE = Count(whole=True, most=10**15)
+_AMOUNT = Count()
+
+
+def _count(name: str, text: str, **more: Any) -> Callable[[Command], Command]:
+    """Makes an option for a whole number."""
+    return click.option(name, type=_WHOLE, help=text, **more)
+
+
+_BATCH = _count("--batch", "Global batch size, in samples.", required=True)
+_SEQ = _count("--seq", "Sequence length, in tokens.", required=True)
+_GPUS = _count("--gpus", "Number of GPUs.", required=True)
+_TP = _count("--tp", "Tensor parallel size.", default=1, show_default=True)
+_PP = _count("--pp", "Pipeline parallel size.", default=1, show_default=True)
+_GPU = click.option("--gpu", metavar="NAME", help="GPU, for its peak: a100, 'H100 SXM', mi300x.")
+_DTYPE = click.option(
+    "--dtype", type=click.Choice(DTYPES), default="bf16", show_default=True, help="Type of matmuls."
+)
+_PEAK = click.option(
+    "--peak", "given_peak", type=_AMOUNT, metavar="TFLOPS", help="Dense peak, instead of --gpu."
+)
+_RECOMPUTE = click.option(
+    "--recompute", is_flag=True, help="Activations are recomputed (full activation checkpointing)."
+)
+
+
+@click.group(cls=CommandGroup)
+def command() -> None:
+    """Does the sums of a training run: speed, memory, batch sizes, end date, checkpoints.
+
+    \b
+    Numbers may be written as 52B, 145M, 2048 or 9_765_625; times as 105, 105s, 5m or 168h.
+
+    \b
+      oddrank plan flops --params 52B --seq 2048 --batch 1024 --seconds 127 --gpus 64 --recompute
+      oddrank plan ramp 192 16 9_765_625 --goal 2048
+      oddrank plan eta --iterations 102616 --seconds 105
+    """
+
+
+@command.command()
+@click.option("--params", type=_AMOUNT, metavar="NUMBER", help="Parameters of the whole model.")
+@_count("--layers", "Instead of --params: layers, for the exact formula.")
+@_count("--hidden", "Hidden size, with --layers.")
+@_count("--vocab", "Vocabulary, padded, with --layers.")
+@_SEQ
+@_BATCH
+@click.option("--seconds", type=Seconds(min=1e-6), required=True, help="Time of an iteration.")
+@_GPUS
+@_RECOMPUTE
+@_GPU
+@_DTYPE
+@_PEAK
+@json_option
+def flops(
+    *,
+    params: float | None,
+    layers: int | None,
+    hidden: int | None,
+    vocab: int | None,
+    seq: int,
+    batch: int,
+    seconds: float,
+    gpus: int,
+    recompute: bool,
+    gpu: str | None,
+    dtype: str,
+    given_peak: float | None,
+    json_path: str | None,
+) -> None:
+    """Shows TFLOPs per GPU from the time of an iteration, and MFU and HFU with --gpu."""
+    if params is not None and not (layers or hidden or vocab):
+        how = HANDBOOK
+        model, hardware = (
+            plan.flops_of_parameters(params, seq, batch, recompute=again)
+            for again in (False, recompute)
+        )
+    elif params is None and layers and hidden and vocab:
+        how = MEGATRON
+        model, hardware = (
+            plan.flops_of_layers(layers, hidden, seq, vocab, batch, recompute=again)
+            for again in (False, recompute)
+        )
+    else:
+        raise click.UsageError("give --params, or --layers, --hidden and --vocab")
+    rows = _speeds(
+        plan.tflops(model, seconds, gpus),
+        plan.tflops(hardware, seconds, gpus),
+        how,
+        _peak(gpu, dtype, given_peak),
+    )
+    rows.append(
+        _Row("tokens_per_second", "tokens", seq * batch / seconds, "1/s", "batch x seq / seconds")
+    )
+    _show("flops", rows, json_path)
+
+
+@command.command()
+@click.option("--tflops", type=_AMOUNT, metavar="TFLOPS", help="Measured speed of one GPU.")
+@_RECOMPUTE
+@_GPU
+@_DTYPE
+@_PEAK
+@json_option
+def mfu(
+    *,
+    tflops: float | None,
+    recompute: bool,
+    gpu: str | None,
+    dtype: str,
+    given_peak: float | None,
+    json_path: str | None,
+) -> None:
+    """Shows which share of its peak a GPU reaches; without --tflops: the table of peaks.
+
+    --recompute: the speed counts recomputation, as Megatron-LM logged it for BLOOM. The model's
+    share is then 3/4 of it.
+    """
+    if tflops is None:
+        columns = ("GPU", *DTYPES, "source", "note")
+        table = [
+            (row.name, *(getattr(row, kind) or None for kind in DTYPES), row.source, row.note)
+            for row in plan.PEAKS
+        ]
+        _show("mfu", [], json_path, columns, table)
+        return
+    peak = _peak(gpu, dtype, given_peak)
+    if peak is None:
+        raise click.UsageError("give --gpu or --peak")
+    _show("mfu", _speeds(tflops * 3 / 4 if recompute else tflops, tflops, "given", peak), json_path)
+
+
+@command.command()
+@click.argument("hidden", type=_WHOLE)
+@json_option
+def init(hidden: int, json_path: str | None) -> None:
+    """Shows the standard deviation of initial weights for a hidden size (--init-method-std)."""
+    rows = [
+        _Row(f"std_{number}", rule, std(hidden), "", source)
+        for number, (rule, (std, source)) in enumerate(plan.INIT_STDS.items(), 1)
+    ]
+    default = "Megatron-LM's default: too large for large models, says the handbook"
+    rows.append(_Row("megatron_default", "whatever h", MEGATRON_STD, "", default))
+    _show("init", rows, json_path)
+
+
+@command.command()
+@click.argument("start", type=_WHOLE)
+@click.argument("increment", type=_WHOLE)
+@click.argument("samples", type=_WHOLE)
+@_count("--goal", "Global batch size after the ramp-up.", required=True)
+@_count("--mbs", "Micro-batch size.", default=1, show_default=True)
+@_count("--dp", "Replicas: checks that every batch size divides.")
+@_count("--train-samples", "Samples of the training: shows its iterations.")
+@json_option
+def ramp(
+    *,
+    start: int,
+    increment: int,
+    samples: int,
+    goal: int,
+    mbs: int,
+    dp: int | None,
+    train_samples: int | None,
+    json_path: str | None,
+) -> None:
+    """Shows Megatron's ramp-up of the batch size: --rampup-batch-size START INCREMENT SAMPLES."""
+    ramped = plan.RampUp(start, increment, samples, goal)
+    if dp is not None:
+        ramped.check(mbs, dp)
+    stages = list(ramped.stages())
+    last = stages[-1]
+    how = "Megatron-LM, num_microbatches_calculator.py"
+    rows = [
+        _Row("iterations", "ramp-up", last.first_iteration, "iterations", how),
+        _Row("samples", "ramp-up", last.first_sample, "samples", how),
+        _Row("step_samples", "each step lasts", samples / max(1, ramped.steps), "samples", how),
+        _Row("most_replicas", "most MBS x DP", ramped.most_replicas, "", "gcd of start, increment"),
+    ]
+    if train_samples is not None:
+        count = ramped.iterations(train_samples)
+        rows.append(_Row("train_iterations", "training", count, "iterations", how))
+    columns = ("batch size", "from iteration", "from sample", "iterations")
+    table = [(s.batch_size, s.first_iteration, s.first_sample, s.iterations) for s in stages]
+    _show("ramp", rows, json_path, columns, table)
+
+
+@command.command()
+@click.option("--iterations", type=_AMOUNT, metavar="NUMBER", help="Iterations left.")
+@click.option("--seconds", type=Seconds(min=1e-6), help="Time of an iteration.")
+@click.option("--samples", type=_AMOUNT, metavar="NUMBER", help="Instead: samples or tokens left.")
+@click.option("--per-second", type=_AMOUNT, metavar="NUMBER", help="With --samples: a second's.")
+@click.option("--hours-per-day", type=_AMOUNT, default=24, show_default=True, metavar="HOURS",
+              help="How long it runs each day: less than 24 with queues and downtime.")  # fmt: skip
+@click.option("--overhead", type=click.FloatRange(0, 1000), default=0, show_default=True,
+              metavar="PERCENT", help="Further work, as evaluation and checkpoints.")  # fmt: skip
+@json_option
+def eta(
+    *,
+    iterations: float | None,
+    seconds: float | None,
+    samples: float | None,
+    per_second: float | None,
+    hours_per_day: float,
+    overhead: float,
+    json_path: str | None,
+) -> None:
+    """Shows how long a training still takes."""
+    if iterations and seconds and not (samples or per_second):
+        count, each = iterations, seconds
+    elif samples and per_second and not (iterations or seconds):
+        count, each = samples, 1 / per_second
+    else:
+        raise click.UsageError("give --iterations and --seconds, or --samples and --per-second")
+    left = plan.run_seconds(count, each, hours_per_day=hours_per_day, overhead=overhead / 100)
+    how = f"at {hours_per_day:g} hours a day, {overhead:g} % more work"
+    rows = [
+        _Row("days", "time left", left / _DAY, "days", how),
+        _Row("hours", "time left", left / _HOUR, "hours", how),
+    ]
+    _show("eta", rows, json_path)
+
+
+@command.command()
+@_count("--world", "Ranks of the job.", required=True)
+@_TP
+@_PP
+@_count("--cp", "Context parallel size.", default=1, show_default=True)
+@_count("--mbs", "Micro-batch size.", default=1, show_default=True)
+@_count("--gbs", "Global batch size: checks that it divides.")
+@_count("--gpus-per-node", "GPUs of a node.")
+@json_option
+def dp(
+    *,
+    world: int,
+    tp: int,
+    pp: int,
+    cp: int,
+    mbs: int,
+    gbs: int | None,
+    gpus_per_node: int | None,
+    json_path: str | None,
+) -> None:
+    """Shows the replicas of a job, and which global batch sizes are possible."""
+    replicas = plan.data_parallel(world, tp, pp, cp)
+    multiple = "multiple of MBS x DP"
+    rows = [
+        _Row("dp", "replicas (DP)", replicas, "", "world / (TP x PP x CP)"),
+        _Row("gbs_multiple", "global batch size", mbs * replicas, "samples", multiple),
+    ]
+    if gbs is not None:
+        count = plan.microbatches(gbs, mbs, replicas)
+        rows.append(_Row("microbatches", "micro-batches", count, "a replica", "GBS / (MBS x DP)"))
+        idle = 100 * plan.bubble(pp, count)
+        rows.append(_Row("bubble", "pipeline bubble", idle, "%", "(p - 1) / (m + p - 1), 1F1B"))
+    if gpus_per_node is not None:
+        nodes = tp * pp * cp / gpus_per_node
+        rows.append(_Row("nodes", "nodes of a replica", nodes, "", "TP x PP x CP / GPUs per node"))
+    _show("dp", rows, json_path)
+    if gpus_per_node is not None and tp > gpus_per_node:
+        said = f"TP {tp} spans nodes of {gpus_per_node} GPUs: keep TP inside a node"
+        render.line(f"oddrank: {said}", sys.stderr)
+
+
+@command.command()
+@click.option("--params", type=_AMOUNT, required=True, metavar="NUMBER", help="Parameters.")
+@_TP
+@_PP
+@_count("--dp", "Replicas.", default=1, show_default=True)
+@click.option("--adam", type=click.Choice(list(plan.ADAM)), default="mixed", show_default=True,
+              help="Precision of training.")  # fmt: skip
+@_count("--layers", "For activations: layers.")
+@_count("--hidden", "For activations: hidden size.")
+@_count("--heads", "For activations: attention heads.")
+@_count("--seq", "For activations: sequence length.")
+@_count("--mbs", "For activations: micro-batch size.", default=1, show_default=True)
+@click.option("--sequence-parallel", is_flag=True, help="For activations: sequence parallelism.")
+@json_option
+def memory(
+    *,
+    params: float,
+    tp: int,
+    pp: int,
+    dp: int,
+    adam: str,
+    layers: int | None,
+    hidden: int | None,
+    heads: int | None,
+    seq: int | None,
+    mbs: int,
+    sequence_parallel: bool,
+    json_path: str | None,
+) -> None:
+    """Shows the memory of a GPU for parameters, gradients, optimizer by ZeRO stage; activations."""
+    table = []
+    for zero in range(4):
+        state = plan.state_memory(params, tp=tp, pp=pp, dp=dp, zero=zero, adam=adam)
+        parts = (state.parameters, state.gradients, state.optimizer, state.total)
+        table.append((zero, *(part / _GIB for part in parts)))
+    saved = params * plan.ADAM[adam].saved / _GIB
+    rows = [_Row("checkpoint", "checkpoint", saved, "GiB", f"all but gradients; stages: {ZERO}")]
+    if layers and hidden and heads and seq:
+        for kind in RECOMPUTE:
+            held = plan.activation_memory(
+                layers, hidden, heads, seq, mbs,
+                tp=tp, sequence_parallel=sequence_parallel, recompute=kind,
+            )  # fmt: skip
+            what = f"activations, recompute {kind}"
+            rows.append(_Row(f"activations_{kind}", what, held / _GIB, "GiB a GPU", ACTIVATIONS))
+    elif layers or hidden or heads or seq:
+        raise click.UsageError("activations need --layers, --hidden, --heads and --seq")
+    columns = ("ZeRO", "parameters GiB", "gradients GiB", "optimizer GiB", "together GiB")
+    _show("memory", rows, json_path, columns, table)
+
+
+@command.command()
+@click.option("--save", type=Seconds(min=1e-3), required=True, help="Time that a save stops it.")
+@click.option("--mtbf", type=Seconds(min=1), required=True,
+              help="Mean time between failures of the job, or with --nodes of a node.")  # fmt: skip
+@_count("--nodes", "Nodes: the job fails as often as they do together.", default=1)
+@click.option("--restart", type=Seconds(min=0), default=0, help="Time from a failure to training.")
+@click.option("--seconds", type=Seconds(min=1e-6), help="Time of an iteration.")
+@click.option("--every", type=_AMOUNT, metavar="ITERATIONS", help="Your interval, to compare.")
+@json_option
+def ckpt(
+    *,
+    save: float,
+    mtbf: float,
+    nodes: int,
+    restart: float,
+    seconds: float | None,
+    every: float | None,
+    json_path: str | None,
+) -> None:
+    """Shows how often to save a checkpoint, and which share of time failures and saves cost."""
+    if every is not None and seconds is None:
+        raise click.UsageError("--every needs --seconds, the time of an iteration")
+    whole = mtbf / nodes
+    found = [("Young", plan.young_interval(save, whole)), ("Daly", plan.daly_interval(save, whole))]
+    if every is not None and seconds is not None:
+        found.append((f"every {every:g} iterations", every * seconds))
+    columns = ("rule", "interval s", "iterations", "lost %")
+    table = [
+        (
+            name,
+            interval,
+            interval / seconds if seconds else None,
+            100 * plan.lost_share(interval, save, whole, restart),
+        )
+        for name, interval in found
+    ]
+    rows = [_Row("mtbf", "failures", whole / _HOUR, "hours apart", f"{YOUNG}; {DALY}")]
+    _show("ckpt", rows, json_path, columns, table)
+
+
+def _peak(gpu: str | None, dtype: str, given: float | None) -> plan.Peak | None:
+    if gpu is not None and given is not None:
+        raise click.UsageError("give --gpu or --peak, not both")
+    if given is not None:
+        return plan.Peak("your GPU", dtype, given, "given")
+    return plan.peak(gpu, dtype) if gpu is not None else None
+
+
+def _speeds(model: float, hardware: float, how: str, peak: plan.Peak | None) -> list[_Row]:
+    again = f"{how}; with recomputation" if hardware > model else how
+    rows = [
+        _Row("hardware_tflops", "hardware FLOPs", hardware, "TFLOP/s a GPU", again),
+        _Row("model_tflops", "model FLOPs", model, "TFLOP/s a GPU", how),
+    ]
+    if peak is not None:
+        why = f"of {peak.tflops:g} TFLOP/s ({peak.gpu}, {peak.dtype}, dense: {peak.source})"
+        for key, name, value in (("hfu", "HFU", hardware), ("mfu", "MFU", model)):
+            share = 100 * plan.utilization(value, peak.tflops)
+            rows.append(_Row(key, name, share, "%", why))
+    return rows
+
+
+def _show(
+    tool: str,
+    rows: Sequence[_Row],
+    json_path: str | None,
+    columns: Sequence[str] = (),
+    table: Sequence[Sequence[object]] = (),
+) -> None:
+    """Prints the table and the results, and writes both to the JSON."""
+    if json_path != "-":
+        if columns:
+            shown = [[_text(cell) for cell in row] for row in table]
+            render.table(columns, _folded(shown), sys.stdout)
+        if columns and rows:
+            render.line("", sys.stdout)
+        if rows:
+            results = [(r.what, number_text(r.value), r.unit, r.how) for r in rows]
+            render.table(_COLUMNS, results, sys.stdout)
+    if json_path is not None:
+        data = {
+            "results": {r.key: {"value": r.value, "unit": r.unit, "how": r.how} for r in rows},
+            "rows": [dict(zip(columns, row, strict=True)) for row in table],
+        }
+        write_json(envelope(f"plan {tool}", {}, data), json_path)
+
+
+def _text(cell: object) -> object:
+    return number_text(cell) if isinstance(cell, float) else cell
+
+
+def _folded(table: Sequence[Sequence[object]]) -> Sequence[Sequence[object]]:
+    """Leaves out rows in the middle of a long table; the JSON has all."""
+    if len(table) <= _MOST_ROWS:
+        return table
+    half = _MOST_ROWS // 2
+    gap = ["...", *["-"] * (len(table[0]) - 1)]
+    return [*table[:half], gap, *table[-half:]]

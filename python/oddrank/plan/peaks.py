@@ -1,0 +1,107 @@
+"""The table of GPUs: dense peak TFLOP/s for each type, and where each number comes from.
+
+Vendors print peaks with 2:4 sparsity, which are twice as high: training does not use it. Rows whose
+source prints sparse numbers say so, and hold half of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from oddrank.errors import OddrankError
+
+_HALVED = "printed with sparsity, halved here"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as torch sees one. Peaks in TFLOP/s, dense; 0: the type has no matrix unit."""
+
+    name: str
+    bf16: float
+    fp16: float
+    fp8: float
+    tf32: float
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The dense peak of a GPU in one type, in TFLOP/s."""
+
+    gpu: str
+    dtype: str
+    tflops: float
+    source: str
+
+
+DTYPES = ("bf16", "fp16", "fp8", "tf32")
+_MI250X = "AMD Instinct MI250X product page"
+_H100 = f"NVIDIA H100 datasheet, {_HALVED}"
+_CDNA3 = "AMD Instinct {} product page, numbers without sparsity"
+PEAKS: tuple[Gpu, ...] = (
+    Gpu("V100 SXM", 0, 125, 0, 0, "NVIDIA Tesla V100 whitepaper, table 1"),
+    Gpu("V100 PCIe", 0, 112, 0, 0, "NVIDIA V100 datasheet"),
+    Gpu("A100", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe"),
+    Gpu("H100 SXM", 989, 989, 1979, 494, _H100),
+    Gpu("H100 PCIe", 756, 756, 1513, 378, _H100),
+    Gpu("H100 NVL", 835, 835, 1671, 417, _H100),
+    Gpu("H200 SXM", 989, 989, 1979, 494, f"NVIDIA H200 datasheet, {_HALVED}"),
+    Gpu("GH200", 989, 989, 1979, 494, f"NVIDIA GH200 datasheet, {_HALVED}"),
+    Gpu("B200", 2250, 2250, 4500, 1125, f"NVIDIA Blackwell datasheet, {_HALVED}", "HGX, one GPU"),
+    Gpu("GB200", 2500, 2500, 5000, 1250, f"NVIDIA GB200 NVL72 page, {_HALVED}",
+        "one of the two GPUs of a superchip"),
+    Gpu("L40S", 362, 362, 733, 183, "NVIDIA L40S datasheet"),
+    Gpu("MI250X card", 383, 383, 0, 0, _MI250X, "both dies, which torch sees as two GPUs"),
+    Gpu("MI250X GCD", 191.5, 191.5, 0, 0, _MI250X, "one die, which torch sees as a GPU"),
+    Gpu("MI300X", 1307, 1307, 2615, 654, _CDNA3.format("MI300X")),
+    Gpu("MI325X", 1307, 1307, 2615, 654, _CDNA3.format("MI325X")),
+)  # fmt: skip
+
+
+def peak(gpu: str, dtype: str = "bf16") -> Peak:
+    """Returns the dense peak of a GPU. gpu: a name as in PEAKS or as torch says it, in any case.
+
+    OddrankError if no row, or several rows, have that name, or if the GPU has no such type.
+    """
+    found = _found(gpu)
+    kind = dtype.lower()
+    if kind not in DTYPES:
+        raise OddrankError(f"{dtype[:40]!r} is no type of the table: use {', '.join(DTYPES)}")
+    value = float(getattr(found, kind))
+    if not value:
+        known = ", ".join(one for one in DTYPES if getattr(found, one))
+        raise OddrankError(f"{found.name} has no matrix unit for {kind}: use {known}")
+    return Peak(found.name, kind, value, found.source)
+
+
+def _found(gpu: str) -> Gpu:
+    words = _words(gpu)
+    exact = [row for row in PEAKS if _words(row.name) == words]
+    # torch says "NVIDIA H100 80GB HBM3": the words of a row in any order, the longest row first.
+    inside = [row for row in PEAKS if _words(row.name) <= words]
+    partly = [row for row in PEAKS if words <= _words(row.name)] if words else []
+    rows = exact or _longest(inside) or partly
+    if len(rows) == 1:
+        return rows[0]
+    if rows:
+        names = ", ".join(row.name for row in rows)
+        raise OddrankError(f"{gpu[:40]!r} may be {names}: name one, or give --peak")
+    near = get_close_matches(gpu.lower()[:40], {row.name.lower(): row for row in PEAKS}, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise OddrankError(
+        f"{gpu[:40]!r} is no GPU of the table: {hint}`oddrank plan mfu` shows it; for others give"
+        " --peak"
+    )
+
+
+def _words(name: str) -> frozenset[str]:
+    text = name.lower().replace("-", " ").replace("_", " ").replace("sxm5", "sxm")
+    text = text.replace("sxm4", "sxm").replace("sxm2", "sxm").replace("hbm3", "sxm")
+    return frozenset(text.split()) - {"nvidia", "amd", "instinct", "tesla", "gpu"}
+
+
+def _longest(rows: Sequence[Gpu]) -> list[Gpu]:
+    most = max((len(_words(row.name)) for row in rows), default=0)
+    return [row for row in rows if len(_words(row.name)) == most]

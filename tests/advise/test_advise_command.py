@@ -1,0 +1,159 @@
+"""`oddrank advise` on this environment, on a process and on the ranks of a job."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from oddrank import OddrankError
+from oddrank.advise import environ as environments
+from oddrank.advise.environ import here
+from oddrank.report import SCHEMA_FILE
+from run.collecting import process
+
+SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+SECRET = "hunter2"
+WAITS = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n"
+PLAIN = {name: value for name, value in os.environ.items()
+         if not name.startswith(("NCCL_", "TORCH", "OMP_", "CUDA_", "PYTORCH_"))}  # fmt: skip
+
+
+def advise(*arguments, **environ):
+    return subprocess.run(
+        [sys.executable, "-m", "oddrank", "advise", *arguments],
+        env={**PLAIN, "COLUMNS": "200", **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def report(*arguments, **environ):
+    done = advise(*arguments, "--json", "-", **environ)
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    SCHEMA.validate(found)
+    return found, done.stderr
+
+
+def named(found):
+    return {(one["cause"], *one["who"]["ranks"]) for one in found["findings"]}
+
+
+def test_a_plain_environment_is_healthy():
+    done = advise(NCCL_DEBUG="WARN")
+    assert done.returncode == 0
+    assert "advise: healthy" in done.stdout
+    assert "log level" in done.stdout
+
+
+def test_this_environment_is_explained_and_warned_of():
+    found, said = report(CUDA_LAUNCH_BLOCKING="1", NCCL_ASYNC_ERROR_HANDLING="1", NCLL_DEBUG="INFO")
+    assert found["verdict"] == "odd"
+    assert named(found) == {("launch-blocking",), ("renamed",), ("misspelt",)}
+    rows = {row["name"]: row for row in found["data"]["variables"]}
+    assert rows["CUDA_LAUNCH_BLOCKING"]["value"] == "1"
+    assert "this environment" in said
+    assert "unset CUDA_LAUNCH_BLOCKING" in said
+
+
+def test_values_that_are_not_on_the_white_list_are_never_shown():
+    secrets = {"NCCL_TOKEN": SECRET, "NCCL_DEBUGG": SECRET, "AWS_SECRET_ACCESS_KEY": SECRET,
+               "NCCL_CONF_FILE": SECRET, "PASSWORD": SECRET}  # fmt: skip
+    found, said = report(**secrets)
+    assert SECRET not in said + json.dumps(found)
+    rows = {row["name"]: row for row in found["data"]["variables"]}
+    assert rows["NCCL_CONF_FILE"]["shown"] is False
+    assert "AWS_SECRET_ACCESS_KEY" not in said + json.dumps(found)
+    assert "PASSWORD" not in rows
+
+
+def test_escapes_in_a_value_do_not_reach_the_terminal():
+    done = advise(NCCL_SOCKET_IFNAME="\x1b[2Jeth0\x07\nnext")
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "NCCL_SOCKET_IFNAME=\\x1b[2Jeth0" in done.stdout
+
+
+def test_a_narrow_terminal_breaks_no_name():
+    done = advise(COLUMNS="80", TORCH_NCCL_ASYNC_ERROR_HANDLING="3", NCCL_IB_HCA="=mlx5_0," * 9)
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("TORCH_NCCL_ASYNC_ERROR_HANDLING=3 ") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_fail_on_lets_a_prolog_pass():
+    assert advise("--fail-on", "none", CUDA_LAUNCH_BLOCKING="1").returncode == 0
+
+
+def test_in_a_job_one_rank_of_each_node_prints():
+    place = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n1", "NCCL_DEBUG": "WARN"}
+    for rank, local, prints in ((0, 0, True), (1, 1, False), (2, 0, True)):
+        done = advise(**place, RANK=str(rank), LOCAL_RANK=str(local), OMP_NUM_THREADS="1")
+        assert (done.returncode, "NCCL_DEBUG" in done.stdout) == (0, prints)
+
+
+def test_a_process_is_asked_as_it_began(tmp_path):
+    with process(WAITS, {"NCCL_P2P_DISABLE": "1", "TOKEN": SECRET}, tmp_path) as running:
+        found, said = report("--pid", str(running.pid))
+    assert ("left-over",) in named(found)
+    assert f"process {running.pid}" in said
+    assert SECRET not in said
+
+
+def test_the_ranks_of_a_job_that_do_not_agree(tmp_path):
+    name = "127.0.0.1:4711"
+    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+             "MASTER_PORT": "4711", "OMP_NUM_THREADS": "1"}  # fmt: skip
+    first, second = (
+        {**place, "RANK": str(rank), "LOCAL_RANK": str(rank), "NCCL_ALGO": algorithm}
+        for rank, algorithm in enumerate(("Ring", "Tree"))
+    )
+    with process(WAITS, first, tmp_path), process(WAITS, second, tmp_path):
+        found, said = report(
+            "--job", name, "--deadline", "600", ODDRANK_DIR=str(tmp_path / "records")
+        )
+    assert found["world"] == {"job": name}
+    assert found["data"]["ranks"] == [0, 1]
+    assert {cause for cause, *_ in named(found)} >= {"differs"}
+    values = {row["value"]: row["ranks"] for row in found["data"]["variables"]
+              if row["name"] == "NCCL_ALGO"}  # fmt: skip
+    assert values == {"Ring": "0", "Tree": "1"}
+    assert re.search(r"NCCL_ALGO=Tree .*; ranks 1\n", said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--pid", "4194303"], "there is no process 4194303"),
+        (["--pid", "0"], "0 is not in the range"),
+        (["--pid", "1", "--job"], "not both"),
+        (["--job", "no-such-job"], "no job of that name"),
+    ],
+)
+def test_what_is_not_there_is_one_line(arguments, said):
+    done = advise(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_this_process_keeps_no_value_of_an_unknown_variable(monkeypatch):
+    monkeypatch.setenv("NCCL_TOKEN", SECRET)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    variables = here().variables
+    assert variables["NCCL_TOKEN"] is None
+    assert "AWS_SECRET_ACCESS_KEY" not in variables
+
+
+def test_a_process_of_another_user_is_told(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(OddrankError, match="process 7 belongs to another user: ask as that user"):
+        environments._tell([7], lambda told: None)

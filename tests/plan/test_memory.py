@@ -1,0 +1,62 @@
+"""Memory by ZeRO stage and of activations, against the papers' numbers and BLOOM's checkpoints."""
+
+import pytest
+
+from oddrank import OddrankError, plan
+
+
+@pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
+def test_zeros_figure_1_of_7_5_billion_parameters_on_64_gpus(zero, gigabytes):
+    state = plan.state_memory(7.5e9, dp=64, zero=zero)
+    assert state.total / 1e9 == pytest.approx(gigabytes, abs=0.05)
+
+
+def test_tensor_and_pipeline_parallelism_divide_everything():
+    whole, part = (plan.state_memory(176e9, tp=t, pp=p) for t, p in ((1, 1), (4, 12)))
+    assert part.total == pytest.approx(whole.total / 48)
+
+
+def test_a_checkpoint_of_bloom_176b_has_2_3_terabytes():
+    """Chronicles: with 2.3TB checkpoint size and 40 secs to save a checkpoint."""
+    saved = 176.25e9 * plan.ADAM["mixed"].saved
+    assert saved / 2**40 == pytest.approx(2.3, rel=0.03)
+
+
+@pytest.mark.parametrize(("heads", "hidden", "scores"), [(96, 12288, 80), (128, 20480, 64)])
+def test_attention_scores_of_gpt_3_and_mt_nlg(heads, hidden, scores):
+    """Korthikanti et al., section 5: 5as/h is 80 for GPT-3 and 64 for MT-NLG."""
+    none, selective = (
+        plan.activation_memory(1, hidden, heads, 2048, 1, recompute=kind)
+        for kind in ("none", "selective")
+    )
+    tokens = 2048 * hidden
+    assert (none - selective) / tokens == pytest.approx(scores)
+    assert selective / tokens == pytest.approx(34)
+
+
+def test_activations_shrink_in_the_order_of_the_papers_table():
+    shape = (48, 6144, 64, 2048, 4)
+    held = [
+        plan.activation_memory(*shape, tp=8),
+        plan.activation_memory(*shape, tp=8, sequence_parallel=True),
+        plan.activation_memory(*shape, tp=8, sequence_parallel=True, recompute="selective"),
+        plan.activation_memory(*shape, tp=8, recompute="full"),
+    ]
+    assert held == sorted(held, reverse=True)
+    assert held[2] == pytest.approx(48 * 2048 * 4 * 6144 * 34 / 8)
+    assert held[3] == pytest.approx(48 * 2048 * 4 * 6144 * 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: plan.state_memory(1e9, zero=4), "no ZeRO stage"),
+        (lambda: plan.state_memory(1e9, adam="int8"), "use mixed, mixed-fp32-grads, fp32"),
+        (lambda: plan.state_memory(-1), "above 0"),
+        (lambda: plan.activation_memory(1, 1, 0, 1, 1), "above 0"),
+        (lambda: plan.activation_memory(1, 1, 1, 1, 1, recompute="some"), "none, selective, full"),
+    ],
+)
+def test_what_cannot_be_is_refused(call, said):
+    with pytest.raises(OddrankError, match=said):
+        call()

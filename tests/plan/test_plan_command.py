@@ -1,0 +1,153 @@
+"""`oddrank plan` prints a short table, writes the JSON, and refuses bad input in one line."""
+
+import json
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from oddrank import OddrankError
+from oddrank.plan.command import command
+from oddrank.report import SCHEMA_FILE
+
+SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+
+
+def told(line):
+    """Runs `oddrank plan LINE`; returns what it prints and its JSON's data."""
+    runner = CliRunner()
+    shown = runner.invoke(command, line.split(), catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    written = runner.invoke(command, [*line.split(), "--json", "-"], catch_exceptions=False)
+    report = json.loads(written.stdout)
+    SCHEMA.validate(report)
+    assert report["tool"] == f"plan {line.split()[0]}"
+    return shown.stdout, report["data"]
+
+
+def value(data, key):
+    return data["results"][key]["value"]
+
+
+def test_the_speed_of_a_run_with_its_mfu_and_hfu():
+    line = "flops --params 52B --seq 2048 --batch 1024 --seconds 127 --gpus 64 --recompute"
+    shown, data = told(f"{line} --gpu a100")
+    assert value(data, "hardware_tflops") == pytest.approx(107.33, abs=0.01)
+    assert value(data, "hfu") == pytest.approx(34.4, abs=0.01)
+    assert value(data, "mfu") == pytest.approx(25.8, abs=0.01)
+    assert "handbook" in shown
+    assert "dense" in shown
+
+
+def test_the_speed_of_bloom_by_its_layers():
+    shape = "--layers 70 --hidden 14336 --vocab 250880 --seq 2048 --batch 2048"
+    _, data = told(f"flops {shape} --seconds 105.22s --gpus 384 --recompute")
+    assert value(data, "hardware_tflops") == pytest.approx(149.02, abs=0.01)
+    assert "mfu" not in data["results"]
+
+
+def test_the_share_of_a_peak_that_is_given():
+    _, data = told("mfu --tflops 150 --recompute --peak 312")
+    assert value(data, "hfu") / value(data, "mfu") == pytest.approx(4 / 3)
+
+
+def test_mfu_without_a_speed_shows_the_table_of_peaks():
+    shown, data = told("mfu")
+    assert {row["GPU"] for row in data["rows"]} >= {"A100", "H100 SXM", "GB200", "MI300X"}
+    assert "halved here" in " ".join(shown.split())
+
+
+def test_initial_values():
+    shown, data = told("init 14336")
+    assert value(data, "std_2") == pytest.approx(0.00482, abs=5e-6)
+    assert "0.004822" in shown
+
+
+def test_a_ramp_up_shows_its_ends_and_writes_all_of_it():
+    shown, data = told("ramp 192 16 9_765_625 --goal 2048 --train-samples 220M --mbs 2 --dp 8")
+    assert value(data, "train_iterations") == 115311
+    assert len(data["rows"]) == 117
+    assert len(shown.splitlines()) < 40
+    assert "..." in shown
+
+
+def test_the_end_of_a_training():
+    assert value(told("eta --iterations 102616 --seconds 105")[1], "days") == pytest.approx(
+        124.7, abs=0.05
+    )
+    line = "eta --samples 145M --per-second 24.5 --hours-per-day 20"
+    assert value(told(line)[1], "days") == pytest.approx(82.2, abs=0.05)
+
+
+def test_replicas_and_micro_batches():
+    line = "dp --world 384 --tp 4 --pp 12 --mbs 2 --gbs 784 --gpus-per-node 8"
+    _, data = told(line)
+    assert [value(data, key) for key in ("dp", "microbatches", "nodes")] == [8, 49, 6]
+    assert value(data, "gbs_multiple") == 16
+
+
+def test_tensor_parallelism_over_nodes_is_told():
+    line = ["dp", "--world", "16", "--tp", "16", "--gpus-per-node", "8"]
+    done = CliRunner().invoke(command, line)
+    assert "keep TP inside a node" in done.stderr
+
+
+def test_memory_by_stage_and_of_activations():
+    _, data = told("memory --params 7.5B --dp 64")
+    together = [row["together GiB"] * 2**30 / 1e9 for row in data["rows"]]
+    assert together == pytest.approx([120, 31.4, 16.6, 1.9], abs=0.05)
+    shape = "--layers 96 --hidden 12288 --heads 96 --seq 2048"
+    _, data = told(f"memory --params 175B --tp 8 --pp 8 {shape} --sequence-parallel")
+    full, selective = (value(data, f"activations_{kind}") for kind in ("full", "selective"))
+    assert selective / full == pytest.approx(34 / 8 / 2)
+
+
+def test_checkpoints():
+    shown, data = told("ckpt --save 40 --mtbf 168h --seconds 105 --every 100")
+    young, daly, own = data["rows"]
+    assert young["iterations"] == pytest.approx(66, abs=1)
+    assert daly["lost %"] <= own["lost %"]
+    assert "Young" in shown
+    _, data = told("ckpt --save 40 --mtbf 4704h --nodes 28")
+    assert data["rows"][0]["interval s"] == pytest.approx(young["interval s"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("flops --params x --seq 1 --batch 1 --seconds 1 --gpus 1", "'x' is no number above 0"),
+        ("flops --seq 1 --batch 1 --seconds 1 --gpus 1", "give --params, or --layers"),
+        ("flops --params 1 --layers 1 --seq 1 --batch 1 --seconds 1 --gpus 1", "give --params, or"),
+        ("mfu --tflops 1", "give --gpu or --peak"),
+        ("mfu --tflops 1 --gpu a100 --peak 1", "not both"),
+        ("init 1.5", "no whole number above 0"),
+        ("init nan", "no whole number"),
+        ("init 1e400", "no whole number"),
+        ("ramp 1 1 1e99 --goal 2", "no whole number"),
+        ("eta --iterations 1", "give --iterations and --seconds"),
+        ("memory --params 1B --layers 3", "activations need"),
+        ("ckpt --save 1 --mtbf 60 --every 3", "--every needs --seconds"),
+    ],
+)
+def test_a_wrong_option_is_one_line(line, said):
+    done = CliRunner().invoke(command, line.split())
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("dp --world 100 --tp 8", "use 96 or 104 ranks"),
+        ("dp --world 16 --mbs 2 --gbs 100", "use 96 or 128"),
+        ("ramp 192 100 1000 --goal 2048", "use a global batch size of"),
+        ("ramp 16 16 1000 --goal 1024 --dp 32", "DP may be"),
+        ("mfu --tflops 500 --gpu a100", "more than the peak"),
+        ("mfu --tflops 500 --gpu potato", "no GPU of the table"),
+    ],
+)
+def test_what_cannot_be_is_one_line_with_what_can(line, said):
+    done = CliRunner().invoke(command, line.split())
+    assert isinstance(done.exception, OddrankError)
+    assert said in str(done.exception)
+    assert "\n" not in str(done.exception)
