@@ -355,6 +355,17 @@ def watched(rank: int) -> Any:
 
 
 @scenario
+def watched_after_other_steps(rank: int) -> Any:
+    module, optimizer = trained(rank, 0)
+    try:
+        with replicas.watch(module, optimizer, every=3 if rank == 2 else 2):
+            step(module, optimizer, 1)
+    except replicas.ReplicasDifferError as error:
+        return error.report.envelope()
+    return None
+
+
+@scenario
 def bad_arguments(rank: int) -> Any:
     module, optimizer = trained(rank, 0)
     said = []

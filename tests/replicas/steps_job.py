@@ -221,5 +221,28 @@ def a_rank_of_full_shards_that_does_not_repeat(rank: int) -> Any:
     return replicas.replay(lambda: step(module, optimizer, rank), module, optimizer).envelope()
 
 
+@scenario
+def a_replay_after_an_evaluation(rank: int) -> Any:
+    """FSDP2 leaves the parameters of its root whole after a forward pass without a backward."""
+    results, reports = [], []
+    for replays in (False, True):
+        module = model()
+        fully_shard(module, mesh=init_device_mesh("cpu", (WORLD,)))
+        optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
+        step(module, optimizer, rank)
+        with torch.no_grad():
+            module(torch.ones(2, 32))
+
+        def once() -> None:
+            step(module, optimizer, 10 + rank)  # noqa: B023
+
+        if replays:
+            reports.append(replicas.replay(once, module, optimizer).envelope())
+        else:
+            once()
+        results.append([parameter.full_tensor() for parameter in module.parameters()])
+    return [*reports, all(map(torch.equal, *results))]
+
+
 if __name__ == "__main__":
     rank_main()

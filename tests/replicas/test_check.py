@@ -237,6 +237,12 @@ def test_watch_ends_all_ranks_at_the_next_step_that_it_looks_at(job: Job):
     assert "rank 2" in said
 
 
+def test_ranks_that_watch_other_steps_are_told_before_they_wait(job: Job):
+    report = job("watched_after_other_steps")
+    assert named(report) == [("different-facts", [2])]
+    assert "has every= of watch 3, the others 2" in report["summary"]
+
+
 def test_bad_arguments_end_in_one_clear_line(job: Job):
     said = job("bad_arguments")
     assert all(said)

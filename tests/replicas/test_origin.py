@@ -109,6 +109,7 @@ def test_a_compiled_module_shows_its_gradients_only_and_says_so(capsys):
     assert "torch.compile hides the layers" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_transforms_of_a_module_go_on_without_a_search():
     """As a loss with torch.func beside the training's own."""
     module, optimizer = single()

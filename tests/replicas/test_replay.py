@@ -125,6 +125,26 @@ def test_a_replay_restores_parameters_with_other_memory_or_none_of_their_own():
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
+def test_a_replay_restores_parameters_that_only_the_optimizer_has():
+    """As the scale of a loss."""
+    results = []
+    for replays in (False, True):
+        module, scale = small_training.model(), torch.nn.Parameter(torch.ones(()))
+        optimizer = torch.optim.SGD([*module.parameters(), scale], lr=0.1)
+
+        def step() -> None:
+            optimizer.zero_grad()  # noqa: B023
+            (scale * module(torch.ones(4, 32).cumsum(1))).square().mean().backward()  # noqa: B023
+            optimizer.step()  # noqa: B023
+
+        if replays:
+            assert replicas.replay(step, module, optimizer).verdict == "healthy"
+        else:
+            step()
+        results.append([*module.parameters(), scale])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
 def test_a_single_process_that_does_not_repeat_is_not_blamed():
     module, optimizer, step = lbfgs()
 

@@ -137,3 +137,9 @@ def test_a_step_that_repeats_nowhere_blames_none(job: Job):
     report = job("a_step_that_does_not_repeat")
     assert report["verdict"] == "unknown"
     assert named(report) == [("not-deterministic", [])]
+
+
+def test_a_replay_after_an_evaluation_leaves_the_training_one_step_further(job: Job):
+    report, same = job("a_replay_after_an_evaluation")
+    assert report["verdict"] == "healthy", report["summary"]
+    assert same

@@ -138,6 +138,14 @@ def test_differences_count_units_of_the_last_place(dtype, one: float, other: flo
     assert f", {ulp})" in compare.first_difference(*pair)
 
 
+def test_types_that_torch_only_stores_are_shown_as_bits():
+    pair = [
+        torch.tensor([1, value], dtype=torch.uint8).view(torch.float4_e2m1fn_x2) for value in (2, 3)
+    ]
+    said = compare.first_difference(*pair)
+    assert said == "1 of 2 elements, first at [1]: 0x02, 0x03"
+
+
 def test_numbers_without_ulp_and_values_that_are_not_finite(tmp_path: Path):
     def said(one, other) -> str:
         return compare.first_difference(one, other)

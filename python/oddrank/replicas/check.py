@@ -40,7 +40,8 @@ def check(
     a tensor out. what: some of params, buffers, grads, optim, rng. facts: what must be alike
     besides, such as {"step": step, "resumed from": path}.
 
-    Waits for the other ranks, at most for the timeout of torch's process groups. Changes nothing.
+    Waits for the other ranks, at most for the timeout of torch's process groups. Changes nothing,
+    but shards FSDP2's parameters again that an evaluation left whole, as state_dict() does.
     Raises OddrankError if an argument is wrong.
     """
     entries.check_choice(what)

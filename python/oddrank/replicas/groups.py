@@ -1,5 +1,6 @@
 """Finds the ranks that hold a copy of a tensor: from DDP, DTensor's placements, or as given."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -56,6 +57,7 @@ class Places:
                 " process groups, or a function of name and tensor"
             )
         places = Places(wanted)
+        shard_again(module)
         for part in module.modules():
             if _is_ddp(part):
                 places._add_ddp(part)
@@ -183,6 +185,17 @@ def _dimensions(mesh: Any) -> Iterator[Any]:
     for dimension in range(mesh.ndim):
         if mesh.size(dimension) > 1:
             yield mesh.get_group(dimension)
+
+
+def shard_again(module: Any) -> None:
+    """Shards FSDP2's parameters that an evaluation left whole, as state_dict() does.
+
+    The whole ones are not those of the optimizer, and their memory is freed by the next step.
+    """
+    fsdp: Any = sys.modules.get("torch.distributed.fsdp")  # its import takes long
+    for part in module.modules() if fsdp is not None else ():
+        if isinstance(part, fsdp.FSDPModule):
+            part.reshard()
 
 
 def unwrapped(module: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from oddrank.errors import OddrankError
 from oddrank.replicas import digests, entries, findings, gathers, layer_hooks, origin
-from oddrank.replicas.groups import AUTO, Places
+from oddrank.replicas.groups import AUTO, Places, shard_again
 from oddrank.replicas.origin import Event
 from oddrank.report import Report
 
@@ -126,12 +126,17 @@ class _State:
     def __init__(self, module: Any, optimizer: Any, others: Sequence[Any]) -> None:
         import torch
 
-        inner = [*module.parameters(), *module.buffers()]
+        shard_again(module)
+        parameters = list(module.parameters())
+        known = {id(one) for one in parameters}
+        for group in optimizer.param_groups if optimizer is not None else ():
+            parameters += [one for one in group["params"] if id(one) not in known]
+        inner = [*parameters, *module.buffers()]
         self._optimizer = optimizer
         self._tensors = [_copied(one) for one in inner if not entries.without_values(one)]
         # A step may put other tensors into their places.
         self._buffers = [(part, dict(part._buffers)) for part in module.modules()]
-        self._grads = [(tensor, tensor.grad) for tensor in module.parameters()]
+        self._grads = [(tensor, tensor.grad) for tensor in parameters]
         self._tensors += [_copied(grad) for _, grad in self._grads if grad is not None]
         self._groups: list[dict[str, Any]] = []
         self._state: dict[Any, dict[str, Any]] = {}
@@ -155,6 +160,8 @@ class _State:
         self._random = _random_states()
 
     def restore(self) -> None:
+        if any(entries.without_values(own) for _, own, _ in self._tensors):
+            raise OddrankError("the step freed the memory of a tensor: replay can't undo it")
         for tensor, own, kept in self._tensors:
             if _has_moved(tensor, own):
                 tensor.data = own

@@ -87,7 +87,8 @@ class Watch:
         self.steps += 1
         if self.steps == 1:
             facts = self._facts() if callable(self._facts) else self._facts
-            self.report = self._checker.run(facts or {})
+            # Ranks that compare after other steps would wait for each other there.
+            self.report = self._checker.run({**(facts or {}), "every= of watch": self._every})
             if self.report.data["skipped"] or self.report.verdict == "incomplete":
                 _say(self.report.why, self.report)
         elif self.steps % self._every == 0:
