@@ -32,15 +32,14 @@ Run = dict[str, Any]
 def with_fault() -> Kinds:
     """Returns jobs in which a rank is to blame: name -> a function of the run's number."""
 
-    def of_table(name: str, **how: Any) -> Callable[[int], Said]:
-        return lambda number: jobs.at_fault(plan_case(BY_NAME[name], number, _SEED), **how)
+    def of_table(name: str) -> Callable[[int], Said]:
+        return lambda number: jobs.at_fault(plan_case(BY_NAME[name], number, _SEED))
 
     def rank_0_killed(number: int) -> Said:
         return jobs.at_fault(replace(plan_case(BY_NAME["killed"], number, _SEED), ranks=(0,)))
 
     return {
         **{fault.name: of_table(fault.name) for fault in FAULTS if fault.hangs},
-        "out-of-memory": of_table("out-of-memory", says="memory"),
         "rank-0-killed": rank_0_killed,
         "node-stopped": lambda _: jobs.stopped_node(),
         "link-cut": lambda _: jobs.cut_link(),

@@ -111,7 +111,6 @@ def test_a_verdict_is_right_with_its_kind_and_compared_with_that_from_the_archiv
     assert both.seconds > 0
     assert said(right, report(2, "dead")).archive is False
     assert said(right, report(1)).text == "rank 2 | from the archive: rank 1"
-    assert not said(right, right, says="memory").kind
     assert not said(report(2, "dead", folder="/evidence"), right).kind
 
 
