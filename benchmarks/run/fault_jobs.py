@@ -22,6 +22,7 @@ from hang_score import judge, named_in
 from hang_table import Case
 
 import slurm
+from launchers import Order, Plan, torchrun
 from netns import Host, network
 from processes import Process
 from run.watched_job import watched_job
@@ -245,7 +246,18 @@ def _nodes() -> Iterator[tuple[Host, Any]]:
     """Yields the last of three nodes, and a healthy job on all of them."""
     ranks = _NODES * _RANKS_A_NODE
     how: dict[str, Any] = {"ranks": ranks, "stall": _NODE_STALL, "on_stall": "collect"}
-    with network(_NODES) as net, watched_job(hosts=net.hosts, **how) as job:
+
+    def apart(order: Order) -> Plan:
+        """Plans a torchrun a node. No node sees the records of another, as on real ones."""
+        return [
+            (node, [*net.hosts[node].prefix, *line], own | {
+                "GLOO_SOCKET_IFNAME": net.hosts[node].interface,
+                "ODDRANK_DIR": f"{own['ODDRANK_DIR']}-{node}",
+            })
+            for node, line, own in torchrun(order)
+        ]  # fmt: skip
+
+    with network(_NODES) as net, watched_job(launcher=apart, hosts=net.hosts, **how) as job:
         wait((job.folder / "fault").exists)
         # The judge of a job may not know ranks of other hosts yet: their guards load torch first.
         wait(lambda: sum(map(_is_connected, job.processes("oddrank-guard"))) == ranks)
