@@ -7,6 +7,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -156,6 +157,34 @@ def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
         assert second["events"] > 0
         assert "waits_for_commands" in functions(second["record"])
         worker.does("child.kill(); child.wait()")
+
+
+def test_a_worker_that_gets_no_core_uses_as_much_time_as_if_it_had_one(tmp_path):
+    core = min(os.sched_getaffinity(0))
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(hog.pid, [core])
+        with watched(tmp_path) as (worker, root, _):
+            os.sched_setaffinity(worker.pid, [core])
+            os.sched_setscheduler(worker.pid, os.SCHED_IDLE, os.sched_param(0))
+            worker.begins("while True: pass")
+            before = root.snapshot()
+
+            def seems_at_work() -> bool:
+                after = root.snapshot()
+                seconds = after["realtime_ns"] - before["realtime_ns"]
+                return after["cpu_ns"] - before["cpu_ns"] > 0.5 * seconds > 0
+
+            until(seems_at_work)
+            assert cpu_seconds(worker.pid) < 0.5 * cpu_seconds(hog.pid)
+    finally:
+        hog.kill()
+        hog.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_snapshot_of_a_dead_worker_comes_from_the_record_that_stays(tmp_path):
