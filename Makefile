@@ -56,7 +56,7 @@ builds: $(VENV)/.built-test  ## build wheel, sdist and editable install for real
 wheel:  ## build a manylinux wheel for each CPython here into dist/ (PYTHONS=... chooses)
 	.ci/wheel $(PYTHONS)
 
-soak: $(VENV)/.built-test  ## repeat the fault matrix and the printing test REPEATS times, write benchmarks/results
+soak: $(VENV)/.built-test  ## repeat the fault matrices and the printing test REPEATS times, write benchmarks/results
 	$(python) -m pytest -m soak --repeats $(REPEATS)
 
 fuzz: $(VENV)/.ready  ## feed RUNS changed inputs to each parser of files under sanitizers (clang), write benchmarks/results

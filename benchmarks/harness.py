@@ -70,8 +70,12 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], file: str | None, **mor
     """Prints `rows` (scalars, or spreads as min/median/max) as a table and writes them as JSON."""
     if file != "-":
         _print_table(rows)
-    if file is None:
-        return
+    if file is not None:
+        write(name, rows, file, **more)
+
+
+def write(name: str, rows: Sequence[Mapping[str, Any]], file: str, **more: Any) -> None:
+    """Writes what `report` does, without the table."""
     text = json.dumps(
         {"benchmark": name, "machine": machine(), **more, "rows": list(rows)}, indent=1
     )

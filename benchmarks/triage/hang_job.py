@@ -198,6 +198,8 @@ def _environ(case: Case, folder: Path, mark: Marked) -> dict[str, str]:
         **os.environ,
         **mark.environ,
         "OMP_NUM_THREADS": "1",
+        # What an earlier job has compiled would be found there.
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "compiled"),
         "HANGS_CONTROL": str(folder),
         "ODDRANK_DIR": str(folder / "records"),
         "ODDRANK_TRACE_MB": "0.5",

@@ -198,6 +198,7 @@ HEALTHY = Fault("healthy", "", (), (*ANY, *DATA), who=nobody, hangs=False)
 PAUSES: tuple[Fault, ...] = (
     Fault("evaluation", "", (), ANY, "evaluate", "metrics", hangs=False),
     Fault("checkpoint", "", (), ANY, "write_checkpoint", "begin", hangs=False),
+    Fault("long-checkpoint", "", (), ANY, "write_long_checkpoint", "begin", hangs=False),
     Fault("compile", "", (), (Layout(4),), "compile_step", "forward", who=all_of_them, hangs=False),
     Fault("many-workers", "", (), (Layout(4),), "start_workers", "batch", hangs=False),
 )  # fmt: skip

@@ -153,7 +153,7 @@ def slow_down(trainer: "Trainer") -> None:
     trainer.compute_seconds *= 5
 
 
-PAUSE_SECONDS = 20.0
+PAUSE_SECONDS, COMPILE_SECONDS, LONG_SECONDS = 20.0, 60.0, 90.0
 
 
 def evaluate(trainer: "Trainer") -> None:
@@ -164,9 +164,9 @@ def evaluate(trainer: "Trainer") -> None:
     trainer.metrics["evaluation"] = total
 
 
-def write_checkpoint(trainer: "Trainer") -> None:
+def write_checkpoint(trainer: "Trainer", seconds: float = PAUSE_SECONDS) -> None:
     """Writes a checkpoint to a disk that takes a while for it."""
-    end = time.monotonic() + PAUSE_SECONDS
+    end = time.monotonic() + seconds
     with (trainer.control / f"checkpoint{trainer.rank}").open("wb", buffering=0) as file:
         while time.monotonic() < end:
             file.write(bytes(_MIB))
@@ -175,11 +175,20 @@ def write_checkpoint(trainer: "Trainer") -> None:
             time.sleep(0.2)
 
 
+def write_long_checkpoint(trainer: "Trainer") -> None:
+    write_checkpoint(trainer, LONG_SECONDS)
+
+
 def compile_step(trainer: "Trainer") -> None:
-    """Compiles what a step computes, with torch's own compiler."""
+    """Compiles with torch's own compiler: for other sizes again and again."""
     vars(torch).pop("_inductor", None)  # small_training.py keeps it from being imported
-    step = torch.compile(lambda weight, batch: torch.relu(torch.mv(weight, batch)).sum())
-    trainer.metrics["compiled"] = step(trainer.weights[0], torch.ones(len(trainer.weights[0])))
+    end, times = time.monotonic() + COMPILE_SECONDS, 0
+    while time.monotonic() < end:
+        times += 1
+        torch._dynamo.reset()
+        step = torch.compile(lambda batch: torch.relu(batch * batch).sum())
+        trainer.metrics["compiled"] = step(torch.ones(1000 + times)).item()
+    trainer.metrics["compiles"] = times
 
 
 def start_workers(trainer: "Trainer") -> None:

@@ -90,6 +90,7 @@ class Hub {
   bool hear(Connection& connection, const Frame& frame, std::int64_t now);
   bool hear_knock(Connection& connection, const Frame& frame);
   void hear_parting(const Hello& hello, std::int64_t now);
+  void close_connection_of(int rank);
   bool hear_hello(Connection& connection, const Frame& frame, std::int64_t now);
   bool tell_clock(Connection& connection, const Frame& frame);
   bool tell(Connection& connection, FrameKind kind, std::string_view payload);

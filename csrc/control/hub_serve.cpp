@@ -179,15 +179,18 @@ bool Hub::hear_knock(Connection& connection, const Frame& frame) {
 
 // A live guard that gives up the root reports why on a new connection: the old one is stuck.
 void Hub::hear_parting(const Hello& hello, std::int64_t now) {
-  int& fd = fd_of_rank_[static_cast<std::size_t>(hello.rank)];
-  if (fd >= 0) {
-    auto& old = connections_[static_cast<std::size_t>(fd)];
-    settle_answer(*old);
-    old.reset();
-    --open_;
-    fd = -1;
-  }
+  close_connection_of(hello.rank);
   if (!ended_) ranks_.set_parting(hello.rank, hello.parting, now);
+}
+
+void Hub::close_connection_of(int rank) {
+  int& fd = fd_of_rank_[static_cast<std::size_t>(rank)];
+  if (fd < 0) return;
+  auto& old = connections_[static_cast<std::size_t>(fd)];
+  settle_answer(*old);
+  old.reset();
+  --open_;
+  fd = -1;
 }
 
 bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t now) {
@@ -206,9 +209,14 @@ bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t no
   if (taken != nullptr && taken->contact == Contact::kNever) taken = nullptr;
   const bool again = taken != nullptr && taken->hello.is_of_same_process(*hello);
   if (again && !hello->parting.empty()) hear_parting(*hello, now);
-  // A guard dials several of the root's addresses: one of its hellos came earlier.
-  if (again || !hello->parting.empty()) return false;
-  if (!fits || taken != nullptr) {
+  if (!hello->parting.empty()) return false;
+  if (again) {
+    const bool lost = taken->contact == Contact::kSilent || taken->contact == Contact::kClosed;
+    // A guard dials several of the root's addresses: one of its hellos came earlier.
+    if (!lost) return false;
+    close_connection_of(hello->rank);  // the guard comes back: the network was cut for a while
+  }
+  if (!fits || (taken != nullptr && !again)) {
     turn_away({hello->rank, !fits,
                fits ? who + " came although that rank was already here (pid " +
                           std::to_string(taken->hello.pid) + " on " + taken->hello.host + ")"

@@ -91,10 +91,11 @@ void Ranks::note_fault(RankRecord& record, std::int64_t happened, std::int64_t n
 
 void Ranks::joined(int rank, Hello hello, std::int64_t now) {
   RankRecord& one = record(rank);
+  // A guard that comes back tells its state next: until then the last one is known.
+  if (one.contact == Contact::kNever) one.state.stage = "join";
   one.contact = Contact::kOk;
   one.hello = std::move(hello);
   one.hello.proof.clear();
-  one.state.stage = "join";
   one.last_heard_ns = now;
   if (stage_ == 0 && !one.has_result) {
     one.has_result = true;

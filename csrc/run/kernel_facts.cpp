@@ -96,6 +96,16 @@ std::vector<std::pair<pid_t, ProcStat>> family_of(pid_t pid) {
   return family;
 }
 
+// Returns for how long the main thread waited for a core; 0 if the kernel does not count it.
+std::uint64_t starved_ns_of(pid_t pid) {
+  const std::string text = read_text(proc(pid, "schedstat"));  // nanoseconds: ran, waited; turns
+  const char* const end = text.data() + text.size();
+  const char* const waited = std::find(text.data(), end, ' ');
+  std::uint64_t ns = 0;
+  if (waited != end) std::from_chars(waited + 1, end, ns);
+  return ns;
+}
+
 std::uint64_t io_bytes_of(pid_t pid) {
   const std::string text = read_text(proc(pid, "io"));
   std::uint64_t sum = 0;
@@ -135,7 +145,7 @@ std::vector<std::string> files_with_kills(pid_t pid) {
 Usage usage_of(pid_t pid) {
   Usage usage;
   for (const auto& [each, stat] : family_of(pid)) {
-    usage.cpu_ns += ns_of(stat.cpu_ticks + stat.child_ticks);
+    usage.cpu_ns += ns_of(stat.cpu_ticks + stat.child_ticks) + starved_ns_of(each);
     usage.io_bytes += io_bytes_of(each);
   }
   return usage;

@@ -11,7 +11,9 @@
 namespace oddrank::run {
 
 struct Usage {
-  std::uint64_t cpu_ns = 0;    // in steps of a clock tick, 10 ms
+  // CPU time, in steps of a clock tick (10 ms), and the time for which main threads could run and
+  // got no core: on a busy host a process at work has little of the former.
+  std::uint64_t cpu_ns = 0;
   std::uint64_t io_bytes = 0;  // passed to read() and write(), and read from and written to disks
 };
 // Returns the sums of a process and its descendants. CPU time of those that have ended counts once

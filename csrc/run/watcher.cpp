@@ -37,8 +37,6 @@ constexpr std::int64_t kSeekNs = 50 * kMs, kSeekLaterNs = kLookNs, kSeekSoonNs =
 constexpr std::int64_t kMostLookMs = 10'000;
 // After the worker's death, for the root's questions.
 constexpr std::int64_t kLingerNs = 4'500 * kMs;
-// For telling a silent root why it was given up.
-constexpr std::int64_t kPartingNs = 3'000 * kMs;
 constexpr std::size_t kLongestHost = 200;
 // A collector has a deadline of its own, which is shorter.
 constexpr std::int64_t kCollectNs = 60'000 * kMs;
@@ -111,7 +109,7 @@ bool Watcher::is_done(std::int64_t now) const {
   if (refused_) return true;
   if (collector_.running()) return false;
   if (is_dead() && (alone_ || now - changed_ns_ >= kLingerNs)) return true;
-  return lost_ns_ != 0 && (!link_.parting() || now - lost_ns_ >= kPartingNs);
+  return link_.lost();
 }
 
 void Watcher::step(std::int64_t now, bool has_died) {
@@ -131,6 +129,7 @@ void Watcher::step(std::int64_t now, bool has_died) {
   const std::vector<control::Frame> frames = link_.work(now);
   if (link_.up() && !was_up) {
     welcomed_ = true;
+    silent_ = false;
     report(now, 0);
   }
   for (const control::Frame& frame : frames) {
@@ -143,7 +142,8 @@ void Watcher::step(std::int64_t now, bool has_died) {
     link_.send(FrameKind::kPing, {});
   }
   if (link_.lost() && !welcomed_ && options_.address.empty()) forget_root();
-  if (link_.lost() && lost_ns_ == 0) lost_ns_ = now;
+  silent_ = silent_ || link_.parting();
+  if (link_.lost() && silent_) seek_again();
 }
 
 void Watcher::look(std::int64_t now) {
@@ -228,6 +228,14 @@ void Watcher::go_alone() {
 void Watcher::forget_root() {
   forgotten_ = dialed_;
   link_ = control::Link(kLongestTurnNs);
+}
+
+// The network may be cut for long, and the root may take this guard for connected at first: both
+// look like a root that is gone. The search ends with the worker.
+void Watcher::seek_again() {
+  asked_.reset();
+  link_ = control::Link(kLongestTurnNs);
+  dial(dialed_);
 }
 
 control::State Watcher::state(std::int64_t now) const {

@@ -43,7 +43,7 @@ class Watcher {
  public:
   Watcher(WatchOptions options, control::ProcessWatch worker);
   // Returns once the worker has been dead for 4.5 s (at once if the root wants no more), or the
-  // root is gone; later while the collector runs.
+  // root is gone; later while the collector runs. A root that is silent is sought again.
   void run();
 
  private:
@@ -64,6 +64,7 @@ class Watcher {
   void hear(const control::Frame& frame, std::int64_t now);
   void go_alone();
   void forget_root();
+  void seek_again();
   control::State state(std::int64_t now) const;
   void report(std::int64_t now, std::uint32_t question);
   void send_result(std::uint32_t stage, const std::string& result);
@@ -87,12 +88,12 @@ class Watcher {
   std::int64_t looked_ns_ = 0;
   std::int64_t pinged_ns_ = 0;
   std::int64_t changed_ns_ = 0;  // when the worker's life changed
-  std::int64_t lost_ns_ = 0;     // when the root was lost; 0: it is not
   std::uint64_t kills_ = 0;
   bool orphaned_ = false;
   bool alone_ = false;    // the root wants no more
   bool refused_ = false;  // it has refused this guard
   bool welcomed_ = false;
+  bool silent_ = false;             // the root has welcomed it, and is silent now
   std::string dialed_, forgotten_;  // addresses: of the present root, of one that was another run's
   control::State reported_;
   std::optional<Asked> asked_;

@@ -166,8 +166,10 @@ void bind_trace_marks(pybind11::module_& m) {
     if (made == nullptr) throw pybind11::error_already_set();
     m.attr(name) = pybind11::reinterpret_steal<pybind11::object>(made);
   };
-  add("step", PyCFunction_New(&trace::marks::step_method, nullptr));
-  add("mark", PyCFunction_New(&trace::marks::mark_method, nullptr));
+  // torch.compile writes down where each function of its settings is imported from.
+  const pybind11::str module_name("oddrank");
+  add("step", PyCFunction_NewEx(&trace::marks::step_method, nullptr, module_name.ptr()));
+  add("mark", PyCFunction_NewEx(&trace::marks::mark_method, nullptr, module_name.ptr()));
   add("section", trace::marks::section_type());
 }
 

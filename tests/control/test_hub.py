@@ -184,6 +184,21 @@ def test_a_silent_guard_is_told_and_forgiven_when_it_speaks_again():
     assert (state.contact, state.first_fault_ns) == ("ok", 0)
 
 
+def test_a_guard_that_was_lost_may_come_back_on_another_connection():
+    hub = Hub(2, silence_ms=1000, heartbeat_ms=100)
+    hub.root.open_join(5)
+    lost, closed = hub.join(0), hub.join(1)
+    closed.send(wire.state(1, progress=7)).socket.close()
+    until(lambda: [one.contact for one in hub.root.snapshot()] == ["silent", "closed"])
+    back = [hub.join(0), hub.join(1)]
+    assert lost.receive() is None
+    assert [(s.contact, s.progress) for s in hub.root.snapshot()] == [("ok", 0), ("ok", 7)]
+    assert hub.root.odd == ()
+    hub.native.begin(1, "s", "", 20.0)
+    for peer in back:
+        peer.expect(wire.GO)
+
+
 def test_states_are_asked_for_once_more_when_a_stage_fails(monkeypatch):
     monkeypatch.setattr("oddrank.control.root._REFRESH_SECONDS", 2.0)  # a thread answers
     hub = Hub(2)

@@ -2,10 +2,13 @@
 
 import hmac
 import os
+import select
 import signal
 import socket
 import struct
 import subprocess
+import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -156,6 +159,34 @@ def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
         worker.does("child.kill(); child.wait()")
 
 
+def test_a_worker_that_gets_no_core_uses_as_much_time_as_if_it_had_one(tmp_path):
+    core = min(os.sched_getaffinity(0))
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(hog.pid, [core])
+        with watched(tmp_path) as (worker, root, _):
+            os.sched_setaffinity(worker.pid, [core])
+            os.sched_setscheduler(worker.pid, os.SCHED_IDLE, os.sched_param(0))
+            worker.begins("while True: pass")
+            before = root.snapshot()
+
+            def seems_at_work() -> bool:
+                after = root.snapshot()
+                seconds = after["realtime_ns"] - before["realtime_ns"]
+                return after["cpu_ns"] - before["cpu_ns"] > 0.5 * seconds > 0
+
+            until(seems_at_work)
+            assert cpu_seconds(worker.pid) < 0.5 * cpu_seconds(hog.pid)
+    finally:
+        hog.kill()
+        hog.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_a_snapshot_of_a_dead_worker_comes_from_the_record_that_stays(tmp_path):
     with watched(tmp_path) as (worker, root, _):
         worker.does("oddrank.arm(); oddrank.step(5)")
@@ -249,6 +280,81 @@ def test_a_guard_ends_with_its_root_and_leaves_its_worker_alone(tmp_path):
         root.end()
         until(lambda: not guards(mark), 60)
         assert worker.does("print(1 + 1)") == "2"
+
+
+class Relay:
+    """The network between guards and their root, which can be cut: then it passes nothing on."""
+
+    def __init__(self, root: Root) -> None:
+        self._root, self._is_cut, self._over = root.port, False, False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._other: dict[socket.socket, socket.socket] = {}
+        root.address = f"127.0.0.1:{self._listener.getsockname()[1]}#{TOKEN}"
+        self._thread = threading.Thread(target=self._pass_on)
+        self._thread.start()
+
+    def cut(self) -> None:
+        self._is_cut = True
+
+    def heal(self) -> None:
+        self._is_cut = False
+
+    def is_tried(self) -> bool:
+        """Returns whether somebody tries to connect while it is cut."""
+        return bool(select.select([self._listener], [], [], 0)[0])
+
+    def end(self) -> None:
+        self._over = True
+        self._thread.join()
+        for one in (self._listener, *self._other):
+            one.close()
+
+    def _pass_on(self) -> None:
+        while not self._over:
+            if self._is_cut:
+                time.sleep(0.01)
+                continue
+            for one in select.select([self._listener, *self._other], [], [], 0.01)[0]:
+                if one is self._listener:
+                    guard, root = (
+                        one.accept()[0],
+                        socket.create_connection(("127.0.0.1", self._root)),
+                    )
+                    self._other |= {guard: root, root: guard}
+                elif one in self._other:
+                    self._pass_from(one)
+
+    def _pass_from(self, one: socket.socket) -> None:
+        other = self._other[one]
+        with suppress(OSError):  # the other side is gone
+            if data := one.recv(1 << 16):
+                other.sendall(data)
+                return
+        for each in (one, other):
+            del self._other[each]
+            each.close()
+
+
+def test_a_guard_comes_back_once_its_root_can_be_reached_again(tmp_path):
+    root = Root(heartbeat_ms=1000)
+    network = Relay(root)
+    try:
+        with watched(tmp_path, root=root) as (worker, root, mark):
+            worker.does("oddrank.arm(); oddrank.step(1)")
+            root.asks_until(step="1")
+            (guard,) = guards(mark)
+            network.cut()
+            root.until(contact="silent")
+            until(network.is_tried)
+            worker.does("oddrank.step(2)")
+            network.heal()
+            root.until(contact="ok")
+            assert root.asks_until(step="2")["state"] == "running"
+            assert [one.pid for one in guards(mark)] == [guard.pid]
+            os.kill(worker.pid, signal.SIGKILL)
+            assert root.until(state="dead")["signal"] == signal.SIGKILL
+    finally:
+        network.end()
 
 
 @pytest.mark.parametrize("how", ["end stage", "end frame"])

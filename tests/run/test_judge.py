@@ -11,14 +11,15 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
+from dead_fuse import dead_file_system
 from oddrank import job
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.report import SCHEMA_FILE, Report
 from oddrank.run import judge as judge_
-from oddrank.run import say, snapshot
-from oddrank.run.decide import attempts
+from oddrank.run import outputs, say, snapshot
+from oddrank.run.decide import ATTEMPTS, Attempt, attempts, note
 from oddrank.run.start import Options, Settings
 from oddrank.run.watch import (
     AllEnded,
@@ -457,11 +458,64 @@ def test_ranks_that_live_on_are_watched_after_the_end_of_rank_0(judged):
     assert judge._may_be_over([gone[0], *(replace(s, contact="silent") for s in states[1:])])
 
 
+def only_the_report(judged, file):
+    """Lets the judge write to `file` and nowhere else."""
+    judged.judge.settings.options.update(json=str(file), exclude=None, history=None)
+
+
 def test_a_file_that_cannot_be_written_is_said_once(judged):
+    only_the_report(judged, judged.json)
     shutil.rmtree(judged.json.parent)
     judged.takes(Death((2,)), Cascade((0,)), Cascade((1,)))
     assert len(judged.lines) == 2
     assert "report.json" in judged.lines[1][0]
+
+
+def test_a_file_that_cannot_be_written_keeps_no_other_from_it(judged, tmp_path):
+    judged.judge.settings.options["json"] = str(tmp_path / "no such folder" / "report.json")
+    judged.takes(Death((2,)))
+    assert [lines[0] for lines in judged.lines] == [
+        finding().what, f"cannot write {tmp_path}/no such folder/report.json: No such file or"
+        " directory; give --json a file in a folder you can write, or -",
+    ]  # fmt: skip
+    assert nodes(judged) == []
+    assert len(attempts(tmp_path / "history")) == 1
+
+
+@pytest.mark.needs("fuse")
+@pytest.mark.parametrize("takes", [False, True], ids=["stopped", "cannot be killed"])
+def test_a_report_whose_file_system_does_not_answer_is_written_once_it_does(
+    judged, monkeypatch, tmp_path, takes
+):
+    monkeypatch.setattr(outputs, "_SECONDS", 0.3)
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    only_the_report(judged, dead / "report.json")
+    with dead_file_system(dead, takes=takes):
+        judged.takes(Death((2,)), Cascade((0,)), Cascade((1,)))
+        (sentence, *_), (trouble,) = judged.lines
+        assert sentence == finding().what
+        assert trouble.startswith(f"{dead}/report.json was not written: no answer within 0.3 s")
+        # No process for each event: the first one still hangs.
+        assert ("left behind" in trouble) == takes
+    monkeypatch.setattr(outputs, "_SECONDS", 60.0)
+
+    def written():
+        judged.takes(Cascade((3,)))
+        return (dead / "report.json").exists()
+
+    until(written)
+    assert json.loads((dead / "report.json").read_text())["summary"] == finding().what
+
+
+@pytest.mark.needs("fuse")
+def test_a_folder_that_does_not_answer_holds_no_command_up(judged, tmp_path):
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    judged.judge.settings = replace(judged.judge.settings, cwd=str(dead))
+    with dead_file_system(dead):
+        judged.on_stall("true").takes(Stall(61.0, last=False))
+    assert judged.lines[0][0] == finding().what
 
 
 def test_an_attempt_of_which_no_rank_told_a_step_or_a_collective_made_no_progress(judged):
@@ -614,3 +668,19 @@ def test_the_third_attempt_that_ends_alike_is_the_last_one(judged):
     # Somebody ended it: that is no end of its own.
     judged.takes(Death((2,), told=True))
     assert judged.report()["data"]["decision"]["action"] == "same-nodes"
+
+
+def test_a_judge_begins_with_the_last_attempts_of_the_history(tmp_path):
+    made = [Attempt("run-7", float(began), 0, "dead", 100, "it died") for began in range(5)]
+    for attempt in made:
+        note(tmp_path / "history", attempt)
+    assert outputs.earlier(tmp_path / "history") == (made[-ATTEMPTS:], "")
+
+
+@pytest.mark.needs("fuse")
+def test_a_history_that_does_not_answer_keeps_no_judge_from_beginning(tmp_path, monkeypatch):
+    monkeypatch.setattr(outputs, "_SECONDS", 0.3)
+    with dead_file_system(tmp_path):
+        found, why = outputs.earlier(tmp_path)
+    assert found == []
+    assert why.startswith(f"the attempts in {tmp_path} were not read: no answer within 0.3 s")

@@ -79,10 +79,12 @@ class Worker:
 class Root:
     """The hub of a job of one rank, as the judge of `oddrank run` drives it."""
 
-    def __init__(self, world: int = 1) -> None:
+    def __init__(self, world: int = 1, heartbeat_ms: int = 10_000) -> None:
         core = _native.core()
         listener, self.port = core.control_listen(0)
-        self.hub = core.Hub(listener, world, TOKEN, "roothost", 3600.0, 10_000, 30_000)
+        self.hub = core.Hub(
+            listener, world, TOKEN, "roothost", 3600.0, heartbeat_ms, 3 * heartbeat_ms
+        )
         self.hub.begin(0, "join", "", 3600.0)
         self.address = f"127.0.0.1:{self.port}#{TOKEN}"
         self.stage = 0

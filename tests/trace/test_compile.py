@@ -45,6 +45,24 @@ def test_a_compiled_step_is_one_graph_and_gives_the_same_numbers(tmp_path):
     assert said.split() == ["1", "0", "True"]
 
 
+def test_the_compiler_can_write_down_its_settings(tmp_path):
+    """torch's own compiler does so at each compilation, as Python that sets them again."""
+    said = run(
+        tmp_path,
+        """
+        import oddrank
+        oddrank.arm()
+        import torch._dynamo
+        settings = torch._dynamo.config
+        text = settings.codegen_config()
+        settings.ignore_logging_functions = set()
+        exec(text)
+        print(settings.ignore_logging_functions == {oddrank.step, oddrank.mark})
+        """,
+    )
+    assert said.split() == ["True"]
+
+
 def test_the_profiler_sees_the_same_operations_with_and_without(tmp_path):
     source = """
         import sys

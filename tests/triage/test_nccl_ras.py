@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oddrank.triage.evidence import Item, Notes
 from oddrank.triage.evidence.nccl_ras import KIND
-from oddrank.triage.facts import Counts, Identity, Process, Trouble, World, ranks
+from oddrank.triage.facts import Counts, Identity, Process, Source, Trouble, World, ranks
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import ras
 from oddrank.triage.view import view
@@ -150,6 +150,15 @@ def test_a_process_without_answer_is_named_by_its_rank(log):
     (counts,) = counts_of(facts)
     assert counts.dead == (5,)
     assert judged(facts) == [("unreachable", (5,), 1)]
+
+
+def test_the_ranks_of_a_node_whose_guards_are_silent_are_one_suspect():
+    seen = Source("states.json")
+    facts: list[object] = [World(6, seen)]
+    for rank in (4, 5):
+        facts.append(Identity(Process(rank, "node2", 40 + rank), seen))
+        facts.append(Trouble("unreachable", "its guard is silent", seen, "node2", pid=40 + rank))
+    assert judged(facts) == [("unreachable", (4, 5), 1)]
 
 
 def test_a_job_that_has_ended_leaves_no_suspect(log):

@@ -96,6 +96,18 @@ def test_what_one_stack_shows_is_not_said_of_others_that_progress_names(judges):
     assert (found.cause, [p.rank for p in found.processes]) == ("host-stuck", [3])
 
 
+def test_of_ranks_in_a_call_those_that_answer_nobody_are_named_and_the_others_wait(judges):
+    lost = Suspect("unreachable", (Process(2), Process(3)), "no-answer", 1)
+    judges(waits=[several("inside-call", 1)], counts=[lost])
+    (found,) = verdict.suspects(view([]))
+    assert (found.cause, [p.rank for p in found.processes]) == ("unreachable", [2, 3])
+    assert {p.rank for p in found.waiting} == {0, 1}
+    # A stack that shows what they all do says more.
+    judges(waits=[several("host-stuck", 1)], counts=[lost])
+    (found,) = verdict.suspects(view([]))
+    assert (found.cause, [p.rank for p in found.processes]) == ("host-stuck", [1, 2, 3])
+
+
 def test_a_fault_of_one_gpu_is_not_that_of_all_suspects(judges):
     trouble = Trouble("xid", "fallen off the bus", FILE, "n1", "GPU 1", "79", fatal=True)
     fault = Suspect("device", (Process(1),), "fault-of-its-gpu", 2, trouble=(trouble,))

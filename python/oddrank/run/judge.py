@@ -16,6 +16,7 @@ from oddrank.report import Report, write_json, write_text
 from oddrank.run import evidence, late, say, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
+from oddrank.run.outputs import Outputs
 from oddrank.run.snapshot import Snapshot, Taker, awaited
 from oddrank.run.start import Settings
 from oddrank.run.watch import (
@@ -45,6 +46,8 @@ _LOOK = 0.2  # seconds between two looks at threads
 END_SECONDS = 0.3
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
+# Popen waits for a child that enters a folder, whose file system may not answer: a shell enters it.
+_IN_FOLDER = 'cd "$1" && exec /bin/sh -c "$2"'
 
 
 @dataclass
@@ -69,8 +72,7 @@ class Judge:
     decision: Decision | None = None
     earlier: list[Attempt] = field(default_factory=list)
     """The attempts before this one."""
-    trouble: str = ""
-    """Why a file could not be written, as it was said last."""
+    outputs: Outputs = field(default_factory=Outputs)
     lateness: late.Lateness = field(default_factory=late.Lateness)
     late: dict[int, Finding] = field(default_factory=dict)
     """Ranks that were named as late, with what was said last."""
@@ -216,9 +218,9 @@ class Judge:
         report = shlex.quote(self.settings.options["json"] or "")
         try:
             subprocess.Popen(
-                ["/bin/sh", "-c", command.replace("{report}", report)],
-                stdin=subprocess.DEVNULL, stdout=_STDERR, cwd=self.settings.cwd,
-                start_new_session=True,
+                ["/bin/sh", "-c", _IN_FOLDER, "sh", self.settings.cwd,
+                 command.replace("{report}", report)],
+                stdin=subprocess.DEVNULL, stdout=_STDERR, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             say.lines([f"--on-stall {command!r} was not started: {error}"])
@@ -317,19 +319,17 @@ class Judge:
         attempt = self._attempt(report)
         made = decide(report, host_of, told=told, earlier=self.earlier, now=attempt)
         self.decision, options = made, self.settings.options
-        try:
-            if options["json"] is not None:
-                write_json(self._with_run(report, made).envelope(), options["json"])
-            if options["exclude"] is not None and not told:
-                names = exclude.text(report, host_of, exclude.slurm_nodes())
-                write_text(names, options["exclude"], exclude.ADVICE)
-            if options["history"] is not None and self.report is not None:
-                note(Path(options["history"]), attempt)
-            self.trouble = ""
-        except (OddrankError, OSError) as error:
-            if str(error) != self.trouble:
-                self.trouble = str(error)
-                say.lines([self.trouble])
+        works: dict[str, Callable[[], object]] = {}
+        if (json := options["json"]) is not None:
+            envelope = self._with_run(report, made).envelope()
+            works[json] = lambda: write_json(envelope, json)
+        if (nodes := options["exclude"]) is not None and not told:
+            names = exclude.text(report, host_of, exclude.slurm_nodes())
+            works[nodes] = lambda: write_text(names, nodes, exclude.ADVICE)
+        if (history := options["history"]) is not None and self.report is not None:
+            works[history] = lambda: note(Path(history), attempt)
+        for trouble in self.outputs.write(works):
+            say.lines([trouble])
 
     def _with_late(self) -> Report | None:
         """Returns the report, with the ranks that came late: they explain no stall and no death."""

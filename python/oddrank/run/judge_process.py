@@ -16,8 +16,8 @@ from pathlib import Path
 from oddrank import _native
 from oddrank.control.rendezvous import ADDRESS
 from oddrank.run import say, store
-from oddrank.run.decide import attempts
 from oddrank.run.judge import END_SECONDS, Judge
+from oddrank.run.outputs import earlier
 from oddrank.run.snapshot import Taker, first_folder, remove_folders
 from oddrank.run.start import LISTENER, Settings
 from oddrank.run.watch import Watch
@@ -62,7 +62,9 @@ def _judge(settings: Settings, folder: Path, address: str) -> None:
     try:
         judge = Judge(settings, hub, taker, Watch(time.monotonic(), settings.options["stall"]))
         if settings.options["history"] is not None:
-            judge.earlier = attempts(Path(settings.options["history"]))
+            judge.earlier, trouble = earlier(Path(settings.options["history"]))
+            if trouble:
+                say.lines([trouble])
         judge.run()
     finally:
         hub.end(0, END_SECONDS)

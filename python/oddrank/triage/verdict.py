@@ -109,15 +109,16 @@ def _join(found: list[Suspect], new: Suspect, what: str) -> list[Suspect]:
 def _refined(suspect: Suspect, new: Suspect) -> Suspect:
     """Says more precisely what the named processes do: progress shows who, a stack shows where.
 
-    Of several, those remain whom the new evidence names too; the others wait, if it says so, or if
-    nothing else was sure of them.
+    Of several, those remain whom the new evidence names too; the others wait, if it says so, if
+    nothing else was sure of them, or if they stand in a call with some that answer nobody.
     """
     cause: Cause = new.cause if suspect.cause in _OPEN_CAUSES else suspect.cause
     both = max(suspect.certainty, new.certainty)
     named = suspect.processes if ranks(suspect.processes) else new.processes
     shown = [p for p in named if _overlap([p], new.processes)]
     others = [p for p in named if p not in shown]
-    if suspect.certainty == _LOW or all(_overlap([p], new.waiting) for p in others):
+    lost = new.cause == "unreachable" and suspect.cause in _OPEN_CAUSES
+    if suspect.certainty == _LOW or lost or all(_overlap([p], new.waiting) for p in others):
         named = tuple(shown)
     of_all = len(shown) == len(named)
     waiting = suspect.waiting or new.waiting

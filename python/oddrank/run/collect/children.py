@@ -46,6 +46,8 @@ class Result:
     at: str = ""
     refused: bool = False
     """It refused its work in words for the user, which `why` has."""
+    left: int | None = None
+    """The pid of its process, if that hangs in the kernel and was left behind."""
 
     def of(self, key: str) -> list[Any]:
         """Returns the values of a key in all messages that have it."""
@@ -203,6 +205,7 @@ def _killed(child: _Child, stop: Stop) -> Result:
     if _reaped(child.pid) is None:
         kernel = small_file(f"/proc/{child.pid}/wchan")
         where = f" ({kernel})" if kernel not in ("", "0") else ""
+        result.left = child.pid
         result.why += f"; its process {child.pid} hangs in the kernel{where} and was left behind"
     return result
 

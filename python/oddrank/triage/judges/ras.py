@@ -164,8 +164,17 @@ def _unreachable(view: View, names: "_Names") -> list[Suspect]:
     if len(found) > 1 and names and len(found) * 2 > len(names):
         return []  # the job has ended, or the watcher itself is cut off
     if len(found) > 1 and len(found) * 2 == len(names):  # either half may be cut off
-        return [replace(one, certainty=_LOW) for one in found.values()]
-    return list(found.values())
+        return [replace(one, certainty=_LOW) for one in _alike(found.values())]
+    return _alike(found.values())
+
+
+def _alike(found: Iterable[Suspect]) -> list[Suspect]:
+    """Makes one suspect of the processes of which the same is said: a node has several."""
+    joined: dict[tuple[Point, ...], Suspect] = {}
+    for one in found:
+        before = joined.setdefault(one.support, replace(one, processes=()))
+        joined[one.support] = replace(before, processes=(*before.processes, *one.processes))
+    return list(joined.values())
 
 
 def _add(found: dict[Process, Suspect], process: Process, point: Point, when: float | None) -> None:

@@ -1,0 +1,136 @@
+"""The benchmark of `oddrank run`: what it keeps and counts; and its jobs themselves, for soak."""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "run"))
+import fault_jobs
+import fault_runs
+
+from soak import RESULTS
+
+# `make soak REPEATS=1` makes these: a stall and a death. All others from twice as many on.
+FEW = ("lock", "killed")
+KINDS = [*fault_runs.with_fault(), *fault_runs.without_fault()]
+
+
+def run(fault, number=0, outcome="right", archive=True, seconds=1.0):
+    return {
+        "fault": fault, "number": number, "outcome": outcome, "text": "", "kind": True,
+        "archive": archive, "seconds": seconds,
+    }  # fmt: skip
+
+
+def test_a_file_keeps_each_run_in_the_order_of_the_table_and_the_last_one_of_a_number(tmp_path):
+    file = tmp_path / "runs.json"
+    assert fault_runs.kept(file) == []
+    for made in (run("healthy"), run("lock", 1), run("lock", 0, "unknown"), run("lock", 0)):
+        fault_runs.keep(file, made)
+    assert fault_runs.kept(file) == [run("lock", 0), run("lock", 1), run("healthy")]
+    assert [row["fault"] for row in json.loads(file.read_text())["rows"]] == ["lock", "healthy"]
+    assert [one.name for one in tmp_path.iterdir()] == ["runs.json"]
+
+
+def test_a_row_counts_what_was_right_wrong_unknown_and_what_the_archive_says():
+    made = [
+        run("lock", 0, "right", True, 2.0), run("lock", 1, "wrong", False, 4.0),
+        run("lock", 2, "unknown", None, 9.0),
+    ]  # fmt: skip
+    (row,) = fault_runs.rows(made)
+    counts = {"right": 1, "wrong": 1, "unknown": 1, "failed": 0, "archive": 1, "differs": 1}
+    assert row == {"fault": "lock", "runs": 3, "kind": 3, "told_s": 4.0, **counts}
+    assert [fault_runs.is_bad(one) for one in made] == [False, True, False]
+
+
+def test_healthy_runs_are_dealt_out_among_their_kinds():
+    chosen = ["lock", "healthy", "compile"]
+    assert fault_runs.plan(chosen, 2, None) == [
+        ("lock", 0), ("lock", 1), ("healthy", 0), ("compile", 0), ("healthy", 1), ("compile", 1),
+    ]  # fmt: skip
+    assert fault_runs.plan(chosen, 1, 3)[1:] == [("healthy", 0), ("compile", 0), ("healthy", 1)]
+    assert fault_runs.plan(["lock"], 1, 100) == [("lock", 0)]
+
+
+def test_a_run_that_breaks_has_failed_and_the_next_one_begins(monkeypatch):
+    def breaks(number):
+        raise OSError("no network namespaces")
+
+    monkeypatch.setattr(fault_runs, "with_fault", lambda: {"link-cut": breaks})
+    made = fault_runs.make("link-cut", 3)
+    assert (made["outcome"], made["text"]) == ("failed", "OSError: no network namespaces")
+    assert (made["fault"], made["number"]) == ("link-cut", 3)
+
+
+TRUTH = {"ranks": [2], "accept": [2], "accept_cycle": [], "kinds": ["lock"]}
+
+
+def report(rank, cause="lock", *, event="stall", folder=None):
+    who = {"kind": "rank", "ranks": [rank]}
+    found = [{"who": who, "cause": cause, "confidence": {"level": "high"}}]
+    history = [{"event": event, "time": time.time() + 5}]
+    run = {"history": history, "evidence": folder and {"folder": folder}}
+    return {"findings": found, "summary": f"rank {rank}", "data": {"run": run}}
+
+
+def said_of(file, *reports, offline, monkeypatch, **how):
+    """Writes the reports one after the other, while told() reads."""
+    file.unlink(missing_ok=True)
+    monkeypatch.setattr(fault_jobs, "triaged", lambda folder: offline)
+    read = []
+
+    def write():
+        for each in reports:
+            file.with_suffix(".new").write_text(json.dumps(each))
+            file.with_suffix(".new").replace(file)
+            while len(read) < 3:  # it has surely seen this one
+                time.sleep(0.01)
+            read.clear()
+
+    original = fault_jobs.read
+    monkeypatch.setattr(fault_jobs, "read", lambda path: read.append(1) or original(path))
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    return fault_jobs.told(file, TRUTH, **how)
+
+
+def test_a_verdict_is_right_with_its_kind_and_compared_with_that_from_the_archive(
+    tmp_path, monkeypatch
+):
+    def said(made, offline, **how):
+        file = tmp_path / "report.json"
+        return said_of(file, made, offline=offline, monkeypatch=monkeypatch, **how)
+
+    right = report(2, folder="/evidence")
+    both = said(right, right)
+    assert (both.outcome, both.kind, both.archive) == ("right", True, True)
+    assert both.seconds > 0
+    assert said(right, report(2, "dead")).archive is False
+    assert said(right, report(1)).text == "rank 2 | from the archive: rank 1"
+    assert not said(report(2, "dead", folder="/evidence"), right).kind
+
+
+def test_a_wrong_name_counts_though_a_right_one_takes_its_place(tmp_path, monkeypatch):
+    reports = (report(1), report(2, folder="/evidence"))
+    said = said_of(
+        tmp_path / "report.json", *reports, offline=reports[1], monkeypatch=monkeypatch
+    )  # fmt: skip
+    assert (said.outcome, said.text) == ("wrong", "rank 1")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.needs("torch-build")
+@pytest.mark.parametrize("fault", KINDS)
+def test_the_rank_to_blame_is_named_every_time_and_nobody_else(fault, repeats):
+    if repeats == 1 and fault not in FEW:
+        pytest.skip("make soak REPEATS=2 makes it")
+    for number in range(max(1, repeats // 10)):
+        made = fault_runs.make(fault, number)
+        fault_runs.keep(RESULTS / "run_faults.json", made)
+        assert made["outcome"] == "right", made
+        assert made["archive"] is not False, made
