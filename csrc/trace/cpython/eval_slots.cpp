@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "os/cpython.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
@@ -31,6 +32,8 @@ void lose_lines_here() noexcept {
 namespace {
 
 constexpr int kGenerators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+// 3.11 adds it to each opcode.
+constexpr int kTracing = PY_VERSION_HEX < 0x030B0000 ? 1 : 255;
 
 // Takes a thread's slots that are free or hold our object (a tool may have restored it). Leaves
 // another tool's slots alone: without the trace slot there are no lines, without both no events.
@@ -42,13 +45,59 @@ bool take(PyThreadState* state, PyObject* object) {
   return !may_trace || _PyEval_SetTrace(state, &on_trace, object) == 0;
 }
 
+// Whether the profile slot is ours, also while the thread dozes.
+bool profiles(const PyThreadState* state) noexcept {
+  return state->c_profileobj != nullptr && state->c_profileobj == slot_object();
+}
+
 void release(PyThreadState* state) {
   if (state->c_traceobj == slot_object() && _PyEval_SetTrace(state, nullptr, nullptr) < 0) {
     PyErr_Clear();
   }
-  if (state->c_profilefunc == &on_profile && _PyEval_SetProfile(state, nullptr, nullptr) < 0) {
-    PyErr_Clear();
+  if (profiles(state) && _PyEval_SetProfile(state, nullptr, nullptr) < 0) PyErr_Clear();
+}
+
+// Lies in the f_trace of a frame in which hooks doze: its destructor runs when the frame ends.
+struct Doze {
+  PyObject_HEAD PyThreadState* state;
+  cpython::Frame frame;
+};
+
+void wake(PyObject* self) {
+  auto* doze = reinterpret_cast<Doze*>(self);
+  PyThreadState* state = PyThreadState_Get();
+  const bool dozes = state == doze->state && profiles(state) && state->c_profilefunc == nullptr;
+  TracedThread* thread = dozes ? Tracer::get().here() : nullptr;
+  if (thread != nullptr && Tracer::get().armed_with(settrace_hook())) {
+    state->c_profilefunc = &on_profile;
+    if (state->tracing == 0) state->cframe->use_tracing = kTracing;
+    cpython::Frame now = cpython::innermost(state);
+    if (now == doze->frame) now = cpython::caller_of(now);
+    if (thread->stands_on(doze->frame)) thread->leave(doze->frame, Kind::kReturn);
+    // A traceback kept the frame for a while: the thread has gone on.
+    if (thread->empty() ? now != nullptr : !thread->stands_on(now)) thread->resynchronise(now);
+    settle(state, thread->empty() ? Level::kOff : thread->top().info.level);
   }
+  PyObject_Free(self);
+}
+
+// If another tool begins to trace meanwhile, CPython calls what it finds in f_trace.
+PyObject* call_doze(PyObject* /*self*/, PyObject* /*args*/, PyObject* /*keywords*/) {
+  Py_RETURN_NONE;
+}
+
+PyTypeObject* doze_type() {
+  static PyTypeObject type = [] {
+    PyTypeObject made = blank_static_type();
+    made.tp_name = "oddrank._core.Doze";
+    made.tp_basicsize = sizeof(Doze);
+    made.tp_dealloc = &wake;
+    made.tp_call = &call_doze;
+    made.tp_flags = Py_TPFLAGS_DEFAULT;
+    return made;
+  }();
+  static const int ready = PyType_Ready(&type);
+  return ready == 0 ? &type : nullptr;
 }
 
 std::uint8_t opcode_at(cpython::Frame frame, std::uint32_t offset) noexcept {
@@ -78,6 +127,25 @@ void release_slots() {
 }
 
 void release_this_thread() {}
+
+void doze(PyFrameObject* object) noexcept {
+  PyThreadState* state = PyThreadState_Get();
+  PyObject*& f_trace = cpython::f_trace_of(object);
+  const cpython::Frame frame = cpython::frame_of(object);
+  const bool may_trace = state->c_traceobj == nullptr || state->c_traceobj == slot_object();
+  const bool suspends = (cpython::code_of(frame)->co_flags & kGenerators) != 0;
+  if (!profiles(state) || !may_trace || suspends || f_trace != nullptr) return;
+  auto* made = doze_type() == nullptr ? nullptr : PyObject_New(Doze, doze_type());
+  if (made == nullptr) {
+    PyErr_Clear();
+    return;
+  }
+  made->state = state;
+  made->frame = frame;
+  f_trace = reinterpret_cast<PyObject*>(made);
+  state->c_profilefunc = nullptr;
+  state->c_tracefunc = nullptr;
+}
 
 // Called before a tool takes the trace slot or a profiler the profile slot. Our profile function
 // switches our trace function on and off: once it is gone, the trace function must stay on.
@@ -116,6 +184,8 @@ Kind how_it_ends(cpython::Frame frame, const PyObject* result) noexcept {
 }
 
 #else  // 3.12 and later
+
+void doze(PyFrameObject* /*object*/) noexcept {}
 
 namespace {
 
@@ -252,7 +322,7 @@ bool is_ours(PyThreadState* state) noexcept {
     Tracer::get().note_displaced(ours ? nullptr : tool);
   }
   // Another tool took the profile slot while our trace function was off: switch it on for good.
-  if (kProfiles && ours && state->c_profilefunc != &on_profile) [[unlikely]]
+  if (kProfiles && ours && state->c_profileobj != slot_object()) [[unlikely]]
     state->c_tracefunc = &on_trace;
   return ours;
 }

@@ -27,6 +27,7 @@ inline const FrameView* frame_of(PyFrameObject* frame) noexcept {
 inline const FrameView* innermost(const PyThreadState* state) noexcept {
   return reinterpret_cast<const FrameView*>(state->frame);
 }
+inline PyObject*& f_trace_of(PyFrameObject* frame) noexcept { return frame->f_trace; }
 inline bool is_python(const FrameView* /*frame*/) noexcept { return true; }
 inline std::uint32_t offset_of(const FrameView* frame) noexcept {
   const int instruction = reinterpret_cast<const PyFrameObject*>(frame)->f_lasti;

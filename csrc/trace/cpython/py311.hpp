@@ -24,6 +24,15 @@ inline PyCodeObject* code_of(const FrameView* frame) noexcept { return frame->co
 inline const FrameView* innermost(const PyThreadState* state) noexcept {
   return reinterpret_cast<const FrameView*>(state->cframe->current_frame);
 }
+inline PyObject*& f_trace_of(PyFrameObject* frame) noexcept {
+  struct ObjectView {
+    PyObject head_;
+    PyFrameObject* back_;
+    FrameView* frame_;
+    PyObject* trace;
+  };
+  return reinterpret_cast<ObjectView*>(frame)->trace;
+}
 inline bool is_python(const FrameView* /*frame*/) noexcept { return true; }
 
 }  // namespace oddrank::trace::cpython

@@ -342,7 +342,7 @@ def _all_wait(
 ) -> Suspect:
     """Nobody stands outside: a rank without a stack, a GPU, a network or a circle is to blame."""
     victims = (*waiting, *maybe)
-    calls = {stand.place for stand in waiting}
+    calls = _calls(waiting)
     jammed = [s for s in maybe if s.leaf.frame and "Launch" in s.leaf.frame.function]
     points = list(_points(victims))
     if jammed:
@@ -400,13 +400,20 @@ def _nearest(culprits: Sequence[_Stand], victims: Sequence[_Stand]) -> list[_Sta
     )
 
 
+def _calls(waiting: Sequence[_Stand]) -> set[tuple[str, str, str, int | None]]:
+    """Returns the places of calls. An unknown line is that of any call of the same function."""
+    places = {stand.place for stand in waiting}
+    known = {place[:3] for place in places if place[3] is not None}
+    return {place for place in places if place[3] is not None or place[:3] not in known}
+
+
 def _shared(one: Frames, other: Frames) -> int:
     count = 0
     for a, b in zip(reversed(one), reversed(other), strict=False):
         if (a.function, a.file) != (b.function, b.file):
             break
         count += 1
-        if a.line != b.line:
+        if None not in (a.line, b.line) and a.line != b.line:
             break
     return count
 
