@@ -51,7 +51,7 @@ class Process {
   bool can_raise = true;
 
  private:
-  static constexpr int kParts = 100;
+  static constexpr int kParts = 10;
 
   double record(std::uint32_t code, Work work) {
     const Level level = budget.level(code);
@@ -79,14 +79,14 @@ class Process {
   std::uint64_t now_ns = 0;
   std::uint64_t reviewed_ns_ = 0;
   std::int64_t events_left = 4096;
-  std::map<std::uint32_t, Work> carried_;  // hundredths of events
+  std::map<std::uint32_t, Work> carried_;  // tenths of events
 };
 
 TEST(Budget, code_under_the_budget_stays_as_it_is) {
   Process process;
   process.add(1, {.lines = 400, .calls = 100});  // 1.6 %
   process.add(2, {.lines = 100});
-  EXPECT_LT(process.run(20'000), kShare);
+  EXPECT_LT(process.run(10'000), kShare);
   EXPECT_TRUE(process.lasting.empty());
   EXPECT_EQ(process.trials, 0);
 }
@@ -126,9 +126,9 @@ TEST(Budget, a_loop_in_one_call_keeps_its_call) {
 
 TEST(Budget, of_many_warm_code_objects_the_hottest_go_down_until_the_rest_fits) {
   Process process;
-  for (std::uint32_t code = 1; code <= 100; ++code) process.add(code, {.calls = 10 * code});
+  for (std::uint32_t code = 1; code <= 40; ++code) process.add(code, {.calls = 10 * code});
   process.run(2000);
-  EXPECT_LT(process.run(30'000), kShare);
+  EXPECT_LT(process.run(10'000), kShare);
   EXPECT_EQ(process.level(1), Level::kLines);
   EXPECT_EQ(process.level(5), Level::kLines);
   for (const LevelChange& change : process.lasting) EXPECT_GT(change.code, 5U);
@@ -141,7 +141,7 @@ TEST(Budget, code_that_has_become_quiet_is_recorded_as_before) {
   process.run(3000);
   EXPECT_EQ(process.lasting.back().level, Level::kOff);
   process.works[1] = {.lines = 1, .calls = 1};
-  process.run(60'000);
+  process.run(40'000);
   EXPECT_EQ(process.level(1), Level::kLines);
   EXPECT_EQ(process.lasting.back().level, Level::kLines);
 }
@@ -152,7 +152,7 @@ TEST(Budget, trials_of_hot_code_are_short_and_leave_no_note) {
   process.add(2, {.lines = 20, .calls = 10});
   process.run(3000);
   const std::size_t notes = process.lasting.size();
-  EXPECT_LT(process.run(60'000), kShare / 5);
+  EXPECT_LT(process.run(40'000), kShare / 5);
   EXPECT_GE(process.trials, 4);
   EXPECT_EQ(process.lasting.size(), notes);
 }
@@ -163,7 +163,7 @@ TEST(Budget, code_that_is_affordable_by_calls_rises_to_calls) {
   process.add(2, {.lines = 20, .calls = 10});
   process.run(3000);
   process.works[1] = {.lines = 20'000, .calls = 100};
-  process.run(60'000);
+  process.run(40'000);
   EXPECT_EQ(process.lasting.back().level, Level::kCalls);
 }
 
@@ -184,7 +184,7 @@ TEST(Budget, code_that_cannot_rise_stays_off) {
   process.add(2, {.lines = 20, .calls = 10});
   process.run(3000);
   process.works[1] = {};
-  process.run(60'000);
+  process.run(40'000);
   EXPECT_EQ(process.level(1), Level::kOff);
 }
 
