@@ -23,6 +23,7 @@ def arm(
     packages: Packages = None,
     *,
     hook: str | None = None,
+    budget: float | None = recorder.BUDGET,
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
@@ -34,6 +35,7 @@ def arm(
     packages: Any = None,
     *,
     hook: str | None = None,
+    budget: float | None = recorder.BUDGET,
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
@@ -48,4 +50,4 @@ def arm(
         from oddrank.run import start
 
         start.begin(start.Options(stall, json, on_stall=on_stall))
-    return recorder.arm(packages, hook=hook)
+    return recorder.arm(packages, hook=hook, budget=budget)
