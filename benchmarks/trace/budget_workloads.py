@@ -1,4 +1,5 @@
-"""Runs one workload of benchmarks/trace/budget.py: WORKLOAD none|default. Prints CPU seconds.
+"""Runs one workload of benchmarks/trace/budget.py: WORKLOAD none|default. Prints the CPU
+seconds of a round, unarmed and armed.
 
 `richards` is the operating system simulation of Martin Richards, in a short form: many small
 methods of many classes. `nbody` is lines of arithmetic. `callbacks` is recorded code that the
@@ -7,6 +8,7 @@ standard library calls.
 
 import functools
 import json
+import os
 import statistics
 import sys
 import time
@@ -15,7 +17,8 @@ from typing import Any
 import oddrank
 from oddrank import _native
 
-ROUNDS = 15
+ROUNDS = 60
+ROUND_S = 0.01
 WARM_UP_S = 2.0
 
 
@@ -233,31 +236,52 @@ WORKLOADS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def cpu_of(run: Any) -> float:
+def cpu_of(run: Any, times: int) -> float:
     begin = time.process_time()
-    run()
+    for _ in range(times):
+        run()
     return time.process_time() - begin
+
+
+def times_of(run: Any) -> int:
+    """Returns how often to run it for a round."""
+    times = 1
+    while cpu_of(run, times) < ROUND_S:
+        times *= 2
+    return times
+
+
+class Unarmed:
+    """A fork of this process that stays unarmed and runs a round when asked."""
+
+    def __init__(self, run: Any, times: int) -> None:
+        asked, self.ask = os.pipe()
+        self.answer, answers = os.pipe()
+        if os.fork() == 0:
+            os.close(self.ask)
+            while os.read(asked, 1):
+                os.write(answers, f"{cpu_of(run, times)}\n".encode())
+            os._exit(0)
+        os.close(asked)
+
+    def cpu(self) -> float:
+        os.write(self.ask, b".")
+        return float(os.read(self.answer, 100))
 
 
 def main() -> None:
     run = WORKLOADS[sys.argv[1]]
-    cpu_of(run)
-    unarmed = [cpu_of(run) for _ in range(ROUNDS)]
+    times = times_of(run)
+    unarmed = Unarmed(run, times)
     armed_by = oddrank.arm(budget=None) if sys.argv[2] == "none" else oddrank.arm()
     warm = time.process_time() + WARM_UP_S
     while time.process_time() < warm:
         run()
-    armed = [cpu_of(run) for _ in range(ROUNDS)]
+    # In turns: a slow minute of the machine meets both.
+    rounds = [(unarmed.cpu(), cpu_of(run, times)) for _ in range(ROUNDS)]
+    before, after = (statistics.median(side) for side in zip(*rounds, strict=True))
     lowered = len(_native.core().trace_snapshot(armed_by.path)["lowered"])
-    print(
-        json.dumps(
-            {
-                "unarmed": statistics.median(unarmed),
-                "armed": statistics.median(armed),
-                "lowered": lowered,
-            }
-        )
-    )
+    print(json.dumps({"unarmed": before, "armed": after, "lowered": lowered}))
 
 
 if __name__ == "__main__":

@@ -177,6 +177,15 @@ TEST(Budget, without_the_stack_as_the_lowest_level_code_stays_there_and_others_t
   EXPECT_EQ(process.level(2), Level::kLines);
 }
 
+TEST(Budget, code_that_is_below_the_lowest_level_stays_there) {
+  Process process(Level::kCalls);
+  process.add(1, {.lines = 20'000, .calls = 10'000});
+  process.add(2, {.calls = 10'000}, Level::kWhere);
+  process.run(3000);
+  EXPECT_EQ(process.level(1), Level::kCalls);
+  EXPECT_EQ(process.level(2), Level::kWhere);
+}
+
 TEST(Budget, code_that_cannot_rise_stays_off) {
   Process process;
   process.can_raise = false;

@@ -8,9 +8,9 @@ import pytest
 
 import oddrank
 from oddrank import OddrankError, _native
-from oddrank.cli import main
 from oddrank.trace import diff, jobs, stats, tail, where
 from oddrank.trace.arm import HOOKS
+from trace_command import oddrank as command
 
 NEW = sys.version_info >= (3, 12)
 # The other hook of 3.12 and later knows no budget.
@@ -123,7 +123,7 @@ loops()
     assert re.search(r"loops  \(line unknown: recorded .* since \d\d:\d\d:\d\d\)", shown)
 
 
-def test_readers_show_what_is_not_recorded(script, capsys):
+def test_readers_show_what_is_not_recorded(script):
     script(HOT + f"until({LOWEST!r})\n")
     (rank,) = script.records()
     file = jobs.find([str(script.folder / "records")]).files[0]
@@ -131,14 +131,14 @@ def test_readers_show_what_is_not_recorded(script, capsys):
         shown = "\n".join(where.text([rank], "job"))
         assert re.search(r"not in the stacks since [\d:]{8}, called too often: hot \(.*:7\)", shown)
     assert any("hot" in line and "from here on" in line for line in tail.text(file, 1 << 20))
-    assert main(["trace", "where", str(file), "--json", "-"]) == 0
-    (data,) = json.loads(capsys.readouterr().out)["data"]["ranks"]
+    done = command("where", file, "--json", "-", folder=script.folder / "records")
+    (data,) = json.loads(done.stdout)["data"]["ranks"]
     (hot,) = [each for each in data["lowered"] if each["function"] == "hot"]
     assert (hot["level"], hot["wanted"]) == (LOWEST, "lines")
     (read,), _ = stats.read([file])
     assert "hot" in {each.function for each in read.lowered}
     assert any("hot" in note for note in stats.notes([read]))
-    assert main(["trace", "export", str(file), "-o", str(script.folder / "out.json")]) == 0
+    command("export", file, "-o", script.folder / "out.json", folder=script.folder / "records")
     assert f"hot: recorded by {LOWEST} from here on" in (script.folder / "out.json").read_text()
 
 

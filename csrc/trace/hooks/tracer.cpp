@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "os/clock.hpp"
 #include "os/cpython.hpp"
@@ -123,6 +124,7 @@ void Tracer::after_fork() noexcept {
   this_tid = 0;
   new (&tracer.mutex_) std::mutex;  // a thread of the parent may have held it
   tracer.threads_.clear();
+  tracer.ended_cpu_ns_ = 0;
   tracer.applying_ = false;
   tracer.made_.store(nullptr, std::memory_order_relaxed);
   if (tracer.recorder_.exchange(nullptr, std::memory_order_relaxed) == nullptr) return;
@@ -218,9 +220,10 @@ void Tracer::hash_imported() noexcept {
   });
 }
 
+// Called by the thread, at its end: what it has used since its last review counts in another's.
 void Tracer::remove(TracedThread& thread) noexcept {
   const std::lock_guard lock(mutex_);
-  std::erase(threads_, &thread);
+  ended_cpu_ns_ += std::erase(threads_, &thread) == 0 ? 0 : thread_cpu_ns() - thread.cpu_ns_;
 }
 
 void Tracer::review(TracedThread& thread, cpython::Frame innermost) noexcept {
@@ -228,8 +231,11 @@ void Tracer::review(TracedThread& thread, cpython::Frame innermost) noexcept {
     applying_ = true;
     const std::uint64_t cpu_ns = thread_cpu_ns();
     const bool can_raise = hook_->can_raise == nullptr || hook_->can_raise();
-    const auto changes = budget_.review(cpu_ns - thread.cpu_ns_,
-                                        static_cast<std::uint64_t>(monotonic_ns()), can_raise);
+    std::unique_lock lock(mutex_);
+    const std::uint64_t used_ns = cpu_ns - thread.cpu_ns_ + std::exchange(ended_cpu_ns_, 0);
+    lock.unlock();
+    const auto changes =
+        budget_.review(used_ns, static_cast<std::uint64_t>(monotonic_ns()), can_raise);
     thread.cpu_ns_ = cpu_ns;
     if (!changes.empty()) apply(changes, thread, innermost);
     applying_ = false;

@@ -257,8 +257,9 @@ class Tracer {
   const Hook* hook_ = &kNoHook;
   CodeTable codes_;
   Budget budget_;
-  std::mutex mutex_;  // guards threads_: threads end without the GIL
+  std::mutex mutex_;  // guards the next two: threads end without the GIL
   std::vector<TracedThread*> threads_;
+  std::uint64_t ended_cpu_ns_ = 0;
   // Hashes by source file. Files are read only when their module runs and by start(): later they
   // may have changed, and a file server that hangs would stop this rank.
   std::map<std::string, std::uint64_t, std::less<>> hashes_;

@@ -177,7 +177,10 @@ def lacks(found: dict[str, Any]) -> Iterable[str]:
 
 def lowered_in(found: dict[str, Any]) -> tuple[Lowered, ...]:
     """Returns what the recorder has limited, from a dict of the compiled reader."""
-    return tuple(Lowered(*facts, seconds(since)) for *facts, since in found["lowered"])
+    return tuple(
+        Lowered(function, file, line, level, wanted, seconds(since))
+        for function, file, line, level, wanted, since in found["lowered"]
+    )
 
 
 def seconds(nanoseconds: int | None) -> float | None:

@@ -244,7 +244,10 @@ def _same_code(one: Frame, other: Frame) -> bool:
 
 
 def _thread(found: dict[str, Any]) -> Thread:
-    stack = tuple(Frame(*facts, seconds(since)) for *facts, since in found["stack"])
+    stack = tuple(
+        Frame(function, file, line, level, seconds(since))
+        for function, file, line, level, since in found["stack"]
+    )
     return Thread(
         tid=found["tid"],
         name=found["name"],
