@@ -11,6 +11,7 @@ from oddrank.trace.processes import Frame, short
 from oddrank.trace.ranks import Collective, Rank, Thread
 
 _MOST_OFF = 3  # functions to name that are not in the stacks
+_CLOSEST = ("lines", "calls", "where", "off")
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,10 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
 
 def _missing_lines(rank: Rank) -> Iterable[str]:
     """Yields a line on the functions that run too often to be in the stacks."""
-    off = [each for each in rank.lowered if each.level == "off"]
+    off = sorted(
+        (each for each in rank.lowered if each.level == "off"),
+        key=lambda each: (_CLOSEST.index(each.wanted), -(each.since or 0)),
+    )
     if not off:
         return
     names = [f"{each.function} ({short(each.file)}:{each.line})" for each in off[:_MOST_OFF]]
