@@ -177,6 +177,15 @@ TEST(Budget, without_the_stack_as_the_lowest_level_code_stays_there_and_others_t
   EXPECT_EQ(process.level(2), Level::kLines);
 }
 
+TEST(Budget, a_place_to_wait_stays_however_often_it_is_called) {
+  Process process;
+  process.add(1, {.calls = 10'000}, Level::kWhere);
+  process.add(2, {.lines = 200, .calls = 100});
+  process.run(10'000);
+  EXPECT_TRUE(process.lasting.empty());
+  EXPECT_EQ(process.trials, 0);
+}
+
 TEST(Budget, code_that_is_below_the_lowest_level_stays_there) {
   Process process(Level::kCalls);
   process.add(1, {.lines = 20'000, .calls = 10'000});

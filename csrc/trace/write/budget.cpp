@@ -91,8 +91,8 @@ double Budget::cost(Level level, double lines, double calls) const noexcept {
 
 double Budget::past_cost(std::uint32_t code) const noexcept {
   const Counts& counts = counts_[code];
-  const Level level = heats_[code].level;
-  return level <= lowest_ ? 0 : cost(level, counts.past_lines, counts.past_calls);
+  const Heat& heat = heats_[code];
+  return can_fall(heat) ? cost(heat.level, counts.past_lines, counts.past_calls) : 0;
 }
 
 // Moves the new counts to the past. Returns what the new events cost.
@@ -105,7 +105,7 @@ double Budget::take_in(std::uint64_t cpu_ns) noexcept {
     if (!is_new && counts.past_lines == 0 && counts.past_calls == 0) continue;
     const auto lines = static_cast<float>(counts.lines);
     const auto calls = static_cast<float>(counts.calls);
-    if (heats_[code].level > lowest_) spent += cost(Level::kLines, lines, calls);
+    if (can_fall(heats_[code])) spent += cost(Level::kLines, lines, calls);
     counts.past_lines = counts.past_lines < 1 ? lines : counts.past_lines / 2 + lines;
     counts.past_calls = counts.past_calls < 1 ? calls : counts.past_calls / 2 + calls;
     counts.lines = counts.calls = 0;

@@ -4,9 +4,10 @@
 // The budget is a share of CPU time. What is not spent is saved, up to that of a second: code that
 // runs often for a moment only is left alone. Once nothing is saved, the code objects with the
 // highest cost go down, lines -> calls -> where -> off, until the rest costs half of the budget.
-// What code at the lowest level still costs cannot be saved, and is not counted.
+// What code at the lowest level still costs cannot be saved, and is not counted. Nor is code that
+// the filter has at `where`: those are the places to wait, by which a judge tells why a rank waits.
 // Later each is tried at its full level again: a code object that is quiet stays there.
-// A function that waits has no events, so it never goes down.
+// A function that waits has no events, so it does not go down.
 //
 // Reads no clock and no Python. The GIL guards it.
 #pragma once
@@ -75,6 +76,9 @@ class Budget {
     double trial_spent_ns = 0;  // of all code objects
   };
 
+  bool can_fall(const Heat& heat) const noexcept {
+    return heat.level > lowest_ && heat.wanted > Level::kWhere;
+  }
   double cost(Level level, double lines, double calls) const noexcept;
   // What the code cost lately, as far as it can be saved.
   double past_cost(std::uint32_t code) const noexcept;
