@@ -129,7 +129,9 @@ def test_readers_show_what_is_not_recorded(script):
     file = jobs.find([str(script.folder / "records")]).files[0]
     if NEW:
         shown = "\n".join(where.text([rank], "job"))
-        assert re.search(r"not in the stacks since [\d:]{8}, called too often: .*hot \(.*:7\)", shown)
+        assert re.search(
+            r"not in the stacks since [\d:]{8}, called too often: .*hot \(.*:7\)", shown
+        )
     assert any("hot" in line and "from here on" in line for line in tail.text(file, 1 << 20))
     done = command("where", file, "--json", "-", folder=script.folder / "records")
     (data,) = json.loads(done.stdout)["data"]["ranks"]
