@@ -135,6 +135,32 @@ def test_of_a_deep_stack_and_many_threads(armed, tmp_path):
         assert one["stack"][-1] == other["stack"][-1]
 
 
+def test_of_a_process_that_limits_itself(armed, tmp_path):
+    record = armed(
+        """
+        import time
+        import oddrank
+        from oddrank import _native
+        armed = oddrank.arm(budget=1e-3)
+
+        def hot(n):
+            return n + 1
+
+        def works():
+            while not _native.core().trace_snapshot(armed.path)["lowered"]:
+                sum(map(hot, range(2000)))
+            print("ready", flush=True)
+            time.sleep(1000)
+
+        works()
+        """,
+        wait=False,
+    )
+    same(record, tmp_path)
+    (slim,), _ = ranks.read([tmp_path / record.name])
+    assert "hot" in {each.function for each in slim.lowered}
+
+
 def test_of_a_process_that_raised_has_the_line_that_raised(armed, tmp_path):
     record = armed(
         """
