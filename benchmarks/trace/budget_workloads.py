@@ -1,5 +1,5 @@
-"""Runs one workload of benchmarks/trace/budget.py: WORKLOAD none|default. Prints the CPU
-seconds of a round, unarmed and armed.
+"""Runs one workload of benchmarks/trace/budget.py: WORKLOAD without_a_budget|empty_hook|armed.
+Prints the CPU seconds of a round, unarmed and so.
 
 `richards` is the operating system simulation of Martin Richards, in a short form: many small
 methods of many classes. `nbody` is lines of arithmetic. `callbacks` is recorded code that the
@@ -269,18 +269,29 @@ class Unarmed:
         return float(os.read(self.answer, 100))
 
 
+def start(how: str) -> str:
+    """Returns the record's path; "" if there is none."""
+    if how == "empty_hook":
+        sys.path.insert(0, os.environ["EMPTY_HOOK"])
+        import empty_hook
+
+        empty_hook.start("profile")
+        return ""
+    return (oddrank.arm(budget=None) if how == "without_a_budget" else oddrank.arm()).path
+
+
 def main() -> None:
     run = WORKLOADS[sys.argv[1]]
     times = times_of(run)
     unarmed = Unarmed(run, times)
-    armed_by = oddrank.arm(budget=None) if sys.argv[2] == "none" else oddrank.arm()
+    path = start(sys.argv[2])
     warm = time.process_time() + WARM_UP_S
     while time.process_time() < warm:
         run()
     # In turns: a slow minute of the machine meets both.
     rounds = [(unarmed.cpu(), cpu_of(run, times)) for _ in range(ROUNDS)]
     before, after = (statistics.median(side) for side in zip(*rounds, strict=True))
-    lowered = len(_native.core().trace_snapshot(armed_by.path)["lowered"])
+    lowered = len(_native.core().trace_snapshot(path)["lowered"]) if path else 0
     print(json.dumps({"unarmed": before, "armed": after, "lowered": lowered}))
 
 

@@ -280,6 +280,63 @@ os.wait()
     assert ("line", "hot") in [(kind, frame[0]) for _, _, kind, frame, _, _ in events]
 
 
+def test_code_that_is_made_again_is_recorded_as_its_twin(script):
+    done = script(
+        HOT.replace("armed = ", "_native.core().trace_check(True)\narmed = ")
+        + """
+def fresh():
+    names = {}
+    exec(compile("def made(n):\\n    m = n\\n    return m\\n", "made.py", "exec"), names)
+    return names["made"]
+
+hot = twin = fresh()
+def is_lowered():
+    return "made" in {each[0] for each in _native.core().trace_snapshot(armed.path)["lowered"]}
+for _ in range(3000):
+    list(map(hot, range(2000)))
+    if is_lowered():
+        break
+for i in range(3000):
+    hot = fresh()
+    list(map(hot, range(10)))
+    list(map(twin, range(10)))
+print(is_lowered(), *_native.core().trace_check_result())
+"""
+    )
+    is_lowered, events, wrong = done.stdout.split()
+    assert is_lowered == "True"
+    assert int(events) > 1000
+    assert int(wrong) == 0
+
+
+@pytest.mark.skipif(not NEW, reason="sys.monitoring came with 3.12")
+def test_beside_another_tool_hot_code_stays_in_the_stack_and_in_the_childs_record(script):
+    script(
+        "import sys\nsys.monitoring.use_tool_id(3, 'other')\n"
+        + HOT
+        + """
+def dies():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+until("where")
+if os.fork() == 0:
+    hot(1)
+    hot(2)
+    os._exit(0)
+os.wait()
+list(map(lambda i: dies() if i else hot(i), range(2)))
+""",
+        check=False,
+    )
+    (rank,) = [each for each in script.records() if not each.is_child]
+    (child,) = [each for each in script.records() if each.is_child]
+    assert lowered(rank)["hot"] == ("where", "lines")
+    assert [frame.function for frame in rank.main.stack] == ["<module>", "<lambda>", "dies"]
+    _, events, _ = _native.core().trace_history(child.file, 100)
+    kinds = [kind for _, _, kind, frame, _, _ in events if frame[0] == "hot"]
+    assert kinds == 2 * ["call", "line", "line", "return"]
+
+
 def test_without_a_budget_nothing_goes_down(script):
     script(
         HOT.replace("budget=1e-3", "budget=None").replace("3000", "20") + "until('none')\n",

@@ -3,7 +3,8 @@
 // We use two tools. The first one finds code: PY_START and PY_RESUME are global, and disabled
 // location by location once their code is known. Code that is not recorded then runs at full speed.
 // Recorded code gets local events of the second tool, which can be taken away and asked for again.
-// If only one tool is free, it does both; code that the budget has switched off then stays off.
+// If only one tool is free, it does both. Code that the budget lowers then stays in the stacks: its
+// PY_START could be disabled, but not enabled again.
 // PY_UNWIND and PY_THROW cannot be local before 3.15: they are global, and cost time only when an
 // exception passes.
 #include <array>
@@ -261,6 +262,7 @@ void include_running() {
 bool arm() {
   if (disable == nullptr) disable = PyObject_GetAttrString(monitoring(), "DISABLE");
   if (disable == nullptr || !ask_for_bits() || !take_tools() || !register_callbacks()) return false;
+  Tracer::get().budget().set_lowest(finder == tool ? Level::kWhere : Level::kOff);
   const int everywhere = bits[kStart] | bits[kResume] | bits[kThrow] | bits[kUnwind];
   if (!call("set_events", "ii", finder, everywhere)) return false;
   // Re-enables locations that an earlier arm() disabled, for every tool: skip it the first time.
@@ -297,13 +299,11 @@ void disarm() {
   finder = tool = -1;
 }
 
-bool can_raise() { return finder != tool; }
-
 }  // namespace
 
 const Hook& monitoring_hook() noexcept {
-  static const Hook the_hook{"monitoring", true,  &include, nullptr, kCosts, Level::kOff,
-                             &can_raise,   &look, &arm,     &disarm, nullptr};
+  static const Hook the_hook{"monitoring", true, &include, nullptr, kCosts,
+                             &look,        &arm, &disarm,  nullptr};
   return the_hook;
 }
 

@@ -90,6 +90,7 @@ void look() {
 bool arm() {
   static const int audited = PySys_AddAuditHook(&on_audit, nullptr);
   static_cast<void>(audited);
+  Tracer::get().budget().set_lowest(Level::kCalls);
   return take_slots();
 }
 
@@ -143,9 +144,8 @@ int on_profile(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* ar
 }
 
 const Hook& settrace_hook() noexcept {
-  static const Hook the_hook{"settrace", false,          nullptr,      &settle,
-                             kCosts,     Level::kCalls,  nullptr,      &look,
-                             &arm,       &release_slots, &trace_object};
+  static const Hook the_hook{"settrace", false, nullptr,        &settle,      kCosts,
+                             &look,      &arm,  &release_slots, &trace_object};
   return the_hook;
 }
 

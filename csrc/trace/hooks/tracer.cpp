@@ -66,7 +66,7 @@ void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
   static_cast<void>(registered);
   hook_ = &hook;
   options_ = std::move(options);
-  budget_.start(hook.costs.line > 0 ? options_.budget : 0, hook.costs, hook.lowest);
+  budget_.start(hook.costs.line > 0 ? options_.budget : 0, hook.costs);
   raise_all();
   forked_ = false;  // this is the record of a child that arms itself
   Recorder* made = made_.load(std::memory_order_relaxed);
@@ -230,12 +230,10 @@ void Tracer::review(TracedThread& thread, cpython::Frame innermost) noexcept {
   if (!applying_ && options_.budget > 0) {
     applying_ = true;
     const std::uint64_t cpu_ns = thread_cpu_ns();
-    const bool can_raise = hook_->can_raise == nullptr || hook_->can_raise();
     std::unique_lock lock(mutex_);
     const std::uint64_t used_ns = cpu_ns - thread.cpu_ns_ + std::exchange(ended_cpu_ns_, 0);
     lock.unlock();
-    const auto changes =
-        budget_.review(used_ns, static_cast<std::uint64_t>(monotonic_ns()), can_raise);
+    const auto changes = budget_.review(used_ns, static_cast<std::uint64_t>(monotonic_ns()));
     thread.cpu_ns_ = cpu_ns;
     if (!changes.empty()) apply(changes, thread, innermost);
     applying_ = false;
@@ -326,7 +324,10 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
       if (info.id == 0) info.level = Level::kOff;
     }
   }
-  if (info.id != 0) info.level = budget_.add(info.id, info.level);
+  if (info.id != 0) {
+    info =
+        budget_.add(info.id, info.level) ? CodeInfo{info.id, budget_.level(info.id)} : CodeInfo{};
+  }
   codes_.insert(code, info);
   watch_code(code);
   if (info.level != Level::kOff && hook_->include != nullptr) {

@@ -34,12 +34,10 @@ struct Hook {
   void (*settle)(PyThreadState* state, Level level) = nullptr;
   // Costs of its events; 0: it can't record code less closely.
   EventCosts costs = {};
-  Level lowest = Level::kOff;  // to which code can go down
-  // Whether code that is off gives events once it is included again. Known after arm().
-  bool (*can_raise)() = nullptr;
   // Checks whether another tool has taken the hook, and notes it. Called every 64 steps.
   void (*look)() = nullptr;
-  // Hooks all running threads. Call after Tracer::start(). Returns false with a Python error.
+  // Hooks all running threads, and tells the budget to which level code can go down. Call after
+  // Tracer::start(). Returns false with a Python error.
   bool (*arm)() = nullptr;
   // Removes the hook. Call before Tracer::stop().
   void (*disarm)() = nullptr;

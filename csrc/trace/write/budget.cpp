@@ -30,8 +30,7 @@ Level below(Level level) noexcept { return static_cast<Level>(static_cast<int>(l
 
 }  // namespace
 
-void Budget::start(double share, EventCosts costs, Level lowest) noexcept {
-  lowest_ = lowest;
+void Budget::start(double share, EventCosts costs) noexcept {
   share_ = share;
   costs_ = costs;
   saved_ns_ = share * kSavedNs;
@@ -58,29 +57,36 @@ void Budget::clear() noexcept {
   saved_ns_ = share_ * kSavedNs;
 }
 
-Level Budget::add(std::uint32_t code, Level wanted) noexcept {
-  try {
-    if (code >= heats_.size()) {
-      const std::size_t size = std::size_t{code} + 1;
-      counts_.resize(size);
-      heats_.resize(size);
+bool Budget::add(std::uint32_t code, Level wanted) noexcept {
+  const std::size_t size = std::size_t{code} + 1;
+  if (size > heats_.capacity()) {
+    try {
+      const std::size_t room = std::max(size, 2 * heats_.capacity());
+      counts_.reserve(room);
       // review() must not allocate.
-      lowered_.reserve(heats_.capacity());
-      hottest_.reserve(heats_.capacity());
-      changes_.reserve(heats_.capacity());
+      lowered_.reserve(room);
+      hottest_.reserve(room);
+      changes_.reserve(room);
+      heats_.reserve(room);  // the last: its capacity stands for all
+    } catch (const std::exception&) {
+      return false;
     }
-  } catch (const std::exception&) {
-    heats_.resize(counts_.size());
-    return Level::kOff;
+  }
+  if (size > heats_.size()) {
+    counts_.resize(size);
+    heats_.resize(size);
   }
   Heat& heat = heats_[code];
   if (heat.wanted == Level::kOff) heat.wanted = heat.level = heat.stated = wanted;
-  return heat.level;
+  return true;
 }
 
 std::uint32_t Budget::pause() const noexcept {
-  if (trials_ > 0) return kPauseInTrial;
-  return lowered_.empty() ? kPause : kPauseIfLowered;
+  const std::uint32_t pause = trials_ > 0        ? kPauseInTrial
+                              : lowered_.empty() ? kPause
+                                                 : kPauseIfLowered;
+  // A review looks at all code objects: this many events cost ten times as much.
+  return std::max(pause, static_cast<std::uint32_t>(counts_.size() / 4));
 }
 
 double Budget::cost(Level level, double lines, double calls) const noexcept {
@@ -224,12 +230,11 @@ void Budget::lower() noexcept {
   }
 }
 
-void Budget::begin_trials(std::uint64_t now_ns, bool can_raise) noexcept {
+void Budget::begin_trials(std::uint64_t now_ns) noexcept {
   for (const std::uint32_t code : lowered_) {
     if (trials_ >= kMostTrials) return;
     Heat& heat = heats_[code];
     if (heat.on_trial || heat.next_ns > now_ns) continue;
-    if (heat.level == Level::kOff && !can_raise) continue;
     heat.on_trial = true;
     heat.trial_cpu_ns = heat.trial_lines = heat.trial_calls = heat.trial_spent_ns = 0;
     heat.next_ns = now_ns + kTrialNs;
@@ -238,8 +243,7 @@ void Budget::begin_trials(std::uint64_t now_ns, bool can_raise) noexcept {
   }
 }
 
-std::span<const LevelChange> Budget::review(std::uint64_t cpu_ns, std::uint64_t now_ns,
-                                            bool can_raise) noexcept {
+std::span<const LevelChange> Budget::review(std::uint64_t cpu_ns, std::uint64_t now_ns) noexcept {
   changes_.clear();
   if (share_ <= 0) return changes_;
   now_ns_ = now_ns;
@@ -251,7 +255,7 @@ std::span<const LevelChange> Budget::review(std::uint64_t cpu_ns, std::uint64_t 
     lower();
     saved_ns_ = std::max(saved_ns_, -most);
   } else if (saved_ns_ > most / 2) {
-    begin_trials(now_ns, can_raise);
+    begin_trials(now_ns);
   }
   return changes_;
 }

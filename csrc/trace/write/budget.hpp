@@ -36,27 +36,28 @@ struct LevelChange {
 class Budget {
  public:
   // `share` of the CPU time, above 0; 0: no limit. Keeps the code objects and their levels.
-  void start(double share, EventCosts costs, Level lowest = Level::kOff) noexcept;
+  void start(double share, EventCosts costs) noexcept;
+  // No code goes below this level from now on. At the begin it is off.
+  void set_lowest(Level lowest) noexcept { lowest_ = lowest; }
   // Gives all code objects the filter's level again. Returns what changes, as review().
   std::span<const LevelChange> raise_all() noexcept;
   // Forgets all code objects.
   void clear() noexcept;
 
-  // Adds a code object at the filter's level, if it is new. Ids count from 1. Returns the level at
-  // which it is recorded now; off if out of memory.
-  Level add(std::uint32_t code, Level wanted) noexcept;
+  // Adds a code object at the filter's level, if it is new. Ids count from 1. Returns false if out
+  // of memory: then it has no level and must not be counted.
+  bool add(std::uint32_t code, Level wanted) noexcept;
+  // The level at which an added code object is recorded now.
   Level level(std::uint32_t code) const noexcept { return heats_[code].level; }
-  // Every event of a code object with an id is counted. The hot path.
+  // Every event of an added code object is counted. The hot path. 0 counts for nothing.
   void count_line(std::uint32_t code) noexcept { ++counts_[code].lines; }
   void count_call(std::uint32_t code) noexcept { ++counts_[code].calls; }
   // Number of events after which a thread calls review() again.
   std::uint32_t pause() const noexcept;
 
   // Decides anew. `cpu_ns`: CPU time of the calling thread since it last called this. `now_ns`: any
-  // clock that is never set. `can_raise`: false if code that is off gives no events even if it is
-  // asked for them. Returns what changes now, valid until the next call.
-  std::span<const LevelChange> review(std::uint64_t cpu_ns, std::uint64_t now_ns,
-                                      bool can_raise = true) noexcept;
+  // clock that is never set. Returns what changes now, valid until the next call of add().
+  std::span<const LevelChange> review(std::uint64_t cpu_ns, std::uint64_t now_ns) noexcept;
 
  private:
   struct Counts {
@@ -85,7 +86,7 @@ class Budget {
   double take_in(std::uint64_t cpu_ns) noexcept;
   void judge_trials(std::uint64_t now_ns) noexcept;
   void lower() noexcept;
-  void begin_trials(std::uint64_t now_ns, bool can_raise) noexcept;
+  void begin_trials(std::uint64_t now_ns) noexcept;
   void set(std::uint32_t code, Level level) noexcept;
   void put_off(Heat& heat) noexcept;
 

@@ -105,6 +105,7 @@ std::uint32_t DictionaryWriter::add_code(const CodeFacts& code) noexcept {
 
 void DictionaryWriter::note_levels(std::span<const LevelChange> changes,
                                    std::uint64_t tsc) noexcept {
+  if (std::ranges::none_of(changes, &LevelChange::lasting)) return;
   const std::lock_guard lock(mutex_);
   for (std::size_t at = 0; at < used_;) {
     auto* head = reinterpret_cast<EntryHead*>(region_ + at);

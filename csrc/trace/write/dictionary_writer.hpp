@@ -37,7 +37,7 @@ class DictionaryWriter {
 
   // Counts a code object without room.
   std::uint32_t add_code(const CodeFacts& code) noexcept;
-  // Notes in the code objects' entries at which level they are recorded from now on.
+  // Notes in the code objects' entries the changes that last.
   void note_levels(std::span<const LevelChange> changes, std::uint64_t tsc) noexcept;
   // Returns the id of a code object named "?", shared by all that add_code() has no room for.
   std::uint32_t lost_code() noexcept;
