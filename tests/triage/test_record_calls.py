@@ -40,7 +40,7 @@ def test_the_call_that_failed_last_is_told_of_who_exits_then():
 
 def test_functions_that_some_record_leaves_out_are_in_no_stack_unless_innermost():
     frames = [Frame(name, "train.py", line) for line, name in enumerate(("main", "hot", "step"))]
-    thread = Thread(1, "MainThread", tuple(frames))
+    thread = Thread(1, "MainThread", tuple(frames), hidden=0, ended=False, last=None)
     lowered = tuple(
         Lowered(name, "train.py", 1, level, "lines", None)
         for name, level in (("hot", "off"), ("main", "calls"))
