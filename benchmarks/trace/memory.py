@@ -16,7 +16,7 @@ import harness
 SCRIPT = """
 import json, os, sys, threading, time
 import oddrank
-oddrank.arm({"*": "lines"})
+oddrank.arm({"*": "lines"}, budget=None)
 
 def work(times):
     for i in range(times):

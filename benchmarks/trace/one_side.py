@@ -64,7 +64,8 @@ def start(tool, folder):
 
         os.environ["ODDRANK_DIR"] = folder
         packages = {"__main__": "calls"} if tool == "oddrank-calls" else None
-        oddrank.arm(packages, hook="settrace" if tool == "oddrank-settrace" else None)
+        hook = "settrace" if tool == "oddrank-settrace" else None
+        oddrank.arm(packages, hook=hook, budget=None)
     elif tool == "coverage":
         import coverage
 

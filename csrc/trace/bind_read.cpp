@@ -84,6 +84,8 @@ py::str name_of(trace::Kind kind) {
       return "throw";
     case trace::Kind::kGap:
       return "gap";
+    case trace::Kind::kLevel:
+      return "level";
   }
   return "event " + std::to_string(static_cast<int>(kind));
 }
@@ -109,9 +111,32 @@ py::tuple frame_tuple(const trace::Frame& frame) {
   return py::make_tuple(text(frame.function), text(frame.file), frame.line);
 }
 
-py::dict thread_dict(const trace::ThreadNow& now) {
+// (function, file, line, level, ns): the last two are None unless the line is unknown since the
+// code is or was recorded at this level.
+py::list stack_of(const trace::ThreadNow& now) {
   py::list stack;
-  for (const trace::Frame& frame : now.stack) stack.append(frame_tuple(frame));
+  for (std::size_t i = 0; i < now.stack.size(); ++i) {
+    const trace::Frame& frame = now.stack[i];
+    const char* level = nullptr;
+    if (frame.now.is_changed()) level = trace::kLevelNames[static_cast<int>(frame.now.level())];
+    stack.append(
+        py::make_tuple(text(frame.function), text(frame.file), frame.line, level, now.since[i]));
+  }
+  return stack;
+}
+
+// [(function, file, first line, level, the level that was asked for, ns)].
+py::list lowered_list(const std::vector<trace::Lowered>& lowered) {
+  py::list made;
+  for (const trace::Lowered& one : lowered) {
+    made.append(py::make_tuple(text(one.frame.function), text(one.frame.file), one.frame.line,
+                               trace::kLevelNames[static_cast<int>(one.level)],
+                               trace::kLevelNames[static_cast<int>(one.wanted)], one.since));
+  }
+  return made;
+}
+
+py::dict thread_dict(const trace::ThreadNow& now) {
   py::dict made;
   made["tid"] = now.thread.tid;
   made["name"] = text(now.thread.name);
@@ -120,7 +145,7 @@ py::dict thread_dict(const trace::ThreadNow& now) {
   made["torn"] = now.thread.torn;
   made["events"] = now.thread.events;
   made["last_ns"] = now.last;
-  made["stack"] = stack;
+  made["stack"] = stack_of(now);
   return made;
 }
 
@@ -199,6 +224,7 @@ py::dict snapshot(const std::string& path) {
   made["collectives_recorded"] = now.counters.collectives_since != 0;
   made["has_all_collectives"] = now.has_all_collectives;
   made["sections"] = sections;
+  made["lowered"] = lowered_list(now.lowered);
   made["trouble"] = text(now.trouble);
   return made;
 }
@@ -323,6 +349,7 @@ py::dict stats(const std::string& path, std::size_t most) {
   made["end_ns"] = read.end;
   made["window_begin_ns"] = read.window_begin;
   made["codes"] = codes;
+  made["lowered"] = lowered_list(read.lowered);
   made["trouble"] = text(read.trouble);
   return made;
 }
@@ -340,7 +367,8 @@ void bind_trace_read(py::module_& m) {
   m.def("trace_history", &history, py::arg("path"), py::arg("last"),
         "Returns (process, the last events and marks, why parts could not be read). An event is "
         "(ns, tid, kind, (function, file, line), source hash, mark); its kind is mark, call, "
-        "resume, line, return, yield, unwind, throw or gap.");
+        "resume, line, return, yield, unwind, throw, gap or level (the function is recorded at the "
+        "level `mark` from here on).");
   m.def(
       "trace_slim",
       [](const std::string& path) {

@@ -34,7 +34,7 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
                 const std::string& arguments,
                 const std::vector<std::pair<std::string, std::string>>& rules,
                 std::vector<std::string> stdlib, std::vector<std::string> site,
-                const std::string& hook_name) {
+                const std::string& hook_name, double budget) {
   if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
     PyErr_SetString(PyExc_RuntimeError,
                     "oddrank records the main interpreter only: call arm() there");
@@ -55,7 +55,7 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
     if (!level) throw Error("packages: " + name + " is none of off, where, calls, lines");
     made.push_back({package, *level});
   }
-  ArmOptions options{bases, job, is_child ? trace::kChildBytes : bytes, {}};
+  ArmOptions options{bases, job, is_child ? trace::kChildBytes : bytes, budget, {}};
   std::tie(options.process.rank, options.process.local_rank, options.process.world,
            options.process.node) = place;
   options.process.is_child = is_child;
@@ -177,12 +177,13 @@ void bind_nicer(py::module_& m) {
 void bind_trace(py::module_& m) {
   m.def("trace_arm", &arm, py::arg("folders"), py::arg("job"), py::arg("bytes"), py::arg("place"),
         py::arg("is_child"), py::arg("host"), py::arg("arguments"), py::arg("rules"),
-        py::arg("stdlib"), py::arg("site"), py::arg("hook") = "",
+        py::arg("stdlib"), py::arg("site"), py::arg("hook") = "", py::arg("budget") = 0.0,
         "Makes the record file of this process, or continues it, and hooks into the interpreter. "
         "folders: the first with room is used; bytes: size of a rank's file; place: "
         "(rank, local rank, world, node); rules: (package, level), level one of off, where, calls, "
         "lines; stdlib, site: folders with a slash at their end; hook: settrace, monitoring (3.12 "
-        "and later), or empty for this version's. Returns the file's path.");
+        "and later), or empty for this version's; budget: the share of CPU time that recording may "
+        "take, 0: no limit. Returns the file's path.");
   m.def(
       "trace_armed", [] { return Tracer::current() != nullptr; }, "Whether this process records.");
   m.def("trace_disarm", &disarm, "Removes the hooks; the record stays.");

@@ -267,3 +267,36 @@ def test_the_runner_itself_is_not_recorded(both, hook):
         (record,) = both.records()
         assert [frame.function for frame in record.main.stack] == ["<module>", "end"]
         assert {Path(frame.file).name for frame in record.main.stack} == {"script.py"}
+
+
+@pytest.mark.parametrize("budget", ["1e-3", "none"])
+def test_the_budget_is_that_of_the_command_line(both, budget):
+    both.write(
+        """
+        from oddrank import _native
+        from oddrank.trace import jobs, ranks
+
+        def hot(n):
+            return n + 1
+
+        def is_lowered():
+            (record,), _ = ranks.read(jobs.find([]).files)
+            return "hot" in {each.function for each in record.lowered}
+
+        for _ in range(200):
+            sum(map(hot, range(2000)))
+            if is_lowered():
+                break
+        print(is_lowered())
+        """
+    )
+    done = both.traced("--budget", budget, "script.py")
+    assert (done.stdout, done.stderr) == (f"{budget != 'none'}\n", "")
+
+
+@pytest.mark.parametrize("budget", ["0", "-1", "1.5", "nan", "3%", ""])
+def test_a_budget_that_is_no_share_is_refused_before_the_script_runs(both, budget):
+    both.write("print('runs')\n")
+    done = both.traced("--budget", budget, "script.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is no share of the CPU time like 0.03, nor none" in done.stderr

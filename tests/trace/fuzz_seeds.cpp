@@ -29,6 +29,7 @@ void record_calls(RecordBuilder& record, std::uint32_t thread, std::uint64_t fro
       at(2, kNoPosition, Kind::kUnwind),
       at(1, 12, Kind::kLine),
       at(0, 0, Kind::kGap),
+      at(1, static_cast<std::uint32_t>(Level::kCalls), Kind::kLevel),
       at(3, kNoPosition, Kind::kReturn),
       at(1, 13, Kind::kLine),
       at(2, kNoPosition, Kind::kCall),
@@ -49,7 +50,7 @@ void record_names(RecordBuilder& record, unsigned minor) {
                          : "\x80\x00\xd0\x01\x02\xe8\x02\xf0\x04\x01\x01\x01\xf8\xda\x05\x06"sv;
   record.code(1, "main", 1, 10, table);
   record.code(2, "Trainer.st\xc3\xa9p\"\\\x01", 1, 40, table);
-  record.code(3, "<module>", 1, 0);
+  record.code(3, "<module>", 1, 0).now = LevelNow::of(Level::kOff, 4000).bits;
   const RankRun runs[] = {{0, 1, 4}, {16, 8, 2}};
   record.group(1, "default_pg", runs);
   record.entry(EntryKind::kOperation, 2, "all_reduce");

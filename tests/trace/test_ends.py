@@ -136,18 +136,18 @@ def test_a_rank_that_has_failed_and_waits_for_a_thread_says_so_alive(script):
     )
 
 
-@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("version", [3, 5])
 def test_a_record_of_another_version_is_refused(script, tmp_path, version):
     script(SCRIPT.format("os.kill(os.getpid(), 9)"), check=False)
     (now,) = script.records()
     record = bytearray(Path(now.file).read_bytes())
-    assert struct.unpack_from("<8sI", record) == (b"oddrank\n", 3)
+    assert struct.unpack_from("<8sI", record) == (b"oddrank\n", 4)
     struct.pack_into("<I", record, 8, version)
     other = tmp_path / Path(now.file).name
     other.write_bytes(record)
     found, refused = ranks.read([other])
     assert not found
-    assert f"has version {version} and this oddrank reads version 3" in refused[other]
+    assert f"has version {version} and this oddrank reads version 4" in refused[other]
 
 
 def test_an_exited_process_is_dead_also_where_its_pid_cannot_be_looked_up(script, tmp_path):

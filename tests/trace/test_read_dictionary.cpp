@@ -112,8 +112,8 @@ TEST(ReadDictionary, ids_may_come_in_any_order_and_the_first_counts) {
   }
   const Dictionary dictionary(record.open());
   EXPECT_EQ(dictionary.text(7), "text 0");
-  EXPECT_EQ(dictionary.text(3), "text 32");
-  EXPECT_EQ(dictionary.text(1), "text 128");
+  EXPECT_EQ(dictionary.text(3), "text 40");
+  EXPECT_EQ(dictionary.text(1), "text 160");
 }
 
 TEST(ReadDictionary, outlives_its_file) {

@@ -114,9 +114,9 @@ TEST_F(ReadFile, refuses_what_is_not_a_whole_record_of_this_version) {
   expect_in(why(path("file")), "died before it could begin");
 
   record.header().version = kVersion - 1;
-  expect_in(why(record), "has version 2 and this oddrank reads version 3");
+  expect_in(why(record), "has version 3 and this oddrank reads version 4");
   record.header().version = kVersion + 1;
-  expect_in(why(record), "has version 4 and this oddrank reads version 3");
+  expect_in(why(record), "has version 5 and this oddrank reads version 4");
   record.header().version = 0;
   expect_in(why(record), "has version 0");
   record.header().endian = 0x04030201;

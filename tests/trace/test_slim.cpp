@@ -61,6 +61,7 @@ void expect_same(const Frame& a, const Frame& b) {
   EXPECT_EQ(a.function, b.function);
   EXPECT_EQ(a.file, b.file);
   EXPECT_EQ(a.line, b.line);
+  EXPECT_EQ(a.now.bits, b.now.bits);
 }
 
 void expect_same(const Both& both) {
@@ -112,6 +113,13 @@ void expect_same(const Both& both) {
     EXPECT_EQ(a.sections[i].mark.text, b.sections[i].mark.text);
     EXPECT_EQ(a.sections[i].begin, b.sections[i].begin);
   }
+  ASSERT_EQ(a.lowered.size(), b.lowered.size());
+  for (std::size_t i = 0; i < a.lowered.size(); ++i) {
+    expect_same(a.lowered[i].frame, b.lowered[i].frame);
+    EXPECT_EQ(a.lowered[i].level, b.lowered[i].level);
+    EXPECT_EQ(a.lowered[i].wanted, b.lowered[i].wanted);
+    EXPECT_EQ(a.lowered[i].since, b.lowered[i].since);
+  }
 }
 
 TEST_F(Slim, has_the_snapshot_of_its_record) {
@@ -161,6 +169,21 @@ TEST_F(Slim, keeps_the_last_step_and_open_sections_however_many_marks_came_later
   EXPECT_EQ(read.slim.sections.size(), 1U);
   EXPECT_TRUE(read.slim.step.has_value());
   EXPECT_EQ(read_marks(RecordFile(slim_path_)).list.size(), 34U);
+}
+
+TEST_F(Slim, has_the_code_that_is_recorded_less_closely_in_stacks_and_elsewhere) {
+  RecordBuilder record;
+  fill_record(record);
+  record.code(7, "in_a_stack", 1, 90).now = LevelNow::of(Level::kWhere, 5000).bits;
+  record.code(8, "elsewhere", 1, 95).now = LevelNow::of(Level::kOff, 6000).bits;
+  record.code(9, "raised_again", 1, 99).now = LevelNow::of(Level::kCalls, 7000).bits;
+  const Place places[] = {Place::of(7, kNoPosition, kOfLine)};
+  record.thread(1, "limited", places);
+  const Both read = both(record);
+  expect_same(read);
+  ASSERT_EQ(read.slim.lowered.size(), 2U);
+  EXPECT_EQ(read.slim.lowered[1].frame.function, "elsewhere");
+  EXPECT_EQ(read.slim.threads[1].stack[0].now.level(), Level::kWhere);
 }
 
 TEST_F(Slim, has_lines_without_line_tables) {

@@ -9,6 +9,7 @@ import pytest
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
+from oddrank.trace.arm import HOOKS
 from processes import until
 
 LIMIT = 256 << 10
@@ -133,6 +134,35 @@ def test_of_a_deep_stack_and_many_threads(armed, tmp_path):
         assert (one["tid"], one["depth"]) == (other["tid"], other["depth"])
         assert one["stack"][:20] == other["stack"][:20] or len(other["stack"]) < 20
         assert one["stack"][-1] == other["stack"][-1]
+
+
+@pytest.mark.parametrize("script", HOOKS[:1], indirect=True)  # the other one has no budget
+def test_of_a_process_that_limits_itself(armed, tmp_path):
+    record = armed(
+        """
+        import time
+        import oddrank
+        from oddrank import _native
+        armed = oddrank.arm(budget=1e-3)
+
+        def hot(n):
+            return n + 1
+
+        def works():
+            for _ in range(3000):
+                sum(map(hot, range(2000)))
+                if _native.core().trace_snapshot(armed.path)["lowered"]:
+                    break
+            print("ready", flush=True)
+            time.sleep(1000)
+
+        works()
+        """,
+        wait=False,
+    )
+    same(record, tmp_path)
+    (slim,), _ = ranks.read([tmp_path / record.name])
+    assert "hot" in {each.function for each in slim.lowered}
 
 
 def test_of_a_process_that_raised_has_the_line_that_raised(armed, tmp_path):

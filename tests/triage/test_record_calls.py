@@ -1,9 +1,12 @@
 """What the calls of a record say of its process: how late it ever was, and what failed."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 from oddrank.trace.collectives import Collective
+from oddrank.trace.processes import Frame, Lowered
+from oddrank.trace.ranks import Thread
 from oddrank.triage.evidence import record_calls
 
 SECOND = 10**9
@@ -33,3 +36,18 @@ def test_the_call_that_failed_last_is_told_of_who_exits_then():
     )
     assert record_calls.lost(record(open=True, failed=False, operation="allreduce_")) == ""
     assert record_calls.lost(record()) == ""
+
+
+def test_functions_that_some_record_leaves_out_are_in_no_stack_unless_innermost():
+    frames = [Frame(name, "train.py", line) for line, name in enumerate(("main", "hot", "step"))]
+    thread = Thread(1, "MainThread", tuple(frames), hidden=0, ended=False, last=None)
+    lowered = tuple(
+        Lowered(name, "train.py", 1, level, "lines", None)
+        for name, level in (("hot", "off"), ("main", "calls"))
+    )
+    records = [SimpleNamespace(lowered=each) for each in ((), lowered)]
+    missing = record_calls.missing(cast(Any, records))
+    assert [f.function for f in record_calls.frames(thread)] == ["step", "hot", "main"]
+    assert [f.function for f in record_calls.frames(thread, missing)] == ["step", "main"]
+    inside = replace(thread, stack=thread.stack[:2])
+    assert [f.function for f in record_calls.frames(inside, missing)] == ["hot", "main"]

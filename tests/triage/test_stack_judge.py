@@ -381,6 +381,13 @@ def test_all_inside_names_nobody_but_says_whose_stack_is_missing():
     assert any("no stack of rank 3" in point.text for point in suspect.support)
 
 
+def test_an_unknown_line_may_be_that_of_any_call_of_its_function():
+    unknown, other = ALL_REDUCE.replace("train.py:20", "train.py"), ALL_REDUCE.replace(":20", ":30")
+    assert only(stack(ALL_REDUCE, 0, 1), stack(unknown, 2)).rule == "stacks-all-wait"
+    suspect = only(stack(ALL_REDUCE, 0), stack(unknown, 1), stack(other, 2))
+    assert suspect.rule == "stacks-different-calls"
+
+
 def test_hosts_in_a_launch_are_victims_of_a_full_queue():
     one = f"cuLaunchKernel (libcuda.so.1)\nlinear (model.py:1)\n{TRAIN}"
     two = f"cuLaunchKernel (libcuda.so.1)\ngelu (model.py:2)\n{TRAIN}"

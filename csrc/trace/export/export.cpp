@@ -199,6 +199,12 @@ void ExportCalls::gap(std::uint64_t tsc) {
   out_.instant(tid_, out_.time(tsc), "events may be missing before this");
 }
 
+void ExportCalls::level(std::uint64_t tsc, Place place) {
+  const Frame frame = names_.frame(Place::of(place.code(), kNoPosition, 0));
+  std::string name = frame.function.substr(0, kLongestText) + ": recorded by ";
+  out_.instant(tid_, out_.time(tsc), name + kLevelNames[place.position() & 3] + " from here on");
+}
+
 const ExportCalls::Text& ExportCalls::text_of(std::uint32_t id) {
   const auto [found, is_new] = texts_.try_emplace(id);
   Text& text = found->second;

@@ -116,6 +116,7 @@ class ExportCalls final : public CallVisitor {
   void close(std::uint64_t tsc, std::uint32_t code, std::size_t depth, Why why) override;
   void line(std::uint64_t tsc, Place place) override;
   void gap(std::uint64_t tsc) override;
+  void level(std::uint64_t tsc, Place place) override;
 
  private:
   // The text of one code object after the time: for its calls and for its lines.

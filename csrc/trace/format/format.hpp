@@ -32,7 +32,7 @@
 namespace oddrank::trace {
 
 constexpr char kMagic[8] = {'o', 'd', 'd', 'r', 'a', 'n', 'k', '\n'};
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 // The versions of CPython (sys.hexversion >> 16) whose frames and line tables are known.
 constexpr std::uint32_t kOldestPython = 0x030a, kNewestPython = 0x030e;
 constexpr std::uint32_t kEndian = 0x01020304;
@@ -52,7 +52,12 @@ enum class Kind : std::uint8_t {
   kUnwind = 6,  // left by an exception
   kThrow = 7,   // resumed by throw()
   kGap = 8,     // events are missing here: the stack was rebuilt
+  kLevel = 9,   // its code is recorded at another level from here on: the position is a Level
 };
+// How much is recorded of a code object. Each level adds: frames in the stack; calls; lines.
+enum class Level : std::uint8_t { kOff = 0, kWhere = 1, kCalls = 2, kLines = 3 };
+constexpr const char* kLevelNames[4] = {"off", "where", "calls", "lines"};
+
 // Flag in the kind byte: the position is a bytecode offset, not a line number.
 constexpr std::uint8_t kIsOffset = 0x80;
 constexpr std::uint32_t kNoPosition = 0xFFFFFF;
@@ -169,8 +174,24 @@ struct EntryHead {
   std::uint32_t kind;
   std::uint32_t id;     // counts from 1 within its kind
   std::uint32_t bytes;  // number of bytes that follow, without padding
+  Word now;             // of a kCode entry: its LevelNow
 };
-static_assert(sizeof(EntryHead) == 24);
+static_assert(sizeof(EntryHead) == 32);
+
+// The level at which a code object is recorded since a moment: code that runs too often is recorded
+// less closely than the filter says. From the lowest bit: Level 2 | changed 1 | ticks without their
+// lowest 3 bits. 0: always recorded at the filter's level.
+struct LevelNow {
+  std::uint64_t bits = 0;
+
+  static constexpr std::uint64_t kChanged = 4;
+  static constexpr LevelNow of(Level level, std::uint64_t tsc) noexcept {
+    return {(tsc & ~std::uint64_t{7}) | kChanged | static_cast<std::uint64_t>(level)};
+  }
+  constexpr bool is_changed() const noexcept { return (bits & kChanged) != 0; }
+  constexpr Level level() const noexcept { return static_cast<Level>(bits & 3); }
+  constexpr std::uint64_t since() const noexcept { return bits & ~std::uint64_t{7}; }
+};
 
 // Follows the head of a kCode entry; then come `linetable` bytes and the qualified name.
 struct CodeEntry {

@@ -2,15 +2,14 @@
 #include "trace/hooks/filter.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
+#include <iterator>
 #include <new>
 #include <utility>
 
 namespace oddrank::trace {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"off", "where", "calls", "lines"};
 constexpr std::size_t kFirstSlots = 1024;
 
 bool lies_in(std::string_view file, const std::vector<std::string>& folders) noexcept {
@@ -23,8 +22,8 @@ int shift_for(std::size_t slots) noexcept { return 64 - std::countr_zero(slots);
 }  // namespace
 
 std::optional<Level> level_named(std::string_view name) noexcept {
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<Level>(i);
+  for (std::size_t i = 0; i < std::size(kLevelNames); ++i) {
+    if (kLevelNames[i] == name) return static_cast<Level>(i);
   }
   return std::nullopt;
 }

@@ -12,10 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace oddrank::trace {
+#include "trace/format/format.hpp"
 
-// How much is recorded of a code object. Each level adds: frames in the stack; calls; lines.
-enum class Level : std::uint8_t { kOff = 0, kWhere = 1, kCalls = 2, kLines = 3 };
+namespace oddrank::trace {
 
 // A package and its level. `package` is a dotted name, "stdlib", "site-packages" (installed, not in
 // the standard library), "uninstalled" (scripts, clones, editable installs), "*", or a folder that
@@ -82,9 +81,9 @@ class CodeTable {
   const CodeInfo* insert(const PyCodeObject* code, CodeInfo info) noexcept;
   void erase(const PyCodeObject* code) noexcept;
   void clear() noexcept;
-  // Calls `see` with every code object and its CodeInfo.
+  // Calls `see` with every code object and its CodeInfo, which it may change.
   template <typename See>
-  void each(See&& see) const {
+  void each(See&& see) {
     for (std::size_t i = 0; i <= mask_; ++i) {
       if (slots_[i].code != nullptr) see(slots_[i].code, slots_[i].info);
     }

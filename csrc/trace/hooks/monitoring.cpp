@@ -1,7 +1,10 @@
 // Passes events of sys.monitoring to the tracer. arm() needs CPython 3.12 or later.
 //
-// PY_START and PY_RESUME are global and disabled location by location in code that is not recorded:
-// such code then runs at full speed. Recorded code gets local events.
+// We use two tools. The first one finds code: PY_START and PY_RESUME are global, and disabled
+// location by location once their code is known. Code that is not recorded then runs at full speed.
+// Recorded code gets local events of the second tool, which can be taken away and asked for again.
+// If only one tool is free, it does both. Code that the budget lowers then stays in the stacks: its
+// PY_START could be disabled, but not enabled again.
 // PY_UNWIND and PY_THROW cannot be local before 3.15: they are global, and cost time only when an
 // exception passes.
 #include <array>
@@ -22,8 +25,12 @@ std::array<int, kEvents> bits{};
 constexpr std::array<int, 2> kTools = {4, 3};
 
 constexpr const char* kName = "oddrank";
+// Up to twice what benchmarks/trace/event_cost.py measures: below callers that are off, each call
+// searches the frames.
+constexpr EventCosts kCosts{45, 90};
 
-int tool = -1;
+int finder = -1;
+int tool = -1;  // of recorded code
 PyObject* disable = nullptr;
 
 struct Callback {
@@ -37,15 +44,34 @@ PyObject* off() noexcept {
   return disable;
 }
 
+// Whether an event is of a frame that is not recorded: the callers' frames must not take it. One on
+// the list is recorded.
+bool is_off(const TracedThread& thread, cpython::Frame frame) noexcept {
+  return !thread.stands_on(frame) && Tracer::get().info_of(frame).level == Level::kOff;
+}
+
 PyObject* begins(Kind kind) noexcept {
   Tracer& tracer = Tracer::get();
   TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  if (tracer.info_of(frame).level == Level::kOff) return off();
+  if (tracer.info_of(frame).level == Level::kOff) return finder == tool ? off() : none();
   thread->enter(frame, kind);
   tracer.check(*thread, frame);
+  if (thread->is_due()) [[unlikely]]
+    tracer.review(*thread, frame);
   return none();
+}
+
+// An event of the first tool. That of the second tool follows at once if the code was known.
+PyObject* finds(Kind kind) noexcept {
+  Tracer& tracer = Tracer::get();
+  TracedThread* thread = tracer.here();
+  if (thread == nullptr) return none();
+  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
+  const bool known = tracer.knows(frame);
+  if (tracer.info_of(frame).level != Level::kOff && !known) Py_DECREF(begins(kind));
+  return off();
 }
 
 PyObject* ends(Kind kind) noexcept {
@@ -53,11 +79,21 @@ PyObject* ends(Kind kind) noexcept {
   TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
+  if (is_off(*thread, frame)) return none();
   thread->leave(frame, kind);
-  tracer.check(*thread, cpython::caller_of(frame));
+  const cpython::Frame caller = cpython::caller_of(frame);
+  tracer.check(*thread, caller);
+  if (thread->is_due()) [[unlikely]]
+    tracer.review(*thread, caller);
   return none();
 }
 
+PyObject* on_find(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  return finds(Kind::kCall);
+}
+PyObject* on_find_again(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  return finds(Kind::kResume);
+}
 PyObject* on_start(PyObject*, PyObject* const*, std::size_t, PyObject*) {
   return begins(Kind::kCall);
 }
@@ -76,8 +112,11 @@ PyObject* on_line(PyObject*, PyObject* const* args, std::size_t, PyObject*) {
   TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
+  if (is_off(*thread, frame)) return none();
   thread->move(frame, cpython::small_number(args[1]), static_cast<std::uint8_t>(Kind::kLine));
   tracer.check(*thread, frame);
+  if (thread->is_due()) [[unlikely]]
+    tracer.review(*thread, frame);
   return none();
 }
 
@@ -86,9 +125,12 @@ PyObject* on_unwind(PyObject*, PyObject* const*, std::size_t, PyObject*) {
   TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  if (!thread->stands_on(frame) && tracer.info_of(frame).level == Level::kOff) return none();
+  if (is_off(*thread, frame)) return none();
   thread->leave(frame, Kind::kUnwind);
-  tracer.check(*thread, cpython::caller_of(frame));
+  const cpython::Frame caller = cpython::caller_of(frame);
+  tracer.check(*thread, caller);
+  if (thread->is_due()) [[unlikely]]
+    tracer.review(*thread, caller);
   return none();
 }
 
@@ -129,16 +171,18 @@ bool call(const char* name, const char* format, Args... args) {
   return result != nullptr;
 }
 
-bool take_tool() {
+bool take_tools() {
   if (tool >= 0) return true;
   for (const int candidate : kTools) {
     if (call("use_tool_id", "is", candidate, kName)) {
+      finder = finder < 0 ? candidate : finder;
       tool = candidate;
-      return true;
+      continue;
     }
     if (PyErr_ExceptionMatches(PyExc_ValueError) == 0) return false;
     PyErr_Clear();
   }
+  if (tool >= 0) return true;
   PyErr_SetString(PyExc_RuntimeError,
                   "tools 3 and 4 of sys.monitoring are taken: disarm the other tools");
   return false;
@@ -155,21 +199,28 @@ bool ask_for_bits() {
   return PyErr_Occurred() == nullptr;
 }
 
+bool register_callback(int of, std::size_t what, vectorcallfunc function) {
+  auto* callback = PyObject_New(Callback, callback_type());
+  if (callback == nullptr) return false;
+  callback->call = function;
+  return call("register_callback", "iiN", of, bits[what], callback);
+}
+
 bool register_callbacks() {
   if (callback_type() == nullptr) return false;
   for (std::size_t what = 0; what < kEvents; ++what) {
-    auto* callback = PyObject_New(Callback, callback_type());
-    if (callback == nullptr) return false;
-    callback->call = kCallbacks[what];
-    if (!call("register_callback", "iiN", tool, bits[what], callback)) return false;
+    const int of = what == kThrow || what == kUnwind ? finder : tool;
+    if (!register_callback(of, what, kCallbacks[what])) return false;
   }
-  return true;
+  if (finder == tool) return true;
+  return register_callback(finder, kStart, &on_find) &&
+         register_callback(finder, kResume, &on_find_again);
 }
 
-// Returns the name under which our tool id is in use; a new reference. Another tool can displace
-// ours only by freeing its id.
-PyObject* name_of_tool() {
-  PyObject* name = PyObject_CallMethod(monitoring(), "get_tool", "i", tool);
+// Returns the name under which a tool id is in use; a new reference. Another tool can displace ours
+// only by freeing its id.
+PyObject* name_of_tool(int id) {
+  PyObject* name = PyObject_CallMethod(monitoring(), "get_tool", "i", id);
   if (name == nullptr) PyErr_Clear();
   return name;
 }
@@ -181,13 +232,18 @@ bool is_our_name(PyObject* name) {
 
 void include(PyCodeObject* code, Level level) {
   const int lines = level == Level::kLines ? bits[kLine] : 0;
-  const int events = bits[kStart] | bits[kResume] | bits[kReturn] | bits[kYield] | lines;
+  const int calls = bits[kStart] | bits[kResume] | bits[kReturn] | bits[kYield];
+  const int events = level == Level::kOff ? 0 : calls | lines;
   // CPython refuses Cython's shims, which have no bytecode.
   if (!call("set_local_events", "iOi", tool, code, events)) PyErr_Clear();
 }
 
 void look() {
-  PyObject* name = name_of_tool();
+  PyObject* name = name_of_tool(finder);
+  if (is_our_name(name)) {
+    Py_DECREF(name);
+    name = name_of_tool(tool);
+  }
   const bool ours = is_our_name(name);
   if (ours == Tracer::get().displaced()) {
     Tracer::get().note_displaced(ours ? nullptr : name == nullptr ? Py_None : name);
@@ -205,14 +261,15 @@ void include_running() {
 
 bool arm() {
   if (disable == nullptr) disable = PyObject_GetAttrString(monitoring(), "DISABLE");
-  if (disable == nullptr || !ask_for_bits() || !take_tool() || !register_callbacks()) return false;
+  if (disable == nullptr || !ask_for_bits() || !take_tools() || !register_callbacks()) return false;
+  Tracer::get().budget().set_lowest(finder == tool ? Level::kWhere : Level::kOff);
   const int everywhere = bits[kStart] | bits[kResume] | bits[kThrow] | bits[kUnwind];
-  if (!call("set_events", "ii", tool, everywhere)) return false;
+  if (!call("set_events", "ii", finder, everywhere)) return false;
   // Re-enables locations that an earlier arm() disabled, for every tool: skip it the first time.
   static bool armed_before = false;
   if (std::exchange(armed_before, true) && !call("restart_events", nullptr)) return false;
   // Include again the code objects that an earlier arm() included.
-  Tracer::get().codes().each([](const PyCodeObject* code, const CodeInfo& info) {
+  Tracer::get().codes().each([](const PyCodeObject* code, CodeInfo& info) {
     if (info.level != Level::kOff) include(const_cast<PyCodeObject*>(code), info.level);
   });
   include_running();
@@ -221,28 +278,32 @@ bool arm() {
   return true;
 }
 
-void release_tool() {
-  if (!call("set_events", "ii", tool, 0)) PyErr_Clear();
-  Tracer::get().codes().each([](const PyCodeObject* code, const CodeInfo& info) {
-    if (info.level == Level::kOff) return;
-    if (!call("set_local_events", "iOi", tool, code, 0)) PyErr_Clear();
-  });
-  if (!call("free_tool_id", "i", tool)) PyErr_Clear();
+bool is_ours(int id) {
+  PyObject* name = name_of_tool(id);
+  const bool ours = is_our_name(name);
+  Py_XDECREF(name);
+  return ours;
 }
 
 void disarm() {
   if (tool < 0) return;
-  PyObject* name = name_of_tool();
-  const bool ours = is_our_name(name);
-  Py_XDECREF(name);
-  if (ours) release_tool();
-  tool = -1;
+  const bool both = finder != tool;
+  if (is_ours(finder) && !call("set_events", "ii", finder, 0)) PyErr_Clear();
+  if (is_ours(tool)) {
+    Tracer::get().codes().each([](const PyCodeObject* code, CodeInfo& info) {
+      if (info.level != Level::kOff) include(const_cast<PyCodeObject*>(code), Level::kOff);
+    });
+    if (!call("free_tool_id", "i", tool)) PyErr_Clear();
+  }
+  if (both && is_ours(finder) && !call("free_tool_id", "i", finder)) PyErr_Clear();
+  finder = tool = -1;
 }
 
 }  // namespace
 
 const Hook& monitoring_hook() noexcept {
-  static const Hook the_hook{"monitoring", true, &include, &look, &arm, &disarm, nullptr};
+  static const Hook the_hook{"monitoring", true, &include, nullptr, kCosts,
+                             &look,        &arm, &disarm,  nullptr};
   return the_hook;
 }
 

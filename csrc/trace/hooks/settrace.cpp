@@ -11,6 +11,11 @@ namespace {
 constexpr auto kLineByOffset =
     static_cast<std::uint8_t>(static_cast<std::uint8_t>(Kind::kLine) | kIsOffset);
 
+// Measured by benchmarks/trace/event_cost.py. From 3.12 on every line of every code object gives an
+// event: it would save nothing to record fewer.
+// Up to 3.11 calls come from the profile function, for all code: only lines can be saved.
+constexpr EventCosts kCosts = kProfiles ? EventCosts{30, 60} : EventCosts{};
+
 // Switches our trace function on or off, never another tool's. `frame` must be the innermost.
 void want_lines(TracedThread& thread, cpython::Frame frame, bool wanted) noexcept {
   PyThreadState* state = PyThreadState_Get();
@@ -24,6 +29,8 @@ void begin(TracedThread& thread, cpython::Frame frame, bool toggles) noexcept {
   const CodeInfo info = thread.enter(frame, how_it_begins(frame));
   Tracer::get().check(thread, frame);
   if (toggles) want_lines(thread, frame, info.level == Level::kLines);
+  if (thread.is_due()) [[unlikely]]
+    Tracer::get().review(thread, frame);
 }
 
 void end(TracedThread& thread, cpython::Frame frame, const PyObject* result,
@@ -32,6 +39,8 @@ void end(TracedThread& thread, cpython::Frame frame, const PyObject* result,
   const cpython::Frame caller = cpython::caller_of(frame);
   Tracer::get().check(thread, caller);
   if (toggles) want_lines(thread, caller, info.level == Level::kLines);
+  if (thread.is_due()) [[unlikely]]
+    Tracer::get().review(thread, caller);
 }
 
 // A C function has returned. After a greenlet's switch(), to another frame than its caller.
@@ -81,10 +90,18 @@ void look() {
 bool arm() {
   static const int audited = PySys_AddAuditHook(&on_audit, nullptr);
   static_cast<void>(audited);
+  Tracer::get().budget().set_lowest(Level::kCalls);
   return take_slots();
 }
 
 }  // namespace
+
+// Only if our profile function is there to switch it back.
+void settle(PyThreadState* state, Level level) noexcept {
+  const bool ours = state->c_traceobj != nullptr && state->c_traceobj == slot_object();
+  if (!ours || state->c_profilefunc != &on_profile) return;
+  state->c_tracefunc = level == Level::kLines ? &on_trace : nullptr;
+}
 
 PyObject* slot_object() {
   static PyObject* const object = slot_type() == nullptr ? nullptr : _PyObject_New(slot_type());
@@ -101,6 +118,8 @@ int on_trace(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argu
   if (what == PyTrace_LINE) [[likely]] {
     thread->move(frame, cpython::offset_of(frame), kLineByOffset);
     Tracer::get().check(*thread, frame);
+    if (thread->is_due()) [[unlikely]]
+      Tracer::get().review(*thread, frame);
     return 0;
   }
   if (kProfiles && PyThreadState_Get()->c_profilefunc == &on_profile) return 0;
@@ -125,8 +144,8 @@ int on_profile(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* ar
 }
 
 const Hook& settrace_hook() noexcept {
-  static const Hook the_hook{"settrace", false,          nullptr,      &look,
-                             &arm,       &release_slots, &trace_object};
+  static const Hook the_hook{"settrace", false, nullptr,        &settle,      kCosts,
+                             &look,      &arm,  &release_slots, &trace_object};
   return the_hook;
 }
 

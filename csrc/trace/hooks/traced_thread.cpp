@@ -13,6 +13,7 @@ constexpr int kFurthest = 1000;
 }  // namespace
 
 TracedThread::~TracedThread() {
+  Tracer::get().remove(*this);
   // In a forked child the slot is the parent's: leave it.
   if (pen_ != nullptr && owner_ == Tracer::get().made_) owner_->end_thread(*pen_);
 }
@@ -47,6 +48,7 @@ CodeInfo TracedThread::enter(cpython::Frame frame, Kind kind) noexcept {
     resynchronise(caller);
   }
   const CodeInfo info = Tracer::get().info_of(frame);
+  Tracer::get().budget().count_call(info.id);
   push(frame, info, kind);
   if (nameless_ != 0) [[unlikely]]
     find_name();
@@ -80,6 +82,7 @@ CodeInfo TracedThread::leave(cpython::Frame frame, Kind kind) noexcept {
   if (!stands_on(frame)) resynchronise(frame);
   if (running_.empty()) return {};
   const CodeInfo info = running_.back().info;
+  Tracer::get().budget().count_call(info.id);
   if (info.level >= Level::kCalls && pen_ != nullptr) {
     pen_->append(Place::of(info.id, kNoPosition, static_cast<std::uint8_t>(kind)));
   }
@@ -137,8 +140,9 @@ bool TracedThread::is_true_of(cpython::Frame innermost) const noexcept {
   std::size_t recorded = 0;
   const bool sparse = Tracer::get().hook().sparse;
   for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
-    if (sparse && Tracer::get().info_of(at).level == Level::kOff) continue;
-    if (known == running_.rend() || known->frame != at) return false;
+    const Level level = Tracer::get().info_of(at).level;
+    if (sparse && level == Level::kOff) continue;
+    if (known == running_.rend() || known->frame != at || known->info.level != level) return false;
     recorded += known->info.level == Level::kOff ? 0 : 1;
     ++known;
   }

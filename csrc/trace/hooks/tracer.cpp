@@ -6,8 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
+#include <utility>
 
+#include "os/clock.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
 #include "trace/cpython/code.hpp"
@@ -36,6 +39,10 @@ int tell_exit() noexcept {
       nullptr);
 }
 
+std::uint64_t thread_cpu_ns() noexcept {
+  return static_cast<std::uint64_t>(clock_ns(CLOCK_THREAD_CPUTIME_ID));
+}
+
 }  // namespace
 
 Tracer* Tracer::instance = nullptr;
@@ -59,6 +66,8 @@ void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
   static_cast<void>(registered);
   hook_ = &hook;
   options_ = std::move(options);
+  budget_.start(hook.costs.line > 0 ? options_.budget : 0, hook.costs);
+  raise_all();
   forked_ = false;  // this is the record of a child that arms itself
   Recorder* made = made_.load(std::memory_order_relaxed);
   if (made == nullptr) {
@@ -84,6 +93,7 @@ void Tracer::open(const ArmOptions& options) {
   made_.store(made, std::memory_order_release);
   path_ = created.path;
   codes_.clear();
+  budget_.clear();
   generation_ = ++generations_;
   recorder_.store(made, std::memory_order_release);
 }
@@ -112,6 +122,10 @@ void Tracer::note_displaced(PyObject* tool) noexcept {
 void Tracer::after_fork() noexcept {
   Tracer& tracer = get();
   this_tid = 0;
+  new (&tracer.mutex_) std::mutex;  // a thread of the parent may have held it
+  tracer.threads_.clear();
+  tracer.ended_cpu_ns_ = 0;
+  tracer.applying_ = false;
   tracer.made_.store(nullptr, std::memory_order_relaxed);
   if (tracer.recorder_.exchange(nullptr, std::memory_order_relaxed) == nullptr) return;
   tracer.generation_ = 0;
@@ -121,6 +135,7 @@ void Tracer::after_fork() noexcept {
 // Returns false if there is no room: the child then runs unrecorded.
 bool Tracer::open_in_child() noexcept {
   forked_ = false;
+  raise_all();
   try {
     ArmOptions child = options_;
     child.bytes = kChildBytes;
@@ -149,7 +164,7 @@ TracedThread* Tracer::prepare() noexcept {
   }
   if (forked_ && !open_in_child()) return nullptr;
   Recorder* recorder = this->recorder();
-  if (recorder == nullptr) return nullptr;
+  if (recorder == nullptr || applying_) return nullptr;
   TracedThread& thread = *this_thread;
   if (thread.owner_ != recorder) {
     const PyThreadState* state = PyThreadState_Get();
@@ -157,14 +172,22 @@ TracedThread* Tracer::prepare() noexcept {
     if (Recorder::listener != nullptr) Recorder::listener(false);
     try {
       const std::string name = thread_name(state);
+      // Naming may have run Python, and a review in another thread: it holds the mutex.
+      if (applying_) return nullptr;
       thread.pen_ = recorder->add_thread(state->thread_id, tid(), name);
       thread.nameless_ = name.empty() && thread.pen_ != nullptr ? kNamelessCalls : 0;
+      const std::lock_guard lock(mutex_);
+      std::erase(threads_, &thread);
+      threads_.push_back(&thread);
     } catch (const std::exception&) {
       thread.pen_ = nullptr;
     }
     thread.owner_ = recorder;
   }
   thread.generation_ = generation_;
+  thread.python_id_ = PyThreadState_Get()->thread_id;
+  thread.cpu_ns_ = thread_cpu_ns();
+  thread.left_ = budget_.pause();
   thread.running_.clear();
   if (thread.pen_ != nullptr) thread.pen_->clear_stack();
   thread.doubtful_ = true;  // earlier frames may still run
@@ -197,6 +220,90 @@ void Tracer::hash_imported() noexcept {
   });
 }
 
+// Called by the thread, at its end: what it has used since its last review counts in another's.
+void Tracer::remove(TracedThread& thread) noexcept {
+  const std::lock_guard lock(mutex_);
+  ended_cpu_ns_ += std::erase(threads_, &thread) == 0 ? 0 : thread_cpu_ns() - thread.cpu_ns_;
+}
+
+void Tracer::review(TracedThread& thread, cpython::Frame innermost) noexcept {
+  if (!applying_ && options_.budget > 0) {
+    applying_ = true;
+    const std::uint64_t cpu_ns = thread_cpu_ns();
+    std::unique_lock lock(mutex_);
+    const std::uint64_t used_ns = cpu_ns - thread.cpu_ns_ + std::exchange(ended_cpu_ns_, 0);
+    lock.unlock();
+    const auto changes = budget_.review(used_ns, static_cast<std::uint64_t>(monotonic_ns()));
+    thread.cpu_ns_ = cpu_ns;
+    if (!changes.empty()) apply(changes, thread, innermost);
+    applying_ = false;
+  }
+  thread.left_ = budget_.pause();
+}
+
+// Asks the hook for other events, then reads the stacks that hold changed code again: no position
+// stays that later lines would not move, no frame whose end gives no event. The frames tell the
+// right ones.
+void Tracer::apply(std::span<const LevelChange> changes, TracedThread& thread,
+                   cpython::Frame here) noexcept {
+  const KeepError keep;
+  Recorder* made = made_.load(std::memory_order_relaxed);
+  if (made == nullptr) return;
+  made->dictionary().note_levels(changes, read_tsc());
+  for (const LevelChange& change : changes) {
+    if (!change.lasting || thread.pen_ == nullptr) continue;
+    thread.pen_->append(Place::of(change.code, static_cast<std::uint32_t>(change.level),
+                                  static_cast<std::uint8_t>(Kind::kLevel)));
+  }
+  change_codes();  // may run Python, and end the life of `changes`
+  const std::lock_guard lock(mutex_);
+  cpython::each_thread([&](PyThreadState* state) {
+    // By ident, never by address: C++ threads leave theirs to others.
+    const auto found = std::ranges::find(threads_, state->thread_id, &TracedThread::python_id_);
+    if (found == threads_.end() || (*found)->generation_ != generation_) return;
+    if ((*found)->lines_lost()) return;  // it shows no positions until its slot is ours again
+    cpython::Frame innermost = *found == &thread ? here : cpython::innermost(state);
+    if (innermost != nullptr && !cpython::is_python(innermost)) {
+      innermost = cpython::caller_of(innermost);
+    }
+    if ((*found)->is_true_of(innermost)) return;
+    (*found)->resynchronise(innermost);
+    if (hook_->settle == nullptr) return;
+    hook_->settle(state, (*found)->empty() ? Level::kOff : (*found)->top().info.level);
+  });
+}
+
+// Gives all code objects the levels of the budget. Asking may run Python, which may end others.
+void Tracer::change_codes() noexcept {
+  std::vector<std::pair<PyObject*, Level>> changed;
+  codes_.each([&](const PyCodeObject* code, CodeInfo& info) {
+    if (info.id == 0 || info.level == budget_.level(info.id)) return;
+    info.level = budget_.level(info.id);
+    if (hook_->include == nullptr) return;
+    auto* object = reinterpret_cast<PyObject*>(const_cast<PyCodeObject*>(code));
+    try {
+      changed.emplace_back(object, info.level);
+      Py_INCREF(object);
+    } catch (const std::exception&) {
+      // Out of memory: its events go on, and leave no more than its level wants.
+    }
+  });
+  for (const auto& [object, level] : changed) {
+    hook_->include(reinterpret_cast<PyCodeObject*>(object), level);
+    Py_DECREF(object);
+  }
+}
+
+// At a start, and in a forked child: all code begins at the filter's level.
+void Tracer::raise_all() noexcept {
+  const KeepError keep;
+  const auto changes = budget_.raise_all();
+  if (changes.empty()) return;
+  Recorder* made = made_.load(std::memory_order_relaxed);
+  if (made != nullptr) made->dictionary().note_levels(changes, read_tsc());
+  change_codes();
+}
+
 CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   Recorder* made = made_.load(std::memory_order_relaxed);
   if (made == nullptr) return {};
@@ -216,6 +323,10 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
       info = {made->dictionary().lost_code(), Level::kWhere};
       if (info.id == 0) info.level = Level::kOff;
     }
+  }
+  if (info.id != 0) {
+    info =
+        budget_.add(info.id, info.level) ? CodeInfo{info.id, budget_.level(info.id)} : CodeInfo{};
   }
   codes_.insert(code, info);
   watch_code(code);

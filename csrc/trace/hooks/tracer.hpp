@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +18,7 @@
 
 #include "trace/cpython/frames.hpp"
 #include "trace/hooks/filter.hpp"
+#include "trace/write/budget.hpp"
 #include "trace/write/recorder.hpp"
 
 namespace oddrank::trace {
@@ -27,9 +30,14 @@ struct Hook {
   bool sparse = false;
   // Asks for the events of a recorded code object; nullptr if they come anyway. Errors are ignored.
   void (*include)(PyCodeObject* code, Level level) = nullptr;
+  // Tells a thread's slots how its innermost listed frame is recorded now; nullptr if no need.
+  void (*settle)(PyThreadState* state, Level level) = nullptr;
+  // Costs of its events; 0: it can't record code less closely.
+  EventCosts costs = {};
   // Checks whether another tool has taken the hook, and notes it. Called every 64 steps.
   void (*look)() = nullptr;
-  // Hooks all running threads. Call after Tracer::start(). Returns false with a Python error.
+  // Hooks all running threads, and tells the budget to which level code can go down. Call after
+  // Tracer::start(). Returns false with a Python error.
   bool (*arm)() = nullptr;
   // Removes the hook. Call before Tracer::stop().
   void (*disarm)() = nullptr;
@@ -74,6 +82,8 @@ class TracedThread {
   CodeInfo enter(cpython::Frame frame, Kind kind) noexcept;
   // Pops a frame that ends or is suspended. Returns its caller's CodeInfo.
   CodeInfo leave(cpython::Frame frame, Kind kind) noexcept;
+  // Counts down to the next review of the budget. Call it once per event, at its end.
+  bool is_due() noexcept { return --left_ == 0; }
   // Moves the top frame to a position: a line or an offset. Inline: the most frequent event.
   void move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
     if (!stands_on(frame) || lines_lost_) [[unlikely]]
@@ -85,6 +95,7 @@ class TracedThread {
     const Place place = Place::of(info.id, position, kind);
     pen_->move(place);
     pen_->append(place);
+    count_line(info.id);
   }
 
   // Rebuilds list and shadow stack from the frames up to and including `innermost`.
@@ -95,7 +106,7 @@ class TracedThread {
   bool lines_lost() const noexcept { return lines_lost_; }
   // throw() resumes a frame, and possibly frames that it awaits, which send no event.
   void enter_by_throw(cpython::Frame frame) noexcept;
-  // For tests: whether list and shadow stack match the frames from `innermost` outwards.
+  // Whether list and shadow stack match the frames from `innermost` outwards, with their levels.
   bool is_true_of(cpython::Frame innermost) const noexcept;
 
  private:
@@ -105,6 +116,7 @@ class TracedThread {
   bool reaches_top(cpython::Frame caller) const noexcept;
   void push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept;
   void find_name() noexcept;
+  static void count_line(std::uint32_t code) noexcept;
 
   ThreadRecorder* pen_ = nullptr;
   Recorder* owner_ = nullptr;  // of pen_
@@ -112,6 +124,9 @@ class TracedThread {
   std::uint64_t generation_ = ~std::uint64_t{0};
   // Calls left in which to look for the thread's name: threading registers it a little late.
   unsigned nameless_ = 0;
+  std::uint32_t left_ = 0;       // events until the next review of the budget
+  std::uint64_t cpu_ns_ = 0;     // this thread's CPU time at the last one
+  unsigned long python_id_ = 0;  // its threading ident, by which a PyThreadState names it
   bool lines_lost_ = false;
   bool doubtful_ = false;  // frames may run that are not in the list
   std::vector<Running> running_;
@@ -122,6 +137,7 @@ struct ArmOptions {
   std::vector<std::string> bases;
   std::string job;
   std::size_t bytes = 0;
+  double budget = 0;  // share of CPU time; 0: no limit
   ProcessFacts process;
 };
 
@@ -172,6 +188,13 @@ class Tracer {
     const CodeInfo* known = codes_.find(cpython::code_of(frame));
     return known != nullptr ? *known : decide(frame);
   }
+  // Decides whether code is recorded less closely, or as closely as wanted again. Called by each
+  // thread after every few thousand events; its innermost frame after the event is `innermost`.
+  void review(TracedThread& thread, cpython::Frame innermost) noexcept;
+  Budget& budget() noexcept { return budget_; }
+  bool knows(cpython::Frame frame) const noexcept {
+    return codes_.find(cpython::code_of(frame)) != nullptr;
+  }
   // For tests: compare the stack with the frames after every event, and count the differences.
   void check_every_event(bool on) noexcept { checks_ = on; }
   void check(const TracedThread& thread, cpython::Frame innermost) noexcept {
@@ -186,7 +209,7 @@ class Tracer {
 
   // Removes a destroyed code object: its address will be reused.
   void forget(const PyCodeObject* code) noexcept { codes_.erase(code); }
-  const CodeTable& codes() const noexcept { return codes_; }
+  CodeTable& codes() noexcept { return codes_; }
 
  private:
   friend class TracedThread;
@@ -196,6 +219,11 @@ class Tracer {
   TracedThread* prepare() noexcept;
   bool open_in_child() noexcept;
   CodeInfo decide(cpython::Frame frame) noexcept;
+  void apply(std::span<const LevelChange> changes, TracedThread& thread,
+             cpython::Frame innermost) noexcept;
+  void change_codes() noexcept;
+  void raise_all() noexcept;
+  void remove(TracedThread& thread) noexcept;
   void open(const ArmOptions& options);
   // Hashes a source file that Python has just read itself; 0 if it can't be read.
   std::uint64_t hash_now(std::string_view file) noexcept;
@@ -218,6 +246,7 @@ class Tracer {
   bool forked_ = false;
   bool checks_ = false;
   bool displaced_ = false;
+  bool applying_ = false;  // a review's changes; Python that runs meanwhile must not wait for it
   std::uint64_t events_checked_ = 0;
   std::uint64_t wrong_stacks_ = 0;
   std::string path_;
@@ -225,10 +254,18 @@ class Tracer {
   Filter filter_{{}, {}};
   const Hook* hook_ = &kNoHook;
   CodeTable codes_;
+  Budget budget_;
+  std::mutex mutex_;  // guards the next two: threads end without the GIL
+  std::vector<TracedThread*> threads_;
+  std::uint64_t ended_cpu_ns_ = 0;
   // Hashes by source file. Files are read only when their module runs and by start(): later they
   // may have changed, and a file server that hangs would stop this rank.
   std::map<std::string, std::uint64_t, std::less<>> hashes_;
 };
+
+inline void TracedThread::count_line(std::uint32_t code) noexcept {
+  Tracer::get().budget().count_line(code);
+}
 
 // Below: what the two files of the settrace hook share, its events (settrace.cpp) and the threads'
 // slots, which each version of CPython has in its own way (eval_slots.cpp).
@@ -260,6 +297,8 @@ bool take_this_thread();
 void release_this_thread();
 // Returns whether the calling thread's trace slot is ours, and notes a change.
 bool is_ours(PyThreadState* state) noexcept;
+// Switches a thread's trace function on if the frame on top of its list is recorded at level lines.
+void settle(PyThreadState* state, Level level) noexcept;
 // Audit hook: runs before a slot changes.
 int on_audit(const char* event, PyObject* args, void* unused);
 

@@ -117,7 +117,7 @@ const char* Dictionary::add(const EntryHead& head, std::string_view bytes) {
       texts_.push_back({head.id, bytes.substr(0, kLongestName)});
       return nullptr;
     case EntryKind::kCode:
-      return add_code(head.id, bytes);
+      return add_code(head.id, {value_of(head.now)}, bytes);
     case EntryKind::kGroup:
       return add_group(head.id, bytes);
     case EntryKind::kOperation:
@@ -127,7 +127,7 @@ const char* Dictionary::add(const EntryHead& head, std::string_view bytes) {
   return "is of an unknown kind";
 }
 
-const char* Dictionary::add_code(std::uint32_t id, std::string_view bytes) {
+const char* Dictionary::add_code(std::uint32_t id, LevelNow now, std::string_view bytes) {
   const auto* entry = reinterpret_cast<const CodeEntry*>(bytes.data());
   if (bytes.size() < sizeof(CodeEntry)) return "is a code object that is cut";
   bytes.remove_prefix(sizeof(CodeEntry));
@@ -136,6 +136,7 @@ const char* Dictionary::add_code(std::uint32_t id, std::string_view bytes) {
   code.id = id;
   code.first_line = entry->first_line;
   code.level = entry->level;
+  code.now = now;
   code.file_id = entry->file;
   code.source_hash = entry->source_hash;
   code.linetable = {reinterpret_cast<const std::uint8_t*>(bytes.data()), entry->linetable};

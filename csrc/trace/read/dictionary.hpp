@@ -18,11 +18,19 @@ struct Code {
   std::uint32_t id = 0;
   std::uint32_t first_line = 0;
   std::uint32_t level = 0;  // the filter's level
+  LevelNow now;             // if it has been recorded at another one
   std::uint32_t file_id = 0;
   std::uint64_t source_hash = 0;  // 0: unknown
   std::string_view qualified_name;
   std::string_view file;  // empty: unknown
   std::span<const std::uint8_t> linetable;
+
+  // The level at which it is recorded now.
+  std::uint32_t level_now() const noexcept {
+    return now.is_changed() ? static_cast<std::uint32_t>(now.level()) : level;
+  }
+  // Whether it is recorded less closely than the filter says.
+  bool is_lowered() const noexcept { return level_now() < level; }
 };
 
 // A process group. Its views point into its Dictionary.
@@ -76,7 +84,7 @@ class Dictionary {
   using Names = std::vector<Name>;
   static std::string_view find(const Names& names, std::uint32_t id) noexcept;
   const char* add(const EntryHead& head, std::string_view bytes);
-  const char* add_code(std::uint32_t id, std::string_view bytes);
+  const char* add_code(std::uint32_t id, LevelNow now, std::string_view bytes);
   const char* add_group(std::uint32_t id, std::string_view bytes);
   std::uint64_t read_chunk(const RecordFile& file, std::uint64_t from, std::uint64_t end,
                            const char*& trouble);

@@ -10,8 +10,8 @@ namespace {
 
 using Why = CallVisitor::Why;
 
-// Level::kCalls. Code with a lower level (`where`) is only on the stack and has no events.
-constexpr std::uint32_t kCallsLevel = 2;
+// Code with a lower level (`where`) is only on the stack and has no events.
+constexpr auto kCallsLevel = static_cast<std::uint32_t>(Level::kCalls);
 // Greatest depth at which to search a segment's outermost call in the next segment's stack.
 constexpr std::size_t kFarthest = 256;
 
@@ -168,6 +168,8 @@ bool Nesting::visit(CallVisitor& visitor, std::size_t most) {
       close(visitor, kind == Kind::kUnwind ? Why::kUnwind : Why::kEvent);
     } else if (kind == Kind::kLine) {
       visitor.line(tsc_, moment.place);
+    } else if (kind == Kind::kLevel) {
+      visitor.level(tsc_, moment.place);
     }
   }
   if (next_ < events_.size()) return true;
@@ -180,7 +182,7 @@ std::vector<std::uint32_t> recorded_calls(const Thread& thread, const Dictionary
   if (thread.torn) return calls;
   for (const Place place : thread.stack) {
     const Code* code = names.code(place.code());
-    if (code != nullptr && code->level >= kCallsLevel) calls.push_back(place.code());
+    if (code != nullptr && code->level_now() >= kCallsLevel) calls.push_back(place.code());
   }
   return calls;
 }

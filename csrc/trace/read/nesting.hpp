@@ -29,6 +29,8 @@ class CallVisitor {
   virtual void close(std::uint64_t tsc, std::uint32_t code, std::size_t depth, Why why) = 0;
   virtual void line(std::uint64_t tsc, Place place) = 0;
   virtual void gap(std::uint64_t tsc) = 0;
+  // Code is recorded at another level from here on, in all threads.
+  virtual void level(std::uint64_t /*tsc*/, Place /*place*/) {}
 };
 
 // Cuts a ring into segments: at gaps, and where an event contradicts the events before it (a broken

@@ -106,12 +106,13 @@ class SlimDictionary {
     if (code == nullptr) return;
     if (!code->file.empty()) add(EntryKind::kText, code->file_id, {code->file});
     const CodeEntry entry{code->source_hash, code->first_line, code->level, 0, code->file_id};
-    add(EntryKind::kCode, id, {raw_bytes(entry), code->qualified_name});
+    add(EntryKind::kCode, id, {raw_bytes(entry), code->qualified_name}, code->now);
   }
   const std::string& bytes() const noexcept { return bytes_; }
 
  private:
-  void add(EntryKind kind, std::uint32_t id, std::initializer_list<std::string_view> parts) {
+  void add(EntryKind kind, std::uint32_t id, std::initializer_list<std::string_view> parts,
+           LevelNow now = {}) {
     if (id == 0 || !known_.emplace(kind, id).second) return;
     std::string rest;
     for (const std::string_view part : parts) rest.append(part);
@@ -123,6 +124,7 @@ class SlimDictionary {
     head.kind = static_cast<std::uint32_t>(kind);
     head.id = id;
     head.bytes = static_cast<std::uint32_t>(rest.size());
+    head.now = now.bits;
     const std::size_t end = bytes_.size() + size;
     bytes_.append(raw_bytes(head)).append(rest).resize(end);
   }
@@ -289,6 +291,9 @@ std::string slim_record(const RecordFile& file) {
   for (const KeptThread& one : threads) name_stack(one.thread);
   for (const KeptThread& one : threads) {
     for (const Moment& moment : one.events.list) dictionary.add_code(moment.place.code());
+  }
+  for (const Code& code : names.dictionary().codes()) {
+    if (code.is_lowered()) dictionary.add_code(code.id);
   }
 
   SlimFile made;

@@ -12,7 +12,8 @@ namespace oddrank::trace {
 constexpr std::size_t kLargestSlim = std::size_t{256} << 10;
 
 // Returns a record of the same version, in which read_snapshot() finds the same process, step, end,
-// stacks, groups, open and last collectives and open sections. Of the rest it keeps the last:
+// stacks, groups, open and last collectives, open sections and the code that is recorded less
+// closely. Of the rest it keeps the last:
 // - events: 7 of the main thread (127 if its stack is empty: they show where it ended), 1 of others
 // - begins and ends of collectives: 128
 // - marks: 32

@@ -14,7 +14,11 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Na
   snapshot.trouble = trouble_of(names.dictionary(), read);
   for (Thread& thread : read.list) {
     ThreadNow now;
-    for (const Place place : thread.stack) now.stack.push_back(names.frame(place));
+    for (const Place place : thread.stack) {
+      now.stack.push_back(names.frame(place));
+      const LevelNow level = now.stack.back().now;
+      now.since.push_back(level.is_changed() ? clock.realtime_ns(level.since()) : Time());
+    }
     const Events events = read_events(file, thread.slot, 1);
     if (!events.list.empty() && events.generation == thread.generation) {
       now.last = clock.realtime_ns(events.list.back().tsc);
@@ -100,6 +104,7 @@ Frame Names::frame(Place place) {
   frame.function = code->qualified_name;
   frame.file = code->file;
   frame.line = line(*code, place);
+  if (!frame.line) frame.now = code->now;
   return frame;
 }
 
@@ -109,6 +114,20 @@ std::optional<std::uint32_t> Names::line(const Code& code, Place place) {
   if (code.linetable.empty()) return std::nullopt;
   const auto table = tables_.try_emplace(code.id, python_, code.linetable, code.first_line).first;
   return table->second.line_at(place.position());
+}
+
+std::vector<Lowered> lowered_in(const Dictionary& dictionary, const Clock& clock) {
+  std::vector<Lowered> found;
+  for (const Code& code : dictionary.codes()) {
+    if (!code.is_lowered()) continue;
+    Lowered one;
+    one.frame = {std::string(code.qualified_name), std::string(code.file), code.first_line, {}};
+    one.level = code.now.level();
+    one.wanted = static_cast<Level>(code.level & 3);
+    one.since = clock.realtime_ns(code.now.since());
+    found.push_back(std::move(one));
+  }
+  return found;
 }
 
 std::string trouble_of(const Dictionary& dictionary, const Threads& threads) {
@@ -134,6 +153,7 @@ Snapshot read_snapshot(const std::string& path) {
   for (const GroupProgress& group : read_progress(file)) {
     snapshot.groups.push_back({group, clock.realtime_ns(group.last)});
   }
+  snapshot.lowered = lowered_in(names.dictionary(), clock);
   snapshot.names = std::move(names).take();
   return snapshot;
 }
@@ -168,7 +188,12 @@ History read_history(const std::string& path, std::size_t last) {
       event.mark = said_by(*one.mark);
     } else {
       event.kind = one.place.kind();
-      if (event.kind != Kind::kGap) event.frame = names.frame(one.place);
+      if (event.kind == Kind::kLevel) {
+        event.mark = kLevelNames[one.place.position() & 3];
+        event.frame = names.frame(Place::of(one.place.code(), kNoPosition, 0));
+      } else if (event.kind != Kind::kGap) {
+        event.frame = names.frame(one.place);
+      }
       const Code* code = names.dictionary().code(one.place.code());
       event.source_hash = code == nullptr ? 0 : code->source_hash;
     }

@@ -21,11 +21,21 @@ struct Frame {
   std::string function;
   std::string file;
   std::optional<std::uint32_t> line;  // empty: only calls recorded, or no entry in the line table
+  LevelNow now;                       // if the line is empty since its code ran too often
+};
+
+// A code object that is recorded less closely, since it ran too often.
+struct Lowered {
+  Frame frame;  // `line` is the code's first line
+  Level level = Level::kOff;
+  Level wanted = Level::kOff;
+  Time since;
 };
 
 struct ThreadNow {
   Thread thread;
   std::vector<Frame> stack;  // outermost first
+  std::vector<Time> since;   // of each frame's `now`
   Time last;                 // when its last event was recorded
 };
 
@@ -54,6 +64,7 @@ struct Snapshot {
   std::vector<CollectiveNow> open;
   std::optional<CollectiveNow> last;  // the last one issued that is not open
   std::vector<GroupNow> groups;       // by id in `names`
+  std::vector<Lowered> lowered;       // by id in `names`
   bool has_all_collectives = true;    // none that was issued was overwritten or had no room
   std::optional<Dictionary> names;
   std::vector<Section> sections;  // begun and not ended, outermost first
@@ -69,7 +80,7 @@ struct HistoryEvent {
   Kind kind = Kind::kNone;  // kNone: a mark
   Frame frame;
   std::uint64_t source_hash = 0;  // of frame.file when it ran; 0: unknown
-  std::string mark;               // its text; "step N" for a step
+  std::string mark;               // its text; "step N" for a step; of kLevel the level's name
 };
 
 struct History {
@@ -92,12 +103,13 @@ struct Stats {
   Liveness life = Liveness::kUnknown;
   Counters counters;
   std::uint64_t threads = 0;
-  std::uint64_t events = 0;    // ever recorded by threads that still have a slot
-  std::uint64_t window = 0;    // events still in the rings
-  std::uint64_t lines = 0;     // line events still in the rings
-  Time begin;                  // when it was armed
-  Time end;                    // now, or a dead process's last event or mark
-  Time window_begin;           // oldest event in the main thread's ring
+  std::uint64_t events = 0;  // ever recorded by threads that still have a slot
+  std::uint64_t window = 0;  // events still in the rings
+  std::uint64_t lines = 0;   // line events still in the rings
+  Time begin;                // when it was armed
+  Time end;                  // now, or a dead process's last event or mark
+  Time window_begin;         // oldest event in the main thread's ring
+  std::vector<Lowered> lowered;
   std::vector<CodeUse> codes;  // the busiest by own time and by events
   std::string trouble;         // why parts could not be read; empty if all could
 };
@@ -117,6 +129,9 @@ class Names {
   Dictionary dictionary_;
   std::unordered_map<std::uint32_t, LineTable> tables_;  // by code id
 };
+
+// Returns the code objects that are recorded less closely.
+std::vector<Lowered> lowered_in(const Dictionary& dictionary, const Clock& clock);
 
 // Keeps the later of two times.
 inline void note_latest(Time& latest, Time time) {

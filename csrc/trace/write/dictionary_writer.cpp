@@ -103,6 +103,21 @@ std::uint32_t DictionaryWriter::add_code(const CodeFacts& code) noexcept {
   return id;
 }
 
+void DictionaryWriter::note_levels(std::span<const LevelChange> changes,
+                                   std::uint64_t tsc) noexcept {
+  if (std::ranges::none_of(changes, &LevelChange::lasting)) return;
+  const std::lock_guard lock(mutex_);
+  for (std::size_t at = 0; at < used_;) {
+    auto* head = reinterpret_cast<EntryHead*>(region_ + at);
+    at += head->size.load(std::memory_order_relaxed);
+    if (head->kind != static_cast<std::uint32_t>(EntryKind::kCode)) continue;
+    for (const LevelChange& change : changes) {
+      if (change.code != head->id || !change.lasting) continue;
+      head->now.store(LevelNow::of(change.level, tsc).bits, std::memory_order_relaxed);
+    }
+  }
+}
+
 std::uint32_t DictionaryWriter::lost_code() noexcept {
   const std::lock_guard lock(mutex_);
   return add_code_entry({.name = "?", .file = {}, .linetable = {}}, 0);

@@ -4,11 +4,13 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "trace/format/format.hpp"
 #include "trace/format/group_facts.hpp"
+#include "trace/write/budget.hpp"
 
 namespace oddrank::trace {
 
@@ -35,6 +37,8 @@ class DictionaryWriter {
 
   // Counts a code object without room.
   std::uint32_t add_code(const CodeFacts& code) noexcept;
+  // Notes in the code objects' entries the changes that last.
+  void note_levels(std::span<const LevelChange> changes, std::uint64_t tsc) noexcept;
   // Returns the id of a code object named "?", shared by all that add_code() has no room for.
   std::uint32_t lost_code() noexcept;
   std::uint32_t group(const GroupFacts& group) noexcept;

@@ -25,6 +25,7 @@ def arm(
     packages: Packages = None,
     *,
     hook: str | None = None,
+    budget: float | None = recorder.BUDGET,
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
@@ -36,6 +37,7 @@ def arm(
     packages: Any = None,
     *,
     hook: str | None = None,
+    budget: float | None = recorder.BUDGET,
     watch: bool = False,
     stall: float = STALL,
     json: str | None = None,
@@ -54,7 +56,7 @@ def arm(
         from oddrank.run import start
 
         start.begin(start.Options(stall, json, on_stall=on_stall))
-    return recorder.arm(packages, hook=hook)
+    return recorder.arm(packages, hook=hook, budget=budget)
 
 
 def check_action(action: str, json_path: str | None) -> None:

@@ -7,6 +7,7 @@ import click
 from oddrank.cli import Seconds, writable
 from oddrank.errors import OddrankError
 from oddrank.run.arm import COLLECT, OUTPUT, STALL, check_action
+from oddrank.trace.arm import BUDGET
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
 
@@ -18,6 +19,19 @@ The script runs as without oddrank, and with its exit code. A guard beside each 
 it dies or stands still, and a judge beside rank 0 names on stderr the rank to blame. Then each
 node's evidence is saved for oddrank triage. Nothing is ended unless you ask with --on-stall kill.
 """
+
+
+def _share(_context: click.Context, _option: click.Parameter, value: str) -> float | None:
+    """Returns the share of CPU time that `--budget` gives; None: no limit."""
+    if value == "none":
+        return None
+    try:
+        share = float(value)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise click.BadParameter(f"{value[:40]!r} is no share of the CPU time like 0.03, nor none")
+    return share
 
 
 @click.command(
@@ -90,6 +104,15 @@ node's evidence is saved for oddrank triage. Nothing is ended unless you ask wit
     type=click.Choice(["settrace", "monitoring"]),
     help="monitoring needs Python 3.12 and is the default from there on.",
 )
+@click.option(
+    "--budget",
+    metavar="SHARE",
+    default=str(BUDGET),
+    show_default=True,
+    callback=_share,
+    help="The share of each rank's CPU time that recording may take. Functions that run too often"
+    " are recorded less closely for a while; the record says which. none: no limit.",
+)
 @click.argument("program", metavar="SCRIPT|MODULE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 def command(  # noqa: PLR0917 (click passes them by name)
@@ -104,6 +127,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     no_watch: bool,
     packages: str | None,
     hook: str | None,
+    budget: float | None,
     program: str,
     arguments: tuple[str, ...],
 ) -> NoReturn:
@@ -121,4 +145,4 @@ def command(  # noqa: PLR0917 (click passes them by name)
         )
         start.begin(options)
     runs = script.module if is_module else script.script
-    runs(program, arguments, packages, hook)
+    runs(program, arguments, packages, hook, budget)

@@ -16,7 +16,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from oddrank.errors import OddrankError
-from oddrank.trace.arm import arm, note_end
+from oddrank.trace.arm import BUDGET, arm, note_end
 from oddrank.trace.packages import Packages
 
 # What `python -m` and the end of Python do has no public names.
@@ -26,7 +26,11 @@ _atexit: Any = atexit
 
 
 def script(
-    path: str, arguments: Sequence[str], packages: Packages, hook: str | None = None
+    path: str,
+    arguments: Sequence[str],
+    packages: Packages,
+    hook: str | None = None,
+    budget: float | None = BUDGET,
 ) -> NoReturn:
     """Runs `path` as __main__ and ends as Python would. OddrankError if there is no such file.
 
@@ -53,11 +57,15 @@ def script(
             source = file.read()
         exec(compile(source, path, "exec"), main.__dict__)
 
-    _run(run, packages, hook)
+    _run(run, packages, hook, budget)
 
 
 def module(
-    name: str, arguments: Sequence[str], packages: Packages, hook: str | None = None
+    name: str,
+    arguments: Sequence[str],
+    packages: Packages,
+    hook: str | None = None,
+    budget: float | None = BUDGET,
 ) -> NoReturn:
     """Does the same as `python -m name ...`. If there is no such module, nothing is recorded."""
     sys.argv[:] = [name, *arguments]
@@ -65,7 +73,7 @@ def module(
     # `python -m` calls this function; it replaces __main__ in place and sets sys.argv[0].
     body = functools.partial(_runpy._run_module_as_main, name, alter_argv=True)
     if _is_there(name):
-        _run(body, packages, hook)
+        _run(body, packages, hook, budget)
     body()  # says that there is none, in Python's words, and exits
     raise OddrankError(f"module {name!r} has appeared just now: start the command again")
 
@@ -107,8 +115,8 @@ def _spec(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
     return next((spec for find in finders if find and (spec := find(name, folders))), None)
 
 
-def _run(body: Any, packages: Packages, hook: str | None) -> NoReturn:
-    arm(packages, hook=hook)
+def _run(body: Any, packages: Packages, hook: str | None, budget: float | None) -> NoReturn:
+    arm(packages, hook=hook, budget=budget)
     try:
         body()
     except SystemExit:

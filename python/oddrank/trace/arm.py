@@ -36,6 +36,9 @@ _OURS = {
 HOOKS = ("settrace",) if sys.version_info < (3, 12) else ("monitoring", "settrace")
 """Hooks that this version of Python has; the first one is the default."""
 
+BUDGET = 0.03
+"""The share of its CPU time that a process spends on recording at most, by default."""
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -45,9 +48,9 @@ class Armed:
     path: the record file; "" if there is none (no room, or another arm() records already).
     """
 
-    def __init__(self, packages: Packages, hook: str | None) -> None:
-        self._packages, self._hook = packages, hook
-        self.path = _start(packages, hook)
+    def __init__(self, packages: Packages, hook: str | None, budget: float | None) -> None:
+        self._arguments = (packages, hook, budget)
+        self.path = _start(*self._arguments)
 
     def disarm(self) -> None:
         """Removes the hooks; the record stays readable. A second call does nothing."""
@@ -57,7 +60,7 @@ class Armed:
 
     def __enter__(self) -> "Armed":
         if not self.path:
-            self.path = _start(self._packages, self._hook)
+            self.path = _start(*self._arguments)
         return self
 
     def __exit__(
@@ -73,7 +76,7 @@ class Armed:
         import inspect
 
         self.disarm()
-        again = functools.partial(Armed, self._packages, self._hook)
+        again = functools.partial(Armed, *self._arguments)
         if inspect.isasyncgenfunction(function):
             raise OddrankError(
                 f"@oddrank.arm: {function.__qualname__} is an asynchronous generator: put"
@@ -103,10 +106,12 @@ class Armed:
 
 
 @overload
-def arm(packages: Packages = None, *, hook: str | None = None) -> Armed: ...
+def arm(
+    packages: Packages = None, *, hook: str | None = None, budget: float | None = BUDGET
+) -> Armed: ...
 @overload
 def arm(packages: Function) -> Function: ...
-def arm(packages: Any = None, *, hook: str | None = None) -> Any:
+def arm(packages: Any = None, *, hook: str | None = None, budget: float | None = BUDGET) -> Any:
     """Records from here on where every thread of this process is, for `oddrank trace where`.
 
     Call it at the top of a training script, use `with oddrank.arm():` around a part of it, or put
@@ -121,36 +126,39 @@ def arm(packages: Any = None, *, hook: str | None = None) -> Any:
     "settrace" records lines faster, but it takes the place of debuggers, misses threads made in
     C++, and slows down code that is not recorded; on 3.12 Python itself then takes seconds for a
     literal of 20,000 lines.
+    budget: the share of its CPU time that a process may spend on recording; None: any. While it
+    spends more, the functions with the most events are recorded less closely: by calls, in the
+    stack only, or not at all. The record says which, and since when. Functions that wait stay as
+    they are. A function that has become quiet is recorded as before. "settrace" on 3.12 and later
+    knows no budget.
 
     Forked and spawned children are recorded too, in files of 256 KiB. If arm() is called twice, the
     first call counts. Without room for a file, the process runs unrecorded, with one warning.
     OddrankError for an unknown level or hook; RuntimeError in a subinterpreter.
     """
     if callable(packages):
-        return Armed(None, hook)(packages)
-    return Armed(packages, hook)
+        return Armed(None, hook, budget)(packages)
+    return Armed(packages, hook, budget)
 
 
 class _ArmChild:
     """Arms spawned children: it is pickled with their Process object, and unpickling it arms."""
 
-    def __init__(
-        self, packages: list[tuple[str, str]], place: tuple[int, int, int, int], hook: str
-    ) -> None:
-        self._state = (packages, place, hook)
+    def __init__(self, *state: Any) -> None:
+        self._state = state
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_arm_child, self._state)
 
 
 def _arm_child(
-    packages: list[tuple[str, str]], place: tuple[int, int, int, int], hook: str
+    packages: list[tuple[str, str]], place: tuple[int, int, int, int], hook: str, budget: float
 ) -> _ArmChild:
-    _begin(packages, place, is_child=True, hook=hook)
-    return _ArmChild(packages, place, hook)
+    _begin(packages, place, is_child=True, hook=hook, budget=budget)
+    return _ArmChild(packages, place, hook, budget)
 
 
-def _start(packages: Packages, hook: str | None) -> str:
+def _start(packages: Packages, hook: str | None, budget: float | None) -> str:
     """Returns the record's path; "" if there is no room, or another arm() records already."""
     made = packages_.rules(packages)
     if hook is not None and hook not in HOOKS:
@@ -158,11 +166,19 @@ def _start(packages: Packages, hook: str | None) -> str:
             f"hook={hook!r}: Python {sys.version_info[0]}.{sys.version_info[1]} has"
             f" {' and '.join(HOOKS)}; take one of them or leave it out"
         )
-    return _begin(made, _place(), is_child=is_spawned(), hook=hook or HOOKS[0])
+    if budget is not None and not 0 < budget <= 1:
+        raise OddrankError(f"budget={budget!r}: give a share of the CPU time, as 0.03, or None")
+    return _begin(
+        made, _place(), is_child=is_spawned(), hook=hook or HOOKS[0], budget=budget or 0.0
+    )
 
 
 def _begin(
-    made: list[tuple[str, str]], place: tuple[int, int, int, int], is_child: bool, hook: str
+    made: list[tuple[str, str]],
+    place: tuple[int, int, int, int],
+    is_child: bool,
+    hook: str,
+    budget: float,
 ) -> str:
     core = _native.core()
     if core.trace_armed():
@@ -178,7 +194,7 @@ def _begin(
     try:
         path: str = core.trace_arm(
             folders, name, int(megabytes * (1 << 20)), place, is_child,
-            os.uname().nodename, arguments, made, stdlib, installed, hook,
+            os.uname().nodename, arguments, made, stdlib, installed, hook, budget,
         )  # fmt: skip
     except OddrankError as error:
         warn(f"oddrank records nothing: {error}")
@@ -194,7 +210,7 @@ def _begin(
     os.environ[job.INHERITED] = name
     collectives.start_with_torch(speaks=place[1] == 0 and not is_child)
     _watch_end()
-    _tell_children(_ArmChild(made, place, hook))
+    _tell_children(_ArmChild(made, place, hook, budget))
     return path
 
 

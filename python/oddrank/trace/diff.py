@@ -6,7 +6,7 @@ number in its group.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,8 @@ class History:
     """The record goes back to arm(): its beginning is not overwritten."""
     overwritten: tuple[int, ...] = ()
     """Numbers of earlier steps, whose calls are overwritten."""
+    lowered: frozenset[tuple[str, str]] = frozenset()
+    """Function and file of code that runs too often: only some of its calls are recorded."""
 
     @property
     def steps(self) -> list[int]:
@@ -74,6 +76,7 @@ class History:
             "pid": self.pid,
             "steps": self.steps,
             "steps_overwritten": list(self.overwritten),
+            "lowered": [list(each) for each in sorted(self.lowered)],
         }
 
 
@@ -124,11 +127,19 @@ def read(file: Path) -> History:
     since = None if whole or not own else own[oldest][0]
     collectives = _collective_items(core.trace_collectives(str(file)), pid, since)
     made = tuple(_merged(items, collectives))
-    return History(process["rank"], process["host"], pid, made, whole, gone)
+    lowered = {(function, path) for function, path, *_ in before["lowered"]}
+    lowered |= {event[3][:2] for event in events if event[2] == "level"}
+    return History(
+        process["rank"], process["host"], pid, made, whole, gone, frozenset(lowered)
+    )  # fmt: skip
 
 
 def compare(a: History, b: History) -> Difference:
-    """Compares the items from the last common anchor up to the first difference. Pure."""
+    """Compares the items from the last common anchor up to the first difference. Pure.
+
+    Leaves out the functions of which one of the records does not have all calls.
+    """
+    a, b = _without(a, a.lowered | b.lowered), _without(b, a.lowered | b.lowered)
     anchor = _last_common(a, b, _step)
     from_arm = anchor is None and a.whole and b.whole
     anchor = (0, 0) if from_arm else anchor or _last_common(a, b, _collective)
@@ -152,10 +163,18 @@ def compare(a: History, b: History) -> Difference:
     )  # fmt: skip
 
 
+def _without(history: History, functions: frozenset[tuple[str, str]]) -> History:
+    kept = tuple(item for item in history.items if (item.name, item.place) not in functions)
+    return replace(history, items=kept)
+
+
 def text(found: Difference) -> Iterable[str]:
     """Yields the lines of `trace diff`."""
     for side in (found.a, found.b):
         yield f"{side}: {_window(side)}"
+        if side.lowered:
+            names = ", ".join(sorted(name for name, _ in side.lowered))
+            yield f"  not compared, called too often to be recorded: {names}"
     if not found.compared:
         yield "these records have nothing in common: no step, no collective with the same number"
         return

@@ -128,7 +128,7 @@ class NicerTrace:
                 script=script, roots=roots,
             )  # fmt: skip
 
-        printing = printer.begin(make_text, lambda: arm(self._rules))
+        printing = printer.begin(make_text, lambda: arm(self._rules, budget=None))
         if printing is None:
             return work()
         try:

@@ -41,6 +41,29 @@ class Frame:
     file: str
     line: int | None
     """None: recorded by calls only."""
+    level: str | None = field(default=None, compare=False)
+    """If the line is unknown since the function ran too often: its level (off, where, calls); lines
+    if it is recorded by lines again."""
+    since: float | None = field(default=None, compare=False)
+    """Unix time since which it is recorded at this level."""
+
+    def as_data(self) -> dict[str, Any]:
+        data = {"function": self.function, "file": self.file, "line": self.line}
+        return data if self.level is None else {**data, "level": self.level, "since": self.since}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function that is recorded less closely than asked for, since it ran too often."""
+
+    function: str
+    file: str
+    line: int | None
+    """Its first line."""
+    level: str
+    """off, where or calls."""
+    wanted: str
+    since: float | None
 
 
 def identity(found: dict[str, Any]) -> dict[str, Any]:
@@ -150,6 +173,18 @@ def lacks(found: dict[str, Any]) -> Iterable[str]:
             yield f"no room for {count} {what}: raise ODDRANK_TRACE_MB"
     if found.get("trouble"):
         yield found["trouble"]
+
+
+def lowered_in(found: dict[str, Any]) -> tuple[Lowered, ...]:
+    """Returns what the recorder has limited, from a dict of the compiled reader."""
+    return tuple(
+        Lowered(function, file, line, level, wanted, seconds(since))
+        for function, file, line, level, wanted, since in found["lowered"]
+    )
+
+
+def seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def short(file: str) -> str:

@@ -11,7 +11,7 @@ from oddrank.errors import OddrankError
 from oddrank.finding import fold
 from oddrank.trace import processes
 from oddrank.trace.collectives import ProcessGroup, group_of
-from oddrank.trace.processes import Frame, Process
+from oddrank.trace.processes import Frame, Lowered, Process, seconds
 
 # The kernel's letters for the state of a thread.
 _STATES = {
@@ -123,6 +123,8 @@ class Rank(Process):
     """Those for which the table of open ones had no room."""
     lost_groups: int = 0
     """Groups that collectives were begun in and that are not in `groups`; at least so many."""
+    lowered: tuple[Lowered, ...] = field(default=(), compare=False)
+    """Functions that run too often to be recorded as closely as asked for."""
     file: str = field(default="", compare=False)
 
     @property
@@ -146,7 +148,8 @@ class Rank(Process):
             "sections": list(self.sections),
             "collective": first and _collective_data(first),
             "threads": [_thread_data(thread) for thread in self.threads],
-            "last_at": self.last_at and asdict(self.last_at),
+            "last_at": self.last_at and self.last_at.as_data(),
+            "lowered": [asdict(each) for each in self.lowered],
             "notes": list(self.notes),
             "record": self.file,
         }
@@ -173,7 +176,7 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
     return Rank(
         **processes.identity(found),
         step=found["step"],
-        last=_seconds(found["last_ns"]),
+        last=seconds(found["last_ns"]),
         collectives=tuple(sorted(collectives, key=lambda each: each.number)),
         sections=tuple(name for name, _, _ in found["sections"]),
         threads=tuple(_thread(each) for each in found["threads"]),
@@ -184,6 +187,7 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         has_all_collectives=found["has_all_collectives"],
         lost_collectives=found["lost"]["collectives"],
         lost_groups=found["lost"]["groups"],
+        lowered=processes.lowered_in(found),
         file=file,
     )
 
@@ -224,7 +228,7 @@ def _way_out(events: Sequence[tuple[str, Frame]]) -> Frame | None:
         elif kind == "line" and place and _same_code(frame, place) and (frame.line or 0) > line:
             place = place if line else frame
             line = frame.line or 0
-        elif kind != "mark":
+        elif kind not in ("mark", "level"):
             break
     return place
 
@@ -240,21 +244,24 @@ def _same_code(one: Frame, other: Frame) -> bool:
 
 
 def _thread(found: dict[str, Any]) -> Thread:
-    stack = tuple(Frame(*frame) for frame in found["stack"])
+    stack = tuple(
+        Frame(function, file, line, level, seconds(since))
+        for function, file, line, level, since in found["stack"]
+    )
     return Thread(
         tid=found["tid"],
         name=found["name"],
         stack=stack,
         hidden=max(found["depth"] - len(stack), 0),
         ended=found["ended"],
-        last=_seconds(found["last_ns"]),
+        last=seconds(found["last_ns"]),
         torn=found["torn"],
     )
 
 
 def _group(found: tuple[Any, ...]) -> ProcessGroup:
     facts, begun, issued, ended, last = found
-    return group_of(facts, begun, issued or None, ended or None, _seconds(last))
+    return group_of(facts, begun, issued or None, ended or None, seconds(last))
 
 
 def _collective(found: dict[str, Any]) -> Collective:
@@ -267,8 +274,8 @@ def _collective(found: dict[str, Any]) -> Collective:
         tid=found["tid"],
         number=found["number"],
         state=found["state"],
-        began=_seconds(found["begin_ns"]),
-        ended=_seconds(found["end_ns"]),
+        began=seconds(found["begin_ns"]),
+        ended=seconds(found["end_ns"]),
         ranks=group.ranks,
         backend=group.backend,
         **dict(zip(_SIZES, found["sizes"], strict=True)),
@@ -330,12 +337,5 @@ def _thread_data(thread: Thread) -> dict[str, Any]:
         "state": thread.state,
         "cpu_s": thread.cpu,
         "hidden": thread.hidden,
-        "stack": [
-            {"function": frame.function, "file": frame.file, "line": frame.line}
-            for frame in thread.stack
-        ],
+        "stack": [frame.as_data() for frame in thread.stack],
     }
-
-
-def _seconds(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9

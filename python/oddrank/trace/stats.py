@@ -14,7 +14,7 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.trace import processes
-from oddrank.trace.processes import Process, short
+from oddrank.trace.processes import Lowered, Process, short
 
 # Hook -> ns per line, ns per call or return: see above.
 _COSTS = {"settrace": (24.0, 48.0), "monitoring": (25.0, 26.0)}
@@ -60,6 +60,8 @@ class RankStats(Process):
     notes: tuple[str, ...]
     """A line for each gap in the record."""
     codes: tuple[Code, ...]
+    lowered: tuple[Lowered, ...] = ()
+    """Functions that run too often to be recorded as closely as asked for."""
 
     @property
     def per_second(self) -> float | None:
@@ -146,6 +148,11 @@ def notes(found: Sequence[RankStats]) -> Iterable[str]:
     """Yields a line for each gap in the figures."""
     for rank in found:
         yield from (f"rank {rank.rank} (pid {rank.pid}): {note}" for note in rank.notes)
+        for each in rank.lowered:
+            yield (
+                f"rank {rank.rank} (pid {rank.pid}): {each.function} ({short(each.file)}:"
+                f"{each.line}) runs too often for level {each.wanted}: it has level {each.level}"
+            )
 
 
 def _cut(text: str) -> str:
@@ -167,6 +174,7 @@ def _rank(found: dict[str, Any]) -> RankStats:
         lost=found["lost"],
         notes=tuple(processes.lacks(found)),
         codes=tuple(Code(*each) for each in found["codes"]),
+        lowered=processes.lowered_in(found),
     )
 
 

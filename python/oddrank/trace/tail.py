@@ -29,7 +29,7 @@ def text(
     threads = {event[1] for event in events}
     for nanoseconds, tid, kind, frame, source_hash, mark in events:
         who = "" if len(threads) < 2 or tid == process["pid"] else f"[thread {tid}] "
-        said = f"=== {mark}" if kind == "mark" else _event(kind, Frame(*frame))
+        said = f"=== {mark}" if kind == "mark" else _event(kind, Frame(*frame), mark)
         if source and kind == "line":
             said += f": {_source(Frame(*frame), source_hash)}"
         yield f"{_clock(nanoseconds, microseconds)} {who}{said}"
@@ -37,10 +37,13 @@ def text(
         yield f"not readable: {trouble}"
 
 
-def _event(kind: str, frame: Frame) -> str:
+def _event(kind: str, frame: Frame, level: str) -> str:
     if kind == "gap":
         return "--- earlier events were not recorded"
     where = short(frame.file)
+    if kind == "level":
+        how = {"off": "not recorded", "where": "recorded in the stack only"}.get(level)
+        return f"--- {frame.function} ({where}) is {how or f'recorded by {level}'} from here on"
     if kind == "line":
         return f"{where}:{'?' if frame.line is None else frame.line}"
     return f"--- {_WORDS.get(kind, kind)} {frame.function} ({where})"

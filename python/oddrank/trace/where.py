@@ -10,6 +10,9 @@ from oddrank.finding import fold, ranks_text
 from oddrank.trace.processes import Frame, short
 from oddrank.trace.ranks import Collective, Rank, Thread
 
+_MOST_OFF = 3  # functions to name that are not in the stacks
+_CLOSEST = ("lines", "calls", "where", "off")
+
 
 @dataclass(frozen=True)
 class Group:
@@ -188,6 +191,22 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
             yield from _last_lines(first)
     if not threads:
         yield "  no thread has been recorded"
+    yield from _missing_lines(first)
+
+
+def _missing_lines(rank: Rank) -> Iterable[str]:
+    """Yields a line on the functions that run too often to be in the stacks."""
+    off = sorted(
+        (each for each in rank.lowered if each.level == "off"),
+        key=lambda each: (_CLOSEST.index(each.wanted), -(each.since or 0)),
+    )
+    if not off:
+        return
+    names = [f"{each.function} ({short(each.file)}:{each.line})" for each in off[:_MOST_OFF]]
+    more = [f"{len(off) - _MOST_OFF} more"] if len(off) > _MOST_OFF else []
+    since = min((each.since for each in off if each.since is not None), default=None)
+    begin = "" if since is None else f" since {_time(since)}"
+    yield f"  not in the stacks{begin}, called too often: {', '.join([*names, *more])}"
 
 
 def _collective(collective: Collective, now: float | None) -> str:
@@ -227,7 +246,7 @@ def _stack_lines(thread: Thread) -> Iterable[str]:
     for i, (place, function) in enumerate(places):
         if thread.hidden and i == len(places) - 1:
             yield f"    ... {thread.hidden} more frames"
-        yield f"    {place:<{width}}  {function}"
+        yield f"    {place:<{width}}  {function}{_unknown(thread.stack[i])}"
     if thread.torn:
         yield "    (the stack changed while it was read: frames of different moments)"
 
@@ -240,6 +259,21 @@ def _last_lines(rank: Rank) -> Iterable[str]:
         ran += f": last at {place} in {function}"
     yield f"    {ran}"
     yield f"    last lines: oddrank trace tail {shlex.quote(rank.file)}"
+
+
+def _unknown(frame: Frame) -> str:
+    """Says why the line is unknown, if the recorder has limited itself."""
+    if frame.level is None:
+        return ""
+    when = "" if frame.since is None else f" {_time(frame.since)}"
+    if frame.level == "lines":
+        return f"  (line unknown: not recorded by lines until{when or ' just now'})"
+    by = {"where": "in the stack only"}.get(frame.level, f"by {frame.level}")
+    return f"  (line unknown: recorded {by}{f' since{when}' if when else ''})"
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(seconds))
 
 
 def _frame(frame: Frame) -> tuple[str, str]:

@@ -248,6 +248,7 @@ def _stacks(
     chosen: Sequence[Rank], seen: Mapping[str, Seen | None], sources: Mapping[str, Source]
 ) -> Iterable[Stack]:
     found: dict[tuple[Frame, ...], list[Thread]] = defaultdict(list)
+    missing = record_calls.missing(chosen)
     for rank in chosen:
         at = seen[rank.file]
         for thread in rank.threads:
@@ -256,7 +257,7 @@ def _stacks(
             state, cpu = thread.state, thread.cpu
             if at is not None and thread.tid in at.threads:
                 state, cpu = at.threads[thread.tid]
-            found[record_calls.frames(thread)].append(
+            found[record_calls.frames(thread, missing)].append(
                 Thread(
                     record_calls.process_of(rank), thread.name, thread.tid, state or "", None,
                     sources[rank.file], at.time if at is not None else rank.last, cpu,

@@ -66,8 +66,30 @@ def alone(history: Sequence[collectives.Collective]) -> tuple[float | None, floa
     return end / 1e9 if end is not None else None, max(pauses, default=0) / 1e9 or None
 
 
-def frames(thread: ranks.Thread) -> tuple[Frame, ...]:
-    return tuple(Frame(f.function, f.file, f.line) for f in reversed(thread.stack))
+def missing(chosen: Iterable[Rank]) -> frozenset[tuple[str, str]]:
+    """Returns function and file of what is not in the stacks of some record: called too often."""
+    return frozenset(
+        (each.function, each.file)
+        for rank in chosen
+        for each in rank.lowered
+        if each.level == "off"
+    )
+
+
+def frames(
+    thread: ranks.Thread, without: frozenset[tuple[str, str]] = frozenset()
+) -> tuple[Frame, ...]:
+    """Returns a thread's frames, innermost first.
+
+    without: functions to leave out if they call others, so that the stack equals those of records
+    that do not have them.
+    """
+    stack = [Frame(f.function, f.file, f.line) for f in reversed(thread.stack)]
+    return tuple(
+        frame
+        for i, frame in enumerate(stack)
+        if i == 0 or (frame.function, frame.file) not in without
+    )
 
 
 def process_of(rank: Rank) -> Process:

@@ -332,10 +332,14 @@ def _groups(stands: Iterable[Stand]) -> list[list[Stand]]:
 
 
 def _by_line(stands: Iterable[Stand]) -> dict[object, list[Stand]]:
-    """Returns processes that stand in one call at one line."""
+    """Returns processes that stand in one call at one line; an unknown line may be any."""
     found: dict[object, list[Stand]] = defaultdict(list)
-    for stand in stands:
-        found[stand.place].append(stand)
+    known: dict[object, object] = {}
+    for stand in sorted(stands, key=lambda s: s.place[3] is None):
+        *call, line = stand.place
+        place = stand.place if line is not None else known.get(tuple(call), stand.place)
+        known.setdefault(tuple(call), place)
+        found[place].append(stand)
     return found
 
 
@@ -357,7 +361,7 @@ def _shared(one: Frames, other: Frames) -> int:
         if (a.function, a.file) != (b.function, b.file):
             break
         count += 1
-        if a.line != b.line:
+        if None not in (a.line, b.line) and a.line != b.line:
             break
     return count
 
