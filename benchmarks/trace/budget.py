@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import harness
 from event_cost import build_empty_hook
+
+import harness
 
 NEW = sys.version_info >= (3, 12)
 HERE = Path(__file__).parent
