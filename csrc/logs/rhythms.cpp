@@ -66,7 +66,7 @@ void Rhythms::take(const Piece& piece, std::int64_t reference_ns, std::int64_t a
 // Returns the time that a line names, on the clock of the file's first one.
 std::optional<std::int64_t> Rhythms::time_of(const Piece& piece, std::int64_t reference_ns) {
   const auto time = find_time(piece.said, reference_ns);
-  if (!time || time->ns <= 0) return {};
+  if (!time || time->ns <= 0 || time->clock == Timestamp::Clock::boot) return {};
   if (!clock_) {
     clock_ = time->clock;
     if (lines_ > 1) forget_times();

@@ -45,7 +45,7 @@ def test_the_list_quotes_the_lines_with_their_places(tmp_path):
     assert "in order of lines" in text
     assert "rank 2: raised ValueError: boom" in text
     assert "ranks 0-1, 3: raised RuntimeError" in text
-    assert "job.log:1]" in text
+    assert "[job.log:1]" in text
 
 
 def test_a_hundred_equal_failures_are_one_line(tmp_path):

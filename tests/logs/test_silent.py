@@ -33,6 +33,14 @@ def test_a_rank_that_stopped_is_named(tmp_path, times):
     assert first["last_line"] == 59 * 4 + 3
 
 
+def test_tags_of_mpirun_are_no_times(tmp_path):
+    log = tmp_path / "job.log"
+    text = steps(log, stops={2: 60}, times=False).read_text()
+    log.write_text(text.replace("[rank", "[1,").replace("]:", "]<stdout>:"))
+    made = report("silent", log, check=1)
+    assert (made["data"]["unit"], made["findings"][0]["who"]["ranks"]) == ("lines", [2])
+
+
 def test_a_rank_with_a_slow_rhythm_is_not_silent(tmp_path):
     log = steps(tmp_path / "job.log", every=lambda rank: 12 if rank == 2 else 1, stops={2: 100})
     assert report("silent", log)["verdict"] == "healthy"

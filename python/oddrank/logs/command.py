@@ -213,10 +213,10 @@ def silent(
             voices, unit = silence.voices([silence.Listener(source) for source in logs])
     found = silence.judge(voices, unit) if unit else None
     data: dict[str, Any] = {**silence.data(voices, unit, found), "skipped": notes.lines}
-    if json_path != "-" and unit:
+    if json_path != "-" and voices:
         of = "s" if unit == "s" else "lines"
         columns = ("rank", "lines", "last line", f"silent ({of})", f"usual pause ({of})",
-                   f"longest ({of})", "")  # fmt: skip
+                   f"longest ({of})")  # fmt: skip
         _table(columns, silence.rows(data, _MOST_ROWS))
     _say(notes.lines)
     report = findings.silent(found, silence.comparable(voices), data)

@@ -103,9 +103,9 @@ def _many(silence: Silence) -> Finding:
 
 def _evidence(voice: Voice, silence: Silence) -> Evidence:
     peers: Sequence[float] = sorted(other.silent for other in silence.others)
-    text = (f"last line: {voice.last_line}; its longest pause before was"
-            f" {_length(voice.longest, silence)}; silent for")  # fmt: skip
-    return Evidence(text, "log lines", voice.silent, silence.unit, peers[len(peers) // 2])
+    text = f"its longest pause before was {_length(voice.longest, silence)}; silent for"
+    place = f"{voice.file}:{voice.last_line}"
+    return Evidence(text, place, voice.silent, silence.unit, peers[len(peers) // 2])
 
 
 def _length(value: float, silence: Silence) -> str:

@@ -58,8 +58,10 @@ class Said:
         known = ranks(self.processes)
         if known:
             return ranks_text(known)
-        names = sorted({sources.name(process) for process in self.processes})
-        return names[0] if len(names) == 1 else f"{len(names)} processes"
+        names = {sources.name(process) for process in self.processes if process != Process()}
+        if len(names) == 1:
+            return names.pop()
+        return f"{len(self.processes)} processes" if len(self.processes) > 1 else "a process"
 
     @property
     def event(self) -> timeline.Event:
@@ -85,7 +87,10 @@ class Told:
 def read(logs: Sequence[Source], notes: Notes) -> Told:
     """Reads all failures, and judges which came first."""
     items = [source.item for source in logs]
-    facts = [fact for *_, found in kinds.read(items, notes, _KINDS) for fact in found]
+    own = Notes()
+    facts = [fact for *_, found in kinds.read(items, own, _KINDS) for fact in found]
+    # Of a log without a failure it says that it found nothing.
+    notes.lines += [line for line in own.lines if "left out" in line]
     triage = report.judge(facts, items, notes)
     seen = triage.view
     failures = [*_ends(seen), *_timeouts(seen)]
@@ -175,6 +180,10 @@ def lines(told: Told, most: int) -> Iterator[str]:
     warnings = [said for said in told.said if said.why == "said"]
     if failures:
         yield f"what failed, {words[told.basis]}"
+
+    def place(said: Said) -> str:
+        return str(said.source).removeprefix(told.triage.folder)
+
     before: Said | None = None
     start = failures[0].time if failures and told.basis == "time" else None
     for said in failures[:most]:
@@ -184,7 +193,7 @@ def lines(told: Told, most: int) -> Iterator[str]:
         )
         when = f"{said.time - start:+9.3f} s" if start is not None and said.time is not None else ""
         why = f" ({_WHY[said.why]})" if _WHY[said.why] else ""
-        yield f"{'~' if unsure else ' '}{when}  {said.who}: {said.text}{why} [{said.source}]"
+        yield f"{'~' if unsure else ' '}{when}  {said.who}: {said.text}{why} [{place(said)}]"
         before = said
     if len(failures) > most:
         yield f"  ... and {len(failures) - most} more"
@@ -192,7 +201,7 @@ def lines(told: Told, most: int) -> Iterator[str]:
         yield "what was said before that"
     for said in warnings[-most:]:
         times = f" ({said.count} times)" if said.count > len(said.processes) else ""
-        yield f"  {said.who}: {said.text}{times} [{said.source}]"
+        yield f"  {said.who}: {said.text}{times} [{place(said)}]"
 
 
 def data(told: Told) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Voice:
     """
 
     process: Process
+    file: str
     lines: int
     last_line: int
     last: float
@@ -77,8 +78,9 @@ class Listener:
     def feed(self, chunk: bytes, arrival_ns: int) -> None:
         self._core.feed(chunk, self.source.written_ns, arrival_ns)
 
-    def rows(self) -> Iterator[tuple[Process, tuple[Any, ...]]]:
-        yield from zip(self._numbers, self._core.all(), strict=True)
+    def rows(self) -> Iterator[tuple[Process, str, tuple[Any, ...]]]:
+        for process, row in zip(self._numbers, self._core.all(), strict=True):
+            yield process, self.source.item.name, row
 
     @property
     def lines(self) -> int:
@@ -90,27 +92,26 @@ def voices(listeners: Sequence[Listener]) -> tuple[list[Voice], Unit | None]:
 
     Lines are a clock only within one log, to which all ranks write.
     """
-    rows = [(process, row) for one in listeners for process, row in one.rows()
-            if process != Process()]  # fmt: skip
-    talkers = [row for _, row in rows if row[0] >= _LEAST_LINES]
+    rows = [found for one in listeners for found in one.rows() if found[0] != Process()]
+    talkers = [row for _, _, row in rows if row[0] >= _LEAST_LINES]
     if talkers and all(row[4] is not None for row in talkers):
-        timed = [(process, row) for process, row in rows if row[4] is not None]
-        begin = min(row[3] for _, row in timed)
-        end = max(row[4] for _, row in timed)
-        return [_voice(process, row, begin, end) for process, row in timed], "s"
+        timed = [found for found in rows if found[2][4] is not None]
+        begin = min(row[3] for _, _, row in timed)
+        end = max(row[4] for _, _, row in timed)
+        return [_voice(*found, begin, end) for found in timed], "s"
     if len(listeners) == 1:
         end = listeners[0].lines
         return [
-            Voice(process, lines, last, last, end - last, last - first, usual, longest)
-            for process, (lines, first, last, _, _, (_, _, usual, longest), _) in rows
+            Voice(process, file, lines, last, last, end - last, last - first, usual, longest)
+            for process, file, (lines, first, last, _, _, (_, _, usual, longest), _) in rows
         ], "lines"
     return [], None
 
 
-def _voice(process: Process, row: tuple[Any, ...], begin: int, end: int) -> Voice:
+def _voice(process: Process, file: str, row: tuple[Any, ...], begin: int, end: int) -> Voice:
     lines, _, last_line, first_ns, last_ns, _, (_, _, usual, longest) = row
     return Voice(
-        process, lines, last_line, (last_ns - begin) / 1e9, (end - last_ns) / 1e9,
+        process, file, lines, last_line, (last_ns - begin) / 1e9, (end - last_ns) / 1e9,
         (last_ns - first_ns) / 1e9, usual / 1e9, longest / 1e9,
     )  # fmt: skip
 
@@ -142,8 +143,8 @@ def data(found: Sequence[Voice], unit: Unit | None, silence: Silence | None) -> 
         "unit": unit,
         "ranks": [
             {"name": sources.name(v.process), "rank": v.process.rank, "host": v.process.host,
-             "lines": v.lines, "last_line": v.last_line, "last": v.last, "silent": v.silent,
-             "usual": v.usual, "longest": v.longest, "regular": v.has_rhythm,
+             "file": v.file, "lines": v.lines, "last_line": v.last_line, "last": v.last,
+             "silent": v.silent, "usual": v.usual, "longest": v.longest, "regular": v.has_rhythm,
              "stopped": v.process in named}
             for v in sorted(found, key=lambda v: (-v.silent, sources.sort_key(v.process)))
         ],
@@ -151,8 +152,7 @@ def data(found: Sequence[Voice], unit: Unit | None, silence: Silence | None) -> 
 
 
 def rows(data: Mapping[str, Any], most: int) -> Iterator[Sequence[object]]:
-    """Yields the rows of the table, the longest silence first."""
+    """Yields the rows of the table, the longest silence first. No pauses: too few lines."""
     for rank in data["ranks"][:most]:
-        yield (rank["name"], rank["lines"], rank["last_line"],
-               *(f"{rank[key]:.4g}" for key in ("silent", "usual", "longest")),
-               "" if rank["regular"] else "too few lines")  # fmt: skip
+        pauses = (f"{rank[key]:.4g}" if rank["regular"] else None for key in ("usual", "longest"))
+        yield rank["name"], rank["lines"], rank["last_line"], f"{rank['silent']:.4g}", *pauses
