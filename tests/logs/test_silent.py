@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from logs.logs_command import oddrank, report, stamp, written
+from oddrank.logs import silence, sources
+from oddrank.triage.evidence import Notes
 
 
 def steps(path, *, ranks=4, seconds=120, every=lambda rank: 1, stops=None, times=True):
@@ -85,6 +87,40 @@ def test_logs_of_ranks_are_compared_by_time_and_not_without(tmp_path):
     for path in tmp_path.iterdir():
         written(path, *(line[24:] for line in path.read_text().splitlines()))
     assert report("silent", tmp_path, check=3)["data"]["unit"] is None
+
+
+def live(path, *arrivals):
+    """Returns the voices of a growing log, to which ranks wrote at these seconds."""
+    path.touch()
+    (source,) = sources.followed([str(path)], Notes())
+    listener = silence.Listener(source, live=True)
+    for second, text in sorted(arrivals):
+        listener.feed(f"{text}\n".encode(), 10**18 + int(second * 1e9))
+    return silence.voices([listener])
+
+
+def test_a_growing_log_is_measured_by_when_its_lines_come(tmp_path):
+    lines = [(second, f"[rank{rank}]: step") for second in range(60) for rank in range(4)
+             if rank != 2 or second < 30]  # fmt: skip
+    voices, unit = live(tmp_path / "job.log", *lines)
+    assert unit == "s"
+    found = silence.judge(voices, unit)
+    assert [voice.process.rank for voice in found.voices] == [2]
+    assert 29 <= found.voices[0].silent <= 31
+
+
+def test_times_in_a_growing_logs_lines_count_more_than_when_they_come(tmp_path):
+    lines = [(0, f"[rank{rank}]: {stamp(second)} step") for second in range(60)
+             for rank in range(4)]  # fmt: skip
+    voices, unit = live(tmp_path / "job.log", (-1, "[rank0]: starts"), *lines)
+    assert (unit, silence.judge(voices, unit)) == ("s", None)
+    assert max(voice.last for voice in voices) == 59
+
+
+def test_a_followed_log_is_judged_at_the_end(tmp_path):
+    log = steps(tmp_path / "job.log", stops={2: 60})
+    made = report("silent", log, "--follow", "--for", "0", check=1)
+    assert made["findings"][0]["who"]["ranks"] == [2]
 
 
 def test_the_table_shows_the_longest_silence_first(tmp_path):

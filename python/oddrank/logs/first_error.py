@@ -198,7 +198,7 @@ def lines(told: Told, most: int) -> Iterator[str]:
     if len(failures) > most:
         yield f"  ... and {len(failures) - most} more"
     if warnings:
-        yield "what was said before that"
+        yield "what was said before that" if failures else "warnings and errors that are no end"
     for said in warnings[-most:]:
         times = f" ({said.count} times)" if said.count > len(said.processes) else ""
         yield f"  {said.who}: {said.text}{times} [{place(said)}]"
