@@ -81,13 +81,14 @@ py::tuple to_tuple(const logs::Rhythm& r) {
 }
 
 py::dict merge(const std::vector<std::pair<std::string, std::int64_t>>& sources, int fd, bool strip,
-               bool clean, const py::function& label) {
+               bool clean, bool shifted, const py::function& label) {
   std::vector<logs::MergeSource> list;
   for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
   logs::MergeOptions options;
   options.fd = fd;
   options.strip = strip;
   options.clean = clean;
+  options.shifted = shifted;
   options.label = [&label](std::size_t source, const logs::Writer& writer) {
     auto [text, offset] =
         label(source, to_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
@@ -151,9 +152,9 @@ void bind_readers(py::module_& m) {
         return all;
       });
   m.def("merge_logs", &merge, py::arg("sources"), py::arg("fd"), py::arg("strip"), py::arg("clean"),
-        py::arg("label"),
+        py::arg("shifted"), py::arg("label"),
         "Writes the lines of logs, (path, reference_ns) each, in order of time. label: (source, "
-        "writer) -> what to put in front, and nanoseconds to add to its times.");
+        "writer) -> what to put in front, and nanoseconds to add to its times if `shifted`.");
 }
 
 }  // namespace

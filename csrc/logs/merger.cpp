@@ -175,6 +175,7 @@ class Stream {
     if (line.starts_with('{') && unpack_docker(line, unpacked_)) line = unpacked_;
     const auto time = find_time(line, reference_ns_);
     if (!time || time->clock == Timestamp::Clock::boot) return {};
+    if (!options_.shifted) return time->ns;
     return time->ns + labels_[numbers_(find_prefix(line))].offset_ns;
   }
 

@@ -24,8 +24,9 @@ struct Label {
 
 struct MergeOptions {
   int fd = 1;
-  bool strip = false;  // leave launchers' prefixes out
-  bool clean = false;  // for terminals: without escape sequences and control characters
+  bool strip = false;    // leave launchers' prefixes out
+  bool shifted = false;  // labels have offsets: each line's writer is found before its turn
+  bool clean = false;    // for terminals: without escape sequences and control characters
   std::function<Label(std::size_t source, const Writer&)> label;
   std::function<void()> pause;  // called now and then; may throw
 };

@@ -149,6 +149,7 @@ def merge_logs(
     fd: int,
     strip: bool,
     clean: bool,
+    shifted: bool,
     label: Callable[[int, tuple[Any, ...]], tuple[str, int]],
 ) -> dict[str, Any]: ...
 

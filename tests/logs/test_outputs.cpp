@@ -120,6 +120,7 @@ class Merge {
     const Fd fd(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600));
     options.fd = fd.get();
     options.clean = clean;
+    options.shifted = !offsets.empty();
     options.label = [this](std::size_t source, const Writer&) {
       return Label{std::to_string(source) + "|",
                    source < offsets.size() ? offsets[source] * 1'000'000'000 : 0};

@@ -113,7 +113,7 @@ def merge(
         return _label(source, process), round(offset.seconds * 1e9)
 
     paths = [(os.fsencode(source.item.path), source.written_ns) for source in logs]
-    merged = _native.core().merge_logs(paths, fd, strip, clean, label)
+    merged = _native.core().merge_logs(paths, fd, strip, clean, bool(offsets), label)
     names = [logs[number].item.name for number in sorted(merged["without_times"])]
     return {
         "files": [source.item.name for source in logs],
