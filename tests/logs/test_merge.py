@@ -16,7 +16,7 @@ def test_logs_are_merged_by_time_and_lines_say_who_wrote_them(tmp_path):
     assert merged(a, b) == [
         f"[rank0]: {stamp(1)} one",
         "[rank0]:   a traceback",
-        f"[node7:rank3] [node7:rank3] {stamp(2)} two",
+        f"[node7:rank3] {stamp(2)} two",
         "(b.log) nobody's",
         f"[rank0]: {stamp(4)} four",
     ]

@@ -110,7 +110,8 @@ def merge(
                 used.add(who)
                 offset = offsets[who]
                 break
-        return _label(source, process), round(offset.seconds * 1e9)
+        says_it = writer[0] is not None and not strip
+        return "" if says_it else _label(source, process), round(offset.seconds * 1e9)
 
     paths = [(os.fsencode(source.item.path), source.written_ns) for source in logs]
     merged = _native.core().merge_logs(paths, fd, strip, clean, bool(offsets), label)
