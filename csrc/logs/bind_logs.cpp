@@ -83,6 +83,7 @@ py::tuple to_tuple(const logs::Rhythm& r) {
 py::dict merge(const std::vector<std::pair<std::string, std::int64_t>>& sources, int fd, bool strip,
                bool clean, bool shifted, const py::function& label) {
   std::vector<logs::MergeSource> list;
+  list.reserve(sources.size());
   for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
   logs::MergeOptions options;
   options.fd = fd;
