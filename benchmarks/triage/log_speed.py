@@ -18,7 +18,7 @@ import harness
 from oddrank import _native
 from oddrank.triage.evidence import log_lines
 
-_NEEDLES = [needle for words in log_lines._WORDS.values() for needle in words]
+_NEEDLES = [needle for words in log_lines.WORDS.values() for needle in words]
 CAUGHT = (
     "[rank{}]:[E419 10:42:28.858931807 ProcessGroupNCCL.cpp:616] [Rank {}] Watchdog caught "
     "collective operation timeout: WorkNCCL(SeqNum=4486, OpType=ALLTOALL, NumelIn=1, NumelOut=1, "

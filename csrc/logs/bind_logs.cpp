@@ -1,9 +1,18 @@
-// Bindings of csrc/logs: translate types, release the GIL; no logic.
+// Bindings of csrc/logs: translate types, no logic. Those that ask Python who a writer is keep the
+// GIL: one thread reads a log.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "logs/merger.hpp"
+#include "logs/rhythms.hpp"
 #include "logs/scanner.hpp"
+#include "logs/splitter.hpp"
 #include "os/cpython.hpp"
+#include "os/error.hpp"
 #include "os/utf8.hpp"
 
 namespace oddrank {
@@ -11,7 +20,7 @@ namespace py = pybind11;
 
 namespace {
 
-py::object number(std::int64_t value) {
+py::object known(std::int64_t value) {
   return value < 0 ? py::object(py::none()) : py::int_(value);
 }
 
@@ -20,8 +29,8 @@ py::object optional_text(const std::string& value) {
 }
 
 py::tuple to_tuple(const logs::Writer& w) {
-  return py::make_tuple(number(w.rank), number(w.local_rank), number(w.task), number(w.host_number),
-                        number(w.pid), optional_text(w.host), optional_text(w.pod));
+  return py::make_tuple(known(w.rank), known(w.local_rank), known(w.task), known(w.host_number),
+                        known(w.pid), optional_text(w.host), optional_text(w.pod));
 }
 
 py::object to_tuple(const std::optional<logs::Timestamp>& time) {
@@ -52,9 +61,107 @@ py::dict to_dict(const logs::Scan& scan) {
   return d;
 }
 
+// Returns a function that asks Python for the number of a writer.
+logs::WriterNumbers::Ask ask(py::function number) {
+  return [number = std::move(number)](const logs::Writer& writer) {
+    return number(to_tuple(writer)).cast<std::size_t>();
+  };
+}
+
+std::string_view view(const py::bytes& bytes) { return bytes; }
+
+py::object ns(std::int64_t value) { return value == 0 ? py::object(py::none()) : py::int_(value); }
+
+py::tuple to_tuple(const logs::Rhythm& r) {
+  const auto gaps = [](const logs::Gaps& g) {
+    return py::make_tuple(g.count(), g.quantile(0.5), g.quantile(0.95), g.longest());
+  };
+  return py::make_tuple(r.lines, r.first_line, r.last_line, ns(r.first_ns), ns(r.last_ns),
+                        gaps(r.in_lines), gaps(r.in_time));
+}
+
+py::dict merge(const std::vector<std::pair<std::string, std::int64_t>>& sources, int fd, bool strip,
+               bool clean, bool shifted, const py::function& label) {
+  std::vector<logs::MergeSource> list;
+  list.reserve(sources.size());
+  for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
+  logs::MergeOptions options;
+  options.fd = fd;
+  options.strip = strip;
+  options.clean = clean;
+  options.shifted = shifted;
+  options.label = [&label](std::size_t source, const logs::Writer& writer) {
+    auto [text, offset] =
+        label(source, to_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
+    return logs::Label{std::move(text), offset};
+  };
+  options.pause = [] {
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  };
+  try {
+    const logs::Merged merged = logs::merge_logs(list, options);
+    py::dict d;
+    d["lines"] = merged.lines;
+    d["untimed"] = merged.untimed;
+    d["late"] = merged.late;
+    d["without_times"] = merged.without_times;
+    return d;
+  } catch (const SystemError& error) {
+    if (error.number() != EPIPE) throw;
+    PyErr_SetString(PyExc_BrokenPipeError, error.what());  // the reader has left
+    throw py::error_already_set();
+  }
+}
+
+void bind_readers(py::module_& m) {
+  py::class_<logs::Splitter>(m, "LogSplitter", "Splits logs by who wrote their lines.")
+      .def(py::init([](std::string folder, py::function number, bool strip) {
+             return std::make_unique<logs::Splitter>(std::move(folder), ask(std::move(number)),
+                                                     strip);
+           }),
+           py::arg("folder"), py::arg("number"), py::arg("strip"),
+           "number: writer -> the number that add() gave to its file.")
+      .def("add", &logs::Splitter::add, py::arg("name"),
+           "Makes a file, which must not exist, and returns its number.")
+      .def("feed", [](logs::Splitter& self, const py::bytes& chunk) { self.feed(view(chunk)); })
+      .def("finish", &logs::Splitter::finish, "Ends the log that was fed.")
+      .def("flush", &logs::Splitter::flush)
+      .def("shares", [](const logs::Splitter& self) {
+        py::list shares;
+        for (const auto& share : self.shares())
+          shares.append(py::make_tuple(share.lines, share.bytes));
+        return shares;
+      });
+  py::class_<logs::Rhythms>(m, "LogRhythms", "Measures how regularly writers speak.")
+      .def(py::init([](py::function number) {
+             return std::make_unique<logs::Rhythms>(ask(std::move(number)));
+           }),
+           py::arg("number"), "number: writer -> the number that add() gave to it.")
+      .def("add", &logs::Rhythms::add)
+      .def(
+          "feed",
+          [](logs::Rhythms& self, const py::bytes& chunk, std::int64_t reference_ns,
+             std::int64_t arrival_ns) { self.feed(view(chunk), reference_ns, arrival_ns); },
+          py::arg("chunk"), py::arg("reference_ns"), py::arg("arrival_ns") = 0)
+      .def("finish", &logs::Rhythms::finish, py::arg("reference_ns"), py::arg("arrival_ns") = 0)
+      .def_property_readonly("lines", &logs::Rhythms::lines)
+      .def_property_readonly("last_ns",
+                             [](const logs::Rhythms& self) { return ns(self.last_ns()); })
+      .def("all", [](const logs::Rhythms& self) {
+        py::list all;
+        for (const auto& rhythm : self.all()) all.append(to_tuple(rhythm));
+        return all;
+      });
+  m.def("merge_logs", &merge, py::arg("sources"), py::arg("fd"), py::arg("strip"), py::arg("clean"),
+        py::arg("shifted"), py::arg("label"),
+        "Writes the lines of logs, (path, reference_ns) each, in order of time. label: (source, "
+        "writer) -> what to put in front, and nanoseconds to add to its times if `shifted`.");
+}
+
 }  // namespace
 
 void bind_logs(py::module_& m) {
+  bind_readers(m);
   m.def(
       "scan_lines",
       [](const std::string& path, const std::vector<std::pair<std::string, int>>& words,

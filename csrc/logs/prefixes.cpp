@@ -87,6 +87,18 @@ std::size_t torch_rank(std::string_view text, Prefix& who) {
   return at.at();
 }
 
+// oddrank run --prefix: "[node7:rank3] ".
+std::size_t oddrank_run(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take('[')) return 0;
+  const std::string_view host = at.take_while(is_name);
+  std::int64_t rank = 0;
+  if (host.empty() || !at.take(":rank") || !at.take_number(rank, 7) || !at.take("] ")) return 0;
+  who.host = host;
+  who.rank = rank;
+  return at.at();
+}
+
 // torchrun --tee: "[default3]:", "[worker3]:", with the host as the role "[node7:3]:" or
 // "[worker/node7:3]:", with both ranks "[default3|11]:", and a bare "[11]:".
 std::size_t torchrun(std::string_view text, Prefix& who) {
@@ -332,10 +344,12 @@ struct Row {
   Parse parse;
 };
 constexpr Row kRows[] = {
-    {'[', "]:", torch_rank}, {'[', ",]@", mpirun},   {'[', "/", kubectl}, {'[', "]:/|", torchrun},
-    {'[', ":", mpi_message}, {'[', "", bare_colour}, {'(', "", ray},      {'0', ":", srun},
-    {' ', "", srun},         {'0', ": ", stamp},     {'0', ":", host},    {'a', ": ", stream},
-    {'a', ":", host},        {'a', " ", syslog},     {'a', " ", compose}, {'a', " ", mpirun_time},
+    {'[', "]:", torch_rank}, {'[', ",]@", mpirun},    {'[', "/", kubectl},
+    {'[', "]:/|", torchrun}, {'[', ":", mpi_message}, {'[', ":", oddrank_run},
+    {'[', "", bare_colour},  {'(', "", ray},          {'0', ":", srun},
+    {' ', "", srun},         {'0', ": ", stamp},      {'0', ":", host},
+    {'a', ": ", stream},     {'a', ":", host},        {'a', " ", syslog},
+    {'a', " ", compose},     {'a', " ", mpirun_time},
 };
 static_assert(std::size(kRows) <= 32);
 
@@ -438,11 +452,17 @@ Prefix find_prefix_behind_bar(std::string_view line) {
 }
 
 std::size_t next_torn(std::string_view line, std::size_t from) {
-  while ((from = line.find("[rank", from)) != kNone) {
-    std::size_t end = from + 5;
-    while (end < line.size() && is_digit(line[end])) ++end;
-    if (end > from + 5 && line.substr(end).starts_with("]:")) return from;
-    from += 5;
+  for (; (from = line.find('[', from)) != kNone; ++from) {
+    const std::string_view text = line.substr(from);
+    // Nearly all brackets are no prefix's.
+    if (text.size() < 8 || !is_letter(text[1])) continue;
+    Cursor at(text.substr(1)), named = at;
+    if ((at.take("rank") || at.take("default")) && !at.take_while(is_digit).empty() &&
+        at.take("]:")) {
+      return from;
+    }
+    named.take_while(is_name);
+    if (named.take(":rank") && !named.take_while(is_digit).empty() && named.take("] ")) return from;
   }
   return kNone;
 }

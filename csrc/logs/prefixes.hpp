@@ -36,8 +36,8 @@ Prefix find_prefix(std::string_view line);
 // The same for a line with a progress bar (tqdm) glued in front of it.
 Prefix find_prefix_behind_bar(std::string_view line);
 
-// Returns where another process's text begins in a torn line: the next "[rankN]:" behind `from`.
-// npos if there is none.
+// Returns where another process's text begins in a torn line: the next "[rankN]:", "[defaultN]:" or
+// "[host:rankN] " behind `from`. npos if there is none.
 std::size_t next_torn(std::string_view line, std::size_t from);
 
 }  // namespace oddrank::logs

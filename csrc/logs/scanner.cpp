@@ -61,57 +61,6 @@ bool begins_alike(std::string_view line, std::string_view other) {
 
 }  // namespace
 
-struct HashPrefix {
-  std::size_t operator()(const Prefix& p) const {
-    std::size_t hash =
-        p.host.empty() && p.pod.empty()
-            ? 0
-            : std::hash<std::string_view>()(p.host) * 31 + std::hash<std::string_view>()(p.pod);
-    for (const std::int64_t part : {p.rank, p.local_rank, p.task, p.host_number, p.pid}) {
-      hash = (hash ^ static_cast<std::size_t>(part)) * 0x9E3779B97F4A7C15ULL;
-      hash ^= hash >> 29;
-    }
-    return hash;
-  }
-};
-struct SamePrefix {
-  bool operator()(const Prefix& a, const Prefix& b) const { return a.same_writer(b); }
-};
-
-// The same for a map of writers that is asked by prefix.
-struct HashWriter : HashPrefix {
-  using is_transparent = void;
-  using HashPrefix::operator();
-  std::size_t operator()(const Writer& writer) const { return (*this)(writer.prefix()); }
-};
-struct SameWriter {
-  using is_transparent = void;
-  static const Prefix& view(const Prefix& prefix) { return prefix; }
-  static Prefix view(const Writer& writer) { return writer.prefix(); }
-  bool operator()(const auto& a, const auto& b) const { return view(a).same_writer(view(b)); }
-};
-
-Writer::Writer(const Prefix& prefix)
-    : rank(prefix.rank),
-      local_rank(prefix.local_rank),
-      task(prefix.task),
-      host_number(prefix.host_number),
-      pid(prefix.pid),
-      host(prefix.host),
-      pod(prefix.pod) {}
-
-Prefix Writer::prefix() const {
-  Prefix who;
-  who.rank = rank;
-  who.local_rank = local_rank;
-  who.task = task;
-  who.host_number = host_number;
-  who.pid = pid;
-  who.host = host;
-  who.pod = pod;
-  return who;
-}
-
 class Scanner::Parts {
  public:
   Parts(const Needles& needles, const Limits& limits)

@@ -15,25 +15,9 @@
 #include "logs/needles.hpp"
 #include "logs/prefixes.hpp"
 #include "logs/timestamps.hpp"
+#include "logs/writers.hpp"
 
 namespace oddrank::logs {
-
-// Prefix with texts of its own.
-struct Writer {
-  std::int64_t rank = -1;
-  std::int64_t local_rank = -1;
-  std::int64_t task = -1;
-  std::int64_t host_number = -1;
-  std::int64_t pid = -1;
-  std::string host;
-  std::string pod;
-
-  Writer() = default;
-  explicit Writer(const Prefix& prefix);
-  // Returns the same with views into this writer.
-  Prefix prefix() const;
-  bool operator==(const Writer&) const = default;
-};
 
 struct Match {
   std::uint64_t line = 0;  // from 1

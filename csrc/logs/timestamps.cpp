@@ -182,6 +182,7 @@ std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int6
 std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
   Fields f(text, at);
   const std::int64_t seconds = f.number(1, 10, 0, 4'102'444'800);
+  const bool point = f.peek() == '.';
   bool none = true;
   const std::int64_t fraction = f.fraction(none);
   if (!f.ok() || none) return {};
@@ -191,8 +192,9 @@ std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
   if (seconds >= 946'684'800 && (front || bracket)) {
     return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::utc, false};
   }
-  // Since boot only in brackets at the front: "[12345.678901]", "[    1.25]".
-  if (before != 0 || text[0] != '[' || f.peek() != ']') return {};
+  // Since boot only in brackets at the front: "[12345.678901]", "[    1.25]". mpirun tags lines of
+  // rank 3 with "[1,3]".
+  if (!point || before != 0 || text[0] != '[' || f.peek() != ']') return {};
   return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::boot, false};
 }
 

@@ -24,6 +24,7 @@ _COMMANDS = {
     "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
     "collect": ("oddrank.run.collect.command", "Save all evidence of a job before it is gone."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
+    "logs": ("oddrank.logs.command", "Split and merge logs; say which rank failed first."),
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
     "plan": ("oddrank.plan.command", "Do the sums of a training run: speed, memory, end date."),
     "advise": ("oddrank.advise.command", "Explain the environment variables of a job, and warn."),

@@ -13,7 +13,8 @@ from oddrank.selftest.stages import TABLE, choose
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINE = re.compile(r"(?:^|\$ |-m |srun |srun .*? |mpirun .*? )oddrank ((?:[a-z]+ ?)+)([^#|]*)")
+WORD = r"[a-z]+(?:-[a-z]+)? ?"
+LINE = re.compile(rf"(?:^|\$ |-m |srun |srun .*? |mpirun .*? )oddrank ((?:{WORD})+)([^#|]*)")
 
 
 @pytest.fixture(params=PAGES, ids=lambda page: page.name)

@@ -51,6 +51,10 @@ def test_a_command_that_shows_and_does_not_judge_fits_the_schema():
         ("bench", {"rows": [{"collective": "all_reduce"}]}),
         ("bench compare", {"a": "a.json", "b": "b.json"}),
         ("doctor", {"parts": {}}),
+        ("logs split", {"files": []}),
+        ("logs merge", {"files": [], "lines": -1}),
+        ("logs first-error", {"order": "alphabet", "said": [], "skipped": []}),
+        ("logs silent", {"unit": "days", "ranks": [], "skipped": []}),
         ("trace where", {"job": "1", "ranks": [{"rank": 0}]}),
         ("trace stats", {"ranks": []}),
         ("trace diff", {"compared": "yes"}),
@@ -61,7 +65,7 @@ def test_the_schema_knows_the_data_of_each_tool(tool, data):
 
 
 def test_every_tool_that_writes_a_report_has_its_data_in_the_schema():
-    written = re.compile(r'(?:envelope|Report\.of|Report\.concluding)\(\s*"([a-z ]+)"')
+    written = re.compile(r'(?:envelope|Report\.of|Report\.concluding)\(\s*"([a-z -]+)"')
     sources = SCHEMA_FILE.parent.rglob("*.py")
     tools = {name for file in sources for name in written.findall(file.read_text())}
     known = {rule["if"]["properties"].get("tool", {}).get("const") for rule in SCHEMA["allOf"]}

@@ -51,6 +51,14 @@ TEST(Prefixes, TorchNamesTheGlobalRank) {
   check({.line = "rank3: x", .text = "x", .rank = 3});
 }
 
+TEST(Prefixes, OddrankRunNamesHostAndRank) {
+  check({.line = "[node7.a-b:rank12]  x", .text = " x", .rank = 12, .host = "node7.a-b"});
+  check({.line = "3: [n:rank12] x", .text = "x", .rank = 12, .task = 3, .host = "n"});
+  for (const std::string_view other : {"[n:rank12]x", "[n:rank] x", "[:rank1] x", "[n:rank1x] x"}) {
+    EXPECT_EQ(find_prefix(other).rank, -1) << other;
+  }
+}
+
 TEST(Prefixes, SrunAndMpirunNumberTheirTasks) {
   check({.line = "12: x", .text = "x", .task = 12});
   check({.line = "  3: x", .text = "x", .task = 3});

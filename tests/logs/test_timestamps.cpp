@@ -50,6 +50,8 @@ TEST(Timestamps, SecondsSinceTheEpochOrBoot) {
   check("usage 1073741824.0 bytes 2026-01-01 00:00:00", kNewYear, Clock::wall, true);
   check("x [1767225600.25] y", kNewYear + kSecond / 4, Clock::utc);
   check("[   12.500000] x", 12 * kSecond + kSecond / 2, Clock::boot);
+  EXPECT_FALSE(find_time("[1,3]<stdout>:step 5", 0));
+  check("[1,3]<stdout>:2000-01-01 00:00:05 x", 946684805 * kSecond, Clock::wall, true);
 }
 
 TEST(Timestamps, NumbersAreNoTimes) {

@@ -92,6 +92,12 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
     help="How often to look for ranks that come late to collectives. Names a rank that is late in"
     " two reports in a row. Only on gloo; default: never.",
 )
+@click.option(
+    "--prefix",
+    is_flag=True,
+    help="Put [host:rankN] before each line that Python writes to stdout and stderr, not before"
+    " those of C and C++ libraries, and of other programs.",
+)
 @click.option("--no-watch", is_flag=True, help="Record only: start no guard and no judge.")
 @click.option(
     "--packages",
@@ -124,6 +130,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     exclude_path: str | None,
     history_path: str | None,
     report_every: float | None,
+    prefix: bool,
     no_watch: bool,
     packages: str | None,
     hook: str | None,
@@ -144,5 +151,9 @@ def command(  # noqa: PLR0917 (click passes them by name)
             stall, json_path, exclude_path, history_path, on_stall, output, report_every
         )
         start.begin(options)
+    if prefix:
+        from oddrank.printing.streams import prefix_streams
+
+        prefix_streams()
     runs = script.module if is_module else script.script
     runs(program, arguments, packages, hook, budget)

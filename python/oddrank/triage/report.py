@@ -62,12 +62,23 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
             " dumps or records of the job"
         )
+    return judge(facts, items, notes, read)
+
+
+def judge(
+    facts: Sequence[Fact],
+    items: Sequence[Item],
+    notes: Notes,
+    read: dict[str, tuple[int, int]] | None = None,
+) -> Triage:
+    """Judges what was read of some files, each job that it tells of alone."""
     facts, strange = bounded(ours(facts))
     for file, number in Counter(apart.file_of(fact) for fact in strange).items():
         plural = "s" if number > 1 else ""
         notes.add(file, f"{number} fact{plural} left out: a rank or size beyond {MOST_RANKS}")
     jobs_found = apart.jobs(facts)
-    return Triage(view(facts), _suspects(jobs_found), notes, read, len(jobs_found), _folder(items))
+    suspects = _suspects(jobs_found)
+    return Triage(view(facts), suspects, notes, read or {}, len(jobs_found), _folder(items))
 
 
 def _folder(items: Sequence[Item]) -> str:

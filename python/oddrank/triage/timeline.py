@@ -84,7 +84,7 @@ def ordered(first: Event, second: Event) -> bool:
 def _events(facts: Iterable[Fact]) -> Iterable[Event]:
     for fact in facts:
         if isinstance(fact, Death) and fact.time is not None:
-            yield _event(fact, fact.time, _death(fact), fact.coarse)
+            yield _event(fact, fact.time, death_text(fact), fact.coarse)
         elif isinstance(fact, Progress) and fact.timed_out and fact.time is not None:
             call = next(iter(fact.open), None)
             what = f"{call.op} {call.seq}" if call is not None else "a call"
@@ -111,7 +111,8 @@ def _event(fact: Death | Progress, time: float, text: str, coarse: bool = False)
     return Event(time, text, fact.source, process.host, ranks, coarse, wall=fact.wall)
 
 
-def _death(death: Death) -> str:
+def death_text(death: Death) -> str:
+    """Returns how a process ended, as the predicate of a sentence."""
     text = death.text.strip().partition("\n")[0][:_MOST_TEXT]
     by = f" by the {death.by}" if death.by else ""
     if death.how == "signal":

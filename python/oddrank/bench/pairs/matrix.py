@@ -185,7 +185,7 @@ def judge(
     the median don't make the matrix uneven.
     """
     medians = _medians(passes)
-    left = logs(passes)
+    left = log_rates(passes)
     if not left:
         return Judgement()
     # Noise of one cell's median, from its repeats or from its passes.
@@ -225,7 +225,7 @@ def judge(
 
 def below(passes: Passes, part: Part) -> float | None:
     """Returns how far the part's logarithm is below the others'; None: not measured."""
-    known, cells = logs(passes), {*part.cells}
+    known, cells = log_rates(passes), {*part.cells}
     own = [value for cell, value in known.items() if cell in cells]
     others = [value for cell, value in known.items() if cell not in cells]
     return statistics.median(others) - statistics.median(own) if own and others else None
@@ -236,7 +236,7 @@ def figures_of(passes: Passes) -> dict[Cell, float]:
     return {cell: statistics.median(medians) for cell, medians in _medians(passes).items()}
 
 
-def logs(passes: Passes) -> dict[Cell, float]:
+def log_rates(passes: Passes) -> dict[Cell, float]:
     """Returns the logarithm of each measured cell's figure."""
     return {cell: math.log(figure) for cell, figure in figures_of(passes).items()}
 

@@ -13,7 +13,15 @@ from functools import cached_property
 from typing import Literal
 
 from oddrank.bench.pairs import matrix
-from oddrank.bench.pairs.matrix import Cell, Judgement, Part, Passes, Suspect, logs, parts_of
+from oddrank.bench.pairs.matrix import (
+    Cell,
+    Judgement,
+    Part,
+    Passes,
+    Suspect,
+    log_rates,
+    parts_of,
+)
 from oddrank.bench.pairs.noise import Noise, log_effect
 from oddrank.bench.pairs.schedule import Teams, Where
 from oddrank.control.stages import RunState, nodes_of
@@ -175,7 +183,7 @@ def are_all_slow(nodes: Teams, alone: Matrix, suspect: Suspect, floor: float) ->
     place = _places(nodes)
     own: dict[int, list[float]] = {}
     others: list[float] = []
-    for cell, value in logs(alone.rates).items():
+    for cell, value in log_rates(alone.rates).items():
         ours = (node_of[cell[0]], node_of[cell[1]]) in ways
         (own.setdefault(place[cell[0]], []) if ours else others).append(value)
     if len(own) < 2 or not others:
@@ -191,7 +199,7 @@ def slower_places(nodes: Teams, shared: Passes, effect: float) -> list[int]:
     """
     node_of, place = _numbers(nodes), _places(nodes)
     sent: dict[Cell, list[float]] = {}
-    for (sender, _), value in logs(shared).items():
+    for (sender, _), value in log_rates(shared).items():
         sent.setdefault((node_of[sender], place[sender]), []).append(value)
     by_place: dict[int, dict[int, float]] = {}
     for (node, local), values in sent.items():

@@ -1,6 +1,6 @@
 """The telling lines of logs, each with its writer and time: what all readers of logs share.
 
-A log is scanned once, for the words of all readers together (_WORDS).
+A log is scanned once, for the words of all readers together (WORDS).
 """
 
 import os
@@ -28,7 +28,7 @@ from oddrank.triage.facts import (
 
 # Reader -> words of its lines, and how many lines of the same writer come with each (see
 # csrc/logs/scanner.hpp). A line with several words belongs to the first.
-_WORDS: dict[str, tuple[tuple[str, int], ...]] = {
+WORDS: dict[str, tuple[tuple[str, int], ...]] = {
     "watchdog": (
         ("Watchdog caught collective operation timeout", 0),
         ("detected by watchdog", 0),
@@ -95,8 +95,8 @@ _WORDS: dict[str, tuple[tuple[str, int], ...]] = {
         ("Starting with ", 0),
     ),
 }
-_READERS = tuple((reader, word) for reader, words in _WORDS.items() for word, _ in words)
-_NEEDLES = [needle for words in _WORDS.values() for needle in words]
+_READERS = tuple((reader, word) for reader, words in WORDS.items() for word, _ in words)
+_NEEDLES = [needle for words in WORDS.values() for needle in words]
 _ELASTIC_FILE = re.compile(r"(.*/)?attempt_(\d+)/(\d+)/(?:stdout|stderr|error)\.(?:log|json)$")
 _SIZES = (
     re.compile(r"using world size: (\d+)"),
@@ -111,7 +111,7 @@ _MOST_CACHED = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A telling line. word: the one of _WORDS that it contains. text: without prefixes.
+    """A telling line. word: the one of WORDS that it contains. text: without prefixes.
 
     follows: it comes with the line before it. writer: equal for lines of one process. wall: its
     time has no zone.
@@ -221,14 +221,24 @@ def _scan(item: Item) -> dict[str, Any] | None:
     return found
 
 
-def _log(item: Item, found: dict[str, Any]) -> Log:
+def writers(item: Item) -> "Writers | None":
+    """Returns who is who in a log; None if it can't be read."""
+    found = _scan(item)
+    return None if found is None else _writers(item, found)
+
+
+def _writers(item: Item, found: dict[str, Any]) -> "Writers":
     table = (_TABLE_RANK.search(m[2]) for m in found["matches"] if _READERS[m[1]][1] == _RANK_ROW)
-    writers = Writers(
+    return Writers(
         (speaker[0] for speaker in found["speakers"]),
         _file_rank(item),
         {int(row[1]) - int(row[2]) for row in table if row},
         item.label,
     )
+
+
+def _log(item: Item, found: dict[str, Any]) -> Log:
+    known = _writers(item, found)
     restarted = max(
         (m[0] for m in found["matches"] if _READERS[m[1]][1] == "will restart worker group"),
         default=0,
@@ -243,12 +253,12 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
         seconds = unix_time(time[0] / 1e9) if time is not None and time[1] != "boot" else None
         lines.append(
             Line(
-                number, reader, word, text, writers.process(writer), writer, seconds,
+                number, reader, word, text, known.process(writer), writer, seconds,
                 coarse=bool(time is not None and time[2]),
                 wall=bool(time is not None and time[1] == "wall"), follows=follows,
             )
         )  # fmt: skip
-    speakers = tuple(dict.fromkeys(writers.process(speaker[0]) for speaker in found["speakers"]))
+    speakers = tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
     return Log(item, tuple(lines), speakers, found["left_out"], restarted)
 
 

@@ -1,0 +1,101 @@
+"""In how many real jobs is the rank that failed first, or fell silent, named from the log alone?
+
+Jobs of 8 ranks under torchrun --tee 3 (gloo) and mpirun --tag-output, all output in one log. One
+rank, chosen at random, raises, is killed, exits, hangs in front of a collective, or falls silent.
+right: named, and nobody else; of a hang also: nobody is named, since only its victims speak.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import harness
+
+RANKS = 8
+JOB = """
+import os, signal, sys, time
+how, culprit = sys.argv[1], int(sys.argv[2])
+rank = int(os.environ.get("RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+meet = lambda: None
+if "RANK" in os.environ and how != "silent":
+    import datetime, torch, torch.distributed as dist
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
+    def meet():
+        dist.all_reduce(torch.ones(8))
+for step in range(40):
+    meet()
+    print("step", step, "of rank", rank, flush=True)
+    time.sleep(0.05)
+    if rank == culprit and step == 15:
+        if how == "raises":
+            raise ValueError("boom")
+        if how == "exits":
+            os._exit(7)
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "hangs":
+            time.sleep(100)
+        time.sleep(3)  # silent
+        break
+"""
+_TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS),
+             "--tee", "3"]  # fmt: skip
+_MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", "-n", str(RANKS),
+           sys.executable]  # fmt: skip
+FAULTS = {
+    "torchrun": ("raises", "exits", "killed", "hangs", "silent"),
+    "mpirun": ("raises", "exits", "killed", "silent"),
+}
+
+
+def judged(what: str, log: Path) -> set[int]:
+    """Returns the ranks that `oddrank logs` names with more than low confidence."""
+    command = [sys.executable, "-m", "oddrank", "logs", what, str(log), "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    made = json.loads(done.stdout)
+    return {rank for finding in made["findings"] if finding["confidence"]["level"] != "low"
+            for rank in finding["who"]["ranks"]}  # fmt: skip
+
+
+def run(launcher: str, how: str, culprit: int, folder: Path) -> set[int]:
+    """Runs a job and returns whom its log names."""
+    script, log = folder / "train.py", folder / "job.log"
+    script.write_text(JOB)
+    command = _TORCHRUN if launcher == "torchrun" else _MPIRUN
+    with log.open("wb") as file:
+        subprocess.run(
+            [*command, str(script), how, str(culprit)], stdout=file, stderr=file, timeout=600,
+            check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    return judged("silent" if how == "silent" else "first-error", log)
+
+
+def main() -> None:
+    arguments = harness.parser(str(__doc__), default_repetitions=3)
+    options = arguments.parse_args()
+    rows = []
+    chosen = random.Random(7)
+    for launcher, faults in FAULTS.items():
+        if launcher == "mpirun" and shutil.which("mpirun") is None:
+            continue
+        for how in faults:
+            right = wrong = 0
+            for _ in range(options.repetitions):
+                culprit = chosen.randrange(1, RANKS)
+                with tempfile.TemporaryDirectory() as folder:
+                    named = run(launcher, how, culprit, Path(folder))
+                right += named == {culprit} or (how == "hangs" and not named)
+                wrong += bool(named - {culprit})
+            rows.append({"launcher": launcher, "fault": how, "jobs": options.repetitions,
+                         "right": right, "wrong name": wrong})  # fmt: skip
+    harness.report("logs_first_errors", rows, options.json, ranks=RANKS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+// A heap of sources, each at its next line. A source gives lines as long as no other one's are
+// earlier, so that the heap is not touched for each line of a burst.
+#include "logs/merger.hpp"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string_view>
+#include <utility>
+
+#include "logs/docker.hpp"
+#include "logs/pieces.hpp"
+#include "logs/terminal.hpp"
+#include "logs/timestamps.hpp"
+#include "os/error.hpp"
+#include "os/fd.hpp"
+#include "os/whole_file.hpp"
+
+namespace oddrank::logs {
+namespace {
+
+constexpr std::size_t kAllBuffers = 64u << 20;
+constexpr std::size_t kOutputBlock = 1u << 20;
+constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
+
+// Writes to a descriptor in large blocks.
+class Sink {
+ public:
+  explicit Sink(int fd) : fd_(fd) {}
+  void put(std::string_view text) { block_.append(text); }
+  bool full() const { return block_.size() >= kOutputBlock; }
+  void flush() {
+    for (std::string_view left = block_; !left.empty();) {
+      const ssize_t put = ::write(fd_, left.data(), left.size());
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) throw_errno("write the merged log");
+      left.remove_prefix(static_cast<std::size_t>(put));
+    }
+    block_.clear();
+  }
+
+ private:
+  const int fd_;
+  std::string block_;
+};
+
+// Reads a file line by line through a buffer of its own. Longer lines come in several parts.
+class Source {
+ public:
+  Source(const MergeSource& from, std::size_t buffer) : path_(from.path) {
+    struct stat info {};
+    fd_ = open_regular(path_, info);
+    buffer_.resize(buffer);
+  }
+
+  // Moves to the next line, or part of one. False: the file is at its end.
+  bool next() {
+    begin_ += line_.size();
+    begins_line_ = line_.empty() || line_.back() == '\n';
+    while (true) {
+      const std::string_view left(buffer_.data() + begin_, end_ - begin_);
+      const std::size_t newline = left.find('\n');
+      if (newline != std::string_view::npos || at_end_ || left.size() == buffer_.size()) {
+        line_ = left.substr(0, newline == std::string_view::npos ? newline : newline + 1);
+        return !line_.empty();
+      }
+      read_more();
+    }
+  }
+
+  std::string_view line() const { return line_; }
+  bool begins_line() const { return begins_line_; }
+  // Returns what is in the buffer from this line on.
+  std::string_view ahead() const { return {buffer_.data() + begin_, end_ - begin_}; }
+
+ private:
+  void read_more() {
+    std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
+              buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());
+    end_ -= std::exchange(begin_, 0);
+    line_ = {};
+    while (true) {
+      const ssize_t got = ::read(fd_.get(), buffer_.data() + end_, buffer_.size() - end_);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw_errno("read " + path_);
+      end_ += static_cast<std::size_t>(got);
+      at_end_ = got == 0;
+      return;
+    }
+  }
+
+  const std::string path_;
+  Fd fd_;
+  std::string buffer_;
+  std::size_t begin_ = 0, end_ = 0;  // of what is left in the buffer
+  std::string_view line_;
+  bool begins_line_ = true;
+  bool at_end_ = false;
+};
+
+// One log on its way: what comes next, when, and who wrote it.
+class Stream {
+ public:
+  Stream(std::size_t number, const MergeSource& from, std::size_t buffer,
+         const MergeOptions& options)
+      : source_(from, buffer),
+        reference_ns_(from.reference_ns),
+        options_(options),
+        numbers_([this, number](const Writer& writer) {
+          labels_.push_back(options_.label(number, writer));
+          return labels_.size() - 1;
+        }) {}
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  std::int64_t time() const { return time_; }
+  bool timed() const { return timed_; }
+
+  // Moves to the next line and finds its time. False: the log is at its end.
+  bool next(Merged& merged) {
+    if (!source_.next()) return false;
+    if (!source_.begins_line()) return true;
+    ++merged.lines;
+    const auto time = time_of(source_.line());
+    if (!time) {
+      ++merged.untimed;
+      if (time_ == kNoTime) time_ = first_time();
+    } else {
+      timed_ = true;
+      if (*time < time_) ++merged.late;
+      time_ = std::max(time_, *time);
+    }
+    return true;
+  }
+
+  void give(Sink& sink) {
+    reader_.feed(source_.line(), [this, &sink](const Piece& piece) { put(piece, sink); });
+  }
+  void finish(Sink& sink) {
+    reader_.finish([this, &sink](const Piece& piece) { put(piece, sink); });
+    if (inside_) sink.put("\n");
+    inside_ = false;
+  }
+  // Whether the next part belongs to the line that was given last.
+  bool goes_on() const { return !source_.begins_line(); }
+
+ private:
+  void put(const Piece& piece, Sink& sink) {
+    const Label& label = labels_[numbers_(piece.who)];
+    std::string_view text = piece.text;
+    const bool packed = piece.said.data() != text.data();
+    const bool begins = piece.begins || piece.who.text > 0;  // else the rest of a long line
+    if (begins && inside_) sink.put("\n");
+    if (options_.strip && !packed) text.remove_prefix(piece.who.text);
+    if (begins) sink.put(label.text);
+    inside_ = !text.ends_with('\n');
+    if (!options_.clean) {
+      sink.put(text);
+    } else {
+      clean_.clear();
+      append_for_terminal(text.substr(0, text.size() - (inside_ ? 0 : 1)), clean_);
+      if (!inside_) clean_ += '\n';
+      sink.put(clean_);
+    }
+  }
+
+  std::optional<std::int64_t> time_of(std::string_view line) {
+    if (line.starts_with('{') && unpack_docker(line, unpacked_)) line = unpacked_;
+    const auto time = find_time(line, reference_ns_);
+    if (!time || time->clock == Timestamp::Clock::boot) return {};
+    if (!options_.shifted) return time->ns;
+    return time->ns + labels_[numbers_(find_prefix(line))].offset_ns;
+  }
+
+  // Returns the first time in the buffer: lines before it go with it.
+  std::int64_t first_time() {
+    for (std::string_view ahead = source_.ahead(); !ahead.empty();) {
+      const std::string_view line = ahead.substr(0, ahead.find('\n'));
+      if (const auto time = time_of(line)) return *time;
+      ahead.remove_prefix(std::min(line.size() + 1, ahead.size()));
+    }
+    return kNoTime;
+  }
+
+  Source source_;
+  const std::int64_t reference_ns_;
+  const MergeOptions& options_;
+  std::vector<Label> labels_;
+  WriterNumbers numbers_;
+  PieceReader reader_;
+  std::int64_t time_ = kNoTime;
+  bool timed_ = false;
+  bool inside_ = false;  // the line that was given last has no end yet
+  std::string unpacked_, clean_;
+};
+
+// Raises the limit of open files as far as it goes.
+void allow_files(std::size_t count) {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = count + 64;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& options) {
+  allow_files(sources.size());
+  const std::size_t buffer = std::clamp(kAllBuffers / std::max<std::size_t>(sources.size(), 1),
+                                        std::size_t{4096}, std::size_t{1} << 20);
+  Merged merged;
+  std::vector<std::unique_ptr<Stream>> streams;
+  using Next = std::pair<std::int64_t, std::size_t>;  // time, source
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> heap;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    streams.push_back(std::make_unique<Stream>(i, sources[i], buffer, options));
+    if (streams[i]->next(merged)) heap.emplace(streams[i]->time(), i);
+  }
+  Sink sink(options.fd);
+  while (!heap.empty()) {
+    const std::size_t i = heap.top().second;
+    heap.pop();
+    Stream& stream = *streams[i];
+    bool more = true;
+    do {
+      stream.give(sink);
+      if (sink.full()) {
+        sink.flush();
+        options.pause();
+      }
+      more = stream.next(merged);
+    } while (more && (stream.goes_on() || heap.empty() || Next(stream.time(), i) <= heap.top()));
+    if (more) {
+      heap.emplace(stream.time(), i);
+    } else {
+      stream.finish(sink);
+      if (!stream.timed()) merged.without_times.push_back(i);
+    }
+  }
+  sink.flush();
+  return merged;
+}
+
+}  // namespace oddrank::logs

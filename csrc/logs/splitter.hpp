@@ -1,0 +1,49 @@
+// Splits a log by who wrote its lines: each byte goes to one file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "logs/outputs.hpp"
+#include "logs/pieces.hpp"
+#include "logs/writers.hpp"
+
+namespace oddrank::logs {
+
+// What a file has got.
+struct Share {
+  std::uint64_t lines = 0;
+  std::uint64_t bytes = 0;
+};
+
+class Splitter {
+ public:
+  // number: the file of a writer, see add(). strip: leaves launchers' prefixes out.
+  Splitter(std::string folder, WriterNumbers::Ask number, bool strip)
+      : outputs_(std::move(folder)), numbers_(std::move(number)), strip_(strip) {}
+
+  // Makes a file of the folder and returns its number.
+  std::size_t add(const std::string& name);
+
+  void feed(std::string_view chunk);
+  // Ends the file that was fed: the next one begins with a new line.
+  void finish();
+  void flush() { outputs_.flush(); }
+
+  const std::vector<Share>& shares() const { return shares_; }
+
+ private:
+  void put(const Piece& piece);
+  void end_lines();
+
+  Outputs outputs_;
+  WriterNumbers numbers_;
+  const bool strip_;
+  PieceReader reader_;
+  std::vector<Share> shares_;
+  std::vector<std::size_t> open_;  // files whose last line has no end yet
+};
+
+}  // namespace oddrank::logs

@@ -1,0 +1,79 @@
+// Writers of lines: prefixes with texts of their own, and the number that a reader gives to each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "logs/prefixes.hpp"
+
+namespace oddrank::logs {
+
+// Prefix with texts of its own.
+struct Writer {
+  std::int64_t rank = -1;
+  std::int64_t local_rank = -1;
+  std::int64_t task = -1;
+  std::int64_t host_number = -1;
+  std::int64_t pid = -1;
+  std::string host;
+  std::string pod;
+
+  Writer() = default;
+  explicit Writer(const Prefix& prefix);
+  // Returns the same with views into this writer.
+  Prefix prefix() const;
+  bool operator==(const Writer&) const = default;
+};
+
+struct HashPrefix {
+  std::size_t operator()(const Prefix& prefix) const;
+};
+struct SamePrefix {
+  bool operator()(const Prefix& a, const Prefix& b) const { return a.same_writer(b); }
+};
+
+// The same for a map of writers that is asked by prefix.
+struct HashWriter : HashPrefix {
+  using is_transparent = void;
+  using HashPrefix::operator();
+  std::size_t operator()(const Writer& writer) const { return (*this)(writer.prefix()); }
+};
+struct SameWriter {
+  using is_transparent = void;
+  static const Prefix& view(const Prefix& prefix) { return prefix; }
+  static Prefix view(const Writer& writer) { return writer.prefix(); }
+  bool operator()(const auto& a, const auto& b) const { return view(a).same_writer(view(b)); }
+};
+
+// Maps prefixes to numbers. Asks its owner once for each writer: several writers may be one rank.
+class WriterNumbers {
+ public:
+  using Ask = std::function<std::size_t(const Writer&)>;
+  // Each number in a text may look like a new writer: later ones count as lines without a writer.
+  static constexpr std::size_t kMost = 65'536;
+
+  explicit WriterNumbers(Ask ask) : ask_(std::move(ask)) {}
+
+  std::size_t operator()(const Prefix& who) {
+    if (known_.empty() || !who.same_writer(last_)) find(who);
+    return number_;
+  }
+
+  // Asks again for each writer: the same prefix is another process in another file.
+  void forget() { known_.clear(); }
+
+ private:
+  void find(const Prefix& who);
+
+  Ask ask_;
+  std::unordered_map<Writer, std::size_t, HashWriter, SameWriter> known_;
+  Prefix last_;  // views into a key of the map, which never moves
+  std::size_t number_ = 0;
+};
+
+}  // namespace oddrank::logs

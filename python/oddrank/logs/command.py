@@ -1,0 +1,261 @@
+"""`oddrank logs`: which rank wrote which line, and which said first that something failed."""
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from oddrank import render
+from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option
+from oddrank.errors import OddrankError
+from oddrank.report import envelope, whole_file, write_json
+
+_MOST_ROWS = 32
+_SETTLE, _MOST_SETTLE = 2.0, 30.0  # seconds without a new line after a failure; at most
+_follow_option = click.option(
+    "--follow", "-f", is_flag=True, help="Read on while the files grow, until Ctrl-C or --for."
+)
+_for_option = click.option(
+    "--for", "seconds", type=Seconds(min=0), metavar="SECONDS", help="End --follow after so long."
+)
+_paths_argument = click.argument("paths", nargs=-1, required=True, metavar="FILE...")
+
+
+@click.group(cls=CommandGroup)
+def command() -> None:
+    """Split, merge and read logs of many ranks: which rank said what first, which fell silent.
+
+    \b
+    Examples:
+      oddrank logs first-error slurm-4711.out
+      oddrank logs silent slurm-4711.out
+      oddrank logs split slurm-4711.out -o ranks/
+      oddrank logs merge node*.log --offset auto | less
+
+    FILEs are logs in any mix of launchers' prefixes (torchrun, srun, mpirun, kubectl, Ray, oddrank
+    run --prefix), folders, or packed. - is stdin. Size does not matter.
+
+    Exit codes: 0; first-error and silent judge: 1 odd or unknown, 3 incomplete. 2: not readable.
+    """
+
+
+@command.command()
+@_paths_argument
+@click.option("-o", "--output", required=True, metavar="DIR", help="New folder for the files.")
+@click.option("--strip", is_flag=True, help="Leave launchers' prefixes out.")
+@_follow_option
+@_for_option
+@json_option
+def split(  # noqa: PLR0917 (click passes them by name)
+    paths: tuple[str, ...],
+    output: str,
+    strip: bool,
+    follow: bool,
+    seconds: float | None,
+    json_path: str | None,
+) -> int:
+    """Write the lines of each rank to a file of its own.
+
+    Each byte goes to one file: rank3.log, node7-local-rank-3.log where only that is known, and
+    no-rank.log for lines without a writer. A line into which another rank wrote is cut there.
+    """
+    from oddrank.logs import sources, splitting
+    from oddrank.triage.evidence import Notes
+
+    notes = Notes()
+    splitter = splitting.Splitter(output, strip=strip)
+    restarts = 0
+    if follow:
+        if len(paths) > 1:
+            raise OddrankError("split --follow reads one file: start one command for each")
+        (source,) = sources.followed(paths, notes)
+        restarts = splitter.follow(source, seconds)
+    else:
+        with sources.opened(paths, notes) as logs:
+            for source in logs:
+                splitter.add(source)
+    data = {**splitter.data(), "restarts": restarts, "skipped": notes.lines}
+    if json_path != "-":
+        _table(("file", "lines", "bytes"), splitting.rows(data))
+    _end(notes.lines, envelope("logs split", {}, data), json_path)
+    return 0
+
+
+@command.command()
+@_paths_argument
+@click.option("-o", "--output", metavar="FILE", help="File to write, as it is; default: stdout.")
+@click.option("--offset", "offsets", multiple=True, metavar="HOST=SECONDS",
+              help="Seconds to add to the times of a host, or of a file; auto: estimate them from"
+              " steps that several hosts log.")  # fmt: skip
+@click.option("--strip", is_flag=True, help="Leave launchers' prefixes out.")
+@json_option
+def merge(
+    paths: tuple[str, ...],
+    output: str | None,
+    offsets: tuple[str, ...],
+    strip: bool,
+    json_path: str | None,
+) -> int:
+    """Merge logs by the times of their lines, each behind who wrote it.
+
+    Lines without a time stay behind the line before them. On stdout, escape sequences and control
+    characters of the logs are left out.
+    """
+    from oddrank.logs import merging, sources
+    from oddrank.triage.evidence import Notes
+
+    if output is None and json_path == "-":
+        raise OddrankError("--json - and the merged log would mix on stdout: give -o a file")
+    notes = Notes()
+    with sources.opened(paths, notes) as logs:
+        clocks = merging.given(text for text in offsets if text != "auto")
+        said: list[str] = []
+        if "auto" in offsets:
+            estimated, said = merging.estimate(logs)
+            clocks = {**estimated, **clocks}
+        if output is None:
+            sys.stdout.flush()
+            data = merging.merge(logs, clocks, sys.stdout.fileno(), strip=strip, clean=True)
+        else:
+            with whole_file(output, "give -o a file in a folder you can write") as file:
+                data = merging.merge(logs, clocks, file.fileno(), strip=strip, clean=False)
+    said += merging.notes(data)
+    made = envelope("logs merge", {}, {**data, "notes": said, "skipped": notes.lines})
+    _end([*notes.lines, *said], made, json_path)
+    return 0
+
+
+@command.command("first-error")
+@_paths_argument
+@_follow_option
+@_for_option
+@json_option
+@fail_on_option
+def first_error(
+    paths: tuple[str, ...],
+    follow: bool,
+    seconds: float | None,
+    json_path: str | None,
+    fail_on: frozenset[str],
+) -> int:
+    """Say which rank failed first, and list what failed in order.
+
+    Equal failures of several ranks are one line. What follows from others is said to: ranks that
+    lost a peer, that timed out waiting, that the launcher ended. --follow waits for a failure.
+    """
+    from oddrank.logs import findings, sources
+    from oddrank.logs import first_error as first_error_
+    from oddrank.triage.evidence import Notes
+
+    notes = Notes()
+    if follow:
+        _await_failure(paths, seconds)
+    with sources.opened(paths, notes) as logs:
+        told = first_error_.read(logs, notes)
+    stream = sys.stderr if json_path == "-" else sys.stdout
+    for line in first_error_.lines(told, _MOST_ROWS):
+        render.line(line, stream)
+    _say(notes.lines)
+    report = findings.first_error(told, {**first_error_.data(told), "skipped": notes.lines})
+    render.deliver(report, json_path)
+    return report.exit_code(fail_on)
+
+
+def _await_failure(paths: tuple[str, ...], seconds: float | None) -> None:
+    """Returns when a line tells of a failure and no more lines come, or the time is over."""
+    from oddrank.logs import first_error as first_error_
+    from oddrank.logs.following import Follower, follow
+
+    words, tails = first_error_.words(), [b""] * len(paths)
+    failed = grown = 0.0
+    for found in follow([Follower(path) for path in paths], seconds):
+        now = time.monotonic()
+        if found is None:
+            if failed and (now - grown > _SETTLE or now - failed > _MOST_SETTLE):
+                return
+            continue
+        number, chunk = found
+        grown = now
+        if not failed and words.search(tails[number] + chunk):
+            failed = now
+        tails[number] = chunk[-128:]
+
+
+@command.command()
+@_paths_argument
+@_follow_option
+@_for_option
+@json_option
+@fail_on_option
+def silent(
+    paths: tuple[str, ...],
+    follow: bool,
+    seconds: float | None,
+    json_path: str | None,
+    fail_on: frozenset[str],
+) -> int:
+    """Name ranks that stopped talking while others went on, and when.
+
+    Each rank is measured by its own rhythm and by the others': in seconds if its lines name times,
+    else in lines of the log. --follow takes the time when a line comes.
+    """
+    from oddrank.logs import findings, silence, sources
+    from oddrank.triage.evidence import Notes
+
+    notes = Notes()
+    if follow:
+        listeners = [silence.Listener(s, live=True) for s in sources.followed(paths, notes)]
+        _listen(listeners, seconds, json_path)
+        voices, unit = silence.voices(listeners)
+    else:
+        with sources.opened(paths, notes) as logs:
+            voices, unit = silence.voices([silence.Listener(source) for source in logs])
+    found = silence.judge(voices, unit) if unit else None
+    data: dict[str, Any] = {**silence.data(voices, unit, found), "skipped": notes.lines}
+    if json_path != "-" and voices:
+        of = "s" if unit == "s" else "lines"
+        columns = ("rank", "lines", "last line", f"silent ({of})", f"usual pause ({of})",
+                   f"longest ({of})")  # fmt: skip
+        _table(columns, silence.rows(data, _MOST_ROWS))
+    _say(notes.lines)
+    report = findings.silent(found, silence.comparable(voices), data)
+    render.deliver(report, json_path)
+    return report.exit_code(fail_on)
+
+
+def _listen(listeners: list[Any], seconds: float | None, json_path: str | None) -> None:
+    """Listens to logs that grow; says on stderr when ranks fall silent, or speak again."""
+    from oddrank.logs import findings, silence
+    from oddrank.logs.following import Follower, follow
+
+    followers = [Follower(listener.source.item.path) for listener in listeners]
+    before: set[str] = set()
+    for found in follow(followers, seconds):
+        if found is not None:
+            listeners[found[0]].feed(found[1], time.time_ns())
+            continue
+        voices, unit = silence.voices(listeners)
+        stopped = silence.judge(voices, unit) if unit else None
+        report = findings.silent(stopped, silence.comparable(voices), {"unit": unit})
+        now = {finding.what.partition(" has said")[0] for finding in report.findings}
+        if now != before:
+            render.line(report.summary, sys.stderr)
+        before = now
+    for follower in followers:
+        follower.close()
+
+
+def _table(columns: tuple[str, ...], rows: Any) -> None:
+    render.table(columns, rows, sys.stdout)
+
+
+def _say(lines: list[str]) -> None:
+    for line in lines[:_MOST_ROWS]:
+        render.line(line, sys.stderr)
+
+
+def _end(notes: list[str], made: dict[str, Any], json_path: str | None) -> None:
+    _say(notes)
+    if json_path is not None:
+        write_json(made, json_path)

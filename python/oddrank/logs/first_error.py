@@ -1,0 +1,222 @@
+"""Finds which rank said what first: failures in order, with what follows from others folded.
+
+triage reads and judges the same lines: one table of errors and of cascades (triage.judges.ends)
+serves both, so that the two never name different ranks.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from oddrank import _native
+from oddrank.finding import ranks_text
+from oddrank.logs import sources
+from oddrank.logs.sources import Source
+from oddrank.triage import findings, report, timeline
+from oddrank.triage.evidence import Notes, kinds, launcher, log_lines, tracebacks, watchdog
+from oddrank.triage.facts import Process, Progress, ranks
+from oddrank.triage.facts import Source as Place
+from oddrank.triage.judges import ends
+from oddrank.triage.report import Triage
+from oddrank.triage.view import View
+
+_KINDS = (launcher.KIND, tracebacks.KIND, watchdog.KIND)
+Basis = Literal["time", "line", "unknown"]
+# What a row is, as the list says it.
+_WHY = {
+    "own": "",
+    "unlike": "was sent another size than expected",
+    "lost": "lost a peer",
+    "waited": "timed out waiting for others",
+    "ended": "",
+    "said": "warned",
+}
+# Words of lines that are no end: what was said before the first failure.
+_SAID = [("WARNING", 0), ("Warning: ", 0), ("ERROR", 0), ("CRITICAL", 0), ("FATAL", 0)]
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_MOST_TEXT = 300
+
+
+@dataclass(frozen=True)
+class Said:
+    """The same failure or warning of some processes. source, time: of the first of them."""
+
+    why: str
+    text: str
+    processes: tuple[Process, ...]
+    count: int
+    source: Place
+    time: float | None = None
+    coarse: bool = False
+    wall: bool = False
+
+    @property
+    def who(self) -> str:
+        known = ranks(self.processes)
+        if known:
+            return ranks_text(known)
+        names = {sources.name(process) for process in self.processes if process != Process()}
+        if len(names) == 1:
+            return names.pop()
+        return f"{len(self.processes)} processes" if len(self.processes) > 1 else "a process"
+
+    @property
+    def event(self) -> timeline.Event:
+        host = self.processes[0].host if self.processes else None
+        return timeline.Event(self.time or 0.0, self.text, self.source, host, coarse=self.coarse,
+                              wall=self.wall)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the logs say: warnings, then failures in the order that `basis` gives."""
+
+    said: list[Said]
+    basis: Basis
+    triage: Triage
+    files: int
+
+    @property
+    def failures(self) -> list[Said]:
+        return [said for said in self.said if said.why != "said"]
+
+
+def read(logs: Sequence[Source], notes: Notes) -> Told:
+    """Reads all failures, and judges which came first."""
+    items = [source.item for source in logs]
+    own = Notes()
+    facts = [fact for *_, found in kinds.read(items, own, _KINDS) for fact in found]
+    # Of a log without a failure it says that it found nothing.
+    notes.lines += [line for line in own.lines if "left out" in line]
+    triage = report.judge(facts, items, notes)
+    seen = triage.view
+    failures = [*_ends(seen), *_timeouts(seen)]
+    basis = _basis(failures)
+    failures.sort(key=lambda said: _order(said, basis))
+    said = [*_warnings(logs, failures[:1], basis), *failures]
+    return Told(said, basis, triage, len(logs))
+
+
+def _ends(seen: View) -> Iterator[Said]:
+    """Yields how processes ended: equal ends of several ranks are one."""
+    groups: dict[object, list[ends.End]] = defaultdict(list)
+    for end in ends.ends_of(seen):
+        groups[end.why, ends.signature(end.best)].append(end)
+    for group in groups.values():
+        first = min(group, key=lambda e: (_time(e.time), e.best.source.line or 0))
+        best, timed = first.best, ends.timed(first)
+        text = timeline.death_text(best)
+        if best.site and best.site[0].line is not None:
+            text += f" at {findings.place_text(best.site[0])}"
+        yield Said(
+            first.why, text[:_MOST_TEXT], tuple(end.process for end in group), len(group),
+            best.source, first.time, bool(timed and timed.coarse), bool(timed and timed.wall),
+        )  # fmt: skip
+
+
+def _timeouts(seen: View) -> Iterator[Said]:
+    """Yields the calls that watchdogs gave up, of ranks that may live on."""
+    groups: dict[tuple[str, str], list[Progress]] = defaultdict(list)
+    for group, members in seen.progress.items():
+        for progress in members.values():
+            if progress.timed_out:
+                call = findings.call_text(next(iter(progress.open), None))
+                groups[call or "a call", group.title].append(progress)
+    for (call, title), late in groups.items():
+        first = min(late, key=lambda p: (_time(p.time), p.source.line or 0))
+        text = f"gave up waiting in {call} of group {title}"
+        yield Said("waited", text, tuple(p.process for p in late), len(late), first.source,
+                   first.time, False, first.wall)  # fmt: skip
+
+
+def _warnings(logs: Sequence[Source], first: Sequence[Said], basis: Basis) -> Iterator[Said]:
+    """Yields warnings and errors that are no end, from before the first failure of their file."""
+    groups: dict[str, list[Said]] = defaultdict(list)
+    for source in logs:
+        found = _native.core().scan_lines(os.fsencode(source.item.path), _SAID)["matches"]
+        for line, _, text, writer, time, follows, _ in found:
+            place = Place(source.item.name, line)
+            seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None
+            said = Said("said", text.strip()[:_MOST_TEXT], (source.process(writer),), 1, place,
+                        seconds, wall=bool(time and time[1] == "wall"))  # fmt: skip
+            if follows or not all(_is_before(said, one, basis) for one in first):
+                continue
+            groups[_NUMBERS.sub("#", text.strip())].append(said)
+    for group in groups.values():
+        one = group[0]
+        processes = tuple(dict.fromkeys(said.processes[0] for said in group))
+        yield Said("said", one.text, processes, len(group), one.source, one.time, False, one.wall)
+
+
+def _is_before(said: Said, first: Said, basis: Basis) -> bool:
+    if said.source.file == first.source.file:
+        return (said.source.line or 0) < (first.source.line or 0)
+    return basis == "time" and said.time is not None and said.time < (first.time or 0.0)
+
+
+def _basis(failures: Sequence[Said]) -> Basis:
+    if failures and all(said.time is not None for said in failures):
+        return "time"
+    return "line" if len({said.source.file for said in failures}) < 2 else "unknown"
+
+
+def _order(said: Said, basis: Basis) -> tuple[float, str, int]:
+    file = said.source.file if basis == "unknown" else ""
+    return _time(said.time) if basis == "time" else 0.0, file, said.source.line or 0
+
+
+def _time(time: float | None) -> float:
+    return float("inf") if time is None else time
+
+
+def lines(told: Told, most: int) -> Iterator[str]:
+    """Yields the list: when, who, what, where. `~`: not known to be after the line above."""
+    words = {"time": "in order of time", "line": "in order of lines, which name no times",
+             "unknown": "by file: lines without times in several files have no order"}  # fmt: skip
+    failures = told.failures
+    warnings = [said for said in told.said if said.why == "said"]
+    if failures:
+        yield f"what failed, {words[told.basis]}"
+
+    def place(said: Said) -> str:
+        return str(said.source).removeprefix(told.triage.folder)
+
+    before: Said | None = None
+    start = failures[0].time if failures and told.basis == "time" else None
+    for said in failures[:most]:
+        unsure = before is not None and (
+            told.basis == "unknown"
+            or (told.basis == "time" and not timeline.ordered(before.event, said.event))
+        )
+        when = f"{said.time - start:+9.3f} s" if start is not None and said.time is not None else ""
+        why = f" ({_WHY[said.why]})" if _WHY[said.why] else ""
+        yield f"{'~' if unsure else ' '}{when}  {said.who}: {said.text}{why} [{place(said)}]"
+        before = said
+    if len(failures) > most:
+        yield f"  ... and {len(failures) - most} more"
+    if warnings:
+        yield "what was said before that" if failures else "warnings and errors that are no end"
+    for said in warnings[-most:]:
+        times = f" ({said.count} times)" if said.count > len(said.processes) else ""
+        yield f"  {said.who}: {said.text}{times} [{place(said)}]"
+
+
+def data(told: Told) -> dict[str, Any]:
+    """Returns the data of the report."""
+    return {
+        "order": told.basis,
+        "said": [
+            {"kind": said.why, "text": said.text, "ranks": list(ranks(said.processes)),
+             "who": said.who, "count": said.count, "source": str(said.source), "time": said.time}
+            for said in told.said
+        ],
+    }  # fmt: skip
+
+
+def words() -> re.Pattern[bytes]:
+    """Returns a pattern for lines that triage reads as failures, for a log that grows."""
+    texts = [word for kind in _KINDS for word, _ in log_lines.WORDS[kind.name]]
+    return re.compile(b"|".join(re.escape(text.encode()) for text in texts))

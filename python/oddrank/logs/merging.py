@@ -1,0 +1,158 @@
+"""Merges logs by time, with the offsets of their hosts' clocks: given, or estimated from steps.
+
+Ranks end a step at the same moment, within what a collective takes. So the first lines of one step
+on two hosts show how far their clocks are apart: the median over many steps, if they agree.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from oddrank import _native
+from oddrank.errors import OddrankError
+from oddrank.logs import sources
+from oddrank.logs.sources import Source
+from oddrank.triage.facts import Process
+
+_STEP = re.compile(
+    r"(?<![a-z])(step|iter(?:ation)?)(?![a-z])\W{0,12}(\d+)|commId (\w+).*Init COMPLETE",
+    re.IGNORECASE,
+)
+_STEP_WORDS = [("step", 0), ("Step", 0), ("iter", 0), ("Iter", 0), ("Init COMPLETE", 0)]
+_LEAST_EVENTS = 8
+_MOST_SPREAD = 1.0  # seconds: if steps disagree by more, they are not the same event
+_MOST_OFFSET = 1e9
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Seconds to add to the times of a host. events: how many it is estimated from; 0: given."""
+
+    seconds: float
+    events: int = 0
+    spread: float = 0.0
+
+
+def place(source: Source, process: Process) -> str:
+    """Returns whose clock the times of a line are of: its host's, else its file's."""
+    return process.host or source.item.name
+
+
+def given(texts: Iterable[str]) -> dict[str, Offset]:
+    """Returns the offsets of host=seconds options; OddrankError for other texts."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = _MOST_OFFSET
+        if not equals or not name or not abs(seconds) < _MOST_OFFSET:
+            raise OddrankError(f"--offset {text[:60]!r} is not like node7=-1.5, or auto")
+        found[name] = Offset(seconds)
+    return found
+
+
+def estimate(logs: Sequence[Source]) -> tuple[dict[str, Offset], list[str]]:
+    """Returns the offsets of all hosts to the one with most events, and why others have none."""
+    events: dict[str, dict[object, float]] = defaultdict(dict)
+    for source in logs:
+        for key, who, seconds in _events(source):
+            times = events[who]
+            times[key] = min(seconds, times.get(key, seconds))
+    if len(events) < 2:
+        return {}, ["clocks are taken as they are: no step was logged by two hosts or files"]
+    reference = max(events, key=lambda who: (len(events[who]), who))
+    found, notes = {reference: Offset(0.0)}, []
+    for who, times in sorted(events.items()):
+        apart = [times[key] - t for key, t in events[reference].items() if key in times]
+        if who == reference:
+            continue
+        middle = median(apart) if apart else 0.0
+        spread = 1.4826 * median(abs(a - middle) for a in apart) if apart else 0.0
+        if len(apart) < _LEAST_EVENTS or spread > _MOST_SPREAD:
+            why = f"{len(apart)} common steps, which differ by {spread:.1f} s"
+            notes.append(f"the clock of {who} is taken as it is: {why}")
+        else:
+            found[who] = Offset(-middle, len(apart), spread)
+    return found, notes
+
+
+def _events(source: Source) -> Iterable[tuple[object, str, float]]:
+    path = os.fsencode(source.item.path)
+    for match in _native.core().scan_lines(path, _STEP_WORDS)["matches"]:
+        _, _, text, writer, time, _, _ = match
+        step = _STEP.search(text)
+        if step and time is not None and time[1] != "boot":
+            key = ("commId", step[3]) if step[3] else (step[1].lower()[:4], int(step[2][:18]))
+            yield key, place(source, source.process(writer)), time[0] / 1e9
+
+
+def merge(
+    logs: Sequence[Source], offsets: Mapping[str, Offset], fd: int, *, strip: bool, clean: bool
+) -> dict[str, Any]:
+    """Writes all lines to a descriptor by time; returns the data of the report.
+
+    OddrankError if no line of any log names a time, or an offset is of an unknown host.
+    """
+    used = set()
+
+    def label(number: int, writer: tuple[Any, ...]) -> tuple[str, int]:
+        source = logs[number]
+        process = source.process(writer)
+        offset = Offset(0.0)
+        for who in (process.host, source.item.name, os.path.basename(source.item.name)):
+            if who is not None and who in offsets:
+                used.add(who)
+                offset = offsets[who]
+                break
+        says_it = writer[0] is not None and not strip
+        return "" if says_it else _label(source, process), round(offset.seconds * 1e9)
+
+    paths = [(os.fsencode(source.item.path), source.written_ns) for source in logs]
+    merged = _native.core().merge_logs(paths, fd, strip, clean, bool(offsets), label)
+    names = [logs[number].item.name for number in sorted(merged["without_times"])]
+    return {
+        "files": [source.item.name for source in logs],
+        "lines": merged["lines"],
+        "untimed": merged["untimed"],
+        "late": merged["late"],
+        "without_times": names,
+        "offsets": [
+            {"of": who, "seconds": o.seconds, "events": o.events, "spread": o.spread,
+             "used": who in used}
+            for who, o in offsets.items()
+        ],
+    }  # fmt: skip
+
+
+def _label(source: Source, process: Process) -> str:
+    if process.rank is not None:
+        rank = f"rank{process.rank}"
+        return f"[{process.host}:{rank}] " if process.host else f"[{rank}]: "
+    if process == Process():
+        return f"({os.path.basename(source.item.name)}) "
+    return f"({sources.name(process)}) "
+
+
+def notes(data: Mapping[str, Any]) -> list[str]:
+    """Returns what the reader of a merged log must know about its order."""
+    found = [
+        f"no line of {name} names a time: its lines come first" for name in data["without_times"]
+    ]
+    if data["late"]:
+        found.append(f"{data['late']} lines name an earlier time than the line before them in the"
+                     " same file: they stay behind it")  # fmt: skip
+    found += [
+        f"the clock of {o['of']} is {-o['seconds']:+.3f} s off: {o['events']} common steps, spread"
+        f" {o['spread']:.3f} s" for o in data["offsets"] if o["events"]
+    ]  # fmt: skip
+    found += [
+        f"no line is by {o['of']}: its offset was not used"
+        for o in data["offsets"] if o["seconds"] and not o["used"]
+    ]  # fmt: skip
+    return found

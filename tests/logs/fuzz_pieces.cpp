@@ -1,0 +1,48 @@
+// Fuzzes the cutting of logs: each byte comes once, whatever the chunks, and terminals obey
+// nothing.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "logs/pieces.hpp"
+#include "logs/terminal.hpp"
+
+namespace {
+
+using oddrank::logs::Piece;
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+std::string pieces(std::string_view text, std::size_t chunk) {
+  oddrank::logs::PieceReader reader;
+  std::string whole;
+  const auto take = [&whole](const Piece& piece) {
+    require(piece.who.text <= piece.said.size());
+    whole += std::string(piece.text) + '|' + std::to_string(piece.who.rank) + '|';
+  };
+  for (; !text.empty(); text.remove_prefix(std::min(chunk, text.size()))) {
+    reader.feed(text.substr(0, chunk), take);
+  }
+  reader.finish(take);
+  return whole;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data + 1), size - 1);
+  require(pieces(text, text.size() + 1) == pieces(text, data[0] % 16 + 1U));
+  std::string clean;
+  oddrank::logs::append_for_terminal(text, clean);
+  for (const char c : clean) {
+    const auto byte = static_cast<unsigned char>(c);
+    require((byte >= 0x20 && byte != 0x7f) || byte == '\t');
+  }
+  return 0;
+}

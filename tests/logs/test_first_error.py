@@ -1,0 +1,184 @@
+"""`oddrank logs first-error`: order, folding, cascades, and what is honestly not known."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from conftest import SAMPLES
+from logs.logs_command import oddrank, report, stamp, written
+
+
+def raised(rank, text="ValueError: boom", prefix="[rank{}]: ", line=9):
+    start = prefix.format(rank)
+    return [f"{start}Traceback (most recent call last):",
+            f'{start}  File "train.py", line {line}, in step', f"{start}{text}"]  # fmt: skip
+
+
+LOST = "RuntimeError: [/pytorch/gloo/pair.cc:1] Connection closed by peer [10.0.0.{}]:1234"
+
+
+def cascade(first, ranks):
+    lines = raised(first)
+    for rank in ranks:
+        lines += raised(rank, LOST.format(rank), line=12)
+    return lines
+
+
+def test_the_first_failure_is_named_and_the_cascade_is_folded(tmp_path):
+    log = written(tmp_path / "job.log", "[rank0]: WARNING low disk", *cascade(2, (0, 1, 3)))
+    made = report("first-error", log, check=1)
+    assert made["verdict"] == "odd"
+    assert made["findings"][0]["who"]["ranks"] == [2]
+    kinds = [(said["kind"], said["ranks"]) for said in made["data"]["said"]]
+    assert kinds == [("said", [0]), ("own", [2]), ("lost", [0, 1, 3])]
+    assert made["data"]["order"] == "line"
+    assert made["data"]["said"][1]["source"].endswith("job.log:2")
+
+
+def test_the_list_quotes_the_lines_with_their_places(tmp_path):
+    log = written(tmp_path / "job.log", *cascade(2, (0, 1, 3)))
+    text = oddrank("first-error", log, check=1).stdout
+    assert "in order of lines" in text
+    assert "rank 2: raised ValueError: boom" in text
+    assert "ranks 0-1, 3: raised RuntimeError" in text
+    assert "[job.log:1]" in text
+
+
+def test_a_hundred_equal_failures_are_one_line(tmp_path):
+    log = written(tmp_path / "job.log", *(line for rank in range(100) for line in raised(rank)))
+    (said,) = report("first-error", log, check=1)["data"]["said"]
+    assert (said["ranks"], said["count"]) == (list(range(100)), 100)
+
+
+def test_times_order_failures_of_several_logs(tmp_path):
+    late = written(tmp_path / "rank_0.log", *raised(0, LOST.format(1), f"{stamp(9)} "))
+    early = written(tmp_path / "rank_1.log", *raised(1, prefix=f"{stamp(5)} "))
+    made = report("first-error", late, early, check=1)
+    assert made["data"]["order"] == "time"
+    assert [said["ranks"] for said in made["data"]["said"]] == [[1], [0]]
+
+
+def test_logs_without_times_have_no_order_and_it_is_said(tmp_path):
+    logs = [
+        written(tmp_path / f"rank_{rank}.log", *raised(rank, text, ""))
+        for rank, text in enumerate(("ValueError: a", "KeyError: 'b'"))
+    ]
+    made = report("first-error", *logs, check=1)
+    assert made["data"]["order"] == "unknown"
+    assert (made["verdict"], made["findings"][0]["cause"]) == ("unknown", "no-order")
+    assert "no order" in oddrank("first-error", *logs, check=1).stdout
+
+
+def test_a_log_without_failures_is_healthy(tmp_path):
+    log = written(tmp_path / "job.log", *(f"[rank0]: step {step}" for step in range(9)))
+    assert report("first-error", log)["verdict"] == "healthy"
+
+
+def test_a_hostile_line_is_shown_and_not_obeyed(tmp_path):
+    log = written(tmp_path / "job.log", *raised(3, "ValueError: \x1b[2J\x1b]0;x\x07\u202e\x9b31m"))
+    done = oddrank("first-error", log, check=1)
+    assert all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr)
+
+
+def test_a_real_watchdogs_victims_are_not_called_the_cause():
+    sample = SAMPLES / "watchdog_logs" / "nemo_rl_ray_prefixed_pg_rank_trap.log"
+    if not sample.exists():
+        pytest.skip("no samples")
+    made = report("first-error", sample, check=1)
+    assert {said["kind"] for said in made["data"]["said"]} & {"waited", "own"}
+    assert made["verdict"] in ("odd", "unknown")
+
+
+def test_following_waits_for_a_failure(tmp_path):
+    log = written(tmp_path / "job.log", "[rank0]: step 1")
+
+    def fail():
+        time.sleep(0.5)
+        with log.open("a") as file:
+            file.writelines(f"{line}\n" for line in raised(1))
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    made = report("first-error", log, "--follow", "--for", "100", check=1)
+    thread.join()
+    assert made["findings"][0]["who"]["ranks"] == [1]
+
+
+def test_following_ends_at_its_time(tmp_path):
+    log = written(tmp_path / "job.log", "[rank0]: step 1")
+    assert report("first-error", log, "--follow", "--for", "0")["verdict"] == "healthy"
+
+
+JOB = """
+import datetime, os, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+rank = dist.get_rank()
+for step in range(3):
+    dist.all_reduce(torch.ones(8))
+    print("step", step, flush=True)
+    if rank == 1 and step == 1:
+        if sys.argv[1] == "raises":
+            raise ValueError("boom")
+        time.sleep(30)
+"""
+ALONE = """
+import os, time
+rank = next(os.environ[v] for v in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK") if v in os.environ)
+print("hello of", rank, flush=True)
+if rank == "2":
+    raise ValueError("boom")
+time.sleep(300)
+"""
+
+
+def output(folder, command, *arguments, script=JOB, **more):
+    path = written(folder / "train.py", script)
+    log = folder / "job.log"
+    with log.open("wb") as file:
+        subprocess.run([*command, path, *arguments], stdout=file, stderr=file, timeout=240,
+                       check=False, **more)  # fmt: skip
+    return log
+
+
+@pytest.mark.job
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("how", ["raises", "hangs"])
+def test_torchruns_tee_tells_who_failed_first(tmp_path, how):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--tee",
+                "3"]  # fmt: skip
+    log = output(tmp_path, torchrun, how, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    made = report("first-error", log, check=1)
+    failures = [said for said in made["data"]["said"] if said["kind"] != "said"]
+    named = {rank for f in made["findings"] if f["confidence"]["level"] != "low"
+             for rank in f["who"]["ranks"]}  # fmt: skip
+    if how == "raises":
+        assert (failures[0]["kind"], failures[0]["ranks"]) == ("own", [1]), log.read_text()
+        assert named == {1}
+    else:  # victims speak first, and nobody else is called the cause
+        assert failures[0]["kind"] in ("waited", "lost"), log.read_text()
+        assert 1 not in failures[0]["ranks"]
+        assert named <= {1}
+
+
+@pytest.mark.job
+@pytest.mark.needs("mpi")
+def test_mpiruns_tagged_output_tells_who_failed_first(tmp_path):
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", "-n", "3",
+              sys.executable]  # fmt: skip
+    made = report("first-error", output(tmp_path, mpirun, script=ALONE), check=1)
+    assert made["findings"][0]["who"]["ranks"] == [2]
+
+
+@pytest.mark.job
+@pytest.mark.needs("slurm", "netns")
+def test_sruns_labels_tell_who_failed_first(slurm, tmp_path):
+    srun = [*slurm.inside(0), "srun", "-N", "2", "--ntasks-per-node", "2", "--label",
+            "--kill-on-bad-exit=1", sys.executable]  # fmt: skip
+    log = output(tmp_path, srun, script=ALONE, env=slurm.environ(os.environ))
+    made = report("first-error", log, check=1)
+    assert made["findings"][0]["who"]["ranks"] == [2]

@@ -1,0 +1,92 @@
+"""`oddrank logs merge`: order, who wrote a line, clocks, terminals, what is not known is said."""
+
+import subprocess
+import sys
+
+from logs.logs_command import oddrank, report, stamp, typed, written
+
+
+def merged(*arguments):
+    return typed("merge", *arguments).stdout.splitlines()
+
+
+def test_logs_are_merged_by_time_and_lines_say_who_wrote_them(tmp_path):
+    a = written(tmp_path / "rank_0.log", f"{stamp(1)} one", "  a traceback", f"{stamp(4)} four")
+    b = written(tmp_path / "b.log", f"[node7:rank3] {stamp(2)} two", "nobody's")
+    assert merged(a, b) == [
+        f"[rank0]: {stamp(1)} one",
+        "[rank0]:   a traceback",
+        f"[node7:rank3] {stamp(2)} two",
+        "(b.log) nobody's",
+        f"[rank0]: {stamp(4)} four",
+    ]
+    assert f"[node7:rank3] {stamp(2)} two" in merged(a, b, "--strip")
+
+
+def test_an_offset_corrects_a_hosts_clock(tmp_path):
+    log_a = written(tmp_path / "a.log", f"[a-1:rank0] {stamp(10)} x", f"[a-1:rank0] {stamp(12)} z")
+    log_b = written(tmp_path / "b.log", f"[b-1:rank1] {stamp(41)} y")
+    texts = [line[-1] for line in merged(log_a, log_b, "--offset", "b-1=-30")]
+    assert texts == ["x", "y", "z"]
+
+
+def test_clocks_are_estimated_from_common_steps(tmp_path):
+    for host, ahead in (("a-1", 0), ("b-1", 37.25)):
+        written(tmp_path / f"{host}.log", *(
+            f"[{host}:rank0] {stamp(second + ahead + second % 3 / 50)} step {second} loss 2.1"
+            for second in range(1, 30)
+        ))  # fmt: skip
+    logs = sorted(tmp_path.glob("*.log"))
+    made = report("merge", *logs, "-o", tmp_path / "out", "--offset", "auto")["data"]
+    (found,) = (one for one in made["offsets"] if one["events"])
+    assert abs(abs(found["seconds"]) - 37.25) < 0.1
+    assert (found["events"], found["used"]) == (29, True)
+    steps = [line.split("step ")[1] for line in (tmp_path / "out").read_text().splitlines()]
+    assert steps == sorted(steps, key=lambda text: int(text.split()[0]))
+
+
+def test_clocks_that_cannot_be_estimated_are_left_and_it_is_said(tmp_path):
+    few = [written(tmp_path / f"{name}.log", f"{stamp(n)} step {n}") for n, name in enumerate("ab")]
+    out = ("-o", tmp_path / "out", "--offset", "auto")
+    done = oddrank("merge", *few, *out, check=0)
+    assert "is taken as it is" in done.stderr
+    wild = [
+        written(tmp_path / f"{host}.txt", *(f"{stamp(n * n * f)} step {n}" for n in range(20)))
+        for host, f in (("a", 0.5), ("b", 5.5))
+    ]
+    assert "is taken as it is" in oddrank("merge", *wild, *out, check=0).stderr
+
+
+def test_a_log_without_times_is_not_silently_put_somewhere(tmp_path):
+    a = written(tmp_path / "a.log", f"{stamp(1)} one")
+    b = written(tmp_path / "b.log", "no time at all")
+    done = oddrank("merge", a, b, "-o", tmp_path / "out", check=0)
+    assert "b.log names a time" in done.stderr
+
+
+def test_a_hostile_line_does_not_reach_stdout_and_a_file_keeps_it(tmp_path):
+    line = f"{stamp(1)} \x1b[2J\x1b]0;owned\x07 \x9b31m \u202e ok"
+    log = written(tmp_path / "a.log", line)
+    text = typed("merge", log).stdout
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert text.endswith("ok\n")
+    oddrank("merge", log, "-o", tmp_path / "out", check=0)
+    assert line in (tmp_path / "out").read_text()
+
+
+def test_a_reader_that_leaves_early_ends_the_merge(tmp_path):
+    log = written(tmp_path / "a.log", *(f"{stamp(1)} {'x' * 100}" for _ in range(40_000)))
+
+    command = f"{sys.executable} -m oddrank logs merge {log} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=100,
+                          check=False)  # fmt: skip
+    assert len(done.stdout.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_wrong_offsets_are_refused(tmp_path):
+    log = written(tmp_path / "a.log", f"{stamp(1)} one")
+    for wrong in ("node7", "node7=x", "=3", "node7=nan", "node7=1e99"):
+        assert "is not like node7=-1.5" in oddrank("merge", log, "--offset", wrong, check=2).stderr
+    out = tmp_path / "out"
+    assert "not used" in oddrank("merge", log, "-o", out, "--offset", "node7=3", check=0).stderr

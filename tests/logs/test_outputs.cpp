@@ -1,0 +1,290 @@
+// Splitting and merging: every byte in one file, order by time, little memory, safe terminals.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "logs/merger.hpp"
+#include "logs/rhythms.hpp"
+#include "logs/splitter.hpp"
+#include "logs/terminal.hpp"
+#include "os/error.hpp"
+
+namespace oddrank::logs {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder : public ::testing::Test {
+ protected:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "oddrank-logs-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Folder() override { fs::remove_all(path_); }
+
+  std::string put(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ + "/" + name) << text;
+    return path_ + "/" + name;
+  }
+  std::string get(const std::string& name) const {
+    std::ostringstream text;
+    text << std::ifstream(path_ + "/" + name).rdbuf();
+    return text.str();
+  }
+  std::string path_;
+};
+
+using SplitterTest = Folder;
+using MergerTest = Folder;
+
+// Splits a text into files named by rank.
+struct Ranks {
+  explicit Ranks(const std::string& folder, bool strip = false)
+      : splitter(
+            folder, [this](const Writer& w) { return number(w); }, strip) {}
+  std::size_t number(const Writer& writer) {
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      if (known[i] == writer.rank) return i;
+    }
+    known.push_back(writer.rank);
+    return splitter.add(std::to_string(writer.rank));
+  }
+  std::vector<std::int64_t> known;
+  Splitter splitter;
+};
+
+TEST_F(SplitterTest, EachByteGoesToOneFile) {
+  Ranks ranks(path_);
+  ranks.splitter.feed("head\n[rank1]: a[rank0]: b\n[rank1]: c\r\n");
+  ranks.splitter.feed("[rank0]: no end");
+  ranks.splitter.finish();
+  ranks.splitter.flush();
+  EXPECT_EQ(get("-1"), "head\n");
+  EXPECT_EQ(get("0"), "[rank0]: b\n[rank0]: no end\n");
+  EXPECT_EQ(get("1"), "[rank1]: a\n[rank1]: c\r\n");
+  EXPECT_EQ(ranks.splitter.shares()[0].lines, 1U);
+  EXPECT_EQ(ranks.splitter.shares()[1].lines, 2U);
+}
+
+TEST_F(SplitterTest, PrefixesCanBeLeftOut) {
+  Ranks ranks(path_, true);
+  ranks.splitter.feed("[rank1]: a\n[default3]:[rank1]:  b\n");
+  ranks.splitter.finish();
+  ranks.splitter.flush();
+  EXPECT_EQ(get("1"), "a\n b\n");
+}
+
+TEST_F(SplitterTest, MoreRanksThanOpenFilesAreWritten) {
+  Ranks ranks(path_);
+  std::string text;
+  for (int round = 0; round < 3; ++round) {
+    for (int rank = 0; rank < 700; ++rank) {
+      text += "[rank" + std::to_string(rank) + "]: " + std::to_string(round) + "\n";
+    }
+    ranks.splitter.feed(text);
+    ranks.splitter.flush();
+    text.clear();
+  }
+  for (const int rank : {0, 399, 699}) {
+    const std::string prefix = "[rank" + std::to_string(rank) + "]: ";
+    EXPECT_EQ(get(std::to_string(rank)), prefix + "0\n" + prefix + "1\n" + prefix + "2\n");
+  }
+}
+
+TEST_F(SplitterTest, AnExistingFileIsNeverTouched) {
+  put("0", "precious");
+  Ranks ranks(path_);
+  EXPECT_THROW(ranks.splitter.feed("[rank0]: a\n"), SystemError);
+  EXPECT_EQ(get("0"), "precious");
+}
+
+class Merge {
+ public:
+  explicit Merge(std::string folder) : folder_(std::move(folder)) {}
+
+  std::string operator()(const std::vector<std::string>& paths, bool clean = false) {
+    std::vector<MergeSource> sources;
+    for (const auto& path : paths) sources.push_back({path, 1'800'000'000'000'000'000});
+    MergeOptions options;
+    const std::string out = folder_ + "/merged";
+    const Fd fd(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600));
+    options.fd = fd.get();
+    options.clean = clean;
+    options.shifted = !offsets.empty();
+    options.label = [this](std::size_t source, const Writer&) {
+      return Label{std::to_string(source) + "|",
+                   source < offsets.size() ? offsets[source] * 1'000'000'000 : 0};
+    };
+    options.pause = [] {};
+    merged = merge_logs(sources, options);
+    std::ostringstream text;
+    text << std::ifstream(out).rdbuf();
+    return text.str();
+  }
+
+  std::vector<std::int64_t> offsets;
+  Merged merged;
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(MergerTest, LinesAreInOrderOfTimeAndOthersStayBehind) {
+  Merge merge(path_);
+  const std::string a =
+      put("a", "start\n2026-01-01 00:00:01 one\n  more\n2026-01-01 00:00:04 four\n");
+  const std::string b = put("b", "2026-01-01 00:00:02 two\n2026-01-01 00:00:03 three");
+  EXPECT_EQ(merge({a, b}),
+            "0|start\n0|2026-01-01 00:00:01 one\n0|  more\n1|2026-01-01 00:00:02 two\n"
+            "1|2026-01-01 00:00:03 three\n0|2026-01-01 00:00:04 four\n");
+  EXPECT_EQ(merge.merged.lines, 6U);
+  EXPECT_EQ(merge.merged.untimed, 2U);
+}
+
+TEST_F(MergerTest, AnOffsetMovesTheLinesOfALog) {
+  Merge merge(path_);
+  merge.offsets = {0, -3};
+  const std::string a = put("a", "2026-01-01 00:00:01 one\n2026-01-01 00:00:02 two\n");
+  const std::string b = put("b", "2026-01-01 00:00:04.5 1.5\n");
+  EXPECT_EQ(merge({a, b}),
+            "0|2026-01-01 00:00:01 one\n1|2026-01-01 00:00:04.5 1.5\n0|2026-01-01 00:00:02 two\n");
+}
+
+TEST_F(MergerTest, ALogKeepsItsOrderAndOneWithoutTimesIsReported) {
+  Merge merge(path_);
+  const std::string a = put("a", "2026-01-01 00:00:05 late\n2026-01-01 00:00:01 early\n");
+  const std::string b = put("b", "no time\n");
+  EXPECT_EQ(merge({a, b}), "1|no time\n0|2026-01-01 00:00:05 late\n0|2026-01-01 00:00:01 early\n");
+  EXPECT_EQ(merge.merged.late, 1U);
+  EXPECT_EQ(merge.merged.without_times, std::vector<std::size_t>{1});
+}
+
+TEST_F(MergerTest, ATornLineIsALineForEachWriter) {
+  Merge merge(path_);
+  EXPECT_EQ(merge({put("a", "[rank0]: x[rank1]: y\n")}), "0|[rank0]: x\n0|[rank1]: y\n");
+}
+
+TEST_F(MergerTest, RandomLogsComeOutWholeAndSorted) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::vector<std::string> paths;
+  std::size_t bytes = 0, lines = 0;
+  for (int file = 0; file < 40; ++file) {
+    std::string text;
+    unsigned second = 0;
+    for (std::size_t i = random() % 200; i > 0; --i, ++lines) {
+      second = std::min(second + static_cast<unsigned>(random() % 3), 3599U);
+      char time[32];
+      std::snprintf(time, sizeof time, "2026-01-01 00:%02u:%02u ", second / 60, second % 60);
+      text += time + std::string(random() % 300, 'x') + "\n";
+    }
+    bytes += text.size();
+    paths.push_back(put(std::to_string(file), text));
+  }
+  Merge merge(path_);
+  std::istringstream merged(merge(paths));
+  std::string line, before;
+  std::size_t seen = 0;
+  for (; std::getline(merged, line); ++lines) {
+    const std::string text = line.substr(line.find('|') + 1);
+    EXPECT_LE(before, text.substr(0, 19));
+    before = text.substr(0, 19);
+    seen += text.size() + 1;
+  }
+  EXPECT_EQ(seen, bytes);
+  EXPECT_EQ(merge.merged.lines * 2, lines);
+}
+
+TEST(Terminal, NothingThatATerminalObeysIsLeft) {
+  const auto clean = [](const std::string& text) {
+    std::string to;
+    append_for_terminal(text, to);
+    return to;
+  };
+  EXPECT_EQ(clean("a\x1b[2Jb\x1b]0;title\x07 c\td"), "ab c\td");
+  EXPECT_EQ(clean("a\rb\bc\x7f\x01"), "a?b?c??");
+  EXPECT_EQ(clean("\xc2\x9b"
+                  "31m \x9b \xff"),
+            "?31m ? ?");
+  EXPECT_EQ(clean("\xe2\x80\xae"
+                  "abc \xef\xbb\xbf"),
+            "?abc ?");
+  EXPECT_EQ(clean("Gr\xc3\xbc\xc3\x9f"
+                  "e \xe2\x95\xad \xf0\x9f\x98\x80"),
+            "Gr\xc3\xbc\xc3\x9f"
+            "e \xe2\x95\xad \xf0\x9f\x98\x80");
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text(random() % 40, ' ');
+    for (char& c : text) c = static_cast<char>(random() % 256);
+    for (const char c : clean(text)) {
+      const auto byte = static_cast<unsigned char>(c);
+      EXPECT_TRUE(byte >= 0x20 || byte == '\t');
+      EXPECT_NE(byte, 0x7f);
+    }
+  }
+}
+
+// Returns the rhythms of a log, of the ranks in order of their first lines.
+std::vector<Rhythm> rhythms(const std::string& text, std::int64_t arrival_ns = 0) {
+  std::vector<std::int64_t> known;
+  Rhythms* self = nullptr;
+  Rhythms all([&](const Writer& writer) {
+    known.push_back(writer.rank);
+    return self->add();
+  });
+  self = &all;
+  all.feed(text, 1'800'000'000'000'000'000, arrival_ns);
+  all.finish(1'800'000'000'000'000'000, arrival_ns);
+  return all.all();
+}
+
+TEST(Rhythms, PausesAreMeasuredInTimeAndInLines) {
+  std::string text;
+  for (int second = 0; second < 40; ++second) {
+    const std::string number = (second < 10 ? "0" : "") + std::to_string(second);
+    text += "[rank0]: 2026-01-01 00:00:" + number + " x\n";
+    if (second < 20) text += "[rank1]: 2026-01-01 00:00:" + number + " x\n";
+  }
+  const std::vector<Rhythm> found = rhythms(text);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].lines, 40U);
+  EXPECT_EQ(found[0].in_time.longest(), 1'000'000'000);
+  EXPECT_EQ(found[0].in_time.count(), 39U);
+  EXPECT_EQ(found[0].in_lines.longest(), 2);
+  EXPECT_EQ(found[1].last_line, 40U);
+  EXPECT_EQ(found[0].last_ns - found[1].last_ns, 20'000'000'000);
+}
+
+TEST(Rhythms, TimesOfArrivalCountUntilALineNamesOne) {
+  EXPECT_EQ(rhythms("[rank0]: a\n[rank0]: b\n", 77)[0].last_ns, 77);
+  EXPECT_EQ(rhythms("[rank0]: a\n", 0)[0].last_ns, 0);
+  EXPECT_LT(rhythms("[rank0]: a\n[rank0]: 2026-01-01 00:00:00 b\n", INT64_MAX)[0].last_ns,
+            1'800'000'000'000'000'000);
+}
+
+TEST(Rhythms, AQuantileIsNoShorterThanItsPart) {
+  Gaps gaps;
+  for (int i = 0; i < 95; ++i) gaps.add(10);
+  for (int i = 0; i < 5; ++i) gaps.add(1000);
+  EXPECT_GE(gaps.quantile(0.95), 10);
+  EXPECT_LT(gaps.quantile(0.95), 20);
+  EXPECT_EQ(gaps.quantile(1.0), 1000);
+  EXPECT_EQ(gaps.longest(), 1000);
+}
+
+}  // namespace
+}  // namespace oddrank::logs

@@ -1,0 +1,65 @@
+"""`oddrank run --prefix`: what is covered, and that the scanner reads the prefix back."""
+
+import os
+import subprocess
+import sys
+
+from logs.logs_command import oddrank, written
+
+SCRIPT = """
+import logging, os, subprocess, sys, threading, warnings
+print("printed", end=""); print(" whole")
+sys.stdout.write("one\\ntwo\\n")
+logging.warning("logged")
+warnings.warn("warned")
+sys.stderr.write("\\r 10%"); sys.stderr.flush(); sys.stderr.write("\\r 20%\\n")
+threading.Thread(target=lambda: print("of a thread")).start()
+pid = os.fork()
+if not pid:
+    print("of a child")
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(pid, 0)
+os.write(1, b"raw bytes\\n")
+assert sys.stdout.encoding and not sys.stdout.isatty() and sys.stdout.fileno() == 1
+raise ValueError("boom")
+"""
+
+
+def run(folder, *options, rank=3):
+    script = written(folder / "train.py", SCRIPT)
+    world = {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "4",
+             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "oddrank", "run", "--no-watch", *options, script],
+        # Unbuffered: else a forked child has its parent's lines, too.
+        env={**os.environ, **world, "ODDRANK_DIR": str(folder), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    return done.stdout.decode().removesuffix("\n")
+
+
+def test_lines_of_python_code_bear_host_and_rank(tmp_path):
+    lines = run(tmp_path, "--prefix").split("\n")
+    bare = [line for line in lines if ":rank3] " not in line]
+    assert bare == ["raw bytes"]
+    for text in ("printed whole", "one", "two", "logged", "warned", "of a thread", "of a child",
+                 " 20%", "Traceback", "ValueError: boom"):  # fmt: skip
+        assert any(text in line for line in lines), text
+
+
+def test_the_output_is_as_it_was_without_the_option(tmp_path):
+    plain = run(tmp_path).split("\n")
+    with_prefix = run(tmp_path, "--prefix")
+    host = with_prefix[1 : with_prefix.index(":rank3]")]
+    assert sorted(with_prefix.replace(f"[{host}:rank3] ", "").split("\n")) == sorted(plain)
+
+
+def test_the_prefix_is_read_back(tmp_path):
+    log = tmp_path / "job.log"
+    log.write_text(run(tmp_path, "--prefix", rank=2))
+    oddrank("split", log, "-o", tmp_path / "out", check=0)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"rank2.log", "no-rank.log"}
+    done = oddrank("first-error", log, check=1)
+    assert "rank 2: raised ValueError: boom" in done.stdout
