@@ -25,6 +25,8 @@ _COMMANDS = {
     "collect": ("oddrank.run.collect.command", "Save all evidence of a job before it is gone."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
+    "switch": ("oddrank.switches.command", "Tell all ranks of a job to save, pause or end."),
+    "attach": ("oddrank.debugger.command", "Debug a rank that waits in oddrank.breakpoint()."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
 }  # fmt: skip
 

@@ -31,6 +31,8 @@ PYTHON_LEAVES = {
     "_native": {"errors", "_build"},
     "job": {"errors", "_native"},
     "launch": {"errors", "job"},
+    "forks": set(),
+    "job_store": {"errors", "launch"},
     "finding": set(),
     "report": {"errors", "_version", "finding"},
     "render": {"errors", "finding", "report", "launch"},
@@ -50,6 +52,8 @@ PYTHON_SUBJECTS: dict[str, set[str]] = {
     "run": {"trace", "triage"},
     "bench": set(),
     "selftest": {"bench"},
+    "switches": set(),
+    "debugger": set(),
     "doctor": set(),
 }
 
