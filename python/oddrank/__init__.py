@@ -7,14 +7,17 @@ PYTEST_DONT_REWRITE: pytest would warn that it can't rewrite what a rank has imp
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from oddrank import forks as forks  # it notes forks from here on
 from oddrank._version import __version__
 from oddrank.errors import LaunchError, MissingPartError, OddrankError
 
 if TYPE_CHECKING:  # the same names as in _LAZY
+    from oddrank.debugger.breakpoint import breakpoint
     from oddrank.finding import Finding
     from oddrank.printing import install_printing, printflock
     from oddrank.report import Report
     from oddrank.run.arm import arm
+    from oddrank.switches.switch import switch
     from oddrank.trace.arm import mark, section, step
     from oddrank.trace.nicer import NicerTrace
 
@@ -27,6 +30,8 @@ _LAZY = {
     "section": "oddrank.trace.arm",
     "printflock": "oddrank.printing",
     "install_printing": "oddrank.printing",
+    "breakpoint": "oddrank.debugger.breakpoint",
+    "switch": "oddrank.switches.switch",
     "Finding": "oddrank.finding",
     "Report": "oddrank.report",
 }
@@ -40,11 +45,13 @@ __all__ = [
     "Report",
     "__version__",
     "arm",
+    "breakpoint",
     "install_printing",
     "mark",
     "printflock",
     "section",
     "step",
+    "switch",
 ]
 
 if not TYPE_CHECKING:  # else every name, misspelled ones too, would be Any to a type checker

@@ -1,0 +1,150 @@
+"""`oddrank.breakpoint()`: stops one rank in pdb; the others wait for it, and never for ever."""
+
+import itertools
+import math
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from types import FrameType
+from typing import Any
+
+from oddrank import forks, job_store, launch, render
+from oddrank.debugger.channel import Channel, Listener, terminal
+from oddrank.debugger.rank_pdb import RankPdb
+from oddrank.debugger.waiting import Stopped, Waiting
+from oddrank.errors import LaunchError, OddrankError
+from oddrank.job_store import JobStore
+
+_numbers = itertools.count()
+_store: tuple[Any, JobStore] | None = None
+"""The process group and this process's connection to its store, from the first call on."""
+_active: RankPdb | None = None
+
+
+def breakpoint(
+    rank: int | None = 0,
+    when: Callable[[], object] | None = None,
+    *,
+    deadline: float = 3600.0,
+    listen: str = "127.0.0.1",
+) -> None:
+    """Stops `rank` at the caller's next line; all ranks call it, and the others wait.
+
+    The debugger is at the process's terminal, or comes by `oddrank attach`. The others go on when
+    it first steps or continues, when it quits or dies, and after `deadline` seconds.
+
+    rank: None stops each process that comes here, and nobody waits. when: called on that rank; it
+    stops if the result is true. listen: the address for `oddrank attach` from elsewhere.
+    In other processes than the ranks themselves (workers of a DataLoader, forked children) nobody
+    waits, and `rank` is the rank that they belong to.
+    """
+    if not 0 < deadline < math.inf:
+        raise OddrankError(f"deadline={deadline!r}: give a number of seconds above 0")
+    frame = sys._getframe(1)
+    if rank is None or not _is_rank():
+        own = _own_rank()
+        if (rank is None or rank == own) and (when is None or when()):
+            _debug(frame, own, deadline, listen, None)
+        return
+    store, key = _connected(), f"{next(_numbers)}/{rank}"
+    if not 0 <= rank < store.world:
+        raise OddrankError(f"rank={rank!r}: this job has the ranks 0 to {store.world - 1}")
+    if store.rank != rank:
+        Waiting(store, key, rank, deadline).wait()
+        return
+    stopped = Stopped(store, key, deadline)
+    is_debugged = False
+    try:
+        if when is None or when():
+            is_debugged = _debug(frame, rank, deadline, listen, stopped)
+    finally:
+        if not is_debugged:
+            stopped.over()
+
+
+def _debug(
+    frame: FrameType, rank: int, deadline: float, listen: str, stopped: Stopped | None
+) -> bool:
+    """Returns whether a debugger has come: then it tells the others when it is over."""
+    global _active
+    if _active is not None and not _active.is_over:  # it has come to the next breakpoint
+        if stopped is not None:
+            stopped.over()
+        _active.stop_at(frame)
+        return True
+    end = time.monotonic() + deadline
+    place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    who = f"rank {rank} ({os.uname().nodename}, pid {os.getpid()})"
+    channel: Channel | None = terminal(end)
+    if channel is not None:
+        _tell(f"{who} stops at {place}, in pdb at its terminal", stopped)
+    else:
+        with closing(Listener(rank, place, listen)) as listener:
+            name = rank if _is_rank() else f"{rank} --pid {os.getpid()}"
+            _tell(
+                f"{who} stops at {place} for a debugger, at most {deadline:g} s. On"
+                f" {os.uname().nodename}: oddrank attach {name}",
+                stopped,
+            )
+            channel = listener.accept(end)
+    if channel is None:
+        render.progress(f"oddrank: nobody has attached: {who} goes on", sys.stderr)
+        return False
+    opened = channel
+
+    def over() -> None:
+        opened.close()
+        if stopped is not None:
+            stopped.over()
+
+    def steps() -> None:
+        if stopped is not None:
+            stopped.steps()
+
+    _active = RankPdb(opened, steps, over)
+    _active.stop_at(frame)
+    return True
+
+
+def _tell(where: str, stopped: Stopped | None) -> None:
+    """Says it on this rank, and on one of the others: the output of either may not be shown."""
+    render.progress(f"oddrank: {where}", sys.stderr)
+    if stopped is not None:
+        stopped.stops(where)
+
+
+def _connected() -> JobStore:
+    global _store
+    group = _group()
+    if _store is None or _store[0] is not group:
+        _store = group, job_store.connect("oddrank.breakpoint()", "breakpoint")
+    return _store[1]
+
+
+def _is_rank() -> bool:
+    """Returns whether this process is a rank of torch's default process group, or a job of one.
+
+    A forked child has its parent's group, but must not use it.
+    """
+    group = _group()
+    if group is not None:
+        return group is not forks.inherited_group()
+    return not forks.is_fork() and multiprocessing.parent_process() is None
+
+
+def _group() -> Any:
+    """Returns torch's default process group, None if there is none."""
+    return sys.modules["torch.distributed"].group.WORLD if job_store.has_group() else None
+
+
+def _own_rank() -> int:
+    """Returns the rank to which this process belongs."""
+    if job_store.has_group():
+        return int(sys.modules["torch.distributed"].get_rank())
+    try:
+        return launch.current().rank
+    except LaunchError:
+        return -1

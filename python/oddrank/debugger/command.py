@@ -1,0 +1,147 @@
+"""`oddrank attach`: the terminal of a rank that waits in oddrank.breakpoint()."""
+
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from oddrank.cli import Seconds
+from oddrank.debugger import channel
+from oddrank.debugger.channel import Session
+from oddrank.errors import OddrankError
+
+_CONNECT_SECONDS = 10.0
+_LOOK_SECONDS = 0.2
+_HINT = "\n(q or Ctrl-D lets the rank go on; Ctrl-C again does, too)\n"
+
+
+@click.command()
+@click.argument("rank", required=False, metavar="[RANK|FILE]")
+@click.option("--pid", type=click.IntRange(min=1), help="Choose this process of the rank.")
+@click.option(
+    "--wait",
+    type=Seconds(min=0, max=7 * 24 * 3600),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for a rank to come to a breakpoint.",
+)
+def command(rank: str | None, pid: int | None, wait: float) -> int:
+    """Debug a rank that waits in oddrank.breakpoint(), with pdb's commands.
+
+    \b
+    Examples:
+      oddrank attach 3
+      srun --overlap --pty --jobid 4711 -w node7 oddrank attach 3
+      kubectl exec -it worker-7 -- oddrank attach 3
+
+    Run it on the rank's host, as the same user. FILE is the debug-PID.json of a rank that listens
+    for other hosts (listen=). When this command ends, in whatever way, the rank goes on.
+    """
+    end = time.monotonic() + wait
+    while True:
+        found = _find(rank, pid)
+        if found or time.monotonic() >= end:
+            break
+        time.sleep(_LOOK_SECONDS)
+    if not found:
+        which = "no process" if rank is None else f"no process of rank {rank}"
+        raise OddrankError(
+            f"{which} of yours waits for a debugger on {os.uname().nodename}: run this on the"
+            " rank's host, or wait for it with --wait 10m"
+        )
+    if len(found) > 1:
+        named = "; ".join(f"rank {one.rank}, --pid {one.pid}, {one.place}" for one in found[:8])
+        raise OddrankError(f"{len(found)} processes wait for a debugger: choose one: {named}")
+    _talk(_connect(found[0]))
+    return 0
+
+
+def _find(rank: str | None, pid: int | None) -> list[Session]:
+    """Returns the waiting processes that the arguments choose."""
+    if rank is not None and not rank.isdecimal():
+        return [channel.read(Path(rank))]
+    found = channel.sessions()
+    return [
+        one
+        for one in found
+        if (rank is None or one.rank == int(rank)) and (pid is None or one.pid == pid)
+    ]
+
+
+def _connect(session: Session) -> socket.socket:
+    try:
+        made = socket.create_connection((session.address, session.port), _CONNECT_SECONDS)
+        made.sendall(session.token.encode())
+    except OSError as error:
+        raise OddrankError(
+            f"rank {session.rank} does not answer at {session.address}:{session.port}"
+            f" ({error.strerror or error}): it has gone on, or run this on {session.host}"
+        ) from error
+    made.setblocking(True)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host may vanish
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    return made
+
+
+def _talk(rank: socket.socket) -> None:
+    """Passes lines to and fro until either side ends. The terminal stays in its own mode."""
+    waiter = select.poll()
+    waiter.register(rank, select.POLLIN)
+    waiter.register(0, select.POLLIN)
+    warned = False
+    with rank:
+        while True:
+            try:
+                if not _pass_on(rank, waiter):
+                    return
+            except KeyboardInterrupt:
+                if warned:
+                    return
+                warned = True
+                _show(_HINT)
+
+
+def _pass_on(rank: socket.socket, waiter: "select.poll") -> bool:
+    """Passes on what is there; returns False at the end."""
+    for descriptor, _ in waiter.poll():
+        if descriptor == rank.fileno():
+            text = _received(lambda: rank.recv(65536))
+            if not text:
+                return False
+            _show(text.decode(errors="replace"))
+        else:
+            typed = os.read(0, 4096)
+            try:
+                if typed:
+                    rank.sendall(typed)
+                else:
+                    waiter.unregister(0)
+                    rank.shutdown(socket.SHUT_WR)
+            except OSError:  # the rank has gone on
+                return False
+    return True
+
+
+def _received(read: Callable[[], bytes]) -> bytes:
+    try:
+        return read()
+    except OSError:
+        return b""
+
+
+def _show(text: str) -> None:
+    """Prints the rank's text; what would move a cursor is shown, not obeyed."""
+    sys.stdout.write("".join(_visible(one) for one in text))
+    sys.stdout.flush()
+
+
+def _visible(one: str) -> str:
+    if one.isprintable() or one in "\n\t":
+        return one
+    return one.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,28 @@
+"""Which process this is: the one that began, or a fork of it that has inherited a process group."""
+
+import os
+import sys
+from typing import Any
+
+_first_pid = os.getpid()
+_inherited: Any = None
+
+
+def is_fork() -> bool:
+    """Returns whether this process was forked after `import oddrank`."""
+    return os.getpid() != _first_pid
+
+
+def inherited_group() -> Any:
+    """Returns the default process group that a fork must not use, as it is its parent's."""
+    return _inherited
+
+
+def _note() -> None:
+    global _inherited
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        _inherited = dist.group.WORLD
+
+
+os.register_at_fork(after_in_child=_note)

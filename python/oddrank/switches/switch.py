@@ -1,0 +1,312 @@
+"""`oddrank.switch()`: a folder from which people and schedulers tell a running job to save or end.
+
+Rank 0 alone reads the order, in a thread of its own: a file system that hangs holds up nothing but
+that thread. Another thread of each rank agrees with the other ranks through the job's store.
+"""
+
+import faulthandler
+import itertools
+import math
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from oddrank import job, job_store, render
+from oddrank.errors import OddrankError
+from oddrank.job_store import Poller
+from oddrank.switches import order_file
+from oddrank.switches.agreement import IDLE, Agreement, Root, SwitchError, Wanted
+from oddrank.switches.order_file import DUMP, KILL, LASTING, NONE, SAVE, JobReport, Order
+from oddrank.switches.signals import Signals
+
+_READ_EVERY = 1.0
+_REPORT_EVERY = 10.0
+_FIRST_READ_SECONDS = 10.0
+"""The start waits so long for the order, then goes on without."""
+_START_SECONDS = 300.0
+"""The start waits so long for rank 0."""
+_TERM_SECONDS = 8.0
+"""A rank ends by SIGTERM, as without a switch, if the ranks have not agreed by then."""
+_SAME_SECONDS = 10.0
+"""A signal so soon after a save is about that save: schedulers send several."""
+
+_numbers = itertools.count()
+_open: "weakref.WeakSet[Switch]" = weakref.WeakSet()
+
+
+def switch(
+    path: str | os.PathLike[str], *, signals: bool = True, pause_seconds: float = 24 * 3600
+) -> "Switch":
+    """Begins to watch a folder; all ranks call it, after init_process_group(). Returns a Switch.
+
+    Each rank calls poll() of the Switch after each step. `oddrank switch kill|save|dump|pause DIR`
+    writes an order. signals: SIGUSR1 (save) and SIGTERM (kill), sent to one rank or to all, are
+    orders, too. pause_seconds: a pause ends after so long.
+
+    Raises SwitchError on all ranks if the folder says kill or pause already.
+    """
+    if not 0 < pause_seconds < math.inf:
+        raise OddrankError(f"pause_seconds={pause_seconds!r}: give a number of seconds above 0")
+    if signals and threading.current_thread() is not threading.main_thread():
+        raise OddrankError("only the main thread can take signals: give signals=False")
+    for one in _open:
+        raise OddrankError(f"this process watches {one.path} already: close() that switch first")
+    return Switch(Path(path), signals, pause_seconds)
+
+
+class Switch:
+    """A watched folder. A context manager; close() ends it.
+
+    poll(): called by each rank after each step. Returns what to do now, on all ranks after the same
+    step: "" (nearly always), "save" (write a checkpoint) or "kill" (write one, then leave the
+    loop). While the order is to pause, it waits. It costs less than a microsecond.
+    """
+
+    poll: Callable[[], str]
+
+    def __init__(self, path: Path, signals: bool, pause_seconds: float) -> None:
+        self.path = path
+        store = job_store.connect("oddrank.switch()", f"switch/{next(_numbers)}")
+        self._store, self._agreement = store, Agreement(store, pause_seconds)
+        self.poll = self._agreement.poll
+        self._dumps = self._dumped = self._saves = 0
+        self._terminated = math.inf  # when this rank got its first SIGTERM
+        self._started = threading.Event()
+        self._refusal: str | None = None  # "" once rank 0 says that the job may start
+        self._signals: Signals | None = None
+        self._folder = _Folder(path, self) if store.rank == 0 else None
+        self._root = Root(self._agreement, self._wanted, self._tell)
+        self._poller = Poller("switch", self._turn, self._lost, self._last)
+        if self._folder is not None:
+            self._refusal = self._folder.first()
+        self._poller.start()
+        if not self._started.wait(_START_SECONDS):
+            self._tell(f"rank 0 has not called oddrank.switch() for {_START_SECONDS:g} s")
+        if self._refusal:
+            self._end()
+            raise SwitchError(self._refusal)
+        if signals:
+            self._signals = Signals(self._poller)
+        _open.add(self)
+
+    @property
+    def steps(self) -> int:
+        """Calls of poll()."""
+        return self._agreement.steps
+
+    def close(self) -> None:
+        """Stops watching; orders can't be agreed any more. May be called twice."""
+        if self._signals is not None:
+            self._signals.restore()
+        self._end()
+        _open.discard(self)
+
+    def __enter__(self) -> "Switch":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def report(self) -> JobReport:
+        """Returns what rank 0 tells `oddrank switch status`."""
+        name, host = job.job_name(), os.uname().nodename
+        state, world = self._root.state, self._store.world
+        return JobReport(name, host, world, self.steps, state, time.time())
+
+    def _end(self) -> None:
+        self._poller.stop()
+        if self._folder is not None:
+            self._folder.close()
+
+    def _turn(self, woken: bytes) -> float:
+        """One turn of the thread that agrees."""
+        if not self._started.is_set():
+            return self._start()
+        if self._signals is not None:
+            self._pass_on(self._signals, woken)
+        self._dump_if_ordered()
+        if self._folder is not None:
+            self._folder.tell_silence()
+            self._root.turn()
+        return self._agreement.turn()
+
+    def _start(self) -> float:
+        """Passes on whether the job may start: else only rank 0 would know, and the others hang."""
+        if self._store.rank == 0:
+            self._store.put("start", self._refusal or "")
+        else:
+            self._refusal = self._store.look("start")
+        if self._refusal is not None:
+            self._started.set()
+        return self._store.pace(0.05)
+
+    def _pass_on(self, signals: Signals, woken: bytes) -> None:
+        """Tells rank 0 of this rank's signals."""
+        agreement, now = self._agreement, time.monotonic()
+        for word in signals.noted(woken):
+            self._store.count(f"signals/{word}", 1)
+            if word == KILL:
+                self._terminated = min(self._terminated, now)
+        if self._terminated < math.inf and agreement.last != KILL:
+            waits = now - self._terminated - 3 * self._store.pace(1.0)
+            unheard = waits > _TERM_SECONDS and agreement.state == IDLE
+            if unheard or agreement.refused == KILL:
+                signals.end_by_default()
+
+    def _wanted(self) -> Wanted | None:
+        """Returns the order of now: by signal first, as the process may soon be ended."""
+        assert self._folder is not None
+        if self._store.count(f"signals/{KILL}"):
+            return Wanted(KILL, "kill (SIGTERM)", "signal kill", urgent=True)
+        count = self._store.count(f"signals/{SAVE}")
+        if count > self._saves and time.monotonic() < self._agreement.obeyed + _SAME_SECONDS:
+            self._saves = count
+        if count > self._saves:
+            return Wanted(SAVE, "save (SIGUSR1)", f"signal save {self._saves}", urgent=True)
+        order = self._folder.order
+        if order.word in (*NONE, DUMP) or self._folder.is_old(order):
+            return None
+        return Wanted(order.word, str(order), f"file {order.at}")
+
+    def _dump_if_ordered(self) -> None:
+        """Writes the stacks of this rank, without agreement: ranks that hang have the best ones."""
+        key = f"dump/{self._dumps}"
+        if self._folder is not None:
+            order = self._folder.order
+            if order.word == DUMP and order.at != self._dumped and not self._folder.is_old(order):
+                self._dumped = order.at
+                stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+                name = self._folder.path / f"dump-{stamp}"
+                self._store.put(key, str(name))
+                self._tell(f"{order}: all ranks write their stacks: oddrank triage {name}")
+        name_text = self._store.look(key)
+        if name_text is not None:
+            self._dumps += 1
+            # In a thread of its own: the file system may hang.
+            threading.Thread(target=self._dump, args=(Path(name_text),), daemon=True).start()
+
+    def _dump(self, folder: Path) -> None:
+        try:
+            folder.mkdir(exist_ok=True)
+            with open(folder / f"rank{self._store.rank}.txt", "x", encoding="utf-8") as file:
+                faulthandler.dump_traceback(file)
+        except OSError as error:
+            self._say(f"rank {self._store.rank} can't write into {folder}: {error.strerror}")
+
+    def _lost(self, error: Exception) -> None:
+        """The store is gone: torch's processes have no other."""
+        why = f"the job's store does not answer ({type(error).__name__})"
+        self._agreement.fail(why)
+        self._started.set()
+        if self._signals is not None and self._terminated < math.inf:
+            self._signals.end_by_default()
+        self._tell(f"ends: {why}")
+
+    def _last(self) -> None:
+        self._store.count("closed", 1)
+
+    def _tell(self, text: str) -> None:
+        if self._store.rank == 0:
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        render.progress(f"oddrank: switch {self.path}: {text}", sys.stderr)
+
+
+class _Folder:
+    """What rank 0 reads and writes: in a thread, as a file system may hang.
+
+    path: absolute. order: what was read last, off if it is for other jobs.
+    """
+
+    def __init__(self, path: Path, switch: Switch) -> None:
+        self.path, self.order = path.absolute(), Order()
+        self._switch, self._job = switch, job.job_name()
+        self._begun: int | None = None
+        self._first = threading.Event()
+        self._refusal = ""
+        self._read_at = time.monotonic()
+        self._is_silent = False
+        self._warned = ""
+        self._reported: tuple[float, str] = (-math.inf, "")
+        self._poller = Poller("switch-file", self._turn, self._lost, self._last)
+
+    def first(self) -> str:
+        """Starts to read; returns why the job must not start, "" if it may."""
+        self._poller.start()
+        self._first.wait(_FIRST_READ_SECONDS)
+        return self._refusal
+
+    def is_old(self, order: Order) -> bool:
+        """Returns whether the order was there before this job."""
+        return order.at == self._begun
+
+    def tell_silence(self) -> None:
+        """Says once that the file system hangs, and once that it answers again."""
+        silent = time.monotonic() - self._read_at > _FIRST_READ_SECONDS
+        if silent != self._is_silent:
+            self._is_silent = silent
+            hangs = "the file system hangs; signals still work, orders wait"
+            self._switch._tell(hangs if silent else "the file system answers again")
+
+    def close(self) -> None:
+        self._poller.stop()
+
+    def _turn(self, woken: bytes) -> float:
+        if self._begun is None:
+            order_file.prepare(self.path)
+        self._read()
+        self._read_at = time.monotonic()
+        self._first.set()
+        self._report()
+        return _READ_EVERY
+
+    def _read(self) -> None:
+        try:
+            order = order_file.read(self.path)
+        except (OSError, OddrankError) as error:
+            text = str(error)
+            if text != self._warned:
+                self._switch._tell(f"the order can't be read: {text}")
+            self._warned = text
+            return
+        if not order.is_for(self._job):
+            order = Order(at=order.at)
+        if self._begun is None:
+            self._begun = order.at
+            if order.word in LASTING and not self._first.is_set():
+                self._refusal = (
+                    f"the switch {self.path} says {order}: no job may start. If it was for an"
+                    f" earlier job: oddrank switch off {self.path}"
+                )
+        self.order = order
+
+    def _report(self, state: str = "") -> None:
+        one = self._switch.report()
+        at, last = self._reported
+        if state or one.state != last or time.monotonic() > at + _REPORT_EVERY:
+            self._reported = time.monotonic(), one.state
+            with suppress(OSError):
+                order_file.report(self.path, replace(one, state=state or one.state))
+
+    def _lost(self, error: Exception) -> None:
+        self._refusal = str(error)
+        if self._first.is_set():
+            self._switch._tell(f"watches no longer: {error}")
+        self._first.set()
+
+    def _last(self) -> None:
+        if self._begun is not None and not self._refusal:
+            self._report(order_file.ENDED)

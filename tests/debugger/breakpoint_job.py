@@ -1,0 +1,51 @@
+"""One rank of a real job under torchrun that stops rank 1 in its third step: breakpoint_job.py."""
+
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+import oddrank
+
+WORKER = "worker" in sys.argv
+# A worker that stops holds up its rank: the others wait as long as their timeout allows.
+TIMEOUT = timedelta(seconds=300 if WORKER else 6)
+
+
+class Numbers(Dataset[Any]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 3 and WORKER:
+            oddrank.breakpoint(rank=1)
+        return torch.tensor(float(index))
+
+
+def main() -> None:
+    dist.init_process_group("gloo", timeout=TIMEOUT)
+    rank = dist.get_rank()
+    loader = DataLoader(Numbers(), num_workers=int(WORKER))
+    began, total = time.monotonic(), torch.zeros(1)
+    for step, batch in enumerate(loader):
+        if not WORKER:
+            oddrank.breakpoint(rank=1, when=lambda: step == 2)  # noqa: B023
+        total += batch
+        dist.all_reduce(total)
+    waited = time.monotonic() - began > TIMEOUT.total_seconds()
+    # A second one, after which nobody is left behind.
+    oddrank.breakpoint(rank=0, when=lambda: False)
+    backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))
+    end = time.monotonic() + 60
+    while backend.options._timeout != TIMEOUT and time.monotonic() < end:
+        time.sleep(0.01)
+    again = backend.options._timeout == TIMEOUT
+    print(f"rank {rank}: total {total.item()}, {waited=}, {again=}", flush=True)
+    dist.destroy_process_group()
+
+
+main()

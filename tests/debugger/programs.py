@@ -1,0 +1,78 @@
+"""Programs that stop in oddrank.breakpoint(), and `oddrank attach` to them."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from oddrank.debugger import channel
+from oddrank.debugger.channel import Session
+from processes import Marked, until
+
+LONGEST = 120.0
+
+
+class Program:
+    """A started program. Its folder holds the sessions of its processes."""
+
+    def __init__(self, folder: Path, popen: "subprocess.Popen[bytes]") -> None:
+        self.folder, self.popen = folder, popen
+
+    @property
+    def said(self) -> str:
+        return (self.folder / "out").read_text(errors="replace")
+
+    def sessions(self) -> list[Session]:
+        return [channel.read(one) for one in sorted(self.folder.glob("*/debug-*.json"))]
+
+    def waits(self, count: int = 1) -> list[Session]:
+        """Waits until processes wait for a debugger."""
+        until(lambda: len(self.sessions()) >= count or self.popen.poll() is not None, LONGEST)
+        assert len(self.sessions()) == count, self.said[-3000:]
+        return self.sessions()
+
+    def ends(self) -> str:
+        """Returns what it has printed, once it has ended well."""
+        assert self.popen.wait(LONGEST) == 0, self.said[-3000:]
+        return self.said
+
+
+@contextmanager
+def started(folder: Path, command: Sequence[str], **environ: str) -> Iterator[Program]:
+    """Starts a program without a terminal; kills what is left of it."""
+    mark = Marked()
+    with (folder / "out").open("wb") as output:
+        popen = subprocess.Popen(
+            [sys.executable, *command],
+            env={**os.environ, **mark.environ, "ODDRANK_DIR": str(folder), **environ},
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield Program(folder, popen)
+    finally:
+        mark.kill_all()
+        popen.wait(60)
+
+
+def talk(session: Session, typed: str, *, leaves: bool = True) -> str:
+    """Debugs without `oddrank attach`; returns what was shown. leaves: closes after the lines."""
+    with socket.create_connection((session.address, session.port), LONGEST) as rank:
+        rank.sendall(session.token.encode() + typed.encode())
+        if leaves:
+            rank.shutdown(socket.SHUT_WR)
+        shown = b""
+        while more := rank.recv(4096):
+            shown += more
+    return shown.decode()
+
+
+def attach(folder: Path, *arguments: str, typed: str) -> "subprocess.CompletedProcess[str]":
+    """Runs `oddrank attach` with these lines typed."""
+    return subprocess.run(
+        [sys.executable, "-m", "oddrank", "attach", *arguments],
+        env={**os.environ, "ODDRANK_DIR": str(folder)},
+        input=typed, capture_output=True, text=True, timeout=LONGEST, check=False,
+    )  # fmt: skip

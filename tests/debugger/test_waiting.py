@@ -1,0 +1,96 @@
+"""The others wait for a stopped rank, and go on whatever becomes of it."""
+
+import threading
+
+import pytest
+
+from oddrank.debugger import waiting
+from oddrank.debugger.waiting import Stopped, Waiting
+from oddrank.job_store import JobStore, _OwnMemory
+from processes import until
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(waiting, "_BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(waiting, "_LOST_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "_NOTE_SECONDS", 0.1)
+
+
+@pytest.fixture
+def stores():
+    memory = _OwnMemory()
+    return [JobStore(memory, rank, 3, "") for rank in range(3)]
+
+
+def waits(store, deadline=60.0):
+    """Starts to wait for rank 2, as another rank does; returns its thread."""
+    thread = threading.Thread(target=Waiting(store, "0/2", 2, deadline).wait)
+    thread.start()
+    return thread
+
+
+def test_they_wait_for_the_rank_to_come_and_for_its_debugger_to_end(stores, capfd):
+    others = [waits(store) for store in stores[:2]]
+    until(lambda: "rank 2 has not come to the breakpoint yet" in capfd.readouterr().err)
+    stopped = Stopped(stores[2], "0/2", 60.0)
+    stopped.stops("rank 2 stops at train.py:57")
+    until(lambda: "rank 2 stops at train.py:57" in capfd.readouterr().err)
+    assert all(one.is_alive() for one in others)
+    stopped.over()
+    for one in others:
+        one.join(60)
+        assert not one.is_alive()
+    assert capfd.readouterr().err == ""
+
+
+def test_they_go_on_when_it_steps(stores):
+    other = waits(stores[0])
+    stopped = Stopped(stores[2], "0/2", 60.0)
+    stopped.stops("rank 2 stops")
+    stopped.steps()
+    other.join(60)
+    assert not other.is_alive()
+    stopped.over()
+
+
+def test_they_go_on_when_it_does_not_stop(stores, capfd):
+    other = waits(stores[0])
+    Stopped(stores[2], "0/2", 60.0).over()
+    other.join(60)
+    assert not other.is_alive()
+    assert "stops" not in capfd.readouterr().err
+
+
+def test_they_go_on_when_its_heartbeat_ends(stores, capfd):
+    other = waits(stores[0])
+    stopped = Stopped(stores[2], "0/2", 60.0)
+    stopped.stops("rank 2 stops")
+    until(lambda: "rank 2 stops" in capfd.readouterr().err)
+    stopped._poller.stop()  # it is killed, say
+    other.join(60)
+    assert not other.is_alive()
+    assert "rank 2 is dead or stopped: the others go on" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("comes", [False, True])
+def test_they_go_on_at_the_deadline(stores, capfd, comes):
+    stopped = Stopped(stores[2], "0/2", 60.0)
+    if comes:
+        stopped.stops("rank 2 stops")
+    other = waits(stores[0], deadline=0.2)
+    other.join(60)
+    assert not other.is_alive()
+    assert "the deadline has passed: the others go on" in capfd.readouterr().err
+    stopped.over()
+
+
+def test_they_go_on_when_the_store_is_gone(stores, capfd, monkeypatch):
+    def gone(key):
+        raise ConnectionError("closed")
+
+    monkeypatch.setattr(stores[0], "look", gone)
+    other = waits(stores[0])
+    other.join(60)
+    assert not other.is_alive()
+    assert "does not answer (ConnectionError)" in capfd.readouterr().err

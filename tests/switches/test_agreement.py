@@ -1,0 +1,220 @@
+"""All ranks obey an order after the same step, in whatever order their threads run."""
+
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from oddrank.job_store import JobStore, _OwnMemory
+from oddrank.switches import agreement
+from oddrank.switches.agreement import AGREED, ASKED, PAUSED, Agreement, Root, SwitchError, Wanted
+from processes import until
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(agreement, "_EVERY", 1e-3)
+
+
+def wanted(word, number=0):
+    return Wanted(word, word, f"order {number}")
+
+
+@dataclass
+class Ranks:
+    """Ranks that share a store in memory. order: rank 0 reads it. obeyed: (step, word) of each."""
+
+    world: int
+    order: Wanted | None = None
+    told: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.memory = _OwnMemory()
+        stores = [JobStore(self.memory, rank, self.world, "") for rank in range(self.world)]
+        self.each = [Agreement(store, pause_seconds=60) for store in stores]
+        self.root = Root(self.each[0], lambda: self.order, self.told.append)
+        self.obeyed = [[] for _ in stores]
+
+    def turn(self, rank):
+        if rank == 0:
+            self.root.turn()
+        self.each[rank].turn()
+
+    def poll(self, rank):
+        one = self.each[rank]
+        word = one.poll()
+        if word:
+            self.obeyed[rank].append((one.steps, word))
+
+    def would_wait(self, rank):
+        """Returns whether poll() would wait for another thread."""
+        one = self.each[rank]
+        word = one.state == AGREED and one.word == "pause"
+        return (one.state == ASKED or word) and one.steps + 1 >= one._look_at
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_in_any_order_of_turns_and_steps_all_ranks_obey_after_the_same_step(seed, monkeypatch):
+    chance = random.Random(seed)
+    monkeypatch.setattr(Agreement, "_ahead", lambda self: chance.randint(1, 6))
+    ranks = Ranks(world=chance.choice([1, 2, 3, 5]))
+    speed = [chance.choice([0.05, 0.3, 1.0]) for _ in ranks.each]
+    for number in range(5):
+        ranks.order = wanted(chance.choice(["save", "kill"]), number)
+        for _ in range(20_000):
+            rank = chance.randrange(ranks.world)
+            if chance.random() < 0.3:
+                ranks.turn(rank)
+            elif len(ranks.obeyed[rank]) > number:
+                continue  # it saves, and waits there for the others
+            elif chance.random() < speed[rank] and not ranks.would_wait(rank):
+                ranks.poll(rank)
+            if all(len(one) == number + 1 for one in ranks.obeyed):
+                break
+    assert len(ranks.obeyed[0]) == 5
+    assert all(one == ranks.obeyed[0] for one in ranks.obeyed)
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_ranks_in_threads_that_train_at_other_speeds_obey_after_the_same_step(eager_threads):
+    ranks, over = Ranks(world=4), threading.Event()
+
+    def trains(rank):
+        while not over.wait(1e-3 + rank * 2e-4):
+            ranks.poll(rank)
+
+    def agrees(rank):
+        while not over.wait(1e-3):
+            ranks.turn(rank)
+
+    jobs = [threading.Thread(target=f, args=(r,)) for r in range(4) for f in (trains, agrees)]
+    for job in jobs:
+        job.start()
+    try:
+        for number in range(8):
+            ranks.order = wanted("save", number)
+            until(lambda: all(len(one) == number + 1 for one in ranks.obeyed))  # noqa: B023
+    finally:
+        over.set()
+        for job in jobs:
+            job.join(60)
+    assert all(one == ranks.obeyed[0] for one in ranks.obeyed)
+    fastest, slowest = ranks.each[0].steps, ranks.each[3].steps
+    assert fastest > slowest
+
+
+def test_a_pause_holds_all_ranks_after_one_step_until_it_is_taken_back():
+    ranks, over = Ranks(world=3, order=wanted("pause")), threading.Event()
+
+    def trains(rank):
+        while not over.wait(1e-3):
+            ranks.poll(rank)
+
+    jobs = [threading.Thread(target=trains, args=(rank,)) for rank in range(3)]
+    for job in jobs:
+        job.start()
+    try:
+        turns(ranks, lambda: all(one.state == PAUSED for one in ranks.each))
+        at = [one.steps for one in ranks.each]
+        turns(ranks, iter([False] * 20 + [True]).__next__)
+        assert at == [one.steps for one in ranks.each] == [at[0]] * 3
+        assert ranks.root.state == f"paused after step {at[0]}"
+        ranks.order = None
+        turns(ranks, lambda: all(one.steps > at[0] for one in ranks.each))
+    finally:
+        over.set()
+        for job in jobs:
+            job.join(60)
+    assert ranks.obeyed == [[], [], []]
+
+
+def turns(ranks, true):
+    def once():
+        for rank in range(ranks.world):
+            ranks.turn(rank)
+        return true()
+
+    until(once)
+
+
+def test_without_an_answer_nothing_happens_and_the_missing_rank_is_named(monkeypatch):
+    monkeypatch.setattr(agreement, "_ANSWERS_SECONDS", 0.05)
+    ranks = Ranks(world=3, order=wanted("save"))
+
+    def once():
+        for rank in (0, 1):  # rank 2 is stopped
+            ranks.turn(rank)
+        return ranks.told
+
+    until(once)
+    assert ranks.told == ["not agreed: save: rank 2 did not answer within 0.056 s"]
+    assert ranks.root.state == "no agreement: rank 2 did not answer"
+    for rank in (0, 1):
+        ranks.turn(rank)
+        for _ in range(100_000):
+            assert not ranks.would_wait(rank)
+            ranks.poll(rank)
+    assert ranks.obeyed == [[], [], []]
+
+
+def test_a_rank_that_has_closed_its_switch_ends_the_order_at_once():
+    ranks = Ranks(world=2, order=wanted("save"))
+    ranks.each[1].store.count("closed", 1)
+    until(lambda: (ranks.turn(0), ranks.told)[1])
+    assert ranks.told == ["not agreed: save: rank 1 closed the switch"]
+
+
+def test_an_order_that_was_not_agreed_is_tried_again(monkeypatch):
+    monkeypatch.setattr(agreement, "_ANSWERS_SECONDS", 0.01)
+    monkeypatch.setattr(agreement, "_AGAIN_SECONDS", 0.02)
+    ranks = Ranks(world=2, order=wanted("save"))
+    until(lambda: (ranks.turn(0), ranks.told)[1])
+    monkeypatch.setattr(agreement, "_ANSWERS_SECONDS", 60.0)
+
+    def once():
+        for rank in (0, 1):
+            ranks.turn(rank)
+            if not ranks.would_wait(rank):
+                ranks.poll(rank)
+        return all(ranks.obeyed)
+
+    until(once)
+    assert ranks.obeyed[0] == ranks.obeyed[1]
+
+
+def test_a_rank_that_loses_the_store_while_it_waits_raises_an_error():
+    ranks = Ranks(world=2, order=wanted("save"))
+    for rank in (0, 1):
+        ranks.turn(rank)
+    lost = ranks.each[1]
+    threading.Timer(0.05, lost.fail, ["the store is gone"]).start()
+    with pytest.raises(SwitchError, match=r"rank 1 can't know .* order to save: the store is gone"):
+        until(lost.poll)
+
+
+def test_a_rank_that_loses_the_store_without_an_order_goes_on():
+    ranks = Ranks(world=2)
+    ranks.each[1].fail("the store is gone")
+    ranks.poll(1)
+    assert ranks.obeyed == [[], []]
+
+
+def test_rank_0_says_who_was_behind():
+    ranks = Ranks(world=3)
+    for _ in range(7):
+        ranks.poll(0)
+        ranks.poll(1)
+    ranks.order = wanted("kill")
+    turns(ranks, lambda: ranks.told)
+    assert ranks.told[0].startswith("all 3 ranks kill after step ")
+    assert ranks.told[0].endswith("; rank 2 was at step 0 of 7")

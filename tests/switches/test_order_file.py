@@ -1,0 +1,141 @@
+"""The folder of a switch: what people write, what a reader makes of it, and what is refused."""
+
+import os
+import stat
+import time
+
+import pytest
+
+from oddrank.errors import OddrankError
+from oddrank.switches import order_file
+from oddrank.switches.order_file import JobReport
+
+
+@pytest.fixture
+def folder(tmp_path):
+    order_file.prepare(tmp_path / "run17")
+    return tmp_path / "run17"
+
+
+def test_a_new_folder_orders_nothing(folder):
+    assert order_file.read(folder).word == "off"
+
+
+def test_an_order_is_read_with_its_writer_and_time(folder):
+    order_file.write(folder, "kill", "*", "alice@login1")
+    order = order_file.read(folder)
+    assert order.word == "kill"
+    assert str(order).startswith("kill (alice@login1, 20")
+
+
+def test_a_shorter_order_leaves_nothing_of_a_longer_one_and_the_file_stays_the_same(folder):
+    file = folder / "order"
+    inode = file.stat().st_ino
+    order_file.write(folder, "pause", "slurm-4711*", "somebody-with-a-long-name@login1")
+    order_file.write(folder, "off", "*", "al@x")
+    assert len(file.read_text().splitlines()) == 1
+    assert file.stat().st_ino == inode
+
+
+@pytest.mark.parametrize("text", ["kill\n", "KILL", "  kill  \nrest", "kill x=y z"])
+def test_a_shell_can_write_it(folder, text):
+    (folder / "order").write_text(text)
+    assert order_file.read(folder).word == "kill"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\0" * 1000], ids=["empty", "line", "zeros"])
+def test_a_file_without_a_word_orders_nothing(folder, text):
+    (folder / "order").write_text(text)
+    assert order_file.read(folder).word == "off"
+
+
+def test_two_equal_orders_are_two_orders(folder):
+    order_file.write(folder, "save", "*", "alice@login1")
+    first = order_file.read(folder)
+    os.utime(folder / "order", ns=(first.at, first.at + 1))
+    assert order_file.read(folder) != first
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\x1b[2Jkill\n", b"\xff\xfe\x00kill", b"x" * 10**6, b"restart\n"],
+    ids=["escape", "no UTF-8", "long", "unknown"],
+)
+def test_a_file_that_says_something_else_is_named_without_its_control_characters(folder, content):
+    (folder / "order").write_bytes(content)
+    with pytest.raises(OddrankError, match=r"order says .*: it takes kill, save") as error:
+        order_file.read(folder)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 300
+
+
+def test_a_writer_s_name_can_t_move_a_cursor(folder):
+    (folder / "order").write_bytes(b"kill by=\x1b[2Jmallory\n")
+    assert str(order_file.read(folder)).isprintable()
+
+
+def test_a_fifo_a_link_and_a_folder_are_no_orders(folder):
+    file = folder / "order"
+    for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)):
+        file.unlink() if not file.is_dir() else file.rmdir()
+        make(file)
+        with pytest.raises((OSError, OddrankError)):
+            order_file.read(folder)
+
+
+def test_an_order_for_other_jobs_is_not_for_this_one(folder):
+    order_file.write(folder, "kill", "slurm-47*", "alice@login1")
+    order = order_file.read(folder)
+    assert order.is_for("slurm-4711.0")
+    assert not order.is_for("slurm-11.0")
+
+
+def test_those_who_may_write_to_the_folder_may_write_the_order(tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o2770)
+    order_file.prepare(shared)
+    assert stat.S_IMODE((shared / "order").stat().st_mode) == 0o660
+    everybody = tmp_path / "everybody"
+    everybody.mkdir()
+    everybody.chmod(0o777)
+    order_file.prepare(everybody)
+    assert stat.S_IMODE((everybody / "order").stat().st_mode) & 0o002 == 0
+
+
+def test_a_folder_that_no_job_watches_is_refused(tmp_path):
+    with pytest.raises(OddrankError, match="is no switch: no job has called"):
+        order_file.write(tmp_path, "kill", "*", "alice@login1")
+
+
+def test_a_file_in_the_folder_s_place_is_refused(tmp_path):
+    (tmp_path / "kill-switch").write_text("")
+    with pytest.raises(OddrankError, match="can't be used"):
+        order_file.prepare(tmp_path / "kill-switch")
+
+
+def test_jobs_report_side_by_side_and_hostile_reports_are_left_out(folder):
+    for name, host in (("a:1", "node1"), ("a:1", "node2"), ("../x", "node1")):
+        order_file.report(folder, JobReport(name, host, 8, 120, "runs", time.time()))
+    (folder / "jobs" / "nonsense.json").write_text("[1, 2")
+    (folder / "jobs" / "list.json").write_text("[1, 2]")
+    (folder / "jobs" / "more.json").write_text('{"job": "x", "seen": "never"}')
+    (folder / "jobs" / "huge.json").write_text("9" * 10**6)
+    os.mkfifo(folder / "jobs" / "fifo.json")
+    assert sorted(one.job for one in order_file.reports(folder)) == ["../x", "a:1", "a:1"]
+
+
+def test_reports_of_last_week_are_removed_by_the_next_job(folder):
+    order_file.report(folder, JobReport("slurm-1.0", "node1", 8, 120, "runs", time.time()))
+    (file,) = (folder / "jobs").iterdir()
+    os.utime(file, (0, 0))
+    (folder / "jobs" / "notes.txt").write_text("mine")
+    os.utime(folder / "jobs" / "notes.txt", (0, 0))
+    order_file.prepare(folder)
+    assert [one.name for one in (folder / "jobs").iterdir()] == ["notes.txt"]
+
+
+def test_a_file_system_that_hangs_ends_a_command_with_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(order_file, "ANSWERS_SECONDS", 0.05)
+    with pytest.raises(OddrankError, match=r"does not answer within 0\.05 s"):
+        order_file.in_time(tmp_path, lambda: time.sleep(1))

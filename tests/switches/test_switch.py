@@ -1,0 +1,296 @@
+"""A switch in a job of one rank: files, signals, forks, file systems that hang."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import oddrank
+from dead_fuse import dead_file_system
+from oddrank.errors import OddrankError
+from oddrank.switches import agreement, order_file
+from oddrank.switches import switch as switch_module
+from oddrank.switches.agreement import SwitchError
+from oddrank.triage import report as triage
+from processes import until
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(agreement, "_EVERY", 0.02)
+    monkeypatch.setattr(switch_module, "_READ_EVERY", 0.02)
+    monkeypatch.setattr(switch_module, "_REPORT_EVERY", 0.02)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run17"
+
+
+def write(folder, word):
+    order_file.write(folder, word, "*", "alice@login1")
+
+
+def obeys(switch):
+    """Polls until there is an order; returns it."""
+    found = []
+
+    def polls():
+        time.sleep(1e-3)
+        word = switch.poll()
+        found.extend([word] if word else [])
+        return found
+
+    until(polls)
+    return found[0]
+
+
+def test_an_order_is_obeyed_once_and_shown(folder):
+    with oddrank.switch(folder) as switch:
+        for _ in range(1000):
+            assert switch.poll() == ""
+        write(folder, "save")
+        assert obeys(switch) == "save"
+        at = switch.steps
+        until(lambda: "last order: save" in order_file.reports(folder)[0].state)
+        for _ in range(100):
+            time.sleep(1e-3)
+            assert switch.poll() == ""
+        write(folder, "kill")
+        assert obeys(switch) == "kill"
+        assert switch.steps > at
+    assert order_file.reports(folder)[0].state == "has ended"
+
+
+def test_a_pause_waits_until_it_is_taken_back(folder):
+    with oddrank.switch(folder) as switch:
+        write(folder, "pause")
+        paused = threading.Event()
+
+        def resumes():
+            until(lambda: order_file.reports(folder)[0].state.startswith("paused after step"))
+            paused.set()
+            write(folder, "resume")
+
+        other = threading.Thread(target=resumes)
+        other.start()
+        until(lambda: (switch.poll(), paused.is_set())[1])
+        other.join(60)
+
+
+def test_a_pause_ends_after_its_time_and_does_not_come_again(folder):
+    with oddrank.switch(folder, pause_seconds=0.2) as switch:
+        write(folder, "pause")
+        until(lambda: (switch.poll(), "last order: pause" in shown(folder))[1])
+        for _ in range(100):
+            time.sleep(1e-3)
+            switch.poll()
+
+
+def shown(folder):
+    found = order_file.reports(folder)
+    return found[0].state if found else ""
+
+
+@pytest.mark.parametrize("word", ["kill", "pause"])
+def test_a_job_that_starts_under_a_lasting_order_is_refused(folder, word):
+    order_file.prepare(folder)
+    write(folder, word)
+    with pytest.raises(SwitchError, match=rf"says {word} \(alice@login1, .*oddrank switch off"):
+        oddrank.switch(folder)
+    write(folder, "off")
+    with oddrank.switch(folder) as switch:
+        switch.poll()
+
+
+@pytest.mark.parametrize("word", ["save", "dump"])
+def test_what_an_earlier_job_was_told_once_is_not_for_the_next_one(folder, word):
+    order_file.prepare(folder)
+    write(folder, word)
+    with oddrank.switch(folder) as switch:
+        for _ in range(200):
+            time.sleep(1e-3)
+            assert switch.poll() == ""
+    assert not list(folder.glob("dump-*"))
+
+
+def test_a_dump_is_written_while_the_rank_hangs_and_triage_reads_it(folder):
+    with oddrank.switch(folder):
+        write(folder, "dump")
+        until(lambda: list(folder.glob("dump-*/rank0.txt")))
+        (dump,) = folder.glob("dump-*")
+        until(lambda: "test_a_dump_is_written" in (dump / "rank0.txt").read_text())
+    found = triage.read([str(dump)])
+    assert "test_switch.py" in "\n".join(triage.tree_lines(found))
+
+
+def test_a_shell_s_order_is_enough(folder):
+    with oddrank.switch(folder) as switch:
+        subprocess.run(["sh", "-c", f"echo kill > {folder}/order"], check=True, timeout=60)
+        assert obeys(switch) == "kill"
+
+
+def test_nonsense_in_the_file_is_told_once_and_what_follows_is_obeyed(folder, capfd):
+    with oddrank.switch(folder) as switch:
+        (folder / "order").write_text("\x1b[2Jstop\n")
+        until(lambda: "can't be read" in capfd.readouterr().err)
+        time.sleep(0.2)
+        assert capfd.readouterr().err == ""
+        write(folder, "save")
+        assert obeys(switch) == "save"
+
+
+@pytest.mark.needs("fuse")
+def test_a_file_system_that_hangs_holds_up_neither_start_nor_steps_nor_end(
+    tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(switch_module, "_FIRST_READ_SECONDS", 0.2)
+    (tmp_path / "dead").mkdir()
+    folder = tmp_path / "dead" / "run17"
+    with dead_file_system(tmp_path / "dead"), oddrank.switch(folder) as switch:
+        until(lambda: "the file system hangs" in capfd.readouterr().err)
+        for _ in range(1000):
+            assert switch.poll() == ""
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert obeys(switch) == "save"
+
+
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGUSR1, "save"), (signal.SIGTERM, "kill")])
+def test_a_signal_becomes_an_order_and_its_handler_is_put_back(folder, number, word):
+    before = signal.getsignal(number)
+    with oddrank.switch(folder) as switch:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert obeys(switch) == word
+        for _ in range(100):  # the second signal was about the same save
+            time.sleep(1e-3)
+            assert switch.poll() == ""
+    assert signal.getsignal(number) == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_the_script_s_own_handler_still_runs(folder):
+    numbers = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: numbers.append(number))
+    try:
+        with oddrank.switch(folder) as switch:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert obeys(switch) == "save"
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert numbers == [signal.SIGUSR1] * 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_forked_child_ends_by_sigterm_and_its_parent_goes_on(folder):
+    with oddrank.switch(folder) as switch:
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(3)
+        time.sleep(0.1)
+        os.kill(child, signal.SIGTERM)
+        _, status = os.waitpid(child, 0)
+        assert os.WTERMSIG(status) == signal.SIGTERM
+        for _ in range(100):
+            time.sleep(1e-3)
+            assert switch.poll() == ""
+
+
+def test_without_signals_none_is_taken(folder):
+    before = signal.getsignal(signal.SIGTERM)
+    with oddrank.switch(folder, signals=False):
+        assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_second_switch_another_thread_and_bad_times_are_refused(folder, tmp_path):
+    with oddrank.switch(folder), pytest.raises(OddrankError, match=r"watches .* already"):
+        oddrank.switch(tmp_path / "other")
+    errors = []
+
+    def starts():
+        with pytest.raises(OddrankError, match="only the main thread"):
+            oddrank.switch(folder)
+        errors.append(1)
+
+    other = threading.Thread(target=starts)
+    other.start()
+    other.join(60)
+    assert errors
+    for seconds in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(OddrankError, match="pause_seconds"):
+            oddrank.switch(folder, pause_seconds=seconds)
+
+
+def test_a_folder_that_can_t_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SwitchError, match="can't be used"):
+        oddrank.switch(tmp_path / "file" / "run17")
+
+
+def test_a_rank_of_several_needs_a_process_group_first(folder, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(OddrankError, match="came before init_process_group"):
+        oddrank.switch(folder)
+
+
+# The main thread waits in C for ever: Python's own signal handlers never run.
+ENDS_BY_DEFAULT = """
+import ctypes, os, signal, sys
+from oddrank.switches import switch as module
+import oddrank
+switch = oddrank.switch(sys.argv[1])
+if sys.argv[2] == "unheard":  # rank 0 is dead, say
+    module._TERM_SECONDS = -2.0
+    module.Root.turn = lambda self: None
+else:  # a rank has ended by an exception
+    switch._store.world = 2
+    switch._store.count("closed", 1)
+print("ready", flush=True)
+mutex = ctypes.create_string_buffer(64)
+for _ in range(2):
+    ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+
+
+@pytest.mark.parametrize("why", ["unheard", "refused"])
+def test_sigterm_ends_a_rank_whose_job_agrees_on_nothing(folder, why):
+    program = subprocess.Popen(
+        [sys.executable, "-c", ENDS_BY_DEFAULT, folder, why], stdout=subprocess.PIPE, text=True
+    )
+    with program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        program.terminate()
+        assert program.wait(60) == -signal.SIGTERM
+
+
+def command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "oddrank", "switch", *map(str, arguments)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_the_command_writes_orders_and_shows_jobs(folder):
+    refused = command("kill", folder)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "is no switch" in refused.stderr
+    with oddrank.switch(folder) as switch:
+        done = command("save", folder)
+        assert done.returncode == 0, done.stderr
+        assert "save is written" in done.stdout
+        assert obeys(switch) == "save"
+        shown = command("status", folder)
+        assert shown.returncode == 0, shown.stderr
+        assert "order: save (" in shown.stdout
+        assert "last order: save" in shown.stdout
+        assert command("kill", folder, "--jobs", "a b").returncode == 2
+    assert command("status", Path("/nowhere")).returncode == 2
