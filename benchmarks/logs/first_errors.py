@@ -54,6 +54,10 @@ FAULTS = {
 }
 
 
+def _is_here(launcher: str) -> bool:
+    return launcher == "torchrun" or shutil.which("mpirun") is not None
+
+
 def judged(what: str, log: Path) -> set[int]:
     """Returns the ranks that `oddrank logs` names with more than low confidence."""
     command = [sys.executable, "-m", "oddrank", "logs", what, str(log), "--json", "-"]
@@ -78,11 +82,12 @@ def run(launcher: str, how: str, culprit: int, folder: Path) -> set[int]:
 
 def main() -> None:
     arguments = harness.parser(str(__doc__), default_repetitions=3)
+    arguments.add_argument("--launchers", default="torchrun,mpirun", help="which of the two")
     options = arguments.parse_args()
     rows = []
     chosen = random.Random(7)
     for launcher, faults in FAULTS.items():
-        if launcher == "mpirun" and shutil.which("mpirun") is None:
+        if launcher not in options.launchers.split(",") or not _is_here(launcher):
             continue
         for how in faults:
             right = wrong = 0
