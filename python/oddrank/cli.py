@@ -24,6 +24,7 @@ _COMMANDS = {
     "trace": ("oddrank.trace.command", "Show where every rank is, or was when it died."),
     "collect": ("oddrank.run.collect.command", "Save all evidence of a job before it is gone."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
+    "metrics": ("oddrank.metrics.command", "Say from its log when loss or speed went wrong."),
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
 }  # fmt: skip
@@ -184,6 +185,17 @@ def writable(
         return value
 
     return check
+
+
+def prometheus_file(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuses files that the collector would silently ignore: it reads *.prom only."""
+    from oddrank.exposition import ADVICE
+
+    # A device or a pipe is read by another program.
+    special = value and os.path.exists(value) and not os.path.isfile(value)
+    if value and value != "-" and not value.endswith(".prom") and not special:
+        raise click.BadParameter(f"{value} would never be read: {ADVICE}")
+    return writable(ADVICE)(ctx, option, value)
 
 
 def near(name: str, known: Sequence[str]) -> str:
