@@ -174,9 +174,9 @@ class Harm:
         self._fault = fault
         # Checkpoints and evaluations come at round iterations: a stall comes anywhere.
         self.at = int(rows * fault.at)
-        if fault.kind == "stall":
-            self.at += next(n for n in range(1, 50) if (self.at + n) * interval % 50 not in (0, 1)
-                            and (self.at + n) % 5 not in (0, 1))  # fmt: skip
+        every = 50 if interval == 1 else 5
+        while fault.kind == "stall" and (self.at + 1) % every in (0, 1, 2):
+            self.at += 1
         self._rise = chance.randint(2, 5)
         self._fall = chance.uniform(4, 12)
 

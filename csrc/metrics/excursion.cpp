@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "stats/statistics.hpp"
 
@@ -10,11 +11,11 @@ namespace oddrank::metrics {
 namespace {
 
 constexpr std::size_t kHistory = 512;
+constexpr std::size_t kLate = 128;
 constexpr std::size_t kLeast = 40;   // values before anything is judged
 constexpr std::size_t kEvery = 8;    // values between two refreshes of level and scale
 constexpr std::size_t kAdopt = 256;  // values after which a new level is the level
 constexpr double kBeyond = 4;        // the line, in scales
-constexpr double kEvidence = 8;      // fires: once in 10^8 values
 constexpr std::size_t kBlocks = 32;
 constexpr std::size_t kLeastBlocks = 16;
 constexpr double kBlockBeyond = 8;  // in scales of the blocks' medians
@@ -28,7 +29,7 @@ double median_of(std::vector<double>& values) {
   return *middle;
 }
 
-Excursion::Event Excursion::add(double value, double iteration, std::size_t rows) {
+Excursion::Event Excursion::add(double value, double iteration, std::size_t rows, double evidence) {
   if (window_.empty()) level_ = value;
   const double deviation = value - level_;
   const double innovation = deviation - memory_ * last_;
@@ -84,7 +85,7 @@ Excursion::Event Excursion::add(double value, double iteration, std::size_t rows
     peak_ = deviation;
     peak_at_ = iteration;
   }
-  if (fired_ || evidence_ < kEvidence) return Event::none;
+  if (fired_ || evidence_ < evidence) return Event::none;
   if (rows_ < (rows > 0 ? rows : rule_.rows)) return Event::none;
   std::vector<double> ordered(beyond_);
   std::sort(ordered.rbegin(), ordered.rend());
@@ -138,14 +139,22 @@ void Excursion::refresh() {
   if (deviations_.empty()) return;
   values.assign(deviations_.begin(), deviations_.end());
   for (double& one : values) one = std::abs(one);
-  scale_ = kMad * median_of(values);
-  // Clipped, so that a single outlier makes no memory.
+  // The mean is for values of few digits: more than half of their deviations may be 0.
+  const double mean =
+      std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  scale_ = std::max(kMad * median_of(values), mean / 2);
+  // Of late, without their median: else the lag behind a trend would pass for memory. Clipped, so
+  // that a single outlier makes none.
+  const std::size_t late = std::min(deviations_.size(), kLate);
+  values.assign(deviations_.end() - static_cast<std::ptrdiff_t>(late), deviations_.end());
+  std::vector<double> copy(values);
+  const double middle = median_of(copy);
   const double most = 3 * scale_;
   double product = 0;
   double square = 0;
   double before = 0;
-  for (const double one : deviations_) {
-    const double clipped = std::clamp(one, -most, most);
+  for (const double one : values) {
+    const double clipped = std::clamp(one - middle, -most, most);
     product += clipped * before;
     square += clipped * clipped;
     before = clipped;

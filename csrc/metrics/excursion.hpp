@@ -30,8 +30,12 @@ class Excursion {
 
   explicit Excursion(const Rule& rule) : rule_(rule) {}
 
-  // Takes the next value. rows: how many an excursion needs, 0: as its rule says.
-  Event add(double value, double iteration, std::size_t rows = 0);
+  // Fires once in 10^8 rows of a healthy series.
+  static constexpr double kEvidence = 8;
+
+  // Takes the next value. rows: how many an excursion needs, 0: as its rule says. evidence: less
+  // is enough where another series says the same.
+  Event add(double value, double iteration, std::size_t rows = 0, double evidence = kEvidence);
   void reset();
 
   bool is_away() const { return away_; }

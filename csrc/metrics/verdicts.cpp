@@ -14,6 +14,8 @@ constexpr Rule kLossRule{0.03, 0.15, 1, 2, 2, 4, 31};
 constexpr Rule kGradRule{0.3, 1.1, 2, 3, 2, 2, 31};
 constexpr Rule kSpeedRule{0.007, 0.03, 2, 3, 3, 2, 128};
 
+constexpr double kSupported = 6;      // evidence for a spike beside grown gradients
+constexpr double kLeastSpell = 200;   // seconds of rows that the clock alone measures
 constexpr std::size_t kWarmUp = 5;    // rows after a start whose speed is not judged
 constexpr std::size_t kRecent = 256;  // rows that make the usual pace
 constexpr std::size_t kLeastGaps = 16;
@@ -78,9 +80,10 @@ void Verdicts::add(const Step& step) {
   const bool grad_away = grad_.excursion.is_away();
   if (row[kGradNorm] > 0) judge_series(grad_, std::log(row[kGradNorm]), row, 0);
   if (row[kLoss] > 0) {
-    // One row is enough where the gradients say the same.
+    // One row, and less evidence, is enough where the gradients say the same.
     const bool supported = grad_away || grad_.excursion.is_away();
-    judge_series(loss_, std::log(row[kLoss]), row, supported ? 1 : 0);
+    const double evidence = supported ? kSupported : Excursion::kEvidence;
+    judge_series(loss_, std::log(row[kLoss]), row, supported ? 1 : 0, evidence);
   }
   if (!step.restarted) {
     judge_pause(step, gap);
@@ -112,10 +115,11 @@ std::size_t Verdicts::report(Suspect::Kind kind, const Row& row) {
 }
 
 // Takes a logarithm. The suspect grows with its excursion.
-void Verdicts::judge_series(Series& series, double value, const Row& row, std::size_t rows) {
+void Verdicts::judge_series(Series& series, double value, const Row& row, std::size_t rows,
+                            double evidence) {
   Excursion& away = series.excursion;
   const double sign = series.kind == Suspect::Kind::slower ? -1 : 1;
-  const Excursion::Event event = away.add(value, row[kIteration], rows);
+  const Excursion::Event event = away.add(value, row[kIteration], rows, evidence);
   if (event == Excursion::Event::fired) {
     series.open = report(series.kind, row);
     if (series.open != kNone) suspects_[series.open].first = away.first();
@@ -156,10 +160,18 @@ void Verdicts::judge_speed(const Step& step, double gap) {
   if (!(now.value > 0) || run_rows_ < kWarmUp) return;
   if (unit_.empty()) unit_ = now.unit;
   if (now.unit != unit_) return;
-  // Beside a pause the clock says nothing about the speed of an iteration.
-  const bool by_clock = now.unit.ends_with("clock");
-  if (by_clock && (step.checkpoint || step.evaluation || gap > 5 * usual_gap_)) return;
-  const double value = -std::log(now.value);
+  double measured = now.value;
+  if (now.unit.ends_with("clock")) {
+    // Beside a pause the clock says nothing about the speed of an iteration. It may show whole
+    // seconds only, so rows are added up until these no longer matter.
+    const bool paused = step.checkpoint || step.evaluation || gap > 5 * usual_gap_;
+    by_clock_ =
+        paused ? Spell{} : Spell{by_clock_.iterations + now.value * gap, by_clock_.seconds + gap};
+    if (by_clock_.seconds < kLeastSpell) return;
+    measured = by_clock_.iterations / by_clock_.seconds;
+    by_clock_ = {};
+  }
+  const double value = -std::log(measured);
   push_bounded(speeds_, value, kRecent);
   const std::size_t before = speed_.open;
   // Behind a checkpoint, which may be written in the background, rows are slow for a while.

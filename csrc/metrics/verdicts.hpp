@@ -89,7 +89,8 @@ class Verdicts {
   static constexpr std::size_t kNone = ~std::size_t{0};
 
   std::size_t report(Suspect::Kind kind, const Row& row);
-  void judge_series(Series& series, double value, const Row& row, std::size_t rows);
+  void judge_series(Series& series, double value, const Row& row, std::size_t rows,
+                    double evidence = Excursion::kEvidence);
   void judge_speed(const Step& step, double gap);
   void judge_shift(double value, const Row& row);
   void judge_pause(const Step& step, double gap);
@@ -111,6 +112,11 @@ class Verdicts {
   std::deque<std::pair<double, double>> clock_;  // iteration, time of the last rows of this run
   std::deque<double> gaps_;                      // seconds of an iteration
   std::deque<double> speeds_;
+  struct Spell {
+    double iterations = 0;
+    double seconds = 0;
+  };
+  Spell by_clock_;  // rows that wait for more
   double usual_gap_ = kUnknown;
   double longest_plain_ = 0;     // pauses without a sign, of late
   double longest_signed_ = 0;    // pauses with one

@@ -14,15 +14,21 @@ import pytest
 
 import prometheus_text
 from metrics.training_log import Fault, Training, line
+from oddrank import cli
 from oddrank.report import SCHEMA_FILE
 from processes import until
 
 
-def oddrank(*arguments, text=None):
-    command = [sys.executable, "-m", "oddrank", "metrics", *map(str, arguments)]
-    return subprocess.run(
-        command, input=text, capture_output=True, text=True, check=False, timeout=100
-    )
+@pytest.fixture
+def oddrank(capsys):
+    """Runs the command in this process: (exit code, stdout, stderr)."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["metrics", *map(str, arguments)])
+        return ended.value.code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture
@@ -34,25 +40,17 @@ def spiky(tmp_path):
     return log
 
 
-def refused(*arguments):
-    """Returns the only line of a call that could not run."""
-    done = oddrank(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    (said,) = done.stderr.splitlines()
-    return said
-
-
-def test_the_report_the_rows_and_the_metrics_are_written(spiky, tmp_path):
-    done = oddrank(
+def test_the_report_the_rows_and_the_metrics_are_written(oddrank, spiky, tmp_path):
+    code, said, _ = oddrank(
         spiky, "--json", tmp_path / "r.json", "--csv", tmp_path / "r.csv",
         "--prometheus", tmp_path / "r.prom",
     )  # fmt: skip
-    assert done.returncode == 1, done.stderr
+    assert code == 1
     report = json.loads((tmp_path / "r.json").read_text())
     jsonschema.validate(report, json.loads(SCHEMA_FILE.read_text()))
     (finding,) = report["findings"]
     assert finding["cause"] == "loss-spike"
-    assert finding["what"] in done.stdout
+    assert finding["what"] in said
     rows = list(csv.DictReader(io.StringIO((tmp_path / "r.csv").read_text())))
     assert len(rows) == report["data"]["rows"] == 1200
     assert float(rows[-1]["loss"]) == report["data"]["loss"]
@@ -62,65 +60,67 @@ def test_the_report_the_rows_and_the_metrics_are_written(spiky, tmp_path):
     assert families["oddrank_metrics_findings"].samples[key] == 1
 
 
-def test_packed_logs_and_stdin_say_the_same(spiky, tmp_path):
+def test_packed_logs_and_stdin_say_the_same(oddrank, spiky, tmp_path):
     packed = tmp_path / "log.gz"
     packed.write_bytes(gzip.compress(spiky.read_bytes()))
-    said = {
-        json.loads(done.stdout)["summary"]
-        for done in (
-            oddrank(spiky, "--json", "-"),
-            oddrank(packed, "--json", "-"),
-            oddrank("-", "--json", "-", text=spiky.read_text()),
-        )
-    }
-    assert len(said) == 1
+    said = {json.loads(oddrank(log, "--json", "-")[1])["summary"] for log in (spiky, packed)}
+    with spiky.open() as log:
+        command = [sys.executable, "-m", "oddrank", "metrics", "-", "--json", "-"]
+        done = subprocess.run(command, stdin=log, capture_output=True, timeout=100, check=False)
+    assert said == {json.loads(done.stdout)["summary"]}
 
 
-def test_logs_of_one_training_are_merged_by_their_times(spiky, tmp_path):
+def test_logs_of_one_training_are_merged_by_their_times(oddrank, spiky, tmp_path):
     lines = spiky.read_text().splitlines(keepends=True)
     parts = [tmp_path / "b", tmp_path / "a"]
     parts[0].write_text("".join(lines[600:]))
     parts[1].write_text("".join(lines[:600]))
-    data = json.loads(oddrank(*parts, "--json", "-").stdout)["data"]
+    data = json.loads(oddrank(*parts, "--json", "-")[1])["data"]
     assert (data["rows"], data["restarts"]) == (1200, 0)
 
 
 @pytest.mark.needs("matplotlib")
-def test_a_picture_is_drawn(spiky, tmp_path):
-    done = oddrank(spiky, "--plot", tmp_path / "out.png")
-    assert done.returncode == 1, done.stderr
+def test_a_picture_is_drawn(oddrank, spiky, tmp_path):
+    assert oddrank(spiky, "--plot", tmp_path / "out.png")[0] == 1
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
     few = tmp_path / "few"
     few.write_text("nothing here\n")
-    assert oddrank(few, "--plot", tmp_path / "few.svg").returncode == 3
+    assert oddrank(few, "--plot", tmp_path / "few.svg")[0] == 3
     assert (tmp_path / "few.svg").read_bytes().startswith(b"<?xml")
 
 
-def test_a_log_without_numbers_gives_no_verdict(tmp_path):
+def test_a_log_without_numbers_gives_no_verdict(oddrank, tmp_path):
     log = tmp_path / "log"
     log.write_text("nothing\n")
-    done = oddrank(log)
-    assert done.returncode == 3
-    assert "no line of 1 log has numbers of a training in a known format" in done.stdout
+    code, said, _ = oddrank(log)
+    assert code == 3
+    assert "no line of 1 log has numbers of a training in a known format" in said
 
 
-def test_bad_input_is_one_line(spiky, tmp_path):
-    assert "cannot read" in refused(tmp_path / "none")
-    assert "no regular file" in refused(tmp_path)
-    assert "no picture" in refused(spiky, "--plot", tmp_path / "x.txt")
-    assert "never be read" in refused(spiky, "--prometheus", tmp_path / "x.txt")
-    assert "--csv" in refused(spiky, "--csv", tmp_path / "no" / "x.csv")
+def test_bad_input_is_one_line_that_says_what_to_do(oddrank, spiky, tmp_path):
     broken = tmp_path / "broken.gz"
     broken.write_bytes(gzip.compress(spiky.read_bytes())[:100])
-    assert "cannot read" in refused(broken)
+    for text, arguments in {
+        "cannot read": [tmp_path / "none"],
+        "no regular file": [tmp_path],
+        "no picture": [spiky, "--plot", tmp_path / "x.txt"],
+        "never be read": [spiky, "--prometheus", tmp_path / "x.txt"],
+        "give --csv a file": [spiky, "--csv", tmp_path / "no" / "x.csv"],
+        "give the logs of one training": [broken],
+        "--follow reads files": ["-", "--follow"],
+    }.items():
+        code, said, error = oddrank(*arguments)
+        assert (code, said) == (2, "")
+        assert text in error
+        assert len(error.splitlines()) == 1
 
 
-def test_escapes_of_a_log_do_not_reach_the_terminal(tmp_path):
+def test_escapes_of_a_log_do_not_reach_the_terminal(oddrank, tmp_path):
     log = tmp_path / "\x1b[2Jlog"
     log.write_text("".join(f"{line(n)}\n" for n in range(1, 200)) + line(200, "nan") + "\n")
-    done = oddrank(log)
-    assert done.returncode == 1
-    assert "\x1b" not in done.stdout
+    code, said, _ = oddrank(log)
+    assert code == 1
+    assert "\x1b" not in said
 
 
 @pytest.fixture

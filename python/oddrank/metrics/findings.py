@@ -301,7 +301,7 @@ def _times(count: float, what: str) -> str:
 
 def duration(seconds: float) -> str:
     """Returns a time as people say it: 0.85 s, 105 s, 42 min, 9.3 h, 12 d."""
-    for unit, size, most in (("s", 1, 180), ("min", 60, 180), ("h", 3600, 72)):
+    for unit, size, most in (("s", 1, 180), ("min", 60, 120), ("h", 3600, 72)):
         if seconds < size * most:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 86400:.3g} d"

@@ -15,8 +15,8 @@ _MARK = "#C00000"
 _GREY = "#666666"
 _LOST = 0.3  # opacity of iterations that were done again
 _MOST_MARKS = 9
-_MOST_TEXT = 110
-_SMOOTH = 25  # points behind the dark line, where there are many
+_MOST_TEXT = 130
+_SMOOTH = 15  # points behind the dark line, where there are many
 
 # Panel -> the kinds of suspects that are marked in it.
 _PANELS = {
@@ -93,12 +93,13 @@ def _panel(axis: Any, name: str, runs: Sequence[_Run], *, unit: str, colour: str
         for chosen, opacity in ((kept, 1.0), (list(lost), _LOST)):
             x = [run.iterations[i] for i in chosen if i >= 0]
             y = [values[i] for i in chosen if i >= 0]
-            axis.plot(x, y, color=colour, linewidth=0.8, alpha=opacity * (0.4 if many else 1.0))
+            axis.plot(x, y, color=colour, linewidth=0.8, alpha=opacity * (0.55 if many else 1.0))
             if many:
                 axis.plot(x, _smoothed(y), color=colour, linewidth=1.5, alpha=opacity)
-    low, high = min(every), max(every)
+    every.sort()
+    low, high = every[0], every[-1]
     if name == "throughput":
-        usual = statistics.median(every)
+        usual, low = every[len(every) // 2], every[len(every) // 100]  # without the warm-up
         axis.set_ylim(max(0, min(low, 0.9 * usual) - 0.02 * usual), 1.05 * min(high, 1.3 * usual))
         axis.set_ylabel(plain(unit))
     else:

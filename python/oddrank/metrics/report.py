@@ -74,7 +74,9 @@ def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
     counted = f"{rows} iterations of {logs}"
     if rows < _LEAST:
         return f"{counted} were read: too few to judge by, which takes {_LEAST}"
-    return f"read: {counted}; {figures['restarts']} restarts"
+    return (
+        f"read: {counted}; {figures['restarts']} restart{'' if figures['restarts'] == 1 else 's'}"
+    )
 
 
 def row(figures: Mapping[str, Any]) -> tuple[object, ...]:
