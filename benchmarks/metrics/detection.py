@@ -25,6 +25,8 @@ FAULTS = {
     "stall": ({"stall"}, (2, 10, 30, 60), "minutes"),
     "nan": ({"nan-loss"}, (1, 10), "rows"),
 }
+# Formats whose lines name the time: in others a pause is seen only if an iteration includes it.
+TIMED = ("megatron", "torchtitan", "trainer", "ezpz")
 WARNS = {"grad-growth"}
 
 
@@ -67,7 +69,7 @@ def healthy(count: int) -> list[dict[str, Any]]:
             "rows": rows,
             "named at the end": sum(at_end.values()),
             "said by --follow": sum(on_the_way.values()),
-            "kinds": dict(at_end + on_the_way),
+            "kinds": " ".join(f"{kind}:{n}" for kind, n in on_the_way.items()) or "none",
         }
     ]
 
@@ -79,6 +81,8 @@ def faulty(count: int) -> list[dict[str, Any]]:
             found, warned, delays = 0, 0, []
             for seed in range(10_000, 10_000 + count):
                 training = Training(seed, Fault(kind, size), rows=1200)
+                if kind == "stall" and training.form not in TIMED:
+                    training.form = TIMED[seed % len(TIMED)]
                 suspects = judged(training).suspects()
                 at = 0.7 * training.rows * training.interval
                 near = [

@@ -133,10 +133,12 @@ void Excursion::accept(double value, double deviation) {
 // Takes level, scale and memory anew from time to time: they cost more than all else.
 void Excursion::refresh() {
   if (fresh_ < kEvery && deviations_.size() > 2 * kEvery) return;
+  stale_ += fresh_;
   fresh_ = 0;
   std::vector<double> values(window_.begin(), window_.end());
   level_ = median_of(values);
-  if (deviations_.empty()) return;
+  if (deviations_.empty() || stale_ < deviations_.size() / 8) return;
+  stale_ = 0;
   values.assign(deviations_.begin(), deviations_.end());
   for (double& one : values) one = std::abs(one);
   // The mean is for values of few digits: more than half of their deviations may be 0.

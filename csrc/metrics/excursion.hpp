@@ -60,7 +60,8 @@ class Excursion {
   std::deque<double> window_;
   std::deque<double> deviations_;
   std::deque<double> innovations_;
-  std::size_t fresh_ = 0;  // values since the last refresh
+  std::size_t fresh_ = 0;  // values since the last refresh of the level
+  std::size_t stale_ = 0;  // the same of the scale
   double level_ = 0;
   double scale_ = 0;
   double memory_ = 0;    // lag-1 correlation of the deviations

@@ -118,8 +118,12 @@ std::string_view trimmed(std::string_view text) {
 }
 
 const Field* find(std::span<const Field> fields, std::string_view key) {
+  if (key.empty()) return nullptr;
   for (const Field& field : fields) {
-    if (field.key == key) return &field;
+    // Most are told apart by length and last letter, without a call.
+    if (field.key.size() == key.size() && field.key.back() == key.back() && field.key == key) {
+      return &field;
+    }
   }
   return nullptr;
 }
@@ -144,13 +148,15 @@ void take(const Field& field, std::string_view& text, Row& row) {
   if (take_number(behind, value) && std::isfinite(value)) row[kTotal] = value;
 }
 
-// Where the key of a segment ends: "lm loss: 2.3", "loss 7.5", "iteration    12695/  115311".
+// Where the key of a segment ends: "lm loss: 2.3", "loss nan", "iteration    12695/  115311".
 std::size_t key_end(std::string_view segment) {
   const std::size_t colon = segment.find(':');
   if (colon != kNowhere) return colon;
   for (std::size_t at = 1; at < segment.size(); ++at) {
-    if (segment[at - 1] == ' ' && (logs::is_digit(segment[at]) || segment[at] == '-'))
-      return at - 1;
+    if (segment[at - 1] != ' ' || segment[at] == ' ') continue;
+    std::string_view value = segment.substr(at);
+    double number = 0;
+    if (take_number(value, number)) return at - 1;
   }
   return kNowhere;
 }

@@ -60,9 +60,9 @@ std::uint64_t newlines(std::string_view text) {
     std::uint64_t eight = 0;
     std::memcpy(&eight, text.data() + at, 8);
     eight ^= '\n' * kOnes;
-    // A byte's highest bit is set where the byte is 0.
-    count +=
-        static_cast<std::uint64_t>(__builtin_popcountll(~(((eight & kLow) + kLow) | eight | kLow)));
+    // A byte's highest bit is set where the byte is 0. The product adds up the eight bits.
+    const std::uint64_t found = ~(((eight & kLow) + kLow) | eight | kLow);
+    count += ((found >> 7) * kOnes) >> 56;
   }
   return count + static_cast<std::uint64_t>(
                      std::count(text.begin() + static_cast<std::ptrdiff_t>(at), text.end(), '\n'));
@@ -77,6 +77,15 @@ std::uint64_t writer_of(const logs::Prefix& who) {
     hash ^= hash >> 29;
   }
   return hash == 0 ? 1 : hash;
+}
+
+// As text.rfind(word, at), which compares the word at each byte and takes a fifth of all time.
+std::size_t last_before(std::string_view text, std::string_view word, std::size_t at) {
+  for (; (at = text.rfind(word[0], at)) != kNowhere; --at) {
+    if (text.substr(at).starts_with(word)) return at;
+    if (at == 0) return kNowhere;
+  }
+  return kNowhere;
 }
 
 // Takes the number that ends at `end`, backwards. Returns where it begins, npos if there is none.
@@ -209,7 +218,7 @@ bool Reader::take_step(std::string_view before, std::string_view line, std::size
   if (at == kNowhere) return false;
   for (const Format& format : formats()) {
     if (format.anchor != anchor) continue;
-    const std::size_t begin = line.rfind(format.begin, at);
+    const std::size_t begin = last_before(line, format.begin, at);
     if (begin == kNowhere) continue;
     Row row;
     std::string_view own = line.substr(begin);

@@ -260,7 +260,7 @@ void Verdicts::judge_pause(const Step& step, double gap) {
     }
   }
   push_bounded(gaps_, seconds * (interval_ > 0 ? interval_ / iterations : 1), kRecent);
-  if (gaps_.size() < 32 || figures_.rows % 8 == 0) usual_gap_ = median_of_ring(gaps_);
+  if (gaps_.size() < 32 || figures_.rows % 32 == 0) usual_gap_ = median_of_ring(gaps_);
 }
 
 void Verdicts::silence(double seconds) {

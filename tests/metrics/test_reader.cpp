@@ -186,11 +186,23 @@ TEST(Formats, Nanochat) {
   EXPECT_EQ(row[kTokensPerSecond], 349525);
 }
 
+TEST(Reader, LinesOfOneFormatMayDiffer) {
+  const std::vector<Row> rows = read(
+      "step 1/9 | loss: 2.5 | dt: 10.00ms | tok/sec: 1\nstep 2/9 | loss: 2.4 | grad norm: 0.5 | "
+      "dt: 20.00ms | tok/sec: 2\nstep 3/9 | loss: 2.3 | dt: 30.00ms | tok/sec: 3\n");
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[1][kGradNorm], 0.5);
+  EXPECT_DOUBLE_EQ(rows[1][kStepSeconds], 0.02);
+  EXPECT_FALSE(rows[2].has(kGradNorm));
+  EXPECT_EQ(rows[2][kTokensPerSecond], 3);
+}
+
 TEST(Reader, NumbersThatAreNone) {
   const Row row = one("step 1/2 | loss: nan | grad norm: -inf | dt: 10.00ms | tok/sec: 1");
   EXPECT_TRUE(row.loss_is_nan);
   EXPECT_TRUE(row.grad_is_nan);
   EXPECT_FALSE(row.has(kLoss));
+  EXPECT_TRUE(one("step 1/2 | loss     nan (+nanz)| norm 0.5 | 20.00 ms | 5 tok/s").loss_is_nan);
   for (const char* text :
        {"1e999", "-1e999", "1.5e-999", "9999999999999999999999", "1,234", "+2"}) {
     std::string_view left = text;
