@@ -16,7 +16,7 @@ from simulated_training import Fault, Row, Training, megatron
 
 def rows() -> list[Row]:
     """Returns 1,400 iterations; after 600 the job dies, and goes on from 500."""
-    whole = Training(4, Fault("spike", 2.2, at=0.35), rows=1400)
+    whole = Training(4, Fault("spike", 2.2, at=0.2), rows=1400)
     whole.interval, whole.step_s, whole.lengths, whole.outliers = 1, 21.0, 0.0, 0.003
     whole.scaled = whole.grows = whole.planned = False
     whole.form, whole.evaluate, whole.checkpoint = "megatron", 250, 100
@@ -25,6 +25,7 @@ def rows() -> list[Row]:
     again, late = made[500:], timedelta(hours=1.5) + (made[600].time - made[500].time)
     for row in again:
         slower = 1.09 if row.iteration >= 1050 else 1.0
+        row.loss *= 1 + whole.chance.gauss(0, 0.006)
         row.step_s, row.tflops = row.step_s * slower, row.tflops / slower
     for row in again:
         row.time += late

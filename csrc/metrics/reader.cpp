@@ -38,6 +38,7 @@ struct Words {
   }
   static std::vector<logs::Needle> all(const std::vector<std::string_view>& anchors) {
     std::vector<logs::Needle> made;
+    made.reserve(anchors.size() + signs().size());
     for (const std::string_view anchor : anchors) made.push_back({std::string(anchor)});
     for (const Sign& sign : signs()) made.push_back({std::string(sign.word)});
     return made;

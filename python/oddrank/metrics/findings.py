@@ -117,8 +117,8 @@ def _grad_growth(s: Suspect, unit: str) -> _Made:
     return _Made(
         "suspicious",
         f"the grad norm grew from {_number(s['level'])} to {_number(s['value'])} from iteration"
-        f" {_whole(s['first'])} on, and {_end(s, 'was back', 'has not come back')}:"
-        " a loss spike may follow",
+        f" {_whole(s['first'])} on, and"
+        f" {_end(s, 'was back', 'has not come back: a loss spike may follow')}",
         [f"could be said at iteration {_whole(s['fired'])}"],
         "medium",
         f"{_rows(s['count'])} beyond the line; no loss spike came with it",

@@ -85,7 +85,7 @@ def _panel(axis: Any, name: str, runs: Sequence[_Run], *, unit: str, colour: str
     every = _known(value for run in runs for value in run.series[name])
     if not every:
         return
-    many = len(every) > 20 * _SMOOTH
+    many = len(every) > 20 * _SMOOTH and name != "loss"  # whose noise is small
     for run in runs:
         values = [value if value > 0 else math.nan for value in run.series[name]]
         kept = [i for i, at in enumerate(run.iterations) if at < run.until]
