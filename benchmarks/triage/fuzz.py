@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 LARGEST = {"fuzz_flight": 12_288, "fuzz_pickle": 6144, "fuzz_json": 8192, "fuzz_prefixes": 512}
 USUAL = 4096
 MEMORY = 1024  # MiB
-SUBJECTS = ("logs", "triage")
+SUBJECTS = ("logs", "metrics", "triage")
 BETWEEN_RANKS = b"\xff\x00\xff\x00"  # as fuzz_flight.cpp has it
 
 

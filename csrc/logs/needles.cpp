@@ -52,6 +52,25 @@ std::uint64_t Needles::in(std::string_view text, std::size_t seen) const {
   return found;
 }
 
+Needles::Hit Needles::next(std::string_view text, std::size_t from) const {
+  for (std::size_t at = from; at + 4 <= text.size(); at += stride_) {
+    const std::uint16_t group = hash(text.data() + at);
+    if ((bits_[group / 64] >> (group % 64) & 1) == 0) continue;
+    Hit first{std::string_view::npos, 0};
+    auto place = std::lower_bound(places_.begin(), places_.end(), group,
+                                  [](const Place& p, std::uint16_t g) { return p.group < g; });
+    for (; place != places_.end() && place->group == group; ++place) {
+      if (at < from + place->offset) continue;
+      const Hit found{at - place->offset, place->needle};
+      const bool sooner =
+          found.at < first.at || (found.at == first.at && found.needle < first.needle);
+      if (sooner && text.substr(found.at).starts_with(needles_[found.needle].text)) first = found;
+    }
+    if (first.at != std::string_view::npos) return first;
+  }
+  return {std::string_view::npos, 0};
+}
+
 // Returns the needles that hold such a group and stand around it.
 std::uint64_t Needles::check(std::string_view text, std::size_t at, std::uint16_t group,
                              std::size_t seen) const {

@@ -32,6 +32,14 @@ class Needles {
   // end within the first `seen` bytes don't count.
   std::uint64_t in(std::string_view text, std::size_t seen = 0) const;
 
+  // A word's place in a text. needle: the first of those that stand there.
+  struct Hit {
+    std::size_t at;
+    std::size_t needle;
+  };
+  // Returns the first word that begins at `from` or behind it; {npos, 0} if there is none.
+  Hit next(std::string_view text, std::size_t from) const;
+
   const Needle& operator[](std::size_t index) const { return needles_[index]; }
   std::size_t size() const { return needles_.size(); }
   std::size_t longest() const { return longest_; }

@@ -9,6 +9,7 @@ void bind_bench(pybind11::module_& m);
 void bind_control(pybind11::module_& m);
 void bind_flight_recorder(pybind11::module_& m);
 void bind_logs(pybind11::module_& m);
+void bind_metrics(pybind11::module_& m);
 void bind_nvml(pybind11::module_& m);
 void bind_printing(pybind11::module_& m);
 void bind_replicas(pybind11::module_& m);
@@ -28,6 +29,7 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_control(m);
   oddrank::bind_flight_recorder(m);
   oddrank::bind_logs(m);
+  oddrank::bind_metrics(m);
   oddrank::bind_nvml(m);
   oddrank::bind_printing(m);
   oddrank::bind_replicas(m);

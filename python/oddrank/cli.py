@@ -25,6 +25,7 @@ _COMMANDS = {
     "collect": ("oddrank.run.collect.command", "Save all evidence of a job before it is gone."),
     "triage": ("oddrank.triage.command", "Name the rank that stuck or ended a job."),
     "logs": ("oddrank.logs.command", "Split and merge logs; say which rank failed first."),
+    "metrics": ("oddrank.metrics.command", "Say from its log when loss or speed went wrong."),
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
     "plan": ("oddrank.plan.command", "Do the sums of a training run: speed, memory, end date."),
     "advise": ("oddrank.advise.command", "Explain the environment variables of a job, and warn."),
@@ -189,6 +190,17 @@ def writable(
         return value
 
     return check
+
+
+def prometheus_file(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuses files that the collector would silently ignore: it reads *.prom only."""
+    from oddrank.exposition import ADVICE
+
+    # A device or a pipe is read by another program.
+    special = value and os.path.exists(value) and not os.path.isfile(value)
+    if value and value != "-" and not value.endswith(".prom") and not special:
+        raise click.BadParameter(f"{value} would never be read: {ADVICE}")
+    return writable(ADVICE)(ctx, option, value)
 
 
 def near(name: str, known: Sequence[str]) -> str:

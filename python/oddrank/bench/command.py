@@ -414,14 +414,15 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
 
     Exit codes: 0 drawn; 2 not readable, or nothing to draw.
     """
-    from oddrank.bench.plot import check_kinds, check_target, curves, heat_map, matplotlib, write
+    from oddrank import pictures
+    from oddrank.bench.plot import check_kinds, curves, heat_map
 
-    check_target(output)
-    matplotlib()  # fails early without it
+    pictures.check_target(output, "-o")
+    pictures.matplotlib()  # fails early without it
     runs = [saved.read(file) for file in files]
     if check_kinds(runs):
         figure = heat_map.draw_matrices(runs[0])
     else:
         figure = curves.draw_curves(curves.collect(runs, only))
-    write(figure, output)
+    pictures.write(figure, output, "-o")
     render.line(f"drawn: {output}", sys.stdout)

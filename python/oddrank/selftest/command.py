@@ -7,12 +7,12 @@ from functools import partial
 import click
 
 from oddrank import exclude, launch
-from oddrank.cli import Seconds, fail_on_option, json_option, near, writable
+from oddrank.cli import Seconds, fail_on_option, json_option, near, prometheus_file, writable
 from oddrank.control import runner
 from oddrank.control.walk import JOIN_SHARE
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.report import exit_code
-from oddrank.selftest import Depth, Options, prometheus
+from oddrank.selftest import Depth, Options
 from oddrank.selftest import baseline as earlier
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.report import Wanted, conclude, note_device
@@ -58,18 +58,6 @@ def _baseline(ctx: click.Context, option: click.Parameter, value: str) -> str:
         except OddrankError as error:
             raise click.BadParameter(str(error)) from None
     return value
-
-
-def _prometheus(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Refuses files that the collector would silently ignore: it reads *.prom only."""
-    if value and value != "-" and not value.endswith(".prom") and not _is_special(value):
-        raise click.BadParameter(f"{value} would never be read: {prometheus.ADVICE}")
-    return writable(prometheus.ADVICE)(ctx, option, value)
-
-
-def _is_special(path: str) -> bool:
-    """Returns whether it is a device or a pipe: then another program reads it."""
-    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _is_root() -> bool:
@@ -131,7 +119,7 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
 @click.option("--exclude", "exclude_path", metavar="FILE", callback=writable(exclude.ADVICE),
               help="Write the names of nodes to leave out, one per line: sbatch --exclude=./FILE."
               " Comments say why. - is stdout, after the verdict.")  # fmt: skip
-@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=_prometheus,
+@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=prometheus_file,
               help="Write verdict and figures for Prometheus's textfile collector.")  # fmt: skip
 @click.option(
     "--baseline",

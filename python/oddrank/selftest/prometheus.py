@@ -2,16 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from oddrank.control.stages import RunState
+from oddrank.exposition import Sample, family
 from oddrank.report import EXIT_CODES, Report
 from oddrank.selftest.metrics import TABLE
 from oddrank.selftest.stages import connect
-
-ADVICE = "give --prometheus a file named *.prom, in the collector's folder"
 
 _PREFIX = "oddrank_selftest_"
 # Unit -> the family of its figures, and the factor to the base unit that the family's name ends
@@ -24,9 +22,6 @@ _FAMILIES = {
 }
 # Lists of repeats -> their unit. Other lists are no measurements.
 _UNITS = {metric.name: metric.unit for metric in TABLE} | {"step_s": "s", "own_s": "s"}
-
-# Name, help, and for each sample its labels and value.
-_Sample = tuple[Mapping[str, object], float]
 
 
 def text(report: Report, run: RunState, now: float) -> str:
@@ -42,27 +37,27 @@ def text(report: Report, run: RunState, now: float) -> str:
             ("named", "1 for a rank that a finding names.", _named(report, run)),
             *((name, "Median of what a rank measured.", of) for name, of in _metrics(run)),
         )
-        for line in _family(_PREFIX + name, help_text, samples)
+        for line in family(_PREFIX + name, help_text, samples)
     )
 
 
-def _verdicts(report: Report) -> Iterator[_Sample]:
+def _verdicts(report: Report) -> Iterator[Sample]:
     for verdict in EXIT_CODES:
         yield {"verdict": verdict}, float(verdict == report.verdict)
 
 
-def _counts(report: Report) -> Iterator[_Sample]:
+def _counts(report: Report) -> Iterator[Sample]:
     counted = Counter((finding.condition, finding.cause) for finding in report.findings)
     for (condition, cause), count in counted.items():
         yield {"condition": condition, "cause": cause}, float(count)
 
 
-def _stages(report: Report) -> Iterator[_Sample]:
+def _stages(report: Report) -> Iterator[Sample]:
     for stage in report.data["stages"]:
         yield {"stage": stage["name"]}, stage["seconds"]
 
 
-def _named(report: Report, run: RunState) -> Iterator[_Sample]:
+def _named(report: Report, run: RunState) -> Iterator[Sample]:
     """Yields each series once: a rank's surest finding for a cause comes first."""
     seen = set()
     for finding in report.findings:
@@ -75,10 +70,10 @@ def _named(report: Report, run: RunState) -> Iterator[_Sample]:
                 yield {**_who(run, rank), **labels, "confidence": level}, 1.0
 
 
-def _metrics(run: RunState) -> list[tuple[str, list[_Sample]]]:
+def _metrics(run: RunState) -> list[tuple[str, list[Sample]]]:
     """Returns family -> medians: compared figures, steps of training, seconds of connect."""
     who = {rank: _who(run, rank) for rank in run.states}
-    samples: dict[str, list[_Sample]] = {family: [] for family, _ in _FAMILIES.values()}
+    samples: dict[str, list[Sample]] = {family: [] for family, _ in _FAMILIES.values()}
     for stage, results in run.results.items():
         for rank, result in results.items():
             for name, unit, repeats in _figures(stage, result):
@@ -116,21 +111,3 @@ def _median(values: list[float]) -> float:
 def _who(run: RunState, rank: int) -> dict[str, object]:
     state = run.states.get(rank)
     return {"rank": rank, "host": state.host if state else ""}
-
-
-def _family(name: str, help_text: str, samples: Iterable[_Sample]) -> Iterator[str]:
-    lines = [f"{name}{_labels(labels)} {value!r}\n" for labels, value in samples]
-    if lines:
-        yield f"# HELP {name} {help_text}\n# TYPE {name} gauge\n"
-        yield from lines
-
-
-def _labels(labels: Mapping[str, object]) -> str:
-    pairs = ",".join([f'{name}="{_escaped(str(value))}"' for name, value in labels.items()])
-    return f"{{{pairs}}}" if pairs else ""
-
-
-@lru_cache(maxsize=1 << 15)
-def _escaped(value: str) -> str:
-    """Escapes a label by the exposition format. Writing escapes what UTF-8 lacks."""
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from oddrank import exclude
+from oddrank import exclude, exposition
 from oddrank.control.findings import part_failed
 from oddrank.control.stages import AnyStage, RunState, nodes_of
 from oddrank.control.walk import OVER, Outcome
@@ -124,7 +124,7 @@ def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
     report = report_of(outcome, launch, wanted.left_out)
     files = []
     for option, path, text, advice in (
-        ("--prometheus", wanted.prometheus_path, _prometheus, prometheus.ADVICE),
+        ("--prometheus", wanted.prometheus_path, _prometheus, exposition.ADVICE),
         ("--exclude", wanted.exclude_path, _exclude, exclude.ADVICE),
     ):
         made = path and _made(outcome, option, None, text, report, outcome.run)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from oddrank.bench.case import size_text
-from oddrank.bench.plot import matplotlib, names, plain
+from oddrank.bench.plot import names
 from oddrank.bench.saved import Saved, SavedRow
 from oddrank.errors import OddrankError
+from oddrank.pictures import COLOURS, matplotlib, plain
 
 MOST_CURVES = 10
 """Most curves in one panel: more would look alike."""
@@ -164,8 +165,6 @@ def _left_out(rows: int) -> str:
     return f"not drawn: {rows} row{'s' * (rows > 1)} without a size or a time" if rows else ""
 
 
-# Okabe and Ito: distinct for the colour-blind too. Black is kept for marks.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C564B")
 _MARKERS = "os^Dv"  # the next one each time the colours repeat
 _GREY = "#666666"
 _WRONG = "#C00000"
@@ -187,7 +186,7 @@ def draw_curves(picture: Picture) -> Any:
     mpl.backends.backend_agg.FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, each * beside, squeeze=False).flat)
     families = dict.fromkeys(c.family for panel in picture.panels for c in panel.curves)
-    nth = {family: divmod(i, len(_COLOURS)) for i, family in enumerate(families)}
+    nth = {family: divmod(i, len(COLOURS)) for i, family in enumerate(families)}
     legend: dict[str, Any] = {}
     for number, panel in enumerate(picture.panels):
         own = axes[number * each : (number + 1) * each]
@@ -220,7 +219,7 @@ def _draw_panel(
     drawn = []
     for curve in panel.curves:
         again, i = nth[curve.family]
-        colour = _COLOURS[i]
+        colour = COLOURS[i]
         style = {
             "color": colour,
             "linestyle": "-" if curve.in_place else (0, (4, 2)),

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.bench.plot import matplotlib, plain
 from oddrank.bench.saved import Cells, Saved, SavedMatrix
 from oddrank.errors import OddrankError
+from oddrank.pictures import matplotlib, plain
 
 Box = tuple[int, int, int, int]
 """First row, first column, rows, columns."""

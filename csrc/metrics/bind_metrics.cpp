@@ -1,0 +1,113 @@
+// Bindings of csrc/metrics: translate types, release the GIL; no logic.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cmath>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "metrics/job.hpp"
+#include "os/cpython.hpp"
+
+namespace oddrank {
+namespace py = pybind11;
+
+namespace {
+
+py::object number_or_none(double value) {
+  return std::isfinite(value) ? py::object(py::float_(value)) : py::object(py::none());
+}
+
+py::dict to_dict(const metrics::Suspect& suspect) {
+  py::dict made;
+  made["kind"] = std::string(metrics::name_of(suspect.kind));
+  made["first"] = number_or_none(suspect.first);
+  made["fired"] = number_or_none(suspect.fired);
+  made["until"] = number_or_none(suspect.until);
+  made["at"] = number_or_none(suspect.at);
+  made["value"] = number_or_none(suspect.value);
+  made["level"] = number_or_none(suspect.level);
+  made["share"] = number_or_none(suspect.share);
+  made["seconds"] = number_or_none(suspect.seconds);
+  made["count"] = suspect.count;
+  made["known"] = suspect.known;
+  made["line"] = suspect.line;
+  made["file"] = suspect.file;
+  made["ranks"] = suspect.ranks;
+  return made;
+}
+
+py::dict to_dict(const metrics::Figures& figures) {
+  py::dict made;
+  made["rows"] = figures.rows;
+  made["restarts"] = figures.restarts;
+  made["left_out"] = figures.left_out;
+  made["lost_iterations"] = figures.lost_iterations;
+  made["lost_seconds"] = figures.lost_seconds;
+  made["down_seconds"] = figures.down_seconds;
+  made["first_time"] = number_or_none(figures.first_time);
+  made["pace"] = number_or_none(figures.pace);
+  made["speed"] = number_or_none(figures.speed);
+  made["speed_unit"] = std::string(figures.speed_unit);
+  py::dict last;
+  for (std::size_t column = 0; column < metrics::kColumns; ++column) {
+    last[py::str(std::string(metrics::kColumnNames[column]))] =
+        number_or_none(figures.last.values[column]);
+  }
+  made["last"] = last;
+  return made;
+}
+
+}  // namespace
+
+void bind_metrics(py::module_& m) {
+  using metrics::Job;
+  py::class_<Job>(m, "Metrics", "The numbers of a training's logs, judged as they are read.")
+      .def(py::init([](const std::vector<std::int64_t>& references_ns, std::size_t rows, bool csv) {
+             return Job(references_ns, {rows, csv});
+           }),
+           py::arg("references_ns"), py::arg("rows") = Job::Limits{}.rows, py::arg("csv") = false)
+      .def("feed",
+           [](Job& job, std::size_t file, const py::buffer& bytes) {
+             const py::buffer_info info = bytes.request();
+             const std::string_view view(static_cast<const char*>(info.ptr),
+                                         static_cast<std::size_t>(info.size * info.itemsize));
+             const WithoutGil unlocked;
+             job.feed(file, view);
+           })
+      .def("end",
+           [](Job& job, std::size_t file) {
+             const WithoutGil unlocked;
+             job.end(file);
+           })
+      .def("wanted", &Job::wanted)
+      .def("flush",
+           [](Job& job) {
+             const WithoutGil unlocked;
+             job.flush();
+           })
+      .def("silence", &Job::silence)
+      .def("suspects",
+           [](const Job& job) {
+             py::list made;
+             for (const metrics::Suspect& suspect : job.verdicts().suspects()) {
+               made.append(to_dict(suspect));
+             }
+             return made;
+           })
+      .def("figures", [](const Job& job) { return to_dict(job.verdicts().figures()); })
+      .def("lines", &Job::lines)
+      .def("csv", [](Job& job) { return py::bytes(job.take_csv()); })
+      .def("points", [](const Job& job) {
+        const std::vector<Job::Point>& points = job.points();
+        py::list made;
+        for (const Job::Point& p : points) {
+          made.append(
+              py::make_tuple(p.iteration, p.time, p.loss, p.grad_norm, p.speed, p.restarted > 0));
+        }
+        return made;
+      });
+}
+
+}  // namespace oddrank

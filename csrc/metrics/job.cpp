@@ -1,0 +1,126 @@
+// Merges files by time and passes rows on: file -> queue -> sequence -> verdicts, CSV, points.
+#include "metrics/job.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+namespace oddrank::metrics {
+
+Job::Job(const std::vector<std::int64_t>& references_ns, const Limits& limits) : limits_(limits) {
+  for (std::size_t file = 0; file < references_ns.size(); ++file) {
+    files_.push_back({Reader(static_cast<std::uint16_t>(file), references_ns[file]), {}, {}});
+  }
+}
+
+void Job::feed(std::size_t index, std::string_view bytes) {
+  File& file = files_.at(index);
+  file.ended = false;
+  file.reader.feed(bytes, file.fresh);
+  take(file);
+  drain(true);
+}
+
+void Job::end(std::size_t index) {
+  File& file = files_.at(index);
+  file.reader.finish(file.fresh);
+  file.ended = true;
+  take(file);
+  drain(true);
+}
+
+void Job::take(File& file) {
+  for (Row& row : file.fresh) {
+    // Signs name no time of their own: they stay with the row before them.
+    if (row.has(kTime)) file.time = row[kTime];
+    if (row.kind != Row::Kind::step && !row.has(kTime)) row[kTime] = file.time;
+    file.rows.push_back(row);
+  }
+  file.fresh.clear();
+}
+
+std::ptrdiff_t Job::wanted() const {
+  for (std::size_t index = 0; index < files_.size(); ++index) {
+    if (files_[index].rows.empty() && !files_[index].ended) {
+      return static_cast<std::ptrdiff_t>(index);
+    }
+  }
+  return -1;
+}
+
+void Job::drain(bool wait) {
+  while (!wait || wanted() < 0) {
+    File* first = nullptr;
+    for (File& file : files_) {
+      if (file.rows.empty()) continue;
+      if (first == nullptr || file.rows.front()[kTime] < first->rows.front()[kTime]) first = &file;
+    }
+    if (first == nullptr) break;
+    judge(first->rows.front());
+    first->rows.pop_front();
+  }
+}
+
+void Job::flush() {
+  drain(false);
+  sequence_.flush(steps_);
+  emit();
+}
+
+void Job::judge(const Row& row) {
+  sequence_.add(row, steps_);
+  emit();
+}
+
+void Job::emit() {
+  for (const Step& step : steps_) {
+    verdicts_.add(step);
+    if (step.row.kind != Row::Kind::step) continue;
+    keep(step);
+    if (limits_.csv) write_csv(step);
+  }
+  steps_.clear();
+}
+
+std::uint64_t Job::lines() const {
+  std::uint64_t sum = 0;
+  for (const File& file : files_) sum += file.reader.lines();
+  return sum;
+}
+
+// Keeps one row in `stride_`, and each first one after a new start.
+void Job::keep(const Step& step) {
+  const Row& row = step.row;
+  const double gap = row[kTime] - std::exchange(last_time_, row[kTime]);
+  if (seen_++ % stride_ != 0 && !step.restarted) return;
+  const Speed speed = speed_of(row, row[kIteration] - step.before, step.restarted ? 0 : gap);
+  points_.push_back({row[kIteration], row[kTime], row[kLoss], row[kGradNorm], speed.value,
+                     step.restarted ? 1.0 : 0.0});
+  if (points_.size() < limits_.rows) return;
+  std::size_t kept = 0;
+  for (std::size_t index = 0; index < points_.size(); ++index) {
+    if (index % 2 == 0 || points_[index].restarted > 0) points_[kept++] = points_[index];
+  }
+  points_.resize(kept);
+  stride_ *= 2;
+}
+
+void Job::write_csv(const Step& step) {
+  if (!std::exchange(has_head_, true)) {
+    for (const std::string_view name : kColumnNames) csv_.append(name).append(",");
+    csv_ += "restarted,line\n";
+  }
+  char text[32];
+  for (const double value : step.row.values) {
+    if (value == value) {
+      csv_.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+    }
+    csv_ += ',';
+  }
+  csv_ += step.restarted ? "1," : "0,";
+  csv_.append(text, std::to_chars(text, text + sizeof text, step.row.line).ptr) += '\n';
+}
+
+std::string Job::take_csv() { return std::exchange(csv_, {}); }
+
+}  // namespace oddrank::metrics

@@ -1,0 +1,45 @@
+// Reads the rows of numbers from a log, chunk by chunk. The size of the log and the length of its
+// lines do not matter: what is held is a line's beginning, at most 1 MiB.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "logs/needles.hpp"
+#include "metrics/row.hpp"
+
+namespace oddrank::metrics {
+
+class Reader {
+ public:
+  // reference_ns: for times without a year, as in logs::find_time().
+  Reader(std::uint16_t file, std::int64_t reference_ns);
+
+  // Adds the rows of all lines that end in this chunk.
+  void feed(std::string_view chunk, std::vector<Row>& rows);
+  // Adds the rows of the last line, which has no end. The next chunk begins a new line.
+  void finish(std::vector<Row>& rows);
+
+  std::uint64_t lines() const { return lines_; }
+
+ private:
+  void scan(std::string_view text, std::size_t from, std::size_t end, std::vector<Row>& rows);
+  std::size_t take_line(std::string_view text, std::size_t at, std::size_t needle,
+                        std::vector<Row>& rows);
+  bool take_step(std::string_view before, std::string_view line, std::size_t needle,
+                 std::vector<Row>& rows);
+  void count_lines(std::string_view text);
+
+  std::uint16_t file_;
+  std::int64_t reference_ns_;
+  std::string held_;      // the end of the last lines, and the line that has no end yet
+  std::size_t open_ = 0;  // where in it that line begins
+  std::uint64_t lines_ = 0;
+  std::string plain_;     // a line without its escape sequences
+  std::string unpacked_;  // a line of Docker's
+};
+
+}  // namespace oddrank::metrics

@@ -1,0 +1,170 @@
+// One row an iteration. The order of the questions: is it the iteration in hand, the next one, a
+// late print of an older one, or a new start?
+#include "metrics/sequence.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace oddrank::metrics {
+namespace {
+
+constexpr std::size_t kRemembered = 64;
+constexpr std::size_t kMostWriters = 65'536;
+constexpr std::size_t kMostLosses = 4096;
+constexpr std::size_t kAgreed = 10;  // iterations of one mind before a difference counts
+constexpr double kSame = 1e-9;
+
+bool same(double a, double b) { return std::abs(a - b) <= kSame * std::max(std::abs(a), 1.0); }
+
+}  // namespace
+
+void Sequence::add(const Row& row, std::vector<Step>& steps) {
+  switch (row.kind) {
+    case Row::Kind::start:
+      sign_start_ = true;
+      return;
+    case Row::Kind::checkpoint:
+      sign_checkpoint_ = true;
+      return;
+    case Row::Kind::evaluation:
+      sign_evaluation_ = true;
+      return;
+    case Row::Kind::straggler: {
+      Step made;
+      made.row = row;
+      if (started_) made.row[kIteration] = step_.row[kIteration];
+      steps.push_back(made);
+      return;
+    }
+    case Row::Kind::step:
+      break;
+  }
+  Row counted = row;
+  // HF Trainer without its progress bar: the rows are counted.
+  if (!row.has(kIteration)) counted[kIteration] = ++counted_;
+  switch (place_of(counted)) {
+    case Place::late:
+      break;
+    case Place::same:
+      join(counted);
+      break;
+    case Place::next:
+    case Place::again: {
+      const bool again = started_ && (sign_start_ || counted[kIteration] <= step_.row[kIteration]);
+      flush(steps);
+      begin(counted, again);
+      break;
+    }
+  }
+  remember(counted);
+}
+
+Sequence::Place Sequence::place_of(const Row& row) const {
+  if (!started_) return Place::next;
+  const double at = row[kIteration];
+  const double last = step_.row[kIteration];
+  if (at > last) return Place::next;
+  if (sign_start_) return Place::again;
+  const double gap = row[kTime] - step_.row[kTime];
+  const bool waited = gap > std::max(5 * pace_, 30.0);  // false where a time is not known
+  if (at == last) return waited ? Place::again : Place::same;
+  if (row.writer != 0) {
+    const auto own = last_of_.find(row.writer);
+    if (own != last_of_.end()) return own->second < at ? Place::late : Place::again;
+  }
+  // Of an unknown writer: what was printed before comes from another rank.
+  const bool printed = std::any_of(recent_.begin(), recent_.end(), [&](const auto& known) {
+    return known.first == at && (same(known.second, row[kLoss]) || !row.has(kLoss));
+  });
+  return printed && !waited ? Place::late : Place::again;
+}
+
+void Sequence::begin(const Row& row, bool restarted) {
+  const Row before = step_.row;
+  const bool had = started_;
+  step_ = Step{};
+  step_.row = row;
+  step_.checkpoint = sign_checkpoint_;
+  step_.evaluation = sign_evaluation_;
+  sign_start_ = sign_checkpoint_ = sign_evaluation_ = false;
+  in_hand_ = started_ = true;
+  losses_.clear();
+  if (row.has(kLoss)) losses_.emplace_back(row.rank, row[kLoss]);
+  if (!had) return;
+  step_.before = before[kIteration];
+  step_.restarted = restarted;
+  const double delta = row[kIteration] - before[kIteration];
+  if (restarted) {
+    const double back = std::isnan(interval_) ? 1 : interval_;
+    step_.lost = std::max(0.0, back - delta);
+    last_of_.clear();
+    recent_.clear();
+    return;
+  }
+  // A missing row makes one difference larger, never smaller.
+  interval_ = std::isnan(interval_) || delta < interval_ ? delta : interval_;
+  const double gap = row[kTime] - before[kTime];
+  if (gap > 0) pace_ = std::isnan(pace_) ? gap : pace_ + 0.1 * (std::min(gap, 3 * pace_) - pace_);
+}
+
+// Adds what another rank prints of the iteration in hand.
+void Sequence::join(const Row& row) {
+  for (std::size_t column = 0; column < kColumns; ++column) {
+    if (!step_.row.has(static_cast<Column>(column))) step_.row.values[column] = row.values[column];
+  }
+  step_.row.loss_is_nan |= row.loss_is_nan;
+  step_.row.grad_is_nan |= row.grad_is_nan;
+  if (row.has(kLoss) && losses_.size() < kMostLosses) losses_.emplace_back(row.rank, row[kLoss]);
+}
+
+void Sequence::flush(std::vector<Step>& steps) {
+  if (!in_hand_) return;
+  in_hand_ = false;
+  judge_losses();
+  steps.push_back(step_);
+}
+
+// Ranks that never agreed print losses of their own, which differ by design.
+void Sequence::judge_losses() {
+  if (losses_.size() < 2 || own_losses_) return;
+  std::map<double, std::size_t> votes;
+  for (const auto& [rank, loss] : losses_) ++votes[loss];
+  if (votes.size() == 1) {
+    ++agreed_;
+    return;
+  }
+  if (agreed_ < kAgreed) {
+    own_losses_ = true;
+    return;
+  }
+  const auto most = std::max_element(
+      votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  Disagreement& found = step_.disagreement;
+  step_.disagree = true;
+  found.writers = losses_.size();
+  const bool majority = most->second * 2 > losses_.size();
+  found.loss = majority ? most->first : losses_.front().second;
+  double farthest = -1;
+  for (const auto& [rank, loss] : losses_) {
+    if (loss == found.loss) continue;
+    if (std::abs(loss - found.loss) > farthest) {
+      farthest = std::abs(loss - found.loss);
+      found.other = loss;
+    }
+    if (majority) found.ranks.push_back(rank);
+  }
+  if (std::count(found.ranks.begin(), found.ranks.end(), -1) > 0) found.ranks.clear();
+  std::sort(found.ranks.begin(), found.ranks.end());
+}
+
+void Sequence::remember(const Row& row) {
+  if (row.writer != 0 && (last_of_.size() < kMostWriters || last_of_.count(row.writer) > 0)) {
+    last_of_[row.writer] = row[kIteration];
+  }
+  if (!recent_.empty() && recent_.back().first == row[kIteration]) return;
+  recent_.emplace_back(row[kIteration], row[kLoss]);
+  if (recent_.size() > kRemembered) recent_.pop_front();
+}
+
+}  // namespace oddrank::metrics

@@ -1,0 +1,1 @@
+"""Says from a training's log when loss or speed went wrong."""

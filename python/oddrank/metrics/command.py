@@ -1,0 +1,134 @@
+"""`oddrank metrics`: says from a training's log when loss or speed went wrong."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TextIO
+
+import click
+
+from oddrank import exposition, pictures, render
+from oddrank.cli import Seconds, fail_on_option, json_option, prometheus_file, writable
+from oddrank.errors import OddrankError
+from oddrank.metrics import findings, report
+from oddrank.metrics.growing import Logs
+from oddrank.report import write_json, write_text
+
+_EXAMPLES = """Say from a training's log when loss or speed went wrong.
+
+\b
+Reads the lines of Megatron-LM, Megatron-DeepSpeed, nanotron, torchtitan, HF Trainer,
+ezpz, llm.c and nanochat; finds loss spikes, growing grad norms, drops in throughput,
+stalls, NaN, skipped iterations, slow ranks, and what restarts have lost. LOGs are of
+one training, in any order if their lines name the time, else the oldest first; also
+packed (gz). - is stdin.
+
+\b
+  oddrank metrics slurm-*.out
+  oddrank metrics main_log.txt --plot loss.png --csv rows.csv
+  oddrank metrics main_log.txt --follow --prometheus /var/lib/node_exporter/job.prom
+"""
+_CSV_ADVICE = "give --csv a file in a folder you can write"
+_MONTH = 30 * 86400.0
+
+
+@click.command(help=_EXAMPLES)
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("--follow", is_flag=True,
+              help="Go on as the logs grow or are rotated; say each finding once, as it appears."
+              " Ends by SIGINT or --deadline.")  # fmt: skip
+@click.option("--deadline", type=Seconds(0, _MONTH), default=_MONTH, metavar="SECONDS",
+              help="End --follow after this time; 30 days if not given.")  # fmt: skip
+@click.option("--plot", "picture", metavar="OUT.png",
+              help="Draw loss, grad norm and throughput, with restarts and findings: .png, .svg"
+              " or .pdf.")  # fmt: skip
+@click.option("--csv", "csv_path", metavar="FILE", callback=writable(_CSV_ADVICE),
+              help="File for all rows, a column a number.")  # fmt: skip
+@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=prometheus_file,
+              help="File for the textfile collector; with --follow it is written again and"
+              " again.")  # fmt: skip
+@json_option
+@fail_on_option
+def command(
+    *,
+    logs: tuple[str, ...],
+    follow: bool,
+    deadline: float,
+    picture: str | None,
+    csv_path: str | None,
+    prometheus_path: str | None,
+    json_path: str | None,
+    fail_on: frozenset[str],
+) -> int:
+    if picture:
+        pictures.check_target(picture, "--plot")
+        pictures.matplotlib()  # fails early without it
+    opened = Logs(logs, follow=follow, csv=csv_path is not None)
+    news = _News(opened, logs, json_path, prometheus_path)
+    with _csv(csv_path) as csv, suppress(*([KeyboardInterrupt] if follow else [])):
+        for _ in opened.follow(deadline) if follow else opened.read_all():
+            if csv:
+                csv.write(opened.job.csv())
+                csv.flush()
+            if follow:
+                news.say(sys.stderr if "-" in (json_path, csv_path) else sys.stdout)
+    made = report.made(opened.job, logs)
+    if prometheus_path:
+        write_text(report.prometheus(made), prometheus_path, exposition.ADVICE)
+    if picture:
+        from oddrank.metrics import picture as drawing
+
+        pictures.write(drawing.draw(opened.job, made), picture, "--plot")
+    rows = [report.row(opened.job.figures())]
+    render.deliver(
+        made, json_path, report.COLUMNS, rows, stdout_is_taken="-" in (csv_path, prometheus_path)
+    )
+    return made.exit_code(fail_on)
+
+
+@contextmanager
+def _csv(path: str | None) -> Iterator[IO[bytes] | None]:
+    """Opens the file of --csv, which grows as rows come."""
+    if path is None:
+        yield None
+        return
+    try:
+        with open(1 if path == "-" else path, "wb", closefd=path != "-") as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OddrankError(f"cannot write {path}: {error.strerror}; {_CSV_ADVICE}") from error
+
+
+class _News:
+    """Says each finding of --follow once, and when it is over; writes the files anew."""
+
+    def __init__(
+        self, logs: Logs, paths: tuple[str, ...], json_path: str | None, prometheus: str | None
+    ) -> None:
+        self._job, self._paths = logs.job, paths
+        self._json, self._prometheus = json_path, prometheus
+        self._said: set[int] = set()
+        self._over: set[int] = set()
+        self._seen: tuple[int, int] | None = None
+
+    def say(self, stream: TextIO) -> None:
+        figures, suspects = self._job.figures(), self._job.suspects()
+        if self._seen == (figures["rows"], len(suspects)):
+            return
+        self._seen = figures["rows"], len(suspects)
+        for number, suspect in enumerate(suspects):
+            if number not in self._said:
+                finding = findings.one(suspect, self._paths, figures["speed_unit"])
+                if finding is not None:
+                    render.progress(f"{finding.who}: {finding.what}", stream)
+                    self._said.add(number)
+            elif number not in self._over and (text := findings.is_over(suspect)):
+                render.progress(f"line {findings.source(suspect, self._paths)}: {text}", stream)
+                self._over.add(number)
+        made = report.made(self._job, self._paths)
+        if self._json and self._json != "-":
+            write_json(made.envelope(), self._json)
+        if self._prometheus and self._prometheus != "-":
+            write_text(report.prometheus(made), self._prometheus, exposition.ADVICE)

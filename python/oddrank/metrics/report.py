@@ -1,0 +1,150 @@
+"""From the numbers of a log to the report, its table and its metrics for Prometheus."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from oddrank import exposition
+from oddrank.finding import number_text
+from oddrank.metrics.findings import duration, findings
+from oddrank.report import EXIT_CODES, Report
+
+COLUMNS = ("iteration", "of", "loss", "grad norm", "throughput", "an iteration", "left", "restarts")
+# With fewer rows nothing can be judged.
+_LEAST = 45
+_PREFIX = "oddrank_metrics_"
+
+
+def made(job: Any, paths: Sequence[str]) -> Report:
+    """Makes the report of what a `_core.Metrics` has read until now."""
+    figures, suspects = job.figures(), job.suspects()
+    data = _data(job, figures, suspects, paths)
+    found = findings(suspects, _names(paths), data["throughput"]["unit"])
+    return Report.of(
+        "metrics", {}, data, found, complete=figures["rows"] >= _LEAST, why=_why(figures, paths)
+    )
+
+
+def _data(
+    job: Any,
+    figures: Mapping[str, Any],
+    suspects: Sequence[Mapping[str, Any]],
+    paths: Sequence[str],
+) -> dict[str, Any]:
+    last = figures["last"]
+    left = _left(figures)
+    return {
+        "logs": list(paths),
+        "lines": job.lines(),
+        "rows": figures["rows"],
+        "iteration": last["iteration"],
+        "total": last["total"],
+        "loss": last["loss"],
+        "grad_norm": last["grad_norm"],
+        "tokens": last["tokens"],
+        "samples": last["samples"],
+        "throughput": {"value": figures["speed"], "unit": figures["speed_unit"]},
+        "iteration_s": figures["pace"],
+        "left_s": left,
+        "first_time": figures["first_time"],
+        "last_time": last["time"],
+        "restarts": figures["restarts"],
+        "lost_iterations": figures["lost_iterations"],
+        "lost_s": figures["lost_seconds"],
+        "down_s": figures["down_seconds"],
+        "suspects": [dict(suspect) for suspect in suspects],
+        "suspects_left_out": figures["left_out"],
+    }
+
+
+def _left(figures: Mapping[str, Any]) -> float | None:
+    """Returns the seconds until the last iteration, at the pace of late."""
+    last = figures["last"]
+    if None in (last["total"], last["iteration"], figures["pace"]):
+        return None
+    return float(max(0.0, last["total"] - last["iteration"]) * figures["pace"])
+
+
+def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
+    rows, logs = figures["rows"], f"{len(paths)} log{'s' if len(paths) > 1 else ''}"
+    if not rows:
+        return f"no line of {logs} has numbers of a training in a known format"
+    counted = f"{rows} iterations of {logs}"
+    if rows < _LEAST:
+        return f"{counted} were read: too few to judge by, which takes {_LEAST}"
+    return (
+        f"read: {counted}; {figures['restarts']} restart{'' if figures['restarts'] == 1 else 's'}"
+    )
+
+
+def row(figures: Mapping[str, Any]) -> tuple[object, ...]:
+    """Returns the table's one row, of COLUMNS."""
+    last, left = figures["last"], _left(figures)
+    pace = figures["pace"]
+    speed = figures["speed"]
+    return (
+        None if last["iteration"] is None else f"{last['iteration']:.0f}",
+        None if last["total"] is None else f"{last['total']:.0f}",
+        None if last["loss"] is None else number_text(last["loss"]),
+        None if last["grad_norm"] is None else number_text(last["grad_norm"]),
+        None if speed is None else f"{number_text(speed)} {figures['speed_unit']}",
+        None if pace is None else duration(pace),
+        None if left is None else duration(left),
+        figures["restarts"],
+    )
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Returns the logs' file names; their paths where two have one name."""
+    names = [os.path.basename(path) for path in paths]
+    counts = Counter(names)
+    return [path if counts[name] > 1 else name for path, name in zip(paths, names, strict=True)]
+
+
+def prometheus(report: Report) -> str:
+    """Returns all families. Counts what the log says until now."""
+    return "".join(
+        line
+        for name, help_text, samples in _families(report)
+        for line in exposition.family(_PREFIX + name, help_text, samples)
+    )
+
+
+def _families(report: Report) -> Iterator[tuple[str, str, list[exposition.Sample]]]:
+    data = report.data
+    plain = (
+        ("iteration", "The last iteration.", data["iteration"]),
+        ("iterations_total_planned", "Iterations of the whole training.", data["total"]),
+        ("loss", "Loss of the last iteration.", data["loss"]),
+        ("grad_norm", "Grad norm of the last iteration.", data["grad_norm"]),
+        ("tokens", "Tokens consumed.", data["tokens"]),
+        ("iteration_seconds", "Seconds of an iteration of late.", data["iteration_s"]),
+        ("left_seconds", "Seconds until the last iteration.", data["left_s"]),
+        ("last_row_seconds", "Time of the last row, since 1970.", data["last_time"]),
+        ("restarts", "New starts of the training.", data["restarts"]),
+        ("lost_iterations", "Iterations done again.", data["lost_iterations"]),
+        ("lost_seconds", "Seconds lost by new starts.", data["lost_s"]),
+        ("time_seconds", "When this was written, since 1970.", time.time()),
+    )
+    for name, text, value in plain:
+        if value is not None:
+            yield name, text, [({}, float(value))]
+    speed = data["throughput"]
+    if speed["value"] is not None:
+        yield "throughput", "Throughput of late.", [({"unit": speed["unit"]}, speed["value"])]
+    yield (
+        "verdict",
+        "1 for the verdict, else 0.",
+        [({"verdict": verdict}, float(verdict == report.verdict)) for verdict in EXIT_CODES],
+    )
+    counted = Counter((finding.condition, finding.cause) for finding in report.findings)
+    yield (
+        "findings",
+        "Findings by what they say.",
+        [
+            ({"condition": condition, "cause": cause}, float(count))
+            for (condition, cause), count in counted.items()
+        ],
+    )

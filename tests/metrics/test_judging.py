@@ -1,0 +1,125 @@
+"""Simulated trainings: healthy ones say nothing, faults are found, and each kind by itself."""
+
+import pytest
+
+from metrics.training_log import Fault, Training, found, judged, kinds, line
+
+# Seeds whose jobs are quiet enough for the fault to be seen: benchmarks/metrics/detection.py has
+# the shares over all kinds of jobs.
+HEALTHY = range(40)
+
+
+@pytest.mark.parametrize("seed", HEALTHY)
+def test_a_healthy_training_has_no_finding_and_follow_says_nothing(seed):
+    suspects = judged(Training(seed).text()).suspects()
+    assert [s for s in suspects if s["kind"] != "restart" or s["count"] > 0] == []
+
+
+def quiet(rows=400, **fields):
+    return [line(n, 2.5 + 0.01 * (n % 7), grad_norm=0.5 + 0.01 * (n % 5), **fields)
+            for n in range(1, rows + 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [(Fault("spike", 2.0), "loss-spike"), (Fault("drop", 0.2), "slower"),
+     (Fault("stall", 60), "stall"), (Fault("nan", 3), "nan-loss")],
+    ids=lambda value: value if isinstance(value, str) else value.kind,
+)  # fmt: skip
+def test_a_fault_is_found_and_nothing_else(fault, cause):
+    for seed in (3, 4, 5):
+        training = Training(seed, fault, rows=1200)
+        training.form, training.lengths, training.outliers = "megatron", 0.0, 0.0
+        assert kinds(training.text()) == [cause]
+
+
+def test_a_loss_scale_that_halves_at_the_start_is_healthy():
+    start = [line(n, None, loss_scale=2.0 ** (33 - n), number_of_skipped_iterations=1)
+             for n in range(1, 15)]  # fmt: skip
+    assert kinds(start + quiet()[14:]) == []
+
+
+def test_iterations_skipped_one_after_another_are_a_finding():
+    end = [line(n, None, loss_scale=2.0 ** (420 - n), number_of_skipped_iterations=1)
+           for n in range(401, 412)]  # fmt: skip
+    log = quiet(number_of_skipped_iterations=0) + end
+    (finding,) = found(log)
+    assert (finding.cause, finding.condition) == ("skipped", "broken")
+    assert finding.what.startswith("11 iterations one after another were skipped")
+
+
+def test_a_nan_is_a_finding_and_its_end_is_said():
+    log = [*quiet(), line(401, "NAN"), line(402, "inf"), line(403)]
+    (finding,) = found(log)
+    assert finding.what == (
+        "the loss is NaN or infinite from iteration 401 on (2 iterations), and was a number again"
+        " at iteration 403"
+    )
+
+
+def test_a_slow_rank_of_megatrons_detector_is_named():
+    slow = "0: INFO: | MnEtpt/Rnk: 250.02TF/5 | MxEtpt/Rnk: 297.32TF/8"
+    log = [text for pair in zip(quiet(), [slow] * 400, strict=True) for text in pair]
+    (finding,) = found(log)
+    assert (finding.cause, finding.who.ranks) == ("straggler", (5,))
+    shared = slow.replace("250.02", "292.02")
+    assert kinds([t for pair in zip(quiet(), [shared] * 400, strict=True) for t in pair]) == []
+
+
+def test_a_rank_with_another_loss_is_named():
+    def step(n, rank):
+        loss = 7.5 if (n, rank) == (60, 2) else 7.2
+        return f"[rank{rank}]:[titan] step:  {n}  loss:  {loss}  memory: 1GiB(1%)  tps: 5,000"
+
+    (finding,) = found([step(n, rank) for n in range(1, 80) for rank in range(4)])
+    assert (finding.cause, finding.condition) == ("disagree", "different")
+    assert finding.who.ranks == (2,)
+
+
+def stamp(seconds):
+    hours, rest = divmod(seconds, 3600)
+    return f"2026-01-{1 + hours // 24:02d} {hours % 24:02d}:{rest // 60:02d}:{rest % 60:02d}"
+
+
+def test_what_a_restart_has_lost_is_counted():
+    first = [line(n, time=stamp(10 * n)) for n in range(1, 171)]
+    again = [line(n, time=stamp(3600 + 10 * n)) for n in range(101, 300)]
+    log = first + again
+    (finding,) = found(log)
+    assert (finding.cause, finding.condition) == ("restart", "dead")
+    assert "did 70 iterations again" in finding.what
+    figures = judged(log).figures()
+    assert figures["lost_iterations"] == 70
+    # From 10 * 170 to 3600 + 10 * 101 seconds, less one iteration; and 70 iterations again.
+    assert figures["lost_seconds"] == pytest.approx(3600 + 1010 - 1700 - 10 + 700)
+
+
+def paused(every, pause, sign=""):
+    """Returns a log of 10 s an iteration, with a pause after each `every` iterations."""
+    log = []
+    for n in range(1, 600):
+        if n % every == 0 and sign:
+            log.append(sign)
+        log.append(line(n, time=stamp(10 * n + pause * (n // every))))
+    return log
+
+
+def test_pauses_that_repeat_are_no_stall():
+    assert kinds(paused(100, 900)) == []
+    assert kinds(paused(100, 900, "saving checkpoint at iteration")) == []
+    assert kinds(paused(37, 200)) == []
+
+
+def test_a_pause_by_itself_is_a_stall():
+    (finding,) = found(paused(313, 2400)[:600])
+    assert (finding.cause, finding.condition) == ("stall", "late")
+    assert "40 min after iteration 312" in finding.what
+
+
+def test_a_drop_that_is_soon_over_is_no_finding():
+    steps = [1000.0 + n % 5 for n in range(1, 500)]
+    steps[320:325] = [1200.0] * 5
+    log = [line(n, **{"elapsed time per iteration (ms)": step})
+           for n, step in enumerate(steps, 1)]  # fmt: skip
+    assert [s["kind"] for s in judged(log).suspects()] == ["slower"]
+    assert kinds(log) == []
