@@ -1,5 +1,6 @@
 """A switch in a job of one rank: files, signals, forks, file systems that hang."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,11 +9,13 @@ import threading
 import time
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 import oddrank
 from dead_fuse import dead_file_system
 from oddrank.errors import OddrankError
+from oddrank.report import SCHEMA_FILE
 from oddrank.switches import agreement, order_file
 from oddrank.switches import switch as switch_module
 from oddrank.switches.agreement import SwitchError
@@ -292,5 +295,8 @@ def test_the_command_writes_orders_and_shows_jobs(folder):
         assert shown.returncode == 0, shown.stderr
         assert "order: save (" in shown.stdout
         assert "last order: save" in shown.stdout
+        said = json.loads(command("status", folder, "--json", "-").stdout)
+        jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
+        assert [one["world"] for one in said["data"]["jobs"]] == [1]
         assert command("kill", folder, "--jobs", "a b").returncode == 2
     assert command("status", Path("/nowhere")).returncode == 2
