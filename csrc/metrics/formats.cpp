@@ -15,7 +15,7 @@ constexpr Field kMegatron[] = {
     {"iteration", kIteration},
     {"consumed samples", kSamples},
     {"consumed tokens", kTokens},
-    {"elapsed time per iteration (ms)", kStepSeconds, 1e-3},
+    {"elapsed time per iteration (ms)", kStepSeconds, false, 1e-3},
     {"elapsed time per iteration (s)", kStepSeconds},
     {"throughput per GPU (TFLOP/s/GPU)", kTflops},
     {"TFLOPs", kTflops},
@@ -35,8 +35,8 @@ constexpr Field kMegatron[] = {
 constexpr Field kNanotron[] = {
     {"iteration", kIteration},
     {"consumed_tokens", kTokens},
-    {"time_per_iteration_ms", kStepSeconds, 1e-3},
-    {"elapsed_time_per_iteration_ms", kStepSeconds, 1e-3},
+    {"time_per_iteration_ms", kStepSeconds, false, 1e-3},
+    {"elapsed_time_per_iteration_ms", kStepSeconds, false, 1e-3},
     {"tokens_per_sec", kTokensPerSecond},
     {"global_batch_size", kBatch},
     {"grad_norm", kGradNorm},
@@ -45,18 +45,26 @@ constexpr Field kNanotron[] = {
     {"model_tflops_per_gpu", kTflops},
 };
 constexpr Field kTorchtitan[] = {
-    {"step", kIteration}, {"loss", kLoss},     {"grad_norm", kGradNorm}, {"tps", kTokensPerSecond},
-    {"tflops", kTflops},  {"mfu", kMfu, 1e-2}, {"lr", kLearningRate},
+    {"step", kIteration},      {"loss", kLoss},     {"grad_norm", kGradNorm},
+    {"tps", kTokensPerSecond}, {"tflops", kTflops}, {"mfu", kMfu, false, 1e-2},
+    {"lr", kLearningRate},
 };
 constexpr Field kEzpz[] = {
-    {"iter", kIteration},      {"step", kIteration},
-    {"loss", kLoss},           {"loss/mean", kLoss, 1, true},
-    {"loss/min", kLossMin},    {"loss/max", kLossMax},
-    {"grad_norm", kGradNorm},  {"lr", kLearningRate},
-    {"dt", kStepSeconds},      {"dt/mean", kStepSeconds, 1, true},
-    {"dt/min", kStepMin},      {"dt/max", kStepMax},
-    {"tps", kTokensPerSecond}, {"sps", kSamplesPerSecond},
-    {"mfu", kMfu, 1e-2},
+    {"iter", kIteration},
+    {"step", kIteration},
+    {"loss", kLoss},
+    {"loss/mean", kLoss, true},
+    {"loss/min", kLossMin},
+    {"loss/max", kLossMax},
+    {"grad_norm", kGradNorm},
+    {"lr", kLearningRate},
+    {"dt", kStepSeconds},
+    {"dt/mean", kStepSeconds, true},
+    {"dt/min", kStepMin},
+    {"dt/max", kStepMax},
+    {"tps", kTokensPerSecond},
+    {"sps", kSamplesPerSecond},
+    {"mfu", kMfu, false, 1e-2},
 };
 constexpr Field kTrainer[] = {
     {"loss", kLoss},      {"grad_norm", kGradNorm},           {"learning_rate", kLearningRate},
@@ -64,13 +72,19 @@ constexpr Field kTrainer[] = {
 };
 // llm.c and nanochat. Some of llm.c's numbers have no key, only a unit.
 constexpr Field kBars[] = {
-    {"step", kIteration},          {"loss", kLoss},
-    {"train loss", kLoss},         {"norm", kGradNorm},
-    {"grad norm", kGradNorm},      {"grad_norm", kGradNorm},
-    {"lr", kLearningRate},         {"dt", kStepSeconds, 0},
-    {"ms", kStepSeconds, 1e-3},    {"tok/s", kTokensPerSecond},
-    {"tok/sec", kTokensPerSecond}, {"mfu", kMfu, 1e-2},
-    {"bf16_mfu", kMfu, 1e-2},
+    {"step", kIteration},
+    {"loss", kLoss},
+    {"train loss", kLoss},
+    {"norm", kGradNorm},
+    {"grad norm", kGradNorm},
+    {"grad_norm", kGradNorm},
+    {"lr", kLearningRate},
+    {"dt", kStepSeconds, false, 0},
+    {"ms", kStepSeconds, false, 1e-3},
+    {"tok/s", kTokensPerSecond},
+    {"tok/sec", kTokensPerSecond},
+    {"mfu", kMfu, false, 1e-2},
+    {"bf16_mfu", kMfu, false, 1e-2},
 };
 
 constexpr Format kFormats[] = {

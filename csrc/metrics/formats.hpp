@@ -13,8 +13,8 @@ namespace oddrank::metrics {
 struct Field {
   std::string_view key;
   Column column;
-  double scale = 1;     // to the column's unit; 0: the unit stands behind the number (ms, s)
   bool better = false;  // takes the place of another field's number
+  double scale = 1;     // to the column's unit; 0: the unit stands behind the number (ms, s)
 };
 
 // How a line's keys and values stand side by side.
