@@ -137,7 +137,7 @@ TALK = """
 import os
 rank = os.environ["OMPI_COMM_WORLD_RANK"]
 for line in range(20):
-    print(f"line {line} of {rank}", flush=True)
+    print(f"line {line} of {rank}\\n", end="", flush=True)  # one write: mpirun tags each
 """
 
 

@@ -233,7 +233,7 @@ def test_loading_the_plugin_imports_nothing_but_itself():
     )
     done = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert set(done.split()) <= {
-        "oddrank", "oddrank._version", "oddrank.errors", "oddrank.run",
+        "oddrank", "oddrank._version", "oddrank.errors", "oddrank.forks", "oddrank.run",
         "oddrank.run.pytest_plugin",
     }  # fmt: skip
 
