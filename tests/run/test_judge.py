@@ -630,6 +630,8 @@ def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
     dead = RankState(1, contact="ok", state="dead")
     seen = [Activity(Process(r), Source("x"), last=7.0, seen=9.0) for r in (1, 2)]
     assert snapshot.awaited([], [RANK, dead], seen) == {2: Awaited(spins=False, rests=2.0)}
+    runs = [replace(each, runs=True) for each in seen]
+    assert snapshot.awaited([], [RANK, dead], runs) == {2: Awaited(spins=False, rests=0.0)}
     # How long ago its last snapshot was taken is not known.
     one = {"processes": [{"rank": 1}], "leaf_class": None}
     assert snapshot.awaited([one], [RANK, dead], seen) == {1: Awaited(spins=False)}

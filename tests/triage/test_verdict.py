@@ -250,6 +250,14 @@ def test_a_rank_that_goes_on_is_told_from_one_that_stands(judges, pause, leaf_cl
     assert verdict.suspects(view([*HANG, activity]))[0].cause == cause
 
 
+def test_a_rank_whose_code_runs_too_often_to_be_recorded_goes_on(judges):
+    judges(stacks=[stands(2, leaf_class="running")])
+    activity = Activity(Process(2), Source("record"), last=1000.0, seen=1300.0, runs=True)
+    found = verdict.suspects(view([*HANG, activity]))[0]
+    assert found.cause == "infinite-loop"
+    assert "it runs code that runs too often to be recorded" in [p.text for p in found.support]
+
+
 def test_when_the_record_of_a_process_that_is_gone_was_read_says_nothing(judges):
     judges(stacks=[stands(2, leaf_class="running")])
     gone = State(Process(2), "dead", FILE)

@@ -232,9 +232,5 @@ def awaited(
         if process["rank"] is not None
     }
     living = {s.rank: False for s in ranks if is_heard(s) and not has_ended(s)}
-    rests = {
-        each.process.rank: each.seen - each.last
-        for each in activities
-        if each.process.rank in living and each.seen is not None and each.last is not None
-    }
+    rests = {each.process.rank: each.rests for each in activities if each.process.rank in living}
     return {rank: Awaited(spins, rests.get(rank)) for rank, spins in (named or living).items()}

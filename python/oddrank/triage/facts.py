@@ -263,6 +263,15 @@ class Activity:
     """When its last call with other ranks ended, if it is in none."""
     pause: float | None = None
     """The longest time between two of its last calls with others, in seconds."""
+    runs: bool = False
+    """Its main thread ran code that runs too often to be recorded: `last` says nothing."""
+
+    @property
+    def rests(self) -> float | None:
+        """Seconds since it last did something when it was seen; None: unknown."""
+        if self.runs:
+            return 0.0
+        return self.seen - self.last if self.seen is not None and self.last is not None else None
 
 
 @dataclass(frozen=True, slots=True)

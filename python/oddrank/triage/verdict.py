@@ -192,15 +192,18 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
     active = [view.activities[p] for p in suspect.processes if p in view.activities]
     if any(p in view.states and view.states[p].state in _GONE for p in suspect.processes):
         return _before_its_end(suspect, view, [a.last for a in active if a.last is not None])
-    pauses = [a.seen - a.last for a in active if a.seen is not None and a.last is not None]
+    pauses = [a.rests for a in active if a.rests is not None]
     if not pauses or len(pauses) < len(suspect.processes):
         return suspect
     if suspect.cause not in (*_OPEN_CAUSES, "host-stuck", "infinite-loop"):
         return suspect
     longest = max(pauses)
-    text = f"its last recorded event was {longest:.1f} s before the record was read"
-    if len(pauses) > 1:
-        text = f"their {text.removeprefix('its ')}"
+    several = len(pauses) > 1
+    if all(a.runs for a in active):
+        text = f"{'they run' if several else 'it runs'} code that runs too often to be recorded"
+    else:
+        whose = "their" if several else "its"
+        text = f"{whose} last recorded event was {longest:.1f} s before the record was read"
     point = Point(text, active[0].source)
     cause = suspect.cause
     if longest < _JUST_NOW:

@@ -179,7 +179,19 @@ def _activity(
     yield Activity(
         process, source, rank.last if last is None else last, rank.step,
         " > ".join(rank.sections), time_seen, *record_calls.alone(history),
+        runs=_runs_unseen(rank, seen),
     )  # fmt: skip
+
+
+def _runs_unseen(rank: Rank, seen: Seen | None) -> bool:
+    """Returns whether the main thread runs in a function whose lines are not recorded any more."""
+    main = rank.main
+    if main is None or main.ended or not main.stack:
+        return False
+    state = main.state
+    if seen is not None and main.tid in seen.threads:
+        state, _ = seen.threads[main.tid]
+    return state == "running" and main.stack[-1].level not in (None, "lines")
 
 
 def _death(
