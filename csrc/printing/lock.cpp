@@ -232,6 +232,11 @@ bool Turn::wait(int fd) noexcept {
   const int result = lock_for_a_slice(lane().mutex);
   if (result != ETIMEDOUT) return settle(result);
   if (!stuck(fd)) return false;
+  // A holder that ended while this process waited for a core has left the lock free.
+  if (const int last = ::pthread_mutex_trylock(&lane().mutex); last != EBUSY) {
+    abandoned_ = {};
+    return settle(last);
+  }
   abandon();
   if (lanes_given_up_ < kLanes) return false;
   after_cut_ = true;

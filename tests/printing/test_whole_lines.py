@@ -213,7 +213,11 @@ def test_a_write_that_prints_is_no_deadlock():
 
 
 def test_a_chain_of_streams_that_print_to_one_another_waits_for_no_lock_of_its_own(tmp_path):
-    # All locks of the chain are held at once: among 150 outputs some share a lock.
+    # All locks of the chain are held at once: among 150 outputs some share a lock. The chain gets a
+    # lock table of its own: in the user's table, other tests hold locks.
+    locks = tmp_path / "locks"
+    files = tmp_path / "files"
+    files.mkdir()
     code = """
 import pathlib, sys
 from oddrank import printflock
@@ -230,9 +234,9 @@ for number in range(150):
     stream = Stream(pathlib.Path({folder!r}, str(number)), stream)
 printflock("all", file=stream)
 """
-    err = people.finish(people.start(code.format(folder=str(tmp_path)), timeout_s=0.1))
-    assert err == b""
-    assert [file.read_text() for file in tmp_path.iterdir()] == ["all\n"] * 150
+    chain = people.start(code.format(folder=str(files)), timeout_s=0.1, ODDRANK_DIR=str(locks))
+    assert people.finish(chain) == b""
+    assert [file.read_text() for file in files.iterdir()] == ["all\n"] * 150
 
 
 @pytest.mark.soak
