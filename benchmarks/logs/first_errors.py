@@ -1,27 +1,32 @@
 """In how many real jobs is the rank that failed first, or fell silent, named from the log alone?
 
-Jobs of 8 ranks under torchrun --tee 3 (gloo) and mpirun --tag-output, all output in one log. One
-rank, chosen at random, raises, is killed, exits, hangs in front of a collective, or falls silent.
+Jobs of 8 ranks under torchrun --tee 3 (gloo), mpirun --tag-output and srun --label on two nodes
+(needs root), all output in one log. One rank, chosen at random, raises, is killed, exits, hangs in
+front of a collective, or falls silent.
 right: named, and nobody else; of a hang also: nobody is named, since only its victims speak.
 """
 
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import harness
+from slurm import two_nodes
 
 RANKS = 8
 JOB = """
 import os, signal, sys, time
 how, culprit = sys.argv[1], int(sys.argv[2])
-rank = int(os.environ.get("RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+known = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+rank = int(next(os.environ[name] for name in known if name in os.environ))
 meet = lambda: None
 if "RANK" in os.environ and how != "silent":
     import datetime, torch, torch.distributed as dist
@@ -48,14 +53,24 @@ _TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", 
              "--tee", "3"]  # fmt: skip
 _MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", "-n", str(RANKS),
            sys.executable]  # fmt: skip
+_SRUN = ["srun", "--label", "--nodes", "2", "--ntasks", str(RANKS), "--kill-on-bad-exit=1",
+         sys.executable]  # fmt: skip
 FAULTS = {
     "torchrun": ("raises", "exits", "killed", "hangs", "silent"),
     "mpirun": ("raises", "exits", "killed", "silent"),
+    "srun": ("raises", "exits", "killed", "silent"),
 }
 
 
-def _is_here(launcher: str) -> bool:
-    return launcher == "torchrun" or shutil.which("mpirun") is not None
+@contextmanager
+def launcher_of(name: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yields the command before a script, and its environment."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if name == "srun":
+        with two_nodes() as slurm:
+            yield slurm.inside(0) + _SRUN, slurm.environ(environ)
+    else:
+        yield _TORCHRUN if name == "torchrun" else _MPIRUN, environ
 
 
 def judged(what: str, log: Path) -> set[int]:
@@ -67,38 +82,38 @@ def judged(what: str, log: Path) -> set[int]:
             for rank in finding["who"]["ranks"]}  # fmt: skip
 
 
-def run(launcher: str, how: str, culprit: int, folder: Path) -> set[int]:
+def run(
+    command: list[str], environ: dict[str, str], how: str, culprit: int, folder: Path
+) -> set[int]:
     """Runs a job and returns whom its log names."""
     script, log = folder / "train.py", folder / "job.log"
     script.write_text(JOB)
-    command = _TORCHRUN if launcher == "torchrun" else _MPIRUN
     with log.open("wb") as file:
         subprocess.run(
             [*command, str(script), how, str(culprit)], stdout=file, stderr=file, timeout=600,
-            check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            check=False, env=environ,
         )  # fmt: skip
     return judged("silent" if how == "silent" else "first-error", log)
 
 
 def main() -> None:
     arguments = harness.parser(str(__doc__), default_repetitions=3)
-    arguments.add_argument("--launchers", default="torchrun,mpirun", help="which of the two")
+    arguments.add_argument("--launchers", default="torchrun,mpirun,srun", help="which of them")
     options = arguments.parse_args()
     rows = []
     chosen = random.Random(7)
-    for launcher, faults in FAULTS.items():
-        if launcher not in options.launchers.split(",") or not _is_here(launcher):
-            continue
-        for how in faults:
-            right = wrong = 0
-            for _ in range(options.repetitions):
-                culprit = chosen.randrange(1, RANKS)
-                with tempfile.TemporaryDirectory() as folder:
-                    named = run(launcher, how, culprit, Path(folder))
-                right += named == {culprit} or (how == "hangs" and not named)
-                wrong += bool(named - {culprit})
-            rows.append({"launcher": launcher, "fault": how, "jobs": options.repetitions,
-                         "right": right, "wrong name": wrong})  # fmt: skip
+    for launcher in options.launchers.split(","):
+        with launcher_of(launcher) as (command, environ):
+            for how in FAULTS[launcher]:
+                right = wrong = 0
+                for _ in range(options.repetitions):
+                    culprit = chosen.randrange(1, RANKS)
+                    with tempfile.TemporaryDirectory() as folder:
+                        named = run(command, environ, how, culprit, Path(folder))
+                    right += named == {culprit} or (how == "hangs" and not named)
+                    wrong += bool(named - {culprit})
+                rows.append({"launcher": launcher, "fault": how, "jobs": options.repetitions,
+                             "right": right, "wrong name": wrong})  # fmt: skip
     harness.report("logs_first_errors", rows, options.json, ranks=RANKS)
 
 

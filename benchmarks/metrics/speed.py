@@ -2,7 +2,8 @@
 
 python benchmarks/metrics/speed.py --mib 512 --json FILE
 
-Logs: mostly other lines (1 in 100 has numbers), only lines with numbers, and a progress bar.
+Logs: mostly other lines (1 in 100 has numbers), only lines with numbers, and a progress bar. Then
+one of 10 GiB, to see whether memory grows with it.
 """
 
 import random
@@ -53,9 +54,14 @@ def rate(text: bytes, mib: int) -> tuple[float, int]:
     return fed / (time.thread_time() - began) / 1e9, job.figures()["rows"]
 
 
+def peak_mib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
 def main() -> None:
     arguments = harness.parser(str(__doc__).partition("\n")[0], default_repetitions=5)
     arguments.add_argument("--mib", type=int, default=512)
+    arguments.add_argument("--long-mib", type=int, default=10240, help="of the log for memory")
     options = arguments.parse_args()
     rows = []
     for log, name, lines, other in (
@@ -76,8 +82,13 @@ def main() -> None:
                 "GB per CPU second": harness.spread(rates[1:]),
             }
         )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    harness.report("metrics_speed", rows, options.json, peak_mib=peak)
+    peak = peak_mib()
+    long = block("megatron", 3_000, 20)
+    rate(long, options.long_mib)
+    harness.report(
+        "metrics_speed", rows, options.json, peak_mib=peak,
+        long={"MiB": options.long_mib, "peak_mib": peak_mib()},
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

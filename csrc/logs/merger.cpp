@@ -63,7 +63,6 @@ class Source {
   // Moves to the next line, or part of one. False: the file is at its end.
   bool next() {
     begin_ += line_.size();
-    begins_line_ = line_.empty() || line_.back() == '\n';
     while (true) {
       const std::string_view left(buffer_.data() + begin_, end_ - begin_);
       const std::size_t newline = left.find('\n');
@@ -76,7 +75,6 @@ class Source {
   }
 
   std::string_view line() const { return line_; }
-  bool begins_line() const { return begins_line_; }
   // Returns what is in the buffer from this line on.
   std::string_view ahead() const { return {buffer_.data() + begin_, end_ - begin_}; }
 
@@ -101,7 +99,6 @@ class Source {
   std::string buffer_;
   std::size_t begin_ = 0, end_ = 0;  // of what is left in the buffer
   std::string_view line_;
-  bool begins_line_ = true;
   bool at_end_ = false;
 };
 
@@ -125,10 +122,21 @@ class Stream {
 
   // Moves to the next line and finds its time. False: the log is at its end.
   bool next(Merged& merged) {
-    if (!source_.next()) return false;
-    if (!source_.begins_line()) return true;
-    ++merged.lines;
-    const auto time = time_of(source_.line());
+    given_.clear();
+    const auto take = [this](const Piece& piece) { given_.push_back(Given(piece)); };
+    while (given_.empty() && !at_end_) {
+      at_end_ = !source_.next();
+      if (at_end_) {
+        reader_.finish(take);
+      } else {
+        reader_.feed(source_.line(), take);
+      }
+    }
+    if (given_.empty()) return false;
+    if (!given_.front().begins) return true;
+    merged.lines += static_cast<std::uint64_t>(
+        std::count_if(given_.begin(), given_.end(), [](const Given& each) { return each.begins; }));
+    const auto time = time_of(given_.front().said, given_.front().who);
     if (!time) {
       ++merged.untimed;
       if (time_ == kNoTime) time_ = first_time();
@@ -141,24 +149,37 @@ class Stream {
   }
 
   void give(Sink& sink) {
-    reader_.feed(source_.line(), [this, &sink](const Piece& piece) { put(piece, sink); });
+    for (const Given& each : given_) put(each, sink);
   }
   void finish(Sink& sink) {
-    reader_.finish([this, &sink](const Piece& piece) { put(piece, sink); });
     if (inside_) sink.put("\n");
     inside_ = false;
   }
   // Whether the next part belongs to the line that was given last.
-  bool goes_on() const { return !source_.begins_line(); }
+  bool goes_on() const { return !given_.front().begins; }
 
  private:
-  void put(const Piece& piece, Sink& sink) {
+  // A piece of the line in hand. text: what is written of it.
+  struct Given {
+    explicit Given(const Piece& piece)
+        : text(piece.packed ? piece.text : piece.said),
+          said(piece.said),
+          who(piece.who),
+          packed(piece.packed),
+          begins(piece.begins) {}
+    std::string_view text;
+    std::string_view said;
+    Prefix who;
+    bool packed;
+    bool begins;
+  };
+
+  void put(const Given& piece, Sink& sink) {
     const Label& label = labels_[numbers_(piece.who)];
     std::string_view text = piece.text;
-    const bool packed = piece.said.data() != text.data();
     const bool begins = piece.begins || piece.who.text > 0;  // else the rest of a long line
     if (begins && inside_) sink.put("\n");
-    if (options_.strip && !packed) text.remove_prefix(piece.who.text);
+    if (options_.strip && !piece.packed) text.remove_prefix(piece.who.text);
     if (begins) sink.put(label.text);
     inside_ = !text.ends_with('\n');
     if (!options_.clean) {
@@ -171,20 +192,20 @@ class Stream {
     }
   }
 
-  std::optional<std::int64_t> time_of(std::string_view line) {
-    if (line.starts_with('{') && unpack_docker(line, unpacked_)) line = unpacked_;
+  std::optional<std::int64_t> time_of(std::string_view line, const Prefix& who) {
     const auto time = find_time(line, reference_ns_);
     if (!time || time->clock == Timestamp::Clock::boot) return {};
     if (!options_.shifted) return time->ns;
-    return time->ns + labels_[numbers_(find_prefix(line))].offset_ns;
+    return time->ns + labels_[numbers_(who)].offset_ns;
   }
 
   // Returns the first time in the buffer: lines before it go with it.
   std::int64_t first_time() {
     for (std::string_view ahead = source_.ahead(); !ahead.empty();) {
-      const std::string_view line = ahead.substr(0, ahead.find('\n'));
-      if (const auto time = time_of(line)) return *time;
+      std::string_view line = ahead.substr(0, ahead.find('\n'));
       ahead.remove_prefix(std::min(line.size() + 1, ahead.size()));
+      if (line.starts_with('{') && unpack_docker(line, unpacked_)) line = unpacked_;
+      if (const auto time = time_of(line, find_prefix(line))) return *time;
     }
     return kNoTime;
   }
@@ -195,6 +216,8 @@ class Stream {
   std::vector<Label> labels_;
   WriterNumbers numbers_;
   PieceReader reader_;
+  std::vector<Given> given_;  // the line in hand
+  bool at_end_ = false;
   std::int64_t time_ = kNoTime;
   bool timed_ = false;
   bool inside_ = false;  // the line that was given last has no end yet

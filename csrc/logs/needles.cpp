@@ -11,10 +11,11 @@ namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kLongestWindow = 200;
+constexpr std::size_t kWords = 1024;  // of bits, 64 groups each
 
 }  // namespace
 
-Needles::Needles(std::vector<Needle> needles) : needles_(std::move(needles)), bits_(1024) {
+Needles::Needles(std::vector<Needle> needles) : needles_(std::move(needles)), bits_(kWords) {
   if (needles_.size() > kMost) throw Error("more than 64 words to look for in a log");
   std::size_t shortest = kLongestWindow;
   for (const Needle& needle : needles_) {
@@ -27,26 +28,48 @@ Needles::Needles(std::vector<Needle> needles) : needles_(std::move(needles)), bi
   stride_ = shortest - 3;
   for (std::size_t index = 0; index < needles_.size(); ++index) {
     for (std::size_t offset = 0; offset < stride_; ++offset) {
-      const std::uint16_t group = hash(needles_[index].text.data() + offset);
+      const char* text = needles_[index].text.data();
+      const std::uint16_t group = hash(four_bytes(text + offset));
       bits_[group / 64] |= std::uint64_t{1} << (group % 64);
-      places_.push_back(
-          {group, static_cast<std::uint8_t>(index), static_cast<std::uint8_t>(offset)});
+      places_.push_back({group, static_cast<std::uint8_t>(index), static_cast<std::uint8_t>(offset),
+                         four_bytes(text)});
     }
   }
   std::sort(places_.begin(), places_.end(),
             [](const Place& a, const Place& b) { return a.group < b.group; });
+  first_.resize(kWords);
+  for (std::size_t place = places_.size(); place-- > 0;) {
+    first_[places_[place].group / 64] = static_cast<std::uint16_t>(place);
+  }
 }
 
-std::uint16_t Needles::hash(const char* at) {
+std::uint32_t Needles::four_bytes(const char* at) {
   std::uint32_t bytes = 0;
   std::memcpy(&bytes, at, sizeof bytes);
+  return bytes;
+}
+
+std::uint16_t Needles::hash(std::uint32_t bytes) {
   return static_cast<std::uint16_t>((bytes * 0x9E3779B1U) >> 16);
+}
+
+bool Needles::fits(std::string_view text, std::size_t at, const Place& place) const {
+  // The first bytes tell nearly all: many needles hold a run of spaces, and so do many lines.
+  if (at < place.offset || four_bytes(text.data() + at - place.offset) != place.head) return false;
+  return text.substr(at - place.offset).starts_with(needles_[place.needle].text);
+}
+
+// Returns the first place of a group, which has one.
+std::vector<Needles::Place>::const_iterator Needles::places_of(std::uint16_t group) const {
+  auto place = places_.begin() + first_[group / 64];
+  while (place->group != group) ++place;
+  return place;
 }
 
 std::uint64_t Needles::in(std::string_view text, std::size_t seen) const {
   std::uint64_t found = 0;
   for (std::size_t at = 0; at + 4 <= text.size(); at += stride_) {
-    const std::uint16_t group = hash(text.data() + at);
+    const std::uint16_t group = hash(four_bytes(text.data() + at));
     if ((bits_[group / 64] >> (group % 64) & 1) != 0) found |= check(text, at, group, seen);
   }
   return found;
@@ -54,17 +77,15 @@ std::uint64_t Needles::in(std::string_view text, std::size_t seen) const {
 
 Needles::Hit Needles::next(std::string_view text, std::size_t from) const {
   for (std::size_t at = from; at + 4 <= text.size(); at += stride_) {
-    const std::uint16_t group = hash(text.data() + at);
+    const std::uint16_t group = hash(four_bytes(text.data() + at));
     if ((bits_[group / 64] >> (group % 64) & 1) == 0) continue;
     Hit first{std::string_view::npos, 0};
-    auto place = std::lower_bound(places_.begin(), places_.end(), group,
-                                  [](const Place& p, std::uint16_t g) { return p.group < g; });
-    for (; place != places_.end() && place->group == group; ++place) {
+    for (auto place = places_of(group); place != places_.end() && place->group == group; ++place) {
       if (at < from + place->offset) continue;
       const Hit found{at - place->offset, place->needle};
       const bool sooner =
           found.at < first.at || (found.at == first.at && found.needle < first.needle);
-      if (sooner && text.substr(found.at).starts_with(needles_[found.needle].text)) first = found;
+      if (sooner && fits(text, at, *place)) first = found;
     }
     if (first.at != std::string_view::npos) return first;
   }
@@ -75,14 +96,10 @@ Needles::Hit Needles::next(std::string_view text, std::size_t from) const {
 std::uint64_t Needles::check(std::string_view text, std::size_t at, std::uint16_t group,
                              std::size_t seen) const {
   std::uint64_t found = 0;
-  auto place = std::lower_bound(places_.begin(), places_.end(), group,
-                                [](const Place& p, std::uint16_t g) { return p.group < g; });
-  for (; place != places_.end() && place->group == group; ++place) {
-    const std::string& needle = needles_[place->needle].text;
-    if (at < place->offset || at - place->offset + needle.size() <= seen) continue;
-    if (text.substr(at - place->offset).starts_with(needle)) {
-      found |= std::uint64_t{1} << place->needle;
-    }
+  for (auto place = places_of(group); place != places_.end() && place->group == group; ++place) {
+    if (!fits(text, at, *place)) continue;
+    const std::size_t end = at - place->offset + needles_[place->needle].text.size();
+    if (end > seen) found |= std::uint64_t{1} << place->needle;
   }
   return found;
 }

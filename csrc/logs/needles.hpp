@@ -49,17 +49,23 @@ class Needles {
     std::uint16_t group;  // hash of four bytes
     std::uint8_t needle;
     std::uint8_t offset;  // where in the needle they stand
+    std::uint32_t head;   // the needle's first four bytes
   };
 
-  static std::uint16_t hash(const char* at);
+  static std::uint32_t four_bytes(const char* at);
+  static std::uint16_t hash(std::uint32_t bytes);
+  // Returns whether a place's needle stands around these bytes of a text.
+  bool fits(std::string_view text, std::size_t at, const Place& place) const;
+  std::vector<Place>::const_iterator places_of(std::uint16_t group) const;
   std::uint64_t check(std::string_view text, std::size_t at, std::uint16_t group,
                       std::size_t seen) const;
 
   std::vector<Needle> needles_;
   std::size_t stride_ = 1;
   std::size_t longest_ = 0;
-  std::vector<std::uint64_t> bits_;  // by hash: whether any needle holds such a group
-  std::vector<Place> places_;        // sorted by group
+  std::vector<std::uint64_t> bits_;   // by hash: whether any needle holds such a group
+  std::vector<Place> places_;         // sorted by group
+  std::vector<std::uint16_t> first_;  // by a group's upper bits: its first place
 };
 
 }  // namespace oddrank::logs

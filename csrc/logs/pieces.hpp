@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,19 +11,26 @@
 #include "logs/docker.hpp"
 #include "logs/prefixes.hpp"
 #include "logs/writers.hpp"
+#include "logs/writes.hpp"
 
 namespace oddrank::logs {
 
 // A part of a line by one process; its views live until the next call of the reader.
 struct Piece {
-  std::string_view text;  // as in the file; the last one of a line has the line's end
-  std::string_view said;  // the same, unpacked where the line is JSON of Docker
-  const Prefix& who;      // of `said`
-  bool begins = false;    // it begins its line
-  bool ends = false;      // it ends its line, or the file
+  std::string_view text;   // as in the file; the last one of a line has the line's end
+  std::string_view said;   // the same, unpacked where the line is JSON of Docker, or joined
+  const Prefix& who;       // of `said`
+  std::uint64_t line = 0;  // the line of the log in which it begins
+  bool packed = false;     // `text` is JSON of Docker
+  bool begins = false;     // it begins its line
+  bool ends = false;       // it ends its line, or the file
+
+  // Returns it without launchers' prefixes.
+  std::string_view stripped() const { return packed ? text : said.substr(who.text); }
 };
 
-// Reads a log chunk by chunk. take(const Piece&) gets all bytes, each once and in order.
+// Reads a log chunk by chunk. take(const Piece&) gets all bytes, each once. They come in order, but
+// for the parts of lines that mpirun tagged: a line comes in one piece where its last part ends it.
 //
 // The writer changes within a line where another process's prefix comes: behind a carriage return
 // (progress bars), or in the middle (a torn line). Lines longer than kLongest come as several
@@ -33,6 +41,7 @@ class PieceReader {
 
   template <class Take>
   void feed(std::string_view chunk, Take&& take) {
+    bars_ = chunk.find('\r') != std::string_view::npos;
     while (!chunk.empty()) {
       const std::size_t newline = chunk.find('\n');
       const bool whole = newline != std::string_view::npos;
@@ -44,38 +53,77 @@ class PieceReader {
       }
       carry_.append(part);
       if (!whole && carry_.size() < kLongest) continue;
-      const std::string text = std::exchange(carry_, {});
-      line(text, whole, take);
+      carried(whole, take);
     }
   }
 
-  // Gives the last line, if it has no end.
+  // Gives the last line, if it has no end, and parts of lines whose end has not come.
   template <class Take>
   void finish(Take&& take) {
-    const std::string text = std::exchange(carry_, {});
-    if (!text.empty()) line(text, true, take);
+    if (!carry_.empty()) carried(true, take);
+    for (const Joined& each : writes_.finish()) joined(each, take);
     inside_ = false;
   }
 
  private:
   template <class Take>
-  void line(std::string_view text, bool whole, Take& take) {
-    const bool begins = !std::exchange(inside_, !whole);
-    std::string_view said = text;
-    if (begins && whole && text.starts_with('{') && unpack_docker(text, unpacked_)) {
-      said = unpacked_;
-    }
-    Prefix who = begins ? find_prefix(said) : writer_.prefix();
-    if (said.data() != text.data() || !is_mixed(said, who.text)) {
-      take(Piece{text, said, who, begins, whole});
-      if (!whole && begins) writer_ = Writer(who);
-      return;
-    }
-    mixed(text, who, begins, whole, take);
+  void carried(bool whole, Take& take) {
+    const bool bars = std::exchange(bars_, true);  // the chunks before are not known to have none
+    line_.swap(carry_);
+    carry_.clear();
+    line(line_, whole, take);
+    bars_ = bars;
   }
 
-  static bool is_mixed(std::string_view line, std::size_t from) {
-    const std::size_t bar = line.find('\r');
+  template <class Take>
+  void line(std::string_view text, bool whole, Take& take) {
+    const bool begins = !std::exchange(inside_, !whole);
+    if (begins && !std::exchange(goes_on_, false)) ++number_;
+    std::string_view said = text;
+    const bool packed = begins && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
+    if (packed) said = unpacked_;
+    const Prefix who = begins ? find_prefix(said) : writer_.prefix();
+    if (packed) return take(Piece{text, said, who, number_, true, true, true});
+    if (begins && writes_.concern(text, who, whole) && parts(text, whole, take)) return;
+    plain(text, who, begins, whole, take);
+  }
+
+  // Takes a line that mpirun tagged apart. Returns false where that can't be done: one write wrote
+  // too long a line.
+  template <class Take>
+  bool parts(std::string_view text, bool whole, Take& take) {
+    const std::size_t taken = whole ? text.size() : Writes::addable(text);
+    if (taken == 0) return false;
+    if (!whole) {
+      carry_.assign(text.substr(taken));
+      inside_ = false;
+      goes_on_ = true;
+    }
+    for (const Joined& each : writes_.add(text.substr(0, taken), number_, text.ends_with('\n'))) {
+      joined(each, take);
+    }
+    return true;
+  }
+
+  template <class Take>
+  void joined(const Joined& each, Take& take) {
+    const Prefix who = find_prefix(each.said);
+    if (each.in_one_part()) {
+      plain(each.text, who, true, true, take);
+    } else {
+      take(Piece{each.text, each.said, who, each.line, false, true, true});
+    }
+  }
+
+  template <class Take>
+  void plain(std::string_view text, const Prefix& who, bool begins, bool whole, Take& take) {
+    if (is_mixed(text, who.text)) return mixed(text, who, begins, whole, take);
+    take(Piece{text, text, who, number_, false, begins, whole});
+    if (!whole && begins) writer_ = Writer(who);
+  }
+
+  bool is_mixed(std::string_view line, std::size_t from) const {
+    const std::size_t bar = bars_ ? line.find('\r') : std::string_view::npos;
     const bool inner = bar != std::string_view::npos &&
                        line.find_first_not_of("\r\n", bar) != std::string_view::npos;
     return inner || next_torn(line, from > 0 ? from : 1) != std::string_view::npos;
@@ -93,19 +141,24 @@ class PieceReader {
       at = next + std::max<std::size_t>(other.text, 1);
       if (other.empty() || other.same_writer(who)) continue;
       const std::string_view part = text.substr(from, next - from);
-      take(Piece{part, part, who, begins && from == 0, false});
+      take(Piece{part, part, who, number_, false, begins && from == 0, false});
       who = other;
       from = next;
     }
     const std::string_view rest = text.substr(from);
-    take(Piece{rest, rest, who, begins && from == 0, whole});
+    take(Piece{rest, rest, who, number_, false, begins && from == 0, whole});
     if (!whole) writer_ = Writer(who);  // `who` may be a view into it
   }
 
-  std::string carry_;     // the beginning of a line whose end has not come yet
-  bool inside_ = false;   // a piece of a long line has been given
-  std::string unpacked_;  // the line, if it was packed into JSON
-  Writer writer_;         // of the last piece of a long line
+  std::string carry_;         // the beginning of a line whose end has not come yet
+  std::string line_;          // what was carried, while its pieces are given
+  bool bars_ = true;          // the chunk in hand may hold carriage returns
+  bool inside_ = false;       // a piece of a long line has been given
+  bool goes_on_ = false;      // the parts before those in hand are of the same line
+  std::uint64_t number_ = 0;  // of the line in hand, from 1
+  std::string unpacked_;      // the line, if it was packed into JSON
+  Writer writer_;             // of the last piece of a long line
+  Writes writes_;
 };
 
 }  // namespace oddrank::logs

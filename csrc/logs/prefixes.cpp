@@ -1,4 +1,4 @@
-// The table of launchers' prefixes: what each looks like and what it says.
+// The table of launchers' prefixes: which forms are tried on a line, and in which order.
 #include "logs/prefixes.hpp"
 
 #include <algorithm>
@@ -7,393 +7,82 @@
 #include <string_view>
 
 #include "logs/characters.hpp"
-#include "logs/hosts.hpp"
+#include "logs/cursor.hpp"
+#include "logs/forms.hpp"
 
 namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kNested = 8;      // prefixes of one line
-constexpr std::size_t kLongest = 256;   // bytes of one prefix
 constexpr std::size_t kBarLimit = 512;  // a progress bar ends before this byte
 constexpr auto kNone = std::string_view::npos;
 
-bool is_name(char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '_' || c == '-'; }
-
-// Reads a text from its front. All of its functions return false, and move nothing, where the text
-// does not fit.
-class Cursor {
- public:
-  explicit Cursor(std::string_view text) : text_(text) {}
-
-  std::size_t at() const { return at_; }
-  bool done() const { return at_ == text_.size(); }
-  char peek() const { return done() ? '\0' : text_[at_]; }
-
-  bool take(char c) {
-    if (peek() != c || done()) return false;
-    ++at_;
-    return true;
-  }
-  bool take(std::string_view word) {
-    if (!text_.substr(at_).starts_with(word)) return false;
-    at_ += word.size();
-    return true;
-  }
-  bool take_number(std::int64_t& number, std::size_t most_digits = 10) {
-    std::size_t end = at_;
-    std::int64_t value = 0;
-    while (end < text_.size() && is_digit(text_[end])) {
-      if (end - at_ == most_digits) return false;
-      value = value * 10 + (text_[end++] - '0');
-    }
-    if (end == at_) return false;
-    at_ = end;
-    number = value;
-    return true;
-  }
-  template <class Is>
-  std::string_view take_while(Is is) {
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && at_ - begin < kLongest && is(text_[at_])) ++at_;
-    return text_.substr(begin, at_ - begin);
-  }
-  // "2026-": a date begins.
-  bool take_year() {
-    std::int64_t year = 0;
-    Cursor ahead = *this;
-    if (!ahead.take_number(year, 4) || year < 1000 || !ahead.take('-')) return false;
-    *this = ahead;
-    return true;
-  }
-  std::string_view rest() const { return text_.substr(at_); }
-
- private:
-  std::string_view text_;
-  std::size_t at_ = 0;
-};
-
-// A row's function returns how many bytes its prefix takes, 0 if it is another one.
 using Parse = std::size_t (*)(std::string_view text, Prefix& who);
 
-// "[rank3]:" of torch's C++ and Python messages; "[rank: 3] " of Lightning.
-std::size_t torch_rank(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  std::int64_t rank = 0;
-  if (!at.take("[rank")) return 0;
-  const bool lightning = at.take(": ");
-  if (!at.take_number(rank, 7) || !at.take(']')) return 0;
-  if (!(lightning ? at.take(' ') : at.take(':'))) return 0;
-  who.rank = rank;
-  return at.at();
-}
-
-// oddrank run --prefix: "[node7:rank3] ".
-std::size_t oddrank_run(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take('[')) return 0;
-  const std::string_view host = at.take_while(is_name);
-  std::int64_t rank = 0;
-  if (host.empty() || !at.take(":rank") || !at.take_number(rank, 7) || !at.take("] ")) return 0;
-  who.host = host;
-  who.rank = rank;
-  return at.at();
-}
-
-// torchrun --tee: "[default3]:", "[worker3]:", with the host as the role "[node7:3]:" or
-// "[worker/node7:3]:", with both ranks "[default3|11]:", and a bare "[11]:".
-std::size_t torchrun(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take('[')) return 0;
-  std::string_view name = at.take_while(is_name);
-  if (at.take('/')) name = at.take_while(is_name);
-  std::int64_t number = 0;
-  if (at.take(':')) {
-    if (!at.take_number(number, 7) || !at.take("]:") || name.empty()) return 0;
-    who.host = name;
-    who.local_rank = number;
-    return at.at();
-  }
-  std::size_t digits = 0;
-  while (digits < name.size() && is_digit(name[name.size() - digits - 1])) ++digits;
-  if (digits == 0 || digits > 7) return 0;
-  Cursor tail(name.substr(name.size() - digits));
-  tail.take_number(number, 7);
-  if (digits == name.size()) {  // an entry of torchelastic's table is "[0]:" and nothing else
-    if (!at.take("]:") || at.done()) return 0;
-    who.task = number;
-    return at.at();
-  }
-  std::int64_t rank = -1;
-  if (at.take('|') && !at.take_number(rank, 7)) return 0;
-  if (!at.take("]:")) return 0;
-  if (name.substr(0, name.size() - digits) == "rank") {
-    who.rank = number;
-    return at.at();
-  }
-  who.local_rank = number;
-  if (rank >= 0) who.rank = rank;
-  return at.at();
-}
-
-// mpirun --tag-output: "[1,3]<stdout>:", PRRTE: "[prterun-node7-99@1,3]<stderr>: "; horovodrun:
-// "[3]<stdout>:".
-std::size_t mpirun(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take('[')) return 0;
-  if (!is_digit(at.peek())) {
-    at.take_while([](char c) { return is_name(c); });
-    if (!at.take('@')) return 0;
-  }
-  std::int64_t number = 0;
-  if (!at.take_number(number)) return 0;
-  if (at.take(',') && !at.take_number(number)) return 0;
-  if (!at.take("]<std")) return 0;
-  at.take_while(is_lower);
-  if (!at.take('>')) return 0;
-  at.take(':');
-  who.task = number;
-  return at.at();
-}
-
-// mpirun --timestamp-output: "Mon Nov 23 15:00:00 2026[1,3]<stdout>:". Only its time is skipped.
-std::size_t mpirun_time(std::string_view text, Prefix& /*who*/) {
-  constexpr std::size_t kTime = 24;
-  if (text.size() <= kTime || text[kTime] != '[' || text[3] != ' ' || text[7] != ' ') return 0;
-  Prefix behind;
-  return text[13] == ':' && text[16] == ':' && mpirun(text.substr(kTime), behind) > 0 ? kTime : 0;
-}
-
-// Messages of mpirun and the MPI library themselves: "[node7:12345] ".
-std::size_t mpi_message(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take('[')) return 0;
-  const std::string_view host = at.take_while(is_name);
-  std::int64_t pid = 0;
-  if (host.empty() || !is_letter(host[0]) || !at.take(':') || !at.take_number(pid) ||
-      !at.take("] ")) {
-    return 0;
-  }
-  who.host = host;
-  who.pid = pid;
-  return at.at();
-}
-
-// kubectl logs --prefix: "[pod/train-worker-3/pytorch] ".
-std::size_t kubectl(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take("[pod/")) return 0;
-  const std::string_view pod = at.take_while(is_name);
-  if (pod.empty() || !at.take('/')) return 0;
-  at.take_while(is_name);
-  if (!at.take(']')) return 0;
-  who.pod = pod;
-  return at.at();
-}
-
-// Colours whose escape character was lost on the way: "[36m". Whole ones are skipped everywhere.
-std::size_t bare_colour(std::string_view text, Prefix& /*who*/) {
-  Cursor at(text);
-  if (!at.take('[') || !is_digit(at.peek())) return 0;
-  at.take_while([](char c) { return is_digit(c) || c == ';'; });
-  return at.take('m') ? at.at() : 0;
-}
-
-// Ray: "(Worker[rank=9] pid=3098846, ip=10.65.5.217)", "(pid=12)"; vLLM: "(VllmWorker rank=3
-// pid=12)".
-std::size_t ray(std::string_view text, Prefix& who) {
-  const std::size_t end = text.substr(0, kLongest).find(')');
-  if (end == kNone) return 0;
-  const std::string_view inside = text.substr(0, end);
-  const std::size_t pid_at = inside.starts_with("(pid=") ? 1 : inside.find(" pid=") + 1;
-  if (pid_at == 0) return 0;
-  Cursor pid(inside.substr(pid_at + 4));
-  std::int64_t number = 0;
-  if (!pid.take_number(number)) return 0;
-  who.pid = number;
-  if (const std::size_t ip = inside.find("ip=", pid_at); ip != kNone) {
-    Cursor address(inside.substr(ip + 3));
-    who.host = address.take_while([](char c) { return is_name(c) || c == ':'; });
-  }
-  if (const std::size_t rank = inside.substr(0, pid_at).find("rank="); rank != kNone) {
-    Cursor value(inside.substr(rank + 5));
-    if (value.take_number(number, 7)) who.rank = number;
-  }
-  return end + 1;
-}
-
-// srun --label, flux: "12: ", padded with spaces on the left.
-std::size_t srun(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (at.take_while([](char c) { return c == ' '; }).size() > 5) return 0;
-  std::int64_t task = 0;
-  if (!at.take_number(task, 7) || !at.take(':') || !(at.take(' ') || at.done())) return 0;
-  who.task = task;
-  return at.at();
-}
-
-// kubectl --timestamps, docker, GitHub: "2026-09-02T15:29:45.3372976Z "; without a zone only in
-// front of "[rankN]:", since lines of logging begin so, too. Only skipped.
-std::size_t stamp(std::string_view text, Prefix& /*who*/) {
-  // Lines of logging begin so, too, and are many: their punctuation tells most of them.
-  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[13] != ':' || text[16] != ':') {
-    return 0;
-  }
-  std::size_t end = 19;
-  while (end < text.size() && end < kLongest &&
-         (is_digit(text[end]) || text[end] == '.' || text[end] == ',')) {
-    ++end;
-  }
-  if (text.size() < end + 2 || (text[end] == ' ' && text[end + 1] != '[')) return 0;
-  Cursor at(text);
-  std::int64_t number = 0;
-  for (const char separator : {'-', '-', 'T', ':', ':'}) {
-    if (!at.take_number(number, 4)) return 0;
-    if (!at.take(separator) && !(separator == 'T' && at.take(' '))) return 0;
-  }
-  if (!at.take_number(number, 2)) return 0;
-  if ((at.take('.') || at.take(',')) && !at.take_number(number, 9)) return 0;
-  bool zone = at.take('Z');
-  if (!zone && (at.take('+') || at.take('-'))) {
-    zone = at.take_number(number, 4) && (!at.take(':') || at.take_number(number, 2));
-    if (!zone) return 0;
-  }
-  if (!at.take(' ')) return 0;
-  return zone || text.substr(at.at()).starts_with("[rank") ? at.at() : 0;
-}
-
-// A host in front: pdsh "node7: ", templates of torchrun "node7:3: ", NCCL "node7:99:101 [3] ".
-std::size_t host(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  const std::string_view name = at.take_while(is_name);
-  if (name.size() < 2 || !at.take(':')) return 0;
-  std::int64_t first = 0;
-  if (at.take_number(first)) {
-    std::int64_t second = 0;
-    if (!at.take(':')) return 0;
-    if (at.take_number(second)) {  // host:pid:tid [device]; not the time 10:42:28 [0]
-      const bool is_date = Cursor(name).take_year();
-      if (is_date || std::all_of(name.begin(), name.end(), is_digit)) return 0;
-      if (!at.take(" [") || !at.take_number(second, 4) || !at.take("] ")) return 0;
-      who.host = name;
-      who.pid = first;
-      return at.at();
-    }
-    if (first > 9'999'999 || !at.take(' ') || !may_be_host(name)) return 0;
-    who.host = name;
-    who.host_number = first;
-    return at.at();
-  }
-  if (!at.take(' ')) return 0;
-  if (name.starts_with("rank")) {
-    Cursor rank(name.substr(4));
-    std::int64_t number = 0;
-    if (!rank.take_number(number, 7) || !rank.done()) return 0;
-    who.rank = number;
-    return at.at();
-  }
-  if (!may_be_host(name) || is_value(at.rest())) return 0;
-  who.host = name;
-  return at.at();
-}
-
-// syslog: "Apr 19 10:42:28 node7 train[123]: ".
-std::size_t syslog(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  std::int64_t number = 0;
-  if (at.take_while(is_letter).size() != 3 || !at.take(' ')) return 0;
-  at.take(' ');
-  if (!at.take_number(number, 2) || !at.take(' ') || !at.take_number(number, 2) || !at.take(':') ||
-      !at.take_number(number, 2) || !at.take(':') || !at.take_number(number, 2) || !at.take(' ')) {
-    return 0;
-  }
-  const std::string_view name = at.take_while(is_name);
-  if (name.empty() || !at.take(' ')) return 0;
-  if (at.take_while([](char c) { return is_name(c) || c == '/'; }).empty()) return 0;
-  std::int64_t pid = -1;
-  if (at.take('[') && (!at.take_number(pid) || !at.take(']'))) return 0;
-  if (!at.take(": ")) return 0;
-  who.host = name;
-  if (pid >= 0) who.pid = pid;
-  return at.at();
-}
-
-// docker compose: "worker-1  | ".
-std::size_t compose(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  const std::string_view name = at.take_while(is_name);
-  const std::size_t letters = name.find_last_not_of("0123456789");
-  if (letters == kNone || letters + 1 == name.size() || name[letters] != '-') return 0;
-  if (at.take_while([](char c) { return c == ' '; }).empty() || !at.take("| ")) return 0;
-  who.pod = name;
-  return at.at();
-}
-
-// accelerate test and other parents that print a child's output: "stderr: "; logs of Kubernetes'
-// nodes, behind a time: "stderr F " (F: a full line, P: a part of one).
-std::size_t stream(std::string_view text, Prefix& /*who*/) {
-  Cursor at(text);
-  if (!at.take("stderr") && !at.take("stdout")) return 0;
-  return at.take(": ") || at.take(" F ") || at.take(" P ") ? at.at() : 0;
-}
-
 struct Row {
-  char first;  // '0': any digit; 'a': any letter; else this very character
+  char first;   // '0': any digit; 'a': any letter; else this very character
+  char second;  // the same of the character behind a bracket; '.': any
   // What may stand behind the first run of letters and digits, a bracket before it apart: most
-  // lines are told from all rows by these two characters. Empty: anything.
+  // lines are told from all rows by these three characters. Empty: anything.
   std::string_view after;
   Parse parse;
 };
 constexpr Row kRows[] = {
-    {'[', "]:", torch_rank}, {'[', ",]@", mpirun},    {'[', "/", kubectl},
-    {'[', "]:/|", torchrun}, {'[', ":", mpi_message}, {'[', ":", oddrank_run},
-    {'[', "", bare_colour},  {'(', "", ray},          {'0', ":", srun},
-    {' ', "", srun},         {'0', ": ", stamp},      {'0', ":", host},
-    {'a', ": ", stream},     {'a', ":", host},        {'a', " ", syslog},
-    {'a', " ", compose},     {'a', " ", mpirun_time},
+    {'[', 'r', "]:", forms::torch_rank}, {'[', '0', ",]", forms::mpirun},
+    {'[', 'a', "@", forms::mpirun},      {'[', 'p', "/", forms::kubectl},
+    {'[', '.', "]:/|", forms::torchrun}, {'[', 'a', ":", forms::mpi_message},
+    {'[', '.', ":", forms::oddrank_run}, {'[', '0', "", forms::bare_colour},
+    {'(', '.', "", forms::ray},          {'0', '.', ":", forms::srun},
+    {' ', '.', "", forms::srun},         {'0', '.', ": ", forms::stamp},
+    {'0', '.', ":", forms::host},        {'a', '.', ": ", forms::stream},
+    {'a', '.', ":", forms::host},        {'a', '.', " ", forms::syslog},
+    {'a', '.', " ", forms::compose},     {'a', '.', " ", forms::mpirun_time},
 };
 static_assert(std::size(kRows) <= 32);
 
-// For each first byte the rows that may fit, a bit a row.
-constexpr std::array<std::uint32_t, 256> kByFirst = [] {
-  std::array<std::uint32_t, 256> rows{};
-  for (std::size_t byte = 0; byte < rows.size(); ++byte) {
-    const auto c = static_cast<char>(byte);
-    for (std::size_t row = 0; row < std::size(kRows); ++row) {
-      const char first = kRows[row].first;
-      if (first == '0' ? is_digit(c) : first == 'a' ? is_letter(c) : first == c)
-        rows[byte] |= 1U << row;
-    }
-  }
-  return rows;
-}();
+constexpr bool is_of(char c, char kind) {
+  return kind == '.' || (kind == '0' ? is_digit(c) : kind == 'a' ? is_letter(c) : kind == c);
+}
 
-// For each byte behind the first word the rows that allow it.
-constexpr std::array<std::uint32_t, 256> kByAfter = [] {
-  std::array<std::uint32_t, 256> rows{};
+using RowsOfByte = std::array<std::uint32_t, 256>;
+
+// Returns for each byte the rows that it fits, a bit a row.
+constexpr RowsOfByte rows_by(auto fits) {
+  RowsOfByte rows{};
   for (std::size_t byte = 0; byte < rows.size(); ++byte) {
     for (std::size_t row = 0; row < std::size(kRows); ++row) {
-      const std::string_view after = kRows[row].after;
-      if (after.empty() || after.find(static_cast<char>(byte)) != kNone) rows[byte] |= 1U << row;
+      if (fits(kRows[row], static_cast<char>(byte))) rows[byte] |= 1U << row;
     }
   }
   return rows;
-}();
+}
+
+constexpr RowsOfByte kByFirst = rows_by([](const Row& row, char c) { return is_of(c, row.first); });
+constexpr RowsOfByte kBySecond =
+    rows_by([](const Row& row, char c) { return is_of(c, row.second); });
+constexpr RowsOfByte kByAfter = rows_by([](const Row& row, char c) {
+  return row.after.empty() || row.after.find(c) != std::string_view::npos;
+});
 
 // Returns the length of an escape sequence at the front of a text, 0 if there is none.
 std::size_t escape(std::string_view text) {
   if (text.size() < 2 || text[0] != '\x1b') return 0;
   if (text[1] != '[') return 2;
   std::size_t at = 2;
-  while (at < text.size() && at < kLongest && (text[at] < '@' || text[at] > '~')) ++at;
+  while (at < text.size() && at < kLongestPrefix && (text[at] < '@' || text[at] > '~')) ++at;
   return std::min(at + 1, text.size());
 }
 
 std::size_t one_prefix(std::string_view text, Prefix& who) {
-  auto rows = kByFirst[static_cast<unsigned char>(text[0])];
+  const auto byte = [text](std::size_t at) -> std::size_t {
+    return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
+  };
+  auto rows = kByFirst[byte(0)];
   if (rows == 0) return 0;
   std::size_t end = text[0] == '[' ? 1 : 0;
-  while (end < text.size() && end < kLongest && is_name(text[end])) ++end;
-  rows &= kByAfter[end < text.size() ? static_cast<unsigned char>(text[end]) : 0];
+  if (end == 1) rows &= kBySecond[byte(1)];
+  while (end < text.size() && end < kLongestPrefix && is_name(text[end])) ++end;
+  rows &= kByAfter[byte(end)];
   for (; rows != 0; rows &= rows - 1) {
     const Row& row = kRows[std::countr_zero(rows)];
     if (const std::size_t taken = row.parse(text, who); taken > 0) return taken;
@@ -414,12 +103,20 @@ void add_prefixes(std::string_view line, Prefix& who) {
       ++nested;
     }
     who.text += taken;
-    // One space belongs to the prefix; more of them are the text's own.
-    if (nested > 0 && line[who.text - 1] != ' ' && who.text < line.size() &&
+    if (who.stream != '\0' && who.tag == 0) who.tag = who.text;
+    // One space belongs to the prefix; more of them are the text's own. Behind mpirun's tag all
+    // are.
+    if (nested > 0 && who.tag != who.text && line[who.text - 1] != ' ' && who.text < line.size() &&
         line[who.text] == ' ') {
       ++who.text;
     }
   }
+}
+
+// Returns whether ctime()'s text is in front of a tag: "Mon Nov 23 15:00:00 2026".
+bool has_time_before(std::string_view line, std::size_t tag) {
+  Prefix who;
+  return tag >= forms::kTagTime && forms::mpirun_time(line.substr(tag - forms::kTagTime), who) > 0;
 }
 
 }  // namespace
@@ -449,6 +146,20 @@ Prefix find_prefix_behind_bar(std::string_view line) {
   constexpr std::string_view kRepeated = "x across cluster]";
   who.repeated = line.find(kRepeated) != kNone;
   return who;
+}
+
+Tag next_tag(std::string_view line, std::size_t from) {
+  constexpr std::string_view kSign = "]<std";
+  for (std::size_t at = from; (at = line.find(kSign, at)) != kNone; at += kSign.size()) {
+    const std::size_t open = line.rfind('[', at);
+    if (open == kNone || open < from || at - open > kLongestPrefix) continue;
+    Prefix who;
+    const std::size_t taken = forms::mpirun(line.substr(open), who);
+    if (taken == 0) continue;
+    const bool timed = open - from >= forms::kTagTime && has_time_before(line, open);
+    return {timed ? open - forms::kTagTime : open, open + taken, who.task, who.stream};
+  }
+  return {};
 }
 
 std::size_t next_torn(std::string_view line, std::size_t from) {

@@ -1,5 +1,5 @@
 // Finds what launchers put in front of a line, and who wrote the line: the only place that knows
-// launchers' prefixes. Each form is a row of the table in prefixes.cpp.
+// launchers' prefixes. Each form is a function in forms.cpp and a row of the table in prefixes.cpp.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,19 @@ struct Prefix {
   std::string_view host;
   std::string_view pod;
   bool repeated = false;  // Ray printed this line for other processes, too
+  char stream = '\0';     // mpirun: 'o' of stdout, 'e' of stderr, 'd' of stddiag
+  std::size_t tag = 0;    // where mpirun's tag ends, if `stream` is known
 
   bool same_writer(const Prefix& other) const {
     return rank == other.rank && local_rank == other.local_rank && task == other.task &&
-           host_number == other.host_number && pid == other.pid && host == other.host &&
-           pod == other.pod;
+           host_number == other.host_number && pid == other.pid && same(host, other.host) &&
+           same(pod, other.pod);
   }
   bool empty() const { return same_writer(Prefix{}); }
+  // Most are empty: then no bytes are compared.
+  static bool same(std::string_view a, std::string_view b) {
+    return a.size() == b.size() && (a.empty() || a == b);
+  }
 };
 
 // Returns the prefixes of a line. Several may be nested, the outermost first; an inner one wins
@@ -35,6 +41,19 @@ Prefix find_prefix(std::string_view line);
 
 // The same for a line with a progress bar (tqdm) glued in front of it.
 Prefix find_prefix_behind_bar(std::string_view line);
+
+// mpirun's tag in front of what one call of write() wrote: a line may be written in parts.
+struct Tag {
+  std::size_t begin = std::string_view::npos;  // with the time of --timestamp-output
+  std::size_t text = 0;                        // where what was written begins
+  std::int64_t task = -1;
+  char stream = '\0';
+
+  explicit operator bool() const { return stream != '\0'; }
+};
+
+// Returns mpirun's next tag that begins at `from` or behind it.
+Tag next_tag(std::string_view line, std::size_t from);
 
 // Returns where another process's text begins in a torn line: the next "[rankN]:", "[defaultN]:" or
 // "[host:rankN] " behind `from`. npos if there is none.

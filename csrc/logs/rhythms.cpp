@@ -40,17 +40,18 @@ void Rhythms::finish(std::int64_t reference_ns, std::int64_t arrival_ns) {
 }
 
 void Rhythms::take(const Piece& piece, std::int64_t reference_ns, std::int64_t arrival_ns) {
-  if (piece.begins) ++lines_;
+  lines_ = std::max(lines_, piece.line);
   const std::size_t number = numbers_(piece.who);
   Rhythm& rhythm = all_[number];
-  if (rhythm.lines > 0 && rhythm.last_line == lines_) return;  // a second piece of one line
+  if (rhythm.lines > 0 && rhythm.last_line == piece.line) return;  // a second piece of one line
   if (rhythm.lines > 0) {
-    rhythm.in_lines.add(static_cast<std::int64_t>(lines_ - rhythm.last_line));
+    rhythm.in_lines.add(static_cast<std::int64_t>(piece.line - rhythm.last_line));
   } else {
-    rhythm.first_line = lines_;
+    rhythm.first_line = piece.line;
   }
   ++rhythm.lines;
-  rhythm.last_line = lines_;
+  // A line of parts ends behind lines that began later.
+  rhythm.last_line = std::max(rhythm.last_line, piece.line);
   std::optional<std::int64_t> time = time_of(piece, reference_ns);
   if (!clock_ && arrival_ns > 0) time = arrival_ns;
   if (!time) return;

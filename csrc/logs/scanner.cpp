@@ -11,12 +11,14 @@
 #include <cstdlib>
 #include <deque>
 #include <functional>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "logs/characters.hpp"
 #include "logs/docker.hpp"
 #include "logs/escapes.hpp"
+#include "logs/writes.hpp"
 #include "os/error.hpp"
 #include "os/fd.hpp"
 #include "os/whole_file.hpp"
@@ -75,15 +77,16 @@ class Scanner::Parts {
 
   Scan finish() {
     if (!carry_.empty() || inside_) take_carry(true);
-    std::vector<std::pair<std::uint64_t, Match*>> order;
+    for (const Joined& each : writes_.finish()) joined(each);
+    std::vector<std::tuple<std::uint64_t, std::uint64_t, Match*>> order;
     for (Kept& kept : kept_) {
       for (auto* half : {&kept.first, &kept.last}) {
-        for (auto& [number, match] : *half) order.emplace_back(number, &match);
+        for (auto& [number, match] : *half) order.emplace_back(match.line, number, &match);
       }
     }
     std::sort(order.begin(), order.end());
     scan_.matches.reserve(order.size());
-    for (auto& [number, match] : order) scan_.matches.push_back(std::move(*match));
+    for (auto& [line, number, match] : order) scan_.matches.push_back(std::move(*match));
     for (Heard& heard : heard_) {
       heard.speaker.last = find_time(heard.head, limits_.reference_ns);
       scan_.speakers.push_back(std::move(heard.speaker));
@@ -105,6 +108,7 @@ class Scanner::Parts {
     std::size_t needle;
     int left;
     bool indented;
+    char stream;
     std::string lead;  // what stood before the word: a prefix that no table knows, perhaps
     bool led = false;  // the lines begin so, too
   };
@@ -136,7 +140,7 @@ class Scanner::Parts {
     line(text, whole);
     quiet_ = quiet;
     keep_heads();
-    if (!whole && needles_.longest() > 1) {
+    if (!whole && inside_ && needles_.longest() > 1) {
       carry_.assign(text, text.size() - std::min(text.size(), needles_.longest() - 1));
     }
   }
@@ -160,10 +164,42 @@ class Scanner::Parts {
 
   void scan(std::string_view text, bool whole, bool begins, std::size_t seen) {
     if (begins) {
-      ++scan_.lines;
+      if (!std::exchange(goes_on_, false)) ++scan_.lines;
+      line_ = scan_.lines;
       line_who_ = find_prefix(text);
+      if (writes_.concern(text, line_who_, whole) && parts(text, whole)) return;
       if (!whole) line_writer_ = Writer(line_who_);  // outlives this text
     }
+    scan_said(text, begins, seen);
+  }
+
+  // Takes a line that mpirun tagged apart. Returns false where that can't be done: one write wrote
+  // too long a line.
+  bool parts(std::string_view text, bool whole) {
+    const std::size_t taken = whole ? text.size() : Writes::addable(text);
+    if (taken == 0) return false;
+    if (!whole) {
+      carry_.assign(text.substr(taken));
+      inside_ = false;
+      goes_on_ = true;
+    }
+    for (const Joined& each : writes_.add(text.substr(0, taken), scan_.lines, whole)) joined(each);
+    return true;
+  }
+
+  // Words may lie across the border of two parts, where no block holds them.
+  void joined(const Joined& each) {
+    line_ = each.line;
+    line_who_ = find_prefix(each.said);
+    begins_ = true;
+    const bool quiet = std::exchange(quiet_, quiet_ && each.in_one_part());
+    scan_said(each.said, true, 0);
+    quiet_ = quiet;
+    if (!each.in_one_part()) keep_heads();  // what was heard lies in the text that goes
+  }
+
+  // Scans a line, or a piece of one, whose writer is known.
+  void scan_said(std::string_view text, bool begins, std::size_t seen) {
     if (begins && !line_who_.empty()) speak(line_who_, text);
     if (!blocks_.empty() && begins && follow(text)) return;
     if (quiet_ || needles_.in(text, seen) == 0) return;
@@ -201,7 +237,7 @@ class Scanner::Parts {
 
   void match(std::string_view text, const Prefix& who, const Writer& writer, std::size_t needle) {
     Match found;
-    found.line = scan_.lines;
+    found.line = line_;
     found.needle = needle;
     found.repeated = who.repeated;
     found.writer = writer;
@@ -222,7 +258,8 @@ class Scanner::Parts {
       const bool led = lines > 0 && before != std::string_view::npos && before <= kLead;
       std::string lead(text.substr(who.text, led ? before : 0));
       if (lead.find_first_not_of(" \t") == std::string::npos) lead.clear();
-      blocks_.insert_or_assign(writer, Block{needle, std::abs(lines), lines > 0, std::move(lead)});
+      blocks_.insert_or_assign(
+          writer, Block{needle, std::abs(lines), lines > 0, line_who_.stream, std::move(lead)});
     } else {
       ++scan_.left_out;
     }
@@ -233,11 +270,12 @@ class Scanner::Parts {
     const auto awaited = blocks_.find(line_who_);
     if (awaited == blocks_.end()) return false;
     Block& block = awaited->second;
+    if (block.stream != line_who_.stream) return false;
     std::string_view own = text.substr(std::min(line_who_.text, text.size()));
     if (own.find("Traceback (most recent call last)") != std::string_view::npos) return false;
     if (!behind_lead(block, own)) return false;
     Match found;
-    found.line = scan_.lines;
+    found.line = line_;
     found.needle = block.needle;
     found.follows = true;
     found.text = plain(own, limits_.text);
@@ -278,26 +316,32 @@ class Scanner::Parts {
   }
 
   void speak(const Prefix& who, std::string_view text) {
-    if (last_heard_ == heard_.size() || !who.same_writer(last_who_)) {
-      auto found = index_.find(who);
-      if (found == index_.end()) {
-        if (heard_.size() == limits_.speakers) {
-          scan_.speakers_left_out = true;
-          return;
-        }
-        Heard& heard = heard_.emplace_back();  // a deque never moves what it holds
-        heard.speaker.writer = Writer(who);
-        heard.speaker.first_line = scan_.lines;
-        found = index_.emplace(heard.speaker.writer.prefix(), heard_.size() - 1).first;
-      }
-      last_heard_ = found->second;
-      last_who_ = found->first;
+    const std::size_t* recent = recent_.find(who);
+    const std::size_t index = recent != nullptr ? *recent : index_of(who);
+    if (index == heard_.size()) {
+      scan_.speakers_left_out = true;
+      return;
     }
-    Heard& heard = heard_[last_heard_];
-    if (heard.speaker.last_line != scan_.lines) ++heard.speaker.lines;
-    heard.speaker.last_line = scan_.lines;
-    if (heard.last_line.empty()) touched_.push_back(last_heard_);
+    Heard& heard = heard_[index];
+    if (heard.speaker.last_line != line_) ++heard.speaker.lines;
+    heard.speaker.last_line = std::max(heard.speaker.last_line, line_);
+    if (heard.last_line.empty()) touched_.push_back(index);
     heard.last_line = text;
+  }
+
+  // Returns a speaker's place in `heard_`, a new one at its first line; heard_.size() if there are
+  // too many.
+  std::size_t index_of(const Prefix& who) {
+    auto found = index_.find(who);
+    if (found == index_.end()) {
+      if (heard_.size() == limits_.speakers) return heard_.size();
+      Heard& heard = heard_.emplace_back();  // a deque never moves what it holds
+      heard.speaker.writer = Writer(who);
+      heard.speaker.first_line = line_;
+      found = index_.emplace(heard.speaker.writer.prefix(), heard_.size() - 1).first;
+    }
+    recent_.add(heard_[found->second].speaker.writer, found->second);
+    return found->second;
   }
 
   // Copies the beginnings of speakers' last lines: the block they are in goes.
@@ -312,8 +356,11 @@ class Scanner::Parts {
   const Needles& needles_;
   const Limits limits_;
   Scan scan_;
-  std::string carry_;     // the beginning of a line whose end has not come yet
-  bool inside_ = false;   // the line is a long one, of which a piece has been scanned
+  std::string carry_;       // the beginning of a line whose end has not come yet
+  bool inside_ = false;     // the line is a long one, of which a piece has been scanned
+  bool goes_on_ = false;    // the parts before those in hand are of the same line
+  std::uint64_t line_ = 0;  // where the line in hand begins
+  Writes writes_;
   bool quiet_ = false;    // the block in hand holds no needle
   bool begins_ = true;    // this is the first piece of its line
   std::string unpacked_;  // the line, if it was packed into JSON
@@ -326,8 +373,7 @@ class Scanner::Parts {
   std::deque<Heard> heard_;
   std::vector<std::size_t> touched_;  // of heard_: spoke in the block in hand
   std::unordered_map<Prefix, std::size_t, HashPrefix, SamePrefix> index_;
-  std::size_t last_heard_ = 0;
-  Prefix last_who_;
+  RecentWriters recent_;
 };
 
 Scanner::Scanner(const Needles& needles, const Limits& limits)

@@ -22,7 +22,7 @@ namespace oddrank::logs {
 struct Match {
   std::uint64_t line = 0;  // from 1
   std::size_t needle = 0;  // the first of those that match
-  bool follows = false;    // comes with the match before it, by the same writer
+  bool follows = false;    // comes with a match before it, by the same writer
   bool repeated = false;
   std::string text;  // without prefixes, escape sequences and control characters
   Writer writer;
@@ -48,7 +48,7 @@ struct Limits {
 };
 
 struct Scan {
-  std::vector<Match> matches;  // in the order of the file
+  std::vector<Match> matches;  // in the order in which their lines begin
   std::uint64_t left_out = 0;
   std::vector<Speaker> speakers;
   bool speakers_left_out = false;

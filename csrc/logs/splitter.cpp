@@ -23,9 +23,7 @@ void Splitter::finish() {
 void Splitter::put(const Piece& piece) {
   const std::size_t file = numbers_(piece.who);
   Share& share = shares_[file];
-  const bool packed = piece.said.data() != piece.text.data();
-  std::string_view text = piece.text;
-  if (strip_ && !packed) text.remove_prefix(piece.who.text);
+  const std::string_view text = strip_ ? piece.stripped() : piece.text;
   const auto is_open = std::find(open_.begin(), open_.end(), file);
   const bool ends = text.ends_with('\n');
   if (is_open == open_.end()) {

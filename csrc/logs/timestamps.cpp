@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utility>
 
 #include "logs/characters.hpp"
 
@@ -95,6 +96,7 @@ Timestamp wall(std::int64_t day, std::int64_t seconds, std::int64_t fraction, bo
 std::optional<std::int64_t> zone(Fields f) {
   if (f.peek() == ' ') f.skip(" ");
   const char sign = f.peek();
+  if (sign != '+' && sign != '-') return {};
   f.skip("+-");
   std::int64_t offset = f.number(2, 2, 0, 15) * 3600;
   if (!f.ok()) return {};
@@ -105,20 +107,33 @@ std::optional<std::int64_t> zone(Fields f) {
   return sign == '+' ? offset : -offset;
 }
 
+// Returns the number of two digits; 100 or more where there are none.
+unsigned two_digits(const char* at) {
+  const auto tens = static_cast<unsigned char>(at[0] - '0');
+  const auto ones = static_cast<unsigned char>(at[1] - '0');
+  return tens > 9 || ones > 9 ? 100U : tens * 10U + ones;
+}
+
 // 2026-01-01T00:00:00.123Z, 2026-01-01 00:00:00,123, 2026-01-01_00:00:00, 2026/01/01 00:00:00
 std::optional<Timestamp> iso(std::string_view text, std::size_t at) {
-  Fields f(text, at);
-  const std::int64_t year = f.number(4, 4, 1990, 2199);
-  if (!f.skip("-/")) return {};
-  const std::int64_t month = f.number(2, 2, 1, 12);
-  f.skip("-/");
-  const std::int64_t day = f.number(2, 2, 1, 31);
-  f.skip("T _");
-  const std::int64_t seconds = f.clock();
-  if (!f.ok()) return {};
+  constexpr std::size_t kLength = 19;
+  if (text.size() - at < kLength) return {};
+  const char* t = text.data() + at;
+  const auto is_date = [](char c) { return c == '-' || c == '/'; };
+  if (!is_date(t[4]) || !is_date(t[7]) || t[13] != ':' || t[16] != ':') return {};
+  if (t[10] != ' ' && t[10] != 'T' && t[10] != '_') return {};
+  const unsigned century = two_digits(t), of_century = two_digits(t + 2), month = two_digits(t + 5),
+                 day = two_digits(t + 8), hour = two_digits(t + 11), minute = two_digits(t + 14),
+                 second = two_digits(t + 17), year = century * 100 + of_century;
+  if (of_century > 99 || year < 1990 || year > 2199 || month < 1 || month > 12 || day < 1 ||
+      day > 31 || hour > 23 || minute > 59 || second > 60) {
+    return {};
+  }
+  Fields f(text, at + kLength);
   bool whole = false;
   const std::int64_t fraction = f.fraction(whole);
-  Timestamp time = wall(days(year, month, day), seconds, fraction, whole);
+  Timestamp time =
+      wall(days(year, month, day), hour * 3600 + minute * 60 + second, fraction, whole);
   if (f.peek() == 'Z') {
     time.clock = Timestamp::Clock::utc;
   } else if (const auto offset = zone(Fields(text, f.at()))) {
@@ -139,7 +154,6 @@ Timestamp without_year(std::int64_t month, std::int64_t day, std::int64_t second
 
 // glog, as c10 writes it: a letter, the month without a zero, the day: E419 10:42:28.858931807
 std::optional<Timestamp> glog(std::string_view text, std::size_t at, std::int64_t reference_ns) {
-  if (std::string_view("DIWEFCV").find(text[at]) == std::string_view::npos) return {};
   std::size_t digits = 0;
   while (at + 1 + digits < text.size() && is_digit(text[at + 1 + digits])) ++digits;
   if (digits != 3 && digits != 4) return {};
@@ -158,6 +172,7 @@ std::optional<Timestamp> glog(std::string_view text, std::size_t at, std::int64_
 std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int64_t reference_ns) {
   constexpr std::array<std::string_view, 12> kMonths{"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  if (at + 3 >= text.size() || text[at + 3] != ' ') return {};
   const auto* month = std::find(kMonths.begin(), kMonths.end(), text.substr(at, 3));
   if (month == kMonths.end()) return {};
   Fields f(text, at + 3);
@@ -180,8 +195,10 @@ std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int6
 // 1777777777.123 or [12345.678901], both only at the front or in brackets: elsewhere a number of
 // that size may count bytes.
 std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
+  if (at > 0 && text[at - 1] != ' ' && text[at - 1] != '[' && text[at - 1] != '(') return {};
   Fields f(text, at);
   const std::int64_t seconds = f.number(1, 10, 0, 4'102'444'800);
+  if (f.peek() != '.' && f.peek() != ',') return {};
   const bool point = f.peek() == '.';
   bool none = true;
   const std::int64_t fraction = f.fraction(none);
@@ -198,18 +215,42 @@ std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
   return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::boot, false};
 }
 
+// What a byte may begin or be part of.
+enum Kind : std::uint8_t { kDigit = 1, kLetter = 2, kGlog = 4, kMonth = 8 };
+constexpr std::array<std::uint8_t, 256> kKinds = [] {
+  std::array<std::uint8_t, 256> kinds{};
+  for (std::size_t byte = 0; byte < kinds.size(); ++byte) {
+    const auto c = static_cast<char>(byte);
+    kinds[byte] = is_digit(c) ? kDigit : is_letter(c) ? kLetter : 0;
+  }
+  for (const char c : {'D', 'I', 'W', 'E', 'F', 'C', 'V'}) {
+    kinds[static_cast<unsigned char>(c)] |= kGlog;
+  }
+  for (const char c : {'J', 'F', 'M', 'A', 'S', 'O', 'N', 'D'}) {
+    kinds[static_cast<unsigned char>(c)] |= kMonth;
+  }
+  return kinds;
+}();
+
 }  // namespace
 
 std::optional<Timestamp> find_time(std::string_view line, std::int64_t reference_ns) {
   line = line.substr(0, kWithin);
+  unsigned before = 0;  // the kind of the byte before
   for (std::size_t at = 0; at < line.size(); ++at) {
-    const char before = at > 0 ? line[at - 1] : ' ';
-    if (is_digit(line[at])) {
-      if (is_digit(before) || before == '.' || is_letter(before)) continue;
+    const unsigned kind = kKinds[static_cast<unsigned char>(line[at])];
+    const bool begins = (std::exchange(before, kind) & (kDigit | kLetter)) == 0;
+    if (!begins || (kind & (kDigit | kGlog | kMonth)) == 0) continue;
+    if ((kind & kDigit) != 0) {
+      if (at > 0 && line[at - 1] == '.') continue;
       if (const auto time = iso(line, at)) return time;
       if (const auto time = seconds_since(line, at)) return time;
-    } else if (is_letter(line[at]) && !is_letter(before) && !is_digit(before)) {
+      continue;
+    }
+    if ((kind & kGlog) != 0) {
       if (const auto time = glog(line, at, reference_ns)) return time;
+    }
+    if ((kind & kMonth) != 0) {
       if (const auto time = syslog(line, at, reference_ns)) return time;
     }
   }

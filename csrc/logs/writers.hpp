@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "logs/prefixes.hpp"
 
@@ -27,6 +28,11 @@ struct Writer {
   explicit Writer(const Prefix& prefix);
   // Returns the same with views into this writer.
   Prefix prefix() const;
+  bool is(const Prefix& who) const {
+    return rank == who.rank && local_rank == who.local_rank && task == who.task &&
+           host_number == who.host_number && pid == who.pid && Prefix::same(host, who.host) &&
+           Prefix::same(pod, who.pod);
+  }
   bool operator==(const Writer&) const = default;
 };
 
@@ -50,6 +56,39 @@ struct SameWriter {
   bool operator()(const auto& a, const auto& b) const { return view(a).same_writer(view(b)); }
 };
 
+// Remembers the numbers of writers that wrote lately: in most logs another one writes each line.
+class RecentWriters {
+ public:
+  // Returns the number of a writer; null if it is not remembered.
+  const std::size_t* find(const Prefix& who) const {
+    if (slots_.empty()) return nullptr;
+    const Slot* slot = &slots_[place(who)];
+    for (const Slot* end = slot + 2; slot < end; ++slot) {
+      if (slot->writer != nullptr && slot->writer->is(who)) return &slot->number;
+    }
+    return nullptr;
+  }
+  // Takes the place of the older one of two. The writer must live until clear().
+  void add(const Writer& writer, std::size_t number) {
+    slots_.resize(kSlots);
+    Slot* slot = &slots_[place(writer.prefix())];
+    slot[1] = slot[0];
+    slot[0] = {&writer, number};
+  }
+  void clear() { slots_.clear(); }
+
+ private:
+  static constexpr std::size_t kSlots = 512;
+  struct Slot {
+    const Writer* writer = nullptr;
+    std::size_t number = 0;
+  };
+  // Returns where the two slots of a writer begin.
+  static std::size_t place(const Prefix& who) { return HashPrefix()(who) % kSlots / 2 * 2; }
+
+  std::vector<Slot> slots_;
+};
+
 // Maps prefixes to numbers. Asks its owner once for each writer: several writers may be one rank.
 class WriterNumbers {
  public:
@@ -60,19 +99,24 @@ class WriterNumbers {
   explicit WriterNumbers(Ask ask) : ask_(std::move(ask)) {}
 
   std::size_t operator()(const Prefix& who) {
-    if (known_.empty() || !who.same_writer(last_)) find(who);
-    return number_;
+    if (!known_.empty() && who.same_writer(last_)) return number_;
+    if (const std::size_t* number = recent_.find(who)) return *number;
+    return find(who);
   }
 
   // Asks again for each writer: the same prefix is another process in another file.
-  void forget() { known_.clear(); }
+  void forget() {
+    known_.clear();
+    recent_.clear();
+  }
 
  private:
-  void find(const Prefix& who);
+  std::size_t find(const Prefix& who);
 
   Ask ask_;
   std::unordered_map<Writer, std::size_t, HashWriter, SameWriter> known_;
-  Prefix last_;  // views into a key of the map, which never moves
+  RecentWriters recent_;
+  Prefix last_;  // that find() found; views into a key of the map, which never moves
   std::size_t number_ = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace oddrank::metrics {
 namespace {
 
-// Megatron-LM, Megatron-DeepSpeed and their forks. The unit of a time is in its key.
+// Megatron-LM, Megatron-DeepSpeed, GPT-NeoX and their forks. The unit of a time is in its key.
 constexpr Field kMegatron[] = {
     {"iteration", kIteration},
     {"consumed samples", kSamples},
@@ -19,9 +19,11 @@ constexpr Field kMegatron[] = {
     {"elapsed time per iteration (s)", kStepSeconds},
     {"throughput per GPU (TFLOP/s/GPU)", kTflops},
     {"TFLOPs", kTflops},
+    {"approx flops per GPU", kTflops},
     {"learning rate", kLearningRate},
     {"global batch size", kBatch},
     {"lm loss", kLoss},
+    {"lm_loss", kLoss},
     {"loss", kLoss},
     {"total loss", kLoss},
     {"loss scale", kLossScale},
@@ -31,6 +33,20 @@ constexpr Field kMegatron[] = {
     {"number of nan iterations", kNan},
     {"samples per second", kSamplesPerSecond},
     {"tokens per gpu per second (tgs)", kTokensPerSecond},
+    {"Tokens per second per GPU (Tok/s/GPU)", kTokensPerSecond},
+};
+// NeMo counts iterations anew in each epoch, and steps through all of them.
+constexpr Field kNemo[] = {
+    {"iteration", kIteration},
+    {"global_step", kIteration, true},
+    {"lr", kLearningRate},
+    {"global_batch_size", kBatch},
+    {"reduced_train_loss", kLoss},
+    {"grad_norm", kGradNorm},
+    {"train_step_timing in s", kStepSeconds},
+    {"tokens_per_sec_per_gpu", kTokensPerSecond},
+    {"TFLOPS_per_GPU", kTflops},
+    {"consumed_samples", kSamples},
 };
 constexpr Field kNanotron[] = {
     {"iteration", kIteration},
@@ -45,9 +61,9 @@ constexpr Field kNanotron[] = {
     {"model_tflops_per_gpu", kTflops},
 };
 constexpr Field kTorchtitan[] = {
-    {"step", kIteration},      {"loss", kLoss},     {"grad_norm", kGradNorm},
-    {"tps", kTokensPerSecond}, {"tflops", kTflops}, {"mfu", kMfu, false, 1e-2},
-    {"lr", kLearningRate},
+    {"step", kIteration},      {"loss", kLoss},           {"grad_norm", kGradNorm},
+    {"tps", kTokensPerSecond}, {"tflops", kTflops},       {"mfu", kMfu, false, 1e-2},
+    {"lr", kLearningRate},     {"wps", kTokensPerSecond},
 };
 constexpr Field kEzpz[] = {
     {"iter", kIteration},
@@ -62,13 +78,23 @@ constexpr Field kEzpz[] = {
     {"dt/mean", kStepSeconds, true},
     {"dt/min", kStepMin},
     {"dt/max", kStepMax},
+    {"dtf/min", kStepMin, true},  // the forward pass: in the whole step each rank waits for all
+    {"dtf/max", kStepMax, true},
     {"tps", kTokensPerSecond},
     {"sps", kSamplesPerSecond},
     {"mfu", kMfu, false, 1e-2},
 };
+// HF Trainer, and what LLaMA-Factory and ms-swift add to it or write into their own files.
 constexpr Field kTrainer[] = {
-    {"loss", kLoss},      {"grad_norm", kGradNorm},           {"learning_rate", kLearningRate},
-    {"step", kIteration}, {"num_input_tokens_seen", kTokens},
+    {"loss", kLoss},
+    {"grad_norm", kGradNorm},
+    {"learning_rate", kLearningRate},
+    {"lr", kLearningRate},
+    {"step", kIteration},
+    {"current_steps", kIteration},
+    {"global_step/max_steps", kIteration},
+    {"total_steps", kTotal},
+    {"num_input_tokens_seen", kTokens},
 };
 // llm.c and nanochat. Some of llm.c's numbers have no key, only a unit.
 constexpr Field kBars[] = {
@@ -90,6 +116,7 @@ constexpr Field kBars[] = {
 constexpr Format kFormats[] = {
     {"Megatron", "elapsed time per iteration", "iteration", Split::bars, kMegatron},
     {"Megatron's stragglers", "MnEtpt/Rnk: ", "MnEtpt/Rnk: ", Split::ranked, {}},
+    {"NeMo", "reduced_train_loss: ", "iteration", Split::bars, kNemo},
     {"nanotron", "time_per_iteration_ms: ", "iteration: ", Split::bars, kNanotron},
     {"torchtitan", "memory: ", "step:", Split::spaces, kTorchtitan},
     {"ezpz", " loss=", "iter=", Split::equals, kEzpz},
@@ -149,6 +176,8 @@ void take(const Field& field, std::string_view& text, Row& row) {
   value *= take_thousands(text);
   double scale = field.scale;
   if (scale == 0) scale = text.starts_with("ms") ? 1e-3 : text.starts_with("us") ? 1e-6 : 1;
+  if (field.column == kTflops && text.starts_with("PFLOPS")) scale = 1e3;
+  if (field.column == kTflops && text.starts_with("GFLOPS")) scale = 1e-3;
   if (field.column == kLoss && !std::isfinite(value)) row.loss_is_nan = true;
   if (field.column == kGradNorm && !std::isfinite(value)) row.grad_is_nan = true;
   if (!std::isfinite(value) || (row.has(field.column) && !field.better)) return;
@@ -207,7 +236,10 @@ void read_spaces(std::span<const Field> fields, std::string_view text, Row& row)
     skip_spaces(text);
     const std::size_t colon = text.find(':');
     if (colon == kNowhere) return;
-    const Field* field = find(fields, text.substr(0, colon));
+    std::string_view key = text.substr(0, colon);
+    key.remove_prefix(key.rfind(' ') +
+                      1);  // some print "step: 640/644 = 99.4%" before the next key
+    const Field* field = find(fields, key);
     text.remove_prefix(colon + 1);
     skip_spaces(text);
     if (field != nullptr) take(*field, text, row);

@@ -13,6 +13,7 @@ namespace {
 constexpr Rule kLossRule{0.03, 0.15, 1, 2, 2, 4, 31};
 constexpr Rule kGradRule{0.3, 1.1, 2, 3, 2, 2, 31};
 constexpr Rule kSpeedRule{0.007, 0.03, 2, 3, 3, 2, 128};
+constexpr Rule kSpreadRule{0.05, 0.18, 2, 16, 4, 2, 128};
 
 constexpr double kSupported = 6;      // evidence for a spike beside grown gradients
 constexpr double kLeastSpell = 200;   // seconds of rows that the clock alone measures
@@ -32,9 +33,9 @@ constexpr std::size_t kNanGrads = 3;
 constexpr std::size_t kSlowLines = 10;  // stragglers' lines
 constexpr double kClearlySlow = 0.1;
 
-constexpr std::array<std::string_view, 10> kKinds{
-    "loss-spike", "grad-growth", "slower",   "stall",     "nan-loss",
-    "nan-grad",   "skipped",     "disagree", "straggler", "restart"};
+constexpr std::array<std::string_view, 11> kKinds{
+    "loss-spike", "grad-growth", "slower",    "stall",  "nan-loss", "nan-grad",
+    "skipped",    "disagree",    "straggler", "spread", "restart"};
 
 double median_of_ring(const std::deque<double>& values) {
   std::vector<double> copy(values.begin(), values.end());
@@ -60,7 +61,8 @@ Speed speed_of(const Row& row, double iterations, double gap) {
 Verdicts::Verdicts()
     : loss_(kLossRule, Suspect::Kind::loss_spike),
       grad_(kGradRule, Suspect::Kind::grad_growth),
-      speed_(kSpeedRule, Suspect::Kind::slower) {
+      speed_(kSpeedRule, Suspect::Kind::slower),
+      spread_(kSpreadRule, Suspect::Kind::spread) {
   for (const std::size_t width : {16U, 64U, 256U}) shifts_.emplace_back(width, kSpeedRule.effect);
 }
 
@@ -88,6 +90,9 @@ void Verdicts::add(const Step& step) {
   if (!step.restarted) {
     judge_pause(step, gap);
     judge_speed(step, gap);
+  }
+  if (row[kStepMin] > 0 && row[kStepMax] >= row[kStepMin] && run_rows_ >= kWarmUp) {
+    judge_series(spread_, std::log(row[kStepMax] / row[kStepMin]), row, 0);
   }
   ++run_rows_;
   if (row.has(kTime)) {
@@ -131,11 +136,11 @@ void Verdicts::judge_series(Series& series, double value, const Row& row, std::s
     series.open = kNone;
     return;
   }
-  const bool lasts = series.kind == Suspect::Kind::slower;
+  const bool lasts = series.kind == Suspect::Kind::slower || series.kind == Suspect::Kind::spread;
   const double size = lasts ? away.typical() : away.peak();
   suspect.level = std::exp(sign * away.level());
   suspect.value = std::exp(sign * (away.level() + size));
-  suspect.share = lasts ? 1 - std::exp(-size) : std::exp(size) - 1;
+  suspect.share = sign < 0 ? 1 - std::exp(-size) : std::exp(size) - 1;
   suspect.at = lasts ? away.first() : away.peak_at();
   suspect.count = static_cast<double>(away.rows());
   suspect.known = static_cast<double>(std::min<std::uint64_t>(figures_.rows, 512));
@@ -153,8 +158,9 @@ void Verdicts::judge_speed(const Step& step, double gap) {
   if (changed) {  // other work: other times
     speed_.excursion.reset();
     grad_.excursion.reset();
+    spread_.excursion.reset();
     for (BlockShift& shift : shifts_) shift.reset();
-    speed_.open = grad_.open = kNone;
+    speed_.open = grad_.open = spread_.open = kNone;
     speeds_.clear();
   }
   if (!(now.value > 0) || run_rows_ < kWarmUp) return;

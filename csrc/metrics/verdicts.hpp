@@ -25,6 +25,7 @@ struct Suspect {
     skipped,
     disagree,  // value: another loss than `level`
     straggler,
+    spread,   // value, level: time of the slowest rank as a multiple of the fastest one's
     restart,  // count: lost iterations, seconds: lost time
   };
   Kind kind = Kind::stall;
@@ -103,6 +104,7 @@ class Verdicts {
   Series loss_;
   Series grad_;
   Series speed_;
+  Series spread_;  // of the ranks' times
   std::vector<BlockShift> shifts_;
   std::size_t open_shift_ = kNone;  // a drop that the detector takes for the level by now
   double shift_level_ = 0;

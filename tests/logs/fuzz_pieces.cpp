@@ -18,17 +18,26 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-std::string pieces(std::string_view text, std::size_t chunk) {
+std::string sorted(std::string_view text) {
+  std::string made(text);
+  std::sort(made.begin(), made.end());
+  return made;
+}
+
+std::string pieces(const std::string_view log, std::size_t chunk) {
+  std::string_view text = log;
   oddrank::logs::PieceReader reader;
-  std::string whole;
-  const auto take = [&whole](const Piece& piece) {
+  std::string whole, bytes;
+  const auto take = [&whole, &bytes](const Piece& piece) {
     require(piece.who.text <= piece.said.size());
+    bytes += piece.text;
     whole += std::string(piece.text) + '|' + std::to_string(piece.who.rank) + '|';
   };
   for (; !text.empty(); text.remove_prefix(std::min(chunk, text.size()))) {
     reader.feed(text.substr(0, chunk), take);
   }
   reader.finish(take);
+  require(sorted(bytes) == sorted(log));
   return whole;
 }
 

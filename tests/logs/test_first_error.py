@@ -10,6 +10,7 @@ import pytest
 
 from conftest import SAMPLES
 from logs.logs_command import oddrank, report, stamp, written
+from processes import held_port
 
 
 def raised(rank, text="ValueError: boom", prefix="[rank{}]: ", line=9):
@@ -60,6 +61,50 @@ def test_times_order_failures_of_several_logs(tmp_path):
     made = report("first-error", late, early, check=1)
     assert made["data"]["order"] == "time"
     assert [said["ranks"] for said in made["data"]["said"]] == [[1], [0]]
+
+
+def at(second, *more):
+    """Returns the prefix of lines with a time: of a rank, in whole seconds unless more is given."""
+    return f"[rank{{}}]: 2026-01-01 00:00:{second:02}{''.join(more)} "
+
+
+def order(log):
+    return [(said["kind"], said["ranks"])
+            for said in report("first-error", log, check=1)["data"]["said"]]  # fmt: skip
+
+
+def test_a_consequence_does_not_precede_its_cause_within_a_second(tmp_path):
+    lost = [line for rank in (0, 1) for line in raised(rank, LOST.format(rank), at(7), line=12)]
+    log = written(tmp_path / "job.log", *lost, *raised(2, prefix=at(7)))
+    assert order(log) == [("own", [2]), ("lost", [0, 1])]
+    rows = oddrank("first-error", log, check=1).stdout.splitlines()
+    assert rows[1].startswith("    +0.000 s  rank 2")
+    assert rows[2].startswith("~   +0.000 s  ranks 0-1")
+
+
+@pytest.mark.parametrize(
+    ("of_cause", "of_others", "first"),
+    [
+        (at(7, ",900"), at(7), "own"),  # the others' second is the same, and they may be later
+        (at(7), at(7, ",100"), "own"),
+        (at(8), at(7), "lost"),
+        (at(8, ",000"), at(7), "lost"),
+        (at(7, ",900"), at(7, ",100"), "lost"),
+        (at(7, ",100"), at(7, ",100"), "own"),
+    ],
+)
+def test_times_order_causes_and_consequences_as_far_as_they_are_exact(
+    tmp_path, of_cause, of_others, first
+):
+    lost = raised(0, LOST.format(0), of_others, line=12)
+    log = written(tmp_path / "job.log", *lost, *raised(2, prefix=of_cause))
+    assert order(log)[0][0] == first
+
+
+def test_a_time_in_whole_seconds_proves_no_order_within_the_second(tmp_path):
+    lost = raised(0, LOST.format(0), at(7, ",900"), line=12)
+    log = written(tmp_path / "job.log", *lost, *raised(2, prefix=at(7)))
+    assert oddrank("first-error", log, check=1).stdout.splitlines()[2].startswith("~   +0.900 s")
 
 
 def test_logs_without_times_have_no_order_and_it_is_said(tmp_path):
@@ -167,11 +212,49 @@ def test_torchruns_tee_tells_who_failed_first(tmp_path, how):
 
 @pytest.mark.job
 @pytest.mark.needs("mpi")
-def test_mpiruns_tagged_output_tells_who_failed_first(tmp_path):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_mpiruns_tagged_output_tells_who_failed_first(tmp_path, unbuffered):
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", "-n", "3",
               sys.executable]  # fmt: skip
-    made = report("first-error", output(tmp_path, mpirun, script=ALONE), check=1)
+    log = output(tmp_path, mpirun, script=ALONE,
+                 env={**os.environ, "PYTHONUNBUFFERED": unbuffered})  # fmt: skip
+    made = report("first-error", log, check=1)
     assert made["findings"][0]["who"]["ranks"] == [2]
+
+
+def test_a_traceback_that_mpirun_tagged_in_parts_is_read_as_one(tmp_path):
+    log = written(
+        tmp_path / "job.log",
+        "[1,1]<stderr>:Traceback (most rec[1,0]<stdout>:step[1,1]<stderr>:ent call last):",
+        '[1,1]<stderr>:  File "[1,0]<stdout>: 7[1,1]<stderr>:train.py", line 9, in step',
+        "[1,0]<stdout>:",
+        "[1,1]<stderr>:Value[1,1]<stderr>:Error: boom",
+    )
+    (said,) = report("first-error", log, check=1)["data"]["said"]
+    assert (said["text"], said["ranks"]) == ("raised ValueError: boom at step (train.py:9)", [1])
+    assert said["source"].endswith("job.log:1")
+
+
+OF_MPI = """
+import os
+for name in ("RANK", "SIZE"):
+    os.environ[name.replace("SIZE", "WORLD_SIZE")] = os.environ["OMPI_COMM_WORLD_" + name]
+"""
+
+
+@pytest.mark.job
+@pytest.mark.needs("mpi", "torch")
+def test_mpiruns_whole_seconds_put_the_cause_before_the_lost_peers(tmp_path):
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output",
+              "--timestamp-output", "-n", "3", sys.executable]  # fmt: skip
+    with held_port() as port:
+        world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+                 "PYTHONUNBUFFERED": "1"}  # fmt: skip
+        log = output(tmp_path, mpirun, "raises", script=OF_MPI + JOB, env={**os.environ, **world})
+    data = report("first-error", log, check=1)["data"]
+    failures = [said for said in data["said"] if said["kind"] != "said"]
+    assert data["order"] == "time", log.read_text()
+    assert (failures[0]["kind"], failures[0]["ranks"]) == ("own", [1]), log.read_text()
 
 
 @pytest.mark.job

@@ -23,6 +23,19 @@ def test_logs_are_merged_by_time_and_lines_say_who_wrote_them(tmp_path):
     assert f"[node7:rank3] {stamp(2)} two" in merged(a, b, "--strip")
 
 
+def test_a_line_that_mpirun_tagged_in_parts_is_merged_as_one(tmp_path):
+    a = written(tmp_path / "a.log", f"[1,0]<stdout>:{stamp(1)}[1,1]<stdout>:{stamp(2)} b",
+                "[1,0]<stdout>: a[1,0]<stdout>:", f"[1,1]<stdout>:{stamp(4)} d")  # fmt: skip
+    b = written(tmp_path / "b.log", f"[node7:rank3] {stamp(3)} c")
+    assert merged(a, b, "--strip") == [
+        f"[rank1]: {stamp(2)} b",
+        f"[rank0]: {stamp(1)} a",
+        f"[node7:rank3] {stamp(3)} c",
+        f"[rank1]: {stamp(4)} d",
+    ]
+    assert f"[rank0]: [1,0]<stdout>:{stamp(1)} a" in merged(a, b)
+
+
 def test_an_offset_corrects_a_hosts_clock(tmp_path):
     log_a = written(tmp_path / "a.log", f"[a-1:rank0] {stamp(10)} x", f"[a-1:rank0] {stamp(12)} z")
     log_b = written(tmp_path / "b.log", f"[b-1:rank1] {stamp(41)} y")

@@ -1,5 +1,6 @@
 """`oddrank logs split`: each byte in one file, growing logs, real prefixes, hostile names."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -134,23 +135,37 @@ def test_a_log_is_split_while_it_grows_is_rotated_and_truncated(tmp_path):
 
 
 TALK = """
-import os
+import os, sys, time
 rank = os.environ["OMPI_COMM_WORLD_RANK"]
-for line in range(20):
-    print(f"line {line} of {rank}\\n", end="", flush=True)  # one write: mpirun tags each
+for line in range(200):
+    time.sleep(0.001)  # mpirun drops what has many short lines in one read
+    print("  line", line, "of", rank)
+    if line % 10 == 0:
+        print("warning", line, "of", rank, file=sys.stderr)
 """
 
 
 @pytest.mark.job
 @pytest.mark.needs("mpi")
-def test_mpiruns_tagged_output_is_split_into_what_each_rank_printed(tmp_path):
+@pytest.mark.parametrize("options", [(), ("--timestamp-output",)])
+def test_mpiruns_tagged_output_is_split_into_what_each_rank_printed(tmp_path, options):
+    """Unbuffered, print() writes a line in many parts, and mpirun tags each."""
     script = written(tmp_path / "talk.py", TALK)
     log = tmp_path / "job.log"
-    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", "-n", "3",
-              sys.executable]  # fmt: skip
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", *options,
+              "-n", "3", sys.executable]  # fmt: skip
     with log.open("wb") as file:
-        subprocess.run([*mpirun, script], stdout=file, stderr=file, timeout=120, check=True)
+        subprocess.run([*mpirun, script], stdout=file, stderr=file, timeout=120, check=True,
+                       env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
+    text = log.read_text()
+    assert text.count("<stdout>:") > 600, "no line came in parts"
     oddrank("split", log, "-o", tmp_path / "out", "--strip", check=0)
     for rank in range(3):
         lines = (tmp_path / "out" / f"rank{rank}.log").read_text().splitlines()
-        assert lines == [f"line {line} of {rank}" for line in range(20)], log.read_text()
+        warnings = [line for line in lines if line.startswith("warning")]
+        assert [line for line in lines if line not in warnings] == [
+            f"  line {line} of {rank}" for line in range(200)
+        ], text
+        assert warnings == [f"warning {line} of {rank}" for line in range(0, 200, 10)], text
+    oddrank("split", log, "-o", tmp_path / "whole", check=0)
+    assert sorted("".join(files(tmp_path / "whole").values())) == sorted(text)

@@ -66,6 +66,21 @@ def test_a_slow_rank_of_megatrons_detector_is_named():
     assert kinds([t for pair in zip(quiet(), [shared] * 400, strict=True) for t in pair]) == []
 
 
+def test_a_rank_that_becomes_slow_is_found_where_lines_have_the_ranks_times():
+    def step(n, slowest):
+        return f"iter={n} loss=2.5 dtf/max={0.01 * slowest:.6f} dtf/min={0.0100 + n % 3 * 1e-4:.6f}"
+
+    healthy = [step(n, 1.05) for n in range(1, 301)]
+    (finding,) = found(healthy + [step(n, 1.4) for n in range(301, 401)])
+    assert (finding.cause, finding.condition) == ("spread", "slow")
+    assert finding.what == (
+        "a rank has become slow: since iteration 301 the slowest one takes 1.39 times as long as"
+        " the fastest, before 1.04 times"
+    )
+    assert kinds(healthy + [step(301, 3.0)] + [step(n, 1.05) for n in range(302, 402)]) == []
+    assert kinds([step(n, 1.4) for n in range(1, 401)]) == []
+
+
 def test_a_rank_with_another_loss_is_named():
     def step(n, rank):
         loss = 7.5 if (n, rank) == (60, 2) else 7.2

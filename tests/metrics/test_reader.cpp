@@ -73,6 +73,34 @@ TEST(Formats, MegatronWithoutALossWhereTheIterationWasSkipped) {
   EXPECT_FALSE(row.has(kLoss));
 }
 
+TEST(Formats, NeoxWithItsUnitOfSpeed) {
+  const std::string line =
+      " samples/sec: 51.2 | iteration        7/      50 | elapsed time per iteration (ms): 20000.0 "
+      "| learning rate: 1.234E-04 | approx flops per GPU: 150.3TFLOPS | lm_loss: 1.1E+01 | number "
+      "of skipped iterations:   0 | number of nan iterations:   0 |";
+  const Row row = one(line);
+  EXPECT_EQ(row[kIteration], 7);
+  EXPECT_EQ(row[kStepSeconds], 20);
+  EXPECT_EQ(row[kTflops], 150.3);
+  EXPECT_EQ(row[kLoss], 11);
+  std::string large = line;
+  large.replace(large.find("150.3T"), 6, "0.2P");
+  EXPECT_DOUBLE_EQ(one(large)[kTflops], 200);
+}
+
+TEST(Formats, NemosStepOfAllEpochs) {
+  const Row row =
+      one(" 0: Training epoch 1, iteration 45/99 | lr: 6.897e-06 | global_batch_size: 128 | "
+          "global_step: 145 | max_memory_reserved: 127785762816 | reduced_train_loss: 11.96 | "
+          "train_step_timing in s: 6.08 | TFLOPS_per_GPU: 1.249e+03 | consumed_samples: 5888 | "
+          "val_loss: 2.861");
+  EXPECT_EQ(row[kIteration], 145);
+  EXPECT_EQ(row[kStepSeconds], 6.08);
+  EXPECT_EQ(row[kLoss], 11.96);
+  EXPECT_EQ(row[kTflops], 1249);
+  EXPECT_EQ(row[kSamples], 5888);
+}
+
 TEST(Formats, MegatronsStragglers) {
   const Row row = one(
       " 0: INFO:megatron.core.utils:[2024-03-14 23:07:56] | MnRtt/Rnk: 3453.08ms/8 | MxRtt/Rnk: "
@@ -109,12 +137,37 @@ TEST(Formats, TorchtitanInColours) {
   EXPECT_NEAR(row[kTime], 1'761'047'425.010, 1e-3);
 }
 
+TEST(Formats, TorchtitansForksCountStepsInPercentAndWords) {
+  const Row row = one(
+      "[rank0]:2025-04-01 00:25:47,084 - root - INFO - step: 640/644 = 99.3789%  loss:  6.2116  "
+      "memory: 87.04GiB(93.48%)  wps: 52,142  mfu: 3.09%");
+  EXPECT_EQ(row[kIteration], 640);
+  EXPECT_EQ(row[kTotal], 644);
+  EXPECT_EQ(row[kLoss], 6.2116);
+  EXPECT_EQ(row[kTokensPerSecond], 52'142);
+}
+
 TEST(Formats, TorchtitansRanksWithoutALoss) {
   const Row row = one(
       "[titan] 2025-10-21 11:50:25,010 - root - INFO - step:  2  loss: -1.0000  grad_norm: 1.5  "
       "memory:  0.65GiB(0.68%)  tps: 89,241");
   EXPECT_FALSE(row.has(kLoss));
   EXPECT_EQ(row[kGradNorm], 1.5);
+}
+
+TEST(Formats, TrainersThatNameTheirStep) {
+  const Row swift =
+      one("{'loss': 1.44068375, 'grad_norm': 10.125, 'learning_rate': 2.5e-07, 'token_acc': "
+          "0.62673112, "
+          "'epoch': 0.91, 'global_step/max_steps': '85/94', 'percentage': '90.43%'}");
+  EXPECT_EQ(swift[kIteration], 85);
+  EXPECT_EQ(swift[kTotal], 94);
+  const Row factory =
+      one(R"({"current_steps": 5, "total_steps": 300, "loss": 0.9312, "lr": 1e-05, "epoch": 0.1})");
+  EXPECT_EQ(factory[kIteration], 5);
+  EXPECT_EQ(factory[kTotal], 300);
+  EXPECT_EQ(factory[kLoss], 0.9312);
+  EXPECT_EQ(factory[kLearningRate], 1e-5);
 }
 
 TEST(Formats, TrainerBehindAProgressBar) {

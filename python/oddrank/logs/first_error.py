@@ -16,8 +16,8 @@ from oddrank.finding import ranks_text
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
 from oddrank.triage import findings, report, timeline
-from oddrank.triage.evidence import Notes, kinds, launcher, log_lines, tracebacks, watchdog
-from oddrank.triage.facts import Process, Progress, ranks
+from oddrank.triage.evidence import Item, Notes, kinds, launcher, log_lines, tracebacks, watchdog
+from oddrank.triage.facts import Death, Process, Progress, ranks
 from oddrank.triage.facts import Source as Place
 from oddrank.triage.judges import ends
 from oddrank.triage.report import Triage
@@ -36,13 +36,18 @@ _WHY = {
 }
 # Words of lines that are no end: what was said before the first failure.
 _SAID = [("WARNING", 0), ("Warning: ", 0), ("ERROR", 0), ("CRITICAL", 0), ("FATAL", 0)]
+# How far a row is from the cause: ranks lose a peer, one of them exits, the launcher ends the rest.
+_DISTANCE = {"own": 0, "unlike": 0, "lost": 1, "waited": 1, "ended": 2}
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _MOST_TEXT = 300
 
 
 @dataclass(frozen=True)
 class Said:
-    """The same failure or warning of some processes. source, time: of the first of them."""
+    """The same failure or warning of some processes. source, time: of the first of them.
+
+    coarse: its time is in whole seconds.
+    """
 
     why: str
     text: str
@@ -93,31 +98,43 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     notes.lines += [line for line in own.lines if "left out" in line]
     triage = report.judge(facts, items, notes)
     seen = triage.view
-    failures = [*_ends(seen), *_timeouts(seen)]
+    coarse = _in_whole_seconds(items)
+    failures = [*_ends(seen, coarse), *_timeouts(seen, coarse)]
     basis = _basis(failures)
-    failures.sort(key=lambda said: _order(said, basis))
+    _sort(failures, basis)
     said = [*_warnings(logs, failures[:1], basis), *failures]
     return Told(said, basis, triage, len(logs))
 
 
-def _ends(seen: View) -> Iterator[Said]:
+def _in_whole_seconds(items: Sequence[Item]) -> frozenset[Place]:
+    """Returns the places of lines that name a time in whole seconds."""
+    logs = log_lines.read(items, Notes())
+    return frozenset(log.source(line) for log in logs for line in log.lines if line.coarse)
+
+
+def _ends(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
     """Yields how processes ended: equal ends of several ranks are one."""
     groups: dict[object, list[ends.End]] = defaultdict(list)
     for end in ends.ends_of(seen):
         groups[end.why, ends.signature(end.best)].append(end)
     for group in groups.values():
-        first = min(group, key=lambda e: (_time(e.time), e.best.source.line or 0))
+        first = min(group, key=lambda e: (ends.time_of(ends.timed(e)), e.best.source.line or 0))
         best, timed = first.best, ends.timed(first)
         text = timeline.death_text(best)
         if best.site and best.site[0].line is not None:
             text += f" at {findings.place_text(best.site[0])}"
         yield Said(
             first.why, text[:_MOST_TEXT], tuple(end.process for end in group), len(group),
-            best.source, first.time, bool(timed and timed.coarse), bool(timed and timed.wall),
+            best.source, timed.time if timed else None, _is_coarse(timed, coarse),
+            bool(timed and timed.wall),
         )  # fmt: skip
 
 
-def _timeouts(seen: View) -> Iterator[Said]:
+def _is_coarse(timed: Death | None, coarse: frozenset[Place]) -> bool:
+    return timed is not None and (timed.coarse or timed.source in coarse)
+
+
+def _timeouts(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
     """Yields the calls that watchdogs gave up, of ranks that may live on."""
     groups: dict[tuple[str, str], list[Progress]] = defaultdict(list)
     for group, members in seen.progress.items():
@@ -129,7 +146,7 @@ def _timeouts(seen: View) -> Iterator[Said]:
         first = min(late, key=lambda p: (_time(p.time), p.source.line or 0))
         text = f"gave up waiting in {call} of group {title}"
         yield Said("waited", text, tuple(p.process for p in late), len(late), first.source,
-                   first.time, False, first.wall)  # fmt: skip
+                   first.time, first.source in coarse, first.wall)  # fmt: skip
 
 
 def _warnings(logs: Sequence[Source], first: Sequence[Said], basis: Basis) -> Iterator[Said]:
@@ -163,9 +180,23 @@ def _basis(failures: Sequence[Said]) -> Basis:
     return "line" if len({said.source.file for said in failures}) < 2 else "unknown"
 
 
-def _order(said: Said, basis: Basis) -> tuple[float, str, int]:
-    file = said.source.file if basis == "unknown" else ""
-    return _time(said.time) if basis == "time" else 0.0, file, said.source.line or 0
+def _sort(failures: list[Said], basis: Basis) -> None:
+    """Puts failures in order; within a second, a cause before what follows from it.
+
+    A time in whole seconds may be any within the second. That of a consequence counts as the end of
+    the second if there is a cause in it, so that only an exact time puts it before the cause.
+    """
+    seconds = {int(s.time) for s in failures if s.time is not None and not _DISTANCE[s.why]}
+
+    def key(said: Said) -> tuple[float, bool, int, str, int]:
+        file, line = said.source.file if basis == "unknown" else "", said.source.line or 0
+        if basis != "time" or said.time is None:
+            return 0.0, False, 0, file, line
+        distance = _DISTANCE[said.why]
+        late = said.coarse and (distance > 1 or (distance == 1 and int(said.time) in seconds))
+        return said.time + (1.0 if late else 0.0), not late, distance, file, line
+
+    failures.sort(key=key)
 
 
 def _time(time: float | None) -> float:

@@ -12,7 +12,7 @@ from oddrank.errors import OddrankError
 from oddrank.triage.evidence import Item, Notes, files, lines, log_lines
 from oddrank.triage.facts import Process
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17  # what was read stays in a core's cache while it is cut
 _MOST_NAME = 80
 _NO_WRITER = "no-rank"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

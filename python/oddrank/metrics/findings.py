@@ -49,7 +49,7 @@ def one(
     """Returns the finding of one suspect; None if it is none: a drop that was soon over."""
     if suspect["kind"] == "restart":
         return _restarts([suspect], logs) if suspect["count"] > 0 else None
-    if suspect["kind"] == "slower" and suspect["until"] and suspect["count"] < _LASTING:
+    if suspect["kind"] in ("slower", "spread") and suspect["until"] and suspect["count"] < _LASTING:
         return None
     made = _TABLE[suspect["kind"]](suspect, unit)
     warned = [
@@ -86,6 +86,7 @@ _OVER = {
     "loss-spike": "the loss is back at its level since",
     "grad-growth": "the grad norm is back at its level since",
     "slower": "throughput is back at its level since",
+    "spread": "the ranks take equally long again since",
     "nan-loss": "the loss is a number again since",
     "skipped": "no iteration is skipped any more since",
 }
@@ -215,6 +216,18 @@ def _straggler(s: Suspect, unit: str) -> _Made:
     )
 
 
+def _spread(s: Suspect, unit: str) -> _Made:
+    return _Made(
+        "slow",
+        f"a rank has become slow: since iteration {_whole(s['first'])} the slowest one takes"
+        f" {s['value']:.2f} times as long as the fastest, before {s['level']:.2f} times",
+        [f"{_rows(s['count'])} at the new level; the lines do not name the rank"],
+        "high" if s["known"] >= 100 else "medium",
+        f"compared with {_rows(s['known'])}",
+        _SPEED_NEXT,
+    )
+
+
 _TABLE: dict[str, Callable[[Suspect, str], _Made]] = {
     "loss-spike": _loss_spike,
     "grad-growth": _grad_growth,
@@ -225,6 +238,7 @@ _TABLE: dict[str, Callable[[Suspect, str], _Made]] = {
     "skipped": _skipped,
     "disagree": _disagree,
     "straggler": _straggler,
+    "spread": _spread,
 }
 
 

@@ -22,7 +22,7 @@ _SMOOTH = 15  # points behind the dark line, where there are many
 _PANELS = {
     "loss": ("loss-spike", "nan-loss", "disagree", "skipped"),
     "grad norm": ("grad-growth", "nan-grad"),
-    "throughput": ("slower", "stall", "straggler"),
+    "throughput": ("slower", "stall", "straggler", "spread"),
 }
 
 

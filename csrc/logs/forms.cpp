@@ -1,0 +1,280 @@
+// What launchers' prefixes look like and what they say.
+#include "logs/forms.hpp"
+
+#include <algorithm>
+
+#include "logs/cursor.hpp"
+#include "logs/hosts.hpp"
+
+namespace oddrank::logs::forms {
+namespace {
+
+constexpr auto kNone = std::string_view::npos;
+
+}  // namespace
+
+// "[rank3]:" of torch's C++ and Python messages; "[rank: 3] " of Lightning.
+std::size_t torch_rank(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  std::int64_t rank = 0;
+  if (!at.take("[rank")) return 0;
+  const bool lightning = at.take(": ");
+  if (!at.take_number(rank, 7) || !at.take(']')) return 0;
+  if (!(lightning ? at.take(' ') : at.take(':'))) return 0;
+  who.rank = rank;
+  return at.at();
+}
+
+// oddrank run --prefix: "[node7:rank3] ".
+std::size_t oddrank_run(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take('[')) return 0;
+  const std::string_view host = at.take_while(is_name);
+  std::int64_t rank = 0;
+  if (host.empty() || !at.take(":rank") || !at.take_number(rank, 7) || !at.take("] ")) return 0;
+  who.host = host;
+  who.rank = rank;
+  return at.at();
+}
+
+// torchrun --tee: "[default3]:", "[worker3]:", with the host as the role "[node7:3]:" or
+// "[worker/node7:3]:", with both ranks "[default3|11]:", and a bare "[11]:".
+std::size_t torchrun(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take('[')) return 0;
+  std::string_view name = at.take_while(is_name);
+  if (at.take('/')) name = at.take_while(is_name);
+  std::int64_t number = 0;
+  if (at.take(':')) {
+    if (!at.take_number(number, 7) || !at.take("]:") || name.empty()) return 0;
+    who.host = name;
+    who.local_rank = number;
+    return at.at();
+  }
+  std::size_t digits = 0;
+  while (digits < name.size() && is_digit(name[name.size() - digits - 1])) ++digits;
+  if (digits == 0 || digits > 7) return 0;
+  Cursor tail(name.substr(name.size() - digits));
+  tail.take_number(number, 7);
+  if (digits == name.size()) {  // an entry of torchelastic's table is "[0]:" and nothing else
+    if (!at.take("]:") || at.done()) return 0;
+    who.task = number;
+    return at.at();
+  }
+  std::int64_t rank = -1;
+  if (at.take('|') && !at.take_number(rank, 7)) return 0;
+  if (!at.take("]:")) return 0;
+  if (name.substr(0, name.size() - digits) == "rank") {
+    who.rank = number;
+    return at.at();
+  }
+  who.local_rank = number;
+  if (rank >= 0) who.rank = rank;
+  return at.at();
+}
+
+// mpirun --tag-output: "[1,3]<stdout>:", PRRTE: "[prterun-node7-99@1,3]<stderr>: "; horovodrun:
+// "[3]<stdout>:".
+std::size_t mpirun(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take('[')) return 0;
+  const bool prrte = !is_digit(at.peek());
+  if (prrte) {
+    at.take_while([](char c) { return is_name(c); });
+    if (!at.take('@')) return 0;
+  }
+  std::int64_t number = 0;
+  if (!at.take_number(number)) return 0;
+  if (at.take(',') && !at.take_number(number)) return 0;
+  if (!at.take("]<std")) return 0;
+  const std::string_view stream = at.take_while(is_lower);
+  if (stream.empty() || !at.take('>')) return 0;
+  if (at.take(':') && prrte) at.take(' ');
+  who.task = number;
+  who.stream = stream[0];
+  return at.at();
+}
+
+// mpirun --timestamp-output: "Mon Nov 23 15:00:00 2026[1,3]<stdout>:". Only its time is skipped.
+std::size_t mpirun_time(std::string_view text, Prefix& /*who*/) {
+  if (text.size() <= kTagTime || text[kTagTime] != '[' || text[3] != ' ' || text[7] != ' ')
+    return 0;
+  Prefix behind;
+  return text[13] == ':' && text[16] == ':' && mpirun(text.substr(kTagTime), behind) > 0 ? kTagTime
+                                                                                         : 0;
+}
+
+// Messages of mpirun and the MPI library themselves: "[node7:12345] ".
+std::size_t mpi_message(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take('[')) return 0;
+  const std::string_view host = at.take_while(is_name);
+  std::int64_t pid = 0;
+  if (host.empty() || !is_letter(host[0]) || !at.take(':') || !at.take_number(pid) ||
+      !at.take("] ")) {
+    return 0;
+  }
+  who.host = host;
+  who.pid = pid;
+  return at.at();
+}
+
+// kubectl logs --prefix: "[pod/train-worker-3/pytorch] ".
+std::size_t kubectl(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (!at.take("[pod/")) return 0;
+  const std::string_view pod = at.take_while(is_name);
+  if (pod.empty() || !at.take('/')) return 0;
+  at.take_while(is_name);
+  if (!at.take(']')) return 0;
+  who.pod = pod;
+  return at.at();
+}
+
+// Colours whose escape character was lost on the way: "[36m". Whole ones are skipped everywhere.
+std::size_t bare_colour(std::string_view text, Prefix& /*who*/) {
+  Cursor at(text);
+  if (!at.take('[') || !is_digit(at.peek())) return 0;
+  at.take_while([](char c) { return is_digit(c) || c == ';'; });
+  return at.take('m') ? at.at() : 0;
+}
+
+// Ray: "(Worker[rank=9] pid=3098846, ip=10.65.5.217)", "(pid=12)"; vLLM: "(VllmWorker rank=3
+// pid=12)".
+std::size_t ray(std::string_view text, Prefix& who) {
+  const std::size_t end = text.substr(0, kLongestPrefix).find(')');
+  if (end == kNone) return 0;
+  const std::string_view inside = text.substr(0, end);
+  const std::size_t pid_at = inside.starts_with("(pid=") ? 1 : inside.find(" pid=") + 1;
+  if (pid_at == 0) return 0;
+  Cursor pid(inside.substr(pid_at + 4));
+  std::int64_t number = 0;
+  if (!pid.take_number(number)) return 0;
+  who.pid = number;
+  if (const std::size_t ip = inside.find("ip=", pid_at); ip != kNone) {
+    Cursor address(inside.substr(ip + 3));
+    who.host = address.take_while([](char c) { return is_name(c) || c == ':'; });
+  }
+  if (const std::size_t rank = inside.substr(0, pid_at).find("rank="); rank != kNone) {
+    Cursor value(inside.substr(rank + 5));
+    if (value.take_number(number, 7)) who.rank = number;
+  }
+  return end + 1;
+}
+
+// srun --label, flux: "12: ", padded with spaces on the left.
+std::size_t srun(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  if (at.take_while([](char c) { return c == ' '; }).size() > 5) return 0;
+  std::int64_t task = 0;
+  if (!at.take_number(task, 7) || !at.take(':') || !(at.take(' ') || at.done())) return 0;
+  who.task = task;
+  return at.at();
+}
+
+// kubectl --timestamps, docker, GitHub: "2026-09-02T15:29:45.3372976Z "; without a zone only in
+// front of "[rankN]:", since lines of logging begin so, too. Only skipped.
+std::size_t stamp(std::string_view text, Prefix& /*who*/) {
+  // Lines of logging begin so, too, and are many: their punctuation tells most of them.
+  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[13] != ':' || text[16] != ':') {
+    return 0;
+  }
+  std::size_t end = 19;
+  while (end < text.size() && end < kLongestPrefix &&
+         (is_digit(text[end]) || text[end] == '.' || text[end] == ',')) {
+    ++end;
+  }
+  if (text.size() < end + 2 || (text[end] == ' ' && text[end + 1] != '[')) return 0;
+  Cursor at(text);
+  std::int64_t number = 0;
+  for (const char separator : {'-', '-', 'T', ':', ':'}) {
+    if (!at.take_number(number, 4)) return 0;
+    if (!at.take(separator) && !(separator == 'T' && at.take(' '))) return 0;
+  }
+  if (!at.take_number(number, 2)) return 0;
+  if ((at.take('.') || at.take(',')) && !at.take_number(number, 9)) return 0;
+  bool zone = at.take('Z');
+  if (!zone && (at.take('+') || at.take('-'))) {
+    zone = at.take_number(number, 4) && (!at.take(':') || at.take_number(number, 2));
+    if (!zone) return 0;
+  }
+  if (!at.take(' ')) return 0;
+  return zone || text.substr(at.at()).starts_with("[rank") ? at.at() : 0;
+}
+
+// A host in front: pdsh "node7: ", templates of torchrun "node7:3: ", NCCL "node7:99:101 [3] ".
+std::size_t host(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  const std::string_view name = at.take_while(is_name);
+  if (name.size() < 2 || !at.take(':')) return 0;
+  std::int64_t first = 0;
+  if (at.take_number(first)) {
+    std::int64_t second = 0;
+    if (!at.take(':')) return 0;
+    if (at.take_number(second)) {  // host:pid:tid [device]; not the time 10:42:28 [0]
+      const bool is_date = Cursor(name).take_year();
+      if (is_date || std::all_of(name.begin(), name.end(), is_digit)) return 0;
+      if (!at.take(" [") || !at.take_number(second, 4) || !at.take("] ")) return 0;
+      who.host = name;
+      who.pid = first;
+      return at.at();
+    }
+    if (first > 9'999'999 || !at.take(' ') || !may_be_host(name)) return 0;
+    who.host = name;
+    who.host_number = first;
+    return at.at();
+  }
+  if (!at.take(' ')) return 0;
+  if (name.starts_with("rank")) {
+    Cursor rank(name.substr(4));
+    std::int64_t number = 0;
+    if (!rank.take_number(number, 7) || !rank.done()) return 0;
+    who.rank = number;
+    return at.at();
+  }
+  if (!may_be_host(name) || is_value(at.rest())) return 0;
+  who.host = name;
+  return at.at();
+}
+
+// syslog: "Apr 19 10:42:28 node7 train[123]: ".
+std::size_t syslog(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  std::int64_t number = 0;
+  if (at.take_while(is_letter).size() != 3 || !at.take(' ')) return 0;
+  at.take(' ');
+  if (!at.take_number(number, 2) || !at.take(' ') || !at.take_number(number, 2) || !at.take(':') ||
+      !at.take_number(number, 2) || !at.take(':') || !at.take_number(number, 2) || !at.take(' ')) {
+    return 0;
+  }
+  const std::string_view name = at.take_while(is_name);
+  if (name.empty() || !at.take(' ')) return 0;
+  if (at.take_while([](char c) { return is_name(c) || c == '/'; }).empty()) return 0;
+  std::int64_t pid = -1;
+  if (at.take('[') && (!at.take_number(pid) || !at.take(']'))) return 0;
+  if (!at.take(": ")) return 0;
+  who.host = name;
+  if (pid >= 0) who.pid = pid;
+  return at.at();
+}
+
+// docker compose: "worker-1  | ".
+std::size_t compose(std::string_view text, Prefix& who) {
+  Cursor at(text);
+  const std::string_view name = at.take_while(is_name);
+  const std::size_t letters = name.find_last_not_of("0123456789");
+  if (letters == kNone || letters + 1 == name.size() || name[letters] != '-') return 0;
+  if (at.take_while([](char c) { return c == ' '; }).empty() || !at.take("| ")) return 0;
+  who.pod = name;
+  return at.at();
+}
+
+// accelerate test and other parents that print a child's output: "stderr: "; logs of Kubernetes'
+// nodes, behind a time: "stderr F " (F: a full line, P: a part of one).
+std::size_t stream(std::string_view text, Prefix& /*who*/) {
+  Cursor at(text);
+  if (!at.take("stderr") && !at.take("stdout")) return 0;
+  return at.take(": ") || at.take(" F ") || at.take(" P ") ? at.at() : 0;
+}
+
+}  // namespace oddrank::logs::forms
