@@ -48,7 +48,7 @@ def named(found):
 def test_a_plain_environment_is_healthy():
     done = advise(NCCL_DEBUG="WARN")
     assert done.returncode == 0
-    assert "advise: healthy" in done.stdout
+    assert "advise: healthy\n1 variable is set of NCCL, torch, CUDA and their kin" in done.stdout
     assert "log level" in done.stdout
 
 
@@ -150,10 +150,16 @@ def test_this_process_keeps_no_value_of_an_unknown_variable(monkeypatch):
     assert "AWS_SECRET_ACCESS_KEY" not in variables
 
 
-def test_a_process_of_another_user_is_told(monkeypatch):
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [(1, "belongs to another user: ask as that user"), (0, "by a container, mostly. Ask from out")],
+)
+def test_a_process_that_may_not_be_read_is_told_with_the_reason(monkeypatch, other, said):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
+    own = os.geteuid()
     monkeypatch.setattr("builtins.open", refuse)
-    with pytest.raises(OddrankError, match="process 7 belongs to another user: ask as that user"):
-        environments._tell([7], lambda told: None)
+    monkeypatch.setattr("os.geteuid", lambda: own + other)
+    with pytest.raises(OddrankError, match=f"process {os.getpid()} .*{said}"):
+        environments._tell([os.getpid()], lambda told: None)

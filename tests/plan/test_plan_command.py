@@ -112,6 +112,12 @@ def test_checkpoints():
     assert data["rows"][0]["interval s"] == pytest.approx(young["interval s"])
 
 
+@pytest.mark.parametrize("number", ["1.005K", "1005", "1_005", "1.005e3", "0.001005M"])
+def test_a_number_is_exact_however_it_is_written(number):
+    _, data = told(f"dp --world {number} --mbs {number}")
+    assert value(data, "gbs_multiple") == 1005**2
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -123,6 +129,10 @@ def test_checkpoints():
         ("init 1.5", "no whole number above 0"),
         ("init nan", "no whole number"),
         ("init 1e400", "no whole number"),
+        ("init 1e-999999999", "no whole number"),
+        ("init 1.0005K", "no whole number"),
+        ("mfu --tflops 1 --peak 1e-400", "no number above 0"),
+        ("mfu --tflops 1e999999999 --peak 1", "no number above 0"),
         ("ramp 1 1 1e99 --goal 2", "no whole number"),
         ("eta --iterations 1", "give --iterations and --seconds"),
         ("memory --params 1B --layers 3", "activations need"),

@@ -102,6 +102,17 @@ def _read(pids: list[int], until: float, stop: Stop) -> dict[int, Process]:
     return {pid: _with_torch(one) for pid, one in found.items()}
 
 
+def _may_not(pid: int) -> str:
+    """Says why the variables of a process may not be read, and what to do."""
+    try:
+        foreign = os.stat(f"/proc/{pid}").st_uid != os.geteuid()
+    except OSError:
+        foreign = True
+    if foreign:
+        return "belongs to another user: ask as that user, or as root"
+    return "is kept from its own user: by a container, mostly. Ask from outside of it"
+
+
 def _tell(pids: Iterable[int], say: Say) -> None:
     for pid in pids:
         say({"at": f"/proc/{pid}/environ"})
@@ -111,9 +122,7 @@ def _tell(pids: Iterable[int], say: Say) -> None:
         except FileNotFoundError:
             continue
         except PermissionError:
-            raise OddrankError(
-                f"process {pid} belongs to another user: ask as that user, or as root"
-            ) from None
+            raise OddrankError(f"process {pid} {_may_not(pid)}") from None
         except ProcessLookupError:
             continue  # it ended, or is a zombie
         pairs = (text.partition("=") for text in content.split("\0"))

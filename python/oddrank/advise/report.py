@@ -20,7 +20,8 @@ def made(processes: Sequence[Process], host: str, *, job: str = "", alone: str =
     rows = list(_rows(processes))
     found = list(_findings(processes, host, alone))
     names = len({row["name"] for row in rows})
-    why = f"{names} variables of NCCL, torch, CUDA and their kin are set, none is known to hurt"
+    are = "variable is" if names == 1 else "variables are"
+    why = f"{names} {are} set of NCCL, torch, CUDA and their kin, none known to hurt"
     world = {"job": job} if job else {}
     data = {"variables": rows, "ranks": [p.rank for p in processes if p.rank is not None]}
     return Report.of("advise", world, data, found, complete=True, why="" if found else why)

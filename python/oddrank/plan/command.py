@@ -1,35 +1,30 @@
 """`oddrank plan`: the sums of a training run, each with the source of its formula."""
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import click
 
 from oddrank import plan, render
 from oddrank.cli import Command, CommandGroup, Seconds, json_option
-from oddrank.finding import number_text
-from oddrank.plan.downtime import DALY, YOUNG
+from oddrank.plan import answers
+from oddrank.plan.answers import Answer
 from oddrank.plan.flops import HANDBOOK, MEGATRON
-from oddrank.plan.hyperparameters import MEGATRON_STD
-from oddrank.plan.memory import ACTIVATIONS, RECOMPUTE, ZERO
 from oddrank.plan.peaks import DTYPES
 from oddrank.report import envelope, write_json
 
-_MOST_ROWS = 20  # of a table on the screen
-_DAY, _HOUR, _GIB = 86400, 3600, 1 << 30
-_COLUMNS = ("what", "value", "unit", "how")
-
 
 class Count(click.FloatRange):
-    """A number above 0 such as 52B, 9_765_625, 145M, 2048 or 1.5e9. whole: no fraction."""
+    """A number above 0 such as 52B, 1.005K, 2048 or 1.5e9, read exactly. whole: no fraction."""
 
     name = "number"
 
     def __init__(self, *, whole: bool = False, most: float = 1e21) -> None:
         super().__init__(min=0, min_open=True)
-        self._whole, self._most = whole, most
+        self._whole, self._most = whole, Decimal(most)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -37,24 +32,14 @@ class Count(click.FloatRange):
         text = str(value).strip()
         power = {"K": 3, "M": 6, "B": 9, "G": 9, "T": 12}.get(text[-1:].upper(), 0)
         try:
-            number = float(text[:-1] if power else text) * 10**power
-        except ValueError:
-            number = 0.0
-        if not 0 < number <= self._most or (self._whole and number % 1):
+            number = Decimal(text[:-1] if power else text).scaleb(power)
+        except ArithmeticError:
+            number = Decimal(0)
+        fits = number.is_finite() and float(number) > 0 and number <= self._most
+        if not fits or (self._whole and number != number.to_integral_value()):
             kind = "whole number" if self._whole else "number"
             self.fail(f"{text[:40]!r} is no {kind} above 0 like 2048, 145M or 52B", param, ctx)
-        return int(number) if self._whole else number
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A result. key: its name in the JSON. how: the formula, or its source."""
-
-    key: str
-    what: str
-    value: float
-    unit: str
-    how: str
+        return int(number) if self._whole else float(number)
 
 
 _WHOLE = Count(whole=True, most=10**15)
@@ -142,16 +127,13 @@ def flops(
         )
     else:
         raise click.UsageError("give --params, or --layers, --hidden and --vocab")
-    rows = _speeds(
+    rows = answers.speeds(
         plan.tflops(model, seconds, gpus),
         plan.tflops(hardware, seconds, gpus),
         how,
         _peak(gpu, dtype, given_peak),
     )
-    rows.append(
-        _Row("tokens_per_second", "tokens", seq * batch / seconds, "1/s", "batch x seq / seconds")
-    )
-    _show("flops", rows, json_path)
+    _show("flops", Answer([*rows, answers.tokens(seq, batch, seconds)]), json_path)
 
 
 @command.command()
@@ -176,17 +158,13 @@ def mfu(
     share is then 3/4 of it.
     """
     if tflops is None:
-        columns = ("GPU", *DTYPES, "source", "note")
-        table = [
-            (row.name, *(getattr(row, kind) or None for kind in DTYPES), row.source, row.note)
-            for row in plan.PEAKS
-        ]
-        _show("mfu", [], json_path, columns, table)
+        _show("mfu", answers.peaks(), json_path)
         return
     peak = _peak(gpu, dtype, given_peak)
     if peak is None:
         raise click.UsageError("give --gpu or --peak")
-    _show("mfu", _speeds(tflops * 3 / 4 if recompute else tflops, tflops, "given", peak), json_path)
+    model = tflops * 3 / 4 if recompute else tflops
+    _show("mfu", Answer(answers.speeds(model, tflops, "given", peak)), json_path)
 
 
 @command.command()
@@ -194,13 +172,7 @@ def mfu(
 @json_option
 def init(hidden: int, json_path: str | None) -> None:
     """Shows the standard deviation of initial weights for a hidden size (--init-method-std)."""
-    rows = [
-        _Row(f"std_{number}", rule, std(hidden), "", source)
-        for number, (rule, (std, source)) in enumerate(plan.INIT_STDS.items(), 1)
-    ]
-    default = "Megatron-LM's default: too large for large models, says the handbook"
-    rows.append(_Row("megatron_default", "whatever h", MEGATRON_STD, "", default))
-    _show("init", rows, json_path)
+    _show("init", answers.initial_values(hidden), json_path)
 
 
 @command.command()
@@ -227,21 +199,7 @@ def ramp(
     ramped = plan.RampUp(start, increment, samples, goal)
     if dp is not None:
         ramped.check(mbs, dp)
-    stages = list(ramped.stages())
-    last = stages[-1]
-    how = "Megatron-LM, num_microbatches_calculator.py"
-    rows = [
-        _Row("iterations", "ramp-up", last.first_iteration, "iterations", how),
-        _Row("samples", "ramp-up", last.first_sample, "samples", how),
-        _Row("step_samples", "each step lasts", samples / max(1, ramped.steps), "samples", how),
-        _Row("most_replicas", "most MBS x DP", ramped.most_replicas, "", "gcd of start, increment"),
-    ]
-    if train_samples is not None:
-        count = ramped.iterations(train_samples)
-        rows.append(_Row("train_iterations", "training", count, "iterations", how))
-    columns = ("batch size", "from iteration", "from sample", "iterations")
-    table = [(s.batch_size, s.first_iteration, s.first_sample, s.iterations) for s in stages]
-    _show("ramp", rows, json_path, columns, table)
+    _show("ramp", answers.ramp_up(ramped, samples, train_samples), json_path)
 
 
 @command.command()
@@ -271,13 +229,7 @@ def eta(
         count, each = samples, 1 / per_second
     else:
         raise click.UsageError("give --iterations and --seconds, or --samples and --per-second")
-    left = plan.run_seconds(count, each, hours_per_day=hours_per_day, overhead=overhead / 100)
-    how = f"at {hours_per_day:g} hours a day, {overhead:g} % more work"
-    rows = [
-        _Row("days", "time left", left / _DAY, "days", how),
-        _Row("hours", "time left", left / _HOUR, "hours", how),
-    ]
-    _show("eta", rows, json_path)
+    _show("eta", answers.time_left(count, each, hours_per_day, overhead), json_path)
 
 
 @command.command()
@@ -301,21 +253,10 @@ def dp(
     json_path: str | None,
 ) -> None:
     """Shows the replicas of a job, and which global batch sizes are possible."""
-    replicas = plan.data_parallel(world, tp, pp, cp)
-    multiple = "multiple of MBS x DP"
-    rows = [
-        _Row("dp", "replicas (DP)", replicas, "", "world / (TP x PP x CP)"),
-        _Row("gbs_multiple", "global batch size", mbs * replicas, "samples", multiple),
-    ]
-    if gbs is not None:
-        count = plan.microbatches(gbs, mbs, replicas)
-        rows.append(_Row("microbatches", "micro-batches", count, "a replica", "GBS / (MBS x DP)"))
-        idle = 100 * plan.bubble(pp, count)
-        rows.append(_Row("bubble", "pipeline bubble", idle, "%", "(p - 1) / (m + p - 1), 1F1B"))
-    if gpus_per_node is not None:
-        nodes = tp * pp * cp / gpus_per_node
-        rows.append(_Row("nodes", "nodes of a replica", nodes, "", "TP x PP x CP / GPUs per node"))
-    _show("dp", rows, json_path)
+    found = answers.parallel(
+        world, tp=tp, pp=pp, cp=cp, mbs=mbs, gbs=gbs, gpus_per_node=gpus_per_node
+    )
+    _show("dp", found, json_path)
     if gpus_per_node is not None and tp > gpus_per_node:
         said = f"TP {tp} spans nodes of {gpus_per_node} GPUs: keep TP inside a node"
         render.line(f"oddrank: {said}", sys.stderr)
@@ -351,25 +292,15 @@ def memory(
     json_path: str | None,
 ) -> None:
     """Shows the memory of a GPU for parameters, gradients, optimizer by ZeRO stage; activations."""
-    table = []
-    for zero in range(4):
-        state = plan.state_memory(params, tp=tp, pp=pp, dp=dp, zero=zero, adam=adam)
-        parts = (state.parameters, state.gradients, state.optimizer, state.total)
-        table.append((zero, *(part / _GIB for part in parts)))
-    saved = params * plan.ADAM[adam].saved / _GIB
-    rows = [_Row("checkpoint", "checkpoint", saved, "GiB", f"all but gradients; stages: {ZERO}")]
+    found = answers.state_by_stage(params, tp=tp, pp=pp, dp=dp, adam=adam)
     if layers and hidden and heads and seq:
-        for kind in RECOMPUTE:
-            held = plan.activation_memory(
-                layers, hidden, heads, seq, mbs,
-                tp=tp, sequence_parallel=sequence_parallel, recompute=kind,
-            )  # fmt: skip
-            what = f"activations, recompute {kind}"
-            rows.append(_Row(f"activations_{kind}", what, held / _GIB, "GiB a GPU", ACTIVATIONS))
+        more = answers.activations(
+            layers, hidden, heads, seq, mbs, tp=tp, sequence_parallel=sequence_parallel
+        )
+        found = replace(found, rows=[*found.rows, *more])
     elif layers or hidden or heads or seq:
         raise click.UsageError("activations need --layers, --hidden, --heads and --seq")
-    columns = ("ZeRO", "parameters GiB", "gradients GiB", "optimizer GiB", "together GiB")
-    _show("memory", rows, json_path, columns, table)
+    _show("memory", found, json_path)
 
 
 @command.command()
@@ -394,22 +325,8 @@ def ckpt(
     """Shows how often to save a checkpoint, and which share of time failures and saves cost."""
     if every is not None and seconds is None:
         raise click.UsageError("--every needs --seconds, the time of an iteration")
-    whole = mtbf / nodes
-    found = [("Young", plan.young_interval(save, whole)), ("Daly", plan.daly_interval(save, whole))]
-    if every is not None and seconds is not None:
-        found.append((f"every {every:g} iterations", every * seconds))
-    columns = ("rule", "interval s", "iterations", "lost %")
-    table = [
-        (
-            name,
-            interval,
-            interval / seconds if seconds else None,
-            100 * plan.lost_share(interval, save, whole, restart),
-        )
-        for name, interval in found
-    ]
-    rows = [_Row("mtbf", "failures", whole / _HOUR, "hours apart", f"{YOUNG}; {DALY}")]
-    _show("ckpt", rows, json_path, columns, table)
+    found = answers.checkpoints(save, mtbf / nodes, restart=restart, seconds=seconds, every=every)
+    _show("ckpt", found, json_path)
 
 
 def _peak(gpu: str | None, dtype: str, given: float | None) -> plan.Peak | None:
@@ -420,53 +337,14 @@ def _peak(gpu: str | None, dtype: str, given: float | None) -> plan.Peak | None:
     return plan.peak(gpu, dtype) if gpu is not None else None
 
 
-def _speeds(model: float, hardware: float, how: str, peak: plan.Peak | None) -> list[_Row]:
-    again = f"{how}; with recomputation" if hardware > model else how
-    rows = [
-        _Row("hardware_tflops", "hardware FLOPs", hardware, "TFLOP/s a GPU", again),
-        _Row("model_tflops", "model FLOPs", model, "TFLOP/s a GPU", how),
-    ]
-    if peak is not None:
-        why = f"of {peak.tflops:g} TFLOP/s ({peak.gpu}, {peak.dtype}, dense: {peak.source})"
-        for key, name, value in (("hfu", "HFU", hardware), ("mfu", "MFU", model)):
-            share = 100 * plan.utilization(value, peak.tflops)
-            rows.append(_Row(key, name, share, "%", why))
-    return rows
-
-
-def _show(
-    tool: str,
-    rows: Sequence[_Row],
-    json_path: str | None,
-    columns: Sequence[str] = (),
-    table: Sequence[Sequence[object]] = (),
-) -> None:
+def _show(tool: str, answer: Answer, json_path: str | None) -> None:
     """Prints the table and the results, and writes both to the JSON."""
     if json_path != "-":
-        if columns:
-            shown = [[_text(cell) for cell in row] for row in table]
-            render.table(columns, _folded(shown), sys.stdout)
-        if columns and rows:
+        if answer.columns:
+            render.table(answer.columns, answer.shown_table(), sys.stdout)
+        if answer.columns and answer.rows:
             render.line("", sys.stdout)
-        if rows:
-            results = [(r.what, number_text(r.value), r.unit, r.how) for r in rows]
-            render.table(_COLUMNS, results, sys.stdout)
+        if answer.rows:
+            render.table(answers.COLUMNS, answer.shown_rows(), sys.stdout)
     if json_path is not None:
-        data = {
-            "results": {r.key: {"value": r.value, "unit": r.unit, "how": r.how} for r in rows},
-            "rows": [dict(zip(columns, row, strict=True)) for row in table],
-        }
-        write_json(envelope(f"plan {tool}", {}, data), json_path)
-
-
-def _text(cell: object) -> object:
-    return number_text(cell) if isinstance(cell, float) else cell
-
-
-def _folded(table: Sequence[Sequence[object]]) -> Sequence[Sequence[object]]:
-    """Leaves out rows in the middle of a long table; the JSON has all."""
-    if len(table) <= _MOST_ROWS:
-        return table
-    half = _MOST_ROWS // 2
-    gap = ["...", *["-"] * (len(table[0]) - 1)]
-    return [*table[:half], gap, *table[-half:]]
+        write_json(envelope(f"plan {tool}", {}, answer.data()), json_path)

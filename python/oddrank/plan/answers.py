@@ -1,0 +1,195 @@
+"""What the commands show: results with their formulas' sources, and tables. Pure, without click."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oddrank import plan
+from oddrank.finding import number_text
+from oddrank.plan.downtime import DALY, YOUNG
+from oddrank.plan.hyperparameters import MEGATRON_STD
+from oddrank.plan.memory import ACTIVATIONS, RECOMPUTE, ZERO
+from oddrank.plan.peaks import DTYPES
+
+COLUMNS = ("what", "value", "unit", "how")
+"""Of the results, as they are shown."""
+_MOST_ROWS = 20  # of a table on the screen
+_DAY, _HOUR, _GIB = 86400, 3600, 1 << 30
+
+
+@dataclass(frozen=True)
+class Row:
+    """A result. key: its name in the JSON. how: the formula, or its source."""
+
+    key: str
+    what: str
+    value: float
+    unit: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Results, and perhaps a table above them."""
+
+    rows: Sequence[Row] = ()
+    columns: Sequence[str] = ()
+    table: Sequence[Sequence[object]] = ()
+
+    def data(self) -> dict[str, Any]:
+        """Returns `data` of the JSON."""
+        return {
+            "results": {r.key: {"value": r.value, "unit": r.unit, "how": r.how} for r in self.rows},
+            "rows": [dict(zip(self.columns, row, strict=True)) for row in self.table],
+        }
+
+    def shown_rows(self) -> list[tuple[str, ...]]:
+        """Returns the results as texts under COLUMNS."""
+        return [(r.what, number_text(r.value), r.unit, r.how) for r in self.rows]
+
+    def shown_table(self) -> list[Sequence[object]]:
+        """Returns the table without the rows in the middle of a long one: the JSON has all."""
+        texts = [[_text(cell) for cell in row] for row in self.table]
+        if len(texts) <= _MOST_ROWS:
+            return [*texts]
+        half = _MOST_ROWS // 2
+        gap = ["...", *["-"] * (len(self.columns) - 1)]
+        return [*texts[:half], gap, *texts[-half:]]
+
+
+def _text(cell: object) -> object:
+    return number_text(cell) if isinstance(cell, float) else cell
+
+
+def speeds(model: float, hardware: float, how: str, peak: plan.Peak | None) -> list[Row]:
+    """Returns the rows of speeds in TFLOP/s of a GPU, and their shares of its peak."""
+    again = f"{how}; with recomputation" if hardware > model else how
+    rows = [
+        Row("hardware_tflops", "hardware FLOPs", hardware, "TFLOP/s a GPU", again),
+        Row("model_tflops", "model FLOPs", model, "TFLOP/s a GPU", how),
+    ]
+    if peak is not None:
+        why = f"of {peak.tflops:g} TFLOP/s ({peak.gpu}, {peak.dtype}, dense: {peak.source})"
+        for key, name, value in (("hfu", "HFU", hardware), ("mfu", "MFU", model)):
+            share = 100 * plan.utilization(value, peak.tflops)
+            rows.append(Row(key, name, share, "%", why))
+    return rows
+
+
+def tokens(seq: int, batch: int, seconds: float) -> Row:
+    return Row("tokens_per_second", "tokens", seq * batch / seconds, "1/s", "batch x seq / seconds")
+
+
+def peaks() -> Answer:
+    columns = ("GPU", *DTYPES, "source", "note")
+    table = [
+        (row.name, *(getattr(row, kind) or None for kind in DTYPES), row.source, row.note)
+        for row in plan.PEAKS
+    ]
+    return Answer((), columns, table)
+
+
+def initial_values(hidden: int) -> Answer:
+    rows = [
+        Row(f"std_{number}", rule, std(hidden), "", source)
+        for number, (rule, (std, source)) in enumerate(plan.INIT_STDS.items(), 1)
+    ]
+    default = "Megatron-LM's default: too large for large models, says the handbook"
+    return Answer([*rows, Row("megatron_default", "whatever h", MEGATRON_STD, "", default)])
+
+
+def ramp_up(ramped: plan.RampUp, samples: int, train_samples: int | None) -> Answer:
+    """samples: the length of the ramp-up."""
+    stages = list(ramped.stages())
+    last = stages[-1]
+    how = "Megatron-LM, num_microbatches_calculator.py"
+    rows = [
+        Row("iterations", "ramp-up", last.first_iteration, "iterations", how),
+        Row("samples", "ramp-up", last.first_sample, "samples", how),
+        Row("step_samples", "each step lasts", samples / max(1, ramped.steps), "samples", how),
+        Row("most_replicas", "most MBS x DP", ramped.most_replicas, "", "gcd of start, increment"),
+    ]
+    if train_samples is not None:
+        count = ramped.iterations(train_samples)
+        rows.append(Row("train_iterations", "training", count, "iterations", how))
+    columns = ("batch size", "from iteration", "from sample", "iterations")
+    table = [(s.batch_size, s.first_iteration, s.first_sample, s.iterations) for s in stages]
+    return Answer(rows, columns, table)
+
+
+def time_left(count: float, each: float, hours_per_day: float, overhead: float) -> Answer:
+    """overhead: further work, in percent."""
+    left = plan.run_seconds(count, each, hours_per_day=hours_per_day, overhead=overhead / 100)
+    how = f"at {hours_per_day:g} hours a day, {overhead:g} % more work"
+    return Answer([
+        Row("days", "time left", left / _DAY, "days", how),
+        Row("hours", "time left", left / _HOUR, "hours", how),
+    ])  # fmt: skip
+
+
+def parallel(
+    world: int, *, tp: int, pp: int, cp: int, mbs: int, gbs: int | None, gpus_per_node: int | None
+) -> Answer:
+    count = plan.data_parallel(world, tp, pp, cp)
+    multiple = "multiple of MBS x DP"
+    rows = [
+        Row("dp", "replicas (DP)", count, "", "world / (TP x PP x CP)"),
+        Row("gbs_multiple", "global batch size", mbs * count, "samples", multiple),
+    ]
+    if gbs is not None:
+        micro = plan.microbatches(gbs, mbs, count)
+        rows.append(Row("microbatches", "micro-batches", micro, "a replica", "GBS / (MBS x DP)"))
+        idle = 100 * plan.bubble(pp, micro)
+        rows.append(Row("bubble", "pipeline bubble", idle, "%", "(p - 1) / (m + p - 1), 1F1B"))
+    if gpus_per_node is not None:
+        nodes = tp * pp * cp / gpus_per_node
+        rows.append(Row("nodes", "nodes of a replica", nodes, "", "TP x PP x CP / GPUs per node"))
+    return Answer(rows)
+
+
+def state_by_stage(params: float, *, tp: int, pp: int, dp: int, adam: str) -> Answer:
+    """Returns the memory of a GPU for the training's state, a row a ZeRO stage."""
+    columns = ("ZeRO", "parameters GiB", "gradients GiB", "optimizer GiB", "together GiB")
+    table = []
+    for zero in range(4):
+        state = plan.state_memory(params, tp=tp, pp=pp, dp=dp, zero=zero, adam=adam)
+        parts = (state.parameters, state.gradients, state.optimizer, state.total)
+        table.append((zero, *(part / _GIB for part in parts)))
+    saved = params * plan.ADAM[adam].saved / _GIB
+    how = f"all but gradients; stages: {ZERO}"
+    return Answer([Row("checkpoint", "checkpoint", saved, "GiB", how)], columns, table)
+
+
+def activations(
+    layers: int, hidden: int, heads: int, seq: int, mbs: int, *, tp: int, sequence_parallel: bool
+) -> list[Row]:
+    rows = []
+    for kind in RECOMPUTE:
+        held = plan.activation_memory(
+            layers, hidden, heads, seq, mbs,
+            tp=tp, sequence_parallel=sequence_parallel, recompute=kind,
+        )  # fmt: skip
+        what = f"activations, recompute {kind}"
+        rows.append(Row(f"activations_{kind}", what, held / _GIB, "GiB a GPU", ACTIVATIONS))
+    return rows
+
+
+def checkpoints(
+    save: float, mtbf: float, *, restart: float, seconds: float | None, every: float | None
+) -> Answer:
+    """mtbf: of the whole job. seconds: of an iteration. every: an interval in iterations."""
+    found = [("Young", plan.young_interval(save, mtbf)), ("Daly", plan.daly_interval(save, mtbf))]
+    if every is not None and seconds is not None:
+        found.append((f"every {every:g} iterations", every * seconds))
+    columns = ("rule", "interval s", "iterations", "lost %")
+    table = [
+        (
+            name,
+            interval,
+            interval / seconds if seconds else None,
+            100 * plan.lost_share(interval, save, mtbf, restart),
+        )
+        for name, interval in found
+    ]
+    rows = [Row("mtbf", "failures", mtbf / _HOUR, "hours apart", f"{YOUNG}; {DALY}")]
+    return Answer(rows, columns, table)
