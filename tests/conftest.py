@@ -68,6 +68,8 @@ PROBES: dict[str, Callable[[], bool]] = {
     "greenlet": _module("greenlet"),
     "matplotlib": _module("matplotlib"),
     "mypy": _module("mypy"),
+    "jinja2": _module("jinja2"),
+    "chromium": lambda: _programs("chromium", "chromedriver")() and _module("selenium")(),
     "mpi": _succeeds("mpirun", "--version", saying="Open MPI"),
     "hydra": _programs("mpiexec.hydra"),
     "slurm": _programs("slurmctld", "slurmd", "munged", "srun", "sbatch", "scancel"),

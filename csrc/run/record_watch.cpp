@@ -5,12 +5,21 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "os/error.hpp"
 #include "os/fd.hpp"
+#include "trace/read/records.hpp"
 
 namespace oddrank::run {
+namespace {
+
+// Begins the names of the sections in which a rank waits on purpose: PREFIX of oddrank/pauses.py.
+constexpr std::string_view kPause = "oddrank:";
+
+}  // namespace
 
 RecordWatch::RecordWatch(std::vector<std::string> paths, pid_t pid, std::uint64_t start_time,
                          std::int64_t quiet_ns)
@@ -33,6 +42,8 @@ void RecordWatch::find() {
       path_ = path;
       inode_ = found.st_ino;
       heads_ = {};
+      marks_read_ = 0;
+      paused_ = false;
       stage_ = "starting";  // look() sees that it moves
       return;
     } catch (const Error&) {
@@ -57,8 +68,33 @@ void RecordWatch::look(std::int64_t now) {
   heads_ = std::move(heads);
   progress_ += moved;
   const bool is_new = stage_ == std::string_view("starting");
-  if (moved != 0 || is_new) moved_ns_ = now;
-  stage_ = now - moved_ns_ < quiet_after_ns_ ? "moving" : "quiet";
+  bool paused = moved == 0 && paused_;
+  // Marks are read only of a rank that stands still, and once.
+  if (moved != 0) {
+    marks_read_ = 0;
+  } else if (heads_.marks_claimed != marks_read_) {
+    try {
+      paused = is_paused();
+      marks_read_ = heads_.marks_claimed;
+    } catch (const Error&) {
+      return;  // cut
+    }
+  }
+  if (moved != 0 || is_new || paused != paused_) moved_ns_ = now;
+  paused_ = paused;
+  const bool is_quiet = now - moved_ns_ >= quiet_after_ns_;
+  stage_ = paused_ ? "paused" : is_quiet ? "quiet" : "moving";
+}
+
+// Returns whether a section of that name has begun and not ended.
+bool RecordWatch::is_paused() const {
+  std::unordered_set<std::uint64_t> open;
+  for (const trace::Mark& mark : trace::read_marks(*file_).list) {
+    const bool begins = mark.kind == trace::MarkKind::kSectionBegin;
+    if (begins && mark.text.starts_with(kPause)) open.insert(mark.value);
+    if (mark.kind == trace::MarkKind::kSectionEnd) open.erase(mark.value);
+  }
+  return !open.empty();
 }
 
 int RecordWatch::exit_code() const noexcept {

@@ -24,13 +24,15 @@ class RecordWatch {
   // one.
   void look(std::int64_t now);
 
-  // "starting" (there is no record yet), "moving" or "quiet".
+  // "starting" (there is no record yet), "moving", "quiet", or "paused": it waits on purpose, and
+  // has said so (oddrank/pauses.py).
   const char* stage() const noexcept { return stage_; }
   // The number of the last step(); "" before the first.
   std::string step() const { return heads_.step ? std::to_string(*heads_.step) : ""; }
   // Grows with each step, and each begin and end of a collective.
   std::uint64_t progress() const noexcept { return progress_; }
-  // Time since look() last saw progress or a new record; -1 without a record.
+  // Time since look() last saw progress, a pause's begin or end, or a new record; -1 without a
+  // record.
   std::int64_t quiet_ns(std::int64_t now) const noexcept { return file_ ? now - moved_ns_ : -1; }
   // How the process ended, as it noted itself; -1: unknown.
   int exit_code() const noexcept;
@@ -39,6 +41,7 @@ class RecordWatch {
 
  private:
   void find();
+  bool is_paused() const;
 
   std::vector<std::string> paths_;
   pid_t pid_;
@@ -51,6 +54,8 @@ class RecordWatch {
   const char* stage_ = "starting";
   std::uint64_t progress_ = 0;
   std::int64_t moved_ns_ = 0;
+  bool paused_ = false;
+  std::uint64_t marks_read_ = 0;  // marks_claimed when paused_ was read
 };
 
 }  // namespace oddrank::run

@@ -6,7 +6,7 @@ The module of a command is imported when the command runs; --help imports none.
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -136,6 +136,37 @@ def json_option(command: Command) -> Command:
     )(command)
 
 
+def html_option(command: Command) -> Command:
+    """Adds `--html FILE`, passed as `html_path: str | None`. Checks that it can be written."""
+    return click.option(
+        "--html",
+        "html_path",
+        metavar="FILE",
+        callback=_html_file,
+        help="Write the report as one page for a browser, which needs no network.",
+    )(command)
+
+
+def _html_file(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    from oddrank.page import page
+
+    if value in ("", "-"):
+        raise click.BadParameter("a page is no text for a terminal: give it a file")
+    if value is not None and writes_report():
+        page.check()
+    return writable(page.ADVICE)(ctx, option, value)
+
+
+def refuse_shared(files: Mapping[str, str | None]) -> None:
+    """Refuses to write two things to one file, or to stdout. files: option -> its file, if any."""
+    given = {option: path for option, path in files.items() if path}
+    to_stdout = [option for option, path in given.items() if path == "-"]
+    if len(to_stdout) > 1:
+        raise click.UsageError(f"only one of {' and '.join(to_stdout)} can be -")
+    if len({os.path.abspath(path) for path in given.values()}) < len(given):
+        raise click.UsageError(f"{' and '.join(given)} each need a file of their own")
+
+
 def fail_on_option(command: Command) -> Command:
     """Adds `--fail-on LIST`, passed as `fail_on: frozenset[str]` for `Report.exit_code`."""
     verdicts = "odd,unknown,incomplete"
@@ -175,21 +206,25 @@ def writable(
 
     def check(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
         """Checks on rank 0 only, which writes the file: other nodes may not have the folder."""
-        from oddrank import launch
         from oddrank.report import JSON_ADVICE, check_writable
 
         if value == "":
             raise click.BadParameter("it is empty: give it a file, or - for stdout")
-        if value is not None:
-            try:
-                writes = launch.current().rank == 0
-            except LaunchError:
-                writes = True
-            if writes:
-                check_writable(value, advice or JSON_ADVICE)
+        if value is not None and writes_report():
+            check_writable(value, advice or JSON_ADVICE)
         return value
 
     return check
+
+
+def writes_report() -> bool:
+    """Returns whether this process writes the job's files: rank 0, or one without a launcher."""
+    from oddrank import launch
+
+    try:
+        return launch.current().rank == 0
+    except LaunchError:
+        return True
 
 
 def prometheus_file(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:

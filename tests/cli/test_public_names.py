@@ -12,12 +12,18 @@ import oddrank
 SOURCES = Path(oddrank.__file__).parents[1]
 
 
-def checked(folder: Path, *lines: str) -> str:
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Returns a folder for what mypy learns of oddrank, which takes it most of its time."""
+    return tmp_path_factory.mktemp("mypy")
+
+
+def checked(folder: Path, cache: Path, *lines: str) -> str:
     """Returns the output of mypy for a script of these lines."""
     script = folder / "script.py"
     script.write_text("\n".join(["import oddrank", "import oddrank.trace", *lines, ""]))
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder), str(script)],
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), str(script)],
         env={**os.environ, "MYPYPATH": str(SOURCES)},
         cwd=folder,
         capture_output=True,
@@ -30,17 +36,18 @@ def checked(folder: Path, *lines: str) -> str:
 
 
 @pytest.mark.needs("mypy")
-def test_a_type_checker_knows_every_public_name(tmp_path):
-    shown = checked(tmp_path, *(f"reveal_type(oddrank.{name})" for name in oddrank.__all__))
+def test_a_type_checker_knows_every_public_name(tmp_path, cache):
+    shown = checked(tmp_path, cache, *(f"reveal_type(oddrank.{name})" for name in oddrank.__all__))
     types = [line for line in shown.splitlines() if "Revealed type" in line]
     assert len(types) == len(oddrank.__all__), shown
     assert not [line for line in types if 'is "Any"' in line]
 
 
 @pytest.mark.needs("mypy")
-def test_a_type_checker_sees_misspelled_names_and_wrong_arguments(tmp_path):
+def test_a_type_checker_sees_misspelled_names_and_wrong_arguments(tmp_path, cache):
     shown = checked(
         tmp_path,
+        cache,
         "oddrank.armed()",
         "oddrank.arm(hook=3)",
         "oddrank.step('four')",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from debugger.programs import attach, started
+from oddrank.triage import report
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 JOB = str(Path(__file__).with_name("breakpoint_job.py"))
@@ -37,11 +38,15 @@ def test_without_a_debugger_s_answer_the_job_goes_on(tmp_path):
     assert said.count("total 54.0") == 3
 
 
-def test_a_worker_of_a_dataloader_stops_alone(tmp_path):
-    command = [*TORCHRUN, "2", JOB, "worker"]
+@pytest.mark.needs("torch-build")
+def test_a_worker_of_a_dataloader_stops_alone_and_its_rank_is_not_stuck(tmp_path):
+    command = [*TORCHRUN, "2", "-m", "oddrank", "run", "--no-watch", JOB, "worker"]
     with started(tmp_path, command, OMP_NUM_THREADS="1") as job:
         (session,) = job.waits()
         assert session.rank == 1
+        records = sorted(map(str, tmp_path.glob("*/*.trace")))
+        said = report.made(report.read(records)).summary
+        assert said.startswith("rank 1 stands in a breakpoint (breakpoint_job.py:")
         done = attach(tmp_path, "1", typed="p 'index', index\nq\n")
         said = job.ends()
     assert "('index', 3)" in done.stdout

@@ -8,7 +8,8 @@ import pytest
 from oddrank import exclude
 from oddrank.finding import Who
 from oddrank.report import Report
-from oddrank.run.decide import ATTEMPTS, Attempt, attempts, decide, note, signature
+from oddrank.run.decide import ATTEMPTS, REFUSED, Attempt, attempts, decide, note, signature
+from oddrank.switches.agreement import RefusedError
 from oddrank.triage.facts import Process, Source, Suspect, Trouble
 from oddrank.triage.findings import finding as finding_of
 from reports import finding
@@ -42,6 +43,14 @@ def named(cause, condition="stuck", rank=2, **changes):
 def test_a_cause_decides(cause, drains, action, nodes):
     made = decided(named(cause, drains_node=drains))
     assert (made.action, made.nodes) == (action, nodes)
+
+
+def test_a_job_that_a_switch_refuses_is_not_queued_again():
+    assert f"{RefusedError.__module__}.{RefusedError.__qualname__}" == REFUSED
+    refused = named(
+        "dead", "dead", what=f"rank 0 (node1) raised {REFUSED} at <module> (train.py:8)"
+    )
+    assert decided(refused).action == "do-not-restart"
 
 
 def test_an_end_from_outside_and_an_unknown_cause_leave_no_node_out():

@@ -32,6 +32,7 @@ from oddrank.run.watch import (
     Watch,
     Work,
 )
+from oddrank.triage import on_purpose
 from oddrank.triage.facts import Activity, Process, Source
 from processes import until
 from run.made_job import MadeJob
@@ -94,6 +95,7 @@ class Judged:
     """A judge whose guards, snapshots and triage are the test's."""
 
     leaf_class: str | None = None
+    cause = "host-stuck"
 
     def __init__(self, folder, monkeypatch):
         self.json, self.lines, self.findings = folder / "report.json", [], [finding()]
@@ -117,7 +119,7 @@ class Judged:
 
     def made(self):
         processes = [{"rank": 2, "host": "node1", "pid": 7}]
-        suspects = [{"processes": processes, "leaf_class": self.leaf_class}]
+        suspects = [{"cause": self.cause, "processes": processes, "leaf_class": self.leaf_class}]
         data = {"evidence": [], "folder": None, "skipped": [], "heard": [], "suspects": suspects}
         return Report.of("triage", {"size": 4}, data, self.findings, complete=True)
 
@@ -178,6 +180,18 @@ def test_a_job_without_records_is_told_of_too(judged, monkeypatch):
     judged.takes(Death((2,)))
     assert judged.lines == [["rank 2 died, and nothing says why"]]
     assert judged.report()["verdict"] == "incomplete"
+
+
+@pytest.mark.parametrize("event", [Stall(600.0, last=True), Still(1200.0)])
+def test_a_pause_on_purpose_is_not_told_and_nothing_is_done(judged, monkeypatch, event):
+    judged.on_stall("kill").findings = []
+    judged.cause = on_purpose.CAUSE
+    excused = []
+    monkeypatch.setattr(judged.watch, "excuse", excused.append)
+    judged.takes(event)
+    assert len(excused) == 1
+    assert (judged.lines, judged.taker.asked) == ([], [])
+    assert not judged.json.exists()
 
 
 def test_while_the_awaited_rank_works_nobody_is_named(judged):

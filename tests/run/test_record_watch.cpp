@@ -88,6 +88,41 @@ TEST_F(Watched, events_and_marks_alone_are_no_progress) {
   EXPECT_STREQ(watch_.stage(), "quiet");
 }
 
+TEST_F(Watched, is_paused_while_a_section_of_that_name_is_open_and_moves_when_it_ends) {
+  look(1);
+  record_.mark(trace::MarkKind::kSectionBegin, 1, "data");
+  look(7);
+  EXPECT_STREQ(watch_.stage(), "quiet");
+  record_.mark(trace::MarkKind::kSectionBegin, 2, "oddrank:switch 60 /shared/run17");
+  look(8);
+  EXPECT_STREQ(watch_.stage(), "paused");
+  EXPECT_EQ(watch_.progress(), 0U);
+  look(40);
+  EXPECT_STREQ(watch_.stage(), "paused");
+  EXPECT_EQ(watch_.quiet_ns(40 * kSecond), 32 * kSecond);
+  record_.mark(trace::MarkKind::kSectionEnd, 2, "oddrank:switch 60 /shared/run17");
+  look(41);
+  EXPECT_STREQ(watch_.stage(), "moving");
+  look(46);
+  EXPECT_STREQ(watch_.stage(), "quiet");
+}
+
+TEST_F(Watched, is_not_paused_any_more_once_it_goes_on) {
+  look(1);
+  record_.mark(trace::MarkKind::kSectionBegin, 2, "oddrank:breakpoint 60 train.py:41");
+  record_.header().step = 4;
+  look(2);
+  EXPECT_STREQ(watch_.stage(), "moving");  // as it has moved since the last look
+  look(3);
+  EXPECT_STREQ(watch_.stage(), "paused");
+  record_.mark(trace::MarkKind::kSectionEnd, 2, "oddrank:breakpoint 60 train.py:41");
+  record_.header().step = 5;
+  look(4);
+  EXPECT_STREQ(watch_.stage(), "moving");
+  look(9);
+  EXPECT_STREQ(watch_.stage(), "quiet");
+}
+
 TEST_F(Watched, tells_the_end_that_its_process_noted) {
   look(1);
   EXPECT_EQ(watch_.exit_code(), -1);

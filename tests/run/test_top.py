@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from oddrank.pauses import Pause
 from oddrank.run.top import look as top
 from oddrank.run.top.look import COLUMNS, Gpu, Look
 from oddrank.trace import ranks
@@ -140,3 +141,13 @@ def test_a_rank_that_began_between_two_looks_has_no_rate_yet(job):
     now = top.look(sorted(Path(folder).rglob("rank*.trace")))
     (first, _) = top.rows(Look(now.time - 1, ()), now)
     assert dict(zip(COLUMNS, first, strict=True))["steps/s"] is None
+
+
+def test_a_rank_that_waits_on_purpose_says_so_and_not_its_call(job):
+    folder, _ = job
+    now = top.look(sorted(Path(folder).rglob("rank*.trace")))
+    pause = Pause("breakpoint", 3600.0, "train.py:41", since=now.time - 5)
+    paused = replace(now, ranks=tuple(replace(one, pause=pause) for one in now.ranks))
+    for row in top.rows(now, paused):
+        said = dict(zip(COLUMNS, row, strict=True))["in"]
+        assert said == "stands in a breakpoint (train.py:41), on purpose, for 5.0 s"

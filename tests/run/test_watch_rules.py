@@ -103,6 +103,56 @@ def test_one_rank_that_moves_is_no_stall(job):
     assert job.goes_on(1000, [2]) == []
 
 
+def pauses(job, seconds, ranks):
+    """Ranks wait on purpose for so long; returns what happened."""
+    job.set(list(ranks), stage="paused", quiet_ms=0)
+    return job.waits(seconds)
+
+
+def test_a_pause_on_purpose_makes_later_stalls_no_longer(job):
+    found = pauses(job, STALL / 2, job.everyone())
+    assert found == []
+    job.goes_on(20)
+    assert job.watch.longest == 0
+    (stall,) = job.stands(STALL + 4)
+    assert isinstance(stall, Stall)
+
+
+def test_after_a_pause_the_time_of_a_stall_counts_anew(job):
+    pauses(job, STALL - 10, job.everyone())
+    job.set(job.everyone(), stage="quiet", quiet_ms=0)
+    assert job.waits(STALL - 4) == []
+    assert kinds(job.waits(8)) == [Stall]
+
+
+def test_a_stall_that_is_a_pause_is_excused_and_looked_at_again(job):
+    (stall,) = pauses(job, STALL + 4, job.everyone())
+    assert not stall.last
+    for _ in range(12):  # never the last one, which is told whatever it is
+        job.watch.excuse(job.now)
+        assert job.waits(STALL - 4) == []
+        (stall,) = job.waits(8)
+        assert not stall.last
+    job.watch.excuse(job.now)
+    assert job.goes_on(20) == []
+    assert job.watch.longest == 0
+
+
+def test_a_told_stall_is_over_once_the_rank_comes_to_its_pause(job):
+    pauses(job, 1, [0, 1])
+    (stall,) = job.stands(STALL + 10)
+    assert isinstance(stall, Stall)
+    job.watch.tell()
+    assert kinds(pauses(job, 3, [2, 3])) == [Moved]
+
+
+def test_the_end_of_a_paused_rank_is_no_movement(job):
+    pauses(job, 10, job.everyone())
+    job.dies(2, signal=signal.SIGKILL)
+    assert kinds(job.waits(3)) == [Death]
+    assert job.watch.goes_well is False
+
+
 def test_a_job_goes_well_while_a_rank_moves_and_none_has_died(job):
     assert job.watch.goes_well
     job.stands(10)

@@ -124,8 +124,9 @@ def watched_job(
     of_launcher: tuple[str, ...] = (),
     hosts: Sequence[Host] = (),
     environ: Mapping[str, str] | None = None,
+    script: Path = TRAINING,
 ) -> Iterator[Job]:
-    """Starts the training with a fault; ends all its processes afterwards.
+    """Starts the training (or another script) with a fault; ends all its processes afterwards.
 
     of_launcher: options of torchrun. hosts: those that share the ranks; empty: this one. A launcher
     that is a function reaches them itself.
@@ -137,7 +138,7 @@ def watched_job(
             every = ("--report-every", str(report_every)) if report_every is not None else ()
             json_and_stall = ("--json", "report.json", "--stall", str(stall))
             options = (*json_and_stall, "--on-stall", on_stall, *every)
-        tool = [*program, *options, str(TRAINING), fault, str(rank), str(steps), name]
+        tool = [*program, *options, str(script), fault, str(rank), str(steps), name]
         master = (hosts[0].address if hosts else "127.0.0.1", port)
         variables = {
             **os.environ, **mark.environ, "PATH": PATH, "OMP_NUM_THREADS": "1",

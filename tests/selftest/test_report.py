@@ -143,6 +143,7 @@ def test_a_report_knows_who_raised():
     [
         ("prometheus.text", "--prometheus"),
         ("exclude.text", "--exclude"),
+        ("page.text", "--html"),
         ("_data_of_nodes", "data.nodes"),
         ("_data_of_facts", "data.environment"),
         ("as_data", "data.compared"),
@@ -156,9 +157,9 @@ def test_a_part_of_the_report_that_fails_is_a_finding_and_the_others_are_written
         raise KeyError("node7")
 
     monkeypatch.setattr(f"oddrank.selftest.report.{broken}", fail)
-    names = ("json", "exclude", "oddrank.prom")
-    report, exclude, figures = (str(tmp_path / name) for name in names)
-    code = conclude(outcome(), _launch(4), Wanted({}, report, exclude, figures, FAILING))
+    names = ("json", "exclude", "oddrank.prom", "page")
+    report, exclude, figures, html = (str(tmp_path / name) for name in names)
+    code = conclude(outcome(), _launch(4), Wanted({}, report, exclude, figures, FAILING, html))
     assert code == 1
     said = json.loads((tmp_path / "json").read_text())
     jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
@@ -166,6 +167,6 @@ def test_a_part_of_the_report_that_fails_is_a_finding_and_the_others_are_written
     assert (said["verdict"], found["cause"]) == ("unknown", "part-failed")
     assert f"{part} is left out" in found["what"]
     assert "KeyError: 'node7'" in found["what"]
-    lost = {"--prometheus": "oddrank.prom", "--exclude": "exclude"}.get(part)
+    lost = {"--prometheus": "oddrank.prom", "--exclude": "exclude", "--html": "page"}.get(part)
     assert [name for name in names if not (tmp_path / name).exists()] == [lost] * bool(lost)
     assert "selftest: unknown" in capfd.readouterr().out

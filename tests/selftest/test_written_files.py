@@ -56,7 +56,7 @@ def test_a_file_that_can_not_be_written_is_told_before_the_run(option, tmp_path)
 
 def test_two_of_the_files_can_not_both_be_stdout():
     verdict = job(1, command=("selftest", "--exclude", "-", "--prometheus", "-"), launcher="env")
-    assert "only one of --json, --exclude and --prometheus can be -" in verdict.output
+    assert "only one of --exclude and --prometheus can be -" in verdict.output
 
 
 @pytest.mark.parametrize(

@@ -88,5 +88,5 @@ def test_all_ranks_of_a_job_that_starts_under_a_kill_end_with_the_same_line(tmp_
     with job(tmp_path, ranks=2) as torchrun:
         assert torchrun.wait(LONGEST) == 1
     text = (tmp_path / "out").read_text()
-    assert text.count("SwitchError: the switch") == 2
+    assert text.count("RefusedError: the switch") == 2
     assert "says kill (alice@login1" in text

@@ -70,6 +70,13 @@ def test_py_spy_names_process_threads_and_frames(tmp_path):
     assert stack.frames[2].file == "<string>"
 
 
+def test_py_spys_text_of_several_nodes_has_the_node_of_each_line(tmp_path):
+    """As examples/slurm/stacks.sh prints it: equal pids on two nodes are two processes."""
+    both = "".join(f"node{i}: {line}\n" for i in (0, 1) for line in PY_SPY.splitlines())
+    mains = [t.process for t in threads(read(tmp_path, a=both)) if t.name == "MainThread"]
+    assert mains == [Process(None, "node0", 4711), Process(None, "node1", 4711)]
+
+
 def test_py_spys_subprocesses_are_children_of_the_rank_of_the_file(tmp_path):
     def dump(pid, parent, frame):
         more = f"Parent Process {parent}: python train.py\n" if parent else ""

@@ -13,10 +13,11 @@ from typing import Any
 
 from oddrank import forks, job_store, launch, render
 from oddrank.debugger.channel import Channel, Listener, terminal
-from oddrank.debugger.rank_pdb import RankPdb
+from oddrank.debugger.rank_pdb import RankPdb, place_of
 from oddrank.debugger.waiting import Stopped, Waiting
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.job_store import JobStore
+from oddrank.pauses import Paused
 
 _numbers = itertools.count()
 _store: tuple[Any, JobStore] | None = None
@@ -76,13 +77,14 @@ def _debug(
         _active.stop_at(frame)
         return True
     end = time.monotonic() + deadline
-    place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    place = place_of(frame)
     who = f"rank {rank} ({os.uname().nodename}, pid {os.getpid()})"
     channel: Channel | None = terminal(end)
     if channel is not None:
         _tell(f"{who} stops at {place}, in pdb at its terminal", stopped)
     else:
-        with closing(Listener(rank, place, listen)) as listener:
+        waits = Paused("breakpoint", deadline, place)
+        with waits, closing(Listener(rank, place, listen)) as listener:
             name = rank if _is_rank() else f"{rank} --pid {os.getpid()}"
             _tell(
                 f"{who} stops at {place} for a debugger, at most {deadline:g} s. On"

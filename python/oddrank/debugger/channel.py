@@ -49,6 +49,11 @@ class Channel:
     def is_late(self) -> bool:
         return time.monotonic() >= self._end
 
+    @property
+    def left(self) -> float:
+        """Seconds to the deadline."""
+        return max(0.0, self._end - time.monotonic())
+
     def readline(self) -> str:
         while self.is_open and b"\n" not in self._unread:
             if len(self._unread) > _LONGEST_LINE or not self._wait(select.POLLIN, self._end):

@@ -1,5 +1,6 @@
 """pdb over a channel: the program goes on when the debugger quits or its other side is lost."""
 
+import os
 import pdb
 import sys
 from collections.abc import Callable
@@ -7,6 +8,14 @@ from types import FrameType
 from typing import Any
 
 from oddrank.debugger.channel import Channel
+from oddrank.pauses import Paused
+
+
+def place_of(frame: FrameType | None) -> str:
+    """Returns a frame's place as people write it: train.py:41."""
+    if frame is None:
+        return "?"
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 class RankPdb(pdb.Pdb):
@@ -37,7 +46,8 @@ class RankPdb(pdb.Pdb):
         self.set_trace(frame)
 
     def interaction(self, frame: FrameType | None, *more: Any) -> None:
-        super().interaction(frame, *more)
+        with Paused("breakpoint", self._channel.left, place_of(frame)):
+            super().interaction(frame, *more)
         if sys.gettrace() is None:
             self._end()
         else:

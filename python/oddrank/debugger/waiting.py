@@ -16,6 +16,7 @@ from typing import Any
 
 from oddrank import job_store, render
 from oddrank.job_store import JobStore, Poller
+from oddrank.pauses import Paused
 
 STOPS, STEPS, OVER = "stops", "steps", "over"
 _BEAT_SECONDS = 1.0
@@ -83,12 +84,14 @@ class Waiting:
         self._beat = (-1, self._begun)
         self._state, self._noted = "", False
         self._goes_on = threading.Event()
+        self._paused = Paused("waits", deadline, str(rank))
         self._poller = Poller("waiting-rank", self._turn, self._lost)
 
     def wait(self) -> None:
         self._poller.start()
         # The thread knows better. It has a deadline for the rank to come, and one from then on.
         if not self._goes_on.wait(2 * self._deadline + _LOST_SECONDS):
+            self._paused.end()
             self._say("the store does not answer: the others go on")
 
     def _turn(self, woken: bytes) -> float | None:
@@ -111,10 +114,11 @@ class Waiting:
             self._state = state
             if state == STOPS:
                 self._end = now + self._deadline
+                self._paused.begin()
                 self._say(where)
             self._timeouts.extend()
         if state == STEPS:
-            self._goes_on.set()  # the timeouts stay long until it is over
+            self._let_go()  # the timeouts stay long until it is over
         beat = self._store.count(f"{self._key}/beat")
         if beat != self._beat[0]:
             self._beat = beat, now
@@ -127,6 +131,10 @@ class Waiting:
         if why:
             self._say(why)
         self._timeouts.restore()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._paused.end()
         self._goes_on.set()
 
     def _lost(self, error: Exception) -> None:

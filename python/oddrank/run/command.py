@@ -4,7 +4,7 @@ from typing import NoReturn
 
 import click
 
-from oddrank.cli import Seconds, writable
+from oddrank.cli import Seconds, html_option, refuse_shared, writable
 from oddrank.errors import OddrankError
 from oddrank.run.arm import COLLECT, OUTPUT, STALL, check_action
 from oddrank.trace.arm import BUDGET
@@ -78,6 +78,7 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
     callback=writable("give --exclude a file in a folder you can write"),
     help="Write the nodes to leave out when the job starts again, as selftest does.",
 )
+@html_option
 @click.option(
     "--history",
     "history_path",
@@ -128,6 +129,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     output: str,
     json_path: str | None,
     exclude_path: str | None,
+    html_path: str | None,
     history_path: str | None,
     report_every: float | None,
     prefix: bool,
@@ -140,7 +142,9 @@ def command(  # noqa: PLR0917 (click passes them by name)
 ) -> NoReturn:
     from oddrank.run import script, start
 
-    for option, path in (("--json", json_path), ("--exclude", exclude_path)):
+    files = {"--json": json_path, "--exclude": exclude_path, "--html": html_path}
+    refuse_shared(files)
+    for option, path in files.items():
         if path == "-":
             raise OddrankError(f"{option} - would mix with the script's output: name a file")
         if path is not None and no_watch:
@@ -148,7 +152,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     check_action(on_stall, json_path)
     if not no_watch:
         options = start.Options(
-            stall, json_path, exclude_path, history_path, on_stall, output, report_every
+            stall, json_path, exclude_path, history_path, on_stall, output, report_every, html_path
         )
         start.begin(options)
     if prefix:

@@ -20,6 +20,8 @@ Action = Literal["same-nodes", "exclude", "do-not-restart", "wait"]
 SCHEMA = "oddrank.attempt/1"
 ATTEMPTS = 3
 """So many attempts that end by the same cause without progress are enough."""
+REFUSED = "oddrank.switches.agreement.RefusedError"
+"""The exception of all ranks of a job that a switch does not let start."""
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _MOST_FILES, _LARGEST = 4096, 1 << 16
 
@@ -64,8 +66,8 @@ def decide(
         return Decision("same-nodes", "no rank is named, so there is no node to leave out")
     if first.cause == "moving":
         return Decision("wait", "the rank that others wait for moves")
-    if repeated := _repeated([*earlier, now]):
-        return Decision("do-not-restart", repeated)
+    if hopeless := _hopeless(first, [*earlier, now]):
+        return Decision("do-not-restart", hopeless)
     nodes = _nodes(first, host_of)
     if first.drains_node and nodes:
         return Decision("exclude", f"{', '.join(nodes)}: {first.what}", nodes)
@@ -84,8 +86,10 @@ def signature(report: Report) -> str:
     return f"{first.cause}: {_NUMBERS.sub('#', what).strip()}"
 
 
-def _repeated(attempts: Sequence[Attempt]) -> str:
+def _hopeless(first: Finding, attempts: Sequence[Attempt]) -> str:
     """Returns why another attempt will end like the last ones; "" if it may not."""
+    if REFUSED in first.what:
+        return "a switch says that this job must not start"
     last = attempts[-ATTEMPTS:]
     steps = [attempt.step for attempt in last if attempt.step is not None]
     same = len(steps) == ATTEMPTS and len({attempt.signature for attempt in last}) == 1

@@ -3,7 +3,7 @@
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from oddrank import exclude, job
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, ranks_text
+from oddrank.page import page
+from oddrank.page.parts import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
 from oddrank.run import evidence, late, say, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
@@ -30,6 +32,7 @@ from oddrank.run.watch import (
     Still,
     Watch,
 )
+from oddrank.triage import on_purpose
 from oddrank.triage import report as triage
 from oddrank.triage.facts import Activity
 
@@ -48,6 +51,16 @@ _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
 # Popen waits for a child that enters a folder, whose file system may not answer: a shell enters it.
 _IN_FOLDER = 'cd "$1" && exec /bin/sh -c "$2"'
+
+
+@dataclass
+class Judged:
+    """A verdict. awaited: the ranks that others wait for, as awaited(). read: its evidence."""
+
+    report: Report
+    awaited: dict[int, Awaited]
+    read: triage.Triage | None
+    """None: no rank has a record."""
 
 
 @dataclass
@@ -74,6 +87,8 @@ class Judge:
     """The attempts before this one."""
     outputs: Outputs = field(default_factory=Outputs)
     lateness: late.Lateness = field(default_factory=late.Lateness)
+    read: triage.Triage | None = None
+    """The evidence of the last verdict; None if no rank has a record."""
     late: dict[int, Finding] = field(default_factory=dict)
     """Ranks that were named as late, with what was said last."""
 
@@ -121,8 +136,11 @@ class Judge:
             self._on_stall(event)
         elif isinstance(event, Still):
             snapshot = self._snapshot(_STALL_SECONDS, look=_LOOK)
-            report, _ = self._judge(snapshot, say.stands(event.seconds))
-            self._tell("still-stuck", event.seconds, report, say.still(event.seconds))
+            made = self._judge(snapshot, say.stands(event.seconds))
+            if _is_paused(made.report):
+                self.watch.excuse(time.monotonic())
+                return
+            self._tell("still-stuck", event.seconds, made, say.still(event.seconds))
         elif isinstance(event, Moved):
             self._on_moved(event)
         else:
@@ -135,13 +153,13 @@ class Judge:
             self._note("death", after, None)
             return
         snapshot = self._snapshot(_DEATH_SECONDS, look=0.0)
-        report, _ = self._judge(snapshot, say.died(event.ranks))
+        made = self._judge(snapshot, say.died(event.ranks))
         self.told = event.told
         if event.told or self.settings.world["size"] == 1:
             # Python, or the user who ended the job, has said what there is to say.
-            self._note("death", after, report)
+            self._note("death", after, made)
         else:
-            self._tell("death", after, report)
+            self._tell("death", after, made)
             self._save(snapshot, lambda: False)
 
     def _follows_from_stall(self, event: Death) -> bool:
@@ -167,14 +185,17 @@ class Judge:
         self.hub.refresh(_STALL_SECONDS)
         if self._goes_on(before_all):
             return
-        report, ranks = self._judge(after, say.stands(event.seconds))
-        working = watch.anybody_works(ranks, before.work, after.work, event.seconds)
+        made = self._judge(after, say.stands(event.seconds))
+        if _is_paused(made.report):
+            self.watch.excuse(time.monotonic())
+            return
+        working = watch.anybody_works(made.awaited, before.work, after.work, event.seconds)
         if working and not (event.last and event.started):
             return
-        if not event.last and report.verdict != "odd":
+        if not event.last and made.report.verdict != "odd":
             return
         self.watch.tell()
-        self._tell("stall", event.seconds, report)
+        self._tell("stall", event.seconds, made)
         self._act(after, before_all)
 
     def _goes_on(self, before: Sequence[RankState]) -> bool:
@@ -229,7 +250,7 @@ class Judge:
         if self.said:
             say.lines([say.went_on(event.seconds)])
             self.said = ""
-            self._note("went-on", event.seconds, self.report)
+            self._note("went-on", event.seconds, None)
 
     def report_late(self) -> None:
         """Tells of ranks that came late to collectives, in this report and the last one."""
@@ -261,7 +282,7 @@ class Judge:
                 why += f"; how {ranks_text(unknown)} ended is not known"
             complete = not unknown
             self.report = Report.of("run", self.settings.world, {}, [], complete=complete, why=why)
-        self._note("end", time.monotonic() - self.watch.began, self.report)
+        self._note("end", time.monotonic() - self.watch.began, None)
 
     def _snapshot(self, seconds: float, *, look: float) -> Snapshot:
         states = self._states()
@@ -273,13 +294,11 @@ class Judge:
             self.taker.use_next_folder()
             return self.taker.take(patience, look=look, ended=ended)
 
-    def _judge(self, snapshot: Snapshot, otherwise: str) -> tuple[Report, dict[int, Awaited]]:
-        """Asks triage's judge; returns its report, and the ranks that are awaited, as awaited().
-
-        otherwise: what happened, if nothing says whose fault that is.
-        """
+    def _judge(self, snapshot: Snapshot, otherwise: str) -> Judged:
+        """Asks triage's judge. otherwise: what happened, if nothing says whose fault that is."""
         states, world = self._states(), self.settings.world
         activities: Collection[Activity] = ()
+        read = None
         try:
             read = triage.read([str(snapshot.folder)])
             made, activities = triage.made(read), read.view.activities.values()
@@ -288,22 +307,25 @@ class Judge:
         ranks = awaited(made.data["suspects"], states, activities)
         # The snapshot is removed; the records stay.
         data = {**made.data, "folder": f"{self.settings.folders[0]}/"}
-        if not made.findings:
+        why = made.why.replace(str(snapshot.folder), self.settings.folders[0])
+        if not made.findings and not _is_paused(made):
             made = Report.of("run", world, data, [], complete=False, why=otherwise)
-        return replace(made, tool="run", world=world, data=data), ranks
+        return Judged(replace(made, tool="run", world=world, data=data, why=why), ranks, read)
 
-    def _tell(self, event: str, after: float, report: Report, first: str = "") -> None:
+    def _tell(self, event: str, after: float, made: Judged, first: str = "") -> None:
         """Says what was found, unless that was said before; writes the report."""
+        report = made.report
         if first:
             say.lines([f"{first}: {report.summary}"])
         elif report.summary != self.said:
             say.lines(say.verdict(report))
         self.said = report.summary
-        self._note(event, after, report)
+        self._note(event, after, made)
 
-    def _note(self, event: str, after: float, report: Report | None, summary: str = "") -> None:
+    def _note(self, event: str, after: float, made: Judged | None, summary: str = "") -> None:
         """Adds to the history that the report has. summary: if not that of the report."""
-        self.report = report or self.report
+        if made is not None:
+            self.report, self.read = made.report, made.read
         summary = summary or (self.report.summary if self.report else "")
         self.history.append(
             {"event": event, "time": time.time(), "seconds": after, "summary": summary}
@@ -320,9 +342,11 @@ class Judge:
         made = decide(report, host_of, told=told, earlier=self.earlier, now=attempt)
         self.decision, options = made, self.settings.options
         works: dict[str, Callable[[], object]] = {}
+        whole = self._with_run(report, made)
         if (json := options["json"]) is not None:
-            envelope = self._with_run(report, made).envelope()
-            works[json] = lambda: write_json(envelope, json)
+            works[json] = lambda: write_json(whole.envelope(), json)
+        if (html := options["html"]) is not None:
+            works[html] = lambda: page.write(whole, self._page_parts(host_of, made), html)
         if (nodes := options["exclude"]) is not None and not told:
             names = exclude.text(report, host_of, exclude.slurm_nodes())
             works[nodes] = lambda: write_text(names, nodes, exclude.ADVICE)
@@ -338,6 +362,23 @@ class Judge:
             return self.report
         findings = [*made.findings, *self.late.values()]
         return Report.of("run", made.world, made.data, findings, complete=True, raised=made.raised)
+
+    def _page_parts(self, hosts: Mapping[int, str], decision: Decision) -> Parts:
+        """Returns what the page of --html shows: the evidence of the verdict, and its history.
+
+        hosts: by rank, as guards name them.
+        """
+        rows = [(utc(row["time"]), row["event"], row["summary"]) for row in self.history]
+        last = rows[-1] if rows else ("", "", "")
+        status = [f"last: {last[1]} at {last[0]}"] if rows else []
+        status += evidence.words(self.evidence) if self.evidence else []
+        status += ["all ranks were ended, as --on-stall kill asks"] if self.killed else []
+        if self.report is not None and self.report.verdict != "healthy":
+            nodes = f" {', '.join(decision.nodes)}" if decision.nodes else ""
+            status.append(f"decision: {decision.action}{nodes}, {decision.why}")
+        history = Table("What happened when", ("time", "event", "verdict"), tuple(rows))
+        parts = triage.parts(self.read) if self.read is not None else Parts()
+        return replace(parts, status=status, hosts={**parts.hosts, **hosts}, tables=[history])
 
     def _attempt(self, report: Report) -> Attempt:
         """report: how it ended. A job that only had late ranks ended well."""
@@ -365,3 +406,9 @@ class Judge:
         }
         decision = {"action": made.action, "why": made.why, "nodes": list(made.nodes)}
         return replace(report, data={**report.data, "run": run, "decision": decision})
+
+
+def _is_paused(report: Report) -> bool:
+    """Returns whether ranks wait on purpose, and nothing else is wrong."""
+    causes = [suspect["cause"] for suspect in report.data["suspects"]]
+    return causes == [on_purpose.CAUSE]

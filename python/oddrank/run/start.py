@@ -57,10 +57,13 @@ class Options:
     """The folder for the evidence."""
     report_every: float | None = None
     """Seconds between two reports of late ranks; None: none."""
+    html: str | None = None
+    """The file for the report as a page."""
 
     def absolute(self) -> "Options":
         """Returns them with paths that hold in another working directory."""
-        paths = {name: os.path.abspath(path) for name in ("json", "exclude", "history", "output")
+        names = ("json", "exclude", "history", "output", "html")
+        paths = {name: os.path.abspath(path) for name in names
                  if (path := getattr(self, name)) is not None}  # fmt: skip
         return replace(self, **paths)
 

@@ -85,6 +85,8 @@ class _Rank:
     key: tuple[Any, ...] = ()
     """What its guard said last."""
     progress: int = 0
+    paused: bool = False
+    """It waited on purpose when its guard spoke last."""
     last: float = 0.0
     """When it last did something: moved, came, or ended."""
     ended: float = 0.0
@@ -105,6 +107,8 @@ class Watch:
     _told: bool = False
     """The present stall was told to the user."""
     _looks: int = 0
+    _paused: bool = False
+    """A rank was paused on purpose since the job stands: how long it stood says nothing."""
     _next_still: float = 0.0
     _dead: set[int] = field(default_factory=set)
     _told_to_end: bool = False
@@ -130,6 +134,10 @@ class Watch:
     def tell(self) -> None:
         """Notes that the present stall was told: from now on its age and its end count."""
         self._told, self._dead_told = True, len(self._dead)
+
+    def excuse(self, now: float) -> None:
+        """Notes that the present stall is a pause on purpose: its age counts anew from now."""
+        self._since, self._told, self._looks, self._paused = now, False, 0, True
 
     def ended_at(self, state: RankState) -> float | None:
         """Returns when a rank ended, as its guard saw it; None if it has not."""
@@ -168,6 +176,11 @@ class Watch:
         changed, known.key = key != known.key, key
         # A guard looks once a second: a rank may have gone on and ended in between.
         moved, known.progress = state.progress > known.progress, state.progress
+        # A pause on purpose that begins or ends is no stall: what follows it counts anew.
+        was_paused = known.paused
+        known.paused = state.stage == "paused" and not has_ended(state)
+        moved = moved or (was_paused != known.paused and not has_ended(state))
+        self._paused = self._paused or known.paused
         self._started = self._started or state.progress > 0
         if has_ended(state):
             known.ended = known.ended or now
@@ -206,9 +219,10 @@ class Watch:
         # Calls that fail because a rank has died since then end, too: that is no progress.
         if self._told and len(self._dead) == self._dead_told:
             yield Moved(gap)
-        elif healthy and not self._told:
+        elif healthy and not self._told and not self._paused:
             self.longest = max(self.longest, gap)
         self._told, self._looks = False, 0
+        self._paused = any(known.paused for known in self._ranks.values())
 
     def _stand(self, now: float) -> Iterable[Event]:
         self._since = max([self._since or 0.0, *(known.last for known in self._ranks.values())])

@@ -1,16 +1,25 @@
 """`oddrank selftest`: tests whether an allocation is healthy, and which rank is not."""
 
 import math
-import os
 from functools import partial
 
 import click
 
 from oddrank import exclude, launch
-from oddrank.cli import Seconds, fail_on_option, json_option, near, prometheus_file, writable
+from oddrank.cli import (
+    Seconds,
+    fail_on_option,
+    html_option,
+    json_option,
+    near,
+    prometheus_file,
+    refuse_shared,
+    writable,
+    writes_report,
+)
 from oddrank.control import runner
 from oddrank.control.walk import JOIN_SHARE
-from oddrank.errors import LaunchError, OddrankError
+from oddrank.errors import OddrankError
 from oddrank.report import exit_code
 from oddrank.selftest import Depth, Options
 from oddrank.selftest import baseline as earlier
@@ -52,27 +61,12 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 
 def _baseline(ctx: click.Context, option: click.Parameter, value: str) -> str:
     """Checks the baseline before anything runs, on rank 0's host, which uses it."""
-    if value and _is_root():
+    if value and writes_report():
         try:
             earlier.load(value)
         except OddrankError as error:
             raise click.BadParameter(str(error)) from None
     return value
-
-
-def _is_root() -> bool:
-    try:
-        return launch.current().rank == 0
-    except LaunchError:
-        return True
-
-
-def _refuse_shared(*files: str | None) -> None:
-    given = [path for path in files if path]
-    if given.count("-") > 1:
-        raise click.UsageError("only one of --json, --exclude and --prometheus can be -")
-    if len({os.path.abspath(path) for path in given}) < len(given):
-        raise click.UsageError("--json, --exclude and --prometheus each need a file of their own")
 
 
 def _refuse_unused(options: Options, choice: Choice) -> None:
@@ -128,6 +122,7 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
     callback=_baseline,
     help="An earlier report (--json) to compare with: shows ranks that are slower now.",
 )
+@html_option
 @json_option
 @fail_on_option
 def command(
@@ -141,6 +136,7 @@ def command(
     exclude_path: str | None,
     prometheus_path: str | None,
     baseline: str,
+    html_path: str | None,
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> None:
@@ -156,7 +152,10 @@ def command(
 
     Exit codes: 0 healthy, 1 odd or unknown, 2 could not run, 3 incomplete; see --fail-on.
     """
-    _refuse_shared(json_path, exclude_path, prometheus_path)
+    refuse_shared(
+        {"--json": json_path, "--exclude": exclude_path, "--prometheus": prometheus_path,
+         "--html": html_path}
+    )  # fmt: skip
     if quick and full:
         raise click.UsageError("--quick and --full contradict each other: give one of them")
     here = launch.current()
@@ -171,7 +170,9 @@ def command(
         conclude=partial(
             conclude,
             launch=here,
-            wanted=Wanted(choice.left_out, json_path, exclude_path, prometheus_path, fail_on),
+            wanted=Wanted(
+                choice.left_out, json_path, exclude_path, prometheus_path, fail_on, html_path
+            ),
         ),
         on_stage=note_device,
         enough=_ENOUGH.get(depth, math.inf),

@@ -1,7 +1,7 @@
 """Ends a self-test: makes report, JSON, further files and exit code from the judge's outcome."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +14,8 @@ from oddrank.control.walk import OVER, Outcome
 from oddrank.finding import fold, ranks_text
 from oddrank.launch import Launch
 from oddrank.machine.device import CPU, GPU, choose, name_of_gpu
+from oddrank.page import page
+from oddrank.page.parts import Note, Parts, Table
 from oddrank.render import deliver
 from oddrank.report import Report, write_text
 from oddrank.selftest import baseline, facts, prometheus
@@ -39,6 +41,7 @@ class Wanted:
     exclude_path: str | None = None
     prometheus_path: str | None = None
     fail_on: frozenset[str] = frozenset()
+    html_path: str | None = None
 
 
 def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> Report:
@@ -122,10 +125,12 @@ def note_device(stage: AnyStage, run: RunState) -> None:
 def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
     """Prints the verdict and writes the wanted files; returns every rank's exit code."""
     report = report_of(outcome, launch, wanted.left_out)
+    rows = rows_of(outcome, wanted.left_out)
     files = []
     for option, path, text, advice in (
         ("--prometheus", wanted.prometheus_path, _prometheus, exposition.ADVICE),
         ("--exclude", wanted.exclude_path, _exclude, exclude.ADVICE),
+        ("--html", wanted.html_path, partial(_page, rows), page.ADVICE),
     ):
         made = path and _made(outcome, option, None, text, report, outcome.run)
         if made is not None and path:
@@ -135,7 +140,6 @@ def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
     with ExitStack() as then:  # each is tried, also if the verdict or a file can't be written
         for file in files:
             then.callback(write_text, *file)
-        rows = rows_of(outcome, wanted.left_out)
         then.callback(partial(deliver, report, wanted.json_path, _COLUMNS, rows))
     return report.exit_code(wanted.fail_on)
 
@@ -151,6 +155,22 @@ def _exclude(report: Report, run: RunState) -> str:
 
 def _prometheus(report: Report, run: RunState) -> str:
     return prometheus.text(report, run, time.time())
+
+
+def _page(rows: Sequence[tuple[str, ...]], report: Report, run: RunState) -> str:
+    """Returns the page of --html. rows: the stages, as the command's table shows them."""
+    places: dict[str, list[int]] = {}
+    for rank, state in run.states.items():
+        place = "never joined" if state.contact == "never" else run.device_of(rank)
+        places.setdefault(place, []).append(rank)
+    parts = Parts(
+        absent=tuple(places.get("never joined", ())),
+        absence="never joined",
+        hosts=run.hosts,
+        notes=[Note(place, tuple(ranks)) for place, ranks in places.items()],
+        tables=[Table("Stages", _COLUMNS, tuple(rows))],
+    )
+    return page.text(report, parts)
 
 
 def rows_of(outcome: Outcome, left_out: Mapping[str, str]) -> list[tuple[str, ...]]:

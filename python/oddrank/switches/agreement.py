@@ -27,6 +27,7 @@ from typing import NamedTuple
 from oddrank.errors import OddrankError
 from oddrank.finding import ranks_text
 from oddrank.job_store import JobStore
+from oddrank.pauses import Paused
 from oddrank.switches.order_file import PAUSE
 
 _NEVER = sys.maxsize
@@ -47,6 +48,10 @@ class SwitchError(OddrankError):
     """A switch can't be used, or says that this job must not start."""
 
 
+class RefusedError(SwitchError):
+    """The job must not start: started again, it would be refused again (oddrank.run.decide)."""
+
+
 class Wanted(NamedTuple):
     """An order to agree on.
 
@@ -63,7 +68,7 @@ class Wanted(NamedTuple):
 class Agreement:
     """One rank's part. poll() is the training thread's; all else is the switch's thread's."""
 
-    def __init__(self, store: JobStore, pause_seconds: float) -> None:
+    def __init__(self, store: JobStore, pause_seconds: float, folder: str = "") -> None:
         self.store, self.steps, self.state, self.word = store, 0, IDLE, ""
         self.error = ""
         """Why this rank can't go on to obey; "" if it can."""
@@ -78,6 +83,7 @@ class Agreement:
         self._look_at = _NEVER  # poll() looks no further before this step
         self._changed = threading.Condition()
         self._pause_seconds = pause_seconds
+        self._paused = Paused("switch", pause_seconds, folder)
         self._every = store.pace(_EVERY)
         self._soon = self._every / 10
         self._pace: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=10)
@@ -162,9 +168,10 @@ class Agreement:
                 return ""
             if self.state == AGREED and self.word == PAUSE and not self.error:
                 self.state = PAUSED
-                self._changed.wait_for(
-                    lambda: self.state != PAUSED or self.error, self._pause_seconds
-                )
+                with self._paused:
+                    self._changed.wait_for(
+                        lambda: self.state != PAUSED or self.error, self._pause_seconds
+                    )
                 if not self.error:
                     self.state, self._look_at = OBEYED, _NEVER
                     return ""

@@ -84,6 +84,27 @@ def status(folder: Path, json_path: str | None) -> None:
     render.table(("job", "host", "ranks", "step", "state", "seen"), rows, sys.stdout)
 
 
+@command.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--job", "name", metavar="NAME", default="",
+              help="The job that asks, for orders to some jobs: slurm-4711.0.")  # fmt: skip
+def check(folder: Path, name: str) -> int:
+    """Exits with 1, and says why, if no job may start: for scripts, before they start one."""
+    try:
+        order = order_file.in_time(folder, lambda: order_file.read(folder))
+    except FileNotFoundError:  # the first job makes it
+        return 0
+    except OSError as error:
+        raise OddrankError(
+            f"{folder} can't be read: {error.strerror or error}. Give the folder that the script"
+            " gives oddrank.switch()"
+        ) from error
+    why = order_file.refusal(folder.absolute(), order, name or job.job_name())
+    if why:
+        render.line(f"oddrank: {why}", sys.stderr)
+    return 1 if why else 0
+
+
 def _me() -> str:
     """Returns the writer's name, for messages."""
     try:

@@ -147,6 +147,16 @@ def write(folder: Path, word: str, jobs: str, by: str) -> None:
         ) from error
 
 
+def refusal(folder: Path, order: Order, name: str) -> str:
+    """Returns why the job `name` must not start under this order; "" if it may."""
+    if order.word not in LASTING or not order.is_for(name):
+        return ""
+    return (
+        f"the switch {folder} says {order}: no job may start. If it was for an earlier job:"
+        f" oddrank switch off {folder}"
+    )
+
+
 def report(folder: Path, one: JobReport) -> None:
     """Writes what a job says of itself. OSError if it can't be written."""
     # Jobs on several hosts may have one name, such as localhost:29500.

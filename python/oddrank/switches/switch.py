@@ -22,8 +22,8 @@ from oddrank import job, job_store, render
 from oddrank.errors import OddrankError
 from oddrank.job_store import Poller
 from oddrank.switches import order_file
-from oddrank.switches.agreement import IDLE, Agreement, Root, SwitchError, Wanted
-from oddrank.switches.order_file import DUMP, KILL, LASTING, NONE, SAVE, JobReport, Order
+from oddrank.switches.agreement import IDLE, Agreement, RefusedError, Root, Wanted
+from oddrank.switches.order_file import DUMP, KILL, NONE, SAVE, JobReport, Order
 from oddrank.switches.signals import Signals
 
 _READ_EVERY = 1.0
@@ -50,7 +50,7 @@ def switch(
     writes an order. signals: SIGUSR1 (save) and SIGTERM (kill), sent to one rank or to all, are
     orders, too. pause_seconds: a pause ends after so long.
 
-    Raises SwitchError on all ranks if the folder says kill or pause already.
+    Raises RefusedError, a SwitchError, on all ranks if the folder says kill or pause already.
     """
     if not 0 < pause_seconds < math.inf:
         raise OddrankError(f"pause_seconds={pause_seconds!r}: give a number of seconds above 0")
@@ -74,7 +74,7 @@ class Switch:
     def __init__(self, path: Path, signals: bool, pause_seconds: float) -> None:
         self.path = path
         store = job_store.connect("oddrank.switch()", f"switch/{next(_numbers)}")
-        self._store, self._agreement = store, Agreement(store, pause_seconds)
+        self._store, self._agreement = store, Agreement(store, pause_seconds, str(path.absolute()))
         self.poll = self._agreement.poll
         self._dumps = self._dumped = self._saves = 0
         self._terminated = math.inf  # when this rank got its first SIGTERM
@@ -91,7 +91,7 @@ class Switch:
             self._tell(f"rank 0 has not called oddrank.switch() for {_START_SECONDS:g} s")
         if self._refusal:
             self._end()
-            raise SwitchError(self._refusal)
+            raise RefusedError(self._refusal)
         if signals:
             self._signals = Signals(self._poller)
         _open.add(self)
@@ -286,11 +286,8 @@ class _Folder:
             order = Order(at=order.at)
         if self._begun is None:
             self._begun = order.at
-            if order.word in LASTING and not self._first.is_set():
-                self._refusal = (
-                    f"the switch {self.path} says {order}: no job may start. If it was for an"
-                    f" earlier job: oddrank switch off {self.path}"
-                )
+            if not self._first.is_set():
+                self._refusal = order_file.refusal(self.path, order, self._job)
         self.order = order
 
     def _report(self, state: str = "") -> None:

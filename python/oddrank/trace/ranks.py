@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from oddrank import _native
+from oddrank import _native, pauses
 from oddrank.errors import OddrankError
 from oddrank.finding import fold
+from oddrank.pauses import Pause
 from oddrank.trace import processes
 from oddrank.trace.collectives import ProcessGroup, group_of
 from oddrank.trace.processes import Frame, Lowered, Process, seconds
@@ -106,6 +107,8 @@ class Rank(Process):
     """The open ones, oldest first; if none is open, the last one issued."""
     sections: tuple[str, ...]
     threads: tuple[Thread, ...]
+    pause: Pause | None = None
+    """Why it waits on purpose, if it does."""
     notes: tuple[str, ...] = ()
     """A line for each gap in the record."""
     end: End = End()
@@ -146,6 +149,7 @@ class Rank(Process):
             "time": self.last,
             "step": self.step,
             "sections": list(self.sections),
+            "pause": self.pause and asdict(self.pause),
             "collective": first and _collective_data(first),
             "threads": [_thread_data(thread) for thread in self.threads],
             "last_at": self.last_at and self.last_at.as_data(),
@@ -173,12 +177,14 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
     collectives = [_collective(each) for each in found["open"]]
     if not collectives and found["last_collective"]:
         collectives = [_collective(found["last_collective"])]
+    sections, pause = pauses.parted(found["sections"])
     return Rank(
         **processes.identity(found),
         step=found["step"],
         last=seconds(found["last_ns"]),
         collectives=tuple(sorted(collectives, key=lambda each: each.number)),
-        sections=tuple(name for name, _, _ in found["sections"]),
+        sections=tuple(sections),
+        pause=pause,
         threads=tuple(_thread(each) for each in found["threads"]),
         notes=tuple(_notes(found)),
         end=End(found["end"], found["exit_code"], found["raised"]),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oddrank.finding import fold, ranks_text
+from oddrank.pauses import Pause
 from oddrank.trace.processes import Frame, short
 from oddrank.trace.ranks import Collective, Rank, Thread
 
@@ -83,7 +84,8 @@ def _place(rank: Rank, all_threads: bool) -> Any:
     stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
     life = (rank.runs_back, rank.alive, rank.end)
     place = (stacks, rank.last_at)
-    return (life, rank.is_child, rank.step, issued, rank.sections, place, rank.notes)
+    pause = rank.pause and (rank.pause.kind, rank.pause.what)
+    return (life, rank.is_child, rank.step, issued, rank.sections, pause, place, rank.notes)
 
 
 def _progress(rank: Rank) -> tuple[int, int]:
@@ -182,6 +184,8 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
         yield f"  {_collective(collective, now if first.alive else None)}"
     if first.sections:
         yield f"  in section {' > '.join(first.sections)}"
+    if first.pause is not None:
+        yield f"  {pause_text(first.pause, now if first.alive else None)}"
     threads = shown_threads(first, all_threads)
     for i, thread in enumerate(threads):
         yield f"  {thread.name or 'a thread without a name'}{_states(group, i, all_threads)}"
@@ -222,6 +226,15 @@ def _collective(collective: Collective, now: float | None) -> str:
             return f"in {name}, since {_clock(collective.began)}"
         return f"in {name} for {duration(now - collective.began)}"
     return f"last collective: {name}"
+
+
+def pause_text(pause: Pause, now: float | None) -> str:
+    """Describes a pause. now: None if the process is not known to be alive."""
+    if pause.since is None:
+        return f"{pause}, on purpose"
+    if now is None:
+        return f"{pause}, on purpose, since {_clock(pause.since)}"
+    return f"{pause}, on purpose, for {duration(now - pause.since)}"
 
 
 def _states(group: Group, i: int, all_threads: bool) -> str:

@@ -5,7 +5,8 @@ import sys
 import click
 
 from oddrank import render
-from oddrank.cli import fail_on_option, json_option
+from oddrank.cli import fail_on_option, html_option, json_option, refuse_shared
+from oddrank.page import page
 from oddrank.triage import report
 
 _EXAMPLES = """Says which rank stuck or ended a job, why, how sure that is, and what to do next.
@@ -30,15 +31,19 @@ this host that recorded itself (oddrank.arm() or oddrank run).
     "--explain", is_flag=True, help="Show the rule that fired and what speaks against it."
 )
 @click.option("--tree", is_flag=True, help="Show the stacks of all ranks as one tree.")
+@html_option
 @json_option
 @fail_on_option
 def command(
+    *,
     paths: tuple[str, ...],
     explain: bool,
     tree: bool,
+    html_path: str | None,
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> int:
+    refuse_shared({"--json": json_path, "--html": html_path})
     found = report.read(list(paths) or report.newest())
     stream = sys.stderr if json_path == "-" else sys.stdout
     if tree:
@@ -49,4 +54,6 @@ def command(
             render.line(line, stream)
     made = report.made(found)
     render.deliver(made, json_path)
+    if html_path is not None:
+        page.write(made, report.parts(found), html_path)
     return made.exit_code(fail_on)

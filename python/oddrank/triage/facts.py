@@ -4,9 +4,11 @@ The way: sniff -> read -> facts -> judges -> Suspect -> findings -> Report. Time
 on the clock of the process's host; None: unknown. A rank is a global rank, never one of a group.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from oddrank.pauses import Pause
 
 MOST_RANKS = 1 << 22
 """A job of more ranks is a misread number: judges go through all ranks of a job."""
@@ -275,6 +277,20 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    """A process waits on purpose, as it says itself. seen: when that was still so; None: unknown.
+
+    gone: it was so when the process ended; its deadline says nothing any more.
+    """
+
+    process: Process
+    pause: Pause
+    source: Source
+    seen: float | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Death:
     """A process ended, or says that it is about to.
 
@@ -392,8 +408,8 @@ class Advice:
 
 
 Fact: TypeAlias = (
-    Identity | Child | World | Span | Progress | Mismatch | Stack | State | Activity | Death
-    | Stop | Trouble | Counts | Advice
+    Identity | Child | World | Span | Progress | Mismatch | Stack | State | Activity | Paused
+    | Death | Stop | Trouble | Counts | Advice
 )  # fmt: skip
 
 
@@ -421,6 +437,7 @@ Cause = Literal[
     "moving",  # stalled, but moving: slow
     "unreachable",  # it answers no watcher: stopped, dead, or its node is cut off
     "device",  # a fault of its GPU, link or host
+    "paused",  # by a switch or at a breakpoint: a person wants it to wait
     "application",  # a GPU reports an error of the program that it ran
     "unknown",
 ]
@@ -459,42 +476,10 @@ class Suspect:
     """The call of `group` that the culprits are in themselves; None: none, or not known."""
     young: bool = False
     """The others have not waited long enough for a stall."""
+    pauses: tuple[Paused, ...] = ()
+    """Of the cause `paused`: why each process waits."""
 
 
 def ranks(processes: Sequence[Process]) -> tuple[int, ...]:
     """Returns the known ranks, sorted, each once."""
     return tuple(sorted({p.rank for p in processes if p.rank is not None}))
-
-
-def bounded(facts: Iterable[Fact]) -> tuple[list[Fact], list[Fact]]:
-    """Returns the facts that may be true, and those with a rank or size beyond MOST_RANKS."""
-    fine: list[Fact] = []
-    strange: list[Fact] = []
-    groups: dict[Group, bool] = {}
-    for fact in facts:
-        fits = all(0 <= number < MOST_RANKS for number in _own_numbers(fact))
-        if fits and isinstance(fact, (Progress, Mismatch)):
-            if fact.group not in groups:
-                groups[fact.group] = all(0 <= rank < MOST_RANKS for rank in fact.group.ranks)
-            fits = groups[fact.group]
-        (fine if fits else strange).append(fact)
-    return fine, strange
-
-
-def _own_numbers(fact: Fact) -> Iterator[int]:
-    """Yields the ranks and sizes in a fact, but for those of its group."""
-    if isinstance(fact, World):
-        yield fact.size
-    elif isinstance(fact, Stack):
-        yield from ranks([thread.process for thread in fact.threads])
-    elif isinstance(fact, Mismatch):
-        for variant in fact.variants:
-            yield from variant.ranks
-    elif isinstance(fact, Counts):
-        yield from (rank for rank, _ in fact.counts)
-        yield from (*fact.dead, *fact.silent, fact.size or 0)
-        yield from ranks([process for _, process in fact.members])
-    elif isinstance(fact, Trouble):
-        yield from fact.ranks
-    elif not isinstance(fact, (Span, Stop, Advice)) and fact.process.rank is not None:
-        yield fact.process.rank

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oddrank.errors import OddrankError
+from oddrank.page.parts import Parts
 from oddrank.report import Report
 from oddrank.trace import jobs
-from oddrank.triage import apart, findings, timeline, tree, verdict
+from oddrank.triage import apart, findings, on_purpose, page_parts, timeline, tree, verdict
+from oddrank.triage.bounds import bounded
 from oddrank.triage.evidence import Item, Notes, files, kinds
-from oddrank.triage.facts import MOST_RANKS, Fact, Point, Suspect, bounded
+from oddrank.triage.facts import MOST_RANKS, Fact, Point, Suspect
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.rules import RULES
 from oddrank.triage.view import View, ours, view
@@ -111,6 +113,7 @@ def made(triage: Triage) -> Report:
         [
             findings.finding(suspect, next_steps(suspect, seen), triage.folder)
             for suspect in triage.suspects
+            if suspect.cause != on_purpose.CAUSE
         ],
         complete=True,
         why=_why(triage),
@@ -124,6 +127,13 @@ def _why(triage: Triage) -> str:
     rest += f"; not read: {skipped} (see skipped in the JSON, or --explain)" if skipped else ""
     if triage.jobs > 1:
         rest += f"; of {triage.jobs} jobs, each judged alone"
+    pauses = [
+        on_purpose.text(s, triage.view.world, triage.view.heard)
+        for s in triage.suspects
+        if s.pauses
+    ]
+    if pauses:
+        return "; ".join(pauses)
     if triage.suspects:
         return f"read: {read}{rest}"
     return f"nothing in what was read tells of a stall or a death; read: {read}{rest}"
@@ -181,6 +191,11 @@ def _text(point: Point, triage: Triage) -> str:
     if point.source is None:
         return point.text
     return f"{point.text} [{str(point.source).removeprefix(triage.folder)}]"
+
+
+def parts(triage: Triage) -> Parts:
+    """Returns what the page of --html shows besides the report."""
+    return page_parts.parts(triage.view, triage.suspects, triage.jobs)
 
 
 def tree_lines(triage: Triage) -> Iterator[str]:

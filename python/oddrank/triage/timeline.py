@@ -63,7 +63,8 @@ def lines(events: Iterable[Event], most: int = 20) -> list[str]:
         mark = "~" if unsure else " "
         name = ranks_text(event.ranks) if event.ranks else event.host or ""
         times = f" ({event.count} times)" if event.count > max(len(event.ranks), 1) else ""
-        found.append(f"{mark}{event.time - events[0].time:+9.3f} s  {name}: {event.text}{times}")
+        who = f"{name}: " if name else ""
+        found.append(f"{mark}{event.time - events[0].time:+9.3f} s  {who}{event.text}{times}")
     if len(events) > most:
         found.append(f"... and {len(events) - most} more")
     return found

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from oddrank import _native
 from oddrank.finding import fold
+from oddrank.page.parts import Branch, Tree
 from oddrank.triage import leaves
 from oddrank.triage.facts import Frame, Process, Stack, Thread
 
@@ -22,8 +23,11 @@ _WORDS = {
 }
 
 
-def lines(stacks: Sequence[Stack]) -> Iterator[str]:
-    """Yields the lines of the tree. Inside libraries of communication only the call is shown."""
+def tree(stacks: Sequence[Stack]) -> Tree | None:
+    """Returns the stacks as a tree; None if no thread of Python's is at work in them.
+
+    Inside libraries of communication only the call is shown.
+    """
     names = _Names({t.process for stack in stacks for t in stack.threads})
     paths: dict[tuple[str, ...], set[int]] = defaultdict(set)
     idle = 0
@@ -34,16 +38,28 @@ def lines(stacks: Sequence[Stack]) -> Iterator[str]:
                 continue
             paths[_path(thread, stack.frames)].add(names.number(thread.process))
     if not paths:
-        return
-    yield names.title
+        return None
+    branches = []
     rows = _native.core().stack_tree([(path, sorted(who)) for path, who in paths.items()])
     for depth, frames, members, count in rows:
-        shown = _chain(frames)
-        many = f" ({count})" if count > 1 else ""
-        yield f"{'  ' * depth}{names.words(count)} {members}{many}: {shown}"
+        branches.append(Branch(depth, f"{names.words(count)} {members}", count, tuple(frames)))
+    remarks = list(names.legend())
     if idle:
-        yield f"left out: {idle} threads without frames of Python or that wait for work"
-    yield from names.legend()
+        text = f"left out: {idle} threads without frames of Python or that wait for work"
+        remarks.insert(0, text)
+    return Tree(names.title, tuple(branches), tuple(remarks))
+
+
+def lines(stacks: Sequence[Stack]) -> Iterator[str]:
+    """Yields the lines of the tree; of a long chain of frames only the ends."""
+    made = tree(stacks)
+    if made is None:
+        return
+    yield made.title
+    for branch in made.branches:
+        many = f" ({branch.count})" if branch.count > 1 else ""
+        yield f"{'  ' * branch.depth}{branch.members}{many}: {_chain(branch.frames)}"
+    yield from made.remarks
 
 
 def _chain(frames: Sequence[str]) -> str:

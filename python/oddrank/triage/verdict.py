@@ -19,7 +19,7 @@ from oddrank.triage.facts import (
     Suspect,
     ranks,
 )
-from oddrank.triage.judges import deaths, devices, ras, stacks, waits
+from oddrank.triage.judges import deaths, devices, paused, ras, stacks, waits
 from oddrank.triage.leaves import kernel_class
 from oddrank.triage.view import View
 
@@ -48,13 +48,13 @@ def suspects(view: View) -> list[Suspect]:
     # Timeouts that say who was waited for belong to the stall.
     awaited = [s for s in died if s.cause not in _ENDS]
     died = [s for s in died if s.cause in _ENDS]
-    found = _hang(waited, stood, counted)
+    found = paused.without_pauses(_hang(waited, stood, counted), view)
     for suspect in awaited:
         found = _join(found, suspect, "timeouts")
     found = _with_states(found, view)
     found = [_with_activity(suspect, view) for suspect in found]
     found = _with_deaths(found, died)
-    found = _with_devices(found, broken)
+    found = paused.with_pauses(_with_devices(found, broken), view)
     return sorted(_distinct(found), key=_weight)
 
 

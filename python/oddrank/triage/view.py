@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from oddrank.triage.bounds import bounded
 from oddrank.triage.facts import (
     Activity,
     Child,
@@ -14,6 +15,7 @@ from oddrank.triage.facts import (
     Group,
     Identity,
     Mismatch,
+    Paused,
     Process,
     Progress,
     Span,
@@ -22,7 +24,6 @@ from oddrank.triage.facts import (
     Stop,
     Trouble,
     World,
-    bounded,
 )
 from oddrank.triage.timeline import ZONES
 
@@ -43,6 +44,8 @@ class View:
     children: dict[Process, Child] = field(default_factory=dict)
     states: dict[Process, State] = field(default_factory=dict)
     activities: dict[Process, Activity] = field(default_factory=dict)
+    pauses: dict[Process, Paused] = field(default_factory=dict)
+    """Processes that wait on purpose, and could go on: not those that are stopped, or too late."""
     deaths: list[Death] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
@@ -116,6 +119,8 @@ def view(facts: Iterable[Fact]) -> View:
             )
         elif isinstance(fact, Activity):
             found.activities[join(fact.process)] = replace(fact, process=join(fact.process))
+        elif isinstance(fact, Paused):
+            found.pauses[join(fact.process)] = replace(fact, process=join(fact.process))
         elif isinstance(fact, Death):
             found.deaths.append(replace(fact, process=join(fact.process)))
         elif type(fact) in as_they_are:
@@ -125,6 +130,7 @@ def view(facts: Iterable[Fact]) -> View:
         for group, members in progress.items()
     }
     found.deaths = [d for d in found.deaths if not _outlived(d, found.states.get(d.process))]
+    found.pauses = {p: one for p, one in found.pauses.items() if _may_go_on(one, found)}
     found.processes = join.all()
     found.members = frozenset(
         join(named)
@@ -132,6 +138,14 @@ def view(facts: Iterable[Fact]) -> View:
         if not isinstance(fact, State) and (named := _process_of(fact)) is not None
     ) | {thread.process for stack in found.stacks for thread in stack.threads}
     return found
+
+
+def _may_go_on(paused: Paused, found: View) -> bool:
+    """Returns whether a process is paused by nothing but its pause."""
+    state = found.states.get(paused.process)
+    died = any(death.process == paused.process for death in found.deaths)
+    stopped = state is not None and state.state == "stopped"
+    return not (died or stopped or paused.pause.is_over(paused.seen))
 
 
 def _outlived(death: Death, state: State | None) -> bool:
@@ -304,6 +318,6 @@ def is_address(host: str) -> bool:
 
 
 def _process_of(fact: Fact) -> Process | None:
-    if isinstance(fact, (Identity, Progress, State, Activity, Death)):
+    if isinstance(fact, (Identity, Progress, State, Activity, Paused, Death)):
         return fact.process
     return None

@@ -11,7 +11,7 @@ from typing import Any
 from oddrank.finding import ranks_text
 from oddrank.trace import processes, ranks
 from oddrank.trace.ranks import Collective, Rank
-from oddrank.trace.where import duration
+from oddrank.trace.where import duration, pause_text
 
 COLUMNS = ("rank", "pid", "step", "steps/s", "last event", "in", "at", "CPU %", "RSS MiB",
            "workers", "GPU %", "GPU MiB")  # fmt: skip
@@ -104,7 +104,9 @@ def heading(before: Look, now: Look, job: str) -> str:
 
 
 def _call(rank: Rank, now: float) -> str:
-    """Returns the collective that the rank is in, and for how long; "" if it is in none."""
+    """Returns the pause or the collective that the rank is in, and for how long; "" if in none."""
+    if rank.pause is not None:
+        return pause_text(rank.pause, now)
     first: Collective | None = next((each for each in rank.collectives if each.open), None)
     if first is None:
         return " > ".join(rank.sections)

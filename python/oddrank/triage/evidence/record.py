@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oddrank import _native
+from oddrank.pauses import Pause
 from oddrank.trace import collectives, processes, ranks, states
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
@@ -19,6 +20,7 @@ from oddrank.triage.facts import (
     Fact,
     Frame,
     Identity,
+    Paused,
     Process,
     Source,
     Stack,
@@ -59,7 +61,9 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     known = {(s.pid, s.started): s for s in states.look(found)}
     # What was seen at the time of the copy counts: here the process may be gone since.
     known |= collected
-    chosen = [rank for rank in _newest_run(found, notes) if not rank.is_child]
+    newest = _newest_run(found, notes)
+    chosen = [rank for rank in newest if not rank.is_child]
+    stopped = _paused_children(newest, known)
     sources = {rank.file: Source(names[rank.file].name) for rank in chosen}
     for size in {rank.world for rank in chosen if rank.world > 1}:
         first = next(rank for rank in chosen if rank.world == size)
@@ -75,6 +79,9 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
         yield Identity(process, source)
         history = histories.get(rank.file, [])
         yield from _activity(rank, seen[rank.file], process, source, now=now, history=history)
+        # A rank whose worker stands in a breakpoint waits for it.
+        own = rank if rank.pause else replace(rank, pause=stopped.get((rank.host, rank.rank)))
+        yield from _pause(own, seen[rank.file], process, source, now=now)
         yield from _death(rank, seen[rank.file], process, source, anybody=anybody)
     known_ranks = {rank.rank for rank in chosen}
     for lost, source in {one.rank: (one, source) for one, source in kept}.values():
@@ -181,6 +188,27 @@ def _activity(
         " > ".join(rank.sections), time_seen, *record_calls.alone(history),
         runs=_runs_unseen(rank, seen),
     )  # fmt: skip
+
+
+def _paused_children(
+    newest: Iterable[Rank], known: Mapping[tuple[int, int], Seen]
+) -> dict[tuple[str, int], Pause]:
+    """Returns the breakpoints in which processes of ranks stand, by the rank's host and number."""
+    return {
+        (child.host, child.rank): child.pause
+        for child in newest
+        if child.is_child and child.pause is not None
+        if not _is_gone(child, known.get((child.pid, child.started)))
+    }
+
+
+def _pause(
+    rank: Rank, seen: Seen | None, process: Process, source: Source, *, now: float
+) -> Iterable[Fact]:
+    if rank.pause is not None:
+        gone = _is_gone(rank, seen)
+        last = rank.last if gone or seen is None else min(seen.time, now)
+        yield Paused(process, rank.pause, source, last, gone)
 
 
 def _runs_unseen(rank: Rank, seen: Seen | None) -> bool:

@@ -46,6 +46,8 @@ def judge(view: View) -> list[Suspect]:
     found, helpers = stands(view.stacks, view.children)
     if not found:
         return []
+    # Who is paused on purpose waits for nobody who stands, and for all who have yet to come.
+    found = [_paused(s) if s.process in view.pauses else s for s in found]
     held = [s for s in found if s.gil]
     waiting = [s for s in found if s.kind == PEERS and not s.gil]
     maybe = [s for s in found if s.kind in _MAYBE and not s.gil]
@@ -65,6 +67,10 @@ def judge(view: View) -> list[Suspect]:
         others = [[s for s in some if s.process.rank != mute] for some in (waiting, maybe)]
         return [_silent(mute, *others)]
     return [_all_wait(waiting, maybe, _unseen(missing))]
+
+
+def _paused(stand: Stand) -> Stand:
+    return replace(stand, kind=PEERS, leaf=replace(stand.leaf, op="a pause on purpose"))
 
 
 def _missing(view: View, found: Sequence[Stand]) -> list[int]:

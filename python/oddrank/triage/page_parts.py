@@ -1,0 +1,116 @@
+"""Chooses what the page of --html shows of what was read: waits, hosts, calls, stacks, events."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from oddrank.page.parts import Note, Parts, Row, Timeline, utc
+from oddrank.triage import findings, leaves, timeline, tree
+from oddrank.triage.facts import Progress, Suspect, ranks
+from oddrank.triage.view import View
+
+# Of a group whose ranks all differ: the others are in the JSON of the sources.
+_MOST_ROWS = 60
+_MOST_EVENTS = 500
+
+
+def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
+    """Returns the parts of the page for a judged view. jobs: the number of jobs it is of."""
+    happened = timeline.timeline(view.facts)
+    events = timeline.lines(happened, _MOST_EVENTS) if happened else []
+    if happened:
+        zone = " (the line names no zone)" if happened[0].wall else ""
+        events.insert(0, f"+0 s is {utc(happened[0].time)}{zone}")
+    if jobs > 1:  # ranks of several jobs have the same numbers
+        told = f"The files tell of {jobs} jobs, each judged alone."
+        return Parts(no_ranks=f"{told} Give those of one to see its ranks.", events=events)
+    heard = view.heard
+    size = view.world or max(heard, default=-1) + 1
+    culprits = {rank for suspect in suspects for rank in ranks(suspect.processes)}
+    waiting = {rank for suspect in suspects for rank in ranks(suspect.waiting)} - culprits
+    return Parts(
+        waiting=tuple(sorted(waiting)),
+        absent=tuple(rank for rank in range(size) if rank not in heard),
+        hosts={p.rank: p.host for p in view.processes if p.rank is not None and p.host},
+        notes=list(_notes(view)),
+        timeline=_timeline(view, suspects, culprits),
+        tree=tree.tree(view.stacks),
+        events=events,
+    )
+
+
+def _notes(view: View) -> Iterator[Note]:
+    """Yields what is known of each rank; equal lines of several ranks once."""
+    lines: dict[str, set[int]] = defaultdict(set)
+    for process in view.processes:
+        if process.rank is not None and process.pid is not None:
+            lines[f"pid {process.pid}"].add(process.rank)
+    for rank, text in _doings(view):
+        lines[text].add(rank)
+    for text, who in lines.items():
+        yield Note(text, tuple(sorted(who)))
+
+
+def _doings(view: View) -> Iterator[tuple[int, str]]:
+    for process, state in view.states.items():
+        if process.rank is not None:
+            yield process.rank, f"its process is {state.state}"
+    for process, activity in view.activities.items():
+        if process.rank is not None and activity.step is not None:
+            yield process.rank, f"in step {activity.step}"
+    for group, members in view.progress.items():
+        name = findings.group_text(group) or "a group"
+        for rank, progress in members.items():
+            yield rank, f"{_progress_text(progress)} in {name}"
+    for death in view.deaths:
+        if death.process.rank is not None:
+            yield death.process.rank, timeline.death_text(death)
+    for stack in view.stacks:
+        place = findings.place_text(leaves.leaf(stack.frames).frame)
+        for thread in stack.threads:
+            who = thread.process.rank
+            if who is not None and place and thread.name in ("", "MainThread"):
+                yield who, f"its main thread is in {place}"
+
+
+def _progress_text(progress: Progress) -> str:
+    done = f"completed {progress.completed}, " if progress.completed is not None else ""
+    return f"{done}is in {_open(progress) or 'no call'}"
+
+
+def _open(progress: Progress) -> str:
+    """Returns the oldest call that a rank is in, and how many others are open."""
+    if not progress.open:
+        return ""
+    more = max(progress.open_count, len(progress.open)) - 1
+    return findings.call_text(progress.open[0]) + (f" and {more} more" if more > 0 else "")
+
+
+def _timeline(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Timeline | None:
+    """Returns the group in question: that of the first suspect, else the largest one."""
+    named = next((s.group for s in suspects if s.group in view.progress), None)
+    group = named or max(view.progress, key=lambda g: len(view.progress[g]), default=None)
+    if group is None:
+        return None
+    rows = sorted(_rows(view.progress[group], odd), key=_how_far)
+    title = findings.group_text(group).removeprefix("group ")
+    return Timeline(title, tuple(rows[:_MOST_ROWS]), max(len(rows) - _MOST_ROWS, 0))
+
+
+def _rows(members: dict[int, Progress], odd: set[int]) -> Iterator[Row]:
+    """Yields a row for all ranks that completed the same and are in the same call."""
+    alike: dict[tuple[int | None, str, bool], list[int]] = defaultdict(list)
+    entered: dict[str, dict[int, float]] = defaultdict(dict)
+    for rank, progress in members.items():
+        call = _open(progress)
+        alike[progress.completed, call, rank in odd].append(rank)
+        if progress.open and progress.open[0].since is not None:
+            entered[call][rank] = progress.open[0].since
+    for (completed, call, is_odd), same in alike.items():
+        first = min(entered[call].values(), default=0.0)
+        times = [entered[call][rank] - first for rank in same if rank in entered[call]]
+        span = (min(times), max(times)) if times else None
+        yield Row(tuple(sorted(same)), completed, call, span, is_odd)
+
+
+def _how_far(row: Row) -> tuple[bool, int, bool, tuple[int, ...]]:
+    return (not row.odd, -1 if row.completed is None else row.completed, bool(row.call), row.ranks)

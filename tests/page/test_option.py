@@ -1,0 +1,148 @@
+"""--html of the commands that have it: each writes its page, and refuses what it can't do."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from job import job
+from processes import until
+
+pytestmark = pytest.mark.needs("jinja2")
+
+RAISED = (
+    "[rank3]: Traceback (most recent call last):\n"
+    '[rank3]:   File "train.py", line 9, in main\n[rank3]: ValueError: boom <b>\n'
+)
+
+
+def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "oddrank", *map(str, arguments)],
+        capture_output=True, text=True, check=False, timeout=100,
+        stdin=subprocess.DEVNULL, env={**os.environ, **environ},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    file = tmp_path / "job.log"
+    file.write_text(RAISED)
+    return file
+
+
+def test_triage_writes_its_page_beside_text_and_json(log, tmp_path):
+    made = tmp_path / "page.html"
+    done = oddrank("triage", log, "--html", made, "--json", tmp_path / "report.json")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("triage: odd\n")
+    assert (tmp_path / "report.json").exists()
+    text = made.read_text()
+    assert "rank 3 raised ValueError: boom &lt;b&gt; at main (train.py:9)" in text
+    assert "<b>" not in text.replace('<b id="verdict">', "").partition("<script")[0]
+
+
+@pytest.mark.needs("torch")
+def test_the_self_test_writes_its_page_with_its_stages(tmp_path):
+    made = tmp_path / "page.html"
+    verdict = job(
+        3, command=("selftest", "--only", "device", "--html", str(made)),
+        inject="set:rank=1,stage=environment,name=torch,value=1.0", deadline=60,
+    )  # fmt: skip
+    assert verdict.names(rank=1, stage="environment"), verdict
+    text = made.read_text()
+    assert verdict.report is not None
+    assert verdict.report["findings"][0]["what"] in text
+    assert "<h2>Stages</h2>" in text
+    assert f'["{os.uname().nodename}","0-2"]' in text
+
+
+def run(folder: Path, script: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    """Runs a script on two ranks under `oddrank run`, which writes page.html."""
+    (folder / "train.py").write_text(script)
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         "-m", "oddrank", "run", *options, "--html", "page.html", "-o", "saved", "train.py"],
+        env={**os.environ, "ODDRANK_DIR": str(folder / "records"), "OMP_NUM_THREADS": "1"},
+        cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=100, check=False,
+        text=True,
+    )  # fmt: skip
+
+
+STUCK = """
+import time, torch.distributed as dist
+def load():
+    time.sleep(100)
+dist.init_process_group('gloo')
+if dist.get_rank() == 1:
+    load()
+dist.barrier()
+"""
+AT_WORK = """
+import sys, time, torch.distributed as dist
+dist.init_process_group('gloo')
+end = time.monotonic() + 5
+while dist.get_rank() == 1 and time.monotonic() < end:
+    sum(range(1000))
+dist.barrier()
+assert 'jinja2' not in sys.modules
+"""
+
+
+@pytest.mark.needs("torch-build")
+def test_run_writes_its_page_when_a_rank_is_stuck(tmp_path):
+    run(tmp_path, STUCK, "--stall", "2", "--on-stall", "kill")
+    text = (tmp_path / "page.html").read_text()
+    assert "rank 1" in text.partition('id="summary">')[2].partition("<")[0]
+    assert f"the evidence of {os.uname().nodename} is saved: oddrank triage" in text
+    assert "all ranks were ended, as --on-stall kill asks" in text
+    assert "decision: same-nodes" in text
+    stacks = text.partition("<h2>Stacks</h2>")[2]
+    assert "load (" in stacks
+    assert "What happened when" in stacks
+    assert "<h2>How far the ranks of group default_pg (ranks 0-1) have come</h2>" in text
+
+
+@pytest.mark.needs("torch-build")
+def test_the_page_of_a_job_that_went_well_shows_no_stall(tmp_path):
+    """A stall that was none, as the rank was at work, leaves nothing on the page."""
+    done = run(tmp_path, AT_WORK, "--stall", "1")
+    assert done.returncode == 0, done.stderr
+    made = tmp_path / "page.html"
+    until(made.exists)
+    until(lambda: 'id="verdict">healthy<' in made.read_text())
+    shown = made.read_text().partition("<main>")[2].partition("<script")[0]
+    assert "waits" not in shown
+    assert "Stacks" not in shown
+
+
+@pytest.mark.parametrize("command", [("triage", "LOG"), ("selftest",), ("run", "train.py")])
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [("-", "give it a file"), ("absent/page.html", "give --html a file in a folder you can write")],
+)
+def test_a_page_that_can_not_be_written_is_told_before_anything_runs(
+    command, file, says, log, tmp_path
+):
+    words = [str(log) if word == "LOG" else word for word in command]
+    file = file if file == "-" else str(tmp_path / file)
+    done = oddrank(words[0], "--html", file, *words[1:], RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_json_and_page_need_files_of_their_own(log, tmp_path):
+    done = oddrank("triage", log, "--html", tmp_path / "one", "--json", f"{tmp_path}/x/../one")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--json and --html each need a file of their own" in done.stderr
+
+
+def test_without_jinja2_it_says_what_to_install(log, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['jinja2'] = None\n")
+    done = oddrank("triage", log, "--html", tmp_path / "page.html", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'oddrank[html]'" in done.stderr
+    assert not (tmp_path / "page.html").exists()

@@ -1,0 +1,322 @@
+"""The page of --html in a real browser: what it shows, how it folds, and that nothing gets in."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "page"))
+import open_page
+
+from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.page import page
+from oddrank.page.parts import Branch, Note, Parts, Row, Table, Timeline, Tree
+from oddrank.report import Report
+from oddrank.triage import report
+from oddrank.triage.evidence import Notes
+from oddrank.triage.facts import Death, Process, Source
+
+pytestmark = [pytest.mark.needs("chromium", "jinja2"), pytest.mark.timeout(180)]
+
+EVIL = (
+    "</script></title><img src=x onerror='evil=1'><script>evil=1</script>{{7*7}}&lt;\u202e\x1b[31m"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_page.browser() as driver:
+        yield driver
+
+
+class Shown:
+    """A page in the browser."""
+
+    def __init__(self, driver, file):
+        self.driver = driver
+        driver.get_log("browser")  # of an earlier page
+        driver.get(file.as_uri())
+
+    def texts(self, selector):
+        return [each.text for each in self.found(selector)]
+
+    def text(self, selector):
+        (text,) = self.texts(selector)
+        return text
+
+    def found(self, selector):
+        return self.driver.find_elements("css selector", selector)
+
+    def press(self, key):
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver).send_keys(key).perform()
+
+    def visible(self, selector):
+        return [each.text for each in self.found(selector) if each.is_displayed()]
+
+    @property
+    def complaints(self):
+        return [each["message"] for each in self.driver.get_log("browser")]
+
+
+@pytest.fixture
+def shows(browser, tmp_path):
+    """Returns a function that opens a page in the browser."""
+
+    def opened(made, parts):
+        file = tmp_path / "page.html"
+        page.write(made, parts, str(file))
+        return Shown(browser, file)
+
+    return opened
+
+
+def shown_job(shows, ranks=64):
+    found = open_page.big_job(ranks)
+    return shows(report.made(found), report.parts(found))
+
+
+def finding(text="rank 2 is stuck", rank=2, level="high", **more):
+    return Finding(
+        condition="stuck", who=Who("rank", (rank,)), cause="host-stuck", what=text,
+        confidence=Confidence(level, "why not"), **more,
+    )  # fmt: skip
+
+
+def test_the_verdict_is_seen_at_once_and_the_console_stays_empty(shows):
+    shown = shown_job(shows)
+    assert shown.visible("#verdict") == ["odd"]
+    (summary,) = shown.visible("#summary")
+    assert summary.startswith("rank 33 (node0004) is stuck: waits for data in next_batch")
+    assert shown.driver.title == f"triage: odd: {summary}"
+    assert shown.texts(".cell.odd") == ["33"]
+    assert len(shown.found(".cell.waits")) == 63
+    assert shown.text("#legend").startswith("waits: 63")
+    assert shown.complaints == []
+
+
+def test_a_small_window_shows_the_verdict_first(browser, shows):
+    size = browser.get_window_size()
+    browser.set_window_size(900, 500)
+    try:
+        shown = shown_job(shows)
+        scrolled, bottom, height = shown.driver.execute_script(
+            "return [scrollY, document.getElementById('summary').getBoundingClientRect().bottom,"
+            " innerHeight]"
+        )
+    finally:
+        browser.set_window_size(size["width"], size["height"])
+    assert scrolled == 0
+    assert bottom < height
+
+
+def test_evidence_is_quoted_with_its_source(shows):
+    shown = shown_job(shows)
+    first = shown.texts("blockquote")[0]
+    assert first.startswith("rank 33 completed 5 of 6 in group default_pg")
+    assert shown.texts("cite")[0] == "records:1"
+
+
+def test_the_group_in_question_shows_who_is_behind_and_when_the_others_entered(shows):
+    shown = shown_job(shows)
+    first, second = shown.texts("#timeline tbody tr")
+    assert first.split() == ["33", "5", "no", "call"]
+    assert second.startswith("0-32, 34-63 5")
+    assert second.endswith("all_reduce 6 +0.0 to 1.0 s")
+    assert [each.get_attribute("class") for each in shown.found("#timeline tbody tr")] == [
+        "odd",
+        "",
+    ]
+    done, more = (float(e.get_attribute("width")) for e in shown.found("tr.odd rect")[1:])
+    assert (done, more) == (page._WIDTH / 2, 0)
+
+
+def test_branches_of_the_stacks_fold_by_mouse_and_by_key(shows):
+    shown = shown_job(shows)
+    leaves = "#tree .leaf"
+    assert [text.split("\n")[0][:7] for text in shown.visible(leaves)] == ["rank 33", "ranks 0"]
+    (root,) = shown.found("#tree summary")
+    root.click()
+    assert shown.visible(leaves) == []
+    shown.press("e")
+    assert len(shown.visible(leaves)) == 2
+    shown.press("c")
+    assert shown.visible(leaves) == []
+    assert shown.visible("blockquote") == []
+    assert shown.visible("#summary") != []
+
+
+def test_keys_go_from_rank_to_rank_and_from_section_to_section(shows):
+    from selenium.webdriver import Keys
+
+    findings = [finding(), finding("rank 7 is stuck", 7), finding("rank 9?", 9, level="low")]
+    made = Report.of("triage", {"size": 12}, {}, findings, complete=True)
+    hosts = {rank: f"node{rank // 4}" for rank in range(12)}
+    shown = shows(made, Parts(hosts=hosts, notes=[Note("in step 3", (2, 3, 4))]))
+    at = "#rank p:first-child"
+    assert shown.text(at) == "rank 2 (node0): stuck"
+    assert "in step 3" in shown.text("#rank")
+    shown.press("n")
+    assert shown.text(at) == "rank 7 (node1): stuck"
+    assert "in step 3" not in shown.text("#rank")
+    shown.press("n")
+    assert shown.text(at) == "rank 9 (node2): perhaps stuck"
+    shown.press("n")
+    assert shown.text(at) == "rank 2 (node0): stuck"
+    shown.press("p")
+    assert shown.text(at) == "rank 9 (node2): perhaps stuck"
+    shown.found("#grid")[0].click()
+    shown.press(Keys.HOME)
+    shown.press(Keys.ARROW_RIGHT)
+    assert shown.text(at) == "rank 1 (node0): no findings"
+    shown.press(Keys.END)
+    shown.press(Keys.ARROW_RIGHT)
+    assert shown.text(at) == "rank 11 (node2): no findings"
+    for key, section in (("k", "findings"), ("j", "ranks"), ("k", "findings")):
+        shown.press(key)
+        assert shown.driver.switch_to.active_element.get_attribute("id") == section
+    assert shown.complaints == []
+
+
+def test_texts_of_strangers_are_shown_and_never_run(shows):
+    hostile = finding(
+        EVIL, evidence=(Evidence(EVIL, EVIL, 1.0, EVIL, 2.0),), next=(EVIL,), stage=EVIL
+    )
+    made = Report.of("triage", {"size": 3, "job": EVIL}, {}, [hostile], complete=True, why=EVIL)
+    shown = shows(
+        made,
+        Parts(
+            hosts={0: EVIL},
+            notes=[Note(EVIL, (2,))],
+            timeline=Timeline(EVIL, (Row((0,), 1, EVIL),)),
+            tree=Tree(EVIL, (Branch(0, EVIL, 1, (EVIL,) * 9),), (EVIL,)),
+            status=[EVIL],
+            events=[EVIL],
+            tables=[Table(EVIL, (EVIL,), ((EVIL,),))],
+        ),
+    )
+    assert shown.driver.execute_script("return typeof evil") == "undefined"
+    assert shown.found("img") == []
+    assert len(shown.found("script")) == 2
+    plain = EVIL.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
+    assert shown.text("#summary") == plain
+    assert plain in shown.text("#rank")
+    for selector in (
+        ".status",
+        "blockquote",
+        "cite",
+        ".next",
+        "#timeline h2",
+        ".leaf",
+        "#events li",
+        "th",
+    ):
+        assert plain in " ".join(shown.texts(selector)), selector
+    assert shown.complaints == []
+
+
+def test_a_browser_runs_nothing_that_was_put_into_the_file(browser, tmp_path):
+    file = tmp_path / "page.html"
+    made = page.text(Report.of("triage", {"size": 1}, {}, [finding()], complete=True), Parts())
+    assert "</main>" in made
+    file.write_text(
+        made.replace("</main>", "<script>evil=1</script><img src='file:///dev/null'></main>")
+    )
+    shown = Shown(browser, file)
+    assert shown.driver.execute_script("return typeof evil") == "undefined"
+    assert any("Content Security Policy" in each for each in shown.complaints)
+
+
+def test_10240_ranks_are_one_small_file_that_loads_nothing(shows, tmp_path):
+    shown = shown_job(shows, 10240)
+    made = (tmp_path / "page.html").read_text()
+    assert len(made) <= 5_000_000
+    assert not re.search(r"""(?:src|href)=|url\(|@import|https?://""", made)
+    assert len(shown.found(".cell")) == 10240
+    assert len(shown.found(".cell.odd")) == 1
+    assert shown.text("#rank p:first-child") == "rank 5121 (node0640): stuck"
+    assert shown.complaints == []
+
+
+def test_ranks_that_all_differ_are_still_a_page_of_bounded_size(shows, tmp_path):
+    ranks = range(10240)
+    branches = [Branch(min(r, 3000), f"rank {r}", 1, ("frame",) * 300) for r in ranks]
+    findings = [
+        finding(f"rank {rank} is stuck", rank, evidence=(Evidence(f"{rank}, " * 5000, "a"),) * 99)
+        for rank in range(0, 10240, 2)
+    ]
+    parts = Parts(
+        notes=[Note(f"{'text ' * 20}{rank}", (rank,)) for rank in ranks] * 20,
+        timeline=Timeline("0", tuple(Row((r,), r, f"all_reduce {r}") for r in range(60)), 10180),
+        tree=Tree("stacks", tuple(branches)),
+        tables=[Table("table", ("row",), tuple((f"row {rank}",) for rank in ranks))],
+    )
+    made = Report.of("triage", {"size": 10240}, {}, findings, complete=True)
+    shown = shows(made, parts)
+    assert (tmp_path / "page.html").stat().st_size <= 5_000_000
+    assert len(shown.found(".cell.odd")) == 5120
+    assert "and 5020 more: see --json" in shown.text("#findings")
+    assert "and 79 more: see --json" in shown.texts(".finding")[0]
+    assert "and 10180 more rows" in shown.text("#timeline")
+    assert "lines about ranks are left out" in shown.text("#ranks")
+    assert "the last 500 of 10240" in shown.text("section:last-of-type")
+    assert shown.texts("section:last-of-type td")[-1] == "row 10239"
+    assert shown.complaints == []
+
+
+def test_a_page_keeps_the_lines_about_the_odd_rank_where_there_are_too_many(shows, monkeypatch):
+    monkeypatch.setattr(page, "_MOST_NOTES", 20_000)
+    found = open_page.big_job(256, groups=20)
+    shown = shows(report.made(found), report.parts(found))
+    assert "lines about ranks are left out" in shown.text("#ranks")
+    assert shown.text("#rank").count("\ncompleted ") == 20
+
+
+def test_long_lists_are_cut_behind_an_entry_and_say_so(shows):
+    ranks = ", ".join(map(str, range(1000, 2000)))
+    members = ranks.replace(", ", ",")
+    made = Report.of(
+        "triage", {"size": 1}, {}, [finding(evidence=(Evidence(ranks, "a.log"),))], complete=True
+    )
+    tree = Tree("stacks", (Branch(0, f"ranks {members}", 1000, ("main",)),))
+    shown = shows(made, Parts(tree=tree, status=["x" * 3000]))
+    assert re.fullmatch(r"1000, .*, 1\d{3}, \.\.\.\s*a\.log", shown.texts("blockquote")[0])
+    assert re.fullmatch(r"ranks 1000,.*,1\d{3}, \.\.\. \(1000\)", shown.text(".members"))
+    assert shown.text(".status").endswith("x ... (1000 more characters)")
+
+
+def test_ranks_of_several_jobs_are_not_shown_as_one_job(shows, tmp_path):
+    log = tmp_path / "jobs.log"
+    lines = [
+        f"[rank{rank}]: {day}T10:00:00.000000Z [rank{rank}]: Traceback (most recent call last):\n"
+        f'[rank{rank}]:   File "train.py", line 9, in main\n[rank{rank}]: ValueError: boom\n'
+        for rank, day in ((1, "2026-01-01"), (2, "2026-03-01"))
+    ]
+    log.write_text("".join(lines))
+    found = report.read([str(log)])
+    shown = shows(report.made(found), report.parts(found))
+    assert shown.found(".cell") == []
+    assert "The files tell of 2 jobs" in shown.text("main > p")
+    assert shown.complaints == []
+
+
+def test_events_beyond_the_limit_are_counted_once(shows):
+    found = open_page.big_job(16)
+    facts = [Death(Process(r % 16), "exit", Source("a"), 10.0 * r, code=r) for r in range(3000)]
+    found = report.judge([*found.view.facts, *facts], [], Notes())
+    events = report.parts(found).events
+    assert events[0] == "+0 s is 1970-01-01 00:00:00 UTC"
+    assert len(events) == 502
+    assert events[-1].startswith("... and 250")
+
+
+def test_a_report_without_ranks_is_a_page_too(shows):
+    made = Report.of("triage", {}, {}, [], complete=True, why="nothing in what was read")
+    shown = shows(made, Parts())
+    assert shown.text("#verdict") == "healthy"
+    assert shown.found("#ranks") == []
+    for key in ("n", "p", "j", "k", "e", "c"):
+        shown.press(key)
+    assert shown.complaints == []

@@ -1,0 +1,115 @@
+"""Real ranks that wait on purpose for longer than --stall: no verdict, no kill, no evidence."""
+
+import shutil
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from debugger.programs import talk
+from oddrank.debugger import channel
+from oddrank.switches import order_file
+from oddrank.trace import ranks
+from oddrank.triage import report as triage
+from processes import until
+from run.watched_job import LONGEST, named, watched_job
+
+pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
+PAUSING = Path(__file__).with_name("pausing.py")
+STALL = 3.0
+RANKS = 3
+
+
+@contextmanager
+def pausing(how, steps, on_stall="kill"):
+    with watched_job(
+        how, 1, steps=steps, ranks=RANKS, stall=STALL, on_stall=on_stall, script=PAUSING
+    ) as job:
+        yield job
+
+
+def pause(job):
+    """Gives the order to pause, once all ranks watch; returns the switch's folder."""
+    switch = job.folder / "switch"
+    until(lambda: order_file.reports(switch) or job.ended(), seconds=LONGEST)
+    order_file.write(switch, "pause", "*", "alice@login1")
+    return switch
+
+
+def records(job):
+    return sorted(job.folder.glob("records/*/rank*.trace"))
+
+
+def pauses(job):
+    """Returns how each rank waits on purpose now; None: it does not."""
+    return [rank.pause and rank.pause.kind for rank in ranks.read(records(job))[0]]
+
+
+def waits(job, kinds):
+    until(lambda: pauses(job) == kinds or job.ended(), seconds=LONGEST)
+    assert pauses(job) == kinds, job.output[-3000:]
+
+
+def copied(job, target):
+    """Copies the records as they are now: what a person would keep of the job."""
+    target.mkdir()
+    for file in records(job):
+        shutil.copy(file, target)
+    return target
+
+
+def triaged(folder):
+    made = triage.made(triage.read([str(folder)]))
+    return made.verdict, made.summary
+
+
+def ends_well(job):
+    """Checks that nothing was said or done, and that the pause counts as no healthy one."""
+    assert job.ends() == [0], job.output[-3000:]
+    assert job.report["verdict"] == "healthy"
+    assert [one["event"] for one in job.history] == ["end"], job.output[-3000:]
+    run = job.report["data"]["run"]
+    assert (run["evidence"], run["killed"], run["stall_seconds"]) == (None, False, STALL)
+
+
+def test_a_pause_by_the_switch_is_no_stall(tmp_path):
+    with pausing("switch", steps=20) as job:
+        switch = pause(job)
+        waits(job, ["switch"] * RANKS)
+        time.sleep(2 * STALL)
+        verdict, summary = triaged(copied(job, tmp_path / "copy"))
+        assert verdict == "healthy"
+        assert summary.startswith(f"all ranks are paused by the switch {switch}, on purpose, for ")
+        assert summary.endswith(f"; to go on: oddrank switch resume {switch}")
+        order_file.write(switch, "resume", "*", "alice@login1")
+        ends_well(job)
+    verdict, summary = triaged(tmp_path / "copy")
+    assert verdict == "healthy"
+    assert summary.startswith(f"all ranks are paused by the switch {switch}, on purpose, since ")
+
+
+def test_a_rank_that_is_stopped_before_the_pause_is_named():
+    with pausing("stopped", steps=20, on_stall="report") as job:
+        switch = pause(job)
+        report = job.waits_for("stall")
+        assert named(report) == ([1], "host-stopped")
+        # Who is paused does not wait for it.
+        (suspect,) = report["data"]["suspects"]
+        assert suspect["waiting"] == []
+        texts = [point["text"] for point in report["findings"][0]["evidence"]]
+        assert any(text.endswith(f"{switch}: ranks 0, 2") for text in texts)
+
+
+def test_a_breakpoint_is_no_stall_before_the_debugger_comes_and_at_its_prompt(tmp_path):
+    with pausing("breakpoint", steps=40) as job:
+        waits(job, ["waits", "breakpoint", "waits"])
+        time.sleep(1.5 * STALL)
+        verdict, summary = triaged(copied(job, tmp_path / "copy"))
+        assert verdict == "healthy"
+        assert summary.startswith("rank 1 stands in a breakpoint (pausing.py:")
+        assert summary.endswith("; ranks 0, 2 wait for it")
+        (session,) = [channel.read(one) for one in job.folder.glob("records/*/debug-*.json")]
+        # The first step lets the others go on, to the collective in which they wait for it.
+        talk(session, f"n\n!import time; time.sleep({2 * STALL})\nc\n")
+        ends_well(job)
