@@ -2,6 +2,7 @@
 
 import sys
 import time
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -45,7 +46,10 @@ def main() -> None:
         time.sleep(0.01)
     again = backend.options._timeout == TIMEOUT
     print(f"rank {rank}: total {total.item()}, {waited=}, {again=}", flush=True)
+    group = weakref.ref(dist.group.WORLD)
+    del backend
     dist.destroy_process_group()
+    print(f"rank {rank}: gone={group() is None}", flush=True)
 
 
 main()

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import closing
 from types import FrameType
@@ -20,8 +21,12 @@ from oddrank.job_store import JobStore
 from oddrank.pauses import Paused
 
 _numbers = itertools.count()
-_store: tuple[Any, JobStore] | None = None
-"""The process group and this process's connection to its store, from the first call on."""
+_store: tuple[weakref.ref[Any], JobStore] | None = None
+"""The process group and this process's connection to its store, from the first call on.
+
+A weak reference: a group that outlives destroy_process_group() may abort the process at its exit,
+as gloo's threads still run then.
+"""
 _active: RankPdb | None = None
 
 
@@ -121,8 +126,10 @@ def _tell(where: str, stopped: Stopped | None) -> None:
 def _connected() -> JobStore:
     global _store
     group = _group()
-    if _store is None or _store[0] is not group:
-        _store = group, job_store.connect("oddrank.breakpoint()", "breakpoint")
+    if group is None:  # a job of one rank, with a store in its own memory
+        return job_store.connect("oddrank.breakpoint()", "breakpoint")
+    if _store is None or _store[0]() is not group:
+        _store = weakref.ref(group), job_store.connect("oddrank.breakpoint()", "breakpoint")
     return _store[1]
 
 
