@@ -78,12 +78,12 @@ constexpr Field kEzpz[] = {
     {"dt/mean", kStepSeconds, true},
     {"dt/min", kStepMin},
     {"dt/max", kStepMax},
-    {"dtf/min", kStepMin, true},  // the forward pass: in the whole step each rank waits for all
-    {"dtf/max", kStepMax, true},
     {"tps", kTokensPerSecond},
     {"sps", kSamplesPerSecond},
     {"mfu", kMfu, false, 1e-2},
 };
+// The forward pass tells more than the whole step, in which each rank waits for all.
+constexpr Field kEzpzForward[] = {{"dtf/min", kStepMin}, {"dtf/max", kStepMax}};
 // HF Trainer, and what LLaMA-Factory and ms-swift add to it or write into their own files.
 constexpr Field kTrainer[] = {
     {"loss", kLoss},
@@ -119,8 +119,8 @@ constexpr Format kFormats[] = {
     {"NeMo", "reduced_train_loss: ", "iteration", Split::bars, kNemo},
     {"nanotron", "time_per_iteration_ms: ", "iteration: ", Split::bars, kNanotron},
     {"torchtitan", "memory: ", "step:", Split::spaces, kTorchtitan},
-    {"ezpz", " loss=", "iter=", Split::equals, kEzpz},
-    {"ezpz", " loss=", "step=", Split::equals, kEzpz},
+    {"ezpz", " loss=", "iter=", Split::equals, kEzpz, kEzpzForward},
+    {"ezpz", " loss=", "step=", Split::equals, kEzpz, kEzpzForward},
     {"HF Trainer", "'loss': ", "{", Split::dict, kTrainer},
     {"HF Trainer", "\"loss\": ", "{", Split::dict, kTrainer},
     {"llm.c", " | train loss ", "step ", Split::bars, kBars},
@@ -259,6 +259,16 @@ void read_equals(std::span<const Field> fields, std::string_view text, Row& row)
   }
 }
 
+// Reads numbers that only count together: if the line has all of them, they replace the others.
+void read_together(std::span<const Field> fields, std::string_view text, Row& row) {
+  Row found;
+  read_equals(fields, text, found);
+  for (const Field& field : fields) {
+    if (!found.has(field.column)) return;
+  }
+  for (const Field& field : fields) row[field.column] = found[field.column];
+}
+
 void read_dict(std::span<const Field> fields, std::string_view text, Row& row) {
   text.remove_prefix(1);
   while (true) {
@@ -320,6 +330,7 @@ bool read_fields(const Format& format, std::string_view text, Row& row) {
       break;
     case Split::equals:
       read_equals(format.fields, text, row);
+      read_together(format.together, text, row);
       break;
     case Split::dict:
       read_dict(format.fields, text, row);

@@ -32,6 +32,7 @@ struct Format {
   std::string_view begin;   // the numbers begin with the last of these before the anchor
   Split split;
   std::span<const Field> fields;
+  std::span<const Field> together{};  // of Split::equals: replace numbers of `fields`, all or none
 };
 
 // A word of lines that say what the job does between two iterations.

@@ -365,6 +365,9 @@ void Verdicts::judge_restart(const Step& step, double gap) {
   }
   run_rows_ = 0;
   clock_.clear();
+  // The ranks may be on other nodes.
+  spread_.excursion.reset();
+  spread_.open = kNone;
   if (!speed_of(step.row, 1, kUnknown).per_gpu) {
     speed_.excursion.reset();
     speed_.open = kNone;

@@ -5,7 +5,11 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <string_view>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 
@@ -16,8 +20,26 @@
 namespace oddrank::run {
 namespace {
 
-// Begins the names of the sections in which a rank waits on purpose: PREFIX of oddrank/pauses.py.
-constexpr std::string_view kPause = "oddrank:";
+// PREFIX and KINDS of oddrank/pauses.py.
+constexpr std::string_view kPrefix = "oddrank:";
+constexpr std::array<std::string_view, 3> kKinds{"switch ", "breakpoint ", "waits "};
+
+// Returns whether a section's name notes a pause: oddrank:KIND SECONDS WHAT. The name may be a
+// user's; pauses.py reads it by the same rules.
+bool notes_pause(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return false;
+  name.remove_prefix(kPrefix.size());
+  for (const std::string_view kind : kKinds) {
+    if (!name.starts_with(kind)) continue;
+    name.remove_prefix(kind.size());
+    double seconds = 0;
+    const char* const end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data(), end, seconds);
+    const bool is_whole = stop == end || *stop == ' ';
+    return error == std::errc{} && is_whole && std::isfinite(seconds) && seconds > 0;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -86,12 +108,12 @@ void RecordWatch::look(std::int64_t now) {
   stage_ = paused_ ? "paused" : is_quiet ? "quiet" : "moving";
 }
 
-// Returns whether a section of that name has begun and not ended.
+// Returns whether a section that notes a pause has begun and not ended.
 bool RecordWatch::is_paused() const {
   std::unordered_set<std::uint64_t> open;
   for (const trace::Mark& mark : trace::read_marks(*file_).list) {
     const bool begins = mark.kind == trace::MarkKind::kSectionBegin;
-    if (begins && mark.text.starts_with(kPause)) open.insert(mark.value);
+    if (begins && notes_pause(mark.text)) open.insert(mark.value);
     if (mark.kind == trace::MarkKind::kSectionEnd) open.erase(mark.value);
   }
   return !open.empty();

@@ -12,7 +12,7 @@
 
 namespace oddrank::run {
 
-// Not thread-safe. Reads one page at each look().
+// Not thread-safe. look() reads the header; of a rank that stands still, new marks too.
 class RecordWatch {
  public:
   // `paths`: where the record of that process may appear. `quiet_ns`: the time without progress
@@ -25,7 +25,7 @@ class RecordWatch {
   void look(std::int64_t now);
 
   // "starting" (there is no record yet), "moving", "quiet", or "paused": it waits on purpose, and
-  // has said so (oddrank/pauses.py).
+  // has noted it (oddrank/pauses.py).
   const char* stage() const noexcept { return stage_; }
   // The number of the last step(); "" before the first.
   std::string step() const { return heads_.step ? std::to_string(*heads_.step) : ""; }

@@ -163,8 +163,14 @@ def refuse_shared(files: Mapping[str, str | None]) -> None:
     to_stdout = [option for option, path in given.items() if path == "-"]
     if len(to_stdout) > 1:
         raise click.UsageError(f"only one of {' and '.join(to_stdout)} can be -")
-    if len({os.path.abspath(path) for path in given.values()}) < len(given):
-        raise click.UsageError(f"{' and '.join(given)} each need a file of their own")
+    by_file: dict[str, list[str]] = {}
+    for option, path in given.items():
+        # A device or a pipe takes several things, one after the other.
+        if path != "-" and (os.path.isfile(path) or not os.path.exists(path)):
+            by_file.setdefault(os.path.realpath(path), []).append(option)
+    for options in by_file.values():
+        if len(options) > 1:
+            raise click.UsageError(f"{' and '.join(options)} each need a file of their own")
 
 
 def fail_on_option(command: Command) -> Command:

@@ -8,6 +8,8 @@ A section keeps 32 bytes of its name: a longer text goes on in further sections.
 is not armed, nothing is noted.
 """
 
+import math
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,12 +23,12 @@ waits for one. waits: for the rank in the breakpoint."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 PREFIX = "oddrank:"
-"""Begins the names of the sections; the guard knows it, too (csrc/run/record_watch.cpp)."""
+"""Begins the names of the sections; the guard reads them, too (csrc/run/record_watch.cpp)."""
 _MORE = "+"
 _ROOM = 32 - len(PREFIX)  # bytes
 _LONGEST = 200  # characters
 _LATE_SECONDS = 30.0
-"""Who waits for a rank learns of its deadline so much later."""
+"""A rank that waits for another one learns of its deadline so much later."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,6 @@ class Pause:
             return False
         return now - self.since > self.seconds + _LATE_SECONDS
 
-    @property
-    def awaited(self) -> int | None:
-        """The rank that a process of kind `waits` waits for."""
-        return int(self.what) if self.kind == "waits" and self.what.isdecimal() else None
-
     def __str__(self) -> str:
         """Returns what the rank does, as the end of a sentence whose subject is one rank."""
         if self.kind == "switch":
@@ -64,21 +61,33 @@ class Pause:
 class Paused:
     """Notes a pause in this process's record, from begin() to end(). A context manager.
 
-    Any thread may call both; a second call of either does nothing.
+    Any thread may call them; a second call of either does nothing. close() ends it for good.
     """
 
     def __init__(self, kind: Kind, seconds: float, what: str) -> None:
         section = _native.core().section
         self._sections = [section(name) for name in _names(f"{kind} {seconds:.6g} {what}")]
-        self._is_open = False
+        self._is_open = self._is_closed = False
+        self._lock = threading.Lock()
 
     def begin(self) -> None:
-        if not self._is_open:
-            self._is_open = True
-            for section in self._sections:
-                section.__enter__()
+        with self._lock:
+            if not self._is_open and not self._is_closed:
+                self._is_open = True
+                for section in self._sections:
+                    section.__enter__()
 
     def end(self) -> None:
+        with self._lock:
+            self._end()
+
+    def close(self) -> None:
+        """Ends the pause: a begin() of another thread that comes later does nothing."""
+        with self._lock:
+            self._is_closed = True
+            self._end()
+
+    def _end(self) -> None:
         if self._is_open:
             self._is_open = False
             # The first one makes it a pause.
@@ -115,18 +124,22 @@ def parted(
 ) -> tuple[list[str], Pause | None]:
     """Returns the names of a record's open sections that are the user's, and the last pause.
 
-    sections: (name, thread, begin in ns of Unix time), in the order in which they began.
+    sections: (name, thread, begin in ns of Unix time), in the order in which they began. Sections
+    of several threads may alternate.
     """
     names: list[str] = []
     texts: list[tuple[str, int | None]] = []
-    for name, _, begin in sections:
+    last: dict[Any, int] = {}  # thread -> index of its last text
+    for name, thread, begin in sections:
         piece = name.removeprefix(PREFIX)
         if piece == name:
             names.append(name)
         elif not piece.startswith(_MORE):
+            last[thread] = len(texts)
             texts.append((piece, begin))
-        elif texts:
-            texts[-1] = texts[-1][0] + piece.removeprefix(_MORE), texts[-1][1]
+        elif (index := last.get(thread)) is not None:
+            text, since = texts[index]
+            texts[index] = text + piece.removeprefix(_MORE), since
     found = [one for text, begin in texts if (one := _parsed(text, begin)) is not None]
     return names, found[-1] if found else None
 
@@ -140,6 +153,8 @@ def _parsed(text: str, begin: int | None) -> Pause | None:
             try:
                 limit = float(seconds)
             except ValueError:
+                return None
+            if not (math.isfinite(limit) and limit > 0):
                 return None
             return Pause(known, limit, what, None if begin is None else begin / 1e9)
     return None

@@ -1,5 +1,6 @@
 """The others wait for a stopped rank, and go on whatever becomes of it."""
 
+import math
 import threading
 
 import pytest
@@ -71,6 +72,31 @@ def test_they_go_on_when_its_heartbeat_ends(stores, capfd):
     other.join(60)
     assert not other.is_alive()
     assert "rank 2 is dead or stopped: the others go on" in capfd.readouterr().err
+
+
+def test_a_thread_that_hears_too_late_that_the_rank_stops_notes_no_pause(stores, monkeypatch):
+    """The store answers the thread only after the rank has gone on without it."""
+    heard = threading.Event()
+    look = stores[0].look
+
+    def look_late(key):
+        assert heard.wait(60)
+        return look(key)
+
+    monkeypatch.setattr(stores[0], "look", look_late)
+    own = Waiting(stores[0], "0/2", 2, 0.2)
+    own.wait()
+    own._deadline, own._end = 60.0, math.inf
+    monkeypatch.setattr(waiting, "_LOST_SECONDS", 60.0)
+    stopped = Stopped(stores[2], "0/2", 60.0)
+    stopped.stops("rank 2 stops")
+    until(lambda: stores[2].has(["0/2/state"]))
+    heard.set()
+    until(lambda: own._state == waiting.STOPS)
+    until(lambda: own._beat[0] > 0)
+    assert not own._paused._is_open
+    stopped.over()
+    until(lambda: not own._poller._thread.is_alive())
 
 
 @pytest.mark.parametrize("comes", [False, True])

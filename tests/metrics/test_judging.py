@@ -81,6 +81,18 @@ def test_a_rank_that_becomes_slow_is_found_where_lines_have_the_ranks_times():
     assert kinds([step(n, 1.4) for n in range(1, 401)]) == []
 
 
+def test_a_spread_counts_anew_after_a_restart():
+    """The ranks may be on other nodes."""
+
+    def steps(first, last, slowest):
+        return [f"iter={n} loss=2.5 dtf/max={0.01 * slowest:.6f} dtf/min={0.01 + n % 3 * 1e-4:.6f}"
+                for n in range(first, last)]  # fmt: skip
+
+    before = [*steps(1, 311, 1.05), "loading checkpoint from /shared/run17"]
+    assert "spread" not in kinds([*before, *steps(251, 400, 1.4)])
+    assert "spread" in kinds([*before, *steps(251, 400, 1.05), *steps(400, 450, 1.4)])
+
+
 def test_a_rank_with_another_loss_is_named():
     def step(n, rank):
         loss = 7.5 if (n, rank) == (60, 2) else 7.2

@@ -210,6 +210,16 @@ TEST(Formats, EzpzTakesTheMeanOfTheRanks) {
   EXPECT_EQ(older[kTokensPerSecond], 926851.609409);
 }
 
+TEST(Formats, EzpzTakesTheRanksTimesOfTheForwardPassOrOfTheStepAndMixesNone) {
+  const Row both = one("iter=10 loss=1.5 dt/min=0.4 dtf/max=0.3 dt/max=0.5 dtf/min=0.2");
+  EXPECT_EQ(both[kStepMin], 0.2);
+  EXPECT_EQ(both[kStepMax], 0.3);
+  const Row step = one("iter=10 loss=1.5 dt/min=0.4 dt/max=0.5 dtf/max=0.3");
+  EXPECT_EQ(step[kStepMin], 0.4);
+  EXPECT_EQ(step[kStepMax], 0.5);
+  EXPECT_FALSE(one("iter=10 loss=1.5 dt/min=0.1 dtf/max=0.3").has(kStepMax));
+}
+
 TEST(Formats, LlmCWithNumbersThatOnlyHaveAUnit) {
   const Row row = one(
       "step    1/19560 | train loss 10.955029 | norm 15.3650 | lr 4.29e-07 | (2300.55 ms | 227910 "

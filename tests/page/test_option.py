@@ -1,5 +1,6 @@
 """--html of the commands that have it: each writes its page, and refuses what it can't do."""
 
+import json
 import os
 import subprocess
 import sys
@@ -44,6 +45,39 @@ def test_triage_writes_its_page_beside_text_and_json(log, tmp_path):
     assert "<b>" not in text.replace('<b id="verdict">', "").partition("<script")[0]
 
 
+# PyTorch without SequenceNumber: how far the ranks have come is not known.
+UNNUMBERED = (
+    "[rank0]: RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running"
+    " collective: CollectiveFingerPrint(OpType=ALLREDUCE, TensorShape=[1], TensorDtypes=Float,"
+    " TensorDeviceTypes=cpu), but Rank 1 is running collective:"
+    " CollectiveFingerPrint(OpType=BROADCAST).\n"
+)
+
+
+def test_triage_writes_its_page_of_calls_without_numbers(log, tmp_path):
+    log.write_text(UNNUMBERED)
+    made = tmp_path / "page.html"
+    done = oddrank("triage", log, "--html", made)
+    assert (done.returncode, done.stderr) == (1, "")
+    timeline = made.read_text().partition('<section id="timeline"')[2].partition("</section>")[0]
+    assert timeline.count('<td class="number">?</td>') == 2
+
+
+BROKEN = "import jinja2\njinja2.Environment.get_template = lambda *_: 1 / 0\n"
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("odd", 1), ("none", 0)])
+def test_a_page_that_fails_loses_no_verdict(fail_on, code, log, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    made, report = tmp_path / "page.html", tmp_path / "report.json"
+    words = ("triage", log, "--html", made, "--json", report, "--fail-on", fail_on)
+    done = oddrank(*words, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout[:12]) == (code, "triage: odd\n")
+    assert done.stderr == f"oddrank: {made} was not written: ZeroDivisionError: division by zero\n"
+    assert json.loads(report.read_text())["verdict"] == "odd"
+    assert not made.exists()
+
+
 @pytest.mark.needs("torch")
 def test_the_self_test_writes_its_page_with_its_stages(tmp_path):
     made = tmp_path / "page.html"
@@ -83,7 +117,7 @@ dist.barrier()
 AT_WORK = """
 import sys, time, torch.distributed as dist
 dist.init_process_group('gloo')
-end = time.monotonic() + 5
+end = time.monotonic() + 8
 while dist.get_rank() == 1 and time.monotonic() < end:
     sum(range(1000))
 dist.barrier()
@@ -107,8 +141,11 @@ def test_run_writes_its_page_when_a_rank_is_stuck(tmp_path):
 
 @pytest.mark.needs("torch-build")
 def test_the_page_of_a_job_that_went_well_shows_no_stall(tmp_path):
-    """A stall that was none, as the rank was at work, leaves nothing on the page."""
-    done = run(tmp_path, AT_WORK, "--stall", "1")
+    """A stall that was none, as the rank was at work, leaves nothing on the page.
+
+    After ten times --stall it would be told, at work or not: far beyond what a starved rank takes.
+    """
+    done = run(tmp_path, AT_WORK, "--stall", "3")
     assert done.returncode == 0, done.stderr
     made = tmp_path / "page.html"
     until(made.exists)
@@ -138,6 +175,20 @@ def test_json_and_page_need_files_of_their_own(log, tmp_path):
     done = oddrank("triage", log, "--html", tmp_path / "one", "--json", f"{tmp_path}/x/../one")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--json and --html each need a file of their own" in done.stderr
+
+
+def test_only_the_options_that_clash_are_told(tmp_path):
+    one = tmp_path / "one"
+    options = ("--json", one, "--exclude", tmp_path / "nodes", "--html", one)
+    done = oddrank("selftest", *options, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--json and --html each need a file of their own" in done.stderr
+    assert "--exclude" not in done.stderr
+
+
+def test_a_device_takes_several_reports(log):
+    done = oddrank("triage", log, "--json", "/dev/null", "--html", "/dev/null")
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_without_jinja2_it_says_what_to_install(log, tmp_path):

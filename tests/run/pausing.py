@@ -1,7 +1,8 @@
 """A job whose ranks wait on purpose: pausing.py HOW RANK STEPS FOLDER.
 
 HOW is switch (ranks step at their own speed, and no rank waits for another), breakpoint (RANK stops
-in pdb at step 20), or stopped (as switch, but RANK stops itself after all have agreed to pause).
+in pdb at step 20), or stopped (as switch, but RANK is stopped once all have agreed to pause, before
+it pauses itself).
 """
 
 import os
@@ -25,13 +26,24 @@ def steps_alone(how: str, odd: int, steps: int, folder: Path) -> None:
     """Steps until the pause, and so many steps after it."""
     with oddrank.switch(folder / "switch") as watched:
         own = watched._agreement
+        if how == "stopped" and dist.get_rank() == odd:
+            stop_at_the_decision(own)
         while not own.at or own.steps < own.at + steps:
             oddrank.step(own.steps)
             time.sleep(0.02)
             watched.poll()
-            agreed = own.state == agreement.AGREED and own.at > own.steps
-            if how == "stopped" and dist.get_rank() == odd and agreed:
-                os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stop_at_the_decision(own: agreement.Agreement) -> None:
+    """Stops this process as its thread learns the decision: poll() can't have obeyed it before."""
+    decided = own._decided
+
+    def stop_first(at: int) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(1)  # the signal may stop this thread a moment after kill() returns
+        decided(at)
+
+    own._decided = stop_first  # type: ignore[method-assign]
 
 
 def steps_together(odd: int, steps: int) -> None:

@@ -17,12 +17,14 @@ from run.watched_job import LONGEST, named, watched_job
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
 PAUSING = Path(__file__).with_name("pausing.py")
-STALL = 3.0
+# Starved ranks that stand for so long while they end would be told as a stall.
+STALL = 6.0
+SHORTEST = 1.5 * STALL  # a pause of these tests
 RANKS = 3
 
 
 @contextmanager
-def pausing(how, steps, on_stall="kill"):
+def pausing(how, steps, on_stall="collect"):
     with watched_job(
         how, 1, steps=steps, ranks=RANKS, stall=STALL, on_stall=on_stall, script=PAUSING
     ) as job:
@@ -70,7 +72,9 @@ def ends_well(job):
     assert job.report["verdict"] == "healthy"
     assert [one["event"] for one in job.history] == ["end"], job.output[-3000:]
     run = job.report["data"]["run"]
-    assert (run["evidence"], run["killed"], run["stall_seconds"]) == (None, False, STALL)
+    assert (run["evidence"], run["killed"]) == (None, False)
+    # A pause of a healthy job makes the limit ten times as long.
+    assert STALL <= run["stall_seconds"] < 10 * SHORTEST
 
 
 def test_a_pause_by_the_switch_is_no_stall(tmp_path):
@@ -94,7 +98,7 @@ def test_a_rank_that_is_stopped_before_the_pause_is_named():
         switch = pause(job)
         report = job.waits_for("stall")
         assert named(report) == ([1], "host-stopped")
-        # Who is paused does not wait for it.
+        # The paused ranks do not wait for it.
         (suspect,) = report["data"]["suspects"]
         assert suspect["waiting"] == []
         texts = [point["text"] for point in report["findings"][0]["evidence"]]
@@ -104,7 +108,7 @@ def test_a_rank_that_is_stopped_before_the_pause_is_named():
 def test_a_breakpoint_is_no_stall_before_the_debugger_comes_and_at_its_prompt(tmp_path):
     with pausing("breakpoint", steps=40) as job:
         waits(job, ["waits", "breakpoint", "waits"])
-        time.sleep(1.5 * STALL)
+        time.sleep(SHORTEST)
         verdict, summary = triaged(copied(job, tmp_path / "copy"))
         assert verdict == "healthy"
         assert summary.startswith("rank 1 stands in a breakpoint (pausing.py:")

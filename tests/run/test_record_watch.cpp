@@ -107,6 +107,22 @@ TEST_F(Watched, is_paused_while_a_section_of_that_name_is_open_and_moves_when_it
   EXPECT_STREQ(watch_.stage(), "quiet");
 }
 
+TEST_F(Watched, a_section_of_the_users_that_only_begins_alike_is_no_pause) {
+  look(1);
+  std::uint64_t number = 0;
+  for (const char* name :
+       {"oddrank:", "oddrank:load", "oddrank:switch", "oddrank:switch x y", "oddrank:nap 3 x",
+        "oddrank:switch nan x", "oddrank:waits inf 1", "oddrank:waits 0 1", "oddrank:waits -1 1",
+        "oddrank:waits 1x 1", "oddrank:+ab"}) {
+    record_.mark(trace::MarkKind::kSectionBegin, ++number, name);
+  }
+  look(7);
+  EXPECT_STREQ(watch_.stage(), "quiet");
+  record_.mark(trace::MarkKind::kSectionBegin, ++number, "oddrank:waits 1e+06 1");
+  look(8);
+  EXPECT_STREQ(watch_.stage(), "paused");
+}
+
 TEST_F(Watched, is_not_paused_any_more_once_it_goes_on) {
   look(1);
   record_.mark(trace::MarkKind::kSectionBegin, 2, "oddrank:breakpoint 60 train.py:41");

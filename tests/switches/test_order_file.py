@@ -1,6 +1,7 @@
 """The folder of a switch: what people write, what a reader makes of it, and what is refused."""
 
 import os
+import shlex
 import stat
 import time
 
@@ -139,3 +140,9 @@ def test_a_file_system_that_hangs_ends_a_command_with_one_line(tmp_path, monkeyp
     monkeypatch.setattr(order_file, "ANSWERS_SECONDS", 0.05)
     with pytest.raises(OddrankError, match=r"does not answer within 0\.05 s"):
         order_file.in_time(tmp_path, lambda: time.sleep(1))
+
+
+def test_the_command_that_takes_an_order_back_is_quoted(tmp_path):
+    folder = tmp_path / "Ann's run; ls"
+    text = order_file.refusal(folder, order_file.Order("kill"), "slurm-4711.0")
+    assert shlex.split(text.rpartition(": ")[2]) == ["oddrank", "switch", "off", str(folder)]

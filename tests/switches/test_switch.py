@@ -302,8 +302,11 @@ def test_the_command_writes_orders_and_shows_jobs(folder):
     assert command("status", Path("/nowhere")).returncode == 2
 
 
-def test_check_exits_with_1_under_an_order_that_refuses_this_job(folder, tmp_path):
-    assert command("check", tmp_path / "no-job-yet").returncode == 0
+def test_check_prints_its_answer_and_exits_with_1_under_an_order_that_refuses_this_job(
+    folder, tmp_path
+):
+    done = command("check", tmp_path / "no-job-yet")
+    assert (done.returncode, done.stdout) == (0, "allowed\n")
     order_file.prepare(folder)
     for word, jobs, code in (
         ("off", "*", 0), ("save", "*", 0), ("kill", "*", 1), ("pause", "*", 1),
@@ -311,10 +314,11 @@ def test_check_exits_with_1_under_an_order_that_refuses_this_job(folder, tmp_pat
     ):  # fmt: skip
         order_file.write(folder, word, jobs, "alice@login1")
         done = command("check", folder, "--job", "slurm-4711.0")
-        assert (done.returncode, done.stdout) == (code, ""), (word, jobs, done.stderr)
+        answer = "refused\n" if code else "allowed\n"
+        assert (done.returncode, done.stdout) == (code, answer), (word, jobs, done.stderr)
         said = f"says {word} (alice@login1" in done.stderr and "no job may start" in done.stderr
         assert said == (code == 1)
     (folder / "order").write_text("nonsense\n")
     done = command("check", folder)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, "")
     assert "says 'nonsense'" in done.stderr

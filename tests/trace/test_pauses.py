@@ -61,8 +61,12 @@ def test_a_process_that_is_not_armed_notes_nothing_and_goes_on():
 
 
 @pytest.mark.parametrize(
-    "name", ["oddrank:", "oddrank:switch", "oddrank:nap 3 x", "oddrank:switch x y", "oddrank:+ab"]
-)
+    "name",
+    [
+        "oddrank:", "oddrank:switch", "oddrank:nap 3 x", "oddrank:switch x y", "oddrank:+ab",
+        "oddrank:switch nan x", "oddrank:waits inf 1", "oddrank:waits 0 1", "oddrank:waits -1 1",
+    ],
+)  # fmt: skip
 def test_what_notes_no_pause_is_none_and_no_section(name):
     assert pauses.parted([(name, 1, None), ("mine", 1, None)]) == (["mine"], None)
 
@@ -71,6 +75,64 @@ def test_the_last_of_several_pauses_counts():
     names = ["oddrank:waits 60 1", "oddrank:breakpoint 9.5 train.", "oddrank:+py:41"]
     (_, pause) = pauses.parted([(name, 1, 10**9) for name in names])
     assert pause == Pause("breakpoint", 9.5, "train.py:41", 1.0)
+
+
+def test_a_text_goes_on_in_sections_of_its_own_thread_only():
+    names = [
+        ("oddrank:breakpoint 9.5 train.", 1), ("oddrank:waits 60 1", 2), ("oddrank:+py:41", 1),
+        ("oddrank:+0", 2), ("oddrank:+ab", 3),
+    ]  # fmt: skip
+    (_, pause) = pauses.parted([(name, thread, 10**9) for name, thread in names])
+    assert pause == Pause("waits", 60.0, "10", 1.0)
+    (_, pause) = pauses.parted([(name, thread, 10**9) for name, thread in names if thread != 2])
+    assert pause == Pause("breakpoint", 9.5, "train.py:41", 1.0)
+
+
+def test_a_pause_that_is_closed_does_not_begin_again(script):
+    script("""
+        import oddrank, threading
+        from oddrank.pauses import Paused
+        oddrank.arm({"*": "off"})
+        paused = Paused("waits", 60.0, "1")
+        for _ in range(2):  # it may begin again after end()
+            paused.begin()
+            paused.end()
+        again = Paused("switch", 60.0, "/again")
+        again.begin()
+        again.end()
+        again.begin()
+        paused.close()
+        late = threading.Thread(target=paused.begin)
+        late.start()
+        late.join()
+    """)
+    (rank,) = script.records()
+    assert rank.pause is not None
+    assert rank.pause.what == "/again"
+
+
+def test_threads_that_begin_and_end_a_pause_at_once_leave_none_open(script):
+    script("""
+        import oddrank, sys, threading
+        from oddrank.pauses import Paused
+        sys.setswitchinterval(1e-6)
+        oddrank.arm({"*": "off"})
+        paused = Paused("switch", 60.0, "/shared/" + "x" * 100)
+        def toggles():
+            for _ in range(2000):
+                paused.begin()
+                paused.end()
+        threads = [threading.Thread(target=toggles) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert not paused._is_open
+        paused.begin()
+    """)
+    (rank,) = script.records()
+    assert rank.pause is not None
+    assert rank.pause.what == "/shared/" + "x" * 100
 
 
 def test_a_pause_ends_by_its_deadline_as_far_as_times_tell():

@@ -150,6 +150,15 @@ def test_detailed_debugging_shows_a_mismatch_with_both_sides(tmp_path):
     assert {v.ranks: v.call.op for v in found.variants} == {(1,): "all_reduce", (0,): "broadcast"}
 
 
+def test_calls_without_numbers_say_nothing_of_how_far_the_ranks_have_come(tmp_path):
+    text = (
+        "[rank0]: RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running "
+        "collective: CollectiveFingerPrint(OpType=ALLREDUCE), but Rank 1 is running collective: "
+        "CollectiveFingerPrint(OpType=BROADCAST).\n"
+    )
+    assert [found.completed for found in progress(tmp_path, text)] == [None, None]
+
+
 def test_the_desync_report_says_who_is_behind(tmp_path):
     text = (
         "[rank0]:[E ProcessGroupNCCL.cpp:500] \n\t - [0] Timeout at collective: ALLREDUCE, #3\n"

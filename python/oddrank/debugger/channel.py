@@ -25,7 +25,7 @@ from oddrank.errors import OddrankError
 
 _LONGEST_LINE = 1 << 16
 _TOKEN_SECONDS = 2.0
-"""Who connects has so long to send the token."""
+"""A client has so long to send the token."""
 _WRITE_SECONDS = 10.0
 """A client that takes no text for so long is gone."""
 _FILE = "debug-"

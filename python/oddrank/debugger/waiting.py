@@ -91,7 +91,7 @@ class Waiting:
         self._poller.start()
         # The thread knows better. It has a deadline for the rank to come, and one from then on.
         if not self._goes_on.wait(2 * self._deadline + _LOST_SECONDS):
-            self._paused.end()
+            self._paused.close()  # the thread may yet hear that the rank stops
             self._say("the store does not answer: the others go on")
 
     def _turn(self, woken: bytes) -> float | None:
@@ -134,7 +134,7 @@ class Waiting:
         self._let_go()
 
     def _let_go(self) -> None:
-        self._paused.end()
+        self._paused.close()
         self._goes_on.set()
 
     def _lost(self, error: Exception) -> None:

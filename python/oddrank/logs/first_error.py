@@ -184,7 +184,8 @@ def _sort(failures: list[Said], basis: Basis) -> None:
     """Puts failures in order; within a second, a cause before what follows from it.
 
     A time in whole seconds may be any within the second. That of a consequence counts as the end of
-    the second if there is a cause in it, so that only an exact time puts it before the cause.
+    the second, so that only an exact time puts it before the cause. A lost peer or a timeout counts
+    so only if the second has a cause; an end by the launcher always does.
     """
     seconds = {int(s.time) for s in failures if s.time is not None and not _DISTANCE[s.why]}
 

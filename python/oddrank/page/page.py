@@ -194,13 +194,13 @@ def _notes(
 
 def _timeline(timeline: Timeline) -> dict[str, Any]:
     """Returns the rows with the bars of their picture: x and width out of `width`."""
-    last = max((row.completed or 0 for row in timeline.rows), default=0) + 1
-    first = min((row.completed for row in timeline.rows if row.completed is not None), default=0)
+    known = [max(row.completed, 0) for row in timeline.rows if row.completed is not None]
+    last, first = max(known, default=0) + 1, min(known, default=0)
     begin = max(first - (last - first), 0)  # calls that all ranks completed would fill the picture
     unit = _WIDTH / (last - begin)
     rows = []
     for row in timeline.rows:
-        done = ((row.completed or begin) - begin) * unit
+        done = max((row.completed or 0) - begin, 0) * unit
         rows.append(
             {
                 "ranks": _short(fold(row.ranks, ", ")),

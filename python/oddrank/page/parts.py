@@ -1,4 +1,4 @@
-"""What a page shows besides its report. Commands fill it; every text may come from a stranger."""
+"""Holds what a page shows besides its report. Commands fill it; strangers may write the texts."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a command knows beyond the report; what is empty is not shown.
+    """All that a command knows beyond the report. Empty parts are not shown.
 
     status: lines below the headline: how it went on. waiting: ranks that wait for those that are
     named. absent: ranks without evidence of their own; absence: what is said of them. hosts: rank

@@ -1,4 +1,4 @@
-"""What the commands show: results with their formulas' sources, and tables. Pure, without click."""
+"""Makes the answers of the commands: results with sources, and tables. Pure, without click."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from oddrank.plan.memory import ACTIVATIONS, RECOMPUTE, ZERO
 from oddrank.plan.peaks import DTYPES
 
 COLUMNS = ("what", "value", "unit", "how")
-"""Of the results, as they are shown."""
+"""Column names of the results on the screen."""
 _MOST_ROWS = 20  # of a table on the screen
 _DAY, _HOUR, _GIB = 86400, 3600, 1 << 30
 
@@ -77,10 +77,12 @@ def speeds(model: float, hardware: float, how: str, peak: plan.Peak | None) -> l
 
 
 def tokens(seq: int, batch: int, seconds: float) -> Row:
+    """Returns the tokens per second of a whole job. seconds: of an iteration."""
     return Row("tokens_per_second", "tokens", seq * batch / seconds, "1/s", "batch x seq / seconds")
 
 
 def peaks() -> Answer:
+    """Returns the table of peaks: a row a GPU, in TFLOP/s by data type."""
     columns = ("GPU", *DTYPES, "source", "note")
     table = [
         (row.name, *(getattr(row, kind) or None for kind in DTYPES), row.source, row.note)
@@ -90,6 +92,7 @@ def peaks() -> Answer:
 
 
 def initial_values(hidden: int) -> Answer:
+    """Returns the standard deviations of initial weights that rules give for a hidden size."""
     rows = [
         Row(f"std_{number}", rule, std(hidden), "", source)
         for number, (rule, (std, source)) in enumerate(plan.INIT_STDS.items(), 1)
@@ -99,7 +102,7 @@ def initial_values(hidden: int) -> Answer:
 
 
 def ramp_up(ramped: plan.RampUp, samples: int, train_samples: int | None) -> Answer:
-    """samples: the length of the ramp-up."""
+    """Returns the stages of a ramp-up of the batch size. samples: its length."""
     stages = list(ramped.stages())
     last = stages[-1]
     how = "Megatron-LM, num_microbatches_calculator.py"
@@ -118,7 +121,7 @@ def ramp_up(ramped: plan.RampUp, samples: int, train_samples: int | None) -> Ans
 
 
 def time_left(count: float, each: float, hours_per_day: float, overhead: float) -> Answer:
-    """overhead: further work, in percent."""
+    """Returns the time for `count` iterations of `each` seconds. overhead: in percent."""
     left = plan.run_seconds(count, each, hours_per_day=hours_per_day, overhead=overhead / 100)
     how = f"at {hours_per_day:g} hours a day, {overhead:g} % more work"
     return Answer([
@@ -130,6 +133,7 @@ def time_left(count: float, each: float, hours_per_day: float, overhead: float) 
 def parallel(
     world: int, *, tp: int, pp: int, cp: int, mbs: int, gbs: int | None, gpus_per_node: int | None
 ) -> Answer:
+    """Returns the replicas that the ranks make, and what follows for the global batch size."""
     count = plan.data_parallel(world, tp, pp, cp)
     multiple = "multiple of MBS x DP"
     rows = [
@@ -163,6 +167,7 @@ def state_by_stage(params: float, *, tp: int, pp: int, dp: int, adam: str) -> An
 def activations(
     layers: int, hidden: int, heads: int, seq: int, mbs: int, *, tp: int, sequence_parallel: bool
 ) -> list[Row]:
+    """Returns the memory of a GPU for activations, a row a kind of recomputation."""
     rows = []
     for kind in RECOMPUTE:
         held = plan.activation_memory(
@@ -177,7 +182,10 @@ def activations(
 def checkpoints(
     save: float, mtbf: float, *, restart: float, seconds: float | None, every: float | None
 ) -> Answer:
-    """mtbf: of the whole job. seconds: of an iteration. every: an interval in iterations."""
+    """Returns the best intervals of checkpoints, and the share of the time that each one loses.
+
+    mtbf: of the whole job. seconds: of an iteration. every: an interval in iterations to compare.
+    """
     found = [("Young", plan.young_interval(save, mtbf)), ("Daly", plan.daly_interval(save, mtbf))]
     if every is not None and seconds is not None:
         found.append((f"every {every:g} iterations", every * seconds))

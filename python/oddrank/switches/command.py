@@ -28,6 +28,8 @@ DIR is the folder that the jobs watch: oddrank.switch(DIR) in their scripts.
 """
 # A job that has not reported for longer is taken for gone: it reports every 10 s.
 _LIVING_SECONDS = 60.0
+# The words of `check`: examples/slurm/torchrun.sbatch compares them.
+_REFUSED, _ALLOWED = "refused", "allowed"
 
 
 @click.group(cls=CommandGroup, help=_EXAMPLES)
@@ -89,11 +91,15 @@ def status(folder: Path, json_path: str | None) -> None:
 @click.option("--job", "name", metavar="NAME", default="",
               help="The job that asks, for orders to some jobs: slurm-4711.0.")  # fmt: skip
 def check(folder: Path, name: str) -> int:
-    """Exits with 1, and says why, if no job may start: for scripts, before they start one."""
+    """Prints `refused` if no job may start, else `allowed`: for scripts, before they start one.
+
+    Says why on stderr, and exits with 1, if it is refused. A script that must be sure compares the
+    word: a Python that can't run this command exits with 1, too.
+    """
     try:
         order = order_file.in_time(folder, lambda: order_file.read(folder))
     except FileNotFoundError:  # the first job makes it
-        return 0
+        order = order_file.Order()
     except OSError as error:
         raise OddrankError(
             f"{folder} can't be read: {error.strerror or error}. Give the folder that the script"
@@ -102,6 +108,7 @@ def check(folder: Path, name: str) -> int:
     why = order_file.refusal(folder.absolute(), order, name or job.job_name())
     if why:
         render.line(f"oddrank: {why}", sys.stderr)
+    render.line(_REFUSED if why else _ALLOWED, sys.stdout)
     return 1 if why else 0
 
 

@@ -9,6 +9,7 @@ import fnmatch
 import json
 import os
 import re
+import shlex
 import stat
 import threading
 import time
@@ -153,7 +154,7 @@ def refusal(folder: Path, order: Order, name: str) -> str:
         return ""
     return (
         f"the switch {folder} says {order}: no job may start. If it was for an earlier job:"
-        f" oddrank switch off {folder}"
+        f" oddrank switch off {shlex.quote(str(folder))}"
     )
 
 

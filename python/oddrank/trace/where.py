@@ -230,11 +230,20 @@ def _collective(collective: Collective, now: float | None) -> str:
 
 def pause_text(pause: Pause, now: float | None) -> str:
     """Describes a pause. now: None if the process is not known to be alive."""
+    return f"{pause}{on_purpose(pause, now)}"
+
+
+def on_purpose(pause: Pause, now: float | None) -> str:
+    """Says that a pause is meant, and for how long it lasts, or since when it did. now: as above.
+
+    A report may be read in another zone, and a pause may last for days: UTC, with the date.
+    """
     if pause.since is None:
-        return f"{pause}, on purpose"
+        return ", on purpose"
     if now is None:
-        return f"{pause}, on purpose, since {_clock(pause.since)}"
-    return f"{pause}, on purpose, for {duration(now - pause.since)}"
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(pause.since))
+        return f", on purpose, since {since}"
+    return f", on purpose, for {duration(now - pause.since)}"
 
 
 def _states(group: Group, i: int, all_threads: bool) -> str:

@@ -6,7 +6,9 @@ import click
 
 from oddrank import render
 from oddrank.cli import fail_on_option, html_option, json_option, refuse_shared
+from oddrank.errors import OddrankError
 from oddrank.page import page
+from oddrank.report import Report
 from oddrank.triage import report
 
 _EXAMPLES = """Says which rank stuck or ended a job, why, how sure that is, and what to do next.
@@ -55,5 +57,16 @@ def command(
     made = report.made(found)
     render.deliver(made, json_path)
     if html_path is not None:
-        page.write(made, report.parts(found), html_path)
+        _write_page(made, found, html_path)
     return made.exit_code(fail_on)
+
+
+def _write_page(made: Report, found: report.Triage, path: str) -> None:
+    """Writes the page. A failure is told, and changes nothing of the verdict or the exit code."""
+    try:
+        page.write(made, report.parts(found), path)
+    except OddrankError as error:
+        render.progress(f"oddrank: {error}", sys.stderr)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        render.progress(f"oddrank: {path} was not written: {why}", sys.stderr)

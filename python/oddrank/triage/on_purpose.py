@@ -1,12 +1,11 @@
 """The sentence on ranks that wait on purpose. It is no finding: nothing is wrong."""
 
 import shlex
-import time
 from collections.abc import Collection, Sequence
 
 from oddrank.finding import ranks_text
 from oddrank.pauses import KINDS
-from oddrank.trace.where import duration
+from oddrank.trace.where import on_purpose
 from oddrank.triage.facts import Paused, Suspect, ranks
 from oddrank.triage.findings import count
 
@@ -26,7 +25,7 @@ def text(suspect: Suspect, world: int | None, heard: Collection[int] = ()) -> st
         who_ = "all ranks" if len(processes) == world else count(processes)
         folder = switched[0].pause.what
         be = "are" if len(processes) > 1 else "is"
-        texts.append(f"{who_} {be} paused by the switch {folder}{_on_purpose(switched)}")
+        texts.append(f"{who_} {be} paused by the switch {folder}{_lasts(switched)}")
         if left := set(heard) - set(ranks([one.process for one in suspect.pauses])):
             have = "have" if len(left) > 1 else "has"
             texts.append(f"{ranks_text(left)} {have} not come to the pause")
@@ -34,7 +33,7 @@ def text(suspect: Suspect, world: int | None, heard: Collection[int] = ()) -> st
     if stopped := of_kind["breakpoint"]:
         few = [f"{count([one.process])} {one.pause}" for one in stopped[:_MOST_NAMED]]
         more = " and more" if len(stopped) > len(few) else ""
-        texts.append(f"{', '.join(few)}{more}{_on_purpose(stopped)}")
+        texts.append(f"{', '.join(few)}{more}{_lasts(stopped)}")
     if waiting := of_kind["waits"]:
         processes = [one.process for one in waiting]
         whom = "it" if stopped else f"rank {waiting[0].pause.what} at a breakpoint"
@@ -42,12 +41,7 @@ def text(suspect: Suspect, world: int | None, heard: Collection[int] = ()) -> st
     return "; ".join(texts)
 
 
-def _on_purpose(pauses: Sequence[Paused]) -> str:
-    """Says that a pause is meant, and for how long it lasts, or since when it did."""
+def _lasts(pauses: Sequence[Paused]) -> str:
+    """Says of the first pause how long it lasts, or since when it did if its process is gone."""
     first = pauses[0]
-    since, seen = first.pause.since, first.seen
-    if since is None:
-        return ", on purpose"
-    if seen is None or first.gone:
-        return f", on purpose, since {time.strftime('%H:%M:%S', time.gmtime(since))} UTC"
-    return f", on purpose, for {duration(seen - since)}"
+    return on_purpose(first.pause, None if first.gone else first.seen)

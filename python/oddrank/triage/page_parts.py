@@ -8,7 +8,7 @@ from oddrank.triage import findings, leaves, timeline, tree
 from oddrank.triage.facts import Progress, Suspect, ranks
 from oddrank.triage.view import View
 
-# Of a group whose ranks all differ: the others are in the JSON of the sources.
+# Ranks that all differ would fill the page: the JSON of the sources has the other rows.
 _MOST_ROWS = 60
 _MOST_EVENTS = 500
 

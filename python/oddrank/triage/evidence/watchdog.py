@@ -235,7 +235,8 @@ class _Lines:
             self.others[self.others.index(known)] = _joined(known, variants)
         for variant in variants:
             self.others.append(
-                Progress(Process(variant.ranks[0]), group, source, enqueued=seq, completed=seq - 1,
+                Progress(Process(variant.ranks[0]), group, source, enqueued=seq,
+                         completed=seq - 1 if seq else None,  # without a number: unknown
                          open=(variant.call,), open_count=1, time=line.time)
             )  # fmt: skip
 

@@ -30,7 +30,7 @@ def without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
             guilty = tuple(p for p in suspect.processes if not _explains(view, p, suspect))
             if not guilty:
                 continue
-            # Who is paused waits for a person, not for them.
+            # Paused ranks wait for a person, not for them.
             waiting = tuple(p for p in suspect.waiting if p not in view.pauses)
             same = waiting == suspect.waiting
             at, group = (suspect.at, suspect.group) if same else (None, None)

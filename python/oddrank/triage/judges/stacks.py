@@ -46,7 +46,7 @@ def judge(view: View) -> list[Suspect]:
     found, helpers = stands(view.stacks, view.children)
     if not found:
         return []
-    # Who is paused on purpose waits for nobody who stands, and for all who have yet to come.
+    # A paused rank waits for the ranks that have yet to come, and for none that stands.
     found = [_paused(s) if s.process in view.pauses else s for s in found]
     held = [s for s in found if s.gil]
     waiting = [s for s in found if s.kind == PEERS and not s.gil]
