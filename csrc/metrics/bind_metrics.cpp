@@ -19,6 +19,10 @@ py::object number_or_none(double value) {
   return std::isfinite(value) ? py::object(py::float_(value)) : py::object(py::none());
 }
 
+py::object date_or_none(double seconds) {
+  return number_or_none(seconds < metrics::kLeastDate ? metrics::kUnknown : seconds);
+}
+
 py::dict to_dict(const metrics::Suspect& suspect) {
   py::dict made;
   made["kind"] = std::string(metrics::name_of(suspect.kind));
@@ -46,8 +50,9 @@ py::dict to_dict(const metrics::Figures& figures) {
   made["lost_iterations"] = figures.lost_iterations;
   made["lost_seconds"] = figures.lost_seconds;
   made["down_seconds"] = figures.down_seconds;
-  made["first_time"] = number_or_none(figures.first_time);
+  made["first_time"] = date_or_none(figures.first_time);
   made["pace"] = number_or_none(figures.pace);
+  made["pauses"] = figures.pauses;
   made["speed"] = number_or_none(figures.speed);
   made["speed_unit"] = std::string(figures.speed_unit);
   py::dict last;
@@ -55,7 +60,10 @@ py::dict to_dict(const metrics::Figures& figures) {
     last[py::str(std::string(metrics::kColumnNames[column]))] =
         number_or_none(figures.last.values[column]);
   }
+  last["time"] = date_or_none(figures.last[metrics::kTime]);
   made["last"] = last;
+  made["loss_is_nan"] = figures.last.loss_is_nan;
+  made["grad_is_nan"] = figures.last.grad_is_nan;
   return made;
 }
 
@@ -80,6 +88,16 @@ void bind_metrics(py::module_& m) {
            [](Job& job, std::size_t file) {
              const WithoutGil unlocked;
              job.end(file);
+           })
+      .def("pause",
+           [](Job& job, std::size_t file) {
+             const WithoutGil unlocked;
+             job.pause(file);
+           })
+      .def("replace",
+           [](Job& job, std::size_t file) {
+             const WithoutGil unlocked;
+             job.replace(file);
            })
       .def("wanted", &Job::wanted)
       .def("flush",

@@ -84,7 +84,9 @@ constexpr Field kEzpz[] = {
 };
 // The forward pass tells more than the whole step, in which each rank waits for all.
 constexpr Field kEzpzForward[] = {{"dtf/min", kStepMin}, {"dtf/max", kStepMax}};
-// HF Trainer, and what LLaMA-Factory and ms-swift add to it or write into their own files.
+// HF Trainer, and what LLaMA-Factory and ms-swift add to it or write into their own files. Their
+// speeds are left out: 'train_speed(iter/s)' and 'throughput' are means since the start, in which a
+// pause looks like a drop that lasts, and a drop like a slow drift. The elapsed time tells more.
 constexpr Field kTrainer[] = {
     {"loss", kLoss},
     {"grad_norm", kGradNorm},
@@ -95,6 +97,14 @@ constexpr Field kTrainer[] = {
     {"global_step/max_steps", kIteration},
     {"total_steps", kTotal},
     {"num_input_tokens_seen", kTokens},
+    {"total_tokens", kTokens},
+    {"elapsed_time", kTime},
+};
+constexpr Field kNanoGpt[] = {
+    {"iter", kIteration},
+    {"loss", kLoss},
+    {"time", kStepSeconds, false, 0},
+    {"mfu", kMfu, false, 1e-2},
 };
 // llm.c and nanochat. Some of llm.c's numbers have no key, only a unit.
 constexpr Field kBars[] = {
@@ -126,6 +136,7 @@ constexpr Format kFormats[] = {
     {"llm.c", " | train loss ", "step ", Split::bars, kBars},
     {"llm.c", " | loss ", "step ", Split::bars, kBars},
     {"nanochat", " | loss: ", "step ", Split::bars, kBars},
+    {"nanoGPT", ": loss ", "iter ", Split::commas, kNanoGpt},
 };
 
 // The longer words come first: of two that stand at one place the first one counts.
@@ -169,9 +180,36 @@ const Field* find(std::span<const Field> fields, std::string_view key) {
   return nullptr;
 }
 
+// Takes a duration: 1d 2h 3m 4s, 1:02:03, or 1 day, 1:02:03.
+bool take_duration(std::string_view& text, double& seconds) {
+  std::string_view rest = text;
+  double sum = 0;
+  double clock = 0;  // of 1:02:03, what stands before the last colon
+  double part = 0;
+  while (take_number(rest, part) && part >= 0 && part < kLeastDate) {
+    text = rest;
+    if (rest.starts_with(':')) {
+      clock = (clock + part) * 60;
+      rest.remove_prefix(1);
+      continue;
+    }
+    const std::size_t letter = rest.find_first_not_of(' ');
+    const char unit = letter == kNowhere ? 's' : rest[letter];
+    sum += (clock + part) * (unit == 'd' ? 86400 : unit == 'h' ? 3600 : unit == 'm' ? 60 : 1);
+    clock = 0;
+    rest.remove_prefix(std::min(rest.find_first_not_of("dayshm, "), rest.size()));
+  }
+  seconds = sum;
+  return sum > 0;
+}
+
 // Takes the value of a field: a number with its unit; of iterations also "/ 100", their total.
 void take(const Field& field, std::string_view& text, Row& row) {
   double value = 0;
+  if (field.column == kTime) {
+    if (take_duration(text, value)) row[kTime] = value;
+    return;
+  }
   if (!take_number(text, value)) return;
   value *= take_thousands(text);
   double scale = field.scale;
@@ -204,9 +242,12 @@ std::size_t key_end(std::string_view segment) {
   return kNowhere;
 }
 
-void read_bars(std::span<const Field> fields, std::string_view text, Row& row) {
+// separator, other: what ends a segment; both the same: one character does.
+void read_bars(std::span<const Field> fields, char separator, char other, std::string_view text,
+               Row& row) {
   while (!text.empty()) {
-    const std::size_t bar = text.find('|');
+    std::size_t bar = text.find(separator);
+    if (other != separator) bar = std::min(bar, text.find(other));
     std::string_view segment = text.substr(0, bar);
     text.remove_prefix(bar == kNowhere ? text.size() : bar + 1);
     skip_spaces(segment);
@@ -323,7 +364,10 @@ std::span<const Sign> signs() { return kSigns; }
 bool read_fields(const Format& format, std::string_view text, Row& row) {
   switch (format.split) {
     case Split::bars:
-      read_bars(format.fields, text, row);
+      read_bars(format.fields, '|', '|', text, row);
+      break;
+    case Split::commas:
+      read_bars(format.fields, ',', ':', text, row);
       break;
     case Split::spaces:
       read_spaces(format.fields, text, row);

@@ -20,6 +20,7 @@ struct Field {
 // How a line's keys and values stand side by side.
 enum class Split : std::uint8_t {
   bars,    // iteration 10/ 100 | lm loss: 2.3E+00 | 2300.5 ms | 41000 tok/s
+  commas,  // iter 1631: loss 4.0863, time 561.94ms, mfu 12.3%
   spaces,  // step:  2  loss:  7.9722  tps: 89,241
   equals,  // iter=10 loss=1.18 loss/mean=1.19
   dict,    // {'loss': 0.1, 'grad_norm': '1.2'}

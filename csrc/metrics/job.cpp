@@ -29,6 +29,16 @@ void Job::end(std::size_t index) {
   drain(true);
 }
 
+void Job::pause(std::size_t index) {
+  files_.at(index).ended = true;
+  drain(true);
+}
+
+void Job::replace(std::size_t index) {
+  files_.at(index).reader.begin_file(files_.at(index).fresh);
+  end(index);
+}
+
 void Job::take(File& file) {
   for (Row& row : file.fresh) {
     // Signs name no time of their own: they stay with the row before them.
@@ -108,17 +118,23 @@ void Job::keep(const Step& step) {
 void Job::write_csv(const Step& step) {
   if (!std::exchange(has_head_, true)) {
     for (const std::string_view name : kColumnNames) csv_.append(name).append(",");
-    csv_ += "restarted,line\n";
+    csv_ += "restarted,line,run_seconds\n";
   }
   char text[32];
-  for (const double value : step.row.values) {
-    if (value == value) {
-      csv_.append(text, std::to_chars(text, text + sizeof text, value).ptr);
-    }
+  Row row = step.row;
+  const double run_seconds =
+      row[kTime] < kLeastDate ? std::exchange(row[kTime], kUnknown) : kUnknown;
+  const auto write = [&](double value) {
+    if (value == value) csv_.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+  };
+  for (const double value : row.values) {
+    write(value);
     csv_ += ',';
   }
   csv_ += step.restarted ? "1," : "0,";
-  csv_.append(text, std::to_chars(text, text + sizeof text, step.row.line).ptr) += '\n';
+  csv_.append(text, std::to_chars(text, text + sizeof text, row.line).ptr) += ',';
+  write(run_seconds);
+  csv_ += '\n';
 }
 
 std::string Job::take_csv() { return std::exchange(csv_, {}); }

@@ -28,6 +28,10 @@ class Job {
   void feed(std::size_t file, std::string_view bytes);
   // The file has ended. What is fed later begins a new line.
   void end(std::size_t file);
+  // The file has no more bytes for now: its last line may go on.
+  void pause(std::size_t file);
+  // Another file has taken its name, or it was cut off: lines count from 1 again.
+  void replace(std::size_t file);
   // Returns the file that must be fed or ended before rows of the others can be judged; -1 if
   // there is none. Rows are taken in the order of time. Files whose lines name no time come one
   // after another.

@@ -96,11 +96,11 @@ inline bool take_number(std::string_view& text, double& value) {
   return true;
 }
 
-// Takes what may follow a number and makes it larger: 41K, 1.2M, 3.5B, 2T.
+// Takes what may follow a number and makes it larger: 41K, 1.2M, 3.5B or 3.5G, 2T.
 inline double take_thousands(std::string_view& text) {
   if (text.empty() || (text.size() > 1 && logs::is_letter(text[1]))) return 1;
   constexpr std::string_view kLetters = "KMBT";
-  const std::size_t found = kLetters.find(text[0]);
+  const std::size_t found = kLetters.find(text[0] == 'G' ? 'B' : text[0]);
   if (found == std::string_view::npos) return 1;
   text.remove_prefix(1);
   return kPowers[3 * (found + 1)];

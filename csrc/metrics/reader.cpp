@@ -153,6 +153,11 @@ void Reader::finish(std::vector<Row>& rows) {
   open_ = 0;
 }
 
+void Reader::begin_file(std::vector<Row>& rows) {
+  finish(rows);
+  earlier_ += std::exchange(lines_, 0);
+}
+
 void Reader::count_lines(std::string_view text) { lines_ += newlines(text); }
 
 // Reads the lines of text[from, end); what stands before is known.

@@ -22,8 +22,11 @@ class Reader {
   void feed(std::string_view chunk, std::vector<Row>& rows);
   // Adds the rows of the last line, which has no end. The next chunk begins a new line.
   void finish(std::vector<Row>& rows);
+  // As finish(). The next chunk is of another file, whose lines count from 1.
+  void begin_file(std::vector<Row>& rows);
 
-  std::uint64_t lines() const { return lines_; }
+  // Of all files until now.
+  std::uint64_t lines() const { return earlier_ + lines_; }
 
  private:
   void scan(std::string_view text, std::size_t from, std::size_t end, std::vector<Row>& rows);
@@ -35,11 +38,12 @@ class Reader {
 
   std::uint16_t file_;
   std::int64_t reference_ns_;
-  std::string held_;      // the end of the last lines, and the line that has no end yet
-  std::size_t open_ = 0;  // where in it that line begins
-  std::uint64_t lines_ = 0;
-  std::string plain_;     // a line without its escape sequences
-  std::string unpacked_;  // a line of Docker's
+  std::string held_;           // the end of the last lines, and the line that has no end yet
+  std::size_t open_ = 0;       // where in it that line begins
+  std::uint64_t lines_ = 0;    // of the file in hand
+  std::uint64_t earlier_ = 0;  // of the files before it
+  std::string plain_;          // a line without its escape sequences
+  std::string unpacked_;       // a line of Docker's
 };
 
 }  // namespace oddrank::metrics

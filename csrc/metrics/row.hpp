@@ -12,7 +12,7 @@ namespace oddrank::metrics {
 enum Column : std::uint8_t {
   kIteration,
   kTotal,        // iterations of the whole training
-  kTime,         // seconds since 1970; behind a progress bar: since the bar began
+  kTime,         // seconds since 1970; where lines name no date: since the training began
   kStepSeconds,  // of one iteration
   kLoss,
   kGradNorm,
@@ -64,6 +64,8 @@ inline constexpr std::array<std::string_view, kColumns> kColumnNames{"iteration"
 
 inline constexpr auto kNowhere = std::string_view::npos;
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+// Smaller times are seconds since the training began: no training takes three years.
+inline constexpr double kLeastDate = 1e8;
 
 struct Row {
   // step: the numbers of an iteration. straggler: of the ranks, without an iteration. The others

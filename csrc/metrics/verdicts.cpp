@@ -30,12 +30,15 @@ constexpr std::size_t kBehindPauseRows = 16;  // a drop that begins there needs 
 constexpr double kSkipStreak = 8;             // iterations skipped one after another
 constexpr double kSkipStart = 40;             // at the start a loss scale halves from 2^32 down
 constexpr std::size_t kNanGrads = 3;
+constexpr double kZeros = 3;        // rows one after another
+constexpr double kAboveZero = 0.1;  // a loss that falls to 0 from less may have been learned
+constexpr double kLeastPause = 5;   // seconds; clocks that show whole ones make shorter pauses up
 constexpr std::size_t kSlowLines = 10;  // stragglers' lines
 constexpr double kClearlySlow = 0.1;
 
-constexpr std::array<std::string_view, 11> kKinds{
-    "loss-spike", "grad-growth", "slower",    "stall",  "nan-loss", "nan-grad",
-    "skipped",    "disagree",    "straggler", "spread", "restart"};
+constexpr std::array<std::string_view, 12> kKinds{
+    "loss-spike", "grad-growth", "slower",   "stall",     "nan-loss", "nan-grad",
+    "zero-loss",  "skipped",     "disagree", "straggler", "spread",   "restart"};
 
 double median_of_ring(const std::deque<double>& values) {
   std::vector<double> copy(values.begin(), values.end());
@@ -45,18 +48,6 @@ double median_of_ring(const std::deque<double>& values) {
 }  // namespace
 
 std::string_view name_of(Suspect::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
-
-Speed speed_of(const Row& row, double iterations, double gap) {
-  if (row[kTflops] > 0) return {"TFLOP/s", row[kTflops], true};
-  if (row[kTokensPerSecond] > 0) return {"tokens/s", row[kTokensPerSecond], false};
-  if (row[kSamplesPerSecond] > 0) return {"samples/s", row[kSamplesPerSecond], false};
-  if (row[kStepSeconds] > 0) {
-    if (row[kBatch] > 0) return {"samples/s", row[kBatch] / row[kStepSeconds], false};
-    return {"iterations/s", 1 / row[kStepSeconds], false};
-  }
-  if (gap > 0 && iterations > 0) return {"iterations/s by the clock", iterations / gap, false};
-  return {};
-}
 
 Verdicts::Verdicts()
     : loss_(kLossRule, Suspect::Kind::loss_spike),
@@ -88,8 +79,11 @@ void Verdicts::add(const Step& step) {
     judge_series(loss_, std::log(row[kLoss]), row, supported ? 1 : 0, evidence);
   }
   if (!step.restarted) {
-    judge_pause(step, gap);
+    const Pause pause = judge_pause(step, gap);
     judge_speed(step, gap);
+    // The first row of a run has its warm-up in it: it counts only while it is the only one.
+    if (run_rows_ == 1) recent_.reset();
+    recent_.add(row, iterations, gap, pause);
   }
   if (row[kStepMin] > 0 && row[kStepMax] >= row[kStepMin] && run_rows_ >= kWarmUp) {
     judge_series(spread_, std::log(row[kStepMax] / row[kStepMin]), row, 0);
@@ -97,13 +91,22 @@ void Verdicts::add(const Step& step) {
   ++run_rows_;
   if (row.has(kTime)) {
     if (std::isnan(figures_.first_time)) figures_.first_time = row[kTime];
-    if (!(gap >= 0)) clock_.clear();
-    push_bounded(clock_, {row[kIteration], row[kTime]}, kRecent);
   }
-  for (std::size_t column = 0; column < kColumns; ++column) {
-    if (row.has(static_cast<Column>(column))) figures_.last.values[column] = row.values[column];
-  }
+  remember(row);
   last_step_ = step;
+}
+
+// Keeps the newest number of each column.
+void Verdicts::remember(const Row& row) {
+  Row& last = figures_.last;
+  for (std::size_t column = 0; column < kColumns; ++column) {
+    if (row.has(static_cast<Column>(column))) last.values[column] = row.values[column];
+  }
+  const bool loss_is_nan = row.loss_is_nan || (row[kNan] > 0 && !row.has(kLoss));
+  if (loss_is_nan || row.has(kLoss)) last.loss_is_nan = loss_is_nan;
+  if (row.grad_is_nan || row.has(kGradNorm)) last.grad_is_nan = row.grad_is_nan;
+  if (last.loss_is_nan) last[kLoss] = kUnknown;
+  if (last.grad_is_nan) last[kGradNorm] = kUnknown;
 }
 
 std::size_t Verdicts::report(Suspect::Kind kind, const Row& row) {
@@ -162,6 +165,7 @@ void Verdicts::judge_speed(const Step& step, double gap) {
     for (BlockShift& shift : shifts_) shift.reset();
     speed_.open = grad_.open = spread_.open = kNone;
     speeds_.clear();
+    recent_.reset();
   }
   if (!(now.value > 0) || run_rows_ < kWarmUp) return;
   if (unit_.empty()) unit_ = now.unit;
@@ -236,20 +240,24 @@ double Verdicts::pause_limit(const Step& step) const {
   return std::max({plain, kSignedStall, kLonger * longest_signed_});
 }
 
-void Verdicts::judge_pause(const Step& step, double gap) {
+// Returns how much longer than usual the time before this row is.
+Pause Verdicts::judge_pause(const Step& step, double gap) {
   const Row& row = step.row;
   const double iterations = row[kIteration] - step.before;
-  if (!(iterations > 0)) return;
+  if (!(iterations > 0)) return {};
   // Rows are missing: their time is unknown, too.
   const bool whole = !(iterations > 1.5 * interval_);
   double seconds = gap;
   if (!(gap >= 0)) seconds = whole ? row[kStepSeconds] * iterations : kUnknown;
-  if (!(seconds >= 0)) return;
+  if (!(seconds >= 0)) return {};
   const double usual = usual_gap_ * iterations / interval_;
   const double beyond = seconds - usual;
   const bool quiet = !step.checkpoint && !step.evaluation;
+  Pause pause;
+  if (beyond > std::max(usual, kLeastPause)) pause.seconds = beyond;
   if (gaps_.size() >= kLeastGaps && run_rows_ >= kWarmUp) {
     if (whole && beyond > pause_limit(step)) {
+      pause.is_stall = true;
       const std::size_t made = report(Suspect::Kind::stall, row);
       if (made != kNone) {
         Suspect& suspect = suspects_[made];
@@ -267,6 +275,7 @@ void Verdicts::judge_pause(const Step& step, double gap) {
   }
   push_bounded(gaps_, seconds * (interval_ > 0 ? interval_ / iterations : 1), kRecent);
   if (gaps_.size() < 32 || figures_.rows % 32 == 0) usual_gap_ = median_of_ring(gaps_);
+  return pause;
 }
 
 void Verdicts::silence(double seconds) {
@@ -295,12 +304,21 @@ void Verdicts::judge_numbers(const Step& step) {
     suspects_[open_nan_].until = row[kIteration];
     open_nan_ = kNone;
   }
+  judge_zeros(row);
+  if (row.grad_is_nan && nan_grads_++ == 0) first_nan_grad_ = row[kIteration];
+  if (row.has(kGradNorm)) {
+    if (open_nan_grad_ != kNone) suspects_[open_nan_grad_].until = row[kIteration];
+    open_nan_grad_ = kNone;
+    nan_grads_ = 0;
+  }
   // The first steps with a loss scale may overflow.
-  nan_grads_ = row.grad_is_nan ? nan_grads_ + 1 : 0;
-  if (nan_grads_ == (had_grad_ ? kNanGrads : kSkipStart)) {
-    if (const std::size_t made = report(Suspect::Kind::nan_grad, row); made != kNone) {
-      suspects_[made].count = nan_grads_;
-    }
+  if (row.grad_is_nan && nan_grads_ == (had_grad_ ? kNanGrads : kSkipStart)) {
+    open_nan_grad_ = report(Suspect::Kind::nan_grad, row);
+    if (open_nan_grad_ != kNone) suspects_[open_nan_grad_].first = first_nan_grad_;
+  }
+  if (row.grad_is_nan && open_nan_grad_ != kNone) {
+    suspects_[open_nan_grad_].count = nan_grads_;
+    suspects_[open_nan_grad_].at = row[kIteration];
   }
   had_grad_ |= row.has(kGradNorm);
   const double iterations = std::isnan(step.before) ? 1 : row[kIteration] - step.before;
@@ -326,6 +344,28 @@ void Verdicts::judge_numbers(const Step& step) {
     suspects_[disagreement_].ranks = step.disagreement.ranks;
   }
   ++suspects_[disagreement_].count;
+}
+
+// A loss that is exactly 0 after it was not: nothing is learned any more.
+void Verdicts::judge_zeros(const Row& row) {
+  if (!row.has(kLoss)) return;
+  if (row[kLoss] != 0) {
+    if (open_zero_ != kNone) suspects_[open_zero_].until = row[kIteration];
+    zero_is_usual_ |= zeros_ > 0 && open_zero_ == kNone;
+    open_zero_ = kNone;
+    zeros_ = 0;
+    above_zero_ = row[kLoss];
+    return;
+  }
+  if (zeros_++ == 0) first_zero_ = row[kIteration];
+  if (zeros_ == kZeros && above_zero_ >= kAboveZero && !zero_is_usual_) {
+    open_zero_ = report(Suspect::Kind::zero_loss, row);
+    if (open_zero_ != kNone) {
+      suspects_[open_zero_].first = first_zero_;
+      suspects_[open_zero_].level = above_zero_;
+    }
+  }
+  if (open_zero_ != kNone) suspects_[open_zero_].count = zeros_;
 }
 
 // A rank is slow if most of the last lines name it, each by a clear share.
@@ -364,7 +404,6 @@ void Verdicts::judge_restart(const Step& step, double gap) {
     suspects_[made].value = down;
   }
   run_rows_ = 0;
-  clock_.clear();
   // The ranks may be on other nodes.
   spread_.excursion.reset();
   spread_.open = kNone;
@@ -380,14 +419,11 @@ void Verdicts::judge_restart(const Step& step, double gap) {
 
 Figures Verdicts::figures() const {
   Figures made = figures_;
-  if (clock_.size() > 1 && clock_.back().first > clock_.front().first) {
-    made.pace = (clock_.back().second - clock_.front().second) /
-                (clock_.back().first - clock_.front().first);
-  } else if (!std::isnan(usual_gap_) && interval_ > 0) {
-    made.pace = usual_gap_ / interval_;
-  }
-  if (!speeds_.empty()) made.speed = std::exp(-median_of_ring(speeds_));
-  made.speed_unit = unit_;
+  made.pace = recent_.pace();
+  made.pauses = recent_.pauses();
+  const Speed speed = recent_.speed(unit_);
+  made.speed = speed.value;
+  made.speed_unit = speed.unit;
   return made;
 }
 

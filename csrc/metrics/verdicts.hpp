@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "metrics/excursion.hpp"
+#include "metrics/recent.hpp"
 #include "metrics/row.hpp"
 #include "metrics/sequence.hpp"
 
@@ -22,6 +23,7 @@ struct Suspect {
     stall,        // seconds beyond the usual
     nan_loss,
     nan_grad,
+    zero_loss,  // level: the last loss above 0
     skipped,
     disagree,  // value: another loss than `level`
     straggler,
@@ -45,15 +47,6 @@ struct Suspect {
 };
 std::string_view name_of(Suspect::Kind kind);
 
-// A measure of speed. Those of one GPU come first: the others change with the number of GPUs.
-struct Speed {
-  std::string_view unit;
-  double value = kUnknown;
-  bool per_gpu = false;
-};
-// Returns the best measure that a row has. `gap`: seconds since the row before, or unknown.
-Speed speed_of(const Row& row, double iterations, double gap);
-
 struct Figures {
   std::uint64_t rows = 0;  // iterations that were printed
   std::uint64_t restarts = 0;
@@ -62,9 +55,10 @@ struct Figures {
   double lost_seconds = 0;
   double down_seconds = 0;  // of these, those without an iteration
   double first_time = kUnknown;
-  Row last;                 // the newest number of each column
-  double pace = kUnknown;   // seconds of an iteration, pauses included
-  double speed = kUnknown;  // the usual one of late
+  Row last;                 // the newest number of each column; a loss that is NaN has none
+  double pace = kUnknown;   // seconds of an iteration, of the last rows
+  double pauses = 0;        // seconds of an iteration that pauses add
+  double speed = kUnknown;  // of the last rows
   std::string_view speed_unit;
 };
 
@@ -94,8 +88,10 @@ class Verdicts {
                     double evidence = Excursion::kEvidence);
   void judge_speed(const Step& step, double gap);
   void judge_shift(double value, const Row& row);
-  void judge_pause(const Step& step, double gap);
+  Pause judge_pause(const Step& step, double gap);
   void judge_numbers(const Step& step);
+  void judge_zeros(const Row& row);
+  void remember(const Row& row);
   void judge_stragglers(const Row& row);
   void judge_restart(const Step& step, double gap);
   bool is_round(const Step& step) const;
@@ -111,8 +107,8 @@ class Verdicts {
   double shift_size_ = 0;
   std::vector<Suspect> suspects_;
   Figures figures_;
-  std::deque<std::pair<double, double>> clock_;  // iteration, time of the last rows of this run
-  std::deque<double> gaps_;                      // seconds of an iteration
+  Recent recent_;
+  std::deque<double> gaps_;  // seconds of an iteration
   std::deque<double> speeds_;
   struct Spell {
     double iterations = 0;
@@ -129,8 +125,15 @@ class Verdicts {
   std::size_t run_rows_ = 0;  // since the last start
   std::string_view unit_;
   std::size_t open_nan_ = kNone;
+  std::size_t open_nan_grad_ = kNone;
+  std::size_t open_zero_ = kNone;
   std::size_t open_skip_ = kNone;
-  double nan_grads_ = 0;
+  double nan_grads_ = 0;  // rows one after another
+  double first_nan_grad_ = kUnknown;
+  double zeros_ = 0;  // rows one after another whose loss is 0
+  double first_zero_ = kUnknown;
+  double above_zero_ = 0;       // the last loss before them
+  bool zero_is_usual_ = false;  // this loss was 0 now and then
   double skips_ = 0;
   bool had_grad_ = false;
   bool had_step_ = false;

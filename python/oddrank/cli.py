@@ -5,8 +5,10 @@ The module of a command is imported when the command runs; --help imports none.
 
 import math
 import os
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -171,6 +173,26 @@ def refuse_shared(files: Mapping[str, str | None]) -> None:
     for options in by_file.values():
         if len(options) > 1:
             raise click.UsageError(f"{' and '.join(options)} each need a file of their own")
+
+
+def refuse_inputs(files: Mapping[str, str | None], inputs: Sequence[str]) -> None:
+    """Refuses to write over a file that is read. files: option -> its file, if any.
+
+    Compares devices and inodes: links to an input are found. "-" as an input is stdin.
+    """
+    read = set()
+    for path in inputs:
+        with suppress(OSError):
+            found = os.fstat(0) if path == "-" else os.stat(path)
+            if stat.S_ISREG(found.st_mode):
+                read.add((found.st_dev, found.st_ino))
+    for option, written in files.items():
+        if not written or written == "-":
+            continue
+        with suppress(OSError):
+            found = os.stat(written)
+            if (found.st_dev, found.st_ino) in read:
+                raise click.UsageError(f"{option}: {written} is also an input: give another file")
 
 
 def fail_on_option(command: Command) -> Command:

@@ -7,7 +7,7 @@ are shown, never obeyed, and what the stream cannot encode is escaped.
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -41,13 +41,13 @@ _stdout_is_closed = False
 Line = tuple[str, str]
 
 
-def report(report: Report, stream: TextIO) -> None:
+def report(report: Report, stream: TextIO, *, next_once: bool = False) -> None:
     """Prints the verdict, its sentence, the findings with evidence, and the ranks not named."""
     lines: list[Line] = [
         (f"{report.tool}: {report.verdict}", _STYLES[report.verdict]),
         (report.summary, ""),
     ]
-    shown = _as_many_as_fit(report)
+    shown = _as_many_as_fit(report, next_once)
     for made in shown:
         lines += made
     lines += _folded_lines(report.findings[len(shown) :])
@@ -111,13 +111,16 @@ def deliver(
     *,
     tables: Sequence[tuple[str, Sequence[str], Iterable[Sequence[object]]]] = (),
     stdout_is_taken: bool = False,
-) -> None:
+    next_once: bool = False,
+) -> bool:
     """Ends a command that judges: prints tables and verdict, then writes the JSON of --json.
 
     tables: (title, columns, rows) of further ones. stdout_is_taken: all of this goes to stderr.
+    next_once: prints a command to type with its first finding only.
 
-    If a reader leaves early (`| head`), the JSON is still written. If stdout can't be written, the
-    verdict goes to stderr. The JSON comes last: file systems may be slow.
+    If a reader leaves early (`| head`), the JSON is still written. If stdout can't be written,
+    tables and verdict go to stderr, and it returns False. The JSON comes last: file systems may be
+    slow.
     """
     taken = stdout_is_taken or json_path == "-"
     stream = sys.stderr if taken or _stdout_is_closed else sys.stdout
@@ -125,31 +128,38 @@ def deliver(
         where = f"; report: {os.path.abspath(json_path)}" if json_path and json_path != "-" else ""
         said = f"{report_.tool}: {report_.verdict}: {report_.summary}{where}"
         launch.tell_launcher(safe(said))
-    every = [*([("", columns, rows)] if columns else []), *tables]
+    every = [
+        (title, heads, list(body))
+        for title, heads, body in [*([("", columns, rows)] if columns else []), *tables]
+    ]
+    whole = True
     try:
-        _print_all(report_, every, stream)
+        _print_all(report_, every, stream, next_once)
     except BrokenPipeError:
         _discard(stream)
     except OSError as error:
+        whole = False
         _discard(stream)
         line(f"oddrank: cannot write the verdict to stdout: {error.strerror}", sys.stderr)
-        report(report_, sys.stderr)
+        _print_all(report_, every, sys.stderr, next_once)
     try:
         if json_path is not None:
             write_json(report_.envelope(), json_path)
     except BrokenPipeError:
         _discard(sys.stdout)
+    return whole
 
 
 def _print_all(
     report_: Report,
     tables: Iterable[tuple[str, Sequence[str], Iterable[Sequence[object]]]],
     stream: TextIO,
+    next_once: bool,
 ) -> None:
     for title, columns, rows in tables:
         _table(columns, rows, stream, title)
         print(file=stream)
-    report(report_, stream)
+    report(report_, stream, next_once=next_once)
 
 
 def _discard(stream: TextIO) -> None:
@@ -192,9 +202,14 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def _as_many_as_fit(report: Report) -> list[list[Line]]:
+def _as_many_as_fit(report: Report, next_once: bool) -> list[list[Line]]:
     """Returns the lines of each finding shown: of all if they are few, else of those that fit."""
-    made = [list(_finding_lines(f, report.summary)) for f in report.findings[:_MAX_FINDINGS]]
+    said: set[str] = set()  # commands to type
+    made = []
+    for finding in report.findings[:_MAX_FINDINGS]:
+        made.append(list(_finding_lines(finding, report.summary, said)))
+        if next_once:
+            said.update(finding.next)
     if len(report.findings) <= _MAX_FINDINGS:
         return made
     while len(made) > 1 and sum(map(len, made)) > _MAX_LINES:
@@ -202,7 +217,7 @@ def _as_many_as_fit(report: Report) -> list[list[Line]]:
     return made
 
 
-def _finding_lines(finding: Finding, summary: str) -> Iterable[Line]:
+def _finding_lines(finding: Finding, summary: str, said: Collection[str]) -> Iterable[Line]:
     style = _MILD.get(finding.condition, "red")
     where = f", stage {finding.stage}" if finding.stage else ""
     yield "", ""
@@ -214,7 +229,7 @@ def _finding_lines(finding: Finding, summary: str) -> Iterable[Line]:
     if len(finding.evidence) > _MAX_EVIDENCE:
         yield f"    evidence    {len(finding.evidence) - _MAX_EVIDENCE} more in the JSON", ""
     yield f"    confidence  {finding.confidence.level}: {finding.confidence.why}", ""
-    for command in finding.next:
+    for command in (command for command in finding.next if command not in said):
         yield f"    next        {command}", "bold"
 
 

@@ -45,7 +45,12 @@ def test_iterations_skipped_one_after_another_are_a_finding():
     log = quiet(number_of_skipped_iterations=0) + end
     (finding,) = found(log)
     assert (finding.cause, finding.condition) == ("skipped", "broken")
-    assert finding.what.startswith("11 iterations one after another were skipped")
+    assert finding.what == (
+        "11 iterations one after another were skipped, said at iteration 408; none after them was"
+        " done"
+    )
+    (finding,) = found([*log, line(412, number_of_skipped_iterations=0)])
+    assert finding.what.endswith("; iteration 412 was not skipped")
 
 
 def test_a_nan_is_a_finding_and_its_end_is_said():
@@ -55,6 +60,34 @@ def test_a_nan_is_a_finding_and_its_end_is_said():
         "the loss is NaN or infinite from iteration 401 on (2 iterations), and was a number again"
         " at iteration 403"
     )
+
+
+def test_a_grad_norm_that_stays_nan_counts_all_its_rows():
+    log = [*quiet(), *(line(n, grad_norm="nan") for n in range(401, 422))]
+    (finding,) = found(log)
+    assert finding.what == (
+        "the grad norm is NaN or infinite in 21 rows one after another, from iteration 401 to 421,"
+        " and did not become a number again"
+    )
+    (finding,) = found([*log, line(422)])
+    assert finding.what.endswith("and was a number again at iteration 422")
+
+
+def test_a_loss_that_falls_to_exactly_0_is_a_finding():
+    zeros = [line(n, 0.0) for n in range(401, 441)]
+    (finding,) = found(quiet() + zeros)
+    assert (finding.cause, finding.condition) == ("zero-loss", "broken")
+    assert finding.what == (
+        "the loss is exactly 0 from iteration 401 on (40 rows), after 2.51, and has not come back"
+    )
+    assert kinds(quiet() + zeros[:2]) == []
+
+
+def test_a_loss_of_0_is_healthy_where_it_was_learned_or_comes_now_and_then():
+    learned = [line(n, 2.0 * 0.97**n) for n in range(1, 300)]
+    assert kinds(learned + [line(n, 0.0) for n in range(300, 400)]) == []
+    fine = [line(n, 0.3 if n % 10 < 8 else 0.0) for n in range(1, 300)]
+    assert kinds(fine + [line(n, 0.0) for n in range(300, 305)]) == []
 
 
 def test_a_slow_rank_of_megatrons_detector_is_named():

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "metrics/formats.hpp"
@@ -122,6 +123,40 @@ TEST(Formats, NanotronWithThousands) {
   EXPECT_DOUBLE_EQ(row[kStepSeconds], 1.2);
   EXPECT_EQ(row[kTokensPerSecond], 3'410'000);
   EXPECT_EQ(row[kLoss], 9.4);
+}
+
+TEST(Formats, NanotronCountsTokensInG) {
+  const Row row =
+      one("12/02/2025 10:11:12 [INFO|DP=0|PP=0|TP=0|ip-26-0-160-225]: iteration: 327281 / 378950 | "
+          "consumed_tokens: 85.8G | elapsed_time_per_iteration_ms: 11.5K | tokens_per_sec: 22.8K | "
+          "time_per_iteration_ms: 11.5K | lm_loss: 5.01 | hd_total_memory_tb: 312G");
+  EXPECT_DOUBLE_EQ(row[kTokens], 85.8e9);
+  EXPECT_DOUBLE_EQ(row[kTokensPerSecond], 22'800);
+}
+
+TEST(Formats, NanoGpt) {
+  const Row row = one("iter 1631: loss 4.0863, time 561.94ms, mfu 12.3%");
+  EXPECT_EQ(row[kIteration], 1631);
+  EXPECT_EQ(row[kLoss], 4.0863);
+  EXPECT_DOUBLE_EQ(row[kStepSeconds], 0.56194);
+  EXPECT_DOUBLE_EQ(row[kMfu], 0.123);
+  EXPECT_TRUE(one("iter 7: loss nan, time 561.94ms, mfu 12.3%").loss_is_nan);
+}
+
+TEST(Formats, TrainersThatNameTheElapsedTime) {
+  const std::string head = "{'loss': 2.5, 'global_step/max_steps': '85/94', 'elapsed_time': ";
+  for (const auto& [text, seconds] : {std::pair{"'34s'", 34.0},
+                                      {"'56m 45s'", 3405.0},
+                                      {"'1h 0m 4s'", 3604.0},
+                                      {"'2d 1h 0m 0s'", 176'400.0},
+                                      {"'0:01:04'", 64.0},
+                                      {"'1 day, 1:02:03'", 90'123.0},
+                                      {"12.5", 12.5}}) {
+    const Row row = one(head + text + ", 'grad_norm': 1.25, 'remaining_time': '1h'}");
+    EXPECT_EQ(row[kTime], seconds) << text;
+    EXPECT_EQ(row[kGradNorm], 1.25) << text;
+  }
+  EXPECT_FALSE(one(head + "'', 'grad_norm': 1.25}").has(kTime));
 }
 
 TEST(Formats, TorchtitanInColours) {
@@ -297,6 +332,17 @@ TEST(Reader, TheSizeOfChunksDoesNotMatter) {
       ASSERT_EQ(rows[i].kind, whole[i].kind);
     }
   }
+}
+
+TEST(Reader, LinesOfAnotherFileCountFrom1) {
+  Reader reader(0, 0);
+  std::vector<Row> rows;
+  reader.feed("one\ntwo\nhalf", rows);
+  reader.begin_file(rows);
+  reader.feed("one\niter 7: loss 2.5, time 1.00ms, mfu 1%\n", rows);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].line, 2U);
+  EXPECT_EQ(reader.lines(), 5U);
 }
 
 TEST(Reader, EndlessTornAndPackedLines) {

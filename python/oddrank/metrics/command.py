@@ -1,14 +1,23 @@
 """`oddrank metrics`: says from a training's log when loss or speed went wrong."""
 
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import IO, TextIO
+from contextlib import contextmanager, nullcontext, suppress
+from typing import IO, NoReturn, TextIO
 
 import click
 
 from oddrank import exposition, pictures, render
-from oddrank.cli import Seconds, fail_on_option, json_option, prometheus_file, writable
+from oddrank.cli import (
+    Seconds,
+    fail_on_option,
+    json_option,
+    prometheus_file,
+    refuse_inputs,
+    refuse_shared,
+    writable,
+)
 from oddrank.errors import OddrankError
 from oddrank.metrics import findings, report
 from oddrank.metrics.growing import Logs
@@ -18,10 +27,10 @@ _EXAMPLES = """Say from a training's log when loss or speed went wrong.
 
 \b
 Reads the lines of Megatron-LM, Megatron-DeepSpeed, nanotron, torchtitan, HF Trainer,
-ezpz, llm.c and nanochat; finds loss spikes, growing grad norms, drops in throughput,
-stalls, NaN, skipped iterations, slow ranks, and what restarts have lost. LOGs are of
-one training, in any order if their lines name the time, else the oldest first; also
-packed (gz). - is stdin.
+ezpz, llm.c, nanoGPT and nanochat; finds loss spikes, growing grad norms, drops in
+throughput, stalls, NaN, skipped iterations, slow ranks, and what restarts have lost.
+LOGs are of one training, in any order if their lines name the time, else the oldest
+first; also packed (gz) or pipes. - is stdin.
 
 \b
   oddrank metrics slurm-*.out
@@ -36,8 +45,8 @@ _MONTH = 30 * 86400.0
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("--follow", is_flag=True,
               help="Go on as the logs grow or are rotated; say each finding once, as it appears."
-              " Ends by SIGINT or --deadline.")  # fmt: skip
-@click.option("--deadline", type=Seconds(0, _MONTH), default=_MONTH, metavar="SECONDS",
+              " Ends by SIGINT, SIGTERM or --deadline.")  # fmt: skip
+@click.option("--deadline", type=Seconds(0, _MONTH), metavar="SECONDS",
               help="End --follow after this time; 30 days if not given.")  # fmt: skip
 @click.option("--plot", "picture", metavar="OUT.png",
               help="Draw loss, grad norm and throughput, with restarts and findings: .png, .svg"
@@ -53,26 +62,43 @@ def command(
     *,
     logs: tuple[str, ...],
     follow: bool,
-    deadline: float,
+    deadline: float | None,
     picture: str | None,
     csv_path: str | None,
     prometheus_path: str | None,
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> int:
+    files = {
+        "--plot": picture, "--csv": csv_path, "--prometheus": prometheus_path, "--json": json_path
+    }  # fmt: skip
+    refuse_shared(files)
+    refuse_inputs(files, logs)
+    if deadline is not None and not follow:
+        raise click.UsageError("--deadline ends --follow: give both or neither")
     if picture:
         pictures.check_target(picture, "--plot")
         pictures.matplotlib()  # fails early without it
     opened = Logs(logs, follow=follow, csv=csv_path is not None)
-    news = _News(opened, logs, json_path, prometheus_path)
-    with _csv(csv_path) as csv, suppress(*([KeyboardInterrupt] if follow else [])):
-        for _ in opened.follow(deadline) if follow else opened.read_all():
-            if csv:
-                csv.write(opened.job.csv())
-                csv.flush()
-            if follow:
-                news.say(sys.stderr if "-" in (json_path, csv_path) else sys.stdout)
-    made = report.made(opened.job, logs)
+    for note in opened.notes:
+        render.line(note, sys.stderr)
+    said = len(opened.notes)
+    news = _News(opened, json_path, prometheus_path)
+    with _csv(csv_path) as csv:
+        with _until_told() if follow else nullcontext():
+            every = opened.follow(_MONTH if deadline is None else deadline)
+            for _ in every if follow else opened.read_all():
+                if csv:
+                    csv.write(opened.job.csv())
+                    csv.flush()
+                if follow:
+                    news.say(sys.stderr if "-" in (json_path, csv_path) else sys.stdout)
+        opened.finish()
+        if csv:
+            csv.write(opened.job.csv())
+    for note in opened.notes[said:]:
+        render.line(note, sys.stderr)
+    made = report.made(opened.job, opened.paths, opened.notes)
     if prometheus_path:
         write_text(report.prometheus(made), prometheus_path, exposition.ADVICE)
     if picture:
@@ -80,10 +106,26 @@ def command(
 
         pictures.write(drawing.draw(opened.job, made), picture, "--plot")
     rows = [report.row(opened.job.figures())]
-    render.deliver(
-        made, json_path, report.COLUMNS, rows, stdout_is_taken="-" in (csv_path, prometheus_path)
-    )
-    return made.exit_code(fail_on)
+    whole = render.deliver(
+        made, json_path, report.COLUMNS, rows, stdout_is_taken="-" in (csv_path, prometheus_path),
+        next_once=True,
+    )  # fmt: skip
+    return made.exit_code(fail_on) or (0 if whole else OddrankError.exit_code)
+
+
+@contextmanager
+def _until_told() -> Iterator[None]:
+    """Ends the block by SIGINT or SIGTERM, which ends an allocation: the report comes after it."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -104,10 +146,8 @@ def _csv(path: str | None) -> Iterator[IO[bytes] | None]:
 class _News:
     """Says each finding of --follow once, and when it is over; writes the files anew."""
 
-    def __init__(
-        self, logs: Logs, paths: tuple[str, ...], json_path: str | None, prometheus: str | None
-    ) -> None:
-        self._job, self._paths = logs.job, paths
+    def __init__(self, logs: Logs, json_path: str | None, prometheus: str | None) -> None:
+        self._job, self._paths, self._notes = logs.job, logs.paths, logs.notes
         self._json, self._prometheus = json_path, prometheus
         self._said: set[int] = set()
         self._over: set[int] = set()
@@ -127,7 +167,7 @@ class _News:
             elif number not in self._over and (text := findings.is_over(suspect)):
                 render.progress(f"line {findings.source(suspect, self._paths)}: {text}", stream)
                 self._over.add(number)
-        made = report.made(self._job, self._paths)
+        made = report.made(self._job, self._paths, self._notes)
         if self._json and self._json != "-":
             write_json(made.envelope(), self._json)
         if self._prometheus and self._prometheus != "-":

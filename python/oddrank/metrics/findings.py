@@ -88,6 +88,8 @@ _OVER = {
     "slower": "throughput is back at its level since",
     "spread": "the ranks take equally long again since",
     "nan-loss": "the loss is a number again since",
+    "nan-grad": "the grad norm is a number again since",
+    "zero-loss": "the loss is above 0 again since",
     "skipped": "no iteration is skipped any more since",
 }
 
@@ -169,11 +171,24 @@ def _nan_loss(s: Suspect, unit: str) -> _Made:
 def _nan_grad(s: Suspect, unit: str) -> _Made:
     return _Made(
         "broken",
-        f"the grad norm is NaN or infinite in {_rows(s['count'])} one after another, up to"
-        f" iteration {_whole(s['first'])}",
+        f"the grad norm is NaN or infinite in {_rows(s['count'])} one after another, from iteration"
+        f" {_whole(s['first'])} to {_whole(s['at'])}, and"
+        f" {_end(s, 'was a number again', 'did not become a number again')}",
         [],
         "high",
         "a loss scale that adapts makes fewer",
+        _NAN_NEXT,
+    )
+
+
+def _zero_loss(s: Suspect, unit: str) -> _Made:
+    return _Made(
+        "broken",
+        f"the loss is exactly 0 from iteration {_whole(s['first'])} on ({_rows(s['count'])}), after"
+        f" {_number(s['level'])}, and {_end(s, 'was above 0 again', 'has not come back')}",
+        ["HF Trainer prints 0 where the loss is NaN, unless logging_nan_inf_filter is off"],
+        "high",
+        "the log says so, and no row before had a loss of 0",
         _NAN_NEXT,
     )
 
@@ -183,12 +198,18 @@ def _skipped(s: Suspect, unit: str) -> _Made:
     return _Made(
         "broken",
         f"{_times(s['count'], 'iteration')} one after another were skipped, said at iteration"
-        f" {_whole(s['fired'])}, and {_end(s, 'one was done again', 'none was done again')}",
+        f" {_whole(s['fired'])}; {_skips_end(s)}",
         [f"a loss scale that adapts skips one now and then, and more only at the start{scale}"],
         "high",
         "the log says so",
         _NAN_NEXT,
     )
+
+
+def _skips_end(s: Suspect) -> str:
+    if s["until"] is None:
+        return "none after them was done"
+    return f"iteration {_whole(s['until'])} was not skipped"
 
 
 def _disagree(s: Suspect, unit: str) -> _Made:
@@ -235,6 +256,7 @@ _TABLE: dict[str, Callable[[Suspect, str], _Made]] = {
     "stall": _stall,
     "nan-loss": _nan_loss,
     "nan-grad": _nan_grad,
+    "zero-loss": _zero_loss,
     "skipped": _skipped,
     "disagree": _disagree,
     "straggler": _straggler,

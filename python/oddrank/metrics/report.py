@@ -1,5 +1,6 @@
 """From the numbers of a log to the report, its table and its metrics for Prometheus."""
 
+import math
 import os
 import time
 from collections import Counter
@@ -17,10 +18,13 @@ _LEAST = 45
 _PREFIX = "oddrank_metrics_"
 
 
-def made(job: Any, paths: Sequence[str]) -> Report:
-    """Makes the report of what a `_core.Metrics` has read until now."""
+def made(job: Any, paths: Sequence[str], notes: Sequence[str] = ()) -> Report:
+    """Makes the report of what a `_core.Metrics` has read until now.
+
+    notes: a sentence for each file that was not read, or only in part.
+    """
     figures, suspects = job.figures(), job.suspects()
-    data = _data(job, figures, suspects, paths)
+    data = {**_data(job, figures, suspects, paths), "skipped": list(notes)}
     found = findings(suspects, _names(paths), data["throughput"]["unit"])
     return Report.of(
         "metrics", {}, data, found, complete=figures["rows"] >= _LEAST, why=_why(figures, paths)
@@ -43,6 +47,8 @@ def _data(
         "total": last["total"],
         "loss": last["loss"],
         "grad_norm": last["grad_norm"],
+        "loss_is_nan": figures["loss_is_nan"],
+        "grad_norm_is_nan": figures["grad_is_nan"],
         "tokens": last["tokens"],
         "samples": last["samples"],
         "throughput": {"value": figures["speed"], "unit": figures["speed_unit"]},
@@ -60,17 +66,21 @@ def _data(
 
 
 def _left(figures: Mapping[str, Any]) -> float | None:
-    """Returns the seconds until the last iteration, at the pace of late."""
+    """Returns the seconds until the last iteration at the present pace, with usual pauses."""
     last = figures["last"]
     if None in (last["total"], last["iteration"], figures["pace"]):
         return None
-    return float(max(0.0, last["total"] - last["iteration"]) * figures["pace"])
+    each = figures["pace"] + figures["pauses"]
+    return float(max(0.0, last["total"] - last["iteration"]) * each)
 
 
 def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
     rows, logs = figures["rows"], f"{len(paths)} log{'s' if len(paths) > 1 else ''}"
     if not rows:
-        return f"no line of {logs} has numbers of a training in a known format"
+        return (
+            f"no line of {logs} has numbers of a training in a known format: give the log of the"
+            " rank that prints loss and iteration (formats: docs/metrics.md)"
+        )
     counted = f"{rows} iterations of {logs}"
     if rows < _LEAST:
         return f"{counted} were read: too few to judge by, which takes {_LEAST}"
@@ -87,13 +97,19 @@ def row(figures: Mapping[str, Any]) -> tuple[object, ...]:
     return (
         None if last["iteration"] is None else f"{last['iteration']:.0f}",
         None if last["total"] is None else f"{last['total']:.0f}",
-        None if last["loss"] is None else number_text(last["loss"]),
-        None if last["grad_norm"] is None else number_text(last["grad_norm"]),
+        _number(last["loss"], figures["loss_is_nan"]),
+        _number(last["grad_norm"], figures["grad_is_nan"]),
         None if speed is None else f"{number_text(speed)} {figures['speed_unit']}",
         None if pace is None else duration(pace),
         None if left is None else duration(left),
         figures["restarts"],
     )
+
+
+def _number(value: float | None, is_nan: bool) -> str | None:
+    if is_nan:
+        return "nan"
+    return None if value is None else number_text(value)
 
 
 def _names(paths: Sequence[str]) -> list[str]:
@@ -117,10 +133,14 @@ def _families(report: Report) -> Iterator[tuple[str, str, list[exposition.Sample
     plain = (
         ("iteration", "The last iteration.", data["iteration"]),
         ("iterations_total_planned", "Iterations of the whole training.", data["total"]),
-        ("loss", "Loss of the last iteration.", data["loss"]),
-        ("grad_norm", "Grad norm of the last iteration.", data["grad_norm"]),
+        ("loss", "Loss of the last iteration.", math.nan if data["loss_is_nan"] else data["loss"]),
+        (
+            "grad_norm",
+            "Grad norm of the last iteration.",
+            math.nan if data["grad_norm_is_nan"] else data["grad_norm"],
+        ),
         ("tokens", "Tokens consumed.", data["tokens"]),
-        ("iteration_seconds", "Seconds of an iteration of late.", data["iteration_s"]),
+        ("iteration_seconds", "Seconds of an iteration, of the last 16 rows.", data["iteration_s"]),
         ("left_seconds", "Seconds until the last iteration.", data["left_s"]),
         ("last_row_seconds", "Time of the last row, since 1970.", data["last_time"]),
         ("restarts", "New starts of the training.", data["restarts"]),
@@ -133,7 +153,11 @@ def _families(report: Report) -> Iterator[tuple[str, str, list[exposition.Sample
             yield name, text, [({}, float(value))]
     speed = data["throughput"]
     if speed["value"] is not None:
-        yield "throughput", "Throughput of late.", [({"unit": speed["unit"]}, speed["value"])]
+        yield (
+            "throughput",
+            "Throughput of the last 16 rows.",
+            [({"unit": speed["unit"]}, speed["value"])],
+        )
     yield (
         "verdict",
         "1 for the verdict, else 0.",

@@ -5,7 +5,7 @@ import sys
 import click
 
 from oddrank import render
-from oddrank.cli import fail_on_option, html_option, json_option, refuse_shared
+from oddrank.cli import fail_on_option, html_option, json_option, refuse_inputs, refuse_shared
 from oddrank.errors import OddrankError
 from oddrank.page import page
 from oddrank.report import Report
@@ -45,7 +45,9 @@ def command(
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> int:
-    refuse_shared({"--json": json_path, "--html": html_path})
+    files = {"--json": json_path, "--html": html_path}
+    refuse_shared(files)
+    refuse_inputs(files, paths)
     found = report.read(list(paths) or report.newest())
     stream = sys.stderr if json_path == "-" else sys.stdout
     if tree:
