@@ -10,8 +10,8 @@
 
 #include "logs/docker.hpp"
 #include "logs/prefixes.hpp"
+#include "logs/tagged_parts.hpp"
 #include "logs/writers.hpp"
-#include "logs/writes.hpp"
 
 namespace oddrank::logs {
 
@@ -61,7 +61,7 @@ class PieceReader {
   template <class Take>
   void finish(Take&& take) {
     if (!carry_.empty()) carried(true, take);
-    for (const Joined& each : writes_.finish()) joined(each, take);
+    for (const Joined& each : tagged_.finish()) joined(each, take);
     inside_ = false;
   }
 
@@ -84,7 +84,7 @@ class PieceReader {
     if (packed) said = unpacked_;
     const Prefix who = begins ? find_prefix(said) : writer_.prefix();
     if (packed) return take(Piece{text, said, who, number_, true, true, true});
-    if (begins && writes_.concern(text, who, whole) && parts(text, whole, take)) return;
+    if (begins && tagged_.needs(text, who, whole) && parts(text, whole, take)) return;
     plain(text, who, begins, whole, take);
   }
 
@@ -92,14 +92,14 @@ class PieceReader {
   // too long a line.
   template <class Take>
   bool parts(std::string_view text, bool whole, Take& take) {
-    const std::size_t taken = whole ? text.size() : Writes::addable(text);
+    const std::size_t taken = whole ? text.size() : TaggedParts::addable(text);
     if (taken == 0) return false;
     if (!whole) {
       carry_.assign(text.substr(taken));
       inside_ = false;
       goes_on_ = true;
     }
-    for (const Joined& each : writes_.add(text.substr(0, taken), number_, text.ends_with('\n'))) {
+    for (const Joined& each : tagged_.add(text.substr(0, taken), number_, text.ends_with('\n'))) {
       joined(each, take);
     }
     return true;
@@ -158,7 +158,7 @@ class PieceReader {
   std::uint64_t number_ = 0;  // of the line in hand, from 1
   std::string unpacked_;      // the line, if it was packed into JSON
   Writer writer_;             // of the last piece of a long line
-  Writes writes_;
+  TaggedParts tagged_;
 };
 
 }  // namespace oddrank::logs

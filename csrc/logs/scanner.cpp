@@ -18,7 +18,7 @@
 #include "logs/characters.hpp"
 #include "logs/docker.hpp"
 #include "logs/escapes.hpp"
-#include "logs/writes.hpp"
+#include "logs/tagged_parts.hpp"
 #include "os/error.hpp"
 #include "os/fd.hpp"
 #include "os/whole_file.hpp"
@@ -77,7 +77,7 @@ class Scanner::Parts {
 
   Scan finish() {
     if (!carry_.empty() || inside_) take_carry(true);
-    for (const Joined& each : writes_.finish()) joined(each);
+    for (const Joined& each : tagged_.finish()) joined(each);
     std::vector<std::tuple<std::uint64_t, std::uint64_t, Match*>> order;
     for (Kept& kept : kept_) {
       for (auto* half : {&kept.first, &kept.last}) {
@@ -167,7 +167,7 @@ class Scanner::Parts {
       if (!std::exchange(goes_on_, false)) ++scan_.lines;
       line_ = scan_.lines;
       line_who_ = find_prefix(text);
-      if (writes_.concern(text, line_who_, whole) && parts(text, whole)) return;
+      if (tagged_.needs(text, line_who_, whole) && parts(text, whole)) return;
       if (!whole) line_writer_ = Writer(line_who_);  // outlives this text
     }
     scan_said(text, begins, seen);
@@ -176,14 +176,14 @@ class Scanner::Parts {
   // Takes a line that mpirun tagged apart. Returns false where that can't be done: one write wrote
   // too long a line.
   bool parts(std::string_view text, bool whole) {
-    const std::size_t taken = whole ? text.size() : Writes::addable(text);
+    const std::size_t taken = whole ? text.size() : TaggedParts::addable(text);
     if (taken == 0) return false;
     if (!whole) {
       carry_.assign(text.substr(taken));
       inside_ = false;
       goes_on_ = true;
     }
-    for (const Joined& each : writes_.add(text.substr(0, taken), scan_.lines, whole)) joined(each);
+    for (const Joined& each : tagged_.add(text.substr(0, taken), scan_.lines, whole)) joined(each);
     return true;
   }
 
@@ -360,7 +360,7 @@ class Scanner::Parts {
   bool inside_ = false;     // the line is a long one, of which a piece has been scanned
   bool goes_on_ = false;    // the parts before those in hand are of the same line
   std::uint64_t line_ = 0;  // where the line in hand begins
-  Writes writes_;
+  TaggedParts tagged_;
   bool quiet_ = false;    // the block in hand holds no needle
   bool begins_ = true;    // this is the first piece of its line
   std::string unpacked_;  // the line, if it was packed into JSON

@@ -1,6 +1,6 @@
 // The way of a line: its tags -> the parts between them -> what waits for their ends. Only the last
 // part of a line can end one.
-#include "logs/writes.hpp"
+#include "logs/tagged_parts.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -23,13 +23,14 @@ std::size_t number_of(char stream) { return stream == 'o' ? 0 : stream == 'e' ? 
 
 }  // namespace
 
-bool Writes::concern(std::string_view line, const Prefix& who, bool ends) {
+bool TaggedParts::needs(std::string_view line, const Prefix& who, bool ends) {
   if (who.tag == 0) return tagged_ && next_tag(line, 0);
   tagged_ = true;
   return waiting_ > 0 || !ends || next_tag(line, who.tag) || message(line) > who.tag;
 }
 
-const std::vector<Joined>& Writes::add(std::string_view line, std::uint64_t number, bool ends) {
+const std::vector<Joined>& TaggedParts::add(std::string_view line, std::uint64_t number,
+                                            bool ends) {
   ready_.clear();
   given_.clear();
   Tag tag = next_tag(line, 0);
@@ -66,20 +67,20 @@ const std::vector<Joined>& Writes::add(std::string_view line, std::uint64_t numb
   return ready_;
 }
 
-const std::vector<Joined>& Writes::finish() {
+const std::vector<Joined>& TaggedParts::finish() {
   ready_.clear();
   given_.clear();
   give_all();
   return ready_;
 }
 
-std::size_t Writes::addable(std::string_view line) {
+std::size_t TaggedParts::addable(std::string_view line) {
   std::size_t last = 0;
   for (Tag tag = next_tag(line, 0); tag; tag = next_tag(line, tag.text)) last = tag.begin;
   return last;
 }
 
-void Writes::hold(Stream& stream, const Prefix& who, const Part& part, std::uint64_t number) {
+void TaggedParts::hold(Stream& stream, const Prefix& who, const Part& part, std::uint64_t number) {
   held_ += part.text.size();
   if (const auto found = stream.find(who); found != stream.end()) {
     found->second.text += part.text;
@@ -95,7 +96,8 @@ void Writes::hold(Stream& stream, const Prefix& who, const Part& part, std::uint
   ++waiting_;
 }
 
-void Writes::complete(Stream& stream, const Prefix& who, const Part& part, std::uint64_t number) {
+void TaggedParts::complete(Stream& stream, const Prefix& who, const Part& part,
+                           std::uint64_t number) {
   const auto found = stream.find(who);
   if (found == stream.end()) {
     if (part.head.empty()) {
@@ -114,12 +116,12 @@ void Writes::complete(Stream& stream, const Prefix& who, const Part& part, std::
   give(std::move(held));
 }
 
-void Writes::give(Held held) {
+void TaggedParts::give(Held held) {
   const Held& kept = given_.emplace_back(std::move(held));
   ready_.push_back({kept.text, kept.said, kept.line});
 }
 
-void Writes::give_all() {
+void TaggedParts::give_all() {
   std::vector<Held> all;
   for (Stream& stream : streams_) {
     for (auto& [writer, held] : stream) all.push_back(std::move(held));

@@ -44,30 +44,30 @@ std::string in_order(std::string text) {
   return text;
 }
 
-TEST(Writes, PartsOfOneRankAreOneLine) {
+TEST(TaggedParts, PartsOfOneRankAreOneLine) {
   const TaggedLog all =
       read_tagged("[1,0]<stdout>:line[1,0]<stdout>: [1,0]<stdout>:7[1,0]<stdout>:\nend\n");
   EXPECT_EQ(all.lines, (std::vector<TaggedLine>{{0, "line 7\n"}, {-1, "end\n"}}));
 }
 
-TEST(Writes, ANewlineMayComeAlone) {
+TEST(TaggedParts, ANewlineMayComeAlone) {
   const TaggedLog all =
       read_tagged("[1,2]<stdout>:a[1,0]<stdout>:b\n[1,2]<stdout>:\n[1,2]<stdout>:c\n");
   EXPECT_EQ(all.lines, (std::vector<TaggedLine>{{0, "b\n"}, {2, "a\n"}, {2, "c\n"}}));
   EXPECT_EQ(all.begins, (std::vector<std::uint64_t>{1, 1, 3}));
 }
 
-TEST(Writes, StdoutAndStderrOfARankDoNotMix) {
+TEST(TaggedParts, StdoutAndStderrOfARankDoNotMix) {
   const TaggedLog all = read_tagged("[1,1]<stdout>:out [1,1]<stderr>:err\n[1,1]<stdout>:more\n");
   EXPECT_EQ(all.lines, (std::vector<TaggedLine>{{1, "err\n"}, {1, "out more\n"}}));
 }
 
-TEST(Writes, APartWithoutAnEndComesLast) {
+TEST(TaggedParts, APartWithoutAnEndComesLast) {
   const TaggedLog all = read_tagged("[1,0]<stdout>:wait[1,1]<stdout>:a\n[1,1]<stdout>:b");
   EXPECT_EQ(all.lines, (std::vector<TaggedLine>{{1, "a\n"}, {0, "wait"}, {1, "b"}}));
 }
 
-TEST(Writes, MessagesOfMpirunItselfEndNoLine) {
+TEST(TaggedParts, MessagesOfMpirunItselfEndNoLine) {
   const std::string row(74, '-');
   const TaggedLog all =
       read_tagged("[1,0]<stdout>:a " + row + "\nbye\n" + row + "\n[1,0]<stdout>:b\n");
@@ -77,7 +77,7 @@ TEST(Writes, MessagesOfMpirunItselfEndNoLine) {
   EXPECT_EQ(read_tagged(own).lines, (std::vector<TaggedLine>{{0, row + "\n"}}));
 }
 
-TEST(Writes, WhatStandsBeforeTheTagsIsNoPart) {
+TEST(TaggedParts, WhatStandsBeforeTheTagsIsNoPart) {
   const std::string time = "Mon Nov 23 15:00:00 2026";
   EXPECT_EQ(read_tagged(time + "[1,0]<stdout>:a" + time + "[1,0]<stdout>:b\n").lines,
             (std::vector<TaggedLine>{{0, "ab\n"}}));
@@ -91,7 +91,7 @@ TEST(Writes, WhatStandsBeforeTheTagsIsNoPart) {
             (std::vector<TaggedLine>{{1, "z\n"}, {0, "b\n"}, {0, "a1 a2\n"}}));
 }
 
-TEST(Writes, AnEndlessLineOfProgressBarsIsReadInLittleMemory) {
+TEST(TaggedParts, AnEndlessLineOfProgressBarsIsReadInLittleMemory) {
   std::string log;
   std::string said;
   for (int i = 0; log.size() < 3 * PieceReader::kLongest; ++i) {
@@ -107,7 +107,7 @@ TEST(Writes, AnEndlessLineOfProgressBarsIsReadInLittleMemory) {
   EXPECT_EQ(all.lines.size(), 2U);
 }
 
-TEST(Writes, TooMuchThatWaitsBecomesLinesWithoutAnEnd) {
+TEST(TaggedParts, TooMuchThatWaitsBecomesLinesWithoutAnEnd) {
   std::string log;
   const std::string text(100'000, 'x');
   for (int rank = 0; rank < 400; ++rank) log += "[1," + std::to_string(rank) + "]<stdout>:" + text;
@@ -117,7 +117,7 @@ TEST(Writes, TooMuchThatWaitsBecomesLinesWithoutAnEnd) {
 }
 
 // What programs write comes out as they wrote it: any writes of any ranks, tagged as mpirun does.
-TEST(Writes, RandomWritesComeOutAsTheyWereWritten) {
+TEST(TaggedParts, RandomWritesComeOutAsTheyWereWritten) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -169,7 +169,7 @@ Scan scan_tagged(const std::string& log, std::vector<Needle> words, Limits limit
   return scanner.finish();
 }
 
-TEST(Writes, AScannerFindsWordsAcrossPartsWhereTheirLineBegins) {
+TEST(TaggedParts, AScannerFindsWordsAcrossPartsWhereTheirLineBegins) {
   const Scan found = scan_tagged(
       "[1,1]<stderr>:Trace[1,0]<stdout>:step\n[1,1]<stderr>:back (most)\n"
       "[1,1]<stdout>:step 5\n[1,1]<stderr>:  [1,1]<stderr>:File[1,0]<stdout>:\n"
@@ -185,7 +185,7 @@ TEST(Writes, AScannerFindsWordsAcrossPartsWhereTheirLineBegins) {
   EXPECT_EQ(found.lines, 6U);
 }
 
-TEST(Writes, AScannerReadsAnEndlessTaggedLine) {
+TEST(TaggedParts, AScannerReadsAnEndlessTaggedLine) {
   Limits limits;
   limits.line = 1000;
   std::string log;

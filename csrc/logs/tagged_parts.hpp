@@ -16,7 +16,7 @@
 
 namespace oddrank::logs {
 
-// A line that is whole again. Its views live until the next call of Writes.
+// A line that is whole again. Its views live until the next call of TaggedParts.
 struct Joined {
   std::string_view text;   // its bytes in the log, with all tags
   std::string_view said;   // the same with its first tag alone
@@ -26,14 +26,14 @@ struct Joined {
 };
 
 // Holds parts until their lines end. Each rank's stdout and stderr have lines of their own.
-class Writes {
+class TaggedParts {
  public:
   // The bytes that may wait. If more do, all become lines without an end.
   static constexpr std::size_t kMostHeld = 16u << 20;
 
   // Returns whether a line must be added: it holds a part of a line, or may end one. who: its
   // prefix. ends: its end has come.
-  bool concern(std::string_view line, const Prefix& who, bool ends);
+  bool needs(std::string_view line, const Prefix& who, bool ends);
 
   // Takes a line, with or without its newline, and returns the lines that it completes. number: the
   // line's, from 1.
