@@ -27,6 +27,7 @@ namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kAllBuffers = 64u << 20;
+constexpr std::size_t kAllHeld = 256u << 20;  // parts of lines that wait for their ends
 constexpr std::size_t kOutputBlock = 1u << 20;
 constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
 
@@ -105,7 +106,7 @@ class Source {
 // One log on its way: what comes next, when, and who wrote it.
 class Stream {
  public:
-  Stream(std::size_t number, const MergeSource& from, std::size_t buffer,
+  Stream(std::size_t number, const MergeSource& from, std::size_t buffer, std::size_t most_held,
          const MergeOptions& options)
       : source_(from, buffer),
         reference_ns_(from.reference_ns),
@@ -113,7 +114,8 @@ class Stream {
         numbers_([this, number](const Writer& writer) {
           labels_.push_back(options_.label(number, writer));
           return labels_.size() - 1;
-        }) {}
+        }),
+        reader_(PieceReader::kLongest, most_held) {}
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -122,21 +124,13 @@ class Stream {
 
   // Moves to the next line and finds its time. False: the log is at its end.
   bool next(Merged& merged) {
-    given_.clear();
-    const auto take = [this](const Piece& piece) { given_.push_back(Given(piece)); };
-    while (given_.empty() && !at_end_) {
-      at_end_ = !source_.next();
-      if (at_end_) {
-        reader_.finish(take);
-      } else {
-        reader_.feed(source_.line(), take);
-      }
-    }
+    first_ = last_;
+    if (first_ == given_.size()) read();
     if (given_.empty()) return false;
-    if (!given_.front().begins) return true;
-    merged.lines += static_cast<std::uint64_t>(
-        std::count_if(given_.begin(), given_.end(), [](const Given& each) { return each.begins; }));
-    const auto time = time_of(given_.front().said, given_.front().who);
+    for (last_ = first_ + 1; last_ < given_.size() && !given_[last_].begins;) ++last_;
+    if (goes_on()) return true;
+    ++merged.lines;
+    const auto time = time_of(given_[first_].said, given_[first_].who);
     if (!time) {
       ++merged.untimed;
       if (time_ == kNoTime) time_ = first_time();
@@ -149,17 +143,17 @@ class Stream {
   }
 
   void give(Sink& sink) {
-    for (const Given& each : given_) put(each, sink);
+    for (std::size_t piece = first_; piece < last_; ++piece) put(given_[piece], sink);
   }
   void finish(Sink& sink) {
     if (inside_) sink.put("\n");
     inside_ = false;
   }
   // Whether the next part belongs to the line that was given last.
-  bool goes_on() const { return !given_.front().begins; }
+  bool goes_on() const { return !given_[first_].begins; }
 
  private:
-  // A piece of the line in hand. text: what is written of it.
+  // A piece of a line. text: what is written of it.
   struct Given {
     explicit Given(const Piece& piece)
         : text(piece.packed ? piece.text : piece.said),
@@ -173,6 +167,21 @@ class Stream {
     bool packed;
     bool begins;
   };
+
+  // Reads until there is a line, or several: one of the log may end others that came in parts.
+  void read() {
+    given_.clear();
+    first_ = last_ = 0;
+    const auto take = [this](const Piece& piece) { given_.push_back(Given(piece)); };
+    while (given_.empty() && !at_end_) {
+      at_end_ = !source_.next();
+      if (at_end_) {
+        reader_.finish(take);
+      } else {
+        reader_.feed(source_.line(), take);
+      }
+    }
+  }
 
   void put(const Given& piece, Sink& sink) {
     const Label& label = labels_[numbers_(piece.who)];
@@ -216,11 +225,12 @@ class Stream {
   std::vector<Label> labels_;
   WriterNumbers numbers_;
   PieceReader reader_;
-  std::vector<Given> given_;  // the line in hand
+  std::vector<Given> given_;
+  std::size_t first_ = 0, last_ = 0;  // of `given_`: the line in hand, and behind it
   bool at_end_ = false;
   std::int64_t time_ = kNoTime;
   bool timed_ = false;
-  bool inside_ = false;  // the line that was given last has no end yet
+  bool inside_ = false;         // the line that was given last has no end yet
   std::string unpacked_, clean_;
 };
 
@@ -238,14 +248,17 @@ void allow_files(std::size_t count) {
 
 Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& options) {
   allow_files(sources.size());
-  const std::size_t buffer = std::clamp(kAllBuffers / std::max<std::size_t>(sources.size(), 1),
-                                        std::size_t{4096}, std::size_t{1} << 20);
+  const std::size_t count = std::max<std::size_t>(sources.size(), 1);
+  const std::size_t buffer =
+      std::clamp(kAllBuffers / count, std::size_t{4096}, std::size_t{1} << 20);
+  const std::size_t held =
+      std::clamp(kAllHeld / count, std::size_t{64} << 10, TaggedParts::kMostHeld);
   Merged merged;
   std::vector<std::unique_ptr<Stream>> streams;
   using Next = std::pair<std::int64_t, std::size_t>;  // time, source
   std::priority_queue<Next, std::vector<Next>, std::greater<>> heap;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    streams.push_back(std::make_unique<Stream>(i, sources[i], buffer, options));
+    streams.push_back(std::make_unique<Stream>(i, sources[i], buffer, held, options));
     if (streams[i]->next(merged)) heap.emplace(streams[i]->time(), i);
   }
   Sink sink(options.fd);
@@ -267,6 +280,7 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
     } else {
       stream.finish(sink);
       if (!stream.timed()) merged.without_times.push_back(i);
+      streams[i].reset();  // its buffers and its file
     }
   }
   sink.flush();

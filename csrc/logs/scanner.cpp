@@ -167,7 +167,7 @@ class Scanner::Parts {
       if (!std::exchange(goes_on_, false)) ++scan_.lines;
       line_ = scan_.lines;
       line_who_ = find_prefix(text);
-      if (tagged_.needs(text, line_who_, whole) && parts(text, whole)) return;
+      if (tagged_.needs(text, line_who_, whole) && take_apart(text, whole)) return;
       if (!whole) line_writer_ = Writer(line_who_);  // outlives this text
     }
     scan_said(text, begins, seen);
@@ -175,16 +175,25 @@ class Scanner::Parts {
 
   // Takes a line that mpirun tagged apart. Returns false where that can't be done: one write wrote
   // too long a line.
-  bool parts(std::string_view text, bool whole) {
-    const std::size_t taken = whole ? text.size() : TaggedParts::addable(text);
-    if (taken == 0) return false;
-    if (!whole) {
-      carry_.assign(text.substr(taken));
+  bool take_apart(std::string_view text, bool whole) {
+    const TaggedParts::Cut cut =
+        whole ? TaggedParts::Cut{text.size(), {}} : TaggedParts::cut(text, 0);
+    if (!whole && cut.taken > 0) {
+      carry_.assign(cut.head).append(text.substr(cut.taken));
       inside_ = false;
       goes_on_ = true;
     }
-    for (const Joined& each : tagged_.add(text.substr(0, taken), scan_.lines, whole)) joined(each);
-    return true;
+    // Prefixes that come once more don't matter: only what was said is scanned.
+    const auto& ready = cut.taken == 0
+                            ? tagged_.decide(text)
+                            : tagged_.add(text.substr(0, cut.taken), 0, scan_.lines, whole);
+    const Prefix who = line_who_;
+    for (const Joined& each : ready) joined(each);
+    if (cut.taken == 0) {  // the line itself comes next
+      line_ = scan_.lines;
+      line_who_ = who;
+    }
+    return cut.taken > 0;
   }
 
   // Words may lie across the border of two parts, where no block holds them.
@@ -360,7 +369,7 @@ class Scanner::Parts {
   bool inside_ = false;     // the line is a long one, of which a piece has been scanned
   bool goes_on_ = false;    // the parts before those in hand are of the same line
   std::uint64_t line_ = 0;  // where the line in hand begins
-  TaggedParts tagged_;
+  TaggedParts tagged_{TaggedParts::kMostHeld};
   bool quiet_ = false;    // the block in hand holds no needle
   bool begins_ = true;    // this is the first piece of its line
   std::string unpacked_;  // the line, if it was packed into JSON

@@ -36,6 +36,23 @@ def test_a_line_that_mpirun_tagged_in_parts_is_merged_as_one(tmp_path):
     assert f"[rank0]: [1,0]<stdout>:{stamp(1)} a" in merged(a, b)
 
 
+def test_parts_that_wait_until_the_logs_last_line_are_merged_as_they_are(tmp_path):
+    """More writers than are kept apart: their parts come when the last line is read, not later."""
+    parts = [f"[1,{rank}]<stdout>:x of {rank}" for rank in range(65_600)]
+    log = tmp_path / "a.log"
+    log.write_text("".join(parts))
+    assert merged(log, "--strip")[-1].endswith("x of 65599")
+    texts = [line.split("]<stdout>:")[-1] for line in merged(log)]
+    assert texts == [f"x of {rank}" for rank in range(65_600)]
+
+
+def test_a_row_of_dashes_keeps_the_time_of_its_line(tmp_path):
+    a = written(tmp_path / "a.log", f"[1,0]<stdout>:{stamp(1)} a {74 * '-'}",
+                f"[1,0]<stdout>:{stamp(3)} c")  # fmt: skip
+    b = written(tmp_path / "b.log", f"[1,1]<stdout>:{stamp(2)} b")
+    assert [line.split()[3] for line in merged(a, b, "--strip")] == ["a", "b", "c"]
+
+
 def test_an_offset_corrects_a_hosts_clock(tmp_path):
     log_a = written(tmp_path / "a.log", f"[a-1:rank0] {stamp(10)} x", f"[a-1:rank0] {stamp(12)} z")
     log_b = written(tmp_path / "b.log", f"[b-1:rank1] {stamp(41)} y")

@@ -24,8 +24,9 @@ struct TaggedLog {
   std::string bytes;
 };
 
-TaggedLog read_tagged(const std::string& log, std::size_t chunk = 7) {
-  PieceReader reader;
+TaggedLog read_tagged(const std::string& log, std::size_t chunk = 7,
+                      std::size_t longest = PieceReader::kLongest) {
+  PieceReader reader(longest);
   TaggedLog all;
   const auto take = [&all](const Piece& piece) {
     all.lines.emplace_back(piece.who.task, std::string(piece.stripped()));
@@ -37,6 +38,14 @@ TaggedLog read_tagged(const std::string& log, std::size_t chunk = 7) {
   }
   reader.finish(take);
   return all;
+}
+
+Scan scan_tagged(const std::string& log, std::vector<Needle> words, Limits limits = {}) {
+  const Needles needles(std::move(words));
+  Scanner scanner(needles, limits);
+  for (std::size_t at = 0; at < log.size(); at += 5)
+    scanner.feed(std::string_view(log).substr(at, 5));
+  return scanner.finish();
 }
 
 std::string in_order(std::string text) {
@@ -73,8 +82,85 @@ TEST(TaggedParts, MessagesOfMpirunItselfEndNoLine) {
       read_tagged("[1,0]<stdout>:a " + row + "\nbye\n" + row + "\n[1,0]<stdout>:b\n");
   EXPECT_EQ(all.lines, (std::vector<TaggedLine>{
                            {-1, row + "\n"}, {-1, "bye\n"}, {-1, row + "\n"}, {0, "a b\n"}}));
-  const std::string own = "[1,0]<stdout>:" + row + "\n";  // a program's own row
-  EXPECT_EQ(read_tagged(own).lines, (std::vector<TaggedLine>{{0, row + "\n"}}));
+}
+
+TEST(TaggedParts, ProgramsOwnRowsOfDashesEndTheirLines) {
+  const std::string row(74, '-'), tag = "[1,0]<stdout>:", other = "[1,1]<stderr>:";
+  EXPECT_EQ(read_tagged(tag + row + "\n").lines, (std::vector<TaggedLine>{{0, row + "\n"}}));
+  for (const std::string& next : {tag, other}) {
+    const TaggedLog all = read_tagged(tag + "INFO: " + row + "\n" + next + "Traceback\n");
+    EXPECT_EQ(all.lines, (std::vector<TaggedLine>{{0, "INFO: " + row + "\n"},
+                                                  {next == tag ? 0 : 1, "Traceback\n"}}));
+    EXPECT_EQ(all.begins, (std::vector<std::uint64_t>{1, 2}));
+  }
+  EXPECT_EQ(read_tagged(tag + "a" + other + "b\n" + tag + " " + row + "\n").lines,
+            (std::vector<TaggedLine>{{1, "b\n"}, {0, "a " + row + "\n"}}));
+  // A message that goes on with a line longer than any piece.
+  const std::string text(100, 'x');
+  EXPECT_EQ(read_tagged(tag + "a" + row + "\n" + text + "\n" + tag + "b\n", 3, 120).lines,
+            (std::vector<TaggedLine>{{-1, row + "\n"}, {-1, text + "\n"}, {0, "ab\n"}}));
+  EXPECT_EQ(
+      read_tagged(tag + "a" + row + "\n" + text + "\n" + tag + "b\n", 1, 99).lines,
+      (std::vector<TaggedLine>{{-1, row + "\n"}, {-1, text.substr(1)}, {-1, "x\n"}, {0, "ab\n"}}));
+}
+
+TEST(TaggedParts, ALongWriteBehindALaunchersPrefixKeepsItsBytesAndItsWriter) {
+  const std::string log = "[pod/a-0/x] [1,0]<stdout>:" + std::string(300, 'x') + "\n";
+  for (const std::size_t chunk : {1UL, 7UL, 100UL, 1000UL}) {
+    const TaggedLog all = read_tagged(log, chunk, 64);
+    EXPECT_EQ(all.bytes, log);
+    for (const auto& [rank, text] : all.lines) EXPECT_EQ(rank, 0);
+  }
+}
+
+// A launcher's prefix stands once before a line, however often the line is cut.
+TEST(TaggedParts, ALongLineKeepsItsPrefixToItsEnd) {
+  std::string log = "[pod/a-0/x] ", said;
+  for (int i = 0; i < 50; ++i) {
+    log += "[1,0]<stdout>:part " + std::to_string(i) + ",";
+    said += "part " + std::to_string(i) + ",";
+  }
+  log += "\n[pod/b-0/x] [1,0]<stdout>:other\n";
+  for (const std::size_t chunk : {1UL, 7UL, 100UL, 5000UL}) {
+    PieceReader reader(128);
+    std::vector<std::pair<std::string, std::string>> lines;
+    std::string bytes;
+    const auto take = [&](const Piece& piece) {
+      lines.emplace_back(piece.who.pod, piece.stripped());
+      bytes += piece.text;
+    };
+    for (std::size_t at = 0; at < log.size(); at += chunk) {
+      reader.feed(std::string_view(log).substr(at, chunk), take);
+    }
+    reader.finish(take);
+    EXPECT_EQ(lines, (std::vector<std::pair<std::string, std::string>>{{"a-0", said + "\n"},
+                                                                       {"b-0", "other\n"}}));
+    EXPECT_EQ(bytes, log);
+  }
+  Limits limits;
+  limits.line = 128;
+  const Scan found = scan_tagged(log, {{"part 0,part 1,"}}, limits);
+  ASSERT_EQ(found.matches.size(), 1U);
+  EXPECT_EQ(found.matches[0].writer.pod, "a-0");
+  ASSERT_EQ(found.speakers.size(), 2U);
+  EXPECT_EQ(found.speakers[0].lines, 1U);
+}
+
+// What waits may be given in the last line, where it is too much, and again at the log's end.
+TEST(TaggedParts, WhatTheLastLineGivesLivesUntilTheReaderHasFinished) {
+  const std::string text(100, 'x');
+  PieceReader reader(PieceReader::kLongest, 3 * text.size());
+  std::vector<std::string_view> texts, said;
+  const auto take = [&](const Piece& piece) {
+    texts.push_back(piece.text);
+    said.push_back(piece.said);
+  };
+  const std::string log = "[1,0]<stdout>:" + text + "[1,1]<stdout>:" + text;
+  reader.feed(log, take);
+  reader.finish(take);
+  ASSERT_EQ(texts.size(), 2U);
+  EXPECT_EQ(std::string(texts[0]) + std::string(texts[1]), log);
+  EXPECT_EQ(std::string(said[0]) + std::string(said[1]), log);
 }
 
 TEST(TaggedParts, WhatStandsBeforeTheTagsIsNoPart) {
@@ -116,57 +202,97 @@ TEST(TaggedParts, TooMuchThatWaitsBecomesLinesWithoutAnEnd) {
   EXPECT_EQ(all.bytes, log);
 }
 
-// What programs write comes out as they wrote it: any writes of any ranks, tagged as mpirun does.
-TEST(TaggedParts, RandomWritesComeOutAsTheyWereWritten) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
-  const std::array<std::string, 8> texts{"step",       " ",    "\n",    "\n",
-                                         "loss 2.5\n", "a\nb", "\r 9%", "["};
-  for (int round = 0; round < 500; ++round) {
-    std::map<std::pair<int, int>, std::string> wrote;  // rank and stream -> bytes
-    std::string log;
-    for (std::size_t i = random() % 60; i > 0; --i) {
-      const int rank = static_cast<int>(random() % 3), stream = static_cast<int>(random() % 2);
-      const std::string& text = texts[random() % texts.size()];
-      wrote[{rank, stream}] += text;
-      const std::string tag =
-          "[1," + std::to_string(rank) + (stream == 0 ? "]<stdout>:" : "]<stderr>:");
-      log += tag;
-      for (std::size_t at = 0; at < text.size(); ++at) {
-        log += text[at];
-        if (text[at] == '\n' && at + 1 < text.size()) log += tag;
-      }
-    }
-    const TaggedLog all = read_tagged(log, 1 + random() % 9);
-    EXPECT_EQ(all.lines, read_tagged(log, 100'000).lines) << log;
-    EXPECT_EQ(in_order(all.bytes), in_order(log));
-    for (int rank = 0; rank < 3; ++rank) {
-      std::vector<std::string> said, expected;
-      for (const auto& [who, text] : all.lines) {
-        if (who == rank) said.push_back(text);
-      }
-      for (const int stream : {0, 1}) {
-        std::string left = wrote[{rank, stream}];
-        while (!left.empty()) {
-          const std::size_t end = std::min(left.find('\n'), left.size() - 1) + 1;
-          expected.push_back(left.substr(0, end));
-          left.erase(0, end);
-        }
-      }
-      std::sort(said.begin(), said.end());
-      std::sort(expected.begin(), expected.end());
-      EXPECT_EQ(said, expected) << log;
+// Tags what ranks of one mpirun write as it does: each write, and each line of one.
+class Launcher {
+ public:
+  using Wrote = std::map<std::pair<int, int>, std::string>;  // rank and stream -> bytes
+
+  void write(int rank, int stream, const std::string& text) {
+    wrote_[{rank, stream}] += text;
+    const std::string tag =
+        "[1," + std::to_string(rank) + (stream == 0 ? "]<stdout>:" : "]<stderr>:");
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
+      lines_.back() += tag + text.substr(begin, end - begin);
+      if (lines_.back().ends_with('\n')) lines_.emplace_back();
+      begin = end;
     }
   }
-}
+  // Ends the line in hand: another launcher's may follow in the log.
+  void end() {
+    if (!lines_.back().empty()) write(0, 0, "\n");
+  }
+  const std::vector<std::string>& lines() const { return lines_; }
 
-Scan scan_tagged(const std::string& log, std::vector<Needle> words, Limits limits = {}) {
-  const Needles needles(std::move(words));
-  Scanner scanner(needles, limits);
-  for (std::size_t at = 0; at < log.size(); at += 5)
-    scanner.feed(std::string_view(log).substr(at, 5));
-  return scanner.finish();
+  std::vector<std::string> said() const {
+    std::vector<std::string> lines;
+    for (auto [writer, left] : wrote_) {
+      while (!left.empty()) {
+        const std::size_t end = std::min(left.find('\n'), left.size() - 1) + 1;
+        lines.push_back(std::to_string(writer.first) + ": " + left.substr(0, end));
+        left.erase(0, end);
+      }
+    }
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+
+ private:
+  Wrote wrote_;
+  std::vector<std::string> lines_{1};
+};
+
+// What programs write comes out as they wrote it: any writes of any ranks, of two mpiruns whose
+// lines lie in one log, in lines longer than the reader takes at once.
+TEST(TaggedParts, RandomWritesComeOutAsTheyWereWritten) {
+  constexpr unsigned kSeed = 20261126;
+  std::mt19937 random(kSeed);
+  const std::array<std::string, 9> texts{
+      "step", " ", "\n", "\n", "loss 2.5\n", "a\nb", "\r 9%", "[", "x" + std::string(74, '-')};
+  const std::array<std::string, 2> heads{"[pod/a-0/x] ", "node7: "};
+  for (int round = 0; round < 500; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
+    std::array<Launcher, 2> launchers;
+    for (Launcher& launcher : launchers) {
+      for (std::size_t i = random() % 60; i > 0; --i) {
+        launcher.write(static_cast<int>(random() % 3), static_cast<int>(random() % 2),
+                       texts[random() % texts.size()]);
+      }
+      launcher.end();
+    }
+    std::string log;
+    std::array<std::size_t, 2> next{};
+    while (next[0] < launchers[0].lines().size() || next[1] < launchers[1].lines().size()) {
+      const std::size_t one = random() % 2;
+      if (next[one] == launchers[one].lines().size()) continue;
+      const std::string& line = launchers[one].lines()[next[one]++];
+      if (!line.empty()) log += heads[one] + line;
+    }
+    // A head, a tag, the longest write and a part of the next tag.
+    const std::size_t longest = random() % 2 == 0 ? 140 : PieceReader::kLongest;
+    const auto read = [&](std::size_t chunk) {
+      PieceReader reader(longest);
+      std::array<std::vector<std::string>, 2> said;
+      std::string bytes;
+      const auto take = [&](const Piece& piece) {
+        said[piece.who.host.empty() ? 0 : 1].push_back(std::to_string(piece.who.task) + ": " +
+                                                       std::string(piece.stripped()));
+        bytes += piece.text;
+      };
+      for (std::size_t at = 0; at < log.size(); at += chunk) {
+        reader.feed(std::string_view(log).substr(at, chunk), take);
+      }
+      reader.finish(take);
+      EXPECT_EQ(in_order(bytes), in_order(log));
+      return said;
+    };
+    auto said = read(1 + random() % 9);
+    EXPECT_EQ(said, read(100'000)) << log;
+    for (const std::size_t one : {0, 1}) {
+      std::sort(said[one].begin(), said[one].end());
+      EXPECT_EQ(said[one], launchers[one].said()) << log;
+    }
+  }
 }
 
 TEST(TaggedParts, AScannerFindsWordsAcrossPartsWhereTheirLineBegins) {
