@@ -78,6 +78,8 @@ class Source {
   std::string_view line() const { return line_; }
   // Returns what is in the buffer from this line on.
   std::string_view ahead() const { return {buffer_.data() + begin_, end_ - begin_}; }
+  // Returns how many bytes of the file have been read into the buffer so far.
+  std::uint64_t end() const { return read_; }
 
  private:
   void read_more() {
@@ -90,6 +92,7 @@ class Source {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw_errno("read " + path_);
       end_ += static_cast<std::size_t>(got);
+      read_ += static_cast<std::uint64_t>(got);
       at_end_ = got == 0;
       return;
     }
@@ -99,6 +102,7 @@ class Source {
   Fd fd_;
   std::string buffer_;
   std::size_t begin_ = 0, end_ = 0;  // of what is left in the buffer
+  std::uint64_t read_ = 0;
   std::string_view line_;
   bool at_end_ = false;
 };
@@ -208,14 +212,22 @@ class Stream {
     return time->ns + labels_[numbers_(who)].offset_ns;
   }
 
-  // Returns the first time in the buffer: lines before it go with it.
+  // Returns the first time in the buffer: lines before it go with it. kNoTime: there is none.
+  // Searches no line twice: a log may name no time at all.
   std::int64_t first_time() {
-    for (std::string_view ahead = source_.ahead(); !ahead.empty();) {
-      std::string_view line = ahead.substr(0, ahead.find('\n'));
-      ahead.remove_prefix(std::min(line.size() + 1, ahead.size()));
+    std::string_view ahead = source_.ahead();
+    const std::uint64_t begin = source_.end() - ahead.size();
+    if (std::exchange(searched_, source_.end()) == source_.end()) return kNoTime;
+    if (begin < untimed_) ahead.remove_prefix(untimed_ - begin);
+    while (!ahead.empty()) {
+      const std::size_t newline = ahead.find('\n');
+      std::string_view line = ahead.substr(0, newline);
       if (line.starts_with('{') && unpack_docker(line, unpacked_)) line = unpacked_;
       if (const auto time = time_of(line, find_prefix(line))) return *time;
+      if (newline == std::string_view::npos) break;  // its time may come with the next bytes
+      ahead.remove_prefix(newline + 1);
     }
+    untimed_ = source_.end() - ahead.size();
     return kNoTime;
   }
 
@@ -230,6 +242,8 @@ class Stream {
   bool at_end_ = false;
   std::int64_t time_ = kNoTime;
   bool timed_ = false;
+  std::uint64_t untimed_ = 0;   // bytes of the log, from its beginning, whose lines name no time
+  std::uint64_t searched_ = 0;  // bytes of the log that were in the buffer at the last search
   bool inside_ = false;         // the line that was given last has no end yet
   std::string unpacked_, clean_;
 };

@@ -53,6 +53,14 @@ def test_a_row_of_dashes_keeps_the_time_of_its_line(tmp_path):
     assert [line.split()[3] for line in merged(a, b, "--strip")] == ["a", "b", "c"]
 
 
+def test_a_log_without_times_is_searched_for_one_only_once(tmp_path):
+    """A search of the buffer for each of its lines would take hours."""
+    log = written(tmp_path / "a.log", *(f"[rank{n % 64}]: no time {n}" for n in range(300_000)))
+    made = report("merge", log, "-o", tmp_path / "out")["data"]
+    assert (made["lines"], made["untimed"]) == (300_000, 300_000)
+    assert (tmp_path / "out").read_bytes() == log.read_bytes()
+
+
 def test_an_offset_corrects_a_hosts_clock(tmp_path):
     log_a = written(tmp_path / "a.log", f"[a-1:rank0] {stamp(10)} x", f"[a-1:rank0] {stamp(12)} z")
     log_b = written(tmp_path / "b.log", f"[b-1:rank1] {stamp(41)} y")
