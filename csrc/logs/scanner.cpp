@@ -101,6 +101,7 @@ class Scanner::Parts {
   };
   struct Heard {
     Speaker speaker;
+    std::uint64_t counted = 0;   // its line that was counted last: parts may end an earlier one
     std::string head;            // of its last line
     std::string_view last_line;  // of the block in hand, if not empty
   };
@@ -209,7 +210,7 @@ class Scanner::Parts {
 
   // Scans a line, or a piece of one, whose writer is known.
   void scan_said(std::string_view text, bool begins, std::size_t seen) {
-    if (begins && !line_who_.empty()) speak(line_who_, text);
+    if (begins && !line_who_.empty()) speak(line_who_, text, true);
     if (!blocks_.empty() && begins && follow(text)) return;
     if (quiet_ || needles_.in(text, seen) == 0) return;
     for (bool first = begins; !text.empty(); first = false) {
@@ -258,7 +259,7 @@ class Scanner::Parts {
       own.remove_prefix(at - std::min(at, limits_.text / 4));
     }
     found.text = plain(own, limits_.text);
-    if (!who.empty()) speak(who, text);
+    if (!who.empty()) speak(who, text, false);
     keep(std::move(found));
     const int lines = needles_[needle].follow;
     if (lines == 0) return;
@@ -324,7 +325,9 @@ class Scanner::Parts {
     }
   }
 
-  void speak(const Prefix& who, std::string_view text) {
+  // begins: the text begins a line, which counts even where another one of the same writer began in
+  // the same line of the log.
+  void speak(const Prefix& who, std::string_view text, bool begins) {
     const std::size_t* recent = recent_.find(who);
     const std::size_t index = recent != nullptr ? *recent : index_of(who);
     if (index == heard_.size()) {
@@ -332,7 +335,8 @@ class Scanner::Parts {
       return;
     }
     Heard& heard = heard_[index];
-    if (heard.speaker.last_line != line_) ++heard.speaker.lines;
+    if (begins || heard.counted != line_) ++heard.speaker.lines;
+    heard.counted = line_;
     heard.speaker.last_line = std::max(heard.speaker.last_line, line_);
     if (heard.last_line.empty()) touched_.push_back(index);
     heard.last_line = text;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "logs/pieces.hpp"
+#include "logs/rhythms.hpp"
 #include "logs/scanner.hpp"
 
 namespace oddrank::logs {
@@ -161,6 +162,26 @@ TEST(TaggedParts, WhatTheLastLineGivesLivesUntilTheReaderHasFinished) {
   ASSERT_EQ(texts.size(), 2U);
   EXPECT_EQ(std::string(texts[0]) + std::string(texts[1]), log);
   EXPECT_EQ(std::string(said[0]) + std::string(said[1]), log);
+}
+
+TEST(TaggedParts, StdoutAndStderrOfARankThatBeginInOneLineCountAsTwo) {
+  const std::string begin = "[1,0]<stdout>:out[1,0]<stderr>:err\n", end = "[1,0]<stdout>:\n";
+  for (const std::string& between : {std::string(), std::string("[1,0]<stderr>:more\n")}) {
+    const std::uint64_t lines = between.empty() ? 2 : 3;
+    const Scan found = scan_tagged(begin + between + end, {{"more"}});
+    ASSERT_EQ(found.speakers.size(), 1U);
+    EXPECT_EQ(found.speakers[0].lines, lines);
+    Rhythms rhythms([&rhythms](const Writer&) { return rhythms.add(); });
+    rhythms.feed(begin + between + end, 0, 0);
+    rhythms.finish(0, 0);
+    ASSERT_EQ(rhythms.all().size(), 1U);
+    EXPECT_EQ(rhythms.all()[0].lines, lines);
+  }
+  // A word that is found counts no line twice.
+  const Scan late =
+      scan_tagged("[1,0]<stdout>:Kil[1,0]<stderr>:a\n[1,0]<stdout>:led\n", {{"Killed"}});
+  ASSERT_EQ(late.speakers.size(), 1U);
+  EXPECT_EQ(late.speakers[0].lines, 2U);
 }
 
 TEST(TaggedParts, WhatStandsBeforeTheTagsIsNoPart) {
