@@ -27,6 +27,7 @@ namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kAllBuffers = 64u << 20;
+constexpr std::size_t kAllHeld = 256u << 20;  // parts of lines that wait for their ends
 constexpr std::size_t kOutputBlock = 1u << 20;
 constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
 
@@ -77,6 +78,8 @@ class Source {
   std::string_view line() const { return line_; }
   // Returns what is in the buffer from this line on.
   std::string_view ahead() const { return {buffer_.data() + begin_, end_ - begin_}; }
+  // Returns how many bytes of the file have been read into the buffer so far.
+  std::uint64_t end() const { return read_; }
 
  private:
   void read_more() {
@@ -89,6 +92,7 @@ class Source {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw_errno("read " + path_);
       end_ += static_cast<std::size_t>(got);
+      read_ += static_cast<std::uint64_t>(got);
       at_end_ = got == 0;
       return;
     }
@@ -98,6 +102,7 @@ class Source {
   Fd fd_;
   std::string buffer_;
   std::size_t begin_ = 0, end_ = 0;  // of what is left in the buffer
+  std::uint64_t read_ = 0;
   std::string_view line_;
   bool at_end_ = false;
 };
@@ -105,7 +110,7 @@ class Source {
 // One log on its way: what comes next, when, and who wrote it.
 class Stream {
  public:
-  Stream(std::size_t number, const MergeSource& from, std::size_t buffer,
+  Stream(std::size_t number, const MergeSource& from, std::size_t buffer, std::size_t most_held,
          const MergeOptions& options)
       : source_(from, buffer),
         reference_ns_(from.reference_ns),
@@ -113,7 +118,8 @@ class Stream {
         numbers_([this, number](const Writer& writer) {
           labels_.push_back(options_.label(number, writer));
           return labels_.size() - 1;
-        }) {}
+        }),
+        reader_(PieceReader::kLongest, most_held) {}
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -122,21 +128,13 @@ class Stream {
 
   // Moves to the next line and finds its time. False: the log is at its end.
   bool next(Merged& merged) {
-    given_.clear();
-    const auto take = [this](const Piece& piece) { given_.push_back(Given(piece)); };
-    while (given_.empty() && !at_end_) {
-      at_end_ = !source_.next();
-      if (at_end_) {
-        reader_.finish(take);
-      } else {
-        reader_.feed(source_.line(), take);
-      }
-    }
+    first_ = last_;
+    if (first_ == given_.size()) read();
     if (given_.empty()) return false;
-    if (!given_.front().begins) return true;
-    merged.lines += static_cast<std::uint64_t>(
-        std::count_if(given_.begin(), given_.end(), [](const Given& each) { return each.begins; }));
-    const auto time = time_of(given_.front().said, given_.front().who);
+    for (last_ = first_ + 1; last_ < given_.size() && !given_[last_].begins;) ++last_;
+    if (goes_on()) return true;
+    ++merged.lines;
+    const auto time = time_of(given_[first_].said, given_[first_].who);
     if (!time) {
       ++merged.untimed;
       if (time_ == kNoTime) time_ = first_time();
@@ -149,17 +147,17 @@ class Stream {
   }
 
   void give(Sink& sink) {
-    for (const Given& each : given_) put(each, sink);
+    for (std::size_t piece = first_; piece < last_; ++piece) put(given_[piece], sink);
   }
   void finish(Sink& sink) {
     if (inside_) sink.put("\n");
     inside_ = false;
   }
   // Whether the next part belongs to the line that was given last.
-  bool goes_on() const { return !given_.front().begins; }
+  bool goes_on() const { return !given_[first_].begins; }
 
  private:
-  // A piece of the line in hand. text: what is written of it.
+  // A piece of a line. text: what is written of it.
   struct Given {
     explicit Given(const Piece& piece)
         : text(piece.packed ? piece.text : piece.said),
@@ -173,6 +171,21 @@ class Stream {
     bool packed;
     bool begins;
   };
+
+  // Reads until there is a line, or several: one of the log may end others that came in parts.
+  void read() {
+    given_.clear();
+    first_ = last_ = 0;
+    const auto take = [this](const Piece& piece) { given_.push_back(Given(piece)); };
+    while (given_.empty() && !at_end_) {
+      at_end_ = !source_.next();
+      if (at_end_) {
+        reader_.finish(take);
+      } else {
+        reader_.feed(source_.line(), take);
+      }
+    }
+  }
 
   void put(const Given& piece, Sink& sink) {
     const Label& label = labels_[numbers_(piece.who)];
@@ -199,14 +212,22 @@ class Stream {
     return time->ns + labels_[numbers_(who)].offset_ns;
   }
 
-  // Returns the first time in the buffer: lines before it go with it.
+  // Returns the first time in the buffer: lines before it go with it. kNoTime: there is none.
+  // Searches no line twice: a log may name no time at all.
   std::int64_t first_time() {
-    for (std::string_view ahead = source_.ahead(); !ahead.empty();) {
-      std::string_view line = ahead.substr(0, ahead.find('\n'));
-      ahead.remove_prefix(std::min(line.size() + 1, ahead.size()));
+    std::string_view ahead = source_.ahead();
+    const std::uint64_t begin = source_.end() - ahead.size();
+    if (std::exchange(searched_, source_.end()) == source_.end()) return kNoTime;
+    if (begin < untimed_) ahead.remove_prefix(untimed_ - begin);
+    while (!ahead.empty()) {
+      const std::size_t newline = ahead.find('\n');
+      std::string_view line = ahead.substr(0, newline);
       if (line.starts_with('{') && unpack_docker(line, unpacked_)) line = unpacked_;
       if (const auto time = time_of(line, find_prefix(line))) return *time;
+      if (newline == std::string_view::npos) break;  // its time may come with the next bytes
+      ahead.remove_prefix(newline + 1);
     }
+    untimed_ = source_.end() - ahead.size();
     return kNoTime;
   }
 
@@ -216,11 +237,14 @@ class Stream {
   std::vector<Label> labels_;
   WriterNumbers numbers_;
   PieceReader reader_;
-  std::vector<Given> given_;  // the line in hand
+  std::vector<Given> given_;
+  std::size_t first_ = 0, last_ = 0;  // of `given_`: the line in hand, and behind it
   bool at_end_ = false;
   std::int64_t time_ = kNoTime;
   bool timed_ = false;
-  bool inside_ = false;  // the line that was given last has no end yet
+  std::uint64_t untimed_ = 0;   // bytes of the log, from its beginning, whose lines name no time
+  std::uint64_t searched_ = 0;  // bytes of the log that were in the buffer at the last search
+  bool inside_ = false;         // the line that was given last has no end yet
   std::string unpacked_, clean_;
 };
 
@@ -238,14 +262,17 @@ void allow_files(std::size_t count) {
 
 Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& options) {
   allow_files(sources.size());
-  const std::size_t buffer = std::clamp(kAllBuffers / std::max<std::size_t>(sources.size(), 1),
-                                        std::size_t{4096}, std::size_t{1} << 20);
+  const std::size_t count = std::max<std::size_t>(sources.size(), 1);
+  const std::size_t buffer =
+      std::clamp(kAllBuffers / count, std::size_t{4096}, std::size_t{1} << 20);
+  const std::size_t held =
+      std::clamp(kAllHeld / count, std::size_t{64} << 10, TaggedParts::kMostHeld);
   Merged merged;
   std::vector<std::unique_ptr<Stream>> streams;
   using Next = std::pair<std::int64_t, std::size_t>;  // time, source
   std::priority_queue<Next, std::vector<Next>, std::greater<>> heap;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    streams.push_back(std::make_unique<Stream>(i, sources[i], buffer, options));
+    streams.push_back(std::make_unique<Stream>(i, sources[i], buffer, held, options));
     if (streams[i]->next(merged)) heap.emplace(streams[i]->time(), i);
   }
   Sink sink(options.fd);
@@ -267,6 +294,7 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
     } else {
       stream.finish(sink);
       if (!stream.timed()) merged.without_times.push_back(i);
+      streams[i].reset();  // its buffers and its file
     }
   }
   sink.flush();

@@ -10,12 +10,13 @@
 
 #include "logs/docker.hpp"
 #include "logs/prefixes.hpp"
+#include "logs/tagged_parts.hpp"
 #include "logs/writers.hpp"
-#include "logs/writes.hpp"
 
 namespace oddrank::logs {
 
-// A part of a line by one process; its views live until the next call of the reader.
+// A part of a line by one process. Its views live until the reader reads the next line of the log;
+// what finish() gives belongs to the last line.
 struct Piece {
   std::string_view text;   // as in the file; the last one of a line has the line's end
   std::string_view said;   // the same, unpacked where the line is JSON of Docker, or joined
@@ -39,6 +40,11 @@ class PieceReader {
  public:
   static constexpr std::size_t kLongest = 256u << 10;
 
+  // most_held: bytes of parts that may wait for their lines' ends.
+  explicit PieceReader(std::size_t longest = kLongest,
+                       std::size_t most_held = TaggedParts::kMostHeld)
+      : longest_(longest), tagged_(most_held) {}
+
   template <class Take>
   void feed(std::string_view chunk, Take&& take) {
     bars_ = chunk.find('\r') != std::string_view::npos;
@@ -52,7 +58,7 @@ class PieceReader {
         continue;
       }
       carry_.append(part);
-      if (!whole && carry_.size() < kLongest) continue;
+      if (!whole && carry_.size() < longest_) continue;
       carried(whole, take);
     }
   }
@@ -61,7 +67,7 @@ class PieceReader {
   template <class Take>
   void finish(Take&& take) {
     if (!carry_.empty()) carried(true, take);
-    for (const Joined& each : writes_.finish()) joined(each, take);
+    for (const Joined& each : tagged_.finish()) joined(each, take);
     inside_ = false;
   }
 
@@ -79,46 +85,55 @@ class PieceReader {
   void line(std::string_view text, bool whole, Take& take) {
     const bool begins = !std::exchange(inside_, !whole);
     if (begins && !std::exchange(goes_on_, false)) ++number_;
+    const std::size_t repeated = std::exchange(repeated_, 0);
     std::string_view said = text;
     const bool packed = begins && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
     if (packed) said = unpacked_;
     const Prefix who = begins ? find_prefix(said) : writer_.prefix();
     if (packed) return take(Piece{text, said, who, number_, true, true, true});
-    if (begins && writes_.concern(text, who, whole) && parts(text, whole, take)) return;
-    plain(text, who, begins, whole, take);
+    if (begins && (tagged_.needs(text, who, whole) || repeated > 0) &&
+        take_apart(text, repeated, whole, take)) {
+      return;
+    }
+    plain(text, repeated, who, begins, whole, take);
   }
 
   // Takes a line that mpirun tagged apart. Returns false where that can't be done: one write wrote
   // too long a line.
   template <class Take>
-  bool parts(std::string_view text, bool whole, Take& take) {
-    const std::size_t taken = whole ? text.size() : Writes::addable(text);
-    if (taken == 0) return false;
-    if (!whole) {
-      carry_.assign(text.substr(taken));
+  bool take_apart(std::string_view text, std::size_t repeated, bool whole, Take& take) {
+    const TaggedParts::Cut cut =
+        whole ? TaggedParts::Cut{text.size(), {}} : TaggedParts::cut(text, repeated);
+    if (!whole && cut.taken > 0) {
+      carry_.assign(cut.head).append(text.substr(cut.taken));
+      repeated_ = cut.head.size();
       inside_ = false;
       goes_on_ = true;
     }
-    for (const Joined& each : writes_.add(text.substr(0, taken), number_, text.ends_with('\n'))) {
-      joined(each, take);
-    }
-    return true;
+    const auto& ready = cut.taken == 0 ? tagged_.decide(text)
+                                       : tagged_.add(text.substr(0, cut.taken), repeated, number_,
+                                                     text.ends_with('\n'));
+    for (const Joined& each : ready) joined(each, take);
+    return cut.taken > 0;
   }
 
   template <class Take>
   void joined(const Joined& each, Take& take) {
     const Prefix who = find_prefix(each.said);
     if (each.in_one_part()) {
-      plain(each.text, who, true, true, take);
+      plain(each.text, 0, who, true, true, take);
     } else {
       take(Piece{each.text, each.said, who, each.line, false, true, true});
     }
   }
 
+  // repeated: bytes at the front of a text that were given before: a long line's prefixes.
   template <class Take>
-  void plain(std::string_view text, const Prefix& who, bool begins, bool whole, Take& take) {
-    if (is_mixed(text, who.text)) return mixed(text, who, begins, whole, take);
-    take(Piece{text, text, who, number_, false, begins, whole});
+  void plain(std::string_view text, std::size_t repeated, const Prefix& who, bool begins,
+             bool whole, Take& take) {
+    const std::size_t from = std::max({who.text, repeated, std::size_t{1}});
+    if (is_mixed(text, from)) return mixed(text, repeated, who, begins, whole, take);
+    take(Piece{text.substr(repeated), text, who, number_, false, begins, whole});
     if (!whole && begins) writer_ = Writer(who);
   }
 
@@ -126,39 +141,47 @@ class PieceReader {
     const std::size_t bar = bars_ ? line.find('\r') : std::string_view::npos;
     const bool inner = bar != std::string_view::npos &&
                        line.find_first_not_of("\r\n", bar) != std::string_view::npos;
-    return inner || next_torn(line, from > 0 ? from : 1) != std::string_view::npos;
+    return inner || next_torn(line, from) != std::string_view::npos;
   }
 
   template <class Take>
-  void mixed(std::string_view text, Prefix who, bool begins, bool whole, Take& take) {
+  void mixed(std::string_view text, std::size_t repeated, Prefix who, bool begins, bool whole,
+             Take& take) {
+    constexpr auto kNone = std::string_view::npos;
     std::size_t from = 0;  // of the piece in hand
-    for (std::size_t at = who.text > 0 ? who.text : 1; at < text.size();) {
-      const std::size_t bar = text.find('\r', at - 1);
-      const std::size_t next =
-          std::min(next_torn(text, at), bar == std::string_view::npos ? bar : bar + 1);
+    std::size_t at = std::max({who.text, repeated, std::size_t{1}});
+    std::size_t torn = next_torn(text, at), bar = text.find('\r', at - 1);
+    while (true) {
+      const std::size_t next = std::min(torn, bar == kNone ? bar : bar + 1);
       if (next >= text.size()) break;
       const Prefix other = find_prefix(text.substr(next));
       at = next + std::max<std::size_t>(other.text, 1);
+      // Each is searched for again only where it was passed: the other may be far away.
+      if (torn < at) torn = next_torn(text, at);
+      if (bar < at - 1) bar = text.find('\r', at - 1);
       if (other.empty() || other.same_writer(who)) continue;
       const std::string_view part = text.substr(from, next - from);
-      take(Piece{part, part, who, number_, false, begins && from == 0, false});
+      take(Piece{part.substr(repeated), part, who, number_, false, begins && from == 0, false});
       who = other;
       from = next;
+      repeated = 0;
     }
     const std::string_view rest = text.substr(from);
-    take(Piece{rest, rest, who, number_, false, begins && from == 0, whole});
+    take(Piece{rest.substr(repeated), rest, who, number_, false, begins && from == 0, whole});
     if (!whole) writer_ = Writer(who);  // `who` may be a view into it
   }
 
+  const std::size_t longest_;
   std::string carry_;         // the beginning of a line whose end has not come yet
   std::string line_;          // what was carried, while its pieces are given
+  std::size_t repeated_ = 0;  // bytes at the front of `carry_` that were given before
   bool bars_ = true;          // the chunk in hand may hold carriage returns
   bool inside_ = false;       // a piece of a long line has been given
   bool goes_on_ = false;      // the parts before those in hand are of the same line
   std::uint64_t number_ = 0;  // of the line in hand, from 1
   std::string unpacked_;      // the line, if it was packed into JSON
   Writer writer_;             // of the last piece of a long line
-  Writes writes_;
+  TaggedParts tagged_;
 };
 
 }  // namespace oddrank::logs

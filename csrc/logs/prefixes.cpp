@@ -151,8 +151,11 @@ Prefix find_prefix_behind_bar(std::string_view line) {
 Tag next_tag(std::string_view line, std::size_t from) {
   constexpr std::string_view kSign = "]<std";
   for (std::size_t at = from; (at = line.find(kSign, at)) != kNone; at += kSign.size()) {
-    const std::size_t open = line.rfind('[', at);
-    if (open == kNone || open < from || at - open > kLongestPrefix) continue;
+    // No further back than a tag is long: a line may hold many signs, and no bracket before them.
+    const std::size_t least = std::max(from, at - std::min(at, kLongestPrefix));
+    const std::size_t back = line.substr(least, at - least).rfind('[');
+    if (back == kNone) continue;
+    const std::size_t open = least + back;
     Prefix who;
     const std::size_t taken = forms::mpirun(line.substr(open), who);
     if (taken == 0) continue;

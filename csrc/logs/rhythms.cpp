@@ -43,7 +43,8 @@ void Rhythms::take(const Piece& piece, std::int64_t reference_ns, std::int64_t a
   lines_ = std::max(lines_, piece.line);
   const std::size_t number = numbers_(piece.who);
   Rhythm& rhythm = all_[number];
-  if (rhythm.lines > 0 && rhythm.last_line == piece.line) return;  // a second piece of one line
+  // A second piece of one line.
+  if (!piece.begins && rhythm.lines > 0 && rhythm.last_line == piece.line) return;
   if (rhythm.lines > 0) {
     rhythm.in_lines.add(static_cast<std::int64_t>(piece.line - rhythm.last_line));
   } else {

@@ -18,7 +18,7 @@
 #include "logs/characters.hpp"
 #include "logs/docker.hpp"
 #include "logs/escapes.hpp"
-#include "logs/writes.hpp"
+#include "logs/tagged_parts.hpp"
 #include "os/error.hpp"
 #include "os/fd.hpp"
 #include "os/whole_file.hpp"
@@ -77,7 +77,7 @@ class Scanner::Parts {
 
   Scan finish() {
     if (!carry_.empty() || inside_) take_carry(true);
-    for (const Joined& each : writes_.finish()) joined(each);
+    for (const Joined& each : tagged_.finish()) joined(each);
     std::vector<std::tuple<std::uint64_t, std::uint64_t, Match*>> order;
     for (Kept& kept : kept_) {
       for (auto* half : {&kept.first, &kept.last}) {
@@ -101,6 +101,7 @@ class Scanner::Parts {
   };
   struct Heard {
     Speaker speaker;
+    std::uint64_t counted = 0;   // its line that was counted last: parts may end an earlier one
     std::string head;            // of its last line
     std::string_view last_line;  // of the block in hand, if not empty
   };
@@ -167,7 +168,7 @@ class Scanner::Parts {
       if (!std::exchange(goes_on_, false)) ++scan_.lines;
       line_ = scan_.lines;
       line_who_ = find_prefix(text);
-      if (writes_.concern(text, line_who_, whole) && parts(text, whole)) return;
+      if (tagged_.needs(text, line_who_, whole) && take_apart(text, whole)) return;
       if (!whole) line_writer_ = Writer(line_who_);  // outlives this text
     }
     scan_said(text, begins, seen);
@@ -175,16 +176,25 @@ class Scanner::Parts {
 
   // Takes a line that mpirun tagged apart. Returns false where that can't be done: one write wrote
   // too long a line.
-  bool parts(std::string_view text, bool whole) {
-    const std::size_t taken = whole ? text.size() : Writes::addable(text);
-    if (taken == 0) return false;
-    if (!whole) {
-      carry_.assign(text.substr(taken));
+  bool take_apart(std::string_view text, bool whole) {
+    const TaggedParts::Cut cut =
+        whole ? TaggedParts::Cut{text.size(), {}} : TaggedParts::cut(text, 0);
+    if (!whole && cut.taken > 0) {
+      carry_.assign(cut.head).append(text.substr(cut.taken));
       inside_ = false;
       goes_on_ = true;
     }
-    for (const Joined& each : writes_.add(text.substr(0, taken), scan_.lines, whole)) joined(each);
-    return true;
+    // Prefixes that come once more don't matter: only what was said is scanned.
+    const auto& ready = cut.taken == 0
+                            ? tagged_.decide(text)
+                            : tagged_.add(text.substr(0, cut.taken), 0, scan_.lines, whole);
+    const Prefix who = line_who_;
+    for (const Joined& each : ready) joined(each);
+    if (cut.taken == 0) {  // the line itself comes next
+      line_ = scan_.lines;
+      line_who_ = who;
+    }
+    return cut.taken > 0;
   }
 
   // Words may lie across the border of two parts, where no block holds them.
@@ -200,7 +210,7 @@ class Scanner::Parts {
 
   // Scans a line, or a piece of one, whose writer is known.
   void scan_said(std::string_view text, bool begins, std::size_t seen) {
-    if (begins && !line_who_.empty()) speak(line_who_, text);
+    if (begins && !line_who_.empty()) speak(line_who_, text, true);
     if (!blocks_.empty() && begins && follow(text)) return;
     if (quiet_ || needles_.in(text, seen) == 0) return;
     for (bool first = begins; !text.empty(); first = false) {
@@ -249,7 +259,7 @@ class Scanner::Parts {
       own.remove_prefix(at - std::min(at, limits_.text / 4));
     }
     found.text = plain(own, limits_.text);
-    if (!who.empty()) speak(who, text);
+    if (!who.empty()) speak(who, text, false);
     keep(std::move(found));
     const int lines = needles_[needle].follow;
     if (lines == 0) return;
@@ -315,7 +325,9 @@ class Scanner::Parts {
     }
   }
 
-  void speak(const Prefix& who, std::string_view text) {
+  // begins: the text begins a line, which counts even where another one of the same writer began in
+  // the same line of the log.
+  void speak(const Prefix& who, std::string_view text, bool begins) {
     const std::size_t* recent = recent_.find(who);
     const std::size_t index = recent != nullptr ? *recent : index_of(who);
     if (index == heard_.size()) {
@@ -323,7 +335,8 @@ class Scanner::Parts {
       return;
     }
     Heard& heard = heard_[index];
-    if (heard.speaker.last_line != line_) ++heard.speaker.lines;
+    if (begins || heard.counted != line_) ++heard.speaker.lines;
+    heard.counted = line_;
     heard.speaker.last_line = std::max(heard.speaker.last_line, line_);
     if (heard.last_line.empty()) touched_.push_back(index);
     heard.last_line = text;
@@ -360,7 +373,7 @@ class Scanner::Parts {
   bool inside_ = false;     // the line is a long one, of which a piece has been scanned
   bool goes_on_ = false;    // the parts before those in hand are of the same line
   std::uint64_t line_ = 0;  // where the line in hand begins
-  Writes writes_;
+  TaggedParts tagged_{TaggedParts::kMostHeld};
   bool quiet_ = false;    // the block in hand holds no needle
   bool begins_ = true;    // this is the first piece of its line
   std::string unpacked_;  // the line, if it was packed into JSON

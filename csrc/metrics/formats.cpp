@@ -278,8 +278,8 @@ void read_spaces(std::span<const Field> fields, std::string_view text, Row& row)
     const std::size_t colon = text.find(':');
     if (colon == kNowhere) return;
     std::string_view key = text.substr(0, colon);
-    key.remove_prefix(key.rfind(' ') +
-                      1);  // some print "step: 640/644 = 99.4%" before the next key
+    // Some print "step: 640/644 = 99.4%" before the next key.
+    key.remove_prefix(key.rfind(' ') + 1);
     const Field* field = find(fields, key);
     text.remove_prefix(colon + 1);
     skip_spaces(text);

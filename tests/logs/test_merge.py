@@ -36,6 +36,29 @@ def test_a_line_that_mpirun_tagged_in_parts_is_merged_as_one(tmp_path):
     assert f"[rank0]: [1,0]<stdout>:{stamp(1)} a" in merged(a, b)
 
 
+def test_parts_that_wait_until_the_logs_last_line_are_merged_as_they_are(tmp_path):
+    """More writers than are kept apart: their parts come when the last line is read, not later."""
+    parts = [f"[1,{rank}]<stdout>:x" for rank in range(65_600)]
+    log = tmp_path / "a.log"
+    log.write_text("".join(parts))
+    assert [line.split(" ", 1)[1] for line in merged(log)] == parts
+
+
+def test_a_row_of_dashes_keeps_the_time_of_its_line(tmp_path):
+    a = written(tmp_path / "a.log", f"[1,0]<stdout>:{stamp(1)} a {74 * '-'}",
+                f"[1,0]<stdout>:{stamp(3)} c")  # fmt: skip
+    b = written(tmp_path / "b.log", f"[1,1]<stdout>:{stamp(2)} b")
+    assert [line.split()[3] for line in merged(a, b, "--strip")] == ["a", "b", "c"]
+
+
+def test_a_log_without_times_is_searched_for_one_only_once(tmp_path):
+    """A search of the buffer for each of its lines would take hours."""
+    log = written(tmp_path / "a.log", *(f"[rank{n % 64}]: no time {n}" for n in range(300_000)))
+    made = report("merge", log, "-o", tmp_path / "out")["data"]
+    assert (made["lines"], made["untimed"]) == (300_000, 300_000)
+    assert (tmp_path / "out").read_bytes() == log.read_bytes()
+
+
 def test_an_offset_corrects_a_hosts_clock(tmp_path):
     log_a = written(tmp_path / "a.log", f"[a-1:rank0] {stamp(10)} x", f"[a-1:rank0] {stamp(12)} z")
     log_b = written(tmp_path / "b.log", f"[b-1:rank1] {stamp(41)} y")

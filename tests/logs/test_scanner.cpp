@@ -79,6 +79,22 @@ TEST(Scanner, ALineWithoutEndIsScannedInPieces) {
   EXPECT_LE(found.matches[1].text.size(), 100U);
 }
 
+// As in the cutting of lines: with a word to look for behind each of them, too.
+TEST(Scanner, HostileLinesAreScannedInLinearTime) {
+  for (const std::string token :
+       {"[\r", "\r[rank", "[rank1]:", "[rank1]:\r", "[1,0]<stdout>:", "]<std", "\x1b[", "\x1b]",
+        "\r\x1b[m", "\r(pid=", "\rnode7: ", "\r7: ", "[a:rank", "[a:rank3] ", "{\"log\":", "it/s",
+        "-", "[", "\r"}) {
+    for (const std::string word : {"", "Killed"}) {
+      SCOPED_TRACE(token + word);
+      std::string line = "[1,0]<stdout>:x[1,1]<stdout>:\n[1,0]<stdout>:";
+      while (line.size() < 1u << 20) line += token + word;
+      const Scan found = scan(line + "\n" + line, {{"Killed"}}, {}, 1 << 20);
+      EXPECT_EQ(found.bytes, 2 * line.size() + 1);
+    }
+  }
+}
+
 TEST(Scanner, AWordInTheOverlapOfTwoPiecesIsOneMatch) {
   Limits limits;
   limits.line = 1000;

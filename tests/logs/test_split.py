@@ -44,6 +44,19 @@ def test_several_logs_share_the_ranks_files(tmp_path):
     }  # fmt: skip
 
 
+def test_each_byte_of_a_long_tagged_line_behind_a_prefix_is_in_one_file(tmp_path):
+    log = written(tmp_path / "job.log", f"[pod/a-0/x] [1,0]<stdout>:{300_000 * 'x'}")
+    oddrank("split", log, "-o", tmp_path / "out", check=0)
+    assert list(files(tmp_path / "out").values()) == [log.read_text()]
+
+
+def test_a_programs_own_row_of_dashes_does_not_break_its_line(tmp_path):
+    log = written(tmp_path / "job.log", f"[1,0]<stdout>:INFO: {74 * '-'}",
+                  "[1,0]<stdout>:Traceback")  # fmt: skip
+    oddrank("split", log, "-o", tmp_path / "out", "--strip", check=0)
+    assert files(tmp_path / "out") == {"rank0.log": f"INFO: {74 * '-'}\nTraceback\n"}
+
+
 def test_hostile_names_stay_in_the_folder(tmp_path):
     log = written(tmp_path / "job.log", "(Worker pid=7, ip=../../etc) x", "[pod/../a] y",
                   "[..:12] z", "node-1/../../x9: w")  # fmt: skip
@@ -135,13 +148,28 @@ def test_a_log_is_split_while_it_grows_is_rotated_and_truncated(tmp_path):
 
 
 TALK = """
-import os, sys, time
+import os, re, sys, time
+from pathlib import Path
 rank = os.environ["OMPI_COMM_WORLD_RANK"]
+log = Path(sys.argv[1])
+
+def say(stream, *words):
+    # mpirun drops some of very many short parts in one read: each line waits for the one before.
+    print(*words, file=getattr(sys, stream))
+    line = " ".join(map(str, words)) + "\\n"
+    until = time.monotonic() + 60
+    while line not in said(stream):
+        assert time.monotonic() < until, f"mpirun has not written {line!r}"
+        time.sleep(0.001)
+
+def said(stream):
+    text = re.sub(r"\\w{3} \\w{3} +\\d+ [\\d:]+ \\d{4}(?=\\[)", "", log.read_text())
+    return "".join(re.findall(rf"\\[1,{rank}\\]<{stream}>:([^[]*)", text))
+
 for line in range(200):
-    time.sleep(0.001)  # mpirun drops what has many short lines in one read
-    print("  line", line, "of", rank)
+    say("stdout", "  line", line, "of", rank)
     if line % 10 == 0:
-        print("warning", line, "of", rank, file=sys.stderr)
+        say("stderr", "warning", line, "of", rank)
 """
 
 
@@ -155,7 +183,7 @@ def test_mpiruns_tagged_output_is_split_into_what_each_rank_printed(tmp_path, op
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", *options,
               "-n", "3", sys.executable]  # fmt: skip
     with log.open("wb") as file:
-        subprocess.run([*mpirun, script], stdout=file, stderr=file, timeout=120, check=True,
+        subprocess.run([*mpirun, script, log], stdout=file, stderr=file, timeout=120, check=True,
                        env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
     text = log.read_text()
     assert text.count("<stdout>:") > 600, "no line came in parts"
