@@ -5,8 +5,9 @@ The module of a command is imported when the command runs; --help imports none.
 
 import math
 import os
+import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -165,6 +166,27 @@ def refuse_shared(files: Mapping[str, str | None]) -> None:
         raise click.UsageError(f"only one of {' and '.join(to_stdout)} can be -")
     if len({os.path.abspath(path) for path in given.values()}) < len(given):
         raise click.UsageError(f"{' and '.join(given)} each need a file of their own")
+
+
+def refuse_inputs(outputs: Mapping[str, str | None], inputs: Iterable[str]) -> None:
+    """Refuses to write to a file that is read. outputs: option -> its file, if any.
+
+    - is stdin or stdout. Compares files, not names: a link is the file that it points to.
+    """
+    read = {_identity(path, 0) for path in inputs} - {None}
+    for path in outputs.values():
+        if path and _identity(path, 1) in read:
+            name = "stdout" if path == "-" else path
+            raise OddrankError(f"{name} is also an input: give another file")
+
+
+def _identity(path: str, stream: int) -> tuple[int, int] | None:
+    """Returns device and inode of a regular file; None for others, such as pipes and /dev/null."""
+    try:
+        found = os.fstat(stream) if path == "-" else os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
 def fail_on_option(command: Command) -> Command:

@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from oddrank import render
-from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option
+from oddrank.cli import (
+    CommandGroup,
+    Seconds,
+    fail_on_option,
+    json_option,
+    refuse_inputs,
+    refuse_shared,
+)
 from oddrank.errors import OddrankError
 from oddrank.report import envelope, whole_file, write_json
 
@@ -63,6 +70,8 @@ def split(  # noqa: PLR0917 (click passes them by name)
     from oddrank.logs import sources, splitting
     from oddrank.triage.evidence import Notes
 
+    _check_follow(follow, seconds)
+    refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
     splitter = splitting.Splitter(output, strip=strip)
     restarts = 0
@@ -105,10 +114,16 @@ def merge(
     from oddrank.logs import merging, sources
     from oddrank.triage.evidence import Notes
 
+    if output == "-":
+        output = None
     if output is None and json_path == "-":
         raise OddrankError("--json - and the merged log would mix on stdout: give -o a file")
+    refuse_shared({"-o": output, "--json": json_path})
+    refuse_inputs({"-o": output or "-", "--json": json_path}, paths)
     notes = Notes()
     with sources.opened(paths, notes) as logs:
+        # A folder may hold the file that an earlier merge has written there.
+        refuse_inputs({"-o": output}, (str(source.item.path) for source in logs))
         clocks = merging.given(text for text in offsets if text != "auto")
         said: list[str] = []
         if "auto" in offsets:
@@ -148,6 +163,8 @@ def first_error(
     from oddrank.logs import first_error as first_error_
     from oddrank.triage.evidence import Notes
 
+    _check_follow(follow, seconds)
+    refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
     if follow:
         _await_failure(paths, seconds)
@@ -160,6 +177,11 @@ def first_error(
     report = findings.first_error(told, {**first_error_.data(told), "skipped": notes.lines})
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
+
+
+def _check_follow(follow: bool, seconds: float | None) -> None:
+    if seconds is not None and not follow:
+        raise click.UsageError("--for says when --follow ends: give --follow, too")
 
 
 def _await_failure(paths: tuple[str, ...], seconds: float | None) -> None:
@@ -203,6 +225,8 @@ def silent(
     from oddrank.logs import findings, silence, sources
     from oddrank.triage.evidence import Notes
 
+    _check_follow(follow, seconds)
+    refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
     if follow:
         listeners = [silence.Listener(s, live=True) for s in sources.followed(paths, notes)]

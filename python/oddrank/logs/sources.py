@@ -64,7 +64,9 @@ def followed(paths: Sequence[str], notes: Notes) -> list[Source]:
     found = []
     for path in paths:
         if not os.path.isfile(path):
-            raise OddrankError(f"--follow takes files that grow, and {path} is none")
+            if not os.path.exists(path):
+                raise OddrankError(f"there is no {path!r}; --follow takes a file that exists")
+            raise OddrankError(f"--follow takes files that grow, and {path!r} is none")
         with open(path, "rb") as file:
             item = Item(path, Path(path), os.path.getsize(path), file.read(1024))
         known = log_lines.writers(log_lines.placed([item])[0])

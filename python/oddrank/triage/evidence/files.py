@@ -44,7 +44,7 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Item]]:
     """
     for path in paths:
         if path != "-" and not os.path.exists(path):
-            raise OddrankError(f"there is no {path}; give files or folders that a job left")
+            raise OddrankError(f"there is no {path!r}; give files or folders that a job left")
     with tempfile.TemporaryDirectory(prefix="oddrank-triage-") as folder:
         unpacker = _Unpacker(Path(folder), notes)
         yield list(unpacker.items(paths))
