@@ -1,6 +1,10 @@
 """What `oddrank logs` refuses before it reads or writes: one line, exit code 2, no file touched."""
 
+import json
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -52,6 +56,30 @@ def test_a_time_to_end_takes_follow(tmp_path, command):
     output = ("-o", tmp_path / "out") if command == "split" else ()
     assert "give --follow, too" in refused(command, log, "--for", "1", *output)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("command", ["first-error", "silent", "split"])
+def test_a_signal_ends_following_with_the_report(tmp_path, command, ends):
+    log = written(tmp_path / "a.log", "[rank0]: a", "[rank1]: b")
+    made, out = tmp_path / "made.json", tmp_path / "out"
+    arguments = ["--follow", "--json", made, *(("-o", out) if command == "split" else ())]
+    # So that the handler must be there before anything is read: what has come is then read.
+    script = f"""
+import os, signal
+from oddrank import cli
+from oddrank.logs import following
+read = following.Follower.read
+def reads(self):
+    os.kill(os.getpid(), {int(ends)})
+    return read(self)
+following.Follower.read = reads
+cli.main()
+"""
+    process = subprocess.run([sys.executable, "-c", script, "logs", command, log, *arguments],
+                             timeout=100, check=False)  # fmt: skip
+    assert process.returncode == (3 if command == "silent" else 0)
+    assert json.loads(made.read_text())["tool"] == f"logs {command}"
 
 
 def test_names_of_missing_files_are_quoted(tmp_path):
