@@ -125,6 +125,7 @@ def merge(
         # A folder may hold the file that an earlier merge has written there.
         refuse_inputs({"-o": output}, (str(source.item.path) for source in logs))
         clocks = merging.given(text for text in offsets if text != "auto")
+        merging.check_names(logs, clocks)
         said: list[str] = []
         if "auto" in offsets:
             estimated, said = merging.estimate(logs)

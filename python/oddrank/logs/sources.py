@@ -29,6 +29,11 @@ class Source:
         return self.writers.process(writer)
 
     @property
+    def hosts(self) -> set[str]:
+        """The hosts that its prefixes name."""
+        return {p.host for p in log_lines.speakers(self.item) if p.host is not None}
+
+    @property
     def written_ns(self) -> int:
         """When it was last written: tells the year of times that name none."""
         return self.item.path.stat().st_mtime_ns

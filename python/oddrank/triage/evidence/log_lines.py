@@ -227,6 +227,16 @@ def writers(item: Item) -> "Writers | None":
     return None if found is None else _writers(item, found)
 
 
+def speakers(item: Item) -> tuple[Process, ...]:
+    """Returns the processes that wrote lines of a log."""
+    found = _scan(item)
+    return () if found is None else _speakers(_writers(item, found), found)
+
+
+def _speakers(known: "Writers", found: dict[str, Any]) -> tuple[Process, ...]:
+    return tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
+
+
 def _writers(item: Item, found: dict[str, Any]) -> "Writers":
     table = (_TABLE_RANK.search(m[2]) for m in found["matches"] if _READERS[m[1]][1] == _RANK_ROW)
     return Writers(
@@ -258,8 +268,7 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
                 wall=bool(time is not None and time[1] == "wall"), follows=follows,
             )
         )  # fmt: skip
-    speakers = tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
-    return Log(item, tuple(lines), speakers, found["left_out"], restarted)
+    return Log(item, tuple(lines), _speakers(known, found), found["left_out"], restarted)
 
 
 def _file_rank(item: Item) -> int | None:
