@@ -175,7 +175,8 @@ def first_error(
     for line in first_error_.lines(told, _MOST_ROWS):
         render.line(line, stream)
     _say(notes.lines)
-    report = findings.first_error(told, {**first_error_.data(told), "skipped": notes.lines})
+    data = {**first_error_.data(told), "skipped": notes.lines}
+    report = findings.first_error(told, data, notes.lost)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
 
@@ -244,7 +245,7 @@ def silent(
                    f"longest ({of})")  # fmt: skip
         _table(columns, silence.rows(data, _MOST_ROWS))
     _say(notes.lines)
-    report = findings.silent(found, silence.comparable(voices), data)
+    report = findings.silent(found, silence.comparable(voices), data, notes.lost)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
 

@@ -53,9 +53,14 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Source]]:
     with files.opened(paths, notes) as items:
         found = []
         for item in log_lines.placed(items):
-            known = log_lines.writers(item) if lines.is_text(item) else None
-            if known is None:
-                notes.add(item, "left out: it is empty, binary or not readable")
+            # A folder may hold other things than logs.
+            named = item.name in paths or (item.name == "stdin" and "-" in paths)
+            if not item.size:
+                notes.add(item, "left out: it is empty")
+            elif not lines.is_text(item):
+                notes.add(item, "left out: it is binary", lost=named)
+            elif (known := log_lines.writers(item)) is None:
+                notes.add(item, "left out: it is not readable", lost=True)
             else:
                 found.append(Source(item, known))
         if not found:
@@ -76,7 +81,7 @@ def followed(paths: Sequence[str], notes: Notes) -> list[Source]:
             item = Item(path, Path(path), os.path.getsize(path), file.read(1024))
         known = log_lines.writers(log_lines.placed([item])[0])
         if known is None:
-            notes.add(item, "not readable")
+            notes.add(item, "not readable", lost=True)
         else:
             found.append(Source(item, known))
     if not found:

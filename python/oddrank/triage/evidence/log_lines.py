@@ -14,6 +14,7 @@ from typing import Any
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.triage.evidence import Item, Notes, local_rank_in_name, rank_in_name, unix_time
+from oddrank.triage.evidence.lines import is_text
 from oddrank.triage.facts import (
     Death,
     Fact,
@@ -313,7 +314,7 @@ def placed(items: Sequence[Item]) -> list[Item]:
 
 def _job_size(items: Iterable[Item]) -> int:
     """Returns the largest number of ranks that a log says; 0 if none says one."""
-    scans = (_scan(item) for item in items if b"\0" not in item.head)
+    scans = (_scan(item) for item in items if is_text(item))
     return max(
         (_size(m[2]) for scan in scans if scan for m in scan["matches"]
          if _READERS[m[1]][0] == "world"),
