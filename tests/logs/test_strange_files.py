@@ -44,8 +44,8 @@ def test_a_binary_file_that_was_given_makes_a_healthy_verdict_incomplete(tmp_pat
     written(tmp_path / "empty.log")
     made = report(command, tmp_path)
     assert made["verdict"] == "healthy"
-    assert made["data"]["skipped"] == [f"{binary}: left out: it is binary",
-                                       f"{tmp_path / 'empty.log'}: left out: it is empty"]  # fmt: skip
+    why = [line.rpartition(" ")[2] for line in made["data"]["skipped"]]
+    assert why == ["binary", "empty"]
 
 
 def test_what_is_left_out_does_not_hide_a_failure(tmp_path):

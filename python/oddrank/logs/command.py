@@ -236,7 +236,10 @@ def silent(
         voices, unit = silence.voices(listeners)
     else:
         with sources.opened(paths, notes) as logs:
-            voices, unit = silence.voices([silence.Listener(source) for source in logs])
+            listeners = [silence.Listener(source) for source in logs]
+            voices, unit = silence.voices(listeners)
+    for name, lost in silence.aside(listeners, voices) if unit == "s" else ():
+        notes.add(name, "left aside: its lines name no times", lost=lost)
     found = silence.judge(voices, unit) if unit else None
     data: dict[str, Any] = {**silence.data(voices, unit, found), "skipped": notes.lines}
     if json_path != "-" and voices:

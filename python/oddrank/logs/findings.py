@@ -21,7 +21,7 @@ def first_error(told: Told, data: dict[str, object], lost: Sequence[str]) -> Rep
     plural = "s" if told.files != 1 else ""
     failures = told.failures
     own = [said for said in failures if said.why == "own"]
-    if told.basis == "unknown" and len(own) > 1:
+    if len(own) > 1 and (told.basis == "unknown" or any(said.carried for said in own)):
         found = [_unordered(own)]
     elif failures and not found:
         found = [_only_said(failures[0])]
