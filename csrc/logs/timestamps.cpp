@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "logs/characters.hpp"
+#include "logs/escapes.hpp"
 
 namespace oddrank::logs {
 namespace {
@@ -143,6 +144,26 @@ std::optional<Timestamp> iso(std::string_view text, std::size_t at) {
   return time;
 }
 
+// 10/17/2025 16:31:56: month, day, year, as in the logs of nanotron and of transformers' examples.
+std::optional<Timestamp> american(std::string_view text, std::size_t at) {
+  constexpr std::size_t kLength = 19;
+  if (text.size() - at < kLength) return {};
+  const char* t = text.data() + at;
+  if (t[2] != '/' || t[5] != '/' || t[10] != ' ' || t[13] != ':' || t[16] != ':') return {};
+  Fields f(text, at);
+  const std::int64_t month = f.number(2, 2, 1, 12);
+  f.skip("/");
+  const std::int64_t day = f.number(2, 2, 1, 31);
+  f.skip("/");
+  const std::int64_t year = f.number(4, 4, 1990, 2199);
+  f.skip(" ");
+  const std::int64_t seconds = f.clock();
+  bool whole = false;
+  const std::int64_t fraction = f.fraction(whole);
+  if (!f.ok()) return {};
+  return wall(days(year, month, day), seconds, fraction, whole);
+}
+
 // Picks the year that puts a date last before the reference, with a day for clocks that go wrong.
 Timestamp without_year(std::int64_t month, std::int64_t day, std::int64_t seconds,
                        std::int64_t fraction, bool whole, std::int64_t reference_ns) {
@@ -216,7 +237,7 @@ std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
 }
 
 // What a byte may begin or be part of.
-enum Kind : std::uint8_t { kDigit = 1, kLetter = 2, kGlog = 4, kMonth = 8 };
+enum Kind : std::uint8_t { kDigit = 1, kLetter = 2, kGlog = 4, kMonth = 8, kEscape = 16 };
 constexpr std::array<std::uint8_t, 256> kKinds = [] {
   std::array<std::uint8_t, 256> kinds{};
   for (std::size_t byte = 0; byte < kinds.size(); ++byte) {
@@ -229,6 +250,7 @@ constexpr std::array<std::uint8_t, 256> kKinds = [] {
   for (const char c : {'J', 'F', 'M', 'A', 'S', 'O', 'N', 'D'}) {
     kinds[static_cast<unsigned char>(c)] |= kMonth;
   }
+  kinds['\x1b'] = kEscape;
   return kinds;
 }();
 
@@ -240,10 +262,15 @@ std::optional<Timestamp> find_time(std::string_view line, std::int64_t reference
   for (std::size_t at = 0; at < line.size(); ++at) {
     const unsigned kind = kKinds[static_cast<unsigned char>(line[at])];
     const bool begins = (std::exchange(before, kind) & (kDigit | kLetter)) == 0;
+    if (kind == kEscape) {  // a colour's last byte is a letter, which is no part of the time
+      at = behind_escape(line, at) - 1;
+      continue;
+    }
     if (!begins || (kind & (kDigit | kGlog | kMonth)) == 0) continue;
     if ((kind & kDigit) != 0) {
       if (at > 0 && line[at - 1] == '.') continue;
       if (const auto time = iso(line, at)) return time;
+      if (const auto time = american(line, at)) return time;
       if (const auto time = seconds_since(line, at)) return time;
       continue;
     }

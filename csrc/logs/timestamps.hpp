@@ -18,9 +18,10 @@ struct Timestamp {
 };
 
 // Returns the first time in the first 256 bytes of a line. Forms: ISO 8601 with "T" or a space and
-// "." or ",", "_" as in torchelastic's table, glog (E419 10:42:28.858931807, W0508 08:47:31.2),
-// syslog, seconds since 1970 with a fraction, [seconds since boot]. Lines that name no year get the
-// one that puts them last before `reference_ns`, e.g. the time when the file was written.
+// "." or ",", "_" as in torchelastic's table, month/day/year as nanotron writes it, glog (E419
+// 10:42:28.858931807, W0508 08:47:31.2), syslog, seconds since 1970 with a fraction, [seconds since
+// boot]. Lines that name no year get the one that puts them last before `reference_ns`, e.g. the
+// time when the file was written.
 std::optional<Timestamp> find_time(std::string_view line, std::int64_t reference_ns);
 
 }  // namespace oddrank::logs

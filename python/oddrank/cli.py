@@ -7,8 +7,7 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -175,24 +174,25 @@ def refuse_shared(files: Mapping[str, str | None]) -> None:
             raise click.UsageError(f"{' and '.join(options)} each need a file of their own")
 
 
-def refuse_inputs(files: Mapping[str, str | None], inputs: Sequence[str]) -> None:
-    """Refuses to write over a file that is read. files: option -> its file, if any.
+def refuse_inputs(outputs: Mapping[str, str | None], inputs: Iterable[str]) -> None:
+    """Refuses to write to a file that is read. outputs: option -> its file, if any.
 
-    Compares devices and inodes: links to an input are found. "-" as an input is stdin.
+    - is stdin or stdout. Compares files, not names: a link is the file that it points to.
     """
-    read = set()
-    for path in inputs:
-        with suppress(OSError):
-            found = os.fstat(0) if path == "-" else os.stat(path)
-            if stat.S_ISREG(found.st_mode):
-                read.add((found.st_dev, found.st_ino))
-    for option, written in files.items():
-        if not written or written == "-":
-            continue
-        with suppress(OSError):
-            found = os.stat(written)
-            if (found.st_dev, found.st_ino) in read:
-                raise click.UsageError(f"{option}: {written} is also an input: give another file")
+    read = {_identity(path, 0) for path in inputs} - {None}
+    for path in outputs.values():
+        if path and _identity(path, 1) in read:
+            name = "stdout" if path == "-" else path
+            raise OddrankError(f"{name} is also an input: give another file")
+
+
+def _identity(path: str, stream: int) -> tuple[int, int] | None:
+    """Returns device and inode of a regular file; None for others, such as pipes and /dev/null."""
+    try:
+        found = os.fstat(stream) if path == "-" else os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
 def fail_on_option(command: Command) -> Command:

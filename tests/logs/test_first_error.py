@@ -118,6 +118,45 @@ def test_logs_without_times_have_no_order_and_it_is_said(tmp_path):
     assert "no order" in oddrank("first-error", *logs, check=1).stdout
 
 
+def logs_of(folder, *texts, ends=()):
+    """Writes a log a rank: times in its lines, none in its traceback. ends: the last lines."""
+    for rank, (text, end) in enumerate(zip(texts, ends, strict=True)):
+        lines = (f"{stamp(1 + rank / 100)} WARNING low disk", f"{stamp(end)} ERROR failed")
+        written(folder / f"rank_{rank}.log", *lines, *raised(rank, text, ""))
+    return folder
+
+
+def test_a_traceback_without_a_time_has_that_of_the_line_before(tmp_path):
+    logs = logs_of(tmp_path, LOST.format(1), "ValueError: boom", ends=(8.9, 9))
+    made = report("first-error", logs, check=1)
+    assert made["data"]["order"] == "time"
+    failures = [said for said in made["data"]["said"] if said["kind"] != "said"]
+    # The lost peer's own line may be long before its traceback.
+    assert [(said["kind"], said["ranks"]) for said in failures] == [("own", [1]), ("lost", [0])]
+    assert failures[0]["time"] - failures[1]["time"] == pytest.approx(0.1)
+    text = oddrank("first-error", logs, check=1).stdout
+    assert "tracebacks that name none have that of the line before (~)" in text
+    assert "~   -0.100 s  rank 0: raised RuntimeError" in text
+
+
+def test_times_of_lines_before_do_not_tell_which_failure_was_the_cause(tmp_path):
+    logs = logs_of(tmp_path, "KeyError: 1", "ValueError: boom", ends=(9, 4))
+    made = report("first-error", logs, check=1)
+    assert (made["verdict"], made["findings"][0]["cause"]) == ("unknown", "no-order")
+
+
+@pytest.mark.parametrize("times", [True, False])
+def test_warnings_of_all_logs_are_listed_with_their_ranks(tmp_path, times):
+    logs = logs_of(tmp_path, *["KeyError: 1"] * 4, ends=(9, 9.1, 9.2, 9.3))
+    for path in () if times else logs.iterdir():
+        written(path, *(line.removeprefix(line[:24] if line[:2] == "20" else "")
+                        for line in path.read_text().splitlines()))  # fmt: skip
+    written(tmp_path / "rank_4.log", f"{stamp(20)} WARNING low disk" if times else "quiet")
+    said = report("first-error", logs, check=1)["data"]["said"]
+    warned = {one["text"].split(" ", 2 * times)[-1]: one["ranks"] for one in said[:2]}
+    assert warned == {"WARNING low disk": [0, 1, 2, 3], "ERROR failed": [0, 1, 2, 3]}
+
+
 def test_a_log_without_failures_is_healthy(tmp_path):
     log = written(tmp_path / "job.log", *(f"[rank0]: step {step}" for step in range(9)))
     assert report("first-error", log)["verdict"] == "healthy"

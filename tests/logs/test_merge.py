@@ -73,6 +73,10 @@ def test_clocks_are_estimated_from_common_steps(tmp_path):
             for second in range(1, 30)
         ))  # fmt: skip
     logs = sorted(tmp_path.glob("*.log"))
+    text = oddrank("merge", *logs, "-o", tmp_path / "out", "--offset", "auto", check=0).stderr
+    assert "37.250 s" in text
+    assert ("a-1 is 37.250 s behind that of b-1; 37.250 s are added" in text
+            or "b-1 is 37.250 s ahead of that of a-1; 37.250 s are subtracted" in text)  # fmt: skip
     made = report("merge", *logs, "-o", tmp_path / "out", "--offset", "auto")["data"]
     (found,) = (one for one in made["offsets"] if one["events"])
     assert abs(abs(found["seconds"]) - 37.25) < 0.1
@@ -125,4 +129,18 @@ def test_wrong_offsets_are_refused(tmp_path):
     for wrong in ("node7", "node7=x", "=3", "node7=nan", "node7=1e99"):
         assert "is not like node7=-1.5" in oddrank("merge", log, "--offset", wrong, check=2).stderr
     out = tmp_path / "out"
-    assert "not used" in oddrank("merge", log, "-o", out, "--offset", "node7=3", check=0).stderr
+    done = oddrank("merge", log, "-o", out, "--offset", "node7=3", check=2)
+    assert "no log is of this host or has this name; there are a.log" in done.stderr
+    assert not out.exists()
+
+
+def test_an_offset_may_name_a_file_without_its_suffix(tmp_path):
+    a = written(tmp_path / "n1.log", f"{stamp(10)} x", f"{stamp(12)} z")
+    b = written(tmp_path / "n2.log", f"{stamp(41)} y")
+    assert [line[-1] for line in merged(a, b, "--offset", "n2=-30")] == ["x", "y", "z"]
+
+
+def test_a_hostile_name_of_a_file_does_not_reach_stdout(tmp_path):
+    log = written(tmp_path / "a\x1b[31m\n.log", f"{stamp(1)} ok")
+    (line,) = typed("merge", log).stdout.splitlines()
+    assert line == f"(a\\x1b[31m\\n.log) {stamp(1)} ok"

@@ -89,6 +89,31 @@ def test_logs_of_ranks_are_compared_by_time_and_not_without(tmp_path):
     assert report("silent", tmp_path, check=3)["data"]["unit"] is None
 
 
+def test_a_ranks_logs_without_times_are_left_aside(tmp_path):
+    for rank in range(4):
+        seconds = range(50 if rank == 1 else 120)
+        written(tmp_path / f"rank_{rank}.err", *(f"{stamp(n)} INFO step {n}" for n in seconds))
+        written(tmp_path / f"rank_{rank}.out", *(f"step {n}" for n in seconds))
+    made = report("silent", tmp_path, check=1)
+    assert [finding["who"]["ranks"] for finding in made["findings"]] == [[1]]
+    assert made["data"]["skipped"][1].endswith("rank_1.out: left aside: its lines name no times")
+
+
+def test_a_rank_whose_lines_name_no_times_makes_the_verdict_incomplete(tmp_path):
+    for rank in range(4):
+        head = stamp if rank else lambda n: "at"
+        written(tmp_path / f"rank_{rank}.log", *(f"{head(n)} step {n}" for n in range(20)))
+    made = report("silent", tmp_path, check=3)
+    assert made["summary"].endswith("rank_0.log: left aside: its lines name no times")
+
+
+def test_a_rank_that_speaks_in_one_of_its_logs_is_not_silent(tmp_path):
+    for rank in range(4):
+        written(tmp_path / f"rank_{rank}.out", *(f"{stamp(n)} step {n}" for n in range(120)))
+        written(tmp_path / f"rank_{rank}.err", *(f"{stamp(n)} INFO {n}" for n in range(10)))
+    assert report("silent", tmp_path)["verdict"] == "healthy"
+
+
 def live(path, *arrivals):
     """Returns the voices of a growing log, to which ranks wrote at these seconds."""
     path.touch()

@@ -33,6 +33,14 @@ TEST(Timestamps, IsoNamesItsZoneOrNot) {
   check("2026-01-01 00:00:00 - INFO", kNewYear, Clock::wall, true);
 }
 
+TEST(Timestamps, MonthDayYear) {
+  check("01/01/2026 00:00:00 [INFO|DP=0|PP=0]: x", kNewYear, Clock::wall, true);
+  check("\x1b[32m01/01/2026 00:00:00 [INFO|DP=0]: x", kNewYear, Clock::wall, true);
+  check("[rank0]: 12/31/2025 23:59:59.5 - INFO", kNewYear - kSecond / 2, Clock::wall);
+  EXPECT_FALSE(find_time("31/12/2025 23:59:59 x", kReference));  // day/month: which is which?
+  EXPECT_FALSE(find_time("10/17/2025", kReference));
+}
+
 TEST(Timestamps, GlogNamesNoYear) {
   check("[E101 00:00:00.858931807 a.cpp:1]", kNewYear + 858'931'807, Clock::wall);
   check("[rank0]:W0101 00:00:00.261000 12 x", kNewYear + 261'000'000, Clock::wall);

@@ -40,6 +40,12 @@ def test_a_silent_rank_that_may_wait_for_another_silent_one_is_not_named():
     assert finding(found).condition == "unknown"
 
 
+def test_the_evidence_counts_the_ranks_in_its_sentence():
+    (found,) = suspects(view([inside(2, 5, group=Group("t", (0, 1, 2)))]))
+    text = "ranks 0-1 left no evidence; rank 2 waits in calls with them"
+    assert text in [point.text for point in found.support]
+
+
 def test_a_silent_rank_is_named_if_nobody_else_can_be_it():
     # Rows of four ranks and columns of three. 2 and 4 left no dump: whatever 2 shares with 4, it
     # has been through with those that wait for it.

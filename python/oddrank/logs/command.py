@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from oddrank import render
-from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option
+from oddrank.cli import (
+    CommandGroup,
+    Seconds,
+    fail_on_option,
+    json_option,
+    refuse_inputs,
+    refuse_shared,
+)
 from oddrank.errors import OddrankError
 from oddrank.report import envelope, whole_file, write_json
 
@@ -63,6 +70,8 @@ def split(  # noqa: PLR0917 (click passes them by name)
     from oddrank.logs import sources, splitting
     from oddrank.triage.evidence import Notes
 
+    _check_follow(follow, seconds)
+    refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
     splitter = splitting.Splitter(output, strip=strip)
     restarts = 0
@@ -105,11 +114,18 @@ def merge(
     from oddrank.logs import merging, sources
     from oddrank.triage.evidence import Notes
 
+    if output == "-":
+        output = None
     if output is None and json_path == "-":
         raise OddrankError("--json - and the merged log would mix on stdout: give -o a file")
+    refuse_shared({"-o": output, "--json": json_path})
+    refuse_inputs({"-o": output or "-", "--json": json_path}, paths)
     notes = Notes()
     with sources.opened(paths, notes) as logs:
+        # A folder may hold the file that an earlier merge has written there.
+        refuse_inputs({"-o": output}, (str(source.item.path) for source in logs))
         clocks = merging.given(text for text in offsets if text != "auto")
+        merging.check_names(logs, clocks)
         said: list[str] = []
         if "auto" in offsets:
             estimated, said = merging.estimate(logs)
@@ -148,6 +164,8 @@ def first_error(
     from oddrank.logs import first_error as first_error_
     from oddrank.triage.evidence import Notes
 
+    _check_follow(follow, seconds)
+    refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
     if follow:
         _await_failure(paths, seconds)
@@ -157,9 +175,15 @@ def first_error(
     for line in first_error_.lines(told, _MOST_ROWS):
         render.line(line, stream)
     _say(notes.lines)
-    report = findings.first_error(told, {**first_error_.data(told), "skipped": notes.lines})
+    data = {**first_error_.data(told), "skipped": notes.lines}
+    report = findings.first_error(told, data, notes.lost)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
+
+
+def _check_follow(follow: bool, seconds: float | None) -> None:
+    if seconds is not None and not follow:
+        raise click.UsageError("--for says when --follow ends: give --follow, too")
 
 
 def _await_failure(paths: tuple[str, ...], seconds: float | None) -> None:
@@ -203,6 +227,8 @@ def silent(
     from oddrank.logs import findings, silence, sources
     from oddrank.triage.evidence import Notes
 
+    _check_follow(follow, seconds)
+    refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
     if follow:
         listeners = [silence.Listener(s, live=True) for s in sources.followed(paths, notes)]
@@ -210,7 +236,10 @@ def silent(
         voices, unit = silence.voices(listeners)
     else:
         with sources.opened(paths, notes) as logs:
-            voices, unit = silence.voices([silence.Listener(source) for source in logs])
+            listeners = [silence.Listener(source) for source in logs]
+            voices, unit = silence.voices(listeners)
+    for name, lost in silence.aside(listeners, voices) if unit == "s" else ():
+        notes.add(name, "left aside: its lines name no times", lost=lost)
     found = silence.judge(voices, unit) if unit else None
     data: dict[str, Any] = {**silence.data(voices, unit, found), "skipped": notes.lines}
     if json_path != "-" and voices:
@@ -219,7 +248,7 @@ def silent(
                    f"longest ({of})")  # fmt: skip
         _table(columns, silence.rows(data, _MOST_ROWS))
     _say(notes.lines)
-    report = findings.silent(found, silence.comparable(voices), data)
+    report = findings.silent(found, silence.comparable(voices), data, notes.lost)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
 

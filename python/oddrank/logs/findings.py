@@ -12,8 +12,8 @@ from oddrank.triage.next_steps import next_steps
 _MOST_EVIDENCE = 8
 
 
-def first_error(told: Told, data: dict[str, object]) -> Report:
-    """Makes the report of first-error."""
+def first_error(told: Told, data: dict[str, object], lost: Sequence[str]) -> Report:
+    """Makes the report of first-error. lost: lines on logs that could not be read."""
     found = [
         findings.finding(s, next_steps(s, told.triage.view), told.triage.folder)
         for s in told.triage.suspects
@@ -21,7 +21,7 @@ def first_error(told: Told, data: dict[str, object]) -> Report:
     plural = "s" if told.files != 1 else ""
     failures = told.failures
     own = [said for said in failures if said.why == "own"]
-    if told.basis == "unknown" and len(own) > 1:
+    if len(own) > 1 and (told.basis == "unknown" or any(said.carried for said in own)):
         found = [_unordered(own)]
     elif failures and not found:
         found = [_only_said(failures[0])]
@@ -30,7 +30,12 @@ def first_error(told: Told, data: dict[str, object]) -> Report:
         why = f"no line of {told.files} log{plural} tells of a failure"
     size = told.triage.view.world
     return Report.of("logs first-error", {"size": size} if size else {}, data, found,
-                     complete=True, why=why)  # fmt: skip
+                     complete=bool(found) or not lost, why=why + _lost(lost))  # fmt: skip
+
+
+def _lost(lost: Sequence[str]) -> str:
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    return f"; not read: {lost[0]}{more}" if lost else ""
 
 
 def _unordered(own: Sequence[Said]) -> Finding:
@@ -54,8 +59,10 @@ def _only_said(first: Said) -> Finding:
     )  # fmt: skip
 
 
-def silent(silence: Silence | None, comparable: int, data: dict[str, object]) -> Report:
-    """Makes the report of silent."""
+def silent(
+    silence: Silence | None, comparable: int, data: dict[str, object], lost: Sequence[str] = ()
+) -> Report:
+    """Makes the report of silent. lost: lines on logs that could not be read."""
     if silence is None:
         why = f"{comparable} ranks speak regularly, and none stopped before the others"
         if comparable < 2:
@@ -63,7 +70,8 @@ def silent(silence: Silence | None, comparable: int, data: dict[str, object]) ->
                    if data["unit"] else
                    "the lines name no times, and lines of several files have no common order:"
                    " silence can't be measured")  # fmt: skip
-        return Report.of("logs silent", {}, data, (), complete=comparable >= 2, why=why)
+        complete = comparable >= 2 and not lost
+        return Report.of("logs silent", {}, data, (), complete=complete, why=why + _lost(lost))
     found = [_many(silence)] if silence.most else [_one(voice, silence) for voice in silence.voices]
     others = findings.count([voice.process for voice in silence.others])
     return Report.of("logs silent", {}, data, found, complete=True, why=f"spoke on: {others}")

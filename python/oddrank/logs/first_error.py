@@ -4,10 +4,11 @@ triage reads and judges the same lines: one table of errors and of cascades (tri
 serves both, so that the two never name different ranks.
 """
 
+import itertools
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -46,7 +47,7 @@ _MOST_TEXT = 300
 class Said:
     """The same failure or warning of some processes. source, time: of the first of them.
 
-    coarse: its time is in whole seconds.
+    coarse: its time is in whole seconds. carried: its time is that of the line before it.
     """
 
     why: str
@@ -57,6 +58,7 @@ class Said:
     time: float | None = None
     coarse: bool = False
     wall: bool = False
+    carried: bool = False
 
     @property
     def who(self) -> str:
@@ -99,10 +101,11 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     triage = report.judge(facts, items, notes)
     seen = triage.view
     coarse = _in_whole_seconds(items)
-    failures = [*_ends(seen, coarse), *_timeouts(seen, coarse)]
+    ended = ends.ends_of(seen)
+    failures = [*_ends(ended, coarse, _carried(logs, ended)), *_timeouts(seen, coarse)]
     basis = _basis(failures)
     _sort(failures, basis)
-    said = [*_warnings(logs, failures[:1], basis), *failures]
+    said = [*_warnings(logs, failures, _first_lines(seen)), *failures]
     return Told(said, basis, triage, len(logs))
 
 
@@ -112,22 +115,72 @@ def _in_whole_seconds(items: Sequence[Item]) -> frozenset[Place]:
     return frozenset(log.source(line) for log in logs for line in log.lines if line.coarse)
 
 
-def _ends(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
+def _carried(logs: Sequence[Source], ended: Sequence[ends.End]) -> dict[Place, float]:
+    """Returns times of ends without one: those of the same writers' lines before them.
+
+    Only where ends stand in several files: in one file, the order of its lines says more.
+    """
+    if len({end.best.source.file for end in ended}) < 2:
+        return {}
+    found = {}
+    for source in logs:
+        wanted = {
+            end.best.source.line: end.process
+            for end in ended
+            if ends.timed(end) is None and end.best.source.file == source.item.name
+        }
+        lines = sorted(line for line in wanted if line is not None)
+        for line, times in zip(lines, _times_before(source, lines), strict=False):
+            if wanted[line] in times:
+                found[Place(source.item.name, line)] = times[wanted[line]]
+    return found
+
+
+def _times_before(source: Source, lines: Sequence[int]) -> Iterator[dict[Process, float]]:
+    """Yields for each line, in order, the last times that the writers of a log named before it."""
+    numbers: dict[Process, int] = {}
+
+    def number(writer: tuple[Any, ...]) -> int:
+        process = source.process(writer)
+        if process not in numbers:
+            numbers[process] = rhythms.add()
+        return numbers[process]
+
+    rhythms, at, left = _native.core().LogRhythms(number), 1, list(lines)
+    with open(source.item.path, "rb") as file:
+        while left:
+            for text in itertools.islice(file, left.pop(0) - at):
+                rhythms.feed(text, source.written_ns, 0)
+                at += 1
+            rows = zip(numbers, rhythms.all(), strict=True)
+            yield {process: row[4] / 1e9 for process, row in rows if row[4] is not None}
+
+
+def _ends(
+    ended: Sequence[ends.End], coarse: frozenset[Place], carried: Mapping[Place, float]
+) -> Iterator[Said]:
     """Yields how processes ended: equal ends of several ranks are one."""
     groups: dict[object, list[ends.End]] = defaultdict(list)
-    for end in ends.ends_of(seen):
+    for end in ended:
         groups[end.why, ends.signature(end.best)].append(end)
     for group in groups.values():
-        first = min(group, key=lambda e: (ends.time_of(ends.timed(e)), e.best.source.line or 0))
+        times = [_end_time(end, carried) for end in group]
+        first = min(group, key=lambda e: (_time(_end_time(e, carried)), e.best.source.line or 0))
         best, timed = first.best, ends.timed(first)
+        time = None if None in times and len(times) > 1 and not timed else _end_time(first, carried)
         text = timeline.death_text(best)
         if best.site and best.site[0].line is not None:
             text += f" at {findings.place_text(best.site[0])}"
         yield Said(
             first.why, text[:_MOST_TEXT], tuple(end.process for end in group), len(group),
-            best.source, timed.time if timed else None, _is_coarse(timed, coarse),
-            bool(timed and timed.wall),
+            best.source, time, _is_coarse(timed, coarse), timed is None or timed.wall,
+            carried=timed is None and time is not None,
         )  # fmt: skip
+
+
+def _end_time(end: ends.End, carried: Mapping[Place, float]) -> float | None:
+    timed = ends.timed(end)
+    return timed.time if timed else carried.get(end.best.source)
 
 
 def _is_coarse(timed: Death | None, coarse: frozenset[Place]) -> bool:
@@ -149,8 +202,21 @@ def _timeouts(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
                    first.time, first.source in coarse, first.wall)  # fmt: skip
 
 
-def _warnings(logs: Sequence[Source], first: Sequence[Said], basis: Basis) -> Iterator[Said]:
-    """Yields warnings and errors that are no end, from before the first failure of their file."""
+def _first_lines(seen: View) -> dict[str, int]:
+    """Returns the first line of each file that tells of a failure."""
+    found: dict[str, int] = {}
+    late = (p for members in seen.progress.values() for p in members.values() if p.timed_out)
+    places = [*(death.source for death in seen.deaths), *(progress.source for progress in late)]
+    for place in places:
+        if place.line is not None:
+            found[place.file] = min(place.line, found.get(place.file, place.line))
+    return found
+
+
+def _warnings(
+    logs: Sequence[Source], failures: Sequence[Said], first_lines: Mapping[str, int]
+) -> Iterator[Said]:
+    """Yields warnings and errors that are no end, from before the first failure."""
     groups: dict[str, list[Said]] = defaultdict(list)
     for source in logs:
         found = _native.core().scan_lines(os.fsencode(source.item.path), _SAID)["matches"]
@@ -159,7 +225,7 @@ def _warnings(logs: Sequence[Source], first: Sequence[Said], basis: Basis) -> It
             seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None
             said = Said("said", text.strip()[:_MOST_TEXT], (source.process(writer),), 1, place,
                         seconds, wall=bool(time and time[1] == "wall"))  # fmt: skip
-            if follows or not all(_is_before(said, one, basis) for one in first):
+            if follows or (failures and not _is_before(said, failures[0], first_lines)):
                 continue
             groups[_NUMBERS.sub("#", text.strip())].append(said)
     for group in groups.values():
@@ -168,10 +234,18 @@ def _warnings(logs: Sequence[Source], first: Sequence[Said], basis: Basis) -> It
         yield Said("said", one.text, processes, len(group), one.source, one.time, False, one.wall)
 
 
-def _is_before(said: Said, first: Said, basis: Basis) -> bool:
+def _is_before(said: Said, first: Said, first_lines: Mapping[str, int]) -> bool:
+    """Returns whether nothing says that a warning came after the first failure.
+
+    In another file, it must stand before the failures there, too.
+    """
+    line = said.source.line or 0
     if said.source.file == first.source.file:
-        return (said.source.line or 0) < (first.source.line or 0)
-    return basis == "time" and said.time is not None and said.time < (first.time or 0.0)
+        return line < (first.source.line or 0)
+    if line >= first_lines.get(said.source.file, line + 1):
+        return False
+    times = said.time is not None and first.time is not None
+    return not (times and timeline.ordered(first.event, said.event))
 
 
 def _basis(failures: Sequence[Said]) -> Basis:
@@ -185,8 +259,12 @@ def _sort(failures: list[Said], basis: Basis) -> None:
 
     A time in whole seconds may be any within the second. That of a consequence counts as the end of
     the second, so that only an exact time puts it before the cause. A lost peer or a timeout counts
-    so only if the second has a cause; an end by the launcher always does.
+    so only if the second has a cause; an end by the launcher always does. A time of the line before
+    a failure is the earliest that it may have: that of a consequence puts it before no cause.
     """
+    cause = min(
+        (s.time for s in failures if s.time is not None and not _DISTANCE[s.why]), default=0
+    )
     seconds = {int(s.time) for s in failures if s.time is not None and not _DISTANCE[s.why]}
 
     def key(said: Said) -> tuple[float, bool, int, str, int]:
@@ -195,6 +273,8 @@ def _sort(failures: list[Said], basis: Basis) -> None:
             return 0.0, False, 0, file, line
         distance = _DISTANCE[said.why]
         late = said.coarse and (distance > 1 or (distance == 1 and int(said.time) in seconds))
+        if said.carried and distance:
+            return max(said.time, cause), True, distance, file, line
         return said.time + (1.0 if late else 0.0), not late, distance, file, line
 
     failures.sort(key=key)
@@ -209,6 +289,8 @@ def lines(told: Told, most: int) -> Iterator[str]:
     words = {"time": "in order of time", "line": "in order of lines, which name no times",
              "unknown": "by file: lines without times in several files have no order"}  # fmt: skip
     failures = told.failures
+    if told.basis == "time" and any(said.carried for said in failures):
+        words["time"] += "; tracebacks that name none have that of the line before (~)"
     warnings = [said for said in told.said if said.why == "said"]
     if failures:
         yield f"what failed, {words[told.basis]}"
@@ -221,6 +303,8 @@ def lines(told: Told, most: int) -> Iterator[str]:
     for said in failures[:most]:
         unsure = before is not None and (
             told.basis == "unknown"
+            or said.carried
+            or before.carried
             or (told.basis == "time" and not timeline.ordered(before.event, said.event))
         )
         when = f"{said.time - start:+9.3f} s" if start is not None and said.time is not None else ""

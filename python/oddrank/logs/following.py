@@ -1,10 +1,12 @@
 """Reads files while they grow: also those that are rotated or truncated meanwhile."""
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import BinaryIO
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO
 
 _CHUNK = 1 << 20
 _POLL = 0.2
@@ -75,16 +77,46 @@ def follow(
 ) -> Iterator[tuple[int, bytes] | None]:
     """Yields (number of the file, what came), and None after each look at all of them.
 
-    Ends after so many seconds, or by Ctrl-C.
+    Ends after so many seconds, or by Ctrl-C or SIGTERM: what came until then can be judged.
     """
     end = None if seconds is None else time.monotonic() + seconds
-    with suppress(KeyboardInterrupt):
+    with _until_signal() as told:
         while True:
             last = end is not None and time.monotonic() >= end
             for number, follower in enumerate(followers):
                 for chunk in follower.read():
                     yield number, chunk
+                    if told:
+                        break
             yield None
-            if last:
+            if last or told:
                 return
             time.sleep(_POLL)
+
+
+@contextmanager
+def _until_signal() -> Iterator[list[int]]:
+    """Yields a list that gets the first signal to end; a second one works as ever.
+
+    SIGTERM comes at the end of an allocation.
+    """
+    told: list[int] = []
+    before: dict[int, Any] = {}
+
+    def end(number: int, _: Any) -> None:
+        told.append(number)
+        restore()
+
+    def restore() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    if threading.current_thread() is threading.main_thread():  # others may not handle signals
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as shells set it for `... &`
+                before[number] = signal.signal(number, end)
+    try:
+        yield told
+    finally:
+        restore()

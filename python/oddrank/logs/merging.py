@@ -16,6 +16,7 @@ from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
+from oddrank.render import safe
 from oddrank.triage.facts import Process
 
 _STEP = re.compile(
@@ -26,13 +27,18 @@ _STEP_WORDS = [("step", 0), ("Step", 0), ("iter", 0), ("Iter", 0), ("Init COMPLE
 _LEAST_EVENTS = 8
 _MOST_SPREAD = 1.0  # seconds: if steps disagree by more, they are not the same event
 _MOST_OFFSET = 1e9
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True)
 class Offset:
-    """Seconds to add to the times of a host. events: how many it is estimated from; 0: given."""
+    """Seconds to add to the times of a host. events: how many it is estimated from; 0: given.
+
+    to: whose clock it gives, if it is estimated.
+    """
 
     seconds: float
+    to: str = ""
     events: int = 0
     spread: float = 0.0
 
@@ -57,6 +63,26 @@ def given(texts: Iterable[str]) -> dict[str, Offset]:
     return found
 
 
+def check_names(logs: Sequence[Source], offsets: Iterable[str]) -> None:
+    """Raises OddrankError for an offset of a host or file that the logs don't know."""
+    known = {name for source in logs for name in _names(source)}
+    hosts = {host for source in logs for host in source.hosts}
+    for who in offsets:
+        if who not in known and who not in hosts:
+            names = sorted(hosts) or [os.path.basename(source.item.name) for source in logs]
+            more = ", ..." if len(names) > _MOST_NAMES else ""
+            raise OddrankError(
+                f"--offset {who[:60]!r}: no log is of this host or has this name; there are"
+                f" {', '.join(names[:_MOST_NAMES])}{more}"
+            )
+
+
+def _names(source: Source) -> tuple[str, ...]:
+    """Returns the names under which an offset may be given to a file: n2 for n2.log, too."""
+    base = os.path.basename(source.item.name)
+    return source.item.name, base, os.path.splitext(base)[0], base.partition(".")[0]
+
+
 def estimate(logs: Sequence[Source]) -> tuple[dict[str, Offset], list[str]]:
     """Returns the offsets of all hosts to the one with most events, and why others have none."""
     events: dict[str, dict[object, float]] = defaultdict(dict)
@@ -78,7 +104,7 @@ def estimate(logs: Sequence[Source]) -> tuple[dict[str, Offset], list[str]]:
             why = f"{len(apart)} common steps, which differ by {spread:.1f} s"
             notes.append(f"the clock of {who} is taken as it is: {why}")
         else:
-            found[who] = Offset(-middle, len(apart), spread)
+            found[who] = Offset(-middle, reference, len(apart), spread)
     return found, notes
 
 
@@ -97,7 +123,7 @@ def merge(
 ) -> dict[str, Any]:
     """Writes all lines to a descriptor by time; returns the data of the report.
 
-    OddrankError if no line of any log names a time, or an offset is of an unknown host.
+    OddrankError if no line of any log names a time.
     """
     used = set()
 
@@ -105,7 +131,7 @@ def merge(
         source = logs[number]
         process = source.process(writer)
         offset = Offset(0.0)
-        for who in (process.host, source.item.name, os.path.basename(source.item.name)):
+        for who in (process.host, *_names(source)):
             if who is not None and who in offsets:
                 used.add(who)
                 offset = offsets[who]
@@ -124,7 +150,7 @@ def merge(
         "without_times": names,
         "offsets": [
             {"of": who, "seconds": o.seconds, "events": o.events, "spread": o.spread,
-             "used": who in used}
+             "to": o.to or None, "used": who in used}
             for who, o in offsets.items()
         ],
     }  # fmt: skip
@@ -133,9 +159,9 @@ def merge(
 def _label(source: Source, process: Process) -> str:
     if process.rank is not None:
         rank = f"rank{process.rank}"
-        return f"[{process.host}:{rank}] " if process.host else f"[{rank}]: "
+        return f"[{safe(process.host)}:{rank}] " if process.host else f"[{rank}]: "
     if process == Process():
-        return f"({os.path.basename(source.item.name)}) "
+        return f"({safe(os.path.basename(source.item.name))}) "
     return f"({sources.name(process)}) "
 
 
@@ -148,11 +174,19 @@ def notes(data: Mapping[str, Any]) -> list[str]:
         found.append(f"{data['late']} lines name an earlier time than the line before them in the"
                      " same file: they stay behind it")  # fmt: skip
     found += [
-        f"the clock of {o['of']} is {-o['seconds']:+.3f} s off: {o['events']} common steps, spread"
-        f" {o['spread']:.3f} s" for o in data["offsets"] if o["events"]
+        f"the clock of {o['of']} is {_apart(o['seconds'], o['to'])} ({o['events']} common steps,"
+        f" spread {o['spread']:.3f} s)" for o in data["offsets"] if o["events"]
     ]  # fmt: skip
     found += [
         f"no line is by {o['of']}: its offset was not used"
         for o in data["offsets"] if o["seconds"] and not o["used"]
     ]  # fmt: skip
     return found
+
+
+def _apart(seconds: float, to: str) -> str:
+    """Says how far a clock is from another one, and what is done. seconds: to add to its times."""
+    far = f"{abs(seconds):.3f} s"
+    if seconds < 0:
+        return f"{far} ahead of that of {to}; {far} are subtracted"
+    return f"{far} behind that of {to}; {far} are added"

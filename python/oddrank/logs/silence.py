@@ -90,15 +90,18 @@ class Listener:
 def voices(listeners: Sequence[Listener]) -> tuple[list[Voice], Unit | None]:
     """Returns how each rank speaks, by time, or by lines; None: neither can be compared.
 
-    Lines are a clock only within one log, to which all ranks write.
+    Lines are a clock only within one log, to which all ranks write. Of several logs, those that
+    name no times are left aside, see aside(). A rank's logs count together: the last line of any.
     """
     rows = [found for one in listeners for found in one.rows() if found[0] != Process()]
     talkers = [row for _, _, row in rows if row[0] >= _LEAST_LINES]
-    if talkers and all(row[4] is not None for row in talkers):
+    clocked = [row for row in talkers if row[4] is not None]
+    if clocked and (len(listeners) > 1 or len(clocked) == len(talkers)):
         timed = [found for found in rows if found[2][4] is not None]
         begin = min(row[3] for _, _, row in timed)
         end = max(row[4] for _, _, row in timed)
-        return [_voice(*found, begin, end) for found in timed], "s"
+        latest = {found[0]: found for found in sorted(timed, key=lambda found: found[2][4])}
+        return [_voice(*found, begin, end) for found in latest.values()], "s"
     if len(listeners) == 1:
         end = listeners[0].lines
         return [
@@ -106,6 +109,19 @@ def voices(listeners: Sequence[Listener]) -> tuple[list[Voice], Unit | None]:
             for process, file, (lines, first, last, _, _, (_, _, usual, longest), _) in rows
         ], "lines"
     return [], None
+
+
+def aside(listeners: Sequence[Listener], found: Sequence[Voice]) -> Iterator[tuple[str, bool]]:
+    """Yields the files that were not compared for want of times, and whether a rank is missing."""
+    compared = {voice.process for voice in found}
+    for one in listeners:
+        untimed = [
+            process
+            for process, _, row in one.rows()
+            if process != Process() and row[0] >= _LEAST_LINES and row[4] is None
+        ]
+        if untimed:
+            yield one.source.item.name, not compared.issuperset(untimed)
 
 
 def _voice(process: Process, file: str, row: tuple[Any, ...], begin: int, end: int) -> Voice:

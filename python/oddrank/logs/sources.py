@@ -29,6 +29,11 @@ class Source:
         return self.writers.process(writer)
 
     @property
+    def hosts(self) -> set[str]:
+        """The hosts that its prefixes name."""
+        return {p.host for p in log_lines.speakers(self.item) if p.host is not None}
+
+    @property
     def written_ns(self) -> int:
         """When it was last written: tells the year of times that name none."""
         return self.item.path.stat().st_mtime_ns
@@ -48,9 +53,14 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Source]]:
     with files.opened(paths, notes) as items:
         found = []
         for item in log_lines.placed(items):
-            known = log_lines.writers(item) if lines.is_text(item) else None
-            if known is None:
-                notes.add(item, "left out: it is empty, binary or not readable")
+            # A folder may hold other things than logs.
+            named = item.name in paths or (item.name == "stdin" and "-" in paths)
+            if not item.size:
+                notes.add(item, "left out: it is empty")
+            elif not lines.is_text(item):
+                notes.add(item, "left out: it is binary", lost=named)
+            elif (known := log_lines.writers(item)) is None:
+                notes.add(item, "left out: it is not readable", lost=True)
             else:
                 found.append(Source(item, known))
         if not found:
@@ -64,12 +74,14 @@ def followed(paths: Sequence[str], notes: Notes) -> list[Source]:
     found = []
     for path in paths:
         if not os.path.isfile(path):
-            raise OddrankError(f"--follow takes files that grow, and {path} is none")
+            if not os.path.exists(path):
+                raise OddrankError(f"there is no {path!r}; --follow takes a file that exists")
+            raise OddrankError(f"--follow takes files that grow, and {path!r} is none")
         with open(path, "rb") as file:
             item = Item(path, Path(path), os.path.getsize(path), file.read(1024))
         known = log_lines.writers(log_lines.placed([item])[0])
         if known is None:
-            notes.add(item, "not readable")
+            notes.add(item, "not readable", lost=True)
         else:
             found.append(Source(item, known))
     if not found:

@@ -78,6 +78,8 @@ def rows(data: dict[str, Any]) -> Iterator[Sequence[object]]:
 
 def _empty_folder(folder: str) -> Path:
     path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise OddrankError(f"{folder!r} is a file: give -o a new folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(os.scandir(path)):

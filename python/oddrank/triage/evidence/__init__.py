@@ -36,12 +36,19 @@ class Item:
 
 @dataclass
 class Notes:
-    """Collects lines on what was not read, and why. `add` is called by readers."""
+    """Collects lines on what was not read, and why. `add` is called by readers.
+
+    lost: those on files that may hold evidence. An empty file holds none.
+    """
 
     lines: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
 
-    def add(self, item: Item | str, why: str) -> None:
-        self.lines.append(f"{item if isinstance(item, str) else item.name}: {why}")
+    def add(self, item: Item | str, why: str, *, lost: bool = False) -> None:
+        line = f"{item if isinstance(item, str) else item.name}: {why}"
+        self.lines.append(line)
+        if lost:
+            self.lost.append(line)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Item]]:
     """
     for path in paths:
         if path != "-" and not os.path.exists(path):
-            raise OddrankError(f"there is no {path}; give files or folders that a job left")
+            raise OddrankError(f"there is no {path!r}; give files or folders that a job left")
     with tempfile.TemporaryDirectory(prefix="oddrank-triage-") as folder:
         unpacker = _Unpacker(Path(folder), notes)
         yield list(unpacker.items(paths))
@@ -92,13 +92,14 @@ class _Unpacker:
                     yield Path(folder, name)
 
     def _unreadable(self, error: OSError) -> None:
-        self._notes.add(str(error.filename), f"not readable: {error.strerror}")
+        self._notes.add(str(error.filename), f"not readable: {error.strerror}", lost=True)
 
     def _file(self, name: str, path: Path, depth: int) -> Iterator[Item]:
         self._files += 1
         if self._files > _MOST_FILES:
             if self._files == _MOST_FILES + 1:
-                self._notes.add(name, f"left out with all after it: more than {_MOST_FILES} files")
+                why = f"left out with all after it: more than {_MOST_FILES} files"
+                self._notes.add(name, why, lost=True)
             return
         try:
             found = path.stat()
@@ -108,13 +109,13 @@ class _Unpacker:
             with path.open("rb") as file:
                 head = file.read(HEAD)
         except OSError as error:
-            self._notes.add(name, f"not readable: {error.strerror}")
+            self._notes.add(name, f"not readable: {error.strerror}", lost=True)
             return
         unpack = _packing(head)
         if unpack is None:
             yield Item(name, path, found.st_size, head)
         elif depth >= _DEEPEST:
-            self._notes.add(name, f"left out: packed more than {_DEEPEST} times")
+            self._notes.add(name, f"left out: packed more than {_DEEPEST} times", lost=True)
         else:
             try:
                 yield from unpack(self, name, path, depth + 1)
@@ -131,7 +132,8 @@ class _Unpacker:
             self._notes.add(name, "empty")
 
     def _broken(self, name: str, error: Exception) -> None:
-        self._notes.add(name, f"unpacked only in part: {error or type(error).__name__}")
+        why = f"unpacked only in part: {error or type(error).__name__}"
+        self._notes.add(name, why, lost=True)
 
     def _copy(
         self,
@@ -159,10 +161,13 @@ class _Unpacker:
                     self._left -= len(chunk)
                     room -= len(chunk)
                     if room < 0:
-                        self._notes.add(name, "unpacked only in part: it grows without end")
+                        self._notes.add(
+                            name, "unpacked only in part: it grows without end", lost=True
+                        )
                         break
                     if self._left < 0:
-                        self._notes.add(name, "unpacked only in part: too large for the disk here")
+                        why = "unpacked only in part: too large for the disk here"
+                        self._notes.add(name, why, lost=True)
                         break
                     file.write(chunk)
                 else:
@@ -217,7 +222,7 @@ class _Unpacker:
                     with archive.open(member) as source:
                         copy = self._copy(source, own, changed, member.compress_size)
                 except _BROKEN as error:  # the other members may be well
-                    self._notes.add(own, f"not unpacked: {error}")
+                    self._notes.add(own, f"not unpacked: {error}", lost=True)
                     continue
                 yield from self._copied(own, copy, depth)
         self._say_empty(name, empty)

@@ -14,6 +14,7 @@ from typing import Any
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.triage.evidence import Item, Notes, local_rank_in_name, rank_in_name, unix_time
+from oddrank.triage.evidence.lines import is_text
 from oddrank.triage.facts import (
     Death,
     Fact,
@@ -227,6 +228,16 @@ def writers(item: Item) -> "Writers | None":
     return None if found is None else _writers(item, found)
 
 
+def speakers(item: Item) -> tuple[Process, ...]:
+    """Returns the processes that wrote lines of a log."""
+    found = _scan(item)
+    return () if found is None else _speakers(_writers(item, found), found)
+
+
+def _speakers(known: "Writers", found: dict[str, Any]) -> tuple[Process, ...]:
+    return tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
+
+
 def _writers(item: Item, found: dict[str, Any]) -> "Writers":
     table = (_TABLE_RANK.search(m[2]) for m in found["matches"] if _READERS[m[1]][1] == _RANK_ROW)
     return Writers(
@@ -258,8 +269,7 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
                 wall=bool(time is not None and time[1] == "wall"), follows=follows,
             )
         )  # fmt: skip
-    speakers = tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
-    return Log(item, tuple(lines), speakers, found["left_out"], restarted)
+    return Log(item, tuple(lines), _speakers(known, found), found["left_out"], restarted)
 
 
 def _file_rank(item: Item) -> int | None:
@@ -304,7 +314,7 @@ def placed(items: Sequence[Item]) -> list[Item]:
 
 def _job_size(items: Iterable[Item]) -> int:
     """Returns the largest number of ranks that a log says; 0 if none says one."""
-    scans = (_scan(item) for item in items if b"\0" not in item.head)
+    scans = (_scan(item) for item in items if is_text(item))
     return max(
         (_size(m[2]) for scan in scans if scan for m in scan["matches"]
          if _READERS[m[1]][0] == "world"),

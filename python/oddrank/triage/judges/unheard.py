@@ -32,7 +32,9 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
         group, call = _common(view, front or sorted(inside))
     counted = view.heard - cut(view)
     how = "left no evidence" if not silent & counted else "did not say to be in this call"
-    text = f"{ranks_text(silent)} {how}; {ranks_text(inside)} wait in calls with them"
+    stay = "waits" if len(inside) == 1 else "wait"
+    them = "it" if len(silent) == 1 else "them"
+    text = f"{ranks_text(silent)} {how}; {ranks_text(inside)} {stay} in calls with {them}"
     against = "a missing dump means only that nobody wrote it"
     if silent & counted:
         against = "only counters were read: a stack of the rank would tell more"
